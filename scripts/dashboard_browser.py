@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Uses the dashboard in a headless Chromium, as a person does, against a real `kilonova serve --dev`.
 
-    scripts/dashboard_browser.py [--kilonova PROGRAM] [--database URL] [--pictures FOLDER] [--verbose]
+    scripts/dashboard_browser.py [--kilonova PROGRAM] [--database URL] [--pictures FOLDER] [--axe FILE] [--verbose]
 
 Logs in, launches a vGPU server and sees it become active without a reload, has a request explained that does not
-fit, operates a server, opens its console, and logs out; then the same pages without script, on a narrow screen and
-in the dark. Chromium's log must have no error: a violation of the page's policy would be one. `--pictures` keeps a
-screenshot of every page. Nothing but loopback is resolved or reached.
+fit, operates a server, opens its console; then, as an operator, watches the floor, disables a device, drains a host and reads the capacity; then
+the same pages without script, on a narrow screen and in the dark, and as a member, who has no floor. Chromium's log must
+have no error: a violation of the page's policy would be one. `--pictures` keeps a screenshot of every page, `--axe` (the
+file axe.min.js of the package axe-core) examines the operators' pages. Nothing but loopback is resolved or reached.
 """
 
 import os
@@ -24,9 +25,10 @@ from frame import options_of, parsed, tell
 class Pages(Browser):
     """Chromium on the dashboard."""
 
-    def __init__(self, programs, folder, base, pictures):
+    def __init__(self, programs, folder, base, pictures, axe=None):
         super().__init__(*programs, folder)
         self.base, self.pictures = base, pictures
+        self.axe = axe and open(axe, encoding="utf-8").read()
 
     def status(self):
         """The beginning of the page, for a message."""
@@ -86,6 +88,19 @@ class Pages(Browser):
         """Keeps a screenshot of the whole page."""
         if self.pictures:
             self.driver.save_screenshot(os.path.join(self.pictures, f"{name}.png"))
+
+    def findings(self):
+        """The serious findings of axe on this page; none without it."""
+        if not self.axe:
+            return []
+        self.driver.execute_script(self.axe)
+        found = self.driver.execute_async_script(
+            "const done = arguments[arguments.length - 1];"
+            "axe.run(document).then(done, error => done({passes: [], violations: [], error: String(error)}))")
+        if not found["passes"]:
+            return [f"axe examined nothing: {found.get('error')}"]
+        return [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found["violations"]
+                if one["impact"] in ("serious", "critical")]
 
     def emulate(self, width, height, dark):
         """Another screen."""
@@ -203,9 +218,95 @@ def look(serve, lane, browser):
     tick("the pages have no errors", not errors, "; ".join(errors))
 
 
+def operate(lane, browser):
+    """The pages of operators: a device is disabled while the floor is open, a host is drained, the capacity is read."""
+    tick = lane.tick
+    browser.open("/dashboard/servers")
+    browser.press("Floor")
+    browser.shows("3 hosts")
+    tick("the floor has every host", all(browser.has(name) for name in ("gpu1", "gpu2", "fpga1")))
+    owned = lambda: browser.driver.execute_script(
+        "return [...document.querySelectorAll('a.unit.owned')].map(one => one.title)")
+    tick("the vGPU of the server is a unit of its GPU", any(title.startswith("gpu-one, project admin") for title in owned()),
+         str(owned()))
+    browser.driver.execute_script("window.unchanged = true")
+    flavor = ("--flavor", "tiny-vgpu", "--image", "hello", "--network", "private", "--wait")
+    lane.run("server", "create", *flavor, "floor-two")
+    browser.until("no second unit", lambda: len(owned()) == 2)
+    tick("an open floor shows a new server's unit", browser.driver.execute_script("return window.unchanged"), "no reload")
+    floor = browser.driver.current_window_handle
+
+    host = lane.run("server", "show", "-f", "value", "-c", "OS-EXT-SRV-ATTR:host", "gpu-one").out.strip()
+    browser.driver.switch_to.new_window("tab")
+    browser.emulate(1200, 900, False)
+    browser.open(f"/dashboard/hosts/{host}")
+    browser.shows("Owners of the devices")
+    tick("a host's page has its devices and their owners", browser.has("taken") and browser.has("gpu-one"))
+    browser.picture("host")
+    browser.click("//button[starts-with(@aria-label, 'Disable 0000:85')]")
+    browser.shows("‖ disabled")
+    tick("a device is disabled by a button")
+    browser.driver.switch_to.window(floor)
+    browser.until("the floor does not show it", lambda: "disabled" in browser.text("#sums .legend"))
+    same = browser.driver.execute_script("return window.unchanged")
+    tick("the open floor shows the disabled device", same and browser.has("16 disabled"), browser.text("#sums"))
+    browser.picture("floor")
+    browser.driver.close()
+    browser.driver.switch_to.window(browser.driver.window_handles[0])
+    browser.click("//button[starts-with(@aria-label, 'Enable 0000:85')]")
+    browser.until("it is still disabled", lambda: not browser.has("‖ disabled"))
+    tick("and enabled again")
+
+    browser.click("//summary[starts-with(., 'Drain')]")
+    browser.press("Drain this host")
+    browser.shows("Drain in progress")
+    browser.picture("drain")
+    browser.shows("The host is empty.")
+    at = lane.run("server", "show", "-f", "value", "-c", "OS-EXT-SRV-ATTR:host", "gpu-one").out.strip()
+    tick("a drain moves the host's servers while its page is open", at not in ("", host), f"{host} to {at}")
+    browser.press("Enable this host")
+    browser.until("not enabled", lambda: "up" in browser.text("#host-head"))
+    tick("the host is enabled again")
+    browser.press("Capacity")
+    browser.shows("3 of 3 compute hosts are up and enabled.")
+    tick("the capacity of each flavor is on a page", "tiny-vgpu" in browser.text("main"))
+    lane.run("server", "delete", "--wait", "floor-two")
+    tick("the operators' pages have no errors", not browser.severe(), "; ".join(browser.severe()))
+
+
+def member(lane, browser):
+    """A member of a project has no pages of operators."""
+    lane.run("project", "create", "red")
+    lane.run("user", "create", "--password", "a secret", "ann")
+    lane.run("role", "add", "--project", "red", "--user", "ann", "member")
+    browser.open("/dashboard/login")
+    browser.fill(user="ann", password="a secret")
+    browser.driver.find_element("css selector", "#password").submit()
+    browser.shows("This project has no servers yet.")
+    links = browser.text("header nav")
+    browser.open("/dashboard/floor")
+    browser.shows("Not allowed")
+    lane.tick("a member has no floor", "Floor" not in links and not browser.has("gpu1"), links)
+
+
 def other_screens(lane, browser):
     """The same pages on other screens, and without script."""
     page = "/dashboard/servers"
+    host = lane.run("server", "show", "-f", "value", "-c", "OS-EXT-SRV-ATTR:host", "gpu-one").out.strip()
+    operators = {"floor": "/dashboard/floor", "small": "/dashboard/floor?size=small&group=model",
+                 "host": f"/dashboard/hosts/{host}", "capacity": "/dashboard/capacity",
+                 "enrolment": "/dashboard/enrolment"}
+    for name, width, dark in [("wide", 1400, False), ("dark", 1400, True), ("narrow", 360, False),
+                              ("narrow-dark", 360, True)]:
+        browser.emulate(width, 900, dark)
+        for what, at in operators.items():
+            browser.open(at)
+            browser.shows("Kilonova")
+            wide = browser.driver.execute_script("return document.documentElement.scrollWidth")
+            found = browser.findings()
+            lane.tick(f"the page {what} fits {width} px, {'dark' if dark else 'light'}", wide <= width and not found,
+                      f"{wide} px, {found}")
+            browser.picture(f"{what}-{name}")
     for name, width, dark in [("dark", 1200, True), ("narrow", 360, False), ("narrow-dark", 360, True)]:
         browser.emulate(width, 800, dark)
         for at in [page, "/dashboard/launch"]:
@@ -237,6 +338,7 @@ def other_screens(lane, browser):
 def main():
     parser = options_of(__doc__, "examples/nodes/tour.toml")
     parser.add_argument("--pictures", help="folder for screenshots (PNG)")
+    parser.add_argument("--axe", help="the file axe.min.js of axe-core, to examine pages with")
     options = parsed(parser)
     programs = selenium(parser)
     if options.pictures:
@@ -250,9 +352,12 @@ def main():
             serve.command = lambda: [*command(), "--dev"]
             serve.start()
             parts = urllib.parse.urlsplit(serve.url)
-            browser = Pages(programs, profile, f"{parts.scheme}://{parts.netloc}", options.pictures)
+            browser = Pages(programs, profile, f"{parts.scheme}://{parts.netloc}", options.pictures,
+                            options.axe)
             look(serve, lane, browser)
+            operate(lane, browser)
             other_screens(lane, browser)
+            member(lane, browser)
         finally:
             if browser:
                 browser.driver.quit()

@@ -51,6 +51,10 @@
     return stream;
   };
 
+  // A browser may keep a page that was left, with its streams, to come back to it.
+  addEventListener("pagehide", () => streams.forEach((stream) => stream.close()));
+  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+
   document.addEventListener("visibilitychange", () => {
     clearTimeout(resting);
     if (document.hidden) {

@@ -2,6 +2,11 @@
 //!
 //! Messages of the services are shown as the services write them.
 
+use kilonova_compute_app::drain::Step;
+
+use crate::api::{Colour, Group, Show, Size};
+use crate::app::floor::Use;
+
 macro_rules! texts {
     ($($name:ident = $text:expr;)*) => {$(pub(crate) const $name: &str = $text;)*};
 }
@@ -179,6 +184,288 @@ texts! {
     ROOM_UNKNOWN = "Capacity could not be counted now. The request may still fit.";
     ROOM_NONE = "It does not fit now.";
     ROOM_SHORT = "So many do not fit now.";
+    // The floor.
+    FLOOR = "Floor";
+    NO_HOSTS = "The cloud has no compute hosts yet.";
+    NO_HOST_MATCHES = "No host matches these filters.";
+    SHOW = "Show";
+    GROUP_BY = "Group by";
+    COLOUR_BY = "Colour by";
+    SIZE = "Size";
+    APPLY = "Apply";
+    NO_GROUP = "none";
+    FIRST_HOSTS = "First hosts";
+    NEXT_HOSTS = "Next hosts";
+    UP = "up";
+    DOWN = "down";
+    FORCED_DOWN = "forced down";
+    DISABLED = "disabled";
+    NUMA = "NUMA";
+    NO_NUMA = "no NUMA node";
+    VCPUS = "vCPU";
+    PCPUS = "PCPU";
+    MEMORY = "Memory";
+    NO_SERVER = "no server";
+    RESOURCE_CLASS = "Resource class";
+    UNITS = "Units";
+    USED = "Used";
+    FREE = "Free";
+    RESERVED = "Reserved";
+    NEEDS_ATTENTION = "Needs attention";
+    LEGEND = "Legend";
+    SERVER_COLOURS = "Units of one server have one colour and the first letters of its name.";
+    // A host.
+    HOST_OVERVIEW = "Overview";
+    SERVICE = "Service";
+    DISABLED_REASON = "Reason";
+    LAST_HEARD = "Last heard of";
+    REGISTERED = "Registered";
+    HYPERVISOR = "Hypervisor";
+    ADDRESS = "Address";
+    CLOCK = "Clock";
+    CLOCK_UNKNOWN = "unknown";
+    AGGREGATES = "Aggregates";
+    CERTIFICATE = "Certificate";
+    NO_CERTIFICATE = "none; the host uses the shared token";
+    NO_GUESTS = "No server has anything on this host.";
+    GUESTS = "Servers on this host";
+    STEP = "Operation";
+    CARD = "Device";
+    UNITS_OF_DEVICE = "Units";
+    DEVICE_ENABLE = "Enable";
+    DEVICE_DISABLE = "Disable";
+    DEVICE_HINT = "A disabled device is kept out of scheduling; servers keep the parts that they have. Enable it after the repair of a device that failed, or of one that waits for its host: this acknowledges past health events, and declares that no guest uses what it waits for.";
+    MAINTAINING = "disabled";
+    ABSENT = "absent";
+    PROGRAMMED = "being programmed";
+    NO_HOST_DEVICES = "This host reports no devices for guests.";
+    OWNERS = "Owners of the devices";
+    NO_OWNERS = "No device of this host has had an owner in the last 90 days.";
+    WHEN = "When";
+    CHANGE = "Change";
+    TAKEN = "taken";
+    FREED = "released";
+    // The drain of a host.
+    DRAIN = "Drain";
+    DRAIN_TEXT = "The host is disabled, and its servers move to other hosts: running ones by live migration, stopped ones cold, shelved ones are offloaded.";
+    DRAIN_COLD = "Also shut off, move and start again the running servers that cannot live-migrate";
+    DRAIN_REASON = "Reason";
+    DRAIN_BEGIN = "Drain this host";
+    DRAIN_PROGRESS = "Drain in progress";
+    DRAIN_CONTINUE = "Continue";
+    DRAIN_STOP = "Stop";
+    DRAIN_HINT = "The page requests further moves while it is open. Moves that were requested go on without it.";
+    DRAIN_EMPTY = "The host is empty.";
+    DRAIN_STAYS = "Nothing more can move by itself.";
+    DRAIN_FAILED = "it did not move; its timeline says why";
+    DRAIN_LATER = "moves next";
+    DRAINED_BY = "drained in the dashboard";
+    UNDRAIN = "Enable this host";
+    DISABLE_HOST = "Disable without a drain";
+    DISABLE_TEXT = "No new server comes to a disabled host. Those on it stay.";
+    REMEDY = "What to do";
+    WHY = "Why it stays";
+    // Capacity.
+    CAPACITY = "Capacity";
+    CAPACITY_FLAVORS = "Servers that fit now, of each flavor alone";
+    MORE_SERVERS = "More servers";
+    ON_HOSTS = "On hosts";
+    REASON = "Reason";
+    DEVICE_KINDS = "Devices";
+    TRAITS = "Traits";
+    PARTLY_USED = "Partly used";
+    FREE_UNITS = "Free units";
+    DIVIDED_UNITS = "Of them on partly used";
+    RESERVED_UNITS = "Reserved units";
+    NO_FLAVORS = "There are no flavors.";
+    MAKE_ROOM = "Make room";
+    NO_GAIN = "No one or two live migrations make room for more.";
+    MOVE_SERVER = "Server";
+    MOVE_FROM = "From";
+    MOVE_TO = "To";
+    // Enrolment.
+    ENROL = "Enrol a host";
+    ENROL_TEXT = "A new host joins the cloud by one command, which contains a token. The token works once.";
+    ENROL_HOST = "Name of the host";
+    ENROL_HOST_HINT = "Leave it empty for any new host.";
+    ENROL_VALID = "Valid for";
+    ENROL_REPLACE = "The host exists already: the machine that runs the command takes over its name, its guests and its devices";
+    ENROL_BUTTON = "Make the command";
+    ENROL_RUN = "Run this as root on the machine that joins. It is shown only now.";
+    ENROL_UNTIL = "Valid until";
+    CERTIFICATES = "Certificates";
+    EXPIRES = "Expires";
+    TOKENS = "Open tokens";
+    ANY_HOST = "any new host";
+    NO_LISTENER = "This cloud has no listener for hosts, so none can join.";
+}
+
+/// Which hosts are shown.
+pub(crate) fn show(choice: Show) -> &'static str {
+    match choice {
+        Show::All => "all hosts",
+        Show::Problems => "with problems",
+        Show::Free => "with free units",
+        Show::Down => "down",
+        Show::Disabled => "disabled",
+    }
+}
+
+/// The property by which hosts are grouped.
+pub(crate) fn group(choice: Group) -> &'static str {
+    match choice {
+        Group::Zone => "zone",
+        Group::Aggregate => "aggregate",
+        Group::Model => "model",
+        Group::Nothing => "nothing",
+    }
+}
+
+/// The meaning of colours.
+pub(crate) fn colour(choice: Colour) -> &'static str {
+    match choice {
+        Colour::Project => "project",
+        Colour::Server => "server",
+        Colour::Health => "health",
+    }
+}
+
+/// How large hosts are drawn.
+pub(crate) fn size_of_hosts(choice: Size) -> &'static str {
+    match choice {
+        Size::Fitting => "by their number",
+        Size::Large => "large",
+        Size::Small => "small",
+    }
+}
+
+/// The sign and the word for the state of a unit.
+pub(crate) fn unit(state: Use) -> (&'static str, &'static str) {
+    match state {
+        Use::Owned => ("●", "used"),
+        Use::Elsewhere => ("↗", "used without a handle"),
+        Use::Dirty => ("~", "dirty"),
+        Use::Cleaning => ("≈", "being cleaned"),
+        Use::Failed => ("!", "withdrawn"),
+        Use::Unhealthy => ("✕", "failed"),
+        Use::Maintaining => ("‖", "disabled"),
+        Use::Programming => ("…", "being programmed"),
+        Use::Absent => ("∅", "absent"),
+        Use::Reserved => ("–", "reserved"),
+        Use::Free => ("", "free"),
+    }
+}
+
+/// The sign and the word for the health of a device.
+pub(crate) fn health(health: &str) -> (&'static str, &'static str) {
+    match health {
+        "healthy" => ("✓", "healthy"),
+        "degraded" => ("!", "degraded"),
+        "failed" => ("✕", "failed"),
+        _ => ("?", "unknown"),
+    }
+}
+
+/// An owner of a unit.
+pub(crate) fn owned(server: &str, project: &str, kind: &str, address: &str) -> String {
+    format!("{server}, project {project}, {kind} at {address}")
+}
+
+/// A number of hosts.
+pub(crate) fn hosts(count: usize) -> String {
+    match count {
+        1 => "1 host".to_owned(),
+        count => format!("{count} hosts"),
+    }
+}
+
+/// A number of servers.
+pub(crate) fn servers(count: u64) -> String {
+    match count {
+        1 => "1 server".to_owned(),
+        count => format!("{count} servers"),
+    }
+}
+
+/// The hosts that pass a page's filters.
+pub(crate) fn hosts_shown(shown: usize, all: usize) -> String {
+    format!("{shown} of {all} hosts")
+}
+
+/// Projects that a legend leaves out.
+pub(crate) fn more_projects(count: usize) -> String {
+    format!("and {count} more projects")
+}
+
+/// An amount of a larger one.
+pub(crate) fn of(used: i64, all: i64) -> String {
+    format!("{used} of {all}")
+}
+
+/// An amount of memory of a larger one, in MiB.
+pub(crate) fn of_memory(used: i64, all: i64) -> String {
+    format!("{} of {} GiB", used / 1024, all / 1024)
+}
+
+/// The free units of a small card.
+pub(crate) fn free_of(totals: &std::collections::BTreeMap<Use, i64>) -> String {
+    let free = totals.get(&Use::Free).copied().unwrap_or_default();
+    format!("{free} of {} free", totals.values().sum::<i64>())
+}
+
+/// A host's clock.
+pub(crate) fn clock(ahead: f64) -> String {
+    let how = if ahead < 0.0 { "behind" } else { "ahead of" };
+    format!("{:.1} s {how} the controller", ahead.abs())
+}
+
+/// The step of a drain in words.
+pub(crate) fn drain_step(step: &Step) -> &'static str {
+    match step {
+        Step::Live => "moves by live migration",
+        Step::Cold => "moves cold",
+        Step::Confirm => "its move is confirmed",
+        Step::Offload => "is offloaded",
+        Step::Wait(_) => "waits",
+        Step::Stays(_) => "stays",
+    }
+}
+
+/// The progress of a drain.
+pub(crate) fn drained(gone: usize, all: usize) -> String {
+    format!("{gone} of {all} servers have left the host.")
+}
+
+/// The hosts that take servers.
+pub(crate) fn hosts_up(up: u64, all: u64) -> String {
+    format!("{up} of {all} compute hosts are up and enabled.")
+}
+
+/// The gain of live migrations.
+pub(crate) fn gain(moves: usize, gain: i64) -> String {
+    match moves {
+        1 => format!("1 live migration makes room for {gain} more."),
+        moves => format!("{moves} live migrations make room for {gain} more."),
+    }
+}
+
+/// The gain of a drain.
+pub(crate) fn drain_gain(host: &str, servers: u64, gain: i64) -> String {
+    format!("A drain of {host} ({servers} servers) makes room for {gain} more.")
+}
+
+/// The title of a flavor's capacity.
+pub(crate) fn room_for(flavor: &str) -> String {
+    format!("Room for {flavor}")
+}
+
+/// A time in hours.
+pub(crate) fn hours(hours: i64) -> String {
+    match hours {
+        1 => "1 hour".to_owned(),
+        hours if hours % 24 == 0 && hours > 24 => format!("{} days", hours / 24),
+        hours => format!("{hours} hours"),
+    }
 }
 
 /// How many servers fit.

@@ -12,6 +12,7 @@ mod actions;
 mod browser;
 mod cloud;
 mod events;
+mod floor;
 mod launch;
 mod login;
 mod servers;

@@ -1,14 +1,17 @@
-//! `/servers/events` and `/servers/{id}/events`: what changes while a page is open, as server-sent events.
+//! `/servers/events`, `/servers/{id}/events`, `/floor/events` and `/hosts/{host}/events`: what changes while a page is
+//! open, as server-sent events.
 //!
 //! ```text
 //!   rows     the rows of the servers that differ, for the page to replace by their ids
-//!   list     there are new servers: the page asks for its list again
-//!   changed  the server of the page differs: the page asks for its parts again
+//!   cards    the cards of the hosts that differ, and the sums of the floor, likewise
+//!   list     there are new servers or hosts: the page asks for its list again
+//!   changed  the server or the host of the page differs: the page asks for its parts again
 //!   end      the session has ended; the page closes the stream and says so
 //! ```
 //!
 //! Each stream reads with its own user's token, or takes the rows that another viewer has read to whom the policy
-//! shows the same. It reads only when its browser has taken what was sent before, at most three times a second.
+//! shows the same. It reads only when its browser has taken what was sent before, at most three times a second, and the
+//! floor once.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -21,7 +24,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::stream::{self, Stream};
-use kilonova_ids::{ServerId, parse_uuid_like};
+use kilonova_ids::{HostName, ServerId, parse_uuid_like};
 use kilonova_wire::Context;
 use kilonova_wire::query::Query;
 use kilonova_wire::time;
@@ -30,16 +33,22 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::answers::Refusal;
+use super::floor::Open;
+use super::host;
 use super::server::find;
 use super::servers::{Filters, List, digest, may_see_all};
 use super::viewer::{Viewer, validated};
 use crate::app::Dashboard;
-use crate::app::live::{News, SharedList, Viewer as Watcher};
+use crate::app::live::{News, SharedList, Viewer as Watcher, Watched};
 use crate::error::Error;
 use crate::views::servers::{gone, row};
 
 /// The pause after each answer, in which changes gather.
 const GATHER: Duration = Duration::from_millis(300);
+/// The same on the floor, whose cards cost more.
+const GATHER_HOSTS: Duration = Duration::from_secs(1);
+/// The same after a floor that is read again as a whole.
+const GATHER_FLOOR: Duration = Duration::from_secs(5);
 /// The pause after a service that did not answer.
 const FAILED: Duration = Duration::from_secs(2);
 /// Up to so many servers are read one by one; for more, the page's list is.
@@ -60,12 +69,16 @@ pub(super) fn routes() -> Router<Dashboard> {
     Router::new()
         .route("/servers/events", get(of_list))
         .route("/servers/{id}/events", get(of_server))
+        .route("/floor/events", get(of_floor))
+        .route("/hosts/{host}/events", get(of_host))
 }
 
 /// The page that a stream follows.
 enum Shown {
     List(Filters, Arc<SharedList>),
-    Server,
+    Floor(Box<Open>),
+    /// A server or a host.
+    One,
 }
 
 struct Following {
@@ -112,7 +125,8 @@ async fn of_list(
     let news = filters.marker.is_empty().then_some(project);
     let list = List::read(&dashboard, &viewer, &filters).await.map_err(refuse)?;
     let user = &viewer.context.user_id;
-    let watcher = dashboard.0.live.watch(user, list.ids(), news).await.map_err(refuse)?;
+    let watched = Watched { servers: list.ids(), list: news, ..Watched::default() };
+    let watcher = dashboard.0.live.watch(user, watched).await.map_err(refuse)?;
     // The page was written before; whatever it has is compared with what is true since the watch.
     let list = List::read(&dashboard, &viewer, &filters).await.map_err(refuse)?;
     let mut ready = VecDeque::new();
@@ -141,13 +155,60 @@ async fn of_server(
     let ids: BTreeSet<ServerId> = parse_uuid_like(&id).into_iter().collect();
     let refuse = |error: Error| Refusal(error).into_response();
     let user = &viewer.context.user_id;
-    let watcher = dashboard.0.live.watch(user, ids, None).await.map_err(refuse)?;
+    let watched = Watched { servers: ids, ..Watched::default() };
+    let watcher = dashboard.0.live.watch(user, watched).await.map_err(refuse)?;
     let server = find(&dashboard, &viewer, &id).await.map_err(refuse)?;
     let mut ready = VecDeque::new();
     if query.get("shown").is_some_and(|shown| digest([&server]) != shown) {
         ready.push_back(Event::default().event("changed").data("changed"));
     }
-    Ok(answer(dashboard, viewer, watcher, Shown::Server, ready))
+    Ok(answer(dashboard, viewer, watcher, Shown::One, ready))
+}
+
+async fn of_floor(
+    State(dashboard): State<Dashboard>,
+    query: Query,
+    request: Request,
+) -> Result<Response, Response> {
+    let viewer = viewer(request, &dashboard).await?;
+    let refuse = |error: Error| Refusal(error).into_response();
+    // A viewer who may not see the floor does not make the loop look at it.
+    if !viewer.session.operates {
+        super::floor::some_hosts(&dashboard, &viewer, [""]).await.map_err(refuse)?;
+    }
+    let watched = Watched { hosts: Some(None), ..Watched::default() };
+    let user = &viewer.context.user_id;
+    let watcher = dashboard.0.live.watch(user, watched).await.map_err(refuse)?;
+    let (open, digest) = Open::of(&dashboard, &viewer, &query).await.map_err(refuse)?;
+    let mut ready = VecDeque::new();
+    if query.get("shown").is_some_and(|shown| shown != digest) {
+        ready.push_back(Event::default().event("list").data("list"));
+    }
+    Ok(answer(dashboard, viewer, watcher, Shown::Floor(Box::new(open)), ready))
+}
+
+async fn of_host(
+    State(dashboard): State<Dashboard>,
+    Path(name): Path<String>,
+    query: Query,
+    request: Request,
+) -> Result<Response, Response> {
+    let viewer = viewer(request, &dashboard).await?;
+    let refuse = |error: Error| Refusal(error).into_response();
+    let found = host::find(&dashboard, &viewer, &name).await.map_err(refuse)?;
+    let watched = Watched {
+        servers: found.servers(),
+        hosts: Some(Some(HostName::verbatim(name.as_str()))),
+        ..Watched::default()
+    };
+    let user = &viewer.context.user_id;
+    let watcher = dashboard.0.live.watch(user, watched).await.map_err(refuse)?;
+    let found = host::find(&dashboard, &viewer, &name).await.map_err(refuse)?;
+    let mut ready = VecDeque::new();
+    if query.get("shown").is_some_and(|shown| shown != found.digest()) {
+        ready.push_back(Event::default().event("changed").data("changed"));
+    }
+    Ok(answer(dashboard, viewer, watcher, Shown::One, ready))
 }
 
 fn answer(
@@ -207,7 +268,7 @@ impl Following {
                 continue;
             };
             match self.read(news).await {
-                Ok(()) => self.rested = Instant::now() + GATHER,
+                Ok(pause) => self.rested = Instant::now() + pause,
                 Err(Error::NoSession) => self.finish(),
                 // The browser connects again, and then gets everything.
                 Err(error) => {
@@ -224,22 +285,28 @@ impl Following {
         self.over = true;
     }
 
-    /// Reads what has changed, as the user sees it now.
-    async fn read(&mut self, news: News) -> Result<(), Error> {
+    /// Reads what has changed, as the user sees it now. Returns the pause after it.
+    async fn read(&mut self, news: News) -> Result<Duration, Error> {
         let context = validated(&self.dashboard, &self.viewer.session).await?;
         let context = context.ok_or(Error::NoSession)?;
         // Another role sees another list: the browser connects again.
         if sees(&self.dashboard, &context) != sees(&self.dashboard, &self.viewer.context) {
             return Err(Error::Changed);
         }
-        match &self.shown {
-            Shown::Server => {
+        match &mut self.shown {
+            Shown::One => {
                 self.ready.push_back(Event::default().event("changed").data("changed"));
-                Ok(())
+                Ok(GATHER)
+            }
+            Shown::Floor(open) => {
+                let (events, again) = open.news(&self.dashboard, &self.viewer, &news.hosts).await?;
+                self.ready.extend(events);
+                Ok(if again { GATHER_FLOOR } else { GATHER_HOSTS })
             }
             Shown::List(filters, shared) => {
                 let (filters, shared) = (filters.clone(), Arc::clone(shared));
-                self.read_rows(&filters, &shared, news).await
+                self.read_rows(&filters, &shared, news).await?;
+                Ok(GATHER)
             }
         }
     }

@@ -229,6 +229,7 @@ async fn issue(
         project: text(&token_view["project"]["id"]),
         project_name: text(&token_view["project"]["name"]),
         switches,
+        operates: false,
     })
 }
 

@@ -2,10 +2,14 @@
 
 mod actions;
 mod answers;
+mod capacity;
 mod console;
+mod enrolment;
 mod events;
 mod files;
+mod floor;
 mod form;
+mod host;
 mod launch;
 mod login;
 mod project;
@@ -27,6 +31,9 @@ use tracing::Instrument;
 use crate::app::Dashboard;
 use crate::error::Error;
 use answers::Refusal;
+pub(crate) use enrolment::HOURS;
+pub(crate) use floor::{Choices, Colour, Floor, Group, Show, Size};
+pub(crate) use host::{Draining, Found};
 pub(crate) use launch::MOST_SERVERS;
 pub(crate) use servers::{Filters, List, digest};
 
@@ -55,6 +62,10 @@ pub fn routes(dashboard: Dashboard) -> Router {
         .merge(actions::routes())
         .merge(console::routes())
         .merge(launch::routes())
+        .merge(floor::routes())
+        .merge(host::routes())
+        .merge(capacity::routes())
+        .merge(enrolment::routes())
         .merge(files::routes())
         .fallback(|| async { Refusal(Error::NoPage) });
     around(pages).with_state(dashboard)

@@ -19,6 +19,9 @@ pub(super) const SESSION: &str = "kilonova-session";
 /// The cookie of a browser that sees the login form.
 pub(super) const KNOCK: &str = "kilonova-login";
 
+/// The rule of the pages for operators.
+const OPERATES: &str = "kilonova:floor:show";
+
 /// The value of a cookie.
 pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
@@ -65,8 +68,9 @@ impl Viewer {
         let now = time::now().as_second();
         let sealed = cookie(&parts.headers, SESSION);
         let opened = sealed.and_then(|sealed| Session::open(&dashboard.0.key, sealed, now));
-        let Some(session) = opened else { return Ok(None) };
+        let Some(mut session) = opened else { return Ok(None) };
         let Some(context) = validated(dashboard, &session).await? else { return Ok(None) };
+        session.operates = dashboard.0.compute.policy.allows_own(&context, OPERATES);
         let caller = Caller::of(parts).with_token(&session.token);
         Ok(Some(Self { session, context, caller }))
     }

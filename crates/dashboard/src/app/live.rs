@@ -16,8 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use kilonova_compute_app::Compute;
+use kilonova_compute_app::floor::FloorMarks;
 use kilonova_compute_app::watch::{Mark, Marks, NEWEST_COUNT};
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -96,13 +97,24 @@ impl Pages {
     }
 }
 
+/// The things that an open page shows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Watched {
+    /// These servers.
+    pub servers: BTreeSet<ServerId>,
+    /// The new servers of a project or of all; the outer `None` for a page that shows none.
+    pub list: Option<Option<String>>,
+    /// A host or all; the outer `None` for a page that shows none.
+    pub hosts: Option<Option<HostName>>,
+}
+
 /// An open page.
 struct Page {
     /// The id of its user.
     user: String,
     servers: Mutex<BTreeSet<ServerId>>,
-    /// The project whose new servers it shows; the outer `None` for a page that shows none.
     list: Option<Option<String>>,
+    hosts: Option<Option<HostName>>,
     news: Mutex<News>,
     wake: Notify,
     /// Wakes who waits for the next look.
@@ -116,13 +128,15 @@ pub(crate) struct News {
     pub servers: BTreeSet<ServerId>,
     /// True if there is a new server.
     pub list: bool,
+    /// Hosts that differ, are new or are gone.
+    pub hosts: BTreeSet<HostName>,
     /// The look that found them.
     pub look: u64,
 }
 
 impl News {
     fn is_empty(&self) -> bool {
-        self.servers.is_empty() && !self.list
+        self.servers.is_empty() && !self.list && self.hosts.is_empty()
     }
 }
 
@@ -160,21 +174,18 @@ impl Live {
         shared
     }
 
-    /// Watches servers, and with `list` the new servers of a project or of all. It returns once their present
-    /// state is known: whatever is committed after that, and after what the caller then reads, is told.
+    /// Watches servers, new servers and hosts. It returns once their present state is known: whatever is committed after
+    /// that, and after what the caller then reads, is told.
     ///
     /// # Errors
     /// Too many pages of the user, or of all, are open.
-    pub async fn watch(
-        &self,
-        user: &str,
-        servers: BTreeSet<ServerId>,
-        list: Option<Option<String>>,
-    ) -> Result<Viewer, Error> {
+    pub async fn watch(&self, user: &str, watched: Watched) -> Result<Viewer, Error> {
+        let Watched { servers, list, hosts } = watched;
         let page = Arc::new(Page {
             user: user.to_owned(),
             servers: Mutex::new(servers),
             list,
+            hosts,
             news: Mutex::default(),
             wake: Notify::new(),
             looked: Notify::new(),
@@ -240,6 +251,7 @@ impl Drop for Viewer {
 /// Looks until nobody does.
 async fn run(hub: Arc<Hub>) {
     let mut before: Option<Marks> = None;
+    let mut floor: Option<FloorMarks> = None;
     loop {
         let open: Vec<Arc<Page>> = {
             let mut pages = lock(&hub.pages);
@@ -262,6 +274,12 @@ async fn run(hub: Arc<Hub>) {
                     tell(&open, before, &marks, look);
                 }
                 before = Some(marks);
+                let shown = open.iter().any(|page| page.hosts.is_some());
+                let now = shown.then(|| hub.compute.floor_marks());
+                if let Some((before, now)) = floor.as_ref().zip(now.as_ref()) {
+                    tell_hosts(&open, &now.changed_since(before), look);
+                }
+                floor = now;
                 open.iter().for_each(|page| page.looked.notify_waiters());
             }
             // The next look repeats it.
@@ -297,6 +315,23 @@ fn tell(open: &[Arc<Page>], before: &Marks, now: &Marks, look: u64) {
     }
 }
 
+/// Tells each page of its hosts that differ.
+fn tell_hosts(open: &[Arc<Page>], changed: &[HostName], look: u64) {
+    for page in open {
+        let Some(shown) = &page.hosts else { continue };
+        let own = changed.iter().filter(|name| shown.as_ref().is_none_or(|one| one == *name));
+        let own: Vec<HostName> = own.cloned().collect();
+        if own.is_empty() {
+            continue;
+        }
+        let mut news = lock(&page.news);
+        news.hosts.extend(own);
+        news.look = look;
+        drop(news);
+        page.wake.notify_one();
+    }
+}
+
 /// True if a list has a new server, also one that was numbered before others and committed after them. With as many
 /// numbers as are read, one below all of them is that of an older server, which follows a deleted one.
 fn grows(old: &[i64], new: &[i64]) -> bool {
@@ -313,6 +348,7 @@ mod tests {
             user: user.to_owned(),
             servers: Mutex::default(),
             list: Some(Some(list.to_owned())),
+            hosts: None,
             news: Mutex::default(),
             wake: Notify::new(),
             looked: Notify::new(),
@@ -335,6 +371,26 @@ mod tests {
         }
         assert_eq!(pages.open.len(), 4096);
         assert!(!pages.admit("zoe") && !pages.admit("ann"));
+    }
+
+    #[test]
+    fn pages_are_told_of_the_hosts_that_they_show() {
+        let names = |names: &[&str]| -> Vec<HostName> {
+            names.iter().map(|name| HostName::verbatim(*name)).collect()
+        };
+        let showing = |hosts| {
+            let Some(page) = Arc::into_inner(page("ann", "red")) else { unreachable!() };
+            Arc::new(Page { hosts, ..page })
+        };
+        let (floor, host) = (showing(Some(None)), showing(Some(Some(HostName::verbatim("b")))));
+        let list = showing(None);
+        let open = [Arc::clone(&floor), Arc::clone(&host), Arc::clone(&list)];
+        tell_hosts(&open, &names(&["a", "c"]), 3);
+        tell_hosts(&open, &names(&["b"]), 4);
+        let all = lock(&floor.news).clone();
+        assert_eq!((all.hosts, all.look), (names(&["a", "b", "c"]).into_iter().collect(), 4));
+        assert_eq!(lock(&host.news).hosts, names(&["b"]).into_iter().collect());
+        assert!(lock(&list.news).is_empty());
     }
 
     #[test]

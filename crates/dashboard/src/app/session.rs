@@ -33,6 +33,9 @@ pub(crate) struct Session {
     pub project_name: String,
     /// True if the user may switch to another project: an application credential has only one.
     pub switches: bool,
+    /// True if the user may see the hosts. The policy says so at each request; the cookie does not.
+    #[serde(skip)]
+    pub operates: bool,
 }
 
 impl fmt::Debug for Session {
@@ -102,6 +105,7 @@ mod tests {
             project: "p1".into(),
             project_name: "red".into(),
             switches: true,
+            operates: false,
         }
     }
 

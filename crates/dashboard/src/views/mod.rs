@@ -3,8 +3,12 @@
 //! Texts of users and services are escaped by the template engine; no view writes raw HTML.
 
 pub(crate) mod action;
+pub(crate) mod capacity;
 pub(crate) mod console;
+pub(crate) mod enrolment;
 pub(crate) mod error;
+pub(crate) mod floor;
+pub(crate) mod host;
 pub(crate) mod launch;
 pub(crate) mod login;
 mod parts;
@@ -73,6 +77,10 @@ fn header(session: Option<&Session>) -> Markup {
             @if let Some(session) = session {
                 nav aria-label=(texts::NAVIGATION) {
                     a href={ (PATH) "/servers" } { (texts::SERVERS) }
+                    @if session.operates {
+                        a href={ (PATH) "/floor" } { (texts::FLOOR) }
+                        a href={ (PATH) "/capacity" } { (texts::CAPACITY) }
+                    }
                 }
                 div class="who" {
                     span { (session.user) }

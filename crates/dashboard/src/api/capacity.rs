@@ -1,0 +1,29 @@
+//! `/capacity`: how many more servers of each flavor fit, and how the free devices are divided; with `flavor`, what makes
+//! room for more of it.
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::get;
+use kilonova_wire::query::{Query, escaped};
+
+use super::answers::{Html, Refusal};
+use super::viewer::Viewer;
+use crate::app::Dashboard;
+use crate::views;
+
+pub(super) fn routes() -> Router<Dashboard> {
+    Router::new().route("/capacity", get(show))
+}
+
+async fn show(
+    State(dashboard): State<Dashboard>,
+    viewer: Viewer,
+    query: Query,
+) -> Result<Html, Refusal> {
+    let mut path = "/compute/v2.1/kilonova/capacity".to_owned();
+    if let Some(flavor) = query.get("flavor").filter(|flavor| !flavor.is_empty()) {
+        path.push_str(&format!("?flavor={}", escaped(flavor)));
+    }
+    let mut found = dashboard.0.cloud.get(&viewer.caller, &path).await?;
+    Ok(Html(views::capacity::page(&viewer.session, &found["capacity"].take())))
+}

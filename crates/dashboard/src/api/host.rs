@@ -1,0 +1,305 @@
+//! `/hosts/{host}`: one host, what is on it, its drain, and its devices; `/hosts/{host}/events`.
+//!
+//! A drain goes on in rounds, each a form of the page: the page remembers what it has requested, and nothing here does.
+
+use std::collections::BTreeSet;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use http::Method;
+use kilonova_compute_app::drain::{Allowed, DrainedHost, HostState, HostStatus, Step, decide};
+use kilonova_ids::{ServerId, parse_uuid_like};
+use kilonova_wire::query::escaped;
+use serde_json::{Value, json};
+
+use super::answers::{Html, Refusal};
+use super::floor::{projects, some_hosts};
+use super::form::Form;
+use super::viewer::Viewer;
+use crate::app::Dashboard;
+use crate::app::floor::{Host, Projects, key_of};
+use crate::error::Error;
+use crate::texts;
+use crate::views::host as page;
+
+/// The rule of a change of a host.
+const CHANGE_RULE: &str = "os_compute_api:os-services:update";
+/// Changes of owners on a page.
+const CHANGES: usize = 30;
+/// Servers of a host that move at the same time.
+const PARALLEL: usize = 4;
+
+pub(super) fn routes() -> Router<Dashboard> {
+    Router::new()
+        .route("/hosts/{host}", get(show))
+        .route("/hosts/{host}/drain", post(drain))
+        .route("/hosts/{host}/enable", post(enable))
+        .route("/hosts/{host}/disable", post(disable))
+        .route("/hosts/{host}/devices/{uuid}/{change}", post(change_device))
+}
+
+/// A host as the services tell it.
+pub(crate) struct Found {
+    /// The answer about it.
+    pub host: Value,
+    /// The same for a drain.
+    pub drained: DrainedHost,
+    /// Its devices; `None` if it is gone from memory meanwhile.
+    pub floor: Option<Host>,
+    /// Changes of the owners of its devices, the newest first.
+    pub changes: Value,
+    /// Its certificate.
+    pub certificate: Value,
+    /// The projects of the cloud.
+    pub projects: Projects,
+}
+
+impl Found {
+    /// Differs between two pages that show something else.
+    pub(crate) fn digest(&self) -> String {
+        let floor = self.floor.as_ref().map_or(0, Host::fingerprint);
+        let shown = ["guests", "state", "status", "disabled_reason", "forced_down"];
+        let text: String = shown.iter().map(|key| self.host[*key].to_string()).collect();
+        key_of(&format!("{floor} {text}"))
+    }
+
+    /// The ids of the servers with anything on it.
+    pub(super) fn servers(&self) -> BTreeSet<ServerId> {
+        self.drained.guests.iter().filter_map(|guest| parse_uuid_like(&guest.id)).collect()
+    }
+}
+
+/// A host by its name.
+pub(super) async fn find(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    name: &str,
+) -> Result<Found, Error> {
+    let cloud = &dashboard.0.cloud;
+    let (host, drained) = explained(dashboard, viewer, name).await?;
+    let floor = some_hosts(dashboard, viewer, [name]).await?.into_iter().next();
+    let changes = format!(
+        "/accelerator/v2/kilonova/handle_changes?hostname={}&limit={CHANGES}",
+        escaped(name)
+    );
+    let optional = async |path: &str| match cloud.get(&viewer.caller, path).await {
+        Ok(found) => Ok(found),
+        Err(error) if [403, 404, 409].iter().any(|status| error.is(*status)) => Ok(Value::Null),
+        Err(error) => Err(error),
+    };
+    let mut changes = optional(&changes).await?;
+    let enrolled = optional("/compute/v2.1/kilonova/enrollments").await?;
+    let certificates = enrolled["certificates"].as_array().into_iter().flatten();
+    let mut own = certificates.filter(|one| one["host"] == name && one["state"] == "valid");
+    Ok(Found {
+        drained,
+        host,
+        floor,
+        changes: changes["handle_changes"].take(),
+        certificate: own.next_back().cloned().unwrap_or_default(),
+        projects: projects(dashboard, viewer).await?,
+    })
+}
+
+async fn explained(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    name: &str,
+) -> Result<(Value, DrainedHost), Error> {
+    let path = format!("/compute/v2.1/kilonova/hosts/{}", escaped(name));
+    let mut answer = dashboard.0.cloud.get(&viewer.caller, &path).await?;
+    let host = answer["host"].take();
+    let drained = serde_json::from_value(host.clone())
+        .map_err(|error| Error::Defect(format!("the description of a host: {error}")))?;
+    Ok((host, drained))
+}
+
+/// A drain in progress.
+#[derive(Debug, Default)]
+pub(crate) struct Draining {
+    /// True if running servers that cannot live-migrate may be shut off.
+    pub cold: bool,
+    /// The servers whose moves were requested.
+    pub asked: BTreeSet<String>,
+    /// Servers on the host when it began.
+    pub total: usize,
+    /// The refusals of this round, by server.
+    pub refused: Vec<(String, String)>,
+}
+
+impl Draining {
+    /// The next step of each guest, and true for those whose move was requested and ended without leaving the host.
+    pub(crate) fn steps(&self, host: &DrainedHost) -> Vec<(Step, bool)> {
+        let up = host.state == HostState::Up;
+        let allowed = Allowed { cold: self.cold };
+        let steps = host.guests.iter().map(|guest| {
+            let step = decide(&host.name, up, guest, allowed);
+            let moves = matches!(step, Step::Live | Step::Cold | Step::Offload);
+            let failed = moves && self.asked.contains(&guest.id);
+            (step, failed)
+        });
+        steps.collect()
+    }
+
+    /// True if another round can do more, or something is still to be awaited.
+    pub(crate) fn goes_on(&self, host: &DrainedHost) -> bool {
+        let steps = self.steps(host);
+        steps.iter().any(|(step, failed)| !failed && !matches!(step, Step::Stays(_)))
+    }
+}
+
+async fn show(
+    State(dashboard): State<Dashboard>,
+    viewer: Viewer,
+    Path(name): Path<String>,
+) -> Result<Html, Refusal> {
+    shown(&dashboard, &viewer, &name, None).await
+}
+
+async fn shown(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    name: &str,
+    draining: Option<&Draining>,
+) -> Result<Html, Refusal> {
+    let found = find(dashboard, viewer, name).await?;
+    let changes = dashboard.0.compute.policy.allows_own(&viewer.context, CHANGE_RULE);
+    let session = &viewer.session;
+    Ok(Html(page::page(&page::Shown { session, found: &found, changes, draining })))
+}
+
+/// One round of a drain.
+async fn drain(
+    State(dashboard): State<Dashboard>,
+    Path(name): Path<String>,
+    form: Form,
+) -> Result<Html, Refusal> {
+    let Form { viewer, fields } = form;
+    let (_, host) = explained(&dashboard, &viewer, &name).await?;
+    if host.status == HostStatus::Enabled {
+        let reason = fields.text("reason").unwrap_or(texts::DRAINED_BY);
+        set_status(&dashboard, &viewer, &host.service_id, Some(reason)).await?;
+    }
+    let total: Option<usize> = fields.text("total").and_then(|text| text.parse().ok());
+    let mut draining = Draining {
+        cold: fields.text("cold").is_some(),
+        asked: fields.0.all("asked").map(str::to_owned).collect(),
+        total: total.unwrap_or_default().max(host.guests.len()),
+        refused: Vec::new(),
+    };
+    let mut moving = host.guests.iter().filter(|guest| guest.is_moving()).count();
+    for (guest, (step, failed)) in host.guests.iter().zip(draining.steps(&host)) {
+        let moves = !matches!(step, Step::Confirm);
+        let Some(body) = step.request().filter(|_| !failed && (!moves || moving < PARALLEL)) else {
+            continue;
+        };
+        let path = format!("/compute/v2.1/servers/{}/action", escaped(&guest.id));
+        match dashboard.0.cloud.post(&viewer.caller, &path, body).await {
+            Ok(_) => {}
+            // It left by itself.
+            Err(error) if error.is(404) => continue,
+            Err(Error::Refused { status: 400..=499, message, .. }) => {
+                draining.refused.push((guest.id.clone(), message));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if moves {
+            moving += 1;
+            draining.asked.insert(guest.id.clone());
+        }
+    }
+    shown(&dashboard, &viewer, &name, Some(&draining)).await
+}
+
+/// Enables a host, or disables it for a reason.
+async fn set_status(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    service: &str,
+    disabled: Option<&str>,
+) -> Result<(), Error> {
+    let body = match disabled {
+        Some(reason) => json!({"status": "disabled", "disabled_reason": reason}),
+        None => json!({"status": "enabled"}),
+    };
+    let path = format!("/compute/v2.1/os-services/{}", escaped(service));
+    let cloud = &dashboard.0.cloud;
+    cloud.send(&viewer.caller, Method::PUT, &path, Some(body)).await.map(drop)
+}
+
+fn back(name: &str) -> Response {
+    Redirect::to(&format!("{}/hosts/{}", super::PATH, escaped(name))).into_response()
+}
+
+async fn enable(
+    State(dashboard): State<Dashboard>,
+    Path(name): Path<String>,
+    form: Form,
+) -> Result<Response, Refusal> {
+    let (_, host) = explained(&dashboard, &form.viewer, &name).await?;
+    set_status(&dashboard, &form.viewer, &host.service_id, None).await?;
+    Ok(back(&name))
+}
+
+async fn disable(
+    State(dashboard): State<Dashboard>,
+    Path(name): Path<String>,
+    form: Form,
+) -> Result<Response, Refusal> {
+    let (_, host) = explained(&dashboard, &form.viewer, &name).await?;
+    let reason = form.fields.text("reason").unwrap_or_default();
+    set_status(&dashboard, &form.viewer, &host.service_id, Some(reason)).await?;
+    Ok(back(&name))
+}
+
+async fn change_device(
+    State(dashboard): State<Dashboard>,
+    Path((name, uuid, change)): Path<(String, String, String)>,
+    form: Form,
+) -> Result<Response, Refusal> {
+    let change = match change.as_str() {
+        "enable" => "enable",
+        "disable" => "disable",
+        _ => return Err(Error::NoPage.into()),
+    };
+    let path = format!("/accelerator/v2/devices/{}/{change}", escaped(&uuid));
+    let cloud = &dashboard.0.cloud;
+    cloud.send(&form.viewer.caller, Method::POST, &path, None).await?;
+    Ok(back(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(state: &str, guests: Value) -> DrainedHost {
+        let host = json!({"name": "a", "service_id": "s", "state": state, "status": "disabled",
+            "disabled_reason": null, "accelerators_not_free": 0, "guests": guests});
+        serde_json::from_value(host).unwrap()
+    }
+
+    fn guest(id: &str, state: &str) -> Value {
+        json!({"id": id, "name": id, "status": "ACTIVE", "vm_state": state, "host": "a",
+            "cannot_move_running": null, "operation": null, "move": null})
+    }
+
+    #[test]
+    fn a_drain_goes_on_until_nothing_moves_by_itself() {
+        let both = host("up", json!([guest("one", "active"), guest("two", "suspended")]));
+        let mut draining = Draining { total: 2, ..Draining::default() };
+        assert!(draining.goes_on(&both));
+        let steps = draining.steps(&both);
+        assert!(matches!(steps[0], (Step::Live, false)) && matches!(steps[1].0, Step::Stays(_)));
+        // It was requested, and the server is still here without an operation: it failed.
+        draining.asked.insert("one".into());
+        assert!(draining.steps(&both)[0].1 && !draining.goes_on(&both));
+        let mut busy = guest("one", "active");
+        busy["operation"] = json!({"action": "live-migration", "waits_for": "host b"});
+        let busy = host("up", json!([busy]));
+        assert!(draining.goes_on(&busy) && busy.guests[0].is_moving());
+        assert!(!draining.goes_on(&host("up", json!([]))));
+        assert!(!draining.goes_on(&host("down", json!([guest("three", "active")]))));
+    }
+}

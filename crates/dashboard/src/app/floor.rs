@@ -1,0 +1,494 @@
+//! The floor as pages draw it: hosts, their cards, and what each unit of a part is used for. Pure.
+//!
+//! ```text
+//!   host ── NUMA node ── card (a physical function) ── device ── part ── units
+//! ```
+//!
+//! A unit is what a guest can get: a vGPU, a virtual function, a whole card. The service tells the amounts of a part
+//! and its handles that are not free; the units follow from both.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::error::Error;
+
+/// The count of colours of owners.
+pub(crate) const COLOURS: usize = 8;
+
+/// A host as the service tells it.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Host {
+    pub name: String,
+    pub state: String,
+    pub forced_down: bool,
+    pub status: String,
+    pub zone: String,
+    pub aggregates: Vec<String>,
+    pub servers: u64,
+    pub inventories: BTreeMap<String, Amounts>,
+    pub devices: Vec<Device>,
+}
+
+/// The amounts of one resource class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct Amounts {
+    pub total: i64,
+    pub reserved: i64,
+    pub used: i64,
+    pub free: i64,
+}
+
+/// A device of a host.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Device {
+    pub uuid: String,
+    pub address: String,
+    pub card: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub vendor_id: String,
+    pub product_id: String,
+    pub model: String,
+    pub numa_node: Option<i64>,
+    pub status: String,
+    pub present: bool,
+    pub health: String,
+    pub health_reason: Option<String>,
+    pub health_since: Option<String>,
+    pub programming: bool,
+    pub parts: Vec<Part>,
+}
+
+/// A part of a device that is scheduled on its own.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Part {
+    pub resource_class: String,
+    #[serde(flatten)]
+    pub amounts: Amounts,
+    pub handles: Vec<Handle>,
+}
+
+/// A handle that is not free.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Handle {
+    pub state: String,
+    pub cleaning: bool,
+    pub address: String,
+    pub mdev_type: Option<String>,
+    pub server: Option<String>,
+    pub server_name: Option<String>,
+    pub project_id: Option<String>,
+}
+
+/// The state of a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Use {
+    /// A server, or another user of the accelerator API, has it.
+    Owned,
+    /// Allocated through Placement, without a handle of ours.
+    Elsewhere,
+    /// It waits for its host before it can be given to anybody.
+    Dirty,
+    /// It is being cleaned.
+    Cleaning,
+    /// An operator withdrew it.
+    Failed,
+    /// Its device has failed.
+    Unhealthy,
+    /// Its device is administratively out of scheduling.
+    Maintaining,
+    /// Its device is being programmed.
+    Programming,
+    /// Its host no longer has the device.
+    Absent,
+    /// Excluded by another use of the same card, or by the operator.
+    Reserved,
+    /// A guest can get it.
+    Free,
+}
+
+impl Use {
+    /// All states, in the order of a legend.
+    pub const ALL: [Self; 11] = [
+        Self::Owned,
+        Self::Elsewhere,
+        Self::Free,
+        Self::Reserved,
+        Self::Dirty,
+        Self::Cleaning,
+        Self::Programming,
+        Self::Maintaining,
+        Self::Unhealthy,
+        Self::Failed,
+        Self::Absent,
+    ];
+
+    /// True if it needs the attention of an operator.
+    pub fn is_problem(self) -> bool {
+        match self {
+            Self::Owned | Self::Elsewhere | Self::Reserved | Self::Free | Self::Programming => {
+                false
+            }
+            Self::Dirty
+            | Self::Cleaning
+            | Self::Failed
+            | Self::Unhealthy
+            | Self::Maintaining
+            | Self::Absent => true,
+        }
+    }
+}
+
+/// Some equal units of a part: one with an owner, or several without.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unit<'a> {
+    pub state: Use,
+    pub count: i64,
+    pub handle: Option<&'a Handle>,
+    pub part: &'a Part,
+}
+
+/// The devices of one card, in the order of their addresses.
+#[derive(Debug)]
+pub(crate) struct Card<'a> {
+    /// The card itself, or its first function.
+    pub device: &'a Device,
+    /// Every function of it.
+    pub functions: Vec<&'a Device>,
+}
+
+impl<'a> Card<'a> {
+    /// Its units: the owned ones first in the order of its functions.
+    pub fn units(&self) -> Vec<Unit<'a>> {
+        self.functions.iter().flat_map(|device| units_of(device)).collect()
+    }
+
+    /// The worst health of its functions.
+    pub fn health(&self) -> &'a str {
+        let rank = |health: &str| match health {
+            "healthy" => 0,
+            "degraded" => 1,
+            _ => 2,
+        };
+        let all = self.functions.iter().map(|device| device.health.as_str());
+        all.max_by_key(|health| rank(health)).unwrap_or("healthy")
+    }
+}
+
+/// The units of a device.
+pub(crate) fn units_of(device: &Device) -> impl Iterator<Item = Unit<'_>> {
+    device.parts.iter().flat_map(move |part| units_of_part(device, part))
+}
+
+fn units_of_part<'a>(device: &'a Device, part: &'a Part) -> Vec<Unit<'a>> {
+    let unit = |state, count, handle| Unit { state, count, handle, part };
+    let state_of = |handle: &Handle| match handle.state.as_str() {
+        "owned" => Use::Owned,
+        "failed" => Use::Failed,
+        _ if handle.cleaning => Use::Cleaning,
+        _ => Use::Dirty,
+    };
+    let mut units: Vec<Unit<'a>> =
+        part.handles.iter().map(|handle| unit(state_of(handle), 1, Some(handle))).collect();
+    units.sort_by_key(|unit| unit.state);
+    let owned = units.iter().filter(|unit| unit.state == Use::Owned).count();
+    let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let amounts = part.amounts;
+    let mut left = amounts.total.saturating_sub(count(units.len())).max(0);
+    let mut add = |state, wanted: i64, left: &mut i64| {
+        let count = wanted.clamp(0, *left);
+        if count > 0 {
+            units.push(unit(state, count, None));
+            *left -= count;
+        }
+    };
+    add(Use::Elsewhere, amounts.used.saturating_sub(count(owned)), &mut left);
+    let withheld = left.saturating_sub(amounts.free.max(0));
+    add(withheld_by(device), withheld, &mut left);
+    let rest = left;
+    add(Use::Free, rest, &mut left);
+    units
+}
+
+/// Why units of a device that nobody has cannot be allocated.
+fn withheld_by(device: &Device) -> Use {
+    if !device.present {
+        Use::Absent
+    } else if device.health == "failed" {
+        Use::Unhealthy
+    } else if device.status == "maintaining" {
+        Use::Maintaining
+    } else if device.programming {
+        Use::Programming
+    } else {
+        Use::Reserved
+    }
+}
+
+/// The order of PCI addresses; others follow them.
+fn place(address: &str) -> (Vec<u64>, &str) {
+    let numbers = address.split([':', '.']).map(|part| u64::from_str_radix(part, 16));
+    (numbers.collect::<Result<_, _>>().unwrap_or_else(|_| vec![u64::MAX]), address)
+}
+
+impl Host {
+    /// True if it is disabled.
+    pub fn is_disabled(&self) -> bool {
+        self.status == "disabled"
+    }
+
+    /// True if its agent reports.
+    pub fn is_up(&self) -> bool {
+        self.state == "up"
+    }
+
+    /// Its cards by NUMA node, in the order of their addresses. Cards of no known node come last.
+    pub fn cards(&self) -> BTreeMap<(bool, i64), Vec<Card<'_>>> {
+        let mut cards: BTreeMap<&str, Vec<&Device>> = BTreeMap::new();
+        for device in &self.devices {
+            cards.entry(&device.card).or_default().push(device);
+        }
+        let mut nodes: BTreeMap<(bool, i64), Vec<Card<'_>>> = BTreeMap::new();
+        for (address, mut functions) in cards {
+            functions.sort_by(|a, b| place(&a.address).cmp(&place(&b.address)));
+            let own = functions.iter().find(|device| device.address == address);
+            let Some(device) = own.or(functions.first()).copied() else { continue };
+            let node = (device.numa_node.is_none(), device.numa_node.unwrap_or_default());
+            nodes.entry(node).or_default().push(Card { device, functions });
+        }
+        for cards in nodes.values_mut() {
+            cards.sort_by(|a, b| place(&a.device.card).cmp(&place(&b.device.card)));
+        }
+        nodes
+    }
+
+    /// The models of its devices, each once.
+    pub fn models(&self) -> Vec<String> {
+        let mut models: Vec<String> = self.devices.iter().map(model_of).collect();
+        models.sort_unstable();
+        models.dedup();
+        models
+    }
+
+    /// True if it, or one of its devices, needs the attention of an operator.
+    pub fn has_problem(&self) -> bool {
+        let unhealthy = |device: &Device| device.health != "healthy" || !device.present;
+        !self.is_up()
+            || self.is_disabled()
+            || self.devices.iter().any(unhealthy)
+            || self.devices.iter().flat_map(units_of).any(|unit| unit.state.is_problem())
+    }
+
+    /// Its units by state.
+    pub fn totals(&self) -> BTreeMap<Use, i64> {
+        let mut totals = BTreeMap::new();
+        for unit in self.devices.iter().flat_map(units_of) {
+            *totals.entry(unit.state).or_default() += unit.count;
+        }
+        totals
+    }
+
+    /// Differs between two states that are drawn differently.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hash = Sha256::new();
+        hash.update(format!("{self:?}"));
+        hash.finalize().iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
+    }
+}
+
+/// A device's model, or its PCI identifiers where the model says no more than its kind.
+pub(crate) fn model_of(device: &Device) -> String {
+    match device.model.as_str() {
+        model if model.is_empty() || model == device.kind => {
+            format!("{}:{}", device.vendor_id, device.product_id)
+        }
+        model => model.to_owned(),
+    }
+}
+
+/// The projects of a cloud by their ids, each with its place in the order of their names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Projects(BTreeMap<String, (usize, String)>);
+
+impl Projects {
+    /// From Keystone's list.
+    pub fn of(list: &Value) -> Self {
+        let all = list["projects"].as_array().into_iter().flatten();
+        let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
+        let mut all: Vec<(String, String)> =
+            all.map(|one| (text(one, "name"), text(one, "id"))).collect();
+        all.sort();
+        let numbered = all.into_iter().enumerate();
+        Self(numbered.map(|(at, (name, id))| (id, (at, name))).collect())
+    }
+
+    /// The place of a project; one that is not in the list has that of its id.
+    pub fn place(&self, id: &str) -> usize {
+        self.0.get(id).map_or_else(|| number_of(id) % (26 * 26), |(at, _)| *at)
+    }
+
+    /// Its name, or its id.
+    pub fn name<'a>(&'a self, id: &'a str) -> &'a str {
+        self.0.get(id).map_or(id, |(_, name)| name)
+    }
+}
+
+/// A number that a text always has.
+pub(crate) fn number_of(text: &str) -> usize {
+    let hash = Sha256::digest(text);
+    hash.iter().take(3).fold(0, |number, byte| (number << 8) | usize::from(*byte))
+}
+
+/// A text as an identifier of a page's element; names may have any character.
+pub(crate) fn key_of(text: &str) -> String {
+    Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The letters for a place: A to Z, AA, AB, …
+pub(crate) fn letters(place: usize) -> String {
+    let letter = |n: usize| char::from(b'A' + u8::try_from(n % 26).unwrap_or_default());
+    match place / 26 {
+        0 => letter(place).to_string(),
+        more => [letter(more - 1), letter(place)].iter().collect(),
+    }
+}
+
+/// The hosts of an answer, and the marker of the next ones.
+///
+/// # Errors
+/// [`Error::Defect`] for an answer in another form.
+pub(crate) fn hosts_of(mut answer: Value) -> Result<(Vec<Host>, Option<String>), Error> {
+    let defect = |error: serde_json::Error| Error::Defect(format!("the floor: {error}"));
+    let mut floor = answer["floor"].take();
+    let next = floor["next_marker"].as_str().map(str::to_owned);
+    let hosts = serde_json::from_value(floor["hosts"].take()).map_err(defect)?;
+    Ok((hosts, next))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A device with one part.
+    pub(crate) fn device(address: &str, part: Value) -> Device {
+        serde_json::from_value(json!({
+            "uuid": format!("uuid-{address}"), "address": address, "card": address, "type": "GPU",
+            "vendor_id": "10de", "product_id": "13bd", "model": "Tesla M10", "numa_node": 1,
+            "status": "enabled", "present": true, "health": "healthy", "health_reason": null,
+            "health_since": null, "programming": false, "parts": [part],
+        }))
+        .expect("it is a device")
+    }
+
+    pub(crate) fn part(amounts: [i64; 4], handles: Value) -> Value {
+        let [total, reserved, used, free] = amounts;
+        json!({"name": "p", "resource_class": "VGPU", "total": total, "reserved": reserved,
+            "used": used, "free": free, "handles": handles})
+    }
+
+    pub(crate) fn handle(state: &str, server: Option<&str>) -> Value {
+        json!({"state": state, "cleaning": false, "type": "MDEV", "address": "0000:84:00.0",
+            "mdev_type": "nvidia-35", "server": server, "server_name": server,
+            "project_id": server.map(|_| "red")})
+    }
+
+    pub(crate) fn host(name: &str, devices: Vec<Device>) -> Host {
+        Host {
+            name: name.to_owned(),
+            state: "up".into(),
+            forced_down: false,
+            status: "enabled".into(),
+            zone: "nova".into(),
+            aggregates: vec![],
+            servers: 0,
+            inventories: BTreeMap::new(),
+            devices,
+        }
+    }
+
+    fn counts(device: &Device) -> Vec<(Use, i64)> {
+        units_of(device).map(|unit| (unit.state, unit.count)).collect()
+    }
+
+    #[test]
+    fn units_follow_from_amounts_and_handles() {
+        let handles =
+            json!([handle("dirty", None), handle("owned", Some("s")), handle("failed", None)]);
+        let one = device("0000:84:00.0", part([16, 3, 3, 10], handles));
+        assert_eq!(
+            counts(&one),
+            [
+                (Use::Owned, 1),
+                (Use::Dirty, 1),
+                (Use::Failed, 1),
+                (Use::Elsewhere, 2),
+                (Use::Reserved, 1),
+                (Use::Free, 10)
+            ]
+        );
+        assert_eq!(counts(&one).iter().map(|(_, count)| count).sum::<i64>(), 16);
+        // An amount that the handles contradict draws no unit twice.
+        let none = device("0000:84:00.0", part([1, 5, 9, -3], json!([handle("owned", None)])));
+        assert_eq!(counts(&none), [(Use::Owned, 1)]);
+        let mut cleaned = handle("dirty", None);
+        cleaned["cleaning"] = true.into();
+        let cleaned = device("0000:84:00.0", part([1, 1, 0, 0], json!([cleaned])));
+        assert_eq!(counts(&cleaned), [(Use::Cleaning, 1)]);
+    }
+
+    #[test]
+    fn what_is_withheld_has_a_reason() {
+        let withheld = part([4, 4, 0, 0], json!([]));
+        let mut one = device("0000:84:00.0", withheld);
+        assert_eq!(counts(&one), [(Use::Reserved, 4)]);
+        one.programming = true;
+        assert_eq!(counts(&one), [(Use::Programming, 4)]);
+        one.status = "maintaining".into();
+        assert_eq!(counts(&one), [(Use::Maintaining, 4)]);
+        one.health = "failed".into();
+        assert_eq!(counts(&one), [(Use::Unhealthy, 4)]);
+        one.present = false;
+        assert_eq!(counts(&one), [(Use::Absent, 4)]);
+        assert!(host("a", vec![one]).has_problem());
+    }
+
+    #[test]
+    fn functions_are_parts_of_their_card_in_the_order_of_addresses() {
+        let whole = || part([1, 0, 0, 1], json!([]));
+        let mut devices = Vec::new();
+        for address in ["0000:41:00.2", "0000:41:00.10", "0000:41:00.0", "0000:a:00.0", "mtty_mtty"]
+        {
+            let mut one = device(address, whole());
+            if address.contains("41:") {
+                one.card = "0000:41:00.0".into();
+            }
+            one.numa_node = (address != "mtty_mtty").then_some(0);
+            devices.push(one);
+        }
+        let host = host("a", devices);
+        let nodes = host.cards();
+        assert_eq!(nodes.keys().collect::<Vec<_>>(), [&(false, 0), &(true, 0)]);
+        let cards = &nodes[&(false, 0)];
+        let of = |card: &Card<'_>| card.functions.iter().map(|one| one.address.clone()).collect();
+        let functions: Vec<Vec<String>> = cards.iter().map(of).collect();
+        assert_eq!(functions[0], ["0000:a:00.0"]);
+        assert_eq!(functions[1], ["0000:41:00.0", "0000:41:00.2", "0000:41:00.10"]);
+        assert_eq!(cards[1].device.address, "0000:41:00.0");
+    }
+
+    #[test]
+    fn projects_have_letters_in_the_order_of_their_names() {
+        let list = json!({"projects": [{"id": "2", "name": "red"}, {"id": "1", "name": "blue"}]});
+        let projects = Projects::of(&list);
+        assert_eq!((projects.place("1"), projects.place("2")), (0, 1));
+        assert_eq!((projects.name("2"), projects.name("gone")), ("red", "gone"));
+        assert!(projects.place("gone") < 26 * 26);
+        let all = [0, 25, 26, 27, 51, 52].map(letters);
+        assert_eq!(all, ["A", "Z", "AA", "AB", "AZ", "BA"]);
+    }
+}

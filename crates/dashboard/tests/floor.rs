@@ -1,0 +1,179 @@
+//! The pages of operators: the floor, a host with its drain and its devices, and the capacity.
+
+use std::time::Duration;
+
+use http::Method;
+
+use crate::browser::{Browser, Page};
+use crate::cloud::{Cloud, clouds};
+
+/// The path of a page's stream.
+fn stream_of(html: &str) -> String {
+    let at = html.find("sse-connect=\"").expect("the page has a stream") + 13;
+    html[at..].split('"').next().expect("it ends").replace("&amp;", "&")
+}
+
+/// The text between two others.
+fn between<'a>(html: &'a str, from: &str, to: &str) -> &'a str {
+    let at = html.find(from).unwrap_or_else(|| panic!("no {from}: {html}")) + from.len();
+    html[at..].split(to).next().expect("it ends")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_see_the_floor_and_nobody_else_does() {
+    for cloud in clouds().await {
+        let id = cloud.boot("ann", "<b>zebra</b>", "f-vgpu").await;
+        cloud.becomes(&id, "ACTIVE").await;
+        let mut admin = Browser::of(&cloud, "admin", "admin").await;
+        let floor = admin.get("/dashboard/floor").await;
+        floor.came(200).shows("/dashboard/hosts/h1").shows("/dashboard/hosts/h2").shows("2 hosts");
+        floor.shows("1 used, 3 free").shows("4 free").shows("NUMA").shows("84:00.0");
+        floor.shows(&format!("/dashboard/servers/{id}")).shows("&lt;b&gt;zebra").hides("<b>zebra");
+        floor.shows("project red").shows("<th scope=\"row\" data-label=\"Resource class\">VGPU");
+        // The choices of its form.
+        let small = admin.get("/dashboard/floor?size=small&group=model&colour=health").await;
+        small.came(200).shows("<svg").shows("7 of 8 free").hides("class=\"block ");
+        let one = admin.get("/dashboard/floor?name=H2").await;
+        one.shows("1 of 2 hosts").shows("hosts/h2").hides("hosts/h1\"");
+        admin.get("/dashboard/floor?show=problems").await.shows("No host matches");
+        let after = admin.get("/dashboard/floor?marker=h1").await;
+        after.shows("hosts/h2").hides("hosts/h1\"").shows("First hosts");
+        // A host.
+        let page = admin.get("/dashboard/hosts/h1").await;
+        page.came(200).shows("0000:84:00.0").shows("&lt;b&gt;zebra").shows("Owners of the devices");
+        page.shows("taken").shows("simulated").shows("actions").shows("Drain this host");
+        for gone in ["nothing", "..%2F..%2Fservers", "%3Cscript%3E"] {
+            let page = admin.get(&format!("/dashboard/hosts/{gone}")).await;
+            page.came(404).hides("<script>");
+            let events = format!("/dashboard/hosts/{gone}/events");
+            admin.once(Method::GET, &events, None).await.came(404);
+        }
+        let capacity = admin.get("/dashboard/capacity").await;
+        capacity.came(200).shows("2 of 2 compute hosts").shows("greedy").shows("VGPU");
+        let greedy = admin.get("/dashboard/capacity?flavor=f-greedy").await;
+        greedy.came(200).shows("Room for greedy").shows("No one or two live migrations");
+        admin.get("/dashboard/capacity?flavor=no%20such").await.came(404);
+
+        // Members and readers have no such pages.
+        for (user, project) in [("ann", "red"), ("rob", "red")] {
+            let mut other = Browser::of(&cloud, user, project).await;
+            let form = other.get("/dashboard/servers").await;
+            form.hides("/dashboard/floor").hides("/dashboard/capacity");
+            for path in ["floor", "hosts/h1", "hosts/h1/events", "capacity", "floor/events"] {
+                let page = other.once(Method::GET, &format!("/dashboard/{path}"), None).await;
+                page.came(403).hides("hosts/h1").hides("84:00");
+            }
+            for path in ["drain", "enable", "disable"] {
+                other.submit(&form, &format!("/dashboard/hosts/h1/{path}"), &[]).await.came(403);
+            }
+            let device = device_of(&page, "disable");
+            other.submit(&form, &device, &[]).await.came(403);
+        }
+        admin.get("/dashboard/hosts/h1").await.hides("Enable this host");
+    }
+}
+
+/// The path of the first form that changes a device.
+fn device_of(page: &Page, change: &str) -> String {
+    let forms = page.html.split("action=\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let mut found = forms.filter(|path| path.contains("/devices/") && path.ends_with(change));
+    found.next().unwrap_or_else(|| panic!("no {change}: {}", page.html)).to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_is_disabled_and_the_open_floor_shows_it() {
+    for cloud in clouds().await {
+        let mut admin = Browser::of(&cloud, "admin", "admin").await;
+        let floor = admin.get("/dashboard/floor").await;
+        let mut stream = admin.stream(&stream_of(&floor.html)).await;
+        let page = admin.get("/dashboard/hosts/h1").await;
+        let mut of_host = admin.stream(&stream_of(&page.html)).await;
+        let path = device_of(&page, "disable");
+        let form = admin.submit(&page, &path, &[]).await;
+        form.came(200).shows("‖ disabled");
+        let cards = stream.until("cards", "4 disabled").await;
+        assert!(cards.contains("hx-swap-oob=\"true\"") && cards.contains("hosts/h1"), "{cards}");
+        assert!(!cards.contains("hosts/h2"), "the other host has not changed: {cards}");
+        assert!(cards.contains("id=\"sums\""), "{cards}");
+        of_host.until("changed", "changed").await;
+        admin.get("/dashboard/floor?show=problems").await.shows("hosts/h1").hides("hosts/h2\"");
+        let path = device_of(&form, "enable");
+        admin.submit(&form, &path, &[]).await.came(200).hides("‖ disabled");
+        stream.until("cards", "4 free").await;
+        // A server on the host is told to both pages.
+        let id = cloud.boot("ann", "one", "f-vgpu").await;
+        stream.until("cards", &id).await;
+        cloud.becomes(&id, "ACTIVE").await;
+        of_host.until("changed", "changed").await;
+        // A page from before reads itself again.
+        let mut late = admin.stream(&stream_of(&floor.html)).await;
+        late.until("list", "list").await;
+        let strange = admin.submit(&form, "/dashboard/hosts/h1/devices/x/burn", &[]).await;
+        strange.came(404);
+        admin.submit(&form, "/dashboard/hosts/h1/devices/x/enable", &[]).await.came(404);
+    }
+}
+
+/// The hidden fields of a drain's form.
+fn fields(page: &Page) -> Vec<(String, String)> {
+    let form = between(&page.html, "hx-post=\"", "</form>");
+    let inputs = form.split("<input type=\"hidden\" ").skip(1);
+    let read = |input: &str| {
+        let of = |key: &str| between(input, &format!("{key}=\""), "\"").to_owned();
+        (of("name"), of("value"))
+    };
+    inputs.map(read).filter(|(name, _)| name != "csrf").collect()
+}
+
+async fn carry_on(cloud: &Cloud, admin: &mut Browser, mut page: Page, at: &str) -> Page {
+    for _ in 0..300 {
+        if !page.html.contains("hx-post=") {
+            return page;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let fields = fields(&page);
+        let fields: Vec<(&str, &str)> =
+            fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        page = admin.submit(&page, at, &fields).await;
+        page.came(200);
+    }
+    panic!("{}: the drain does not end: {}", cloud.store, page.html);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_is_drained_with_progress_and_enabled_again() {
+    for cloud in clouds().await {
+        let (first, second) =
+            (cloud.boot("ann", "one", "f-tiny").await, cloud.boot("ann", "two", "f-tiny").await);
+        for id in [&first, &second] {
+            cloud.becomes(id, "ACTIVE").await;
+        }
+        let shown = cloud.get(&format!("/compute/v2.1/servers/{first}")).await;
+        let host = shown["server"]["OS-EXT-SRV-ATTR:host"].as_str().expect("a host").to_owned();
+        let mut admin = Browser::of(&cloud, "admin", "admin").await;
+        let here = format!("/dashboard/hosts/{host}");
+        let drain = format!("{here}/drain");
+        let page = admin.get(&here).await;
+        let page = admin.submit(&page, &drain, &[("reason", "a new <fan>")]).await;
+        page.came(200).shows("Drain in progress").shows("a new &lt;fan&gt;").hides("<fan>");
+        let page = carry_on(&cloud, &mut admin, page, &drain).await;
+        page.shows("The host is empty.").shows("Enable this host");
+        for id in [&first, &second] {
+            let shown = cloud.get(&format!("/compute/v2.1/servers/{id}")).await;
+            assert_ne!(shown["server"]["OS-EXT-SRV-ATTR:host"], host.as_str(), "{}", cloud.store);
+            assert_eq!(shown["server"]["status"], "ACTIVE", "{}", cloud.store);
+        }
+        let floor = admin.get("/dashboard/floor?show=disabled").await;
+        floor.shows(&format!("hosts/{host}\""));
+        let page = admin.submit(&page, &format!("{here}/enable"), &[]).await;
+        page.came(200).hides("a new").shows("Drain this host");
+        // The server of a drain without a place to go stays, and the page says so.
+        let other = if host == "h1" { "h2" } else { "h1" };
+        let away = format!("/dashboard/hosts/{host}/disable");
+        admin.submit(&page, &away, &[("reason", "no room")]).await.came(200).shows("no room");
+        let there = format!("/dashboard/hosts/{other}/drain");
+        let page = admin.submit(&page, &there, &[]).await;
+        let page = carry_on(&cloud, &mut admin, page, &there).await;
+        page.shows("Nothing more can move by itself.").shows("0 of 2 servers have left");
+    }
+}
