@@ -167,6 +167,9 @@ async fn a_host_is_drained_with_progress_and_enabled_again() {
         floor.shows(&format!("hosts/{host}\""));
         let page = admin.submit(&page, &format!("{here}/enable"), &[]).await;
         page.came(200).hides("a new").shows("Drain this host");
+        // A page that was carrying it on does not disable the host again.
+        let late = admin.submit(&page, &drain, &[("total", "2")]).await;
+        late.came(200).hides("Drain in progress").hides("‖ disabled");
         // The server of a drain without a place to go stays, and the page says so.
         let other = if host == "h1" { "h2" } else { "h1" };
         let away = format!("/dashboard/hosts/{host}/disable");

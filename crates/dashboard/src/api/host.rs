@@ -178,11 +178,16 @@ async fn drain(
 ) -> Result<Html, Refusal> {
     let Form { viewer, fields } = form;
     let (_, host) = explained(&dashboard, &viewer, &name).await?;
-    if host.status == HostStatus::Enabled {
-        let reason = fields.text("reason").unwrap_or(texts::DRAINED_BY);
-        set_status(&dashboard, &viewer, &host.service_id, Some(reason)).await?;
-    }
     let total: Option<usize> = fields.text("total").and_then(|text| text.parse().ok());
+    match (host.status, total) {
+        (HostStatus::Enabled, None) => {
+            let reason = fields.text("reason").unwrap_or(texts::DRAINED_BY);
+            set_status(&dashboard, &viewer, &host.service_id, Some(reason)).await?;
+        }
+        // Another operator has enabled the host since the last round, which ends the drain.
+        (HostStatus::Enabled, Some(_)) => return shown(&dashboard, &viewer, &name, None).await,
+        (HostStatus::Disabled, _) => {}
+    }
     let mut draining = Draining {
         cold: fields.text("cold").is_some(),
         asked: fields.0.all("asked").map(str::to_owned).collect(),
