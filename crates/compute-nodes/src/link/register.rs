@@ -52,6 +52,8 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
     let now = time::now();
     expect(tx, registration)?;
     let known = hosts::by_name(tx, &registration.host)?;
+    // Before anything is written, because the read would otherwise be a round trip of its own.
+    let known_cells = cells::of_host(tx, &registration.host)?;
     if known.is_none() {
         let spellings = hosts::spellings(tx, &registration.host)?;
         if let Some(other) = spellings.first() {
@@ -101,7 +103,7 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
     };
     let row = hosts::register(tx, &new, now)?;
     follow_routes(tx, compute, registration, known.as_ref())?;
-    if cells::of_host(tx, &registration.host)? != registration.cells {
+    if known_cells != registration.cells {
         cells::set(tx, &registration.host, registration.cells.as_deref())?;
     }
     if compute.volumes.is_some() {
