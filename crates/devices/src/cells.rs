@@ -70,24 +70,25 @@ impl CellOptions {
         self.shared.as_ref()
     }
 
-    /// The cells of a host, by number; `None` if the kernel reports none.
+    /// The cells of a host. An option that names CPUs or pages which the host does not have is a problem, not an error:
+    /// a CPU may go offline, and its host must stay managed.
     ///
     /// # Errors
-    /// If sysfs cannot be read, or if an option names a CPU that is not online or pages that the host does not
-    /// have.
-    pub fn read(&self, sysfs: &dyn Sysfs) -> Result<Option<Vec<NumaCell>>, Error> {
+    /// If sysfs cannot be read.
+    pub fn read(&self, sysfs: &dyn Sysfs) -> Result<FoundCells, Error> {
         let names = sysfs.list(NODES).unwrap_or_default();
         let number = |name: &String| name.strip_prefix("node")?.parse::<u32>().ok();
         let ids: BTreeSet<u32> = names.iter().filter_map(number).collect();
+        let mut problems = Vec::new();
         if ids.is_empty() {
-            return match self.shared.is_some() || self.dedicated.is_some() {
-                false => Ok(None),
-                true => Err(Error::Cells(
-                    "The kernel reports no NUMA nodes, so that [compute] cpu_shared_set and \
-                     cpu_dedicated_set have no effect; remove them."
+            if self.shared.is_some() || self.dedicated.is_some() {
+                problems.push(
+                    "The kernel reports no NUMA nodes, so that [compute] cpu_shared_set and cpu_dedicated_set do not \
+                     divide the CPUs in Placement."
                         .to_owned(),
-                )),
-            };
+                );
+            }
+            return Ok(FoundCells { cells: None, problems });
         }
         let mut nodes = BTreeMap::new();
         for id in ids {
@@ -98,18 +99,25 @@ impl CellOptions {
             [("cpu_dedicated_set", &self.dedicated), ("cpu_shared_set", &self.shared)]
         {
             if let Some(set) = set.as_ref().filter(|set| !set.is_subset(&online)) {
-                return Err(Error::Cells(format!(
+                problems.push(format!(
                     "Invalid '{option}' config: one or more of the configured CPUs is not online. \
                      Online cpuset(s): {}, configured cpuset(s): {}",
                     format_cpus(&online),
                     format_cpus(set)
-                )));
+                ));
             }
+        }
+        if self.shared.is_none() && self.dedicated.is_some() {
+            problems.push(
+                "[compute] cpu_dedicated_set without cpu_shared_set leaves no VCPU, and guests cannot have dedicated CPUs \
+                 yet: this host takes no new guest. Set cpu_shared_set too."
+                    .to_owned(),
+            );
         }
         let cells = nodes.iter().map(|(id, cpus)| self.cell(sysfs, *id, cpus));
         let cells = cells.collect::<Result<Vec<_>, _>>()?;
-        self.check_reserved(&cells)?;
-        Ok(Some(cells))
+        problems.extend(self.missing_pages(&cells));
+        Ok(FoundCells { cells: Some(cells), problems })
     }
 
     fn cell(&self, sysfs: &dyn Sysfs, id: u32, online: &Cpus) -> Result<NumaCell, Error> {
@@ -178,22 +186,30 @@ impl CellOptions {
         .collect()
     }
 
-    /// Reserved pages must be there: guests would get them otherwise.
-    fn check_reserved(&self, cells: &[NumaCell]) -> Result<(), Error> {
-        for ((node, size), count) in &self.reserved {
+    /// The reserved pages that are not there. As many as there are stay reserved.
+    fn missing_pages(&self, cells: &[NumaCell]) -> Vec<String> {
+        let missing = |((node, size), count): (&(u32, u64), &u64)| {
             let pages = cells.iter().filter(|cell| cell.id == *node).flat_map(|cell| &cell.pages);
             let total = pages.filter(|pages| pages.size_kib == *size).map(|pages| pages.total);
             let total = total.sum::<u64>();
-            if total < *count {
-                return Err(Error::Cells(format!(
-                    "Invalid 'reserved_huge_pages' config: NUMA node {node} has {total} pages of \
-                     {size} KiB, fewer than the {count} reserved ones. Allocate them \
-                     (/sys/{NODES}/node{node}/hugepages), or reserve fewer."
-                )));
-            }
-        }
-        Ok(())
+            (total < *count).then(|| {
+                format!(
+                    "Invalid 'reserved_huge_pages' config: NUMA node {node} has {total} pages of {size} KiB, fewer than \
+                     the {count} reserved ones. Allocate them (/sys/{NODES}/node{node}/hugepages), or reserve fewer."
+                )
+            })
+        };
+        self.reserved.iter().filter_map(missing).collect()
     }
+}
+
+/// The NUMA cells of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundCells {
+    /// By number; `None` if the kernel reports none.
+    pub cells: Option<Vec<NumaCell>>,
+    /// The options that the host does not match, in sentences.
+    pub problems: Vec<String>,
 }
 
 /// True if a core of some cell has several threads.

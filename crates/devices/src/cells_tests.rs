@@ -37,12 +37,14 @@ fn options(shared: Option<&str>, dedicated: Option<&str>, reserved: &[&str]) -> 
 }
 
 fn read(fixture: &Fixture, options: &CellOptions) -> Vec<NumaCell> {
-    let cells = options.read(&fixture.sysfs()).expect("the cells can be read");
-    cells.expect("there are cells")
+    let found = options.read(&fixture.sysfs()).expect("the cells can be read");
+    found.cells.expect("there are cells")
 }
 
-fn refusal(fixture: &Fixture, options: &CellOptions) -> String {
-    options.read(&fixture.sysfs()).expect_err("the host differs").to_string()
+/// The last problem.
+fn problem(fixture: &Fixture, options: &CellOptions) -> String {
+    let found = options.read(&fixture.sysfs()).expect("the cells can be read");
+    found.problems.last().expect("the host differs").clone()
 }
 
 fn sets(cells: &[NumaCell]) -> Vec<(&str, &str)> {
@@ -97,9 +99,9 @@ fn reserved_pages_are_kept_from_guests() {
     let cells = read(&fixture, &options(None, None, &reserved));
     let kept = |cell: usize| cells[cell].pages.iter().map(|page| page.reserved).collect::<Vec<_>>();
     assert_eq!((kept(0), kept(1)), (vec![1000, 64, 0], vec![0, 0, 1]));
-    let why = refusal(&fixture, &options(None, None, &["node:1,size:2048,count:513"]));
+    let why = problem(&fixture, &options(None, None, &["node:1,size:2048,count:513"]));
     assert!(why.starts_with("Invalid 'reserved_huge_pages' config: NUMA node 1 has 512"), "{why}");
-    let why = refusal(&fixture, &options(None, None, &["node:2,size:2048,count:1"]));
+    let why = problem(&fixture, &options(None, None, &["node:2,size:2048,count:1"]));
     assert!(why.contains("NUMA node 2 has 0 pages"), "{why}");
 }
 
@@ -130,24 +132,29 @@ fn invalid_options_are_named() {
 }
 
 #[test]
-fn cpus_that_are_not_online_are_refused_in_novas_words() {
+fn cpus_that_are_not_online_are_a_problem_in_novas_words() {
     let fixture = fixture();
     fixture.write("devices/system/node/node1/cpulist", "4-6\n");
-    let why = refusal(&fixture, &options(Some("0"), Some("4-7"), &[]));
+    let why = problem(&fixture, &options(Some("0"), Some("4-7"), &[]));
     assert_eq!(
         why,
         "Invalid 'cpu_dedicated_set' config: one or more of the configured CPUs is not online. \
          Online cpuset(s): 0-6, configured cpuset(s): 4-7"
     );
-    let why = refusal(&fixture, &options(Some("7"), None, &[]));
+    let divided = options(Some("0"), Some("4-7"), &[]);
+    assert_eq!(sets(&read(&fixture, &divided)), [("0", ""), ("", "4-6")], "the others stay");
+    let why = problem(&fixture, &options(Some("7"), None, &[]));
     assert!(why.starts_with("Invalid 'cpu_shared_set' config"), "{why}");
+    let why = problem(&fixture, &options(None, Some("4"), &[]));
+    assert!(why.contains("leaves no VCPU"), "{why}");
 }
 
 #[test]
 fn a_kernel_without_nodes_has_no_cells() {
     let empty = Fixture::new();
-    assert_eq!(CellOptions::default().read(&empty.sysfs()).expect("it can be read"), None);
-    let why = refusal(&empty, &options(None, Some("0"), &[]));
+    let found = CellOptions::default().read(&empty.sysfs()).expect("it can be read");
+    assert_eq!(found, FoundCells { cells: None, problems: Vec::new() });
+    let why = problem(&empty, &options(None, Some("0"), &[]));
     assert!(why.contains("reports no NUMA nodes"), "{why}");
 }
 
@@ -166,6 +173,7 @@ fn odd_hosts_are_read_as_far_as_the_kernel_describes_them() {
     assert_eq!((memory.shared.as_str(), memory.socket, memory.memory_mb), ("", None, 1));
     assert_eq!(memory.pages, [NumaPages { size_kib: 4, total: 256, reserved: 0 }]);
     fixture.write("devices/system/node/node2/meminfo", "Node 2 MemFree: 1024 kB\n");
-    let why = refusal(&fixture, &CellOptions::default());
+    let why =
+        CellOptions::default().read(&fixture.sysfs()).expect_err("the file is odd").to_string();
     assert!(why.starts_with("devices/system/node/node2/meminfo has unexpected content"), "{why}");
 }

@@ -23,9 +23,6 @@ pub enum Error {
     /// `[x710_static]` is invalid.
     #[error("{0}")]
     Mapping(String),
-    /// The options for the host's CPUs and memory pages contradict each other or the host.
-    #[error("{0}")]
-    Cells(String),
     /// A file of sysfs could not be read.
     #[error("cannot read {path}: {source}")]
     Read {

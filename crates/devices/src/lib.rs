@@ -29,7 +29,7 @@ mod traits;
 mod vgpu;
 
 pub use bitstream::{BITSTREAM_HEAD, Bitstream, hex_id};
-pub use cells::{CellOptions, has_threads};
+pub use cells::{CellOptions, FoundCells, has_threads};
 pub use cleanup::Cleanup;
 pub use collector::{DeviceProblem, Found};
 pub use config::{InvalidOption, MdevConfig, MdevGroup, MdevOptions};

@@ -27,18 +27,22 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
     address(settings, report);
 }
 
-/// The host does not register with CPUs or memory pages that it does not have.
+/// Options for CPUs and memory pages that the host does not have.
 fn cells(sysfs: &Path, options: &CellOptions, report: &mut Report) {
     const AREA: &str = "numa";
-    match options.read(&Directory(sysfs.to_owned())) {
-        Ok(None) => report.fine(AREA, "the kernel reports no nodes"),
-        Ok(Some(cells)) => report.fine(AREA, format!("NUMA cells: {}", cells.len())),
-        Err(error) => report.wrong(
-            AREA,
-            error.to_string(),
-            "correct [compute] cpu_dedicated_set and cpu_shared_set, and [DEFAULT] \
-             reserved_huge_pages; lscpu and numactl --hardware describe the host",
-        ),
+    const REMEDY: &str = "correct [compute] cpu_dedicated_set and cpu_shared_set, and [DEFAULT] reserved_huge_pages; \
+                          lscpu and numactl --hardware describe the host";
+    let found = match options.read(&Directory(sysfs.to_owned())) {
+        Ok(found) => found,
+        Err(error) => return report.wrong(AREA, error.to_string(), REMEDY),
+    };
+    for problem in &found.problems {
+        report.wrong(AREA, problem.clone(), REMEDY);
+    }
+    match &found.cells {
+        _ if !found.problems.is_empty() => {}
+        None => report.fine(AREA, "the kernel reports no nodes"),
+        Some(cells) => report.fine(AREA, format!("NUMA cells: {}", cells.len())),
     }
 }
 
@@ -126,7 +130,7 @@ mod tests {
         std::fs::write(node.join("meminfo"), "Node 0 MemTotal: 4096 kB\n")
             .expect("the file is written");
         for (set, code, words) in [("1-3", 0, "NUMA cells: 1"), ("4", 1, "Online cpuset(s): 0-3")] {
-            let options = CellOptions::new(None, Some(set), &[], 4).expect("the set is valid");
+            let options = CellOptions::new(Some("0"), Some(set), &[], 4).expect("the set is valid");
             let mut report = Report::default();
             cells(sysfs.path(), &options, &mut report);
             assert_eq!(report.exit_code(), code);

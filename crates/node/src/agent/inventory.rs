@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kilonova_devices::{DeviceProblem, Watch, has_threads};
+use kilonova_devices::{DeviceProblem, FoundCells, Watch, has_threads};
 use kilonova_hypervisor::HypervisorInfo;
 use kilonova_node_api::{Device, NumaCell, Registration};
 
@@ -36,6 +36,8 @@ pub(super) struct Inventory {
     last_fingerprint: AtomicU64,
     /// Device problems that have been logged.
     logged: Mutex<Vec<DeviceProblem>>,
+    /// The last cells, and their problems, which have been logged.
+    found: Mutex<Option<FoundCells>>,
 }
 
 impl Inventory {
@@ -48,6 +50,7 @@ impl Inventory {
             listen,
             last_fingerprint: AtomicU64::new(0),
             logged: Mutex::default(),
+            found: Mutex::default(),
         }
     }
 
@@ -148,14 +151,31 @@ impl Inventory {
         Ok(found.devices)
     }
 
-    /// The NUMA cells.
+    /// The NUMA cells. A host whose cells can no longer be read keeps the last ones: its guests must stay managed.
     async fn cells(&self) -> Result<Option<Vec<NumaCell>>, Error> {
         let Some(options) = self.parts.settings.cells.clone() else {
             return Ok(self.parts.registration.cells.clone());
         };
         let sysfs = Arc::clone(&self.parts.sysfs);
         let read = blocking(move || options.read(&*sysfs)).await;
-        read.map_err(|source| self.device_error(source))
+        let host = &self.parts.registration.host;
+        let mut last = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        match (read, &*last) {
+            (Ok(found), _) => {
+                let logged = last.as_ref().map_or(&[][..], |last| &last.problems);
+                for problem in found.problems.iter().filter(|one| !logged.contains(one)) {
+                    tracing::warn!(%host, "{problem}");
+                }
+                let cells = found.cells.clone();
+                *last = Some(found);
+                Ok(cells)
+            }
+            (Err(error), Some(last)) => {
+                tracing::warn!(%host, %error, "could not read the NUMA cells; the host keeps the last ones");
+                Ok(last.cells.clone())
+            }
+            (Err(error), None) => Err(self.device_error(error)),
+        }
     }
 
     /// Logs each device problem once.
