@@ -29,23 +29,27 @@ pub fn expect_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
     Ok(tx.expect(OF_HOST, params![host])?)
 }
 
-/// The cells of a host; `None` if it is unknown or reports none.
+/// The cells of a host as JSON, in the form of [`text`]; `None` if it is unknown or reports none. A registration must be
+/// able to replace what it cannot read.
 ///
 /// # Errors
 /// Store errors only; also for [`set`].
-pub fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<Vec<NumaCell>>, Error> {
+pub fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<String>, Error> {
     let row = tx.row(OF_HOST, params![host])?;
-    let Some(text) = row.as_ref().map(|row| row.text_opt("cells")).transpose()?.flatten() else {
-        return Ok(None);
-    };
-    let cells = serde_json::from_str(text);
-    cells.map(Some).map_err(|error| shape(format!("invalid NUMA cells of host {host}: {error}")))
+    Ok(row.as_ref().map(|row| row.text_opt("cells")).transpose()?.flatten().map(str::to_owned))
+}
+
+/// Cells as they are stored.
+///
+/// # Errors
+/// If they are no JSON.
+pub fn text(host: &HostName, cells: Option<&[NumaCell]>) -> Result<Option<String>, Error> {
+    let text = cells.map(serde_json::to_string).transpose();
+    text.map_err(|error| shape(format!("NUMA cells of host {host}: {error}")))
 }
 
 /// Records the cells of a host.
-pub fn set(tx: &mut Tx<'_>, host: &HostName, cells: Option<&[NumaCell]>) -> Result<(), Error> {
-    let text = cells.map(serde_json::to_string).transpose();
-    let text = text.map_err(|error| shape(format!("NUMA cells of host {host}: {error}")))?;
+pub fn set(tx: &mut Tx<'_>, host: &HostName, text: Option<&str>) -> Result<(), Error> {
     Ok(tx.defer(SET, params![host, text])?)
 }
 
@@ -55,7 +59,8 @@ pub fn set(tx: &mut Tx<'_>, host: &HostName, cells: Option<&[NumaCell]>) -> Resu
 /// A sentence without a full stop, if the report contradicts itself.
 pub fn topology(cells: &[NumaCell]) -> Result<HostTopology, String> {
     let mut topology = HostTopology::default();
-    let mut left = MOST_CPUS as usize;
+    // Of the threads of all cores, and of the CPUs of all cells, however often they are named.
+    let mut left = (MOST_CPUS as usize, MOST_CPUS as usize);
     for cell in cells {
         topology.cells.push(host_cell(cell, cells, &mut left)?);
     }
@@ -63,18 +68,31 @@ pub fn topology(cells: &[NumaCell]) -> Result<HostTopology, String> {
     Ok(topology)
 }
 
-/// `left` bounds the threads of all cores together, however often they are named.
-fn host_cell(cell: &NumaCell, all: &[NumaCell], left: &mut usize) -> Result<HostCell, String> {
+/// `left` bounds the threads and CPUs of all cells together, and with them the work for a report.
+fn host_cell(
+    cell: &NumaCell,
+    all: &[NumaCell],
+    left: &mut (usize, usize),
+) -> Result<HostCell, String> {
     let id = cell.id;
     let list = |what: &str, text: &str| {
-        parse_cpus(text, MOST_CPUS)
-            .map_err(|error| format!("the {what} CPUs of NUMA cell {id} are no list: {error}"))
+        // Agents exclude no CPU, which could cost work without a result.
+        let parsed = match text.contains('^') {
+            true => Err("it has a ^".to_owned()),
+            false => parse_cpus(text, MOST_CPUS).map_err(|error| error.to_string()),
+        };
+        parsed.map_err(|why| format!("the {what} CPUs of NUMA cell {id} are no list: {why}"))
     };
     let (shared, dedicated) = (list("shared", &cell.shared)?, list("dedicated", &cell.dedicated)?);
+    left.1 = left
+        .1
+        .checked_sub(shared.len() + dedicated.len())
+        .ok_or_else(|| format!("there are more than {MOST_CPUS} CPUs"))?;
     let mut siblings = Vec::with_capacity(cell.cores.len());
     for core in &cell.cores {
         let mut core = list("core's", core)?;
-        *left = left
+        left.0 = left
+            .0
             .checked_sub(core.len())
             .ok_or_else(|| format!("there are more than {MOST_CPUS} threads"))?;
         core.retain(|cpu| shared.contains(cpu) || dedicated.contains(cpu));
@@ -146,6 +164,10 @@ mod tests {
             refused(&[cell(0, "", "", &[]), cell(0, "", "", &[])]),
             "NUMA cell 0 is reported twice"
         );
+        let wide: Vec<NumaCell> = (0..1000).map(|id| cell(id, "0-65535", "", &[])).collect();
+        assert_eq!(refused(&wide), "there are more than 65536 CPUs");
+        let nothing = refused(&[cell(0, "", "", &["0-65535,^0-65535"])]);
+        assert!(nothing.ends_with("are no list: it has a ^"), "{nothing}");
         let many = vec!["0-65535"; 1000];
         assert_eq!(refused(&[cell(0, "", "", &many)]), "there are more than 65536 threads");
         assert_eq!(refused(&[cell(0, "0-1", "", &["0", "0,1"])]), "CPU 0 is a thread of two cores");

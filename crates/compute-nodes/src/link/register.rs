@@ -103,8 +103,9 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
     };
     let row = hosts::register(tx, &new, now)?;
     follow_routes(tx, compute, registration, known.as_ref())?;
-    if known_cells != registration.cells {
-        cells::set(tx, &registration.host, registration.cells.as_deref())?;
+    let reported_cells = cells::text(&registration.host, registration.cells.as_deref())?;
+    if known_cells != reported_cells {
+        cells::set(tx, &registration.host, reported_cells.as_deref())?;
     }
     if compute.volumes.is_some() {
         let connector = registration.connector.as_ref();

@@ -34,7 +34,8 @@ async fn root(running: &RunningCloud, host: &str) -> (Value, Value) {
 async fn stored(cloud: &Cloud, host: &str) -> Option<Vec<NumaCell>> {
     let host = HostName::verbatim(host);
     let read = cloud.store.read(move |tx| cells::of_host(tx, &host)).await;
-    read.expect("the data can be read")
+    let text = read.expect("the data can be read");
+    text.map(|text| serde_json::from_str(&text).expect("the cells are JSON"))
 }
 
 fn has(traits: &Value, name: &str) -> bool {
@@ -61,6 +62,15 @@ async fn dedicated_cpus_are_pcpus_and_the_others_vcpus() {
         assert_eq!(stored(&cloud, "b").await, None);
         let (inventories, _) = root(&running, "c").await;
         assert_eq!(inventories, json!({"PCPU": [64, 0, 1.0]}), "there are no shared CPUs");
+
+        // A registration replaces stored cells that cannot be read.
+        running.nodes.kill("a").await;
+        cloud.execute("UPDATE hosts SET cells = '[{]' WHERE host = 'a'").await;
+        running.start_node(&cloud, "a").await;
+        let readable = "SELECT host FROM hosts WHERE host = 'a' AND cells <> '[{]'";
+        wait_until("the cells are replaced", async || !cloud.column(readable).await.is_empty())
+            .await;
+        assert_eq!(stored(&cloud, "a").await.as_ref(), Some(&kept));
 
         // An agent of an earlier build takes over.
         running.nodes.kill("a").await;
