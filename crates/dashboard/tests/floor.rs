@@ -173,6 +173,7 @@ async fn a_host_is_drained_with_progress_and_enabled_again() {
         // The server of a drain without a place to go stays, and the page says so.
         let other = if host == "h1" { "h2" } else { "h1" };
         let away = format!("/dashboard/hosts/{host}/disable");
+        admin.submit(&page, &away, &[("reason", " ")]).await.came(200).shows("‖ disabled");
         admin.submit(&page, &away, &[("reason", "no room")]).await.came(200).shows("no room");
         let there = format!("/dashboard/hosts/{other}/drain");
         let page = admin.submit(&page, &there, &[]).await;

@@ -182,7 +182,7 @@ async fn drain(
     match (host.status, total) {
         (HostStatus::Enabled, None) => {
             let reason = fields.text("reason").unwrap_or(texts::DRAINED_BY);
-            set_status(&dashboard, &viewer, &host.service_id, Some(reason)).await?;
+            set_status(&dashboard, &viewer, &host.service_id, disabled(Some(reason))).await?;
         }
         // Another operator has enabled the host since the last round, which ends the drain.
         (HostStatus::Enabled, Some(_)) => return shown(&dashboard, &viewer, &name, None).await,
@@ -218,20 +218,24 @@ async fn drain(
     shown(&dashboard, &viewer, &name, Some(&draining)).await
 }
 
-/// Enables a host, or disables it for a reason.
+/// The status of a disabled host. The service refuses an empty reason.
+fn disabled(reason: Option<&str>) -> Value {
+    match reason {
+        Some(reason) => json!({"status": "disabled", "disabled_reason": reason}),
+        None => json!({"status": "disabled"}),
+    }
+}
+
+/// Enables or disables a host.
 async fn set_status(
     dashboard: &Dashboard,
     viewer: &Viewer,
     service: &str,
-    disabled: Option<&str>,
+    status: Value,
 ) -> Result<(), Error> {
-    let body = match disabled {
-        Some(reason) => json!({"status": "disabled", "disabled_reason": reason}),
-        None => json!({"status": "enabled"}),
-    };
     let path = format!("/compute/v2.1/os-services/{}", escaped(service));
     let cloud = &dashboard.0.cloud;
-    cloud.send(&viewer.caller, Method::PUT, &path, Some(body)).await.map(drop)
+    cloud.send(&viewer.caller, Method::PUT, &path, Some(status)).await.map(drop)
 }
 
 fn back(name: &str) -> Response {
@@ -244,7 +248,7 @@ async fn enable(
     form: Form,
 ) -> Result<Response, Refusal> {
     let (_, host) = explained(&dashboard, &form.viewer, &name).await?;
-    set_status(&dashboard, &form.viewer, &host.service_id, None).await?;
+    set_status(&dashboard, &form.viewer, &host.service_id, json!({"status": "enabled"})).await?;
     Ok(back(&name))
 }
 
@@ -254,8 +258,8 @@ async fn disable(
     form: Form,
 ) -> Result<Response, Refusal> {
     let (_, host) = explained(&dashboard, &form.viewer, &name).await?;
-    let reason = form.fields.text("reason").unwrap_or_default();
-    set_status(&dashboard, &form.viewer, &host.service_id, Some(reason)).await?;
+    let status = disabled(form.fields.text("reason"));
+    set_status(&dashboard, &form.viewer, &host.service_id, status).await?;
     Ok(back(&name))
 }
 
