@@ -79,6 +79,22 @@
     event.preventDefault();
     location.reload();
   });
+  // The form of a drain in progress asks again after an answer that failed. Other refusals of its forms are shown.
+  const AGAIN_AFTER = 3000;
+  const repeats = ({elt, xhr}) => elt.matches("#drain form[hx-trigger]") && !(xhr.status >= 400 && xhr.status < 500);
+  for (const failed of ["htmx:responseError", "htmx:sendError"]) {
+    document.addEventListener(failed, ({detail}) => {
+      if (!repeats(detail)) return;
+      setTimeout(() => { if (detail.elt.isConnected) htmx.trigger(detail.elt, "submit"); }, AGAIN_AFTER);
+    });
+  }
+  document.addEventListener("htmx:beforeSwap", ({detail}) => {
+    const {xhr, requestConfig: {elt}} = detail;
+    if (xhr.status < 400 || !elt.closest("#drain") || repeats({elt, xhr})) return;
+    detail.shouldSwap = true;
+    detail.selectOverride = "#main > *";
+    detail.swapOverride = "afterbegin";
+  });
   document.addEventListener("htmx:afterSettle", () => localize(document));
   document.addEventListener("htmx:oobAfterSwap", () => localize(document));
 

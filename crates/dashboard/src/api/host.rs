@@ -14,7 +14,7 @@ use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_wire::query::escaped;
 use serde_json::{Value, json};
 
-use super::answers::{Html, Refusal};
+use super::answers::{Html, Refusal, words};
 use super::floor::{projects, some_hosts};
 use super::form::Form;
 use super::viewer::Viewer;
@@ -143,6 +143,15 @@ impl Draining {
         steps.collect()
     }
 
+    /// Notes why a request for a guest was not accepted. A refused move is not requested again; one that the service
+    /// could not answer is.
+    fn note(&mut self, guest: &str, error: &Error, moves: bool) {
+        self.refused.push((guest.to_owned(), words(error).2));
+        if moves && matches!(error, Error::Refused { status: 400..=499, .. }) {
+            self.asked.insert(guest.to_owned());
+        }
+    }
+
     /// True if another round can do more, or something is still to be awaited.
     pub(crate) fn goes_on(&self, host: &DrainedHost) -> bool {
         let steps = self.steps(host);
@@ -202,18 +211,14 @@ async fn drain(
         };
         let path = format!("/compute/v2.1/servers/{}/action", escaped(&guest.id));
         match dashboard.0.cloud.post(&viewer.caller, &path, body).await {
+            Ok(_) if moves => drop(draining.asked.insert(guest.id.clone())),
             Ok(_) => {}
             // It left by itself.
             Err(error) if error.is(404) => continue,
-            Err(Error::Refused { status: 400..=499, message, .. }) => {
-                draining.refused.push((guest.id.clone(), message));
-            }
-            Err(error) => return Err(error.into()),
+            Err(error @ Error::NoSession) => return Err(error.into()),
+            Err(error) => draining.note(&guest.id, &error, moves),
         }
-        if moves {
-            moving += 1;
-            draining.asked.insert(guest.id.clone());
-        }
+        moving += usize::from(moves);
     }
     shown(&dashboard, &viewer, &name, Some(&draining)).await
 }
@@ -310,5 +315,21 @@ mod tests {
         assert!(draining.goes_on(&busy) && busy.guests[0].is_moving());
         assert!(!draining.goes_on(&host("up", json!([]))));
         assert!(!draining.goes_on(&host("down", json!([guest("three", "active")]))));
+    }
+
+    fn refused(status: u16, message: &str) -> Error {
+        Error::Refused { status, message: message.into(), request: None, retry_after: None }
+    }
+
+    #[test]
+    fn a_move_that_the_service_could_not_answer_is_requested_again() {
+        let both = host("up", json!([guest("one", "active"), guest("two", "active")]));
+        let mut draining = Draining { total: 2, ..Draining::default() };
+        draining.note("one", &refused(409, "No valid host"), true);
+        draining.note("two", &refused(503, ""), true);
+        assert!(matches!(draining.steps(&both)[..], [(Step::Live, true), (Step::Live, false)]));
+        assert!(draining.goes_on(&both));
+        let whys: Vec<&str> = draining.refused.iter().map(|(_, why)| &**why).collect();
+        assert_eq!(whys, ["No valid host", texts::UNAVAILABLE_TEXT]);
     }
 }

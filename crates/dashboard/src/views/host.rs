@@ -350,7 +350,7 @@ fn progress(shown: &Shown<'_>, draining: &Draining, here: &str) -> Markup {
     let goes_on = draining.goes_on(host);
     let gone = draining.total.saturating_sub(host.guests.len());
     // The page asks again after a while; without script the button does.
-    let trigger = goes_on.then_some("load delay:1500ms");
+    let trigger = goes_on.then_some("load delay:1500ms, submit");
     let target = format!("{here}/drain");
     html! {
         div class="card" {
