@@ -51,18 +51,31 @@
     return stream;
   };
 
+  // The page of a drain carries it on also while it is hidden, and then has its result. Read again, it would have neither.
+  const drains = () => document.getElementById("drain-state") !== null;
+
+  function rest() {
+    if (drains()) {
+      resting = setTimeout(rest, RESTS_AFTER);
+      return;
+    }
+    rested = streams.size > 0;
+    streams.forEach((stream) => stream.close());
+  }
+
   // A browser may keep a page that was left, with its streams, to come back to it.
   addEventListener("pagehide", () => streams.forEach((stream) => stream.close()));
-  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+  addEventListener("pageshow", (event) => {
+    if (!event.persisted) return;
+    if (drains()) notice("live-lost", true);
+    else location.reload();
+  });
 
   document.addEventListener("visibilitychange", () => {
     clearTimeout(resting);
     if (document.hidden) {
-      resting = setTimeout(() => {
-        rested = streams.size > 0;
-        streams.forEach((stream) => stream.close());
-      }, RESTS_AFTER);
-    } else if (rested) {
+      resting = setTimeout(rest, RESTS_AFTER);
+    } else if (rested && !drains()) {
       location.reload();
     }
   });
@@ -79,7 +92,7 @@
     event.preventDefault();
     location.reload();
   });
-  // The form of a drain in progress asks again after an answer that failed. Other refusals of its forms are shown.
+  // The form of a drain in progress asks again after an answer that failed. Other refusals are shown above the form.
   const AGAIN_AFTER = 3000;
   const repeats = ({elt, xhr}) => elt.matches("#drain form[hx-trigger]") && !(xhr.status >= 400 && xhr.status < 500);
   for (const failed of ["htmx:responseError", "htmx:sendError"]) {

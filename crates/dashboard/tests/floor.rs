@@ -127,7 +127,7 @@ fn fields(page: &Page) -> Vec<(String, String)> {
 
 async fn carry_on(cloud: &Cloud, admin: &mut Browser, mut page: Page, at: &str) -> Page {
     for _ in 0..300 {
-        if !page.html.contains("hx-post=") {
+        if !page.html.contains("hx-trigger=\"load") {
             return page;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -153,7 +153,10 @@ async fn a_host_is_drained_with_progress_and_enabled_again() {
         let mut admin = Browser::of(&cloud, "admin", "admin").await;
         let here = format!("/dashboard/hosts/{host}");
         let drain = format!("{here}/drain");
-        let page = admin.get(&here).await;
+        // The page asks by script and keeps its address; that of its form leads back.
+        let page = admin.get(&drain).await;
+        page.came(200).shows(&format!("hx-post=\"{drain}\""));
+        assert_eq!(page.at, here);
         let page = admin.submit(&page, &drain, &[("reason", "a new <fan>")]).await;
         page.came(200).shows("Drain in progress").shows("a new &lt;fan&gt;").hides("<fan>");
         let page = carry_on(&cloud, &mut admin, page, &drain).await;

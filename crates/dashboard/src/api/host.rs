@@ -34,7 +34,7 @@ const PARALLEL: usize = 4;
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new()
         .route("/hosts/{host}", get(show))
-        .route("/hosts/{host}/drain", post(drain))
+        .route("/hosts/{host}/drain", get(left).post(drain))
         .route("/hosts/{host}/enable", post(enable))
         .route("/hosts/{host}/disable", post(disable))
         .route("/hosts/{host}/devices/{uuid}/{change}", post(change_device))
@@ -245,6 +245,11 @@ async fn set_status(
 
 fn back(name: &str) -> Response {
     Redirect::to(&format!("{}/hosts/{}", super::PATH, escaped(name))).into_response()
+}
+
+/// The address of a drain without a form, as a browser without script keeps it.
+async fn left(Path(name): Path<String>) -> Response {
+    back(&name)
 }
 
 async fn enable(

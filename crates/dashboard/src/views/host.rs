@@ -304,6 +304,7 @@ fn offer(shown: &Shown<'_>, here: &str, enabled: bool) -> Markup {
         }
     };
     let guests = shown.found.drained.guests.len();
+    let target = format!("{here}/drain");
     html! {
         div class="actions" {
             @if !enabled { (enable(shown, here)) }
@@ -312,7 +313,9 @@ fn offer(shown: &Shown<'_>, here: &str, enabled: bool) -> Markup {
             details class="card drain" {
                 summary { (texts::DRAIN) "…" }
                 p { (texts::DRAIN_TEXT) }
-                form method="post" action={ (here) "/drain" } {
+                // With script the page keeps its own address, which a reload only reads.
+                form method="post" action=(target) hx-post=(target) hx-select="#drain" hx-target="#drain"
+                    hx-swap="outerHTML" {
                     (csrf(shown.session))
                     @if enabled { (reason("drain-reason")) }
                     div class="check" {
