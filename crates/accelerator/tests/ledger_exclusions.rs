@@ -76,7 +76,7 @@ fn types_of_functions() -> Device {
 }
 
 /// Does what a scheduler does: the claim and the handles, both or neither.
-async fn claim(
+pub async fn claim(
     store: &Store,
     world: &World,
     provider: ProviderId,
@@ -103,7 +103,7 @@ async fn claim(
     Ok((consumer, bound[0].attachment.clone()))
 }
 
-async fn give(store: &Store, world: &World, consumer: ConsumerId, lost: bool) {
+pub async fn give(store: &Store, world: &World, consumer: ConsumerId, lost: bool) {
     let world = world.clone();
     store
         .write(move |tx| {
@@ -137,8 +137,8 @@ async fn clean(store: &Store, world: &World, consumer: ConsumerId) {
 }
 
 /// The amount that Placement still offers of a provider.
-async fn room(store: &Store, provider: ProviderId) -> i64 {
-    let sql = "SELECT CAST(SUM(total - reserved - used) AS BIGINT) FROM inventories
+pub async fn room(store: &Store, provider: ProviderId) -> i64 {
+    let sql = "SELECT CAST(COALESCE(SUM(total - reserved - used), 0) AS BIGINT) FROM inventories
         WHERE provider_id = ?1";
     store
         .read(move |tx| Ok::<_, Error>(tx.row(sql, params![provider])?.unwrap().int(0)?))

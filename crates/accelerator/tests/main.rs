@@ -26,6 +26,7 @@ mod ledger_bind;
 mod ledger_exclusions;
 mod ledger_health;
 mod ledger_mixed_cards;
+mod ledger_order_of_types;
 mod ledger_report;
 mod ledger_states;
 mod nova_events;

@@ -4,7 +4,7 @@
 //! The first assignment decides. The choice of a handle enforces this; the functions here update
 //! Placement in the same transaction, so that the scheduler offers only available handles.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::Tx;
@@ -46,7 +46,7 @@ pub(super) fn is_mixed<'a>(
     let mut real = handles.filter(|key| key.attach_type != AttachType::TestPci);
     let own = |key: &HandleKey| key.address == card;
     let (mut on_card, mut on_parts) = (false, false);
-    let mut whole: BTreeSet<&str> = BTreeSet::new();
+    let mut whole: BTreeMap<&str, &HandleKey> = BTreeMap::new();
     let mut cut: BTreeSet<&str> = BTreeSet::new();
     real.any(|key| {
         if own(key) {
@@ -54,11 +54,18 @@ pub(super) fn is_mixed<'a>(
         } else {
             on_parts = true;
         }
-        let (here, there) = match key.attach_type {
-            AttachType::Mdev => (&mut cut, &whole),
-            AttachType::Pci | AttachType::TestPci | AttachType::Vfio => (&mut whole, &cut),
+        let address = key.address.as_str();
+        let is_shared = match key.attach_type {
+            AttachType::Mdev => {
+                cut.insert(address);
+                whole.contains_key(address)
+            }
+            // One function as two things, such as two vGPU types, is still one function.
+            AttachType::Pci | AttachType::TestPci | AttachType::Vfio => {
+                whole.insert(address, key).is_some_and(|other| other != key)
+                    || cut.contains(address)
+            }
         };
-        here.insert(&key.address);
-        (on_card && on_parts) || there.contains(key.address.as_str())
+        (on_card && on_parts) || is_shared
     })
 }

@@ -49,11 +49,12 @@ pub fn report(
     host: &HostName,
     devices: &[Device],
 ) -> Result<Vec<ProviderSpec>, Error> {
-    let plans = plan(host, devices)?;
+    let mut plans = plan(host, devices)?;
     if let Some(specs) = unchanged::if_unchanged(tx, host, devices, &plans)? {
         return Ok(specs);
     }
     let known = Known::read(tx, host)?;
+    leave_moved(&mut plans, &known);
     let now = time::now();
     let mut seen = Seen::default();
     let one_type = one_type_cards(&plans, &known);
@@ -111,6 +112,28 @@ pub fn report(
         spec
     });
     Ok(reported.chain(unreadable.into_iter().map(|row| as_last_reported(row, &known))).collect())
+}
+
+/// Takes from the deployables what guests still hold of it through a deployable that no longer offers it: a host that
+/// enables its vGPU types in another order offers the same vGPUs under other names. The guests' handles are then absent, so
+/// the host's later reports are examined, and what a guest leaves returns.
+fn leave_moved(plans: &mut [DevicePlan<'_>], known: &Known) {
+    let deployables = plans.iter().flat_map(|device| &device.deployables);
+    let offered: BTreeMap<i64, &DeployablePlan<'_>> =
+        deployables.filter_map(|plan| Some((known.deployable(plan.provider)?.id, plan))).collect();
+    let is_offered = |handle: &HandleRow| {
+        offered.get(&handle.deployable_id).is_some_and(|plan| plan.slots.contains_key(&handle.key))
+    };
+    let mut moved: BTreeMap<&HandleKey, i64> = BTreeMap::new();
+    for handle in known.handles().filter(|handle| handle.is_held() && !is_offered(handle)) {
+        *moved.entry(&handle.key).or_default() += 1;
+    }
+    for plan in plans.iter_mut().flat_map(|device| &mut device.deployables) {
+        plan.slots.retain(|key, count| {
+            *count -= moved.get(key).copied().unwrap_or(0);
+            *count > 0
+        });
+    }
 }
 
 /// The trait of the function that an order has loaded, if the host does not report it itself.
