@@ -2,7 +2,7 @@
 //!
 //! A drain goes on in rounds, each a form of the page: the page remembers what it has requested, and nothing here does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::answers::{Html, Refusal, words};
 use super::floor::{projects, some_hosts};
-use super::form::Form;
+use super::form::{Fields, Form};
 use super::viewer::Viewer;
 use crate::app::Dashboard;
 use crate::app::floor::{Host, Projects, key_of};
@@ -30,6 +30,10 @@ const CHANGE_RULE: &str = "os_compute_api:os-services:update";
 const CHANGES: usize = 30;
 /// Servers of a host that move at the same time.
 const PARALLEL: usize = 4;
+/// Refusals whose reasons a form carries: its size is limited.
+const REASONS: usize = 200;
+/// Maximum number of characters of a reason.
+const REASON: usize = 250;
 
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new()
@@ -125,31 +129,76 @@ pub(crate) struct Draining {
     pub asked: BTreeSet<String>,
     /// Servers on the host when it began.
     pub total: usize,
-    /// The refusals of this round, by server.
-    pub refused: Vec<(String, String)>,
+    /// The reasons of what the service has refused, by server. It is not requested again.
+    pub refused: BTreeMap<String, String>,
+    /// The reasons of what failed in this round and is requested again, by server.
+    pub unanswered: BTreeMap<String, String>,
 }
 
 impl Draining {
-    /// The next step of each guest, and true for those whose move was requested and ended without leaving the host.
+    /// The next step of each guest, and true for those whose move was requested and ended without leaving the host, or
+    /// whose step was refused.
     pub(crate) fn steps(&self, host: &DrainedHost) -> Vec<(Step, bool)> {
         let up = host.state == HostState::Up;
         let allowed = Allowed { cold: self.cold };
         let steps = host.guests.iter().map(|guest| {
             let step = decide(&host.name, up, guest, allowed);
-            let moves = matches!(step, Step::Live | Step::Cold | Step::Offload);
-            let failed = moves && self.asked.contains(&guest.id);
+            let asked = self.asked.contains(&guest.id);
+            let failed = match step {
+                Step::Live | Step::Cold | Step::Offload => asked,
+                Step::Confirm => !asked && self.refused.contains_key(&guest.id),
+                Step::Wait(_) | Step::Stays(_) => false,
+            };
             (step, failed)
         });
         steps.collect()
     }
 
-    /// Notes why a request for a guest was not accepted. A refused move is not requested again; one that the service
-    /// could not answer is.
+    /// Notes why a request for a guest was not accepted. A refused one is not repeated; one that the service could not
+    /// answer is.
     fn note(&mut self, guest: &str, error: &Error, moves: bool) {
-        self.refused.push((guest.to_owned(), words(error).2));
-        if moves && matches!(error, Error::Refused { status: 400..=499, .. }) {
-            self.asked.insert(guest.to_owned());
+        let why = words(error).2.chars().take(REASON).collect();
+        if !matches!(error, Error::Refused { status: 400..=499, .. }) {
+            self.unanswered.insert(guest.to_owned(), why);
+            return;
         }
+        self.refused.insert(guest.to_owned(), why);
+        if moves {
+            self.asked.insert(guest.to_owned());
+        } else {
+            self.asked.remove(guest);
+        }
+    }
+
+    /// The drain of a form.
+    fn of(fields: &Fields, guests: usize) -> Self {
+        let refusal = |field: &str| {
+            let (guest, why) = field.split_once(' ')?;
+            Some((guest.to_owned(), why.to_owned()))
+        };
+        let total: Option<usize> = fields.text("total").and_then(|text| text.parse().ok());
+        Self {
+            cold: fields.text("cold").is_some(),
+            asked: fields.0.all("asked").map(str::to_owned).collect(),
+            total: total.unwrap_or_default().max(guests),
+            refused: fields.0.all("refused").filter_map(refusal).collect(),
+            unanswered: BTreeMap::new(),
+        }
+    }
+
+    /// The fields of the next round's form.
+    pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
+        let mut fields = vec![("total", self.total.to_string())];
+        if self.cold {
+            fields.push(("cold", "1".to_owned()));
+        }
+        fields.extend(self.asked.iter().map(|guest| ("asked", guest.clone())));
+        let reasons = self.refused.iter().enumerate().map(|(n, (guest, why))| {
+            let why = if n < REASONS { why } else { "" };
+            ("refused", format!("{guest} {why}"))
+        });
+        fields.extend(reasons);
+        fields
     }
 
     /// True if another round can do more, or something is still to be awaited.
@@ -187,8 +236,7 @@ async fn drain(
 ) -> Result<Html, Refusal> {
     let Form { viewer, fields } = form;
     let (_, host) = explained(&dashboard, &viewer, &name).await?;
-    let total: Option<usize> = fields.text("total").and_then(|text| text.parse().ok());
-    match (host.status, total) {
+    match (host.status, fields.text("total")) {
         (HostStatus::Enabled, None) => {
             let reason = fields.text("reason").unwrap_or(texts::DRAINED_BY);
             set_status(&dashboard, &viewer, &host.service_id, disabled(Some(reason))).await?;
@@ -197,12 +245,7 @@ async fn drain(
         (HostStatus::Enabled, Some(_)) => return shown(&dashboard, &viewer, &name, None).await,
         (HostStatus::Disabled, _) => {}
     }
-    let mut draining = Draining {
-        cold: fields.text("cold").is_some(),
-        asked: fields.0.all("asked").map(str::to_owned).collect(),
-        total: total.unwrap_or_default().max(host.guests.len()),
-        refused: Vec::new(),
-    };
+    let mut draining = Draining::of(&fields, host.guests.len());
     let mut moving = host.guests.iter().filter(|guest| guest.is_moving()).count();
     for (guest, (step, failed)) in host.guests.iter().zip(draining.steps(&host)) {
         let moves = !matches!(step, Step::Confirm);
@@ -291,6 +334,8 @@ async fn change_device(
 
 #[cfg(test)]
 mod tests {
+    use kilonova_wire::query::Query;
+
     use super::*;
 
     fn host(state: &str, guests: Value) -> DrainedHost {
@@ -334,7 +379,42 @@ mod tests {
         draining.note("two", &refused(503, ""), true);
         assert!(matches!(draining.steps(&both)[..], [(Step::Live, true), (Step::Live, false)]));
         assert!(draining.goes_on(&both));
-        let whys: Vec<&str> = draining.refused.iter().map(|(_, why)| &**why).collect();
-        assert_eq!(whys, ["No valid host", texts::UNAVAILABLE_TEXT]);
+        assert_eq!(draining.refused["one"], "No valid host");
+        assert_eq!(draining.unanswered["two"], texts::UNAVAILABLE_TEXT);
+    }
+
+    /// The drain as the next round's form has it.
+    fn next(draining: &Draining) -> Draining {
+        let fields = draining.fields();
+        let pairs = fields.iter().map(|(name, value)| format!("{name}={}", escaped(value)));
+        let fields = Fields(Query::parse(&pairs.collect::<Vec<_>>().join("&")));
+        Draining::of(&fields, 0)
+    }
+
+    #[test]
+    fn a_refusal_is_kept_and_not_repeated() {
+        let mut kept = guest("two", "resized");
+        kept["host"] = "b".into();
+        kept["move"] = json!({"type": "migration", "status": "finished", "source": "a"});
+        let both = host("up", json!([guest("one", "active"), kept]));
+        let mut draining = Draining { total: 2, cold: true, ..Draining::default() };
+        draining.asked.insert("two".into());
+        assert!(matches!(draining.steps(&both)[1], (Step::Confirm, false)));
+        draining.note("one", &refused(400, "No valid host"), true);
+        draining.note("two", &refused(409, "it is locked & busy"), false);
+        let draining = next(&next(&draining));
+        assert!(matches!(draining.steps(&both)[..], [(Step::Live, true), (Step::Confirm, true)]));
+        assert!(!draining.goes_on(&both) && draining.cold && draining.total == 2);
+        assert_eq!(draining.refused["one"], "No valid host");
+        assert_eq!(draining.refused["two"], "it is locked & busy");
+        // The reasons of many do not exceed what a form may have.
+        let mut many = Draining::default();
+        for guest in 0..1000 {
+            let guest = format!("a5a5a5a5-0000-4000-8000-{guest:012}");
+            many.note(&guest, &refused(400, &"why ".repeat(100)), true);
+        }
+        let size = |(name, value): &(&str, String)| name.len() + 2 + escaped(value).len();
+        assert!(many.fields().iter().map(size).sum::<usize>() < 190 * 1024);
+        assert_eq!(next(&many).refused.len(), 1000);
     }
 }

@@ -372,9 +372,7 @@ fn progress(shown: &Shown<'_>, draining: &Draining, here: &str) -> Markup {
                     form method="post" action=(target) hx-post=(target) hx-trigger=[trigger] hx-select="#drain"
                         hx-target="#drain" hx-swap="outerHTML" {
                         (csrf(shown.session))
-                        input type="hidden" name="total" value=(draining.total);
-                        @if draining.cold { input type="hidden" name="cold" value="1"; }
-                        @for id in &draining.asked { input type="hidden" name="asked" value=(id); }
+                        @for (name, value) in draining.fields() { input type="hidden" name=(name) value=(value); }
                         button class="primary" { (texts::DRAIN_CONTINUE) }
                     }
                     a class="button" href=(here) { (texts::DRAIN_STOP) }
@@ -389,7 +387,10 @@ fn progress(shown: &Shown<'_>, draining: &Draining, here: &str) -> Markup {
 
 fn steps(draining: &Draining, shown: &Shown<'_>) -> Markup {
     let host = &shown.found.drained;
-    let refused = |id: &str| draining.refused.iter().find(|(of, _)| of == id).map(|(_, why)| why);
+    let reason = |id: &str, failed: bool| {
+        let of = if failed { &draining.refused } else { &draining.unanswered };
+        of.get(id).filter(|why| !why.is_empty())
+    };
     html! {
         table class="rows" {
             (head(&[texts::SERVER_NAME, texts::STEP, texts::WHY, texts::REMEDY]))
@@ -401,7 +402,7 @@ fn steps(draining: &Draining, shown: &Shown<'_>) -> Markup {
                             @if failed { "✕ " (texts::FAILED) } @else { (texts::drain_step(&step)) }
                         }
                         td data-label=(texts::WHY) {
-                            @match (&step, refused(&guest.id)) {
+                            @match (&step, reason(&guest.id, failed)) {
                                 (_, Some(why)) => (why),
                                 (_, None) if failed => (texts::DRAIN_FAILED),
                                 (Step::Wait(what), _) => (what),
