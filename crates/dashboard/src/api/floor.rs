@@ -18,8 +18,9 @@ use crate::views::floor as page;
 
 /// Maximum number of hosts on one page.
 const PAGE: usize = 1000;
-/// Hosts in one answer of the service, whose size is limited.
-const READ: usize = 250;
+/// Hosts in one answer of the service. A host with 256 vGPUs takes about 100 KB, and an answer may have 16 MiB: so each may
+/// take three times as much.
+const READ: usize = 50;
 /// Up to so many hosts are told one by one; for more, the page reads itself again.
 const FEW: usize = 50;
 /// From this number of hosts on, they are drawn small unless the reader chooses otherwise.
