@@ -4,6 +4,9 @@ use kilonova_ids::HostName;
 
 use super::guest::{Guest, MoveKind, MoveStatus, VmState};
 
+/// The remedy for a running server that cannot live-migrate, in words for every client.
+const COLD: &str = "allow cold moves (--cold, or the checkbox in the dashboard) and drain again";
+
 /// The operator's permissions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allowed {
@@ -73,14 +76,14 @@ pub fn decide(host: &HostName, up: bool, guest: &Guest, allowed: Allowed) -> Ste
             Some(_) if allowed.cold => Step::Cold,
             Some(address) => stays(
                 format!("its device {address} is passed through whole and cannot live-migrate"),
-                "drain again with --cold (in the dashboard: with its box), which stops, moves and restarts it",
+                format!("{COLD}; this stops, moves and restarts it"),
             ),
         },
         VmState::Paused => match &guest.cannot_move_running {
             None => Step::Live,
             Some(address) => stays(
                 format!("it is paused, and its device {address} is passed through whole"),
-                format!("openstack server unpause {id}, then drain again with --cold"),
+                format!("openstack server unpause {id}, then {COLD}"),
             ),
         },
         VmState::Stopped => Step::Cold,

@@ -167,3 +167,46 @@ pub struct Move {
     /// The source host.
     pub source: HostName,
 }
+
+#[cfg(test)]
+mod tests {
+    use kilonova_compute_db::servers::VmState as Stored;
+
+    use super::*;
+
+    #[test]
+    fn every_state_of_a_server_is_read() {
+        for stored in [
+            Stored::Building,
+            Stored::Active,
+            Stored::Paused,
+            Stored::Suspended,
+            Stored::Stopped,
+            Stored::Rescued,
+            Stored::Resized,
+            Stored::Shelved,
+            Stored::ShelvedOffloaded,
+            Stored::SoftDeleted,
+            Stored::Error,
+            Stored::Deleted,
+        ] {
+            let name = stored.as_str();
+            let expected = match stored {
+                Stored::Active => VmState::Active,
+                Stored::Paused => VmState::Paused,
+                Stored::Suspended => VmState::Suspended,
+                Stored::Stopped => VmState::Stopped,
+                Stored::Rescued => VmState::Rescued,
+                Stored::Resized => VmState::Resized,
+                Stored::Shelved => VmState::Shelved,
+                Stored::SoftDeleted => VmState::SoftDeleted,
+                Stored::Error => VmState::Error,
+                Stored::Building | Stored::ShelvedOffloaded | Stored::Deleted => {
+                    VmState::Other(name.to_owned())
+                }
+            };
+            let read: VmState = serde_json::from_value(name.into()).unwrap();
+            assert_eq!(read, expected, "{name}");
+        }
+    }
+}

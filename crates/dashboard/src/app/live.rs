@@ -7,8 +7,8 @@
 //! The loop asks twice a second for the marks of the servers on all open pages together, and tells each viewer
 //! which of its servers differ. A viewer gets no data: it reads a server again with its own user's token, so
 //! it learns nothing that its user may not see. Changes gather in the viewer until its browser takes them, so a
-//! slow browser holds no more than the ids of its page. Viewers to whom a list is equal share its rows: of many, one reads
-//! it after a look.
+//! slow browser holds no more than the ids of its page's servers and, on the floor, the names of the cloud's hosts. Viewers
+//! to whom a list is equal share its rows: of many, one reads it after a look.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
