@@ -105,6 +105,12 @@ async fn a_device_is_disabled_and_the_open_floor_shows_it() {
         stream.until("cards", &id).await;
         cloud.becomes(&id, "ACTIVE").await;
         of_host.until("changed", "changed").await;
+        // The host's page follows the server that has come.
+        while tokio::time::timeout(Duration::from_secs(2), of_host.next()).await.is_ok() {}
+        let path = format!("/compute/v2.1/servers/{id}");
+        let name = serde_json::json!({"server": {"name": "another"}}).to_string();
+        cloud.send(Method::PUT, &path, "application/json", name.into()).await;
+        of_host.until("changed", "changed").await;
         // A page from before reads itself again.
         let mut late = admin.stream(&stream_of(&floor.html)).await;
         late.until("list", "list").await;

@@ -77,8 +77,8 @@ pub(super) fn routes() -> Router<Dashboard> {
 enum Shown {
     List(Filters, Arc<SharedList>),
     Floor(Box<Open>),
-    /// A server or a host.
-    One,
+    Host(String),
+    Server,
 }
 
 struct Following {
@@ -162,7 +162,7 @@ async fn of_server(
     if query.get("shown").is_some_and(|shown| digest([&server]) != shown) {
         ready.push_back(Event::default().event("changed").data("changed"));
     }
-    Ok(answer(dashboard, viewer, watcher, Shown::One, ready))
+    Ok(answer(dashboard, viewer, watcher, Shown::Server, ready))
 }
 
 async fn of_floor(
@@ -195,9 +195,9 @@ async fn of_host(
 ) -> Result<Response, Response> {
     let viewer = viewer(request, &dashboard).await?;
     let refuse = |error: Error| Refusal(error).into_response();
-    let found = host::find(&dashboard, &viewer, &name).await.map_err(refuse)?;
+    let servers = host::servers(&dashboard, &viewer, &name).await.map_err(refuse)?;
     let watched = Watched {
-        servers: found.servers(),
+        servers,
         hosts: Some(Some(HostName::verbatim(name.as_str()))),
         ..Watched::default()
     };
@@ -208,7 +208,7 @@ async fn of_host(
     if query.get("shown").is_some_and(|shown| shown != found.digest()) {
         ready.push_back(Event::default().event("changed").data("changed"));
     }
-    Ok(answer(dashboard, viewer, watcher, Shown::One, ready))
+    Ok(answer(dashboard, viewer, watcher, Shown::Host(name), ready))
 }
 
 fn answer(
@@ -294,7 +294,20 @@ impl Following {
             return Err(Error::Changed);
         }
         match &mut self.shown {
-            Shown::One => {
+            Shown::Host(name) => {
+                // Servers that have come to it are followed, too.
+                if !news.hosts.is_empty() {
+                    match host::servers(&self.dashboard, &self.viewer, name).await {
+                        Ok(servers) => self.watcher.show(servers).await,
+                        // It is gone, which the page learns as it reads itself again.
+                        Err(error) if error.is(404) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                self.ready.push_back(Event::default().event("changed").data("changed"));
+                Ok(GATHER)
+            }
+            Shown::Server => {
                 self.ready.push_back(Event::default().event("changed").data("changed"));
                 Ok(GATHER)
             }

@@ -68,11 +68,16 @@ impl Found {
         let text: String = shown.iter().map(|key| self.host[*key].to_string()).collect();
         key_of(&format!("{floor} {text}"))
     }
+}
 
-    /// The ids of the servers with anything on it.
-    pub(super) fn servers(&self) -> BTreeSet<ServerId> {
-        self.drained.guests.iter().filter_map(|guest| parse_uuid_like(&guest.id)).collect()
-    }
+/// The ids of the servers with anything on a host.
+pub(super) async fn servers(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    name: &str,
+) -> Result<BTreeSet<ServerId>, Error> {
+    let (_, host) = explained(dashboard, viewer, name).await?;
+    Ok(host.guests.iter().filter_map(|guest| parse_uuid_like(&guest.id)).collect())
 }
 
 /// A host by its name.
