@@ -16,6 +16,8 @@ pub struct Browser {
     routers: Vec<Router>,
     next: usize,
     pub cookies: BTreeMap<String, String>,
+    /// True while the script of a page sends its forms.
+    pub script: bool,
 }
 
 /// A page as a browser shows it.
@@ -62,7 +64,12 @@ fn encoded(text: &str) -> String {
 impl Browser {
     /// A browser before two controllers, which serve its requests in turn.
     pub fn new(cloud: &Cloud) -> Self {
-        Self { routers: cloud.controllers.to_vec(), next: 0, cookies: BTreeMap::new() }
+        Self {
+            routers: cloud.controllers.to_vec(),
+            next: 0,
+            cookies: BTreeMap::new(),
+            script: false,
+        }
     }
 
     /// A browser in which a user has logged in.
@@ -126,6 +133,9 @@ impl Browser {
             request = request
                 .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
                 .header("sec-fetch-site", "same-origin");
+        }
+        if self.script {
+            request = request.header("hx-request", "true");
         }
         let request = request.body(form.map_or_else(Body::empty, Body::from)).unwrap();
         let answer = router.oneshot(request).await.unwrap();

@@ -132,7 +132,7 @@ fn fields(page: &Page) -> Vec<(String, String)> {
 }
 
 async fn carry_on(cloud: &Cloud, admin: &mut Browser, mut page: Page, at: &str) -> Page {
-    for _ in 0..300 {
+    for round in 0..300 {
         if !page.html.contains("hx-trigger=\"load") {
             return page;
         }
@@ -140,8 +140,12 @@ async fn carry_on(cloud: &Cloud, admin: &mut Browser, mut page: Page, at: &str) 
         let fields = fields(&page);
         let fields: Vec<(&str, &str)> =
             fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        // With script it is a part of the page, and without the whole page.
+        admin.script = round % 2 == 0;
         page = admin.submit(&page, at, &fields).await;
-        page.came(200);
+        page.came(200).shows("<section id=\"drain\">");
+        assert_eq!(page.html.contains("<html"), !admin.script, "{}", page.html);
+        admin.script = false;
     }
     panic!("{}: the drain does not end: {}", cloud.store, page.html);
 }

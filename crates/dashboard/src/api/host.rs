@@ -8,7 +8,7 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
-use http::Method;
+use http::{HeaderMap, Method};
 use kilonova_compute_app::drain::{Allowed, DrainedHost, HostState, HostStatus, Step, decide};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_wire::query::escaped;
@@ -233,12 +233,31 @@ async fn shown(
     Ok(Html(page::page(&page::Shown { session, found: &found, changes, draining })))
 }
 
+/// The page after a round of a drain. Its script takes the part of the drain alone, for which the rest is not read.
+async fn after_round(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    name: &str,
+    draining: Option<&Draining>,
+    script: bool,
+) -> Result<Html, Refusal> {
+    if !script {
+        return shown(dashboard, viewer, name, draining).await;
+    }
+    let (_, host) = explained(dashboard, viewer, name).await?;
+    let changes = dashboard.0.compute.policy.allows_own(&viewer.context, CHANGE_RULE);
+    let session = &viewer.session;
+    Ok(Html(page::drain(&page::Drain { session, host: &host, changes, draining })))
+}
+
 /// One round of a drain.
 async fn drain(
     State(dashboard): State<Dashboard>,
     Path(name): Path<String>,
+    headers: HeaderMap,
     form: Form,
 ) -> Result<Html, Refusal> {
+    let script = headers.contains_key("hx-request");
     let Form { viewer, fields } = form;
     let (_, host) = explained(&dashboard, &viewer, &name).await?;
     match (host.status, fields.text("total")) {
@@ -247,7 +266,9 @@ async fn drain(
             set_status(&dashboard, &viewer, &host.service_id, disabled(Some(reason))).await?;
         }
         // Another operator has enabled the host since the last round, which ends the drain.
-        (HostStatus::Enabled, Some(_)) => return shown(&dashboard, &viewer, &name, None).await,
+        (HostStatus::Enabled, Some(_)) => {
+            return after_round(&dashboard, &viewer, &name, None, script).await;
+        }
         (HostStatus::Disabled, _) => {}
     }
     let mut draining = Draining::of(&fields, host.guests.len());
@@ -268,7 +289,7 @@ async fn drain(
         }
         moving += usize::from(moves);
     }
-    shown(&dashboard, &viewer, &name, Some(&draining)).await
+    after_round(&dashboard, &viewer, &name, Some(&draining), script).await
 }
 
 /// The status of a disabled host. The service refuses an empty reason.

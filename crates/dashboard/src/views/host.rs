@@ -1,6 +1,6 @@
 //! One host: its state, its devices with their owners, its servers, and its drain.
 
-use kilonova_compute_app::drain::{Guest, HostState, HostStatus, Step};
+use kilonova_compute_app::drain::{DrainedHost, Guest, HostState, HostStatus, Step};
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -11,6 +11,11 @@ use crate::api::{Colour, Draining, Found, PATH};
 use crate::app::floor::{Card, Device, model_of, units_of};
 use crate::app::session::Session;
 use crate::texts;
+
+/// Milliseconds between two rounds of a drain.
+const PAUSE: usize = 1500;
+/// Further ones for each guest.
+const PAUSE_EACH: usize = 4;
 
 /// The data of the page.
 pub(crate) struct Shown<'a> {
@@ -24,12 +29,26 @@ pub(crate) struct Shown<'a> {
     pub draining: Option<&'a Draining>,
 }
 
+/// The data of the part that drains a host.
+pub(crate) struct Drain<'a> {
+    /// The session.
+    pub session: &'a Session,
+    /// The host.
+    pub host: &'a DrainedHost,
+    /// True if the user may change it.
+    pub changes: bool,
+    /// The drain that the page carries on.
+    pub draining: Option<&'a Draining>,
+}
+
 /// The page.
 pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     let found = shown.found;
     let name = text(&found.host, "name");
     let here = address_of(name);
     let stream = format!("{here}/events?shown={}", found.digest());
+    let (session, changes, draining) = (shown.session, shown.changes, shown.draining);
+    let part = Drain { session, host: &found.drained, changes, draining };
     let main = html! {
         p class="path" { a href={ (PATH) "/floor" } { (texts::FLOOR) } }
         div hx-ext="sse" sse-connect=(stream) sse-close="end" {
@@ -40,7 +59,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
             h1 { (name) }
             @if let Some(host) = &found.floor { (states(host)) }
         }
-        (drain(shown, &here))
+        (drain(&part))
         div id="host" {
             div class="columns" {
                 (overview(found))
@@ -282,13 +301,14 @@ fn owner_row(found: &Found, change: &Value, name_of: &dyn Fn(&str) -> String) ->
     }
 }
 
-fn drain(shown: &Shown<'_>, here: &str) -> Markup {
-    let host = &shown.found.drained;
+/// The part that drains a host, which a round replaces.
+pub(crate) fn drain(part: &Drain<'_>) -> Markup {
+    let here = address_of(&part.host.name);
     html! {
         section id="drain" {
-            @match shown.draining {
-                Some(draining) => (progress(shown, draining, here)),
-                None if shown.changes => (offer(shown, here, host.status == HostStatus::Enabled)),
+            @match part.draining {
+                Some(draining) => (progress(part, draining, &here)),
+                None if part.changes => (offer(part, &here)),
                 None => {}
             }
         }
@@ -296,18 +316,19 @@ fn drain(shown: &Shown<'_>, here: &str) -> Markup {
 }
 
 /// The forms that drain, disable or enable a host.
-fn offer(shown: &Shown<'_>, here: &str, enabled: bool) -> Markup {
+fn offer(part: &Drain<'_>, here: &str) -> Markup {
+    let enabled = part.host.status == HostStatus::Enabled;
     let reason = |id: &str| {
         html! {
             label for=(id) { (texts::DRAIN_REASON) }
             input id=(id) name="reason" maxlength="255";
         }
     };
-    let guests = shown.found.drained.guests.len();
+    let guests = part.host.guests.len();
     let target = format!("{here}/drain");
     html! {
         div class="actions" {
-            @if !enabled { (enable(shown, here)) }
+            @if !enabled { (enable(part, here)) }
         }
         @if enabled || guests > 0 {
             details class="card drain" {
@@ -316,7 +337,7 @@ fn offer(shown: &Shown<'_>, here: &str, enabled: bool) -> Markup {
                 // With script the page keeps its own address, which a reload only reads.
                 form method="post" action=(target) hx-post=(target) hx-select="#drain" hx-target="#drain"
                     hx-swap="outerHTML" {
-                    (csrf(shown.session))
+                    (csrf(part.session))
                     @if enabled { (reason("drain-reason")) }
                     div class="check" {
                         input id="cold" name="cold" type="checkbox" value="1";
@@ -328,7 +349,7 @@ fn offer(shown: &Shown<'_>, here: &str, enabled: bool) -> Markup {
                     h3 { (texts::DISABLE_HOST) }
                     p { (texts::DISABLE_TEXT) }
                     form method="post" action={ (here) "/disable" } {
-                        (csrf(shown.session))
+                        (csrf(part.session))
                         (reason("disable-reason"))
                         div class="buttons" { button { (texts::DISABLE_HOST) } }
                     }
@@ -338,22 +359,23 @@ fn offer(shown: &Shown<'_>, here: &str, enabled: bool) -> Markup {
     }
 }
 
-fn enable(shown: &Shown<'_>, here: &str) -> Markup {
+fn enable(part: &Drain<'_>, here: &str) -> Markup {
     html! {
         form method="post" action={ (here) "/enable" } {
-            (csrf(shown.session))
+            (csrf(part.session))
             button { (texts::UNDRAIN) }
         }
     }
 }
 
 /// A drain that the page carries on by itself until nothing more can move.
-fn progress(shown: &Shown<'_>, draining: &Draining, here: &str) -> Markup {
-    let host = &shown.found.drained;
+fn progress(part: &Drain<'_>, draining: &Draining, here: &str) -> Markup {
+    let host = part.host;
     let goes_on = draining.goes_on(host);
     let gone = draining.total.saturating_sub(host.guests.len());
-    // The page asks again after a while; without script the button does.
-    let trigger = goes_on.then_some("load delay:1500ms, submit");
+    // The page asks again after a while, a large host less often; without script the button does.
+    let pause = PAUSE + PAUSE_EACH * host.guests.len().min(1000);
+    let trigger = goes_on.then(|| format!("load delay:{pause}ms, submit"));
     let target = format!("{here}/drain");
     html! {
         div class="card" {
@@ -366,27 +388,27 @@ fn progress(shown: &Shown<'_>, draining: &Draining, here: &str) -> Markup {
                 @else if goes_on { (texts::DRAIN_HINT) }
                 @else { (texts::DRAIN_STAYS) }
             }
-            @if !host.guests.is_empty() { (steps(draining, shown)) }
+            @if !host.guests.is_empty() { (steps(draining, part)) }
             div class="actions" {
                 @if goes_on {
                     form method="post" action=(target) hx-post=(target) hx-trigger=[trigger] hx-select="#drain"
                         hx-target="#drain" hx-swap="outerHTML" {
-                        (csrf(shown.session))
+                        (csrf(part.session))
                         @for (name, value) in draining.fields() { input type="hidden" name=(name) value=(value); }
                         button class="primary" { (texts::DRAIN_CONTINUE) }
                     }
                     a class="button" href=(here) { (texts::DRAIN_STOP) }
                 } @else {
                     a class="button" href=(here) { (texts::BACK) }
-                    (enable(shown, here))
+                    (enable(part, here))
                 }
             }
         }
     }
 }
 
-fn steps(draining: &Draining, shown: &Shown<'_>) -> Markup {
-    let host = &shown.found.drained;
+fn steps(draining: &Draining, part: &Drain<'_>) -> Markup {
+    let host = part.host;
     let reason = |id: &str, failed: bool| {
         let of = if failed { &draining.refused } else { &draining.unanswered };
         of.get(id).filter(|why| !why.is_empty())
