@@ -15,6 +15,7 @@ use crate::app::Dashboard;
 use crate::app::floor::{Host, Projects, Use, hosts_of};
 use crate::error::Error;
 use crate::views::floor as page;
+use crate::views::units::Look;
 
 /// Maximum number of hosts on one page.
 const PAGE: usize = 1000;
@@ -262,8 +263,7 @@ impl Open {
         let mut changed: BTreeMap<String, Host> =
             changed.into_iter().map(|host| (host.name.clone(), host)).collect();
         let projects = projects(dashboard, viewer).await?;
-        let look =
-            page::Look { colour: self.choices.colour, small: self.small, projects: &projects };
+        let look = Look { colour: self.choices.colour, small: self.small, projects: &projects };
         let (mut cards, mut new) = (String::new(), false);
         for name in names {
             let name: &str = name;

@@ -4,9 +4,8 @@ use kilonova_wire::query::escaped;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::floor::address_of;
 use super::frame;
-use super::parts::{head, list, text};
+use super::parts::{head, host_address, list, text};
 use crate::api::PATH;
 use crate::app::session::Session;
 use crate::texts;
@@ -105,7 +104,7 @@ fn gains(capacity: &Value) -> Markup {
             }
             @if drain.is_object() {
                 p {
-                    a href=(address_of(text(drain, "host"))) { (text(drain, "host")) } ": "
+                    a href=(host_address(text(drain, "host"))) { (text(drain, "host")) } ": "
                     (texts::drain_gain(
                         text(drain, "host"),
                         drain["servers"].as_u64().unwrap_or_default(),

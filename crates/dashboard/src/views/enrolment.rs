@@ -3,8 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::floor::address_of;
-use super::parts::{head, list, moment, text};
+use super::parts::{head, host_address, list, moment, text};
 use super::{csrf, frame};
 use crate::api::{HOURS, PATH};
 use crate::app::session::Session;
@@ -87,7 +86,7 @@ fn certificates(enrolled: &Value) -> Markup {
                         @for one in list(&enrolled["certificates"]) {
                             tr {
                                 th scope="row" data-label=(texts::HOST) {
-                                    a href=(address_of(text(one, "host"))) { (text(one, "host")) }
+                                    a href=(host_address(text(one, "host"))) { (text(one, "host")) }
                                 }
                                 td data-label=(texts::STATUS) { (text(one, "state")) }
                                 td data-label=(texts::EXPIRES) { (moment(text(one, "expires_at"))) }

@@ -9,32 +9,19 @@ use std::fmt::Write;
 use maud::{Markup, html};
 
 use super::frame;
-use super::parts::head;
+use super::parts::{head, host_address};
+use super::units::{Look, class_of, mark, sign_of, states, tone_of_health, units};
 use crate::api::{Choices, Colour, Floor, Group, PATH, Show, Size};
-use crate::app::floor::{
-    Amounts, COLOURS, Card, Handle, Host, Projects, Unit, Use, key_of, letters, model_of, number_of,
-};
+use crate::app::floor::{Amounts, COLOURS, Card, Host, Unit, Use, key_of, letters, model_of};
 use crate::app::session::Session;
 use crate::texts;
 
-/// A run of more equal units than this is one unit with a number.
-const RUN: i64 = 16;
 /// Owners in a legend.
 const LEGEND: usize = 24;
 /// Units of a card in a small drawing; more are drawn in proportion.
 const SMALL: i64 = 64;
 /// Units in a line of a small drawing.
 const LINE: i64 = 16;
-
-/// How hosts are drawn.
-pub(crate) struct Look<'a> {
-    /// The meaning of colours.
-    pub colour: Colour,
-    /// True for small drawings.
-    pub small: bool,
-    /// The projects by name.
-    pub projects: &'a Projects,
-}
 
 /// The page.
 pub(crate) fn page(session: &Session, choices: &Choices, floor: &Floor) -> Markup {
@@ -155,11 +142,6 @@ fn id_of(host: &str) -> String {
     format!("host-{}", key_of(host))
 }
 
-/// The page of a host.
-pub(super) fn address_of(host: &str) -> String {
-    format!("{PATH}/hosts/{}", kilonova_wire::query::escaped(host))
-}
-
 /// The card of a host that replaces the one on an open page.
 pub(crate) fn changed_card(host: &Host, look: &Look<'_>) -> Markup {
     card(host, look, true)
@@ -190,7 +172,7 @@ fn card(host: &Host, look: &Look<'_>, replaces: bool) -> Markup {
     html! {
         article id=(id_of(&host.name)) class=(tone) hx-swap-oob=[replaces.then_some("true")] {
             div class="host-head" {
-                h3 { a href=(address_of(&host.name)) { (host.name) } }
+                h3 { a href=(host_address(&host.name)) { (host.name) } }
                 (states(host))
             }
             @if look.small {
@@ -210,20 +192,6 @@ fn card(host: &Host, look: &Look<'_>, replaces: bool) -> Markup {
                 }
                 @if host.devices.is_empty() { p class="quiet" { (texts::NO_DEVICES) } }
             }
-        }
-    }
-}
-
-/// The states of a host; nothing for one that is up and enabled on a small card.
-pub(super) fn states(host: &Host) -> Markup {
-    html! {
-        span class="host-states" {
-            @if host.is_up() {
-                @if !host.is_disabled() { span class="status good" { "● " (texts::UP) } }
-            } @else {
-                span class="status bad" { "✕ " (if host.forced_down { texts::FORCED_DOWN } else { texts::DOWN }) }
-            }
-            @if host.is_disabled() { span class="status warn" { "‖ " (texts::DISABLED) } }
         }
     }
 }
@@ -279,100 +247,6 @@ fn block(card: &Card<'_>, look: &Look<'_>) -> Markup {
             p class="block-sum" { (sum_of(&card.units())) }
         }
     }
-}
-
-fn tone_of_health(health: &str) -> &'static str {
-    match health {
-        "healthy" => "",
-        "degraded" => "warn",
-        _ => "bad",
-    }
-}
-
-/// The units of a card or a device as squares.
-pub(super) fn units(units: &[Unit<'_>], look: &Look<'_>, health: &str) -> Markup {
-    html! {
-        div class="units" {
-            @for unit in units {
-                @match (unit.state, unit.handle) {
-                    (Use::Owned, Some(handle)) => (owned(unit, handle, look, health)),
-                    _ if unit.count > RUN => {
-                        span class={ "unit many " (class_of(unit.state)) } title=(texts::unit(unit.state).1) {
-                            (sign_of(unit.state)) "×" (unit.count)
-                        }
-                    }
-                    _ => {
-                        @for _ in 0..unit.count {
-                            span class={ "unit " (class_of(unit.state)) } title=(texts::unit(unit.state).1) {
-                                (sign_of(unit.state))
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn owned(unit: &Unit<'_>, handle: &Handle, look: &Look<'_>, health: &str) -> Markup {
-    let project = handle.project_id.as_deref().unwrap_or_default();
-    let server = handle.server.as_deref();
-    let name = handle.server_name.as_deref().filter(|name| !name.is_empty()).or(server);
-    let title = texts::owned(
-        name.unwrap_or(texts::NO_SERVER),
-        look.projects.name(project),
-        handle.mdev_type.as_deref().unwrap_or(&unit.part.resource_class),
-        &handle.address,
-    );
-    let (sign, colour) = mark(handle, look, health);
-    let class = format!("unit owned {colour}");
-    html! {
-        @match server {
-            Some(id) => {
-                a class=(class) href={ (PATH) "/servers/" (id) } title=(title) aria-label=(title) { (sign) }
-            }
-            None => span class=(class) title=(title) { (sign) },
-        }
-    }
-}
-
-/// The sign and the class of the colour of an owned unit.
-fn mark(handle: &Handle, look: &Look<'_>, health: &str) -> (String, String) {
-    match look.colour {
-        Colour::Project => {
-            let place = look.projects.place(handle.project_id.as_deref().unwrap_or_default());
-            (letters(place), format!("c{}", place % COLOURS))
-        }
-        Colour::Server => {
-            let server = handle.server.as_deref().unwrap_or_default();
-            let name = handle.server_name.as_deref().unwrap_or(server);
-            (name.chars().take(2).collect(), format!("c{}", number_of(server) % COLOURS))
-        }
-        Colour::Health => {
-            let colour = match health {
-                "healthy" => "c2",
-                "degraded" => "c0",
-                _ => "c5",
-            };
-            (texts::health(health).0.to_owned(), colour.to_owned())
-        }
-    }
-}
-
-fn class_of(state: Use) -> &'static str {
-    match state {
-        Use::Owned => "owned",
-        Use::Elsewhere => "elsewhere",
-        Use::Dirty | Use::Cleaning => "dirty",
-        Use::Failed | Use::Unhealthy | Use::Absent => "broken",
-        Use::Maintaining | Use::Programming => "paused",
-        Use::Reserved => "reserved",
-        Use::Free => "free",
-    }
-}
-
-fn sign_of(state: Use) -> &'static str {
-    texts::unit(state).0
 }
 
 /// The units of a card in words.
@@ -572,6 +446,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::app::floor::Projects;
     use crate::app::floor::tests::{device, handle, host, part};
 
     fn look(projects: &Projects, small: bool) -> Look<'_> {

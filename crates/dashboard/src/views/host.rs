@@ -4,8 +4,8 @@ use kilonova_compute_app::drain::{DrainedHost, Guest, HostState, HostStatus, Ste
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::floor::{Look, address_of, states, units};
-use super::parts::{head, list, moment, text};
+use super::parts::{head, host_address, list, moment, text};
+use super::units::{Look, states, units};
 use super::{csrf, frame};
 use crate::api::{Colour, Draining, Found, PATH};
 use crate::app::floor::{Card, Device, model_of, units_of};
@@ -45,7 +45,7 @@ pub(crate) struct Drain<'a> {
 pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     let found = shown.found;
     let name = text(&found.host, "name");
-    let here = address_of(name);
+    let here = host_address(name);
     let stream = format!("{here}/events?shown={}", found.digest());
     let (session, changes, draining) = (shown.session, shown.changes, shown.draining);
     let part = Drain { session, host: &found.drained, changes, draining };
@@ -303,7 +303,7 @@ fn owner_row(found: &Found, change: &Value, name_of: &dyn Fn(&str) -> String) ->
 
 /// The part that drains a host, which a round replaces.
 pub(crate) fn drain(part: &Drain<'_>) -> Markup {
-    let here = address_of(&part.host.name);
+    let here = host_address(&part.host.name);
     html! {
         section id="drain" {
             @match part.draining {

@@ -15,6 +15,7 @@ mod parts;
 pub(crate) mod projects;
 pub(crate) mod server;
 pub(crate) mod servers;
+pub(crate) mod units;
 
 use maud::{DOCTYPE, Markup, html};
 

@@ -6,6 +6,11 @@ use serde_json::Value;
 use crate::api::PATH;
 use crate::texts;
 
+/// The page of a host.
+pub(super) fn host_address(host: &str) -> String {
+    format!("{PATH}/hosts/{}", kilonova_wire::query::escaped(host))
+}
+
 /// A text of an answer; empty without one.
 pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
