@@ -109,6 +109,11 @@ class Pages(Browser):
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
             "features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})
 
+    def block(self, *urls):
+        """Requests for these addresses fail; without any, none do."""
+        self.driver.execute_cdp_cmd("Network.enable", {})
+        self.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": list(urls)})
+
     def severe(self):
         """The errors of Chromium's log, but those of answers that a check wants."""
         return [line["message"] for line in self.driver.get_log("browser")
@@ -260,8 +265,15 @@ def operate(lane, browser):
     browser.click("//summary[starts-with(., 'Drain')]")
     browser.press("Drain this host")
     browser.shows("Drain in progress")
+    tick("a drain keeps its page's address", browser.driver.current_url.endswith(f"/hosts/{host}"),
+         browser.driver.current_url)
     browser.picture("drain")
+    tick("an open drain has no errors", not (severe := browser.severe()), "; ".join(severe))
+    browser.block("*/drain")
+    browser.until("no round fails", browser.severe)
+    browser.block()
     browser.shows("The host is empty.")
+    tick("a drain goes on after a round without an answer")
     at = lane.run("server", "show", "-f", "value", "-c", "OS-EXT-SRV-ATTR:host", "gpu-one").out.strip()
     tick("a drain moves the host's servers while its page is open", at not in ("", host), f"{host} to {at}")
     browser.press("Enable this host")
