@@ -1,4 +1,4 @@
-//! What the floor and the page of a host share: the states of a host, and the units of its devices as squares.
+//! The parts that the floor and the page of a host share: the states of a host, and the units of its devices as squares.
 
 use maud::{Markup, html};
 
