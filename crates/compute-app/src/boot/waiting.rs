@@ -342,7 +342,13 @@ pub async fn end_overdue(compute: Compute, grace: SignedDuration) -> Result<(), 
         let now = tx.database_time()?;
         let mut overdue = Vec::new();
         for server in slow::waits(tx)? {
-            let waiting = waits(tx, server)?;
+            let waiting = match waits(tx, server) {
+                Err(error @ Error::Unreadable { .. }) => {
+                    tracing::warn!(%server, %error, "cannot end the wait of a server for room");
+                    continue;
+                }
+                waiting => waiting?,
+            };
             if waiting.is_some_and(|one| now >= time::after(one.until, grace)) {
                 overdue.push(server);
             }

@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_app::attention::{self, Bounds};
 use kilonova_compute_app::flows::journal;
-use kilonova_compute_app::flows::operation::{Action, Operation, Step, Unreadable};
+use kilonova_compute_app::flows::operation::{Action, Create, Operation, Step, Unreadable};
 use kilonova_ids::{OperationId, ServerId};
 use kilonova_store::{Error, Store, params};
 use regex::Regex;
@@ -16,7 +16,7 @@ use crate::kit::{Cloud, GPU, hosts};
 /// `[kind, step, data]`, one row per line, recorded from the flows with simulated hosts.
 const ROWS: &str = include_str!("golden/rows.jsonl");
 
-type Columns = (String, String, String);
+pub type Columns = (String, String, String);
 
 fn rows() -> Vec<Columns> {
     let rows: Vec<Columns> = ROWS
@@ -27,9 +27,16 @@ fn rows() -> Vec<Columns> {
     rows
 }
 
-/// Writes an open operation with these columns.
-async fn insert(store: &Store, (kind, step, data): &Columns) -> ServerId {
-    let (id, server) = (OperationId::new_v4(), ServerId::new_v4());
+/// Writes an open operation of a new server with these columns.
+async fn insert(store: &Store, columns: &Columns) -> ServerId {
+    let server = ServerId::new_v4();
+    insert_for(store, server, columns).await;
+    server
+}
+
+/// Writes an open operation of a server.
+pub async fn insert_for(store: &Store, server: ServerId, (kind, step, data): &Columns) {
+    let id = OperationId::new_v4();
     let (kind, step, data) = (kind.clone(), step.clone(), data.clone());
     let sql = "INSERT INTO operations (id, kind, subject, open_subject, request_id, project_id,
         user_id, step, version, data, outcome, created_at, updated_at)
@@ -38,7 +45,6 @@ async fn insert(store: &Store, (kind, step, data): &Columns) -> ServerId {
         .write(move |tx| tx.execute(sql, params![id, &kind, server, &step, &data]))
         .await
         .unwrap_or_else(|error: Error| panic!("{error}"));
-    server
 }
 
 async fn columns(store: &Store, server: ServerId) -> Columns {
@@ -67,6 +73,23 @@ async fn every_stored_row_is_read_and_written_back_unchanged() {
             assert_eq!(columns(&store, server).await, row, "{name}");
         }
     }
+}
+
+/// The first version with waits stored no refusal for the owner.
+#[test]
+fn a_wait_without_a_refusal_has_the_general_one() {
+    let until = json!(1_790_000_000_000_000_i64);
+    let read = |data: Value| match Operation::read("create", "wait_for_room", &data) {
+        Ok(Operation::Create(Create::Wait { reason, message, .. })) => (reason, message),
+        other => panic!("{other:?}"),
+    };
+    let (reason, message) = read(json!({"until": until, "reason": "No host has room."}));
+    assert_eq!(reason, "No host has room.");
+    let general = "No valid host was found. There are not enough hosts available. \
+                   Making room by moves failed.";
+    assert_eq!(message, general);
+    let own = json!({"until": until, "reason": "No host has room.", "message": "None."});
+    assert_eq!(read(own).1, "None.");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use kilonova_store::testing::{CrashPlan, Death};
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, Answer, Cloud, RunningCloud, fault, hosts, wait_until};
+use crate::servers::golden::insert_for;
 use crate::servers::resize::admin;
 
 /// A host with one GPU of four vGPUs.
@@ -387,6 +388,29 @@ async fn a_waiting_server_can_be_deleted_and_others_do_not_wait() {
         assert!(running.server(&id).await.is_null(), "it does not come back");
         cloud.assert_consistent(&running, "deleted").await;
         cloud.teardown(&running, "deleted").await;
+    }
+}
+
+#[tokio::test]
+async fn a_wait_that_cannot_be_read_does_not_keep_others_from_their_end() {
+    for (cloud, running) in clouds(two_hosts(), on_refusal(20)).await {
+        let unreadable = running.active_server_on(&cloud, "a", "vgpu").await;
+        let earlier = running.active_server_on(&cloud, "b", "vgpu").await;
+        for (server, data) in
+            [(&unreadable, r#"{"reason":"r"}"#), (&earlier, r#"{"reason":"r","until":1}"#)]
+        {
+            let row = ("create".to_owned(), "wait_for_room".to_owned(), data.to_owned());
+            insert_for(&cloud.store, server.parse().expect("an id"), &row).await;
+        }
+        boot::end_overdue(running.compute.clone(), SignedDuration::ZERO).await.expect("it ends");
+        let refused = running.wait_for_status(&earlier, "ERROR").await;
+        let message = refused["fault"]["message"].as_str().expect("a message");
+        assert!(message.contains("Making room by moves failed."), "{refused}");
+        assert!(fault(&refused).contains("has stopped"), "{refused}");
+        let left = cloud.column("SELECT subject FROM operations WHERE outcome = 'open'").await;
+        assert_eq!(left, [unreadable]);
+        cloud.execute("DELETE FROM operations WHERE outcome = 'open'").await;
+        cloud.teardown(&running, "unreadable").await;
     }
 }
 

@@ -1,11 +1,15 @@
 //! Create, delete, start, stop, reboot.
 
 use jiff::Timestamp;
+use kilonova_compute_scheduler::NoHost;
 use kilonova_ids::HostName;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Action, Row, Step, Unreadable};
+
+/// The refusal of a wait that an earlier version began: it stored none.
+const MOVES_FAILED: &str = "Making room by moves failed.";
 
 /// `create`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +77,8 @@ impl Create {
                 let until = row.required("until", until)?;
                 let until = Timestamp::from_microsecond(until).map_err(|why| row.wrong(why))?;
                 let reason = row.required("reason", reason)?;
-                Ok(Self::Wait { until, reason, message: row.required("message", message)? })
+                let message = message.unwrap_or_else(|| NoHost::new(MOVES_FAILED).message());
+                Ok(Self::Wait { until, reason, message })
             }
             Step::Spawn => {
                 let CreateData { chosen, tried, reason, message, aborted, until } = row.parse()?;
