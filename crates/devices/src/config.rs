@@ -26,7 +26,8 @@ pub struct MdevGroup {
     pub mdev_class: Option<ResourceClass>,
     /// Maximum number of mediated devices of this type on the host.
     pub max_instances: Option<u32>,
-    /// With `mdev_retyping`: cards for so many mediated devices are kept for this type.
+    /// With `mdev_retyping`: cards for so many mediated devices, or with so many virtual functions of a VFIO driver, are
+    /// kept for this type.
     pub min_instances: Option<u32>,
 }
 

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use crate::MdevConfig;
 use crate::collector::DeviceProblem;
 
-/// The capacity of each empty card, by address and type.
+/// The capacity of each empty card, by address and type: vGPUs, or virtual functions where the driver does not say how
+/// many vGPUs an empty card holds.
 pub(super) type Capacity = BTreeMap<String, BTreeMap<String, u32>>;
 
 /// The type of each card that is kept: for each type with a minimum the first cards by address, after those that have

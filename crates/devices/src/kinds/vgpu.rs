@@ -112,14 +112,16 @@ fn choices<'a>(
     let mut choices = Vec::new();
     let mut capacity = Capacity::new();
     for candidate in all {
+        let card = candidate.on_bus.card().to_string();
         for (at, vgpu_type) in candidate.types.iter().enumerate() {
+            // The number that can have the type now depends on the guests.
+            let types = capacity.entry(card.clone()).or_default();
+            *types.entry(vgpu_type.clone()).or_insert(0) += 1;
             let suits = candidate.has(vgpu_type)
                 || candidate.could_have(vgpu_type)
                 || is_excluded(all, candidate, vgpu_type);
             if suits {
-                let card = candidate.on_bus.card().to_string();
-                let types = capacity.entry(card.clone()).or_default();
-                *types.entry(vgpu_type.clone()).or_insert(0) += 1;
+                let card = card.clone();
                 choices.push(Choice { candidate, card, vgpu_type, is_first: at == 0 });
             }
         }

@@ -122,13 +122,18 @@ const CREATABLE: [(u32, &str); 2] = [(557, "NVIDIA A40-1Q"), (558, "NVIDIA A40-2
 /// An A40 with two virtual functions and their current type numbers.
 fn a40(types: [u32; 2], creatable: &[(u32, &str)]) -> Fixture {
     let fixture = Fixture::new();
-    fixture.function(CARD, IDS, 1, "nvidia");
-    let all = fixture.virtual_functions(CARD, "0000:25:00.4", 2, IDS, "nvidia");
+    add_a40(&fixture, CARD, types, creatable);
+    fixture
+}
+
+fn add_a40(fixture: &Fixture, card: &str, types: [u32; 2], creatable: &[(u32, &str)]) {
+    fixture.function(card, IDS, 1, "nvidia");
+    let bus = &card[..7];
+    let all = fixture.virtual_functions(card, &format!("{bus}:00.4"), 2, IDS, "nvidia");
     for (address, current) in all.iter().zip(types) {
-        let path = format!("devices/pci0000:25/{address}");
+        let path = format!("devices/pci{bus}/{address}");
         fixture.vgpu_files(&path, current, if current == 0 { creatable } else { &[] });
     }
-    fixture
 }
 
 #[test]
@@ -171,4 +176,33 @@ fn a_minimum_keeps_a_card_of_functions() {
     set_type(&fixture.sysfs(), &vgpu).expect("the type is set");
     let found = look(&fixture, &discovery);
     assert_eq!(short(&found.devices), expected, "the guest keeps its function until it is gone");
+}
+
+/// A card that a large guest fills offers less, and counts as before.
+#[test]
+fn guests_do_not_change_which_cards_of_functions_are_kept() {
+    const OTHER: &str = "0000:26:00.0";
+    let cards = [CARD, OTHER];
+    for (least, kept) in [(1, 1), (2, 1), (3, 2), (4, 2)] {
+        let types = [("nvidia-557", &cards as &[&str], None), ("nvidia-558", &cards, Some(least))];
+        for (current, creatable) in [
+            ([0, 0], &CREATABLE[..]),
+            ([558, 0], &[]),
+            ([558, 558], &[]),
+            ([557, 0], &CREATABLE[..1]),
+            ([557, 557], &[]),
+            ([557, 558], &[]),
+        ] {
+            let fixture = a40(current, creatable);
+            add_a40(&fixture, OTHER, [0, 0], &CREATABLE);
+            let found = look(&fixture, &retyped(&fixture, &types));
+            let at = format!("{least} {current:?}: {:?}", found.problems);
+            let all = short(&found.devices);
+            let is_small = |card: &str| {
+                all.iter().any(|one| one.starts_with(card) && one.contains("=nvidia-557"))
+            };
+            assert_eq!((is_small(CARD), is_small(OTHER)), (false, kept == 1), "{at}");
+            assert_eq!(found.problems, [], "{at}");
+        }
+    }
 }
