@@ -14,9 +14,9 @@
 //! handle has no owner, and is not assigned before the host has dropped it.
 //!
 //! `devices.card` is the physical function that a device belongs to, usually itself. `mixed` is 1
-//! if handles of one card exclude each other. `one_type` is 1 if handles of another vGPU type do. `health` is the effective health: an event
-//! (`health_event`, in the node's time) that an administrator acknowledged (`health_dealt`) does
-//! not count.
+//! if handles of one card exclude each other. `one_type` is 1 if its card has vGPUs of one type at a
+//! time. `health` is the effective health: an event (`health_event`, in the node's time) that an
+//! administrator acknowledged (`health_dealt`) does not count.
 //!
 //! `parked` is the reason why a handle without an owner waits to be cleaned. Such a handle is
 //! dirty, and survives its device's absence. `device_orders` contains the orders to nodes.

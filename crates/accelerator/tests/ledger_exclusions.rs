@@ -332,3 +332,26 @@ async fn a_card_in_use_as_two_types_excludes_none() {
         assert_eq!((room(&store, large).await, room(&store, small).await), (0, 2), "{name}");
     }
 }
+
+/// A function whose guest outlives it does not keep its card to one type.
+#[tokio::test]
+async fn an_absent_function_does_not_keep_its_card_to_one_type() {
+    let function = |n: u8, vgpu_type: &str, one_type: bool| {
+        let (address, name) = (format!("{}{n}", &TYPES[..11]), format!("function_{n}"));
+        let slot = HandleSlot::Mdev { mdev_type: vgpu_type.into(), count: 1 };
+        let one = device(&address, DeviceKind::Gpu, &name, "VGPU", vec![slot]);
+        Device { card: Some(TYPES.into()), one_type, ..one }
+    };
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let before = vec![function(4, "nvidia-35", true), function(5, "nvidia-36", true)];
+        let specs = report_host(&store, &world, before).await;
+        let (consumer, _) = claim(&store, &world, specs[0].id, "VGPU").await.unwrap();
+        assert_eq!(room(&store, specs[1].id).await, 0, "{name}");
+        report_host(&store, &world, vec![function(5, "nvidia-36", false)]).await;
+        assert_eq!(room(&store, specs[1].id).await, 1, "{name}");
+        claim(&store, &world, specs[1].id, "VGPU").await.unwrap();
+        assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
+        give(&store, &world, consumer, false).await;
+    }
+}

@@ -118,8 +118,8 @@ statements! {
     UPDATE = "UPDATE devices SET kind = ?2, vendor_id = ?3, product_id = ?4, model = ?5,
         numa_node = ?6, present = 1, updated_at = ?7, card = ?8, mixed = ?9, health = ?10,
         health_reason = ?11, health_since = ?12, health_event = ?13, one_type = ?14 WHERE id = ?1";
-    /// Sets whether handles of its card exclude each other.
-    SET_MIXED = "UPDATE devices SET mixed = ?2, updated_at = ?3 WHERE id = ?1";
+    /// Sets which handles of its card exclude each other.
+    SET_EXCLUSIONS = "UPDATE devices SET mixed = ?2, one_type = ?3, updated_at = ?4 WHERE id = ?1";
     /// Acknowledges the health event of a device.
     ACKNOWLEDGE_HEALTH = "UPDATE devices SET health = 'healthy', health_reason = NULL, health_since = NULL,
         health_dealt = health_event WHERE id = ?1 AND health_event IS NOT NULL";
@@ -290,14 +290,15 @@ pub(crate) fn update(
     Ok(())
 }
 
-/// Sets whether handles of the device's card exclude each other.
-pub(crate) fn set_mixed(
+/// Sets which handles of the device's card exclude each other.
+pub(crate) fn set_exclusions(
     tx: &mut Tx<'_>,
     id: i64,
     mixed: bool,
+    one_type: bool,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.defer(SET_MIXED, params![id, mixed, now])?;
+    tx.defer(SET_EXCLUSIONS, params![id, mixed, one_type, now])?;
     Ok(())
 }
 

@@ -10,7 +10,8 @@ use crate::states::HealthState;
 
 /// True for a handle `h` of device `d` while a handle that excludes it is assigned or dirty: the
 /// card's own function excludes its virtual functions and vice versa, a function that is passed
-/// through excludes everything else on it, and on a card with one vGPU type at a time a type excludes the others. The same rule as [`super::excluded::CardHandle`]'s.
+/// through excludes everything else on it, and on a card with one vGPU type at a time a type excludes
+/// the others. The same rule as [`super::excluded::CardHandle`]'s.
 macro_rules! is_excluded {
     () => {
         "EXISTS (

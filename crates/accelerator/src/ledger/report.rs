@@ -89,7 +89,7 @@ pub fn report(
     let unreadable = unreadable(&plans, &known);
     seen.deployables.extend(unreadable.iter().map(|row| row.id));
     let kept = drop_deployables(tx, &seen, &known, now)?;
-    drop_devices(tx, &seen, &kept, &mixed, &known, now)?;
+    drop_devices(tx, &seen, &kept, exclusions, &known, now)?;
     withheld::expect_of_host(tx, host)?;
     unchanged::expect(tx, host, devices)?;
     let some = withheld::of_host(tx, host)?;
@@ -497,7 +497,7 @@ fn drop_devices(
     tx: &mut Tx<'_>,
     seen: &Seen,
     kept: &BTreeSet<i64>,
-    mixed: &BTreeSet<&str>,
+    exclusions: Exclusions<'_>,
     known: &Known,
     now: Timestamp,
 ) -> Result<(), Error> {
@@ -509,9 +509,11 @@ fn drop_devices(
         if row.present {
             devices::mark_absent(tx, row.id, now)?;
         }
-        let now_mixed = mixed.contains(row.card.as_str());
-        if row.mixed != now_mixed {
-            devices::set_mixed(tx, row.id, now_mixed, now)?;
+        let card = row.card.as_str();
+        let mixed = exclusions.mixed.contains(card);
+        let one_type = exclusions.one_type.contains(card);
+        if (row.mixed, row.one_type) != (mixed, one_type) {
+            devices::set_exclusions(tx, row.id, mixed, one_type, now)?;
         }
     }
     Ok(())

@@ -117,7 +117,7 @@ fn most(host: KindInput<'_>, parent: &Parent, mdev_type: &str) -> Option<u32> {
     words.find_map(|word| word.strip_prefix("max_instance="))?.parse().ok()
 }
 
-/// Of several types that a parent offers, one of which it is unknown how many fit on the empty parent.
+/// The first of several types that a parent offers of which it is unknown how many fit on the empty parent.
 fn unknown<'a>(host: KindInput<'_>, parent: &Parent, types: &'a [String]) -> Option<&'a str> {
     let offers = |one: &&String| matches!(parent.room(host.sysfs, one), Ok(Some(_)));
     let unknown = |one: &&String| most(host, parent, one).is_none();
