@@ -36,6 +36,9 @@ use crate::{Compute, Error, ports};
 /// How often the progress of a move is read.
 const POLL: Duration = Duration::from_millis(250);
 
+/// The longest pause between two plans for a boot whose moves are over. Each plan looks at the whole cloud.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
 /// Plans tried once the moves are over.
 const ROUNDS: usize = 4;
 
@@ -221,7 +224,7 @@ async fn claim_room(
     server: ServerId,
     deadline: Instant,
 ) -> Result<(), Error> {
-    let mut rounds = 0;
+    let (mut rounds, mut pause) = (0, POLL);
     while rounds < ROUNDS {
         let facts = read_facts(compute, request).await?;
         let planned = {
@@ -241,7 +244,9 @@ async fn claim_room(
                 if compute.store.read(move |tx| waits(tx, server)).await?.is_none() {
                     return Ok(());
                 }
-                tokio::time::sleep(POLL).await;
+                // The last plan is made at the deadline.
+                tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
+                pause = LONGEST_PAUSE.min(pause * 2);
                 compute.catch_up().await;
                 continue;
             }
