@@ -73,10 +73,10 @@ PROFILE=${KILONOVA_NEXTEST:-ci}
 program_built=${KILONOVA:+yes}
 KILONOVA=${KILONOVA:-target/debug/kilonova}
 SCRATCH=$(mktemp -d)
-TALLY=$SCRATCH/tally WRONG=$SCRATCH/wrong
+TALLY=$SCRATCH/tally WRONG=$SCRATCH/wrong FLAKY=$SCRATCH/flaky
 second= output=
 declare -A running=()
-: >"$TALLY" >"$WRONG"
+: >"$TALLY" >"$WRONG" >"$FLAKY"
 
 finish() {
     local pid
@@ -155,10 +155,10 @@ unit() {
     line=$(grep -E '^ *Summary \[' "$log" | tail -1 || true)
     # Tests that passed without checking anything, because this machine lacks what they need.
     local idle=0
-    python3 scripts/skips.py "target/nextest/$PROFILE/junit.xml" "$SCRATCH/idle" && idle=$(cat "$SCRATCH/idle")
+    python3 scripts/skips.py "target/nextest/$PROFILE/junit.xml" "$SCRATCH/idle" "$FLAKY" && idle=$(cat "$SCRATCH/idle")
     count "$line" "$ok" "$(($(number "$line" passed) - idle))" "$(number "$line" failed)" \
         "$(($(number "$line" skipped) + idle))"
-    { grep -E -A 3 '^ +(FAIL|TIMEOUT|SIG[A-Z]+) \[|panicked at' "$log" || true; } | wrong "unit"
+    { grep -E -A 3 '^ +(TRY [0-9]+ )?(FAIL|TIMEOUT|SIG[A-Z]+) \[|panicked at' "$log" || true; } | wrong "unit"
     # nextest counts tests that timed out separately.
     add 0 "$(($(number "$line" 'timed out') + 0))" 0
 }
@@ -513,6 +513,10 @@ read -r passed failed skipped < <(awk '{p += $1; f += $2; s += $3} END {print p 
 if [ -s "$WRONG" ]; then
     title "failures"
     cat "$WRONG"
+fi
+if [ -s "$FLAKY" ]; then
+    title "flaky: failed, then passed (.config/nextest.toml); find the reason"
+    cat "$FLAKY"
 fi
 printf '\n%s s\n' "$SECONDS"
 printf '%s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"

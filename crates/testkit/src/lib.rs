@@ -23,7 +23,7 @@ mod skip;
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use kilonova_store::{DatabaseUrl, Migration, Store};
+use kilonova_store::{DatabaseUrl, Migration, Options, Store};
 
 pub use skip::{skip, skip_part};
 
@@ -67,11 +67,23 @@ pub async fn stores(migrations: &[&[Migration]]) -> Vec<(&'static str, Store, Gu
     stores.push(("sqlite", store, Guard { directory: Some(directory) }));
     if let Some(server) = Server::of_environment().await {
         let url = server.copy(&all).await;
-        let store = Store::open(&url).await.expect("PostgreSQL opens");
+        let store = Store::open_with(&url, &patient()).await.expect("PostgreSQL opens");
         store.migrate(&all).await.expect("the migrations succeed on PostgreSQL");
         stores.push(("postgresql", store, Guard { directory: None }));
     }
     stores
+}
+
+/// Limits that a stalled disk of a shared machine does not reach: a test that meets them has found a
+/// transaction that never ends. Tests of the limits themselves set their own.
+fn patient() -> Options {
+    Options {
+        pool_timeout: Duration::from_secs(120),
+        statement_timeout: Duration::from_secs(90),
+        lock_timeout: Duration::from_secs(60),
+        answer_timeout: Duration::from_secs(100),
+        ..Options::default()
+    }
 }
 
 /// The migrated, empty store on PostgreSQL, for tests that need a second writer, which SQLite does
