@@ -504,7 +504,7 @@ async fn a_dirty_handle_is_cleaned_after_its_host_has_dropped_it() {
         let provider = specs[0].id;
         let consumer = claim(&store, provider).await.unwrap();
         let abandon = move |tx: &mut Tx<'_>| ledger::abandon(tx, &Default::default(), consumer);
-        assert_eq!(store.write(abandon).await.unwrap(), [(provider, 1)], "{name}");
+        assert_eq!(store.write(abandon).await.unwrap(), [(provider, 1)].into(), "{name}");
         assert_eq!(count(&store, "SELECT COUNT(*) FROM device_orders").await, 0, "{name}");
         let clean = move |tx: &mut Tx<'_>| {
             let dirty = ledger::clean(tx, consumer)?;
@@ -513,7 +513,7 @@ async fn a_dirty_handle_is_cleaned_after_its_host_has_dropped_it() {
         };
         assert_eq!(
             store.write(clean).await.unwrap(),
-            [(provider, 1)],
+            [(provider, 1)].into(),
             "{name}: the handle is still reserved"
         );
         assert_consistent(&store, name).await;

@@ -2,10 +2,13 @@
 //! whatever order, handles that exclude each other are never assigned together, and Placement
 //! offers exactly the available ones.
 
+use std::collections::BTreeMap;
+
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ProviderId, ResourceClass, ServerId};
 use kilonova_node_api::{Attachment, Deployable, Device, DeviceKind, HandleSlot};
 use kilonova_placement::{World, ledger as placement};
+use kilonova_store::testing::Meter;
 use kilonova_store::{Store, params};
 
 use crate::common::{self, audit, device, report_host, stores};
@@ -111,13 +114,10 @@ pub async fn give(store: &Store, world: &World, consumer: ConsumerId, lost: bool
                 ledger::abandon(tx, &ledger::Actor::default(), consumer)?
             } else {
                 ledger::release(tx, &world, consumer)?;
-                Vec::new()
+                BTreeMap::new()
             };
             placement::release(tx, &world, consumer)?;
-            for (provider, units) in withheld {
-                placement::reserve(tx, &world, provider, units)?;
-            }
-            Ok::<_, Error>(())
+            Ok::<_, Error>(placement::reserve_each(tx, &world, &withheld)?)
         })
         .await
         .unwrap();
@@ -127,10 +127,8 @@ async fn clean(store: &Store, world: &World, consumer: ConsumerId) {
     let world = world.clone();
     store
         .write(move |tx| {
-            for (provider, units) in ledger::clean(tx, consumer)? {
-                placement::reserve(tx, &world, provider, units)?;
-            }
-            Ok::<_, Error>(())
+            let withheld = ledger::clean(tx, consumer)?;
+            Ok::<_, Error>(placement::reserve_each(tx, &world, &withheld)?)
         })
         .await
         .unwrap();
@@ -353,5 +351,57 @@ async fn an_absent_function_does_not_keep_its_card_to_one_type() {
         claim(&store, &world, specs[1].id, "VGPU").await.unwrap();
         assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
         give(&store, &world, consumer, false).await;
+    }
+}
+
+/// A card of so many functions, each with four types, one type at a time.
+fn functions(number: u32) -> Vec<Device> {
+    let function = |n: u32| {
+        let address = format!("0000:2a:00.{n:x}");
+        let slots =
+            |one: u32| vec![HandleSlot::Mdev { mdev_type: format!("nvidia-{one}"), count: 1 }];
+        let name = |one: u32| format!("f{n}_{one}");
+        let mut device = device(&address, DeviceKind::Gpu, &name(0), "VGPU", slots(0));
+        let others = (1..4).map(|one| part(&device, &name(one), "VGPU", slots(one)));
+        let others: Vec<Deployable> = others.collect();
+        device.deployables.extend(others);
+        Device { card: Some("0000:2a:00.0".into()), one_type: true, ..device }
+    };
+    (1..=number).map(function).collect()
+}
+
+/// The statements and round trips of a claim on an empty card, of one that finds the card in use, and of their
+/// releases.
+async fn costs(store: &Store, number: u32) -> Vec<(u64, u64)> {
+    let world = World::new();
+    let specs = report_host(store, &world, functions(number)).await;
+    let meter = Meter::counting();
+    let metered = store.with_meter(meter.clone());
+    let mut costs = Vec::new();
+    let mut count = || costs.push((meter.take(), meter.take_round_trips()));
+    let (first, _) = claim(&metered, &world, specs[0].id, "VGPU").await.unwrap();
+    count();
+    let (second, _) = claim(&metered, &world, specs[4].id, "VGPU").await.unwrap();
+    count();
+    give(&metered, &world, second, false).await;
+    count();
+    give(&metered, &world, first, false).await;
+    count();
+    for spec in specs {
+        assert_eq!(room(store, spec.id).await, 1, "{}", spec.name);
+    }
+    costs
+}
+
+#[tokio::test]
+async fn the_round_trips_of_a_claim_do_not_grow_with_the_parts_of_a_card() {
+    for (name, store, _guard) in stores().await {
+        let few = costs(&store, 2).await;
+        let many = costs(&store, 16).await;
+        let trips =
+            |costs: &[(u64, u64)]| costs.iter().map(|(_, trips)| *trips).collect::<Vec<_>>();
+        assert_eq!(trips(&few), trips(&many), "{name}");
+        let statements: Vec<u64> = many.iter().map(|(statements, _)| *statements).collect();
+        assert_eq!(statements, [29, 14, 15, 30], "{name}: {many:?} {few:?}");
     }
 }

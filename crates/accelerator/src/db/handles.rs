@@ -86,9 +86,6 @@ statements! {
         WHERE d.mixed = 1 AND h.id IN (SELECT id FROM attach_handles WHERE dirty_of = ?1
           UNION SELECT o.id FROM arqs a JOIN attach_handles o ON o.arq_id = a.uuid
             WHERE a.consumer_id = ?1)";
-    /// The providers of a card.
-    OF_CARD = "SELECT p.provider_id FROM deployables p JOIN devices d ON d.id = p.device_id
-        WHERE d.host = ?1 AND d.card = ?2 ORDER BY p.provider_id";
     /// Assigns a handle if it is still free.
     TAKE = "UPDATE attach_handles SET state = 'owned', arq_id = ?2, uuid = ?3, updated_at = ?4
         WHERE id = ?1 AND state = 'free' AND arq_id IS NULL RETURNING id";
@@ -210,11 +207,6 @@ pub(crate) fn cards_of_consumer(
 
 pub(super) fn providers(rows: &[Row]) -> Result<Vec<ProviderId>, Error> {
     rows.iter().map(|row| row.id("provider_id")).collect()
-}
-
-/// The providers of a card.
-pub(crate) fn of_card(tx: &mut Tx<'_>, card: &MixedCard) -> Result<Vec<ProviderId>, Error> {
-    providers(&tx.rows(OF_CARD, params![&card.host, &card.card])?)
 }
 
 /// Asks for the assignment of a handle.

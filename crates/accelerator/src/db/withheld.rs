@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use kilonova_ids::{HostName, ProviderId};
-use kilonova_store::{Error, Tx, params, statements};
+use kilonova_store::{Asked, Error, Row, Tx, params, statements};
 
+use super::handles::MixedCard;
 use crate::states::HealthState;
 
 /// True for a handle `h` of device `d` while a handle that excludes it is assigned or dirty: the
@@ -40,15 +41,31 @@ macro_rules! is_withheld {
     };
 }
 
-statements! {
-    /// The unavailable part of a provider: whether its device is present and not failed, and the
-    /// number of handles that cannot be assigned.
-    ON_PROVIDER = concat!(
-        "SELECT d.health, p.present, (SELECT COUNT(*) FROM attach_handles h
+/// The unavailable part of a provider `p` of device `d`: whether its device is present and not failed, and the number
+/// of handles that cannot be assigned.
+macro_rules! columns {
+    () => {
+        concat!(
+            "p.provider_id, d.health, p.present, (SELECT COUNT(*) FROM attach_handles h
           WHERE h.deployable_id = p.id AND ",
-        is_withheld!(),
-        ") AS withheld
-        FROM deployables p JOIN devices d ON d.id = p.device_id WHERE p.provider_id = ?1"
+            is_withheld!(),
+            ") AS withheld"
+        )
+    };
+}
+
+statements! {
+    /// The unavailable part of a provider.
+    ON_PROVIDER = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM deployables p JOIN devices d ON d.id = p.device_id WHERE p.provider_id = ?1"
+    );
+    /// The unavailable part of each provider of a card.
+    ON_CARD = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM devices d JOIN deployables p ON p.device_id = d.id WHERE d.host = ?1 AND d.card = ?2"
     );
     /// Number of handles that cannot be assigned, for all providers of a host that have any.
     OF_HOST = concat!(
@@ -65,8 +82,30 @@ pub(crate) const ALL: i64 = i64::MAX;
 
 /// The number of handles of a provider that cannot be assigned.
 pub(crate) fn on_provider(tx: &mut Tx<'_>, provider: ProviderId) -> Result<i64, Error> {
-    let Some(row) = tx.row(ON_PROVIDER, params![provider])? else { return Ok(0) };
-    match HealthState::read(&row, "health")? {
+    tx.row(ON_PROVIDER, params![provider])?.map_or(Ok(0), |row| withheld(&row))
+}
+
+/// Asks for the number of a provider's handles that cannot be assigned; [`found`] reads the answer.
+pub(crate) fn ask_on_provider(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Asked, Error> {
+    tx.ask(ON_PROVIDER, params![provider])
+}
+
+/// Asks for the same of each provider of a card.
+pub(crate) fn ask_on_card(tx: &mut Tx<'_>, card: &MixedCard) -> Result<Asked, Error> {
+    tx.ask(ON_CARD, params![&card.host, &card.card])
+}
+
+/// The number of handles that cannot be assigned, by provider.
+pub(crate) fn found(
+    tx: &mut Tx<'_>,
+    asked: Vec<Asked>,
+) -> Result<BTreeMap<ProviderId, i64>, Error> {
+    let rows = tx.answers(asked)?;
+    rows.iter().map(|row| Ok((row.id("provider_id")?, withheld(row)?))).collect()
+}
+
+fn withheld(row: &Row) -> Result<i64, Error> {
+    match HealthState::read(row, "health")? {
         HealthState::Healthy | HealthState::Degraded if row.bool("present")? => row.int("withheld"),
         HealthState::Healthy | HealthState::Degraded | HealthState::Failed => Ok(ALL),
     }

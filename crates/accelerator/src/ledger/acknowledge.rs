@@ -92,9 +92,10 @@ fn free(tx: &mut Tx<'_>, world: &World, waiting: Vec<Awaiting>) -> Result<(), Er
         providers.insert(one.provider);
         cards.extend(one.mixed_card);
     }
-    for provider in providers {
-        withhold(tx, world, provider)?;
-    }
+    let asked = providers.into_iter().map(|one| withheld::ask_on_provider(tx, one));
+    let asked = asked.collect::<Result<_, _>>()?;
+    let withheld = withheld::found(tx, asked)?;
+    placement::reserve_each(tx, world, &withheld)?;
     update_exclusions(tx, world, cards)
 }
 

@@ -4,10 +4,10 @@
 //! Both functions return the unavailable amount of each affected provider, including handles that
 //! exclude each other, so that the caller can reserve it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use kilonova_ids::{ConsumerId, ProviderId};
-use kilonova_store::Tx;
+use kilonova_store::{Asked, Tx};
 use kilonova_wire::time;
 
 use super::{Actor, orders};
@@ -23,7 +23,7 @@ pub fn abandon(
     tx: &mut Tx<'_>,
     actor: &Actor,
     consumer: ConsumerId,
-) -> Result<Vec<(ProviderId, i64)>, Error> {
+) -> Result<BTreeMap<ProviderId, i64>, Error> {
     let now = time::now();
     let cards = handles::cards_of_consumer(tx, consumer)?;
     changes::freed_by_consumer(tx, actor, consumer, now)?;
@@ -54,7 +54,7 @@ pub fn left_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<bool, Error> 
 ///
 /// # Errors
 /// Store errors only.
-pub fn clean(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<(ProviderId, i64)>, Error> {
+pub fn clean(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<BTreeMap<ProviderId, i64>, Error> {
     let providers = handles::dirty_providers_of(tx, consumer)?;
     let cards = handles::cards_of_consumer(tx, consumer)?;
     if !providers.is_empty() {
@@ -69,10 +69,11 @@ fn count(
     tx: &mut Tx<'_>,
     providers: Vec<ProviderId>,
     cards: Vec<MixedCard>,
-) -> Result<Vec<(ProviderId, i64)>, Error> {
-    let mut all: BTreeSet<ProviderId> = providers.into_iter().collect();
+) -> Result<BTreeMap<ProviderId, i64>, Error> {
+    let providers = providers.into_iter().map(|one| withheld::ask_on_provider(tx, one));
+    let mut asked: Vec<Asked> = providers.collect::<Result<_, _>>()?;
     for card in &cards {
-        all.extend(handles::of_card(tx, card)?);
+        asked.push(withheld::ask_on_card(tx, card)?);
     }
-    all.into_iter().map(|id| Ok((id, withheld::on_provider(tx, id)?))).collect()
+    Ok(withheld::found(tx, asked)?)
 }

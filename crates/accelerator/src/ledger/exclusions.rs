@@ -10,25 +10,25 @@ use kilonova_placement::{World, ledger as placement};
 use kilonova_store::Tx;
 
 use crate::Error;
-use crate::db::handles::{self, HandleKey, MixedCard};
+use crate::db::handles::{HandleKey, MixedCard};
 use crate::db::withheld;
 use crate::states::AttachType;
 
 /// Reserves handles of the cards that have become unavailable, and releases those that are
-/// available again.
+/// available again. The number of round trips depends neither on the cards nor on their parts.
 pub(crate) fn update_exclusions(
     tx: &mut Tx<'_>,
     world: &World,
     cards: impl IntoIterator<Item = MixedCard>,
 ) -> Result<(), Error> {
     let cards: BTreeSet<MixedCard> = cards.into_iter().collect();
-    for card in cards {
-        for provider in handles::of_card(tx, &card)? {
-            let withheld = withheld::on_provider(tx, provider)?;
-            placement::reserve(tx, world, provider, withheld)?;
-        }
+    if cards.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let asked = cards.iter().map(|card| withheld::ask_on_card(tx, card));
+    let asked = asked.collect::<Result<_, _>>()?;
+    let withheld = withheld::found(tx, asked)?;
+    Ok(placement::reserve_each(tx, world, &withheld)?)
 }
 
 /// True if these handles have different vGPU types.

@@ -249,7 +249,7 @@ pub(crate) fn abandon_of(
     let actor = initiator_of(tx, server)?;
     let dirty = devices::abandon(tx, &actor, consumer)?;
     placement::release(tx, &compute.world, consumer)?;
-    reserve(tx, compute, &dirty)
+    Ok(placement::reserve_each(tx, &compute.world, &dirty)?)
 }
 
 /// Frees the devices that a server, or one of its migrations, abandoned on a host, once the host
@@ -264,18 +264,7 @@ pub(crate) fn reclaim(
 ) -> Result<(), Error> {
     let dirty = devices::clean(tx, consumer)?;
     devices::orders::announce(tx, compute)?;
-    reserve(tx, compute, &dirty)
-}
-
-fn reserve(
-    tx: &mut Tx<'_>,
-    compute: &Compute,
-    dirty: &[(kilonova_ids::ProviderId, i64)],
-) -> Result<(), Error> {
-    for (provider, units) in dirty {
-        placement::reserve(tx, &compute.world, *provider, *units)?;
-    }
-    Ok(())
+    Ok(placement::reserve_each(tx, &compute.world, &dirty)?)
 }
 
 /// The accelerator requests of a candidate: those of the profiles' groups by the mapping, plus

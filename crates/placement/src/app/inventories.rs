@@ -154,7 +154,7 @@ pub fn write(
     all: bool,
 ) -> Result<(), Error> {
     let now = time::now();
-    let drained = db::drains::one(tx, id)?;
+    let drained = db::drains::of(tx, &[id])?.contains(&id);
     let mut withheld = false;
     let mut old: HashMap<ResourceClass, InventoryRow> = db::inventories::of_provider(tx, id)?
         .into_iter()

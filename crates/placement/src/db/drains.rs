@@ -6,14 +6,12 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 use kilonova_ids::ProviderId;
-use kilonova_store::{Error, Tx, Value, params, statements};
+use kilonova_store::{Asked, Error, Tx, Value, params, statements};
 
 statements! {
     /// The drained providers of a tree.
     OF_ROOT = "SELECT d.provider_id FROM drains d
         JOIN resource_providers p ON p.id = d.provider_id WHERE p.root_id = ?1";
-    /// The drain of a provider.
-    ONE = "SELECT provider_id FROM drains WHERE provider_id = ?1";
     /// The drains of some providers.
     SOME = "SELECT provider_id FROM drains WHERE provider_id IN ({})";
     /// Drains a provider.
@@ -42,15 +40,20 @@ pub fn expect_of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
     tx.expect(OF_ROOT, params![root])
 }
 
-/// True if a provider, existing or not, is drained.
-pub fn one(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
-    Ok(tx.row(ONE, params![provider])?.is_some())
-}
-
 /// Those of some providers, existing or not, that are drained.
 pub fn of(tx: &mut Tx<'_>, providers: &[ProviderId]) -> Result<HashSet<ProviderId>, Error> {
+    let asked = ask_of(tx, providers)?;
+    found(tx, asked)
+}
+
+/// Asks for [`of`].
+pub fn ask_of(tx: &mut Tx<'_>, providers: &[ProviderId]) -> Result<Vec<Asked>, Error> {
     let providers: Vec<Value> = providers.iter().map(|id| Value::from(*id)).collect();
-    let asked = tx.ask_list(SOME, &providers)?;
+    tx.ask_list(SOME, &providers)
+}
+
+/// The drained providers after [`ask_of`].
+pub fn found(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<HashSet<ProviderId>, Error> {
     tx.answers(asked)?.iter().map(|row| row.id("provider_id")).collect()
 }
 

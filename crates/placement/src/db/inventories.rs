@@ -31,6 +31,10 @@ statements! {
     /// The inventories of all providers of a tree.
     OF_ROOT = concat!("SELECT provider_id, ", columns!(), " FROM inventories WHERE provider_id IN
         (SELECT id FROM resource_providers WHERE root_id = ?1) ORDER BY provider_id, class");
+    /// The inventories of some providers, with the roots of their trees.
+    OF_SOME = concat!("SELECT provider_id, (SELECT p.root_id FROM resource_providers p
+        WHERE p.id = provider_id) AS root_id, ", columns!(), " FROM inventories
+        WHERE provider_id IN ({}) ORDER BY provider_id, class");
     /// The classes of a provider with their usage.
     USED = "SELECT class, used FROM inventories WHERE provider_id = ?1";
     /// Inserts inventories without usage.
@@ -42,6 +46,13 @@ statements! {
         step_size = ?7, allocation_ratio = ?8, reported_reserved = ?9, operator_reserved = ?10,
         updated_at = ?11, shrunk = CASE WHEN used > CAST(?3 AS BIGINT) * CAST(?8 AS DOUBLE PRECISION)
         THEN 1 ELSE 0 END WHERE provider_id = ?1 AND class = ?2";
+    /// Updates what is reserved of inventories that exist. The row of the provider is written too, so no
+    /// other transaction deletes them meanwhile.
+    RESERVE = "INSERT INTO inventories (provider_id, class, total, reserved, min_unit, max_unit,
+        step_size, allocation_ratio, reported_reserved, operator_reserved, updated_at, used)
+        VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+        ON CONFLICT (provider_id, class) DO UPDATE SET reserved = excluded.reserved,
+        reported_reserved = excluded.reported_reserved, updated_at = excluded.updated_at";
     /// Raises `reserved` to the amount that the host of a device cannot offer, if it is less.
     WITHHOLD = "UPDATE inventories SET reserved = reported_reserved WHERE provider_id = ?1
         AND reported_reserved > reserved AND EXISTS (SELECT 1 FROM resource_providers p
@@ -125,6 +136,38 @@ pub fn of_root(
     Ok(found)
 }
 
+/// Asks for the inventories of some providers; [`found`] reads the answer.
+pub fn ask_of(tx: &mut Tx<'_>, providers: &[ProviderId]) -> Result<Vec<Asked>, Error> {
+    let providers: Vec<Value> = providers.iter().map(|id| Value::from(*id)).collect();
+    tx.ask_list(OF_SOME, &providers)
+}
+
+/// An inventory with its provider and the root of the provider's tree.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    /// The provider.
+    pub provider: ProviderId,
+    /// The root of its tree.
+    pub root: ProviderId,
+    /// The inventory.
+    pub row: InventoryRow,
+}
+
+/// The inventories after [`ask_of`].
+pub fn found(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<Vec<Placed>, Error> {
+    let placed = |row: &Row| {
+        let (provider, root) = (row.id("provider_id")?, row.id("root_id")?);
+        Ok(Placed { provider, root, row: read(row)? })
+    };
+    tx.answers(asked)?.iter().map(placed).collect()
+}
+
+/// Updates `reserved` of inventories that exist.
+pub fn reserve(tx: &mut Tx<'_>, rows: &[(ProviderId, InventoryRow)]) -> Result<(), Error> {
+    let rows: Vec<_> = rows.iter().map(|(provider, row)| unused(*provider, row)).collect();
+    tx.defer_rows(RESERVE, &rows)
+}
+
 /// A provider's classes with their usage.
 pub fn used(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(ResourceClass, i64)>, Error> {
     tx.rows(USED, params![id])?
@@ -153,14 +196,16 @@ fn values(provider: ProviderId, row: &InventoryRow) -> [Value; 11] {
 
 /// Inserts rows without usage.
 pub fn insert(tx: &mut Tx<'_>, rows: &[(ProviderId, InventoryRow)]) -> Result<(), Error> {
-    let row = |(provider, row): &(ProviderId, InventoryRow)| -> [Value; 12] {
-        let [provider, class, total, reserved, min, max, step, ratio, reported, operator, at] =
-            values(*provider, row);
-        let used = Value::from(0_i64);
-        [provider, class, total, reserved, min, max, step, ratio, reported, operator, at, used]
-    };
-    let rows: Vec<_> = rows.iter().map(row).collect();
+    let rows: Vec<_> = rows.iter().map(|(provider, row)| unused(*provider, row)).collect();
     tx.defer_rows(INSERT, &rows)
+}
+
+/// All columns, without usage.
+fn unused(provider: ProviderId, row: &InventoryRow) -> [Value; 12] {
+    let [provider, class, total, reserved, min, max, step, ratio, reported, operator, at] =
+        values(provider, row);
+    let used = Value::from(0_i64);
+    [provider, class, total, reserved, min, max, step, ratio, reported, operator, at, used]
 }
 
 /// Writes everything except the usage, as a new row or over the old one.

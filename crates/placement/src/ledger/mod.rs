@@ -25,7 +25,9 @@ pub use hand_over::hand_over;
 pub use membership::{join, leave};
 pub(crate) use report::delete as delete_provider;
 pub use report::{report_below, report_host};
-pub use reserve::{clear_operator_reserved, operator_reserved, reserve, reserve_at_least};
+pub use reserve::{
+    clear_operator_reserved, operator_reserved, reserve, reserve_at_least, reserve_each,
+};
 pub use traits::set_only_trait;
 
 pub use crate::db::consumers::{NamedAllocation, allocations_of};
