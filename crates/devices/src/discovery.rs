@@ -12,7 +12,7 @@ use crate::collector::{Collector, Found};
 use crate::kinds::{self, KindInput};
 use crate::{
     Cleanup, DeviceSpec, Driver, Error, Fake, Function, HealthOptions, MdevConfig, NicOptions,
-    NvmeSpec, Sysfs, Watch, parents, vgpu_state,
+    NvmeSpec, Sysfs, TypeNames, Watch, parents, vgpu_state,
 };
 
 /// The options of device discovery.
@@ -38,6 +38,15 @@ pub struct Discovery {
     pub cleanup: Cleanup,
 }
 
+/// What an agent knows beside sysfs.
+#[derive(Clone, Copy, Default)]
+pub struct ScanContext<'a> {
+    /// Past events of the devices.
+    pub watch: Option<&'a Watch>,
+    /// The names of types that the driver does not show now.
+    pub names: Option<&'a TypeNames>,
+}
+
 impl Discovery {
     /// All devices of the host, by address. `is_ours` tells the mediated devices of this control
     /// plane's guests from foreign ones.
@@ -51,15 +60,15 @@ impl Discovery {
 
     /// All devices of the host, with their current problems.
     pub fn scan(&self, sysfs: &dyn Sysfs, is_ours: &dyn Fn(Uuid) -> bool) -> Result<Found, Error> {
-        self.scan_with_watch(sysfs, is_ours, None)
+        self.scan_with(sysfs, is_ours, ScanContext::default())
     }
 
-    /// All devices of the host, with their current problems and past events.
-    pub fn scan_with_watch(
+    /// All devices of the host, with their current problems and what the agent knows beside sysfs.
+    pub fn scan_with(
         &self,
         sysfs: &dyn Sysfs,
         is_ours: &dyn Fn(Uuid) -> bool,
-        watch: Option<&Watch>,
+        context: ScanContext<'_>,
     ) -> Result<Found, Error> {
         let mut collector = Collector::default();
         let bus = if self.needs_bus() {
@@ -67,7 +76,7 @@ impl Discovery {
         } else {
             Bus::default()
         };
-        let host = KindInput { sysfs, bus: &bus };
+        let host = KindInput { sysfs, bus: &bus, context };
         if self.mdev.is_enabled() {
             kinds::mdev::find(&self.mdev, host, is_ours, &mut collector)?;
             kinds::vgpu::find(&self.mdev, host, &mut collector);
@@ -83,7 +92,7 @@ impl Discovery {
         for fake in &self.fakes {
             fake.find(&mut collector);
         }
-        let mut found = collector.found(sysfs, &bus, watch);
+        let mut found = collector.found(sysfs, &bus, context.watch);
         self.cleanup.mark(&mut found.devices);
         Ok(found)
     }

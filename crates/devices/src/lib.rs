@@ -26,6 +26,7 @@ mod sysfs;
 #[cfg(test)]
 mod testing;
 mod traits;
+mod type_names;
 mod vgpu;
 
 pub use bitstream::{BITSTREAM_HEAD, Bitstream, hex_id};
@@ -34,7 +35,7 @@ pub use cleanup::Cleanup;
 pub use collector::{DeviceProblem, Found};
 pub use config::{InvalidOption, MdevConfig, MdevGroup, MdevOptions};
 pub use device_spec::{DeviceSpec, MatchOf, NvmeSpec, PciAlias};
-pub use discovery::Discovery;
+pub use discovery::{Discovery, ScanContext};
 pub use disk::Disk;
 pub use error::Error;
 pub use health::{HealthOptions, Watch, XidPolicy};
@@ -47,4 +48,5 @@ pub use passthrough::{Fake, Function};
 pub use pci::{PciAddress, PciFunction, device_name};
 pub use survey::{Survey, UsableCard, UsableType, survey};
 pub use sysfs::{Directory, Sysfs};
+pub use type_names::TypeNames;
 pub use vgpu::{Vgpu, VgpuState, VgpuType, clear_type, set_type, vgpu_state};

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::bus::{Bus, OnBus};
 use crate::kinds::is_accelerator;
-use crate::{DeviceProblem, Discovery, Error, Sysfs, Watch, parents, vgpu_state};
+use crate::{DeviceProblem, Discovery, Error, ScanContext, Sysfs, Watch, parents, vgpu_state};
 
 /// A card that can be offered to guests, as a whole or in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -59,7 +59,8 @@ pub struct Survey {
 pub fn survey(sysfs: &dyn Sysfs, discovery: &Discovery) -> Result<Survey, Error> {
     let watch = Watch::open(&discovery.health, None, "");
     let listened = watch.listen();
-    let found = discovery.scan_with_watch(sysfs, &|_| false, Some(&watch))?;
+    let context = ScanContext { watch: Some(&watch), ..ScanContext::default() };
+    let found = discovery.scan_with(sysfs, &|_| false, context)?;
     let mut problems = found.problems;
     if let (Err(error), Some(log)) = (listened, &discovery.health.kernel_log) {
         problems.push(DeviceProblem::note(&log.display().to_string(), error.to_string()));

@@ -19,18 +19,19 @@ use kilonova_node_api::{Deployable, DeviceKind, HandleSlot};
 
 use crate::bus::{Bus, OnBus};
 use crate::collector::{Collector, Naming, Offer};
-use crate::{Discovery, Fake, PciFunction, Sysfs};
+use crate::{Discovery, Fake, PciFunction, ScanContext, Sysfs};
 
 /// Owner trait of devices from Nova's options.
 pub(crate) const OWNER_NOVA: &str = "OWNER_NOVA";
 /// Owner trait of devices from Cyborg's drivers.
 pub(crate) const OWNER_CYBORG: &str = "OWNER_CYBORG";
 
-/// The input of a device kind: the kernel's files and the bus read from them.
+/// The input of a device kind: the kernel's files, the bus read from them, and what the agent knows beside them.
 #[derive(Clone, Copy)]
 pub(crate) struct KindInput<'a> {
     pub sysfs: &'a dyn Sysfs,
     pub bus: &'a Bus,
+    pub context: ScanContext<'a>,
 }
 
 macro_rules! drivers {

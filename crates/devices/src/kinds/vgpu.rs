@@ -68,6 +68,7 @@ pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Col
             all.push(Candidate { on_bus, types, state });
         }
     }
+    learn_names(&all, host);
     report_unsuitable(&all, collector);
     let mut offers: BTreeMap<(String, String), Offer> = BTreeMap::new();
     let mut left: BTreeMap<&str, u32> = BTreeMap::new();
@@ -92,7 +93,7 @@ pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Col
         }
         let offer = offers
             .entry((one.card.clone(), one.vgpu_type.to_owned()))
-            .or_insert_with(|| empty(config, &one));
+            .or_insert_with(|| empty(config, host, &one));
         let (address, vgpu_type) = (address.to_owned(), one.vgpu_type.to_owned());
         offer.part.slots.push(HandleSlot::Vfio { address, vgpu_type });
     }
@@ -100,6 +101,16 @@ pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Col
         offer.part.slots.sort_by(|a, b| address(a).cmp(address(b)));
         collector.offers.push(offer);
     }
+}
+
+/// Records the names of the types that the driver shows now.
+fn learn_names(all: &[Candidate<'_>], host: KindInput<'_>) {
+    let Some(names) = host.context.names else { return };
+    let shown = all.iter().flat_map(|one| {
+        let types = one.state.creatable.iter().filter(|shown| one.types.contains(&shown.id));
+        types.map(|shown| (one.on_bus.card().to_string(), shown.id.as_str(), shown.name.as_str()))
+    });
+    names.learn(shown, |card| host.bus.get_by(card).is_some());
 }
 
 /// The types that the functions have, could have now, or could have if guests did not exclude them. Kept cards have
@@ -157,16 +168,17 @@ fn types_of(config: &MdevConfig, on_bus: &OnBus) -> Vec<String> {
     }
 }
 
-fn empty(config: &MdevConfig, one: &Choice<'_>) -> Offer {
+fn empty(config: &MdevConfig, host: KindInput<'_>, one: &Choice<'_>) -> Offer {
     let Choice { candidate, card, vgpu_type, is_first } = one;
     let function = &candidate.on_bus.function;
     let offered = candidate.state.creatable.iter().find(|offered| offered.id == *vgpu_type);
-    let name = offered.map_or("", |offered| offered.name.as_str());
+    let known = || host.context.names.map(|names| names.name(card, vgpu_type));
+    let name = offered.map(|offered| offered.name.clone()).or_else(known).unwrap_or_default();
     let kind = match function.kind() {
         DeviceKind::Pci => DeviceKind::Gpu,
         kind => kind,
     };
-    let (traits, facts) = of_type(vgpu_type, name, Some(function));
+    let (traits, facts) = of_type(vgpu_type, &name, Some(function));
     Offer {
         device: card.clone(),
         kind,

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kilonova_devices::{Discovery, Found, KernelObject, Mdev, Sysfs, Watch};
+use kilonova_devices::{
+    Discovery, Found, KernelObject, Mdev, ScanContext, Sysfs, TypeNames, Watch,
+};
 use kilonova_hypervisor::Hypervisor;
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Batch, Desired, Document, Observation, Outcome, Phase, VolumeState};
@@ -105,6 +107,7 @@ pub(super) struct Work {
     /// Held shared while a kernel object is created or removed, exclusively while the devices are
     /// scanned.
     devices: Arc<RwLock<()>>,
+    names: Arc<TypeNames>,
     /// Servers with notes but without a document.
     strays: Mutex<HashSet<ServerId>>,
     /// Servers with domains but without a document.
@@ -133,6 +136,7 @@ impl Work {
             soft_reboot: parts.settings.soft_reboot,
             permits: Semaphore::new(parts.settings.concurrency.max(1)),
             devices: Arc::default(),
+            names: Arc::new(TypeNames::open(parts.state.join("vgpu_types"))),
             strays: Mutex::default(),
             strangers: Mutex::default(),
             unchecked: Mutex::default(),
@@ -226,11 +230,12 @@ impl Work {
         let alone = Arc::clone(&self.devices).write_owned().await;
         let noted = self.notes.mdevs();
         let strays = self.strays().clone();
-        let sysfs = Arc::clone(&self.sysfs);
+        let (sysfs, names) = (Arc::clone(&self.sysfs), Arc::clone(&self.names));
         blocking(move || {
             let _alone = alone;
             let is_ours = |uuid| noted.get(&uuid).is_some_and(|server| !strays.contains(server));
-            discovery.scan_with_watch(&*sysfs, &is_ours, Some(&watch))
+            let context = ScanContext { watch: Some(&watch), names: Some(&names) };
+            discovery.scan_with(&*sysfs, &is_ours, context)
         })
         .await
     }

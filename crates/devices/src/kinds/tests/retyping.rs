@@ -2,7 +2,9 @@
 
 use super::{look, reasons, short};
 use crate::testing::Fixture;
-use crate::{Discovery, MdevConfig, MdevGroup, MdevOptions, Vgpu, set_type};
+use crate::{
+    Discovery, Found, MdevConfig, MdevGroup, MdevOptions, ScanContext, TypeNames, Vgpu, set_type,
+};
 
 const SMALL: &str = "nvidia-35";
 const LARGE: &str = "nvidia-36";
@@ -205,4 +207,37 @@ fn guests_do_not_change_which_cards_of_functions_are_kept() {
             assert_eq!(found.problems, [], "{at}");
         }
     }
+}
+
+/// The traits of a type's name do not depend on what guests exclude, also after a restart of the agent.
+#[test]
+fn an_excluded_type_keeps_the_traits_of_its_name() {
+    let types = [("nvidia-557", &[CARD] as &[&str], None), ("nvidia-558", &[CARD], None)];
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
+    let file = folder.path().join("state/vgpu_types");
+    let scan = |fixture: &Fixture, names: &TypeNames| {
+        let context = ScanContext { names: Some(names), ..ScanContext::default() };
+        let discovery = retyped(fixture, &types);
+        discovery.scan_with(&fixture.sysfs(), &|_| false, context).expect("the bus is readable")
+    };
+    let traits = |found: &Found| -> Vec<Vec<String>> {
+        found.devices[0].deployables.iter().map(|part| part.traits.clone()).collect()
+    };
+    let names = TypeNames::open(file.clone());
+    let empty = traits(&scan(&a40([0, 0], &CREATABLE), &names));
+    assert!(empty[0].contains(&"CUSTOM_NVIDIA_2235_A40_1Q".to_owned()), "{empty:?}");
+    for (current, creatable) in [([558, 0], &CREATABLE[1..]), ([558, 558], &[]), ([557, 557], &[])]
+    {
+        let in_use = a40(current, creatable);
+        assert_eq!(traits(&scan(&in_use, &names)), empty, "{current:?}");
+        assert_eq!(traits(&scan(&in_use, &TypeNames::open(file.clone()))), empty, "{current:?}");
+        assert_ne!(traits(&scan(&in_use, &TypeNames::default())), empty, "{current:?}");
+    }
+    // A card that is gone is forgotten; another one may come to its address.
+    let other = Fixture::new();
+    other.function("0000:99:00.0", IDS, 0, "nvidia");
+    scan(&other, &names);
+    assert_ne!(traits(&scan(&a40([558, 558], &[]), &TypeNames::open(file.clone()))), empty);
+    std::fs::write(&file, "{").expect("the file is written");
+    assert_eq!(traits(&scan(&a40([0, 0], &CREATABLE), &TypeNames::open(file))), empty);
 }
