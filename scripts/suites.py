@@ -5,6 +5,9 @@
 
     tempest-identity tempest-image tempest-network tempest-compute
                         tempest's API tests, with dynamic credentials
+    tempest-cloud       tempest's API tests of compute, volumes included, with Kilonova in Nova's place beside a real
+                        Keystone, Glance, Neutron and Cinder; only if it is named and the environment names the
+                        cloud (cloud_stage.py and cloud_ports.py say how)
     openstacksdk        its functional tests of compute, identity, image, network, placement and cloud
     novaclient          its functional tests
     openstackclient     its functional tests of compute, identity, image, network and common
@@ -20,6 +23,7 @@ reported, so that the lists stay true. The exit code is 1 when a test fails that
 """
 
 import argparse
+import configparser
 import json
 import os
 import re
@@ -29,6 +33,8 @@ import sys
 import tempfile
 import time
 
+import cloud_stage
+import cloud_volumes
 import no_volumes
 from stack import Serve, Wrong, free_port
 from warm import Warm
@@ -38,6 +44,9 @@ ENVIRONMENT = os.path.join(ROOT, ".venv-suites")
 BIN = os.path.join(ENVIRONMENT, "bin")
 HERE = os.path.join(ROOT, "scripts/suites")
 TEMPEST = {f"tempest-{part}": rf"^tempest\.api\.{part}\." for part in ("identity", "image", "network", "compute")}
+# Changes a cloud, so it runs only if it is named.
+BESIDE = "tempest-cloud"
+TEMPEST[BESIDE] = TEMPEST["tempest-compute"]
 # The package of the tests, and those of its folders that are in scope.
 PACKAGES = {
     "openstacksdk": ("openstack/tests/functional", ("compute", "cloud", "identity", "image", "placement", "network")),
@@ -64,6 +73,13 @@ novncproxy_host = 127.0.0.1
 novncproxy_port = {vnc}
 novncproxy_base_url = http://127.0.0.1:{vnc}/vnc_auto.html
 """
+# A real cloud has Cinder; its catalog need not name Kilonova's Placement.
+OF_A_CLOUD = {
+    "service_available": {"cinder": True, "placement": False},
+    "compute-feature-enabled": {"volume_multiattach": True, "volume_backed_live_migration": True},
+    "volume": {"build_interval": 1, "build_timeout": 120, "volume_size": 1, "volume_type_multiattach": "multi"},
+    "volume-feature-enabled": {"backup": False},
+}
 SUITES = [*TEMPEST, *PACKAGES]
 # Strips the folder and the tags that a runner adds to a test's name.
 NAME = re.compile(r"^(?:setUpClass|tearDownClass) \(([^)]+)\)|^([^\[]+)")
@@ -166,6 +182,68 @@ class Cloud:
         self.extensions = [e["Alias"] for e in self.openstack("extension", "list", "--network")]
 
 
+class RealCloud:
+    """A `kilonova serve` in Nova's place beside a real cloud, with what tempest expects to find there. `end` removes
+    it."""
+
+    def __init__(self, options, folder):
+        if "OS_AUTH_URL" not in os.environ:
+            raise Wrong("OS_AUTH_URL names no Keystone")
+        why = cloud_volumes.lacking()
+        if why:
+            raise Wrong(why)
+        real = cloud_stage.Cloud()
+        settings = cloud_volumes.settings(real)
+        vnc = free_port()
+        settings["options"]["vnc"] = {"novncproxy_host": "127.0.0.1", "novncproxy_port": vnc,
+                                      "novncproxy_base_url": f"http://127.0.0.1:{vnc}/vnc_auto.html"}
+        self.serve = cloud_stage.Kilonova(os.path.abspath(options.kilonova), real, folder, **settings)
+        with open(os.path.join(folder, "nodes.toml"), "a", encoding="utf-8") as file:
+            # Applies to the last host; see hosts.toml for the reason.
+            file.write("times_ms = { snapshot = 1000 }\n")
+        self.admin = {"OS_AUTH_URL": real.auth_url, "OS_PASSWORD": real.password}
+        self.clouds = os.path.join(folder, "clouds.yaml")
+        auth = {"auth_url": real.auth_url, "username": "admin", "password": real.password, "project_name": "admin",
+                "user_domain_id": "default", "project_domain_id": "default"}
+        with open(self.clouds, "w", encoding="utf-8") as file:
+            json.dump({"clouds": {"devstack-admin": {"auth": auth, "region_name": real.region}}}, file)
+        self.client = Warm(os.path.join(BIN, "openstack"), dict(os.environ))
+        self.made = []
+        self.serve.start()
+        self.seed(folder)
+
+    openstack = Cloud.openstack
+
+    def make(self, kind, *arguments):
+        """Makes an object; its id."""
+        made = self.openstack(*kind.split(), "create", *arguments)["id"]
+        self.made.append((kind, made))
+        return made
+
+    def seed(self, folder):
+        for identity, (name, memory, disk, processors) in SMALL.items():
+            self.make("flavor", "--id", identity, "--ram", str(memory), "--disk", str(disk or 1), "--vcpus",
+                      str(processors), name)
+        data = os.path.join(folder, "image")
+        with open(data, "wb") as file:
+            file.truncate(1 << 20)
+        self.images = [self.make("image", "--public", "--disk-format", "raw", "--container-format", "bare", "--file",
+                                 data, f"cirros-{n}-disk") for n in (1, 2)]
+        self.public = self.make("network", "--external", "public")
+        self.make("subnet", "--network", self.public, "--subnet-range", "172.24.4.0/24", "public-subnet")
+        shared = self.make("network", "--share", "shared")
+        self.make("subnet", "--network", shared, "--subnet-range", "10.99.0.0/16", "shared-subnet")
+        self.extensions = [e["Alias"] for e in self.openstack("extension", "list", "--network")]
+
+    def end(self):
+        for kind, made in reversed(self.made):
+            try:
+                self.openstack(*kind.split(), "delete", made)
+            except Wrong as error:
+                print(f"  ! left in the cloud: {error}", flush=True)
+        self.serve.kill()
+
+
 def tempest_conf(cloud, folder):
     """Writes tempest's configuration."""
     with open(os.path.join(HERE, "tempest.conf"), encoding="utf-8") as file:
@@ -177,8 +255,19 @@ def tempest_conf(cloud, folder):
     }
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)
-    with open(os.path.join(folder, "etc/tempest.conf"), "w", encoding="utf-8") as file:
+    path = os.path.join(folder, "etc/tempest.conf")
+    with open(path, "w", encoding="utf-8") as file:
         file.write(text)
+    if isinstance(cloud, RealCloud):
+        config = configparser.RawConfigParser()
+        config.read(path)
+        for group, options in OF_A_CLOUD.items():
+            if not config.has_section(group):
+                config.add_section(group)
+            for name, value in options.items():
+                config.set(group, name, str(value))
+        with open(path, "w", encoding="utf-8") as file:
+            config.write(file)
 
 
 def run(suite, cloud, folder, options):
@@ -255,10 +344,12 @@ def told(stestr, home, environment, chosen, concurrency):
 
 
 def excused(suite):
-    """The expressions of the tests that may fail, with their reasons."""
-    path = os.path.join(HERE, "excused", f"{suite}.txt")
-    found, reason = [], None
-    if os.path.exists(path):
+    """The expressions of the tests that may fail, with their reasons. Beside a real cloud, those of compute apply too."""
+    found = []
+    for name in (["tempest-compute"] if suite == BESIDE else []) + [suite]:
+        path, reason = os.path.join(HERE, "excused", f"{name}.txt"), None
+        if not os.path.exists(path):
+            continue
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 line = line.strip()
@@ -310,21 +401,27 @@ def main():
     unknown = [name for name in options.suites if name not in SUITES]
     if unknown:
         parser.error(f"unknown suite {unknown[0]}; there are {', '.join(SUITES)}")
-    chosen = options.suites or SUITES
+    chosen = options.suites or [name for name in SUITES if name != BESIDE]
+    if BESIDE in chosen and len(chosen) > 1:
+        parser.error(f"{BESIDE} runs alone: it uses the services of another cloud")
     if not os.path.exists(os.path.join(BIN, "stestr")):
         parser.error("the suites are not installed; scripts/bootstrap.sh suites installs them")
     folder = tempfile.mkdtemp(prefix="kilonova-suites-")
     cloud, total, begun = None, [0, 0, 0, 0], time.monotonic()
     try:
-        if any(suite != "osc-placement" for suite in chosen):
+        if chosen == [BESIDE]:
+            cloud = RealCloud(options, folder)
+        elif any(suite != "osc-placement" for suite in chosen):
             cloud = Cloud(options, folder)
         for suite in chosen:
             total = [a + b for a, b in zip(total, judged(suite, run(suite, cloud, folder, options)))]
-    except Wrong as error:
+    except (Wrong, cloud_stage.Wrong) as error:
         print(f"  ✗ {error}", flush=True)
         total[1] += 1
     finally:
-        if cloud:
+        if isinstance(cloud, RealCloud):
+            cloud.end()
+        elif cloud:
             cloud.serve.kill()
     print(f"\nsuites: {total[0]} passed, {total[1]} failed, {total[2]} excused, {total[3]} skipped, "
           f"{time.monotonic() - begun:.0f} s")

@@ -64,14 +64,16 @@ pub const ACROSS: &[(&str, &str)] = &[
          AND (s.task_state IS NULL OR s.task_state <> 'deleting')",
     ),
     (
-        "a server has allocations exactly when it is on a host",
+        "a server has allocations exactly when it is on a host, unless only other services hold something for it",
         "SELECT s.id AS broken FROM servers s LEFT JOIN consumers c ON c.id = s.id
-         WHERE (s.host IS NULL) <> (c.id IS NULL)",
+         LEFT JOIN operations o ON o.open_subject = s.id AND o.step = 'release'
+         WHERE (s.host IS NULL OR o.id IS NOT NULL) <> (c.id IS NULL)",
     ),
     (
-        "a server on a host has a document there",
+        "a server on a host has a document there, unless only other services hold something for it",
         "SELECT s.id AS broken FROM servers s LEFT JOIN documents d ON d.server_id = s.id AND d.host = s.host
-         WHERE s.host IS NOT NULL AND d.server_id IS NULL",
+         LEFT JOIN operations o ON o.open_subject = s.id AND o.step = 'release'
+         WHERE s.host IS NOT NULL AND d.server_id IS NULL AND o.id IS NULL",
     ),
     (
         "a server with volumes has a row that says whether something is left to do",

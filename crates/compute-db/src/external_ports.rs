@@ -127,7 +127,7 @@ kilonova_store::statements! {
     UNPLUG = "UPDATE external_ports SET is_plugged = 0, next_view = NULL WHERE server_id = ?1";
     /// Ends a server.
     END = "UPDATE external_servers SET is_gone = 1, revision = revision + 1, attempts = 0, since = ?2,
-        due_at = ?2, waits_since = NULL WHERE server_id = ?1 AND is_gone = 0";
+        due_at = ?2, waits_since = NULL WHERE server_id = ?1 AND is_gone = 0 RETURNING server_id";
     /// The ports of a server changed.
     CHANGE = "UPDATE external_servers SET revision = revision + 1, attempts = 0, since = ?2,
         due_at = ?3 WHERE server_id = ?1";
@@ -374,10 +374,9 @@ pub fn switch(
     Ok(())
 }
 
-/// The server is gone.
-pub fn end(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
-    tx.defer(END, params![server, now])?;
-    Ok(())
+/// The server is gone. False if it had no ports, or was gone before.
+pub fn end(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<bool, Error> {
+    Ok(tx.row(END, params![server, now])?.is_some())
 }
 
 /// Records that the set of the server's ports changed. Only this process should lease the server

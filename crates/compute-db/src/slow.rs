@@ -17,6 +17,9 @@ kilonova_store::statements! {
     /// Servers that wait for moves that make room for them.
     WAITS = "SELECT o.subject FROM operations o WHERE o.outcome = 'open' AND o.kind = 'create'
         AND o.step = 'wait_for_room' ORDER BY o.updated_at LIMIT 200";
+    /// Servers without a guest that wait since before a time for other services to release what is theirs.
+    RELEASES = "SELECT o.subject FROM operations o WHERE o.outcome = 'open' AND o.kind = 'delete'
+        AND o.step = 'release' AND o.updated_at < ?1 ORDER BY o.updated_at LIMIT 200";
     /// Servers whose soft reboot began before a time.
     REBOOTS = "SELECT o.subject FROM operations o JOIN servers s ON s.id = o.subject
         WHERE o.outcome = 'open' AND o.kind = 'reboot' AND s.task_state = 'rebooting'
@@ -39,6 +42,11 @@ pub fn plugs(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error>
 /// Servers that wait for moves that make room for them, the oldest first.
 pub fn waits(tx: &mut Tx<'_>) -> Result<Vec<ServerId>, Error> {
     tx.rows(WAITS, params![])?.iter().map(|row| Ok(row.id("subject")?)).collect()
+}
+
+/// Deleted servers that wait since before `before` for other services.
+pub fn releases(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error> {
+    tx.rows(RELEASES, params![before])?.iter().map(|row| Ok(row.id("subject")?)).collect()
 }
 
 /// Servers whose soft reboot began before `before`.

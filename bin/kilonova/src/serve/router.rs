@@ -78,8 +78,14 @@ pub(super) fn build(
         several => {
             let entry = |s: &ServiceName| json!({"service": s.as_str(), "path": below(*s)});
             let listing = several.iter().map(entry).collect::<Vec<_>>();
-            let listing = json!({"name": "kilonova", "services": listing});
             let compute = services.compute.clone().filter(|_| settings.runs(ServiceName::Compute));
+            // In Nova's place beside other services, the root is Nova's document and nothing else: tempest
+            // refuses further keys.
+            let is_nova = compute.is_some() && !settings.runs(ServiceName::Identity);
+            let listing = match is_nova {
+                true => json!({}),
+                false => json!({"name": "kilonova", "services": listing}),
+            };
             let pages = settings.dashboard;
             let root = get(move |base: Base, method: Method, headers: HeaderMap| async move {
                 if pages && kilonova_dashboard::asks_for_pages(&method, &headers) {

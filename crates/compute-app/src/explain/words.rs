@@ -4,7 +4,7 @@ use kilonova_compute_db::moves::Move;
 
 use crate::actions::ServerAction;
 use crate::flows::operation::{
-    ColdMigration, Create, Evacuation, InPlace, InPlaceChange, InPlaceStep, LiveMigration,
+    ColdMigration, Create, Delete, Evacuation, InPlace, InPlaceChange, InPlaceStep, LiveMigration,
     Operation, Revert, Unshelve,
 };
 use kilonova_ids::HostName;
@@ -52,8 +52,11 @@ pub fn awaited(
             Create::Plug { .. } => (own, PLUG.to_owned()),
             Create::Clear { .. } => (removing, CLEAR.to_owned()),
         },
-        Operation::Delete(_) => {
+        Operation::Delete(Delete::Destroy { .. }) => {
             (removing, "remove the guest, its disk and its mediated devices".to_owned())
+        }
+        Operation::Delete(Delete::Release { .. }) => {
+            (None, "Neutron and Cinder to release its ports and volumes".to_owned())
         }
         Operation::Power(_) => (own, settling(state).to_owned()),
         Operation::InPlace(InPlace { step: InPlaceStep::Undo { .. }, .. }) => {

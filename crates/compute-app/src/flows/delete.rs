@@ -7,11 +7,15 @@
 //!
 //! A server that is being moved may be on two hosts. The report of each releases its side; the last
 //! one removes the row.
+//!
+//! A client that sees that a server is gone expects its ports and volumes to be free, as upstream. So
+//! the row of a server with ports of a cloud's Neutron or volumes of its Cinder stays until both are
+//! released; but not if its host is down, and for at most [`RELEASE`]. The workers continue without it.
 
-use jiff::Timestamp;
-use kilonova_compute_db::documents;
+use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::moves::{self, Move, Status};
 use kilonova_compute_db::servers::{self, Server, TaskState};
+use kilonova_compute_db::{documents, external_ports, volumes as volume_rows};
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Desired, Observation, Outcome};
@@ -22,6 +26,9 @@ use super::journal::{self, OpenOperation};
 use super::operation::{Delete, Operation};
 use super::{begin, in_place, migration};
 use crate::{Compute, Error, boot, moves as claims, ports, volumes};
+
+/// How long a server that has no guest stays for its ports and volumes, at most.
+pub const RELEASE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Begins the deletion and cancels every other operation. A server on no host, or only on hosts that
 /// are down, is deleted at once. Idempotent.
@@ -50,7 +57,7 @@ pub fn delete(
         in_place::cancel(tx, compute, &open)?;
         journal::finish(tx, &open, End::Cancelled, Some("The server was deleted."), now)?;
     }
-    let destroy = Operation::Delete(Delete::default());
+    let destroy = Operation::Delete(Delete::Destroy { reason: None });
     let task = Some(TaskState::Deleting);
     let (open, next) = begin::begin_on(tx, context, server, task, destroy, &hosts, now)?;
     for (host, next) in hosts.iter().zip(next) {
@@ -162,7 +169,7 @@ pub(super) fn destroyed(
     compute: &Compute,
     host: &HostName,
     open: &OpenOperation,
-    delete: &Delete,
+    reason: Option<&str>,
     observation: &Observation,
     now: Timestamp,
 ) -> Result<(), Error> {
@@ -202,11 +209,11 @@ pub(super) fn destroyed(
         Outcome::Failed { step, message } => {
             let why = format!("{host}: {step}: {message}");
             tracing::warn!(%server, "host failed to destroy the guest: {why}; retrying");
-            if delete.reason.as_deref() != Some(&why) {
+            if reason != Some(&why) {
                 let (name, since) = ("compute_terminate_instance", row.updated_at);
                 flow::event(tx, row.id, &begin::event(name, host, Some(&why), since, now))?;
             }
-            let destroy = Operation::Delete(Delete { reason: Some(why) });
+            let destroy = Operation::Delete(Delete::Destroy { reason: Some(why) });
             journal::advance(tx, open, &destroy, now)
         }
         Outcome::Running
@@ -220,8 +227,40 @@ pub(super) fn destroyed(
     }
 }
 
-/// Removes the server's row; its claims were released before.
+/// Removes the server's row, unless its ports and volumes have to be released first; its claims were
+/// released before.
 fn remove(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &HostName,
+    open: &OpenOperation,
+    remark: Option<&str>,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let host_is_up = remark.is_none();
+    if host_is_up && begin_release(tx, compute, open.row.subject, now)? {
+        let release = Operation::Delete(Delete::Release { host: host.clone() });
+        return journal::advance(tx, open, &release, now);
+    }
+    remove_now(tx, compute, host, open, remark, now)
+}
+
+/// Starts the release of the server's ports and volumes. False if no other service has any.
+fn begin_release(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<bool, Error> {
+    let has_volumes = volumes::end(tx, compute, server, now)?;
+    if !has_volumes && compute.neutron.is_none() {
+        return Ok(false);
+    }
+    // Our own ports are free at once: the devices of some were just released.
+    Ok(compute.networks.detach_all(tx, server, now)? || has_volumes)
+}
+
+fn remove_now(
     tx: &mut Tx<'_>,
     compute: &Compute,
     host: &HostName,
@@ -234,4 +273,51 @@ fn remove(
     let done = begin::event("compute_terminate_instance", host, None, open.row.created_at, now);
     flow::event(tx, open.row.id, &flow::Event { details: remark.map(str::to_owned), ..done })?;
     journal::finish(tx, open, End::Done, None, now)
+}
+
+/// Removes the row of a server whose ports or volumes have just been released, if nothing else is left.
+///
+/// # Errors
+/// The database's.
+pub fn released(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let Some((open, host)) = releasing(tx, server)? else { return Ok(()) };
+    // Of a release of ports and one of volumes at once, the later one finds nothing left.
+    servers::set_task(tx, server, Some(TaskState::Deleting), now)?;
+    let is_left = external_ports::find(tx, server)?.is_some() || volume_rows::has_any(tx, server)?;
+    if is_left { Ok(()) } else { remove_now(tx, compute, &host, &open, None, now) }
+}
+
+/// Removes the row of a server whose ports and volumes take longer than [`RELEASE`].
+///
+/// # Errors
+/// The database's.
+pub fn end_release(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let Some((open, host)) = releasing(tx, server)? else { return Ok(()) };
+    tracing::warn!(
+        %server,
+        "deleted before Neutron and Cinder have released its ports and volumes; still trying"
+    );
+    let remark = Some("Neutron or Cinder has not released all ports and volumes yet.");
+    remove_now(tx, compute, &host, &open, remark, now)
+}
+
+/// The deletion of a server that waits for other services, and the last host.
+fn releasing(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+) -> Result<Option<(OpenOperation, HostName)>, Error> {
+    let Some(open) = journal::open_of(tx, server)? else { return Ok(None) };
+    let Operation::Delete(Delete::Release { host }) = &open.state else { return Ok(None) };
+    let host = host.clone();
+    Ok(Some((open, host)))
 }

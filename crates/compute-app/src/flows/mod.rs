@@ -4,6 +4,7 @@
 //!   create:     spawn ──Running──► done    (paused until its ports are plugged: `plugging`)
 //!                 └─Failed─► clear ──Absent──► spawn (next host) │ ERROR, everything released
 //!   delete:     destroy ──Absent──► row and claims removed
+//!                 ├─a cloud's Neutron or Cinder─► release ──ports and volumes released──► row removed
 //!                 └─host down─► row removed, devices dirty; freed when the host reports Absent
 //!   power:      settle ──as requested──► done │ Failed ──► ERROR with the reason
 //!   in_place:   changes of a guest on its host, shelving (see there)
@@ -34,14 +35,14 @@ use kilonova_compute_db::{documents, moves, resting, servers};
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Desired, Observation, Outcome};
 use kilonova_store::Tx;
-use operation::Operation;
+use operation::{Delete, Operation};
 
 use crate::{Compute, Error, volumes};
 
 pub use begin::{record_action, record_failure, record_late_failure, record_own_action};
 pub(crate) use create::is_plugging;
 pub use create::{abort_build, fail_build, fail_slow_build};
-pub use delete::{delete, delete_without_hosts};
+pub use delete::{RELEASE, delete, delete_without_hosts, end_release, released};
 pub use in_place::{
     Rebuild, RescueImage, ServerCommand, UnshelveTarget, command, offload, offload_expired,
     reclaim, restore, shelve, shelved_image, snapshot, soft_delete, unrescue_expired, unshelve,
@@ -195,8 +196,11 @@ fn advance(
         Operation::Create(create) => {
             create::observed(tx, compute, host, open, create, observation, now)
         }
-        Operation::Delete(delete) => {
-            delete::destroyed(tx, compute, host, open, delete, observation, now)
+        Operation::Delete(Delete::Destroy { reason }) => {
+            delete::destroyed(tx, compute, host, open, reason.as_deref(), observation, now)
+        }
+        Operation::Delete(Delete::Release { .. }) => {
+            delete::dropped(tx, compute, host, observation)
         }
         Operation::Power(power) => power::settled(tx, host, open, *power, observation, now),
         Operation::InPlace(change) => {

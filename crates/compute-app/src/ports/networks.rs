@@ -234,8 +234,9 @@ pub trait Networks: Send + Sync {
         now: Timestamp,
     ) -> Result<(), Error>;
 
-    /// [`Networks::detach`] for all ports of a server.
-    fn detach_all(&self, tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error>;
+    /// [`Networks::detach`] for all ports of a server. True if another service has to release some after the
+    /// commit; [`crate::flows::released`] follows.
+    fn detach_all(&self, tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<bool, Error>;
 
     /// The interfaces of a server's guest on a host where the server holds its devices.
     fn interfaces(

@@ -1,5 +1,5 @@
-//! Fails builds that exceed `instance_build_timeout`, and turns soft reboots that exceed
-//! `reboot_timeout` into hard ones.
+//! Fails builds that exceed `instance_build_timeout`, turns soft reboots that exceed
+//! `reboot_timeout` into hard ones, and ends deletions that wait for Neutron or Cinder.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::slow;
@@ -8,7 +8,7 @@ use kilonova_wire::time;
 
 use crate::{Compute, Error, flows};
 
-/// Ends all such builds and reboots, once.
+/// Ends all such builds, reboots and deletions, once.
 ///
 /// # Errors
 /// The database's.
@@ -26,6 +26,14 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
         for server in compute.store.read(move |tx| slow::reboots(tx, before)).await? {
             let own = compute.clone();
             let write = move |tx: &mut Tx<'_>| flows::force_reboot(tx, &own, server, time::now());
+            compute.store.write(write).await?;
+        }
+    }
+    if compute.neutron.is_some() || compute.volumes.is_some() {
+        let before = time::before(time::now(), flows::RELEASE);
+        for server in compute.store.read(move |tx| slow::releases(tx, before)).await? {
+            let own = compute.clone();
+            let write = move |tx: &mut Tx<'_>| flows::end_release(tx, &own, server, time::now());
             compute.store.write(write).await?;
         }
     }

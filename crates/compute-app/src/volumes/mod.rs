@@ -294,13 +294,16 @@ pub(crate) fn end(
     compute: &Compute,
     server: ServerId,
     now: Timestamp,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     if compute.volumes.is_none() {
-        return Ok(());
+        return Ok(false);
     }
-    let asked = rows::ask_end(tx, server, now)?;
-    work_after(tx, compute, server, asked);
-    Ok(())
+    let has_any = rows::end(tx, server, now)?;
+    if has_any {
+        let compute = compute.clone();
+        tx.on_commit(move || start(&compute, server));
+    }
+    Ok(has_any)
 }
 
 /// Starts a worker after the commit if the answer has a row.

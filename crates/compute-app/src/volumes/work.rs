@@ -198,7 +198,7 @@ impl Worker<'_> {
 
     /// Ends the lease of a settled server. False if something has changed.
     async fn settle(&mut self, scene: &Scene) -> Result<bool, Trouble> {
-        let taken = self.taken.clone();
+        let (taken, compute) = (self.taken.clone(), self.compute.clone());
         let is_empty = scene.devices.is_empty() && scene.attachments.is_empty();
         let settled = self.compute.store.write(move |tx| {
             if !rows::settle(tx, &taken)? {
@@ -206,6 +206,7 @@ impl Worker<'_> {
             }
             if is_empty {
                 rows::forget_settled(tx, taken.server)?;
+                flows::released(tx, &compute, taken.server, time::now())?;
             }
             Ok::<_, Error>(true)
         });

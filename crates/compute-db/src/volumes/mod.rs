@@ -48,7 +48,7 @@ pub use devices::{
     reimage, reimages, set_delete, set_phase, set_sent, set_size, set_volume,
 };
 pub use servers::{
-    Taken, add_server, ask_end, ask_nudge, due, end_leases, forget_settled, give_back, renew,
+    Taken, add_server, ask_nudge, due, end, end_leases, forget_settled, give_back, has_any, renew,
     settle, take, take_or_add,
 };
 

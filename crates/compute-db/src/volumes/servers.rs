@@ -37,6 +37,8 @@ kilonova_store::statements! {
     /// Records that the server is gone.
     END = "UPDATE volume_servers SET is_gone = 1, due_at = ?2, attempts = 0 WHERE server_id = ?1
         RETURNING server_id";
+    /// The row of a server.
+    FIND = "SELECT server_id FROM volume_servers WHERE server_id = ?1";
     /// Deletes the row of a server that no worker leases.
     FORGET_SERVER = "DELETE FROM volume_servers WHERE server_id = ?1 AND taken_until = 0
         AND due_at IS NULL";
@@ -143,9 +145,14 @@ pub fn ask_nudge(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<As
     Ok(tx.ask(NUDGE, params![server, now])?)
 }
 
-/// Asks to record that a server is gone; the answer has a row if it had volumes.
-pub fn ask_end(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<Asked, Error> {
-    Ok(tx.ask(END, params![server, now])?)
+/// Records that a server is gone. False if it has no volumes.
+pub fn end(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<bool, Error> {
+    Ok(tx.row(END, params![server, now])?.is_some())
+}
+
+/// True if a server has volumes, or attachments that have to be ended.
+pub fn has_any(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
+    Ok(tx.row(FIND, params![server])?.is_some())
 }
 
 /// Deletes the row of a server without devices and attachments, once it is settled.

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use kilonova_compute_app::reconcile::slow;
 use kilonova_store::testing::CrashPlan;
 use kilonova_testkit::cinder::{self, FakeCinder};
 use kilonova_testkit::neutron::{Failure, FakeNeutron};
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, Cloud, RunningCloud, hosts, wait_until};
+
+/// The time that a service needs for a call.
+const SLOW: Duration = Duration::from_millis(1500);
 
 /// A running cloud with both services.
 struct Both {
@@ -120,15 +124,14 @@ impl Both {
 
     /// Makes one service answer late. Cinder connects the host with this call.
     fn delay_connection(&self, service: Service, call: &str) {
-        let time = Duration::from_millis(1500);
         match service {
             Service::Neutron => {
                 for call in ["PUT /ports", "POST /ports"] {
-                    self.neutron.fail(call, Failure::Slow(time), 1);
+                    self.neutron.fail(call, Failure::Slow(SLOW), 1);
                 }
             }
             Service::Cinder => {
-                self.cinder.fail(call, cinder::Failure::Slow(time), 1);
+                self.cinder.fail(call, cinder::Failure::Slow(SLOW), 1);
             }
         }
     }
@@ -263,5 +266,93 @@ async fn a_server_is_deleted_while_it_waits() {
             both.running.wait_until_gone(&id).await;
             both.end(&disk, &when).await;
         }
+    }
+}
+
+/// A client that sees that a server is gone may delete its networks and volumes at once.
+#[tokio::test]
+async fn a_deleted_server_stays_until_both_have_released_it() {
+    for both in Both::all().await {
+        for last in SERVICES {
+            let when = format!("{} {last:?}", both.cloud.name);
+            let disk = both.volume();
+            let (id, ..) = both.boot(&disk).await;
+            both.running.wait_for_status(&id, "ACTIVE").await;
+            both.settled().await;
+            match last {
+                Service::Neutron => {
+                    both.neutron.fail("DELETE /ports", Failure::Slow(SLOW), 1);
+                }
+                Service::Cinder => {
+                    both.cinder.fail("DELETE attachments", cinder::Failure::Slow(SLOW), 1);
+                }
+            }
+            both.running.delete(&id).await;
+            wait_until("the host has removed the guest", async || {
+                both.cloud.column("SELECT step FROM operations WHERE outcome = 'open'").await
+                    == ["release"]
+            })
+            .await;
+            let shown = both.running.server(&id).await;
+            assert_eq!(shown["OS-EXT-STS:task_state"], "deleting", "{when}: {shown}");
+            assert!(both.cloud.column("SELECT id FROM consumers").await.is_empty(), "{when}");
+            both.cloud.audit(&when).await;
+            // Idempotent.
+            both.running.delete(&id).await;
+            both.running.wait_until_gone(&id).await;
+            assert_eq!(both.neutron.state().ports(), Vec::<Value>::new(), "{when}");
+            assert_eq!(both.cinder.state().status(&disk), "available", "{when}");
+            both.end(&disk, &when).await;
+        }
+    }
+}
+
+/// Of the two releases, the one that ends later removes the server, also when they end at once.
+#[tokio::test]
+async fn releases_that_end_at_once_leave_no_server() {
+    for both in Both::all().await {
+        let mut servers = Vec::new();
+        for _ in 0..8 {
+            let disk = both.volume();
+            let (id, ..) = both.boot(&disk).await;
+            servers.push((id, disk));
+        }
+        for (id, _) in &servers {
+            both.running.wait_for_status(id, "ACTIVE").await;
+        }
+        both.settled().await;
+        for (id, _) in &servers {
+            both.running.delete(id).await;
+        }
+        for (id, disk) in &servers {
+            both.running.wait_until_gone(id).await;
+            assert_eq!(both.cinder.state().status(disk), "available", "{}", both.cloud.name);
+        }
+        both.end(&servers[0].1, both.cloud.name).await;
+    }
+}
+
+/// A service that is down delays a deletion, and does not prevent it.
+#[tokio::test]
+async fn a_deletion_ends_without_a_service_that_is_down() {
+    for both in Both::all().await {
+        let disk = both.volume();
+        let (id, ..) = both.boot(&disk).await;
+        both.running.wait_for_status(&id, "ACTIVE").await;
+        both.settled().await;
+        both.neutron.fail("DELETE /ports", Failure::Status(503), usize::MAX);
+        both.running.delete(&id).await;
+        wait_until("Cinder has released its volume", async || {
+            both.cinder.state().status(&disk) == "available"
+        })
+        .await;
+        slow::run(both.running.compute.clone()).await.expect("the periodic task succeeds");
+        assert_eq!(both.running.server(&id).await["OS-EXT-STS:task_state"], "deleting");
+        let age = "UPDATE operations SET updated_at = updated_at - 31000000 WHERE step = 'release'";
+        both.cloud.execute(age).await;
+        slow::run(both.running.compute.clone()).await.expect("the periodic task succeeds");
+        assert!(both.running.server(&id).await.is_null(), "{}", both.cloud.name);
+        assert_eq!(both.neutron.state().ports().len(), 1);
+        both.end(&disk, both.cloud.name).await;
     }
 }

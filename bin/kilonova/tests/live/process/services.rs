@@ -119,6 +119,20 @@ fn compute_answers_at_the_root_too() {
     nobody.get("/v21/flavors").refused(404);
 }
 
+/// In the place of Nova beside other services, the root is the document of versions that Nova has.
+#[test]
+fn the_root_in_the_place_of_nova_is_its_document() {
+    let place =
+        Environment::configured("[api]\nauth_strategy = noauth2\nservices = placement, compute\n");
+    let serve = place.start();
+    let nobody = Session::nobody(serve.address);
+    let (root, below) = (nobody.get("/").ok(200), nobody.get("/compute/").ok(200));
+    let keys: Vec<_> = root.as_object().expect("the answer is an object").keys().collect();
+    assert_eq!(keys, ["versions"]);
+    let below = below.to_string().replace("/compute/", "/");
+    assert_eq!(root.to_string(), below);
+}
+
 /// With an external Nova, no compute API runs, but the hosts must still register their devices.
 #[test]
 fn hosts_register_where_devices_are_served_without_the_compute_api() {

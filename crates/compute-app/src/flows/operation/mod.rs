@@ -99,7 +99,7 @@ impl Operation {
         match action {
             Action::Create => Create::read(row).map(Self::Create),
             Action::Delete => match step {
-                Step::Destroy => Delete::read(row).map(Self::Delete),
+                Step::Destroy | Step::Release => Delete::read(row).map(Self::Delete),
                 _ => InPlace::read(row).map(Self::InPlace),
             },
             Action::Start => PowerAction::read(row, PowerAction::Start).map(Self::Power),
@@ -167,7 +167,7 @@ impl Operation {
     pub fn step(&self) -> Step {
         match self {
             Self::Create(create) => create.step(),
-            Self::Delete(_) => Step::Destroy,
+            Self::Delete(delete) => delete.step(),
             Self::Power(_) => Step::Settle,
             Self::InPlace(in_place) => in_place.step(),
             Self::Offload(_) => Step::Clear,

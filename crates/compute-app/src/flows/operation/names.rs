@@ -143,6 +143,8 @@ words! {
         Clear = "clear",
         /// The hosts remove the guest of a deleted server.
         Destroy = "destroy",
+        /// Neutron and Cinder release the ports and volumes of a deleted server.
+        Release = "release",
         /// The host brings the guest into the requested state, in place.
         Settle = "settle",
         /// The host shuts off the guest, and Cinder replaces the data of its root volume.

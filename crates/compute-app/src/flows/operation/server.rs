@@ -135,22 +135,54 @@ impl Create {
     }
 }
 
-/// `delete`: the hosts remove the guest.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Delete {
-    /// Why the last attempt failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+/// `delete`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delete {
+    /// The hosts remove the guest.
+    Destroy {
+        /// Why the last attempt failed.
+        reason: Option<String>,
+    },
+    /// The server has no guest and holds nothing here; Neutron and Cinder release its ports and volumes.
+    Release {
+        /// The last host that removed the guest.
+        host: HostName,
+    },
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct DeleteData {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<HostName>,
 }
 
 impl Delete {
     pub(super) fn read(row: Row<'_>) -> Result<Self, Unreadable> {
-        row.parse()
+        let DeleteData { reason, host } = row.parse()?;
+        if row.step == Step::Release {
+            row.never("reason", reason.is_some())?;
+            return Ok(Self::Release { host: row.required("host", host)? });
+        }
+        row.never("host", host.is_some())?;
+        Ok(Self::Destroy { reason })
+    }
+
+    pub(super) fn step(&self) -> Step {
+        match self {
+            Self::Destroy { .. } => Step::Destroy,
+            Self::Release { .. } => Step::Release,
+        }
     }
 
     pub(super) fn data(&self) -> Result<Value, serde_json::Error> {
-        serde_json::to_value(self)
+        let data = match self.clone() {
+            Self::Destroy { reason } => DeleteData { reason, host: None },
+            Self::Release { host } => DeleteData { reason: None, host: Some(host) },
+        };
+        serde_json::to_value(data)
     }
 }
 

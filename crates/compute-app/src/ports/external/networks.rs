@@ -267,10 +267,10 @@ impl Networks for CloudNeutron {
         Ok(())
     }
 
-    fn detach_all(&self, tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
-        external_ports::end(tx, server, now)?;
+    fn detach_all(&self, tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<bool, Error> {
+        let has_ports = external_ports::end(tx, server, now)?;
         self.changed(tx, server);
-        Ok(())
+        Ok(has_ports)
     }
 
     fn interfaces(

@@ -325,6 +325,7 @@ fn finish(
     match result {
         Ok(Settled::Released) => {
             external_ports::forget(tx, id)?;
+            flows::released(tx, compute, id, now)?;
             Ok(None)
         }
         Ok(Settled::Views(views)) => {

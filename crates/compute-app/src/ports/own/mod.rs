@@ -195,8 +195,9 @@ impl Networks for Own {
         Ok(ledger::detach(tx, server, port, now)?)
     }
 
-    fn detach_all(&self, tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
-        Ok(ledger::detach_all(tx, server, now)?)
+    fn detach_all(&self, tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<bool, Error> {
+        ledger::detach_all(tx, server, now)?;
+        Ok(false)
     }
 
     fn bind(

@@ -32,6 +32,7 @@ async fn clouds_with(
 /// Deletes all servers; Neutron then has these ports only.
 async fn end(cloud: &Cloud, running: &RunningCloud, neutron: &FakeNeutron, left: &[&str]) {
     neutron.heal();
+    cloud.forget_workers().await;
     cloud.teardown(running, "at the end").await;
     cloud.forget_workers().await;
     cloud.wait_for_neutron().await;
@@ -489,13 +490,12 @@ async fn security_groups_are_changed_on_the_ports() {
         running.act(&id, json!({"addSecurityGroup": {"name": "web"}})).await;
         let groups = || port_of(&neutron, &id)["security_groups"].clone();
         assert!(groups().as_array().is_some_and(|all| all.contains(&json!(group))), "{}", groups());
-        wait_until("the view follows", async || {
-            let shown = running.server(&id).await["security_groups"].clone();
-            shown == json!([{"name": "default"}, {"name": "web"}])
-        })
-        .await;
+        let shown = running.server(&id).await["security_groups"].clone();
+        assert_eq!(shown, json!([{"name": "default"}, {"name": "web"}]), "at once");
         running.act(&id, json!({"removeSecurityGroup": {"name": "web"}})).await;
         assert!(groups().as_array().is_some_and(|all| !all.contains(&json!(group))));
+        let shown = running.server(&id).await["security_groups"].clone();
+        assert_eq!(shown, json!([{"name": "default"}]), "at once");
         let again = running.try_act(&id, json!({"removeSecurityGroup": {"name": "web"}})).await;
         again.refused(404, "not associated with the instance");
         end(&cloud, &running, &neutron, &[]).await;

@@ -30,11 +30,14 @@ pub(super) async fn groups(request: ActionRequest) -> Result<Response, Refusal> 
             })
             .await?;
         let changed = cloud.set_group(&request.context, server, &name, add).await?;
-        return request
+        let compute = request.compute.clone();
+        let accepted = request
             .accept(move |tx, request, server, _| {
                 ports::group_changed(tx, &request.compute, server, &name, add, changed)
             })
-            .await;
+            .await?;
+        compute.refresh_ports(server).await?;
+        return Ok(accepted);
     }
     request
         .accept(move |tx, request, server, now| {
