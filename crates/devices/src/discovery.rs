@@ -38,7 +38,7 @@ pub struct Discovery {
     pub cleanup: Cleanup,
 }
 
-/// What an agent knows beside sysfs.
+/// Facts that an agent remembers and sysfs does not show.
 #[derive(Clone, Copy, Default)]
 pub struct ScanContext<'a> {
     /// Past events of the devices.
