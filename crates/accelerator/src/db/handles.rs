@@ -63,12 +63,17 @@ statements! {
         WHERE d.host = ?1 ORDER BY h.id";
     /// The lowest free handles of a provider. On a mixed card a handle is not free while one that
     /// excludes it is assigned. While an order programs the device, no handle is free.
+    /// The device is looked up once and not for each of its handles.
     FREE = concat!(
         "SELECT h.id, h.uuid, h.attach_type, h.address, h.mdev_type, d.card, d.mixed, d.host
-        FROM attach_handles h
-        JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
-        WHERE p.provider_id = ?1 AND h.state = 'free' AND h.present = 1 AND d.health <> 'failed'
-          AND NOT EXISTS (SELECT 1 FROM device_orders b WHERE b.open_key = d.uuid)
+        FROM (WITH one AS MATERIALIZED (
+            SELECT p.id AS deployable_id, d.host, d.card, d.mixed, d.one_type
+            FROM deployables p JOIN devices d ON d.id = p.device_id
+            WHERE p.provider_id = ?1 AND d.health <> 'failed'
+              AND NOT EXISTS (SELECT 1 FROM device_orders b WHERE b.open_key = d.uuid))
+          SELECT * FROM one) d
+        JOIN attach_handles h ON h.deployable_id = d.deployable_id
+        WHERE h.state = 'free' AND h.present = 1
           AND (d.mixed = 0 OR NOT ",
         is_excluded!(),
         ") ORDER BY h.id LIMIT ?2"
