@@ -19,6 +19,7 @@ mod options;
 mod postgres;
 mod rows;
 mod sqlite;
+mod traffic;
 mod tx;
 mod url;
 mod value;
@@ -37,6 +38,7 @@ pub use migrate::Migration;
 pub use options::Options;
 pub use postgres::PostgresUrl;
 pub use rows::listed;
+pub use traffic::Contention;
 pub use tx::{Asked, Tx};
 pub use url::DatabaseUrl;
 pub use value::{Column, Row, Value};
@@ -144,6 +146,14 @@ impl Store {
         match *self.backend {
             Backend::Sqlite(_) => System::Sqlite,
             Backend::Postgres(_) => System::Postgres,
+        }
+    }
+
+    /// How the transactions of this process shared commits and met others; zeros on SQLite.
+    pub fn contention(&self) -> Contention {
+        match &*self.backend {
+            Backend::Sqlite(_) => Contention::default(),
+            Backend::Postgres(db) => db.contention(),
         }
     }
 

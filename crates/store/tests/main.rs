@@ -18,4 +18,5 @@ mod readers;
 mod statistics;
 mod times;
 mod tls;
+mod turns;
 mod url;

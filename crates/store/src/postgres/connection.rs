@@ -27,6 +27,7 @@ use super::line::{Asking, Line, OwnRuntime};
 use super::queue::{Call, Plan, Queue, Request, Wants};
 use super::types;
 use super::url::PostgresUrl;
+use super::{Lane, turns};
 use crate::{Error, Options, Row, Value};
 
 /// How long a migration's statement may take.
@@ -48,6 +49,8 @@ pub(super) struct Connection {
     round_trips: u64,
     /// True if this transaction may only read.
     read_only: bool,
+    /// The row at which it has taken its turn.
+    turn: Option<Lane>,
     /// True once a statement of this transaction was sent.
     begun: bool,
     /// True once a statement of this transaction was sent that changes something.
@@ -115,6 +118,7 @@ impl Connection {
             answers: Vec::new(),
             round_trips: 0,
             read_only: false,
+            turn: None,
             begun: false,
             wrote: false,
             marked: false,
@@ -187,6 +191,21 @@ impl Connection {
         Ok(first.ok_or_else(closed)??)
     }
 
+    /// Waits for the turn at a row before the next transaction begins, or until the server's patience ends. The
+    /// answer is not awaited: the next statement comes after it.
+    pub(super) fn take_turn(&mut self, row: Lane) {
+        self.end_turn();
+        self.turn = Some(row);
+        self.send(&turns::take(row));
+    }
+
+    /// Ends the turn, if there is one that no commit has ended.
+    fn end_turn(&mut self) {
+        if let Some(row) = self.turn.take() {
+            self.send(&turns::end(row));
+        }
+    }
+
     /// Begins a transaction with its first statement.
     pub(super) fn begin(&mut self, read_only: bool) {
         self.line.limit = self.limit;
@@ -220,6 +239,7 @@ impl Connection {
             if self.begun {
                 self.send("COMMIT");
             }
+            self.end_turn();
             return Ok(());
         }
         if !self.read_only && (self.wrote || self.queue.writes()) {
@@ -229,6 +249,10 @@ impl Connection {
             self.marked = true;
         }
         self.queue.control("COMMIT");
+        if let Some(row) = self.turn {
+            // A message of its own, which the server runs regardless of the outcome.
+            self.queue.after(turns::end(row));
+        }
         let committed = self.flush();
         if committed.is_err() && self.is_usable() {
             self.roll_back();
@@ -257,6 +281,7 @@ impl Connection {
         if self.begun {
             self.send("ROLLBACK");
         }
+        self.end_turn();
     }
 
     /// Begins an attempt: a savepoint with the next statement.
@@ -425,6 +450,10 @@ impl Connection {
                 };
                 writes |= call.writes;
                 asking.push(ask(client, call, statement));
+                position += 1;
+            } else if let Request::After(sql) = request {
+                self.turn = None;
+                asking.push(control(client, sql.clone()));
                 position += 1;
             } else {
                 let (sql, number) =

@@ -29,7 +29,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::connection::{Connection, Failed};
 use super::fate::Fate;
-use super::{Connections, FIRST_PAUSE, LONGEST_PAUSE, Lane, Postgres, Session};
+use super::{Connections, FIRST_PAUSE, Kind, LONGEST_PAUSE, Lane, Postgres, Session};
 use crate::tx::Hook;
 use crate::work::{Outcome, Work};
 use crate::{Error, Tx};
@@ -194,19 +194,19 @@ impl Postgres {
     async fn lead(self, mut lead: Lead) {
         loop {
             match <[Job; 1]>::try_from(lead.next()) {
-                Ok([job]) => self.run_alone(job).await,
+                Ok([job]) => self.run_alone(lead.row, job).await,
                 Err(jobs) if jobs.is_empty() => return,
-                Err(jobs) => self.run_together(jobs).await,
+                Err(jobs) => self.run_together(lead.row, jobs).await,
             }
         }
     }
 
-    async fn run_alone(&self, job: Job) {
+    async fn run_alone(&self, row: Lane, job: Job) {
         let Job { lanes, work, answer, .. } = job;
-        drop(answer.send(self.run(false, lanes, work).await));
+        drop(answer.send(self.run(Kind::Write(Some(row)), lanes, work).await));
     }
 
-    async fn run_together(&self, mut jobs: Vec<Job>) {
+    async fn run_together(&self, row: Lane, mut jobs: Vec<Job>) {
         let mut lanes: BTreeSet<Lane> =
             jobs.iter().flat_map(|job| job.lanes.iter().copied()).collect();
         let mut pause = FIRST_PAUSE;
@@ -216,18 +216,25 @@ impl Postgres {
                 Err(error) => return refuse(jobs, &error),
             };
             let connections = self.connections.clone();
+            let (number, in_turn) =
+                (jobs.len(), Some(row).filter(|row| self.turns.are_taken(*row)));
+            if in_turn.is_some() {
+                self.traffic.takes_turn();
+            }
             let run = move || {
                 let _turn = turn;
                 match connections.pool.take() {
-                    Ok(connection) => together(&connections, connection, jobs),
+                    Ok(connection) => together(&connections, connection, in_turn, jobs),
                     Err(_) => Ended::Apart(jobs),
                 }
             };
             let ended = self.connections.threads.run(run).await;
             drop(held);
             jobs = match ended {
-                Ok(Ended::Done) => return,
+                Ok(Ended::Done) => return self.traffic.shared(number),
                 Ok(Ended::Conflict(same, met)) => {
+                    self.traffic.met(same.len());
+                    self.turns.met(Some(row), met);
                     tracing::debug!(
                         transactions = same.len(),
                         "a group runs again after a conflict"
@@ -243,7 +250,10 @@ impl Postgres {
                 }
                 Ok(Ended::Unknown(same, outcomes, error, fate)) => {
                     match tokio::time::timeout(self.patience, fate).await {
-                        Ok(Ok(Some(Fate::Committed))) => return answer(same, outcomes),
+                        Ok(Ok(Some(Fate::Committed))) => {
+                            self.traffic.shared(number);
+                            return answer(same, outcomes);
+                        }
                         Ok(Ok(Some(Fate::RolledBack))) => {
                             jobs = same;
                             break;
@@ -259,13 +269,14 @@ impl Postgres {
                 }
             };
         }
+        self.traffic.split();
         tracing::debug!(transactions = jobs.len(), "a group of transactions runs one by one");
         // At once: those that need a lane wait for each other, and an outage lasts for none longer
         // than for one.
         let mut apart = JoinSet::new();
         for job in jobs {
             let own = self.clone();
-            apart.spawn(async move { own.run_alone(job).await });
+            apart.spawn(async move { own.run_alone(row, job).await });
         }
         while apart.join_next().await.is_some() {}
     }
@@ -330,12 +341,20 @@ fn run_each(connection: &mut Connection, jobs: &mut [Job]) -> Ran {
 }
 
 /// Runs a group in one transaction, on a thread that may block.
-fn together(connections: &Connections, mut connection: Connection, mut jobs: Vec<Job>) -> Ended {
+fn together(
+    connections: &Connections,
+    mut connection: Connection,
+    turn: Option<Lane>,
+    mut jobs: Vec<Job>,
+) -> Ended {
     let pool = &connections.pool;
     if connection.ready().is_err() {
         connection.abandon();
         pool.put(connection);
         return Ended::Apart(jobs);
+    }
+    if let Some(row) = turn {
+        connection.take_turn(row);
     }
     connection.begin(false);
     connection.limit_lock_waits(PATIENCE);

@@ -41,6 +41,11 @@ impl Lane {
             Value::Null | Value::Int(_) | Value::Real(_) => None,
         }
     }
+
+    /// Its number, for a lock in the database.
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
 }
 
 /// The locks; cheap to clone.

@@ -26,6 +26,7 @@ mod pool;
 mod queue;
 mod session;
 mod tls;
+mod turns;
 mod types;
 mod url;
 
@@ -47,9 +48,11 @@ use lanes::Lanes;
 use pool::Pool;
 pub(crate) use queue::Wants;
 pub(crate) use session::Session;
+use turns::Turns;
 pub use url::PostgresUrl;
 
 use crate::commits::{Commit, Commits};
+use crate::traffic::{Contention, Traffic};
 use crate::tx::Hook;
 use crate::work::{Answer, Failure, Outcome, Work};
 use crate::{Error, Options, Tx};
@@ -72,6 +75,8 @@ pub(crate) struct Postgres {
     connections: Connections,
     lanes: Lanes,
     groups: Groups,
+    turns: Turns,
+    traffic: Traffic,
     /// How long a transaction waits for its lanes and a permit.
     wait: Duration,
     /// How long a transaction waits until the outcome of its commit is known.
@@ -114,8 +119,8 @@ impl Postgres {
         let (wait, patience) = (options.pool_timeout, options.answer_timeout);
         let commits = Commits::default();
         let connections = Connections { pool, threads, turns, commits };
-        let (lanes, groups) = (Lanes::new(), Groups::default());
-        Ok(Self { connections, lanes, groups, wait, patience })
+        let (groups, turns, traffic) = Default::default();
+        Ok(Self { connections, lanes: Lanes::new(), groups, turns, traffic, wait, patience })
     }
 
     /// Waits for the lanes and for a permit.
@@ -139,11 +144,16 @@ impl Postgres {
     }
 
     pub(crate) async fn write(&self, lanes: BTreeSet<Lane>, work: Work) -> Outcome {
-        self.run(false, lanes, work).await
+        self.run(Kind::Write(None), lanes, work).await
     }
 
     pub(crate) async fn read(&self, work: Work) -> Outcome {
-        self.run(true, BTreeSet::new(), work).await
+        self.run(Kind::Read, BTreeSet::new(), work).await
+    }
+
+    /// How this process's transactions shared commits and met others.
+    pub(crate) fn contention(&self) -> Contention {
+        self.traffic.read()
     }
 
     /// Waits for the hooks of the commits in progress.
@@ -151,17 +161,24 @@ impl Postgres {
         self.connections.commits.settled().await;
     }
 
-    async fn run(&self, read_only: bool, mut lanes: BTreeSet<Lane>, mut work: Work) -> Outcome {
+    async fn run(&self, kind: Kind, mut lanes: BTreeSet<Lane>, mut work: Work) -> Outcome {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
         let mut doubted = false;
         loop {
             let (held, turn) = self.wait(&lanes).await?;
             let connections = self.connections.clone();
+            let begin = Begin {
+                read_only: kind == Kind::Read,
+                turn: kind.row().filter(|row| self.turns.are_taken(*row)),
+            };
+            if begin.turn.is_some() {
+                self.traffic.takes_turn();
+            }
             let run = move || {
                 let _turn = turn;
                 let ended = match connections.pool.take() {
-                    Ok(connection) => once(&connections, connection, read_only, &mut work),
+                    Ok(connection) => once(&connections, connection, begin, &mut work),
                     Err(error) => Ended::Lost(error.into()),
                 };
                 (ended, work)
@@ -173,7 +190,11 @@ impl Postgres {
             drop(held);
             let (error, met, patience) = match ended {
                 Ended::Done(answer) => return answer,
-                Ended::Conflict(error, met) => (error, met, PATIENCE),
+                Ended::Conflict(error, met) => {
+                    self.traffic.met(1);
+                    self.turns.met(kind.row(), met);
+                    (error, met, PATIENCE)
+                }
                 Ended::Doubtful(error) if doubted => return Err(error),
                 Ended::Doubtful(error) => {
                     doubted = true;
@@ -264,6 +285,32 @@ impl Connections {
     }
 }
 
+/// The kind of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    /// With the row that it always writes, if it is work of a group.
+    Write(Option<Lane>),
+}
+
+impl Kind {
+    /// The row of its group.
+    fn row(self) -> Option<Lane> {
+        match self {
+            Self::Read => None,
+            Self::Write(row) => row,
+        }
+    }
+}
+
+/// How a transaction begins.
+#[derive(Clone, Copy)]
+struct Begin {
+    read_only: bool,
+    /// The row for which it waits for its turn.
+    turn: Option<Lane>,
+}
+
 /// A transaction whose connection was lost during its commit.
 struct Unknown {
     error: Error,
@@ -289,7 +336,7 @@ enum Ended {
 fn once(
     connections: &Connections,
     mut connection: Connection,
-    read_only: bool,
+    Begin { read_only, turn }: Begin,
     work: &mut Work,
 ) -> Ended {
     let pool = &connections.pool;
@@ -300,6 +347,9 @@ fn once(
         }
         pool.put(connection);
         return if lost { Ended::Lost(error.into()) } else { Ended::Done(Err(error.into())) };
+    }
+    if let Some(row) = turn {
+        connection.take_turn(row);
     }
     connection.begin(read_only);
     let mut tx = Tx::postgres(Session::new(&mut connection));

@@ -21,6 +21,8 @@ pub(super) enum Request {
     Release(usize),
     /// A statement of a service.
     Statement(Call),
+    /// A statement after the transaction, sent with its end.
+    After(String),
 }
 
 /// A statement of a service with its parameters.
@@ -73,7 +75,10 @@ impl Queue {
     fn calls(&self) -> impl Iterator<Item = &Call> {
         self.requests.iter().filter_map(|request| match request {
             Request::Statement(call) => Some(call),
-            Request::Control(_) | Request::Savepoint(_) | Request::Release(_) => None,
+            Request::Control(_)
+            | Request::Savepoint(_)
+            | Request::Release(_)
+            | Request::After(_) => None,
         })
     }
 
@@ -104,6 +109,11 @@ impl Queue {
     /// Adds a statement that controls the transaction.
     pub(super) fn control(&mut self, sql: &str) {
         self.requests.push(Request::Control(sql.to_owned()));
+    }
+
+    /// Adds a statement that runs after the transaction has ended.
+    pub(super) fn after(&mut self, sql: String) {
+        self.requests.push(Request::After(sql));
     }
 
     /// Adds a statement and returns its number.
@@ -172,7 +182,10 @@ impl Queue {
     pub(super) fn can_restore(&self, failed: &Request) -> bool {
         match failed {
             Request::Statement(call) => call.attempt != 0 && call.attempt == self.attempt(),
-            Request::Control(_) | Request::Savepoint(_) | Request::Release(_) => false,
+            Request::Control(_)
+            | Request::Savepoint(_)
+            | Request::Release(_)
+            | Request::After(_) => false,
         }
     }
 
@@ -227,7 +240,7 @@ impl Request {
             Self::Control(sql) => Some(sql.clone()),
             Self::Savepoint(depth) => Some(format!("SAVEPOINT {}", savepoint(*depth))),
             Self::Release(depth) => Some(format!("RELEASE SAVEPOINT {}", savepoint(*depth))),
-            Self::Statement(_) => None,
+            Self::Statement(_) | Self::After(_) => None,
         }
     }
 
