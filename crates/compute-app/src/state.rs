@@ -10,7 +10,7 @@ use kilonova_compute_db::documents::{self, Wake};
 use kilonova_compute_db::silence;
 use kilonova_compute_scheduler::fleet::{DOWN_AFTER, Fleet};
 use kilonova_compute_scheduler::packer::Packer;
-use kilonova_compute_scheduler::{Reasons, Scope};
+use kilonova_compute_scheduler::{Intended, Reasons, Scope};
 use kilonova_ids::{HostName, ServerId};
 use kilonova_image::Images;
 use kilonova_node_api::Desired;
@@ -19,6 +19,7 @@ use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, time};
 use tokio::sync::Notify;
 
+use crate::boot::Tally;
 use crate::consoles::Consoles;
 use crate::image_numbers::SeenImageNumbers;
 use crate::images::ImageService;
@@ -40,6 +41,10 @@ pub struct Compute {
     pub fleet: Fleet,
     /// The hosts by the cost of their states, and the learned demand.
     pub packer: Packer,
+    /// The places that boots have chosen and not yet claimed.
+    pub intended: Intended,
+    /// Counters of plans and claims.
+    pub tally: Tally,
     /// The operator's settings.
     pub options: Arc<Options>,
     /// The image service.
@@ -79,11 +84,14 @@ impl Compute {
         let policy = Enforcer::of(crate::RULES, Dialect::Compute);
         let image_policy = Enforcer::of(kilonova_image::RULES, Dialect::Image);
         let (fleet, packer, options, network_news, consoles, reasons) = Default::default();
+        let (intended, tally) = Default::default();
         let compute = Self {
             store,
             world,
             fleet,
             packer,
+            intended,
+            tally,
             options,
             images: ImageService::Elsewhere,
             networks: Arc::new(Own),

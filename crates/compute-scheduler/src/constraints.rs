@@ -84,6 +84,8 @@ pub struct Constraints<'a> {
     pub excluded: &'a HashSet<HostName>,
     /// Servers by host; empty unless the rules need it.
     pub loads: &'a HashMap<HostName, Load>,
+    /// Roots of hosts on which another controller claims: hosts to use only if there are too few others.
+    pub foreign: Option<&'a HashSet<ProviderId>>,
     /// Hosts of the servers in the hint `same_host`.
     pub same_host: Option<&'a HashSet<HostName>>,
     /// Hosts of the servers in the hint `different_host`.
@@ -112,6 +114,7 @@ impl<'a> Constraints<'a> {
             group: facts.group.as_ref().map(|(_, group)| group.clone()),
             excluded,
             loads: &facts.loads,
+            foreign: None,
             same_host: facts.same_host.as_ref(),
             different_host: facts.different_host.as_ref(),
             forced: false,

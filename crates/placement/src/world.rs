@@ -9,7 +9,9 @@
 mod follow;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use kilonova_changes::{ask_append_tree, number_of};
@@ -22,6 +24,10 @@ pub use follow::Providers;
 
 use crate::{Error, db};
 
+/// Maximum number of trees that are remembered as changed by another controller, the last ones: a search looks at all of
+/// them before it uses one.
+const MOST_FOREIGN: usize = 64;
+
 /// The in-memory copy; a handle that is cheap to clone.
 #[derive(Clone, Default)]
 pub struct World(Arc<Inner>);
@@ -30,6 +36,10 @@ pub struct World(Arc<Inner>);
 struct Inner {
     snapshot: ArcSwap<Snapshot>,
     writer: Mutex<Writer>,
+    /// Trees that were read again because another controller had changed them.
+    reread: AtomicU64,
+    /// Trees that another controller has changed of late, with the time at which this one learnt of it.
+    foreign: Mutex<HashMap<ProviderId, Instant>>,
 }
 
 #[derive(Default)]
@@ -62,6 +72,32 @@ impl World {
     /// The current snapshot.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.0.snapshot.load_full()
+    }
+
+    /// How many trees were read again because another controller had changed them.
+    pub fn reread(&self) -> u64 {
+        self.0.reread.load(Ordering::Relaxed)
+    }
+
+    /// The roots of the trees that another controller has changed within this time: it probably claims more on them, of
+    /// which memory learns too late.
+    pub fn foreign(&self, within: Duration) -> HashSet<ProviderId> {
+        let foreign = self.0.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        let late = foreign.iter().filter(|(_, at)| at.elapsed() < within);
+        late.map(|(root, _)| *root).collect()
+    }
+
+    /// Another controller has changed these trees.
+    fn others_changed(&self, roots: impl Iterator<Item = ProviderId>) {
+        let now = Instant::now();
+        let mut foreign = self.0.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        for root in roots {
+            foreign.insert(root, now);
+            if foreign.len() > MOST_FOREIGN {
+                let oldest = foreign.iter().min_by_key(|(_, at)| **at).map(|(root, _)| *root);
+                oldest.map(|root| foreign.remove(&root));
+            }
+        }
     }
 
     /// Call this in a transaction that changed a tree, after its last write to it. Logs the change

@@ -2,7 +2,7 @@
 //! others by following the change log. SQLite has one process and therefore one copy, but the same
 //! must hold, so the tests run there too. A test that needs PostgreSQL reports that it was skipped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -172,6 +172,13 @@ async fn own_commits_are_not_read_again() {
         assert_eq!(replica.follow().await, nothing, "{name}");
         assert_eq!(other.follow().await, News::Trees(vec![root.id]), "{name}");
         assert_eq!(other.follow().await, nothing, "{name}");
+        // Each knows on which trees the other one works, and how many it has read again. Until a copy follows the log,
+        // it takes its own entries for those of others.
+        let lately = Duration::from_secs(3600);
+        assert_eq!(mine.foreign(lately), HashSet::from([first.id]), "{name}");
+        assert_eq!(mine.foreign(Duration::ZERO), HashSet::new(), "{name}");
+        assert!(other.world.foreign(lately).contains(&root.id), "{name}");
+        assert_eq!(mine.reread(), 1, "{name}");
     }
 }
 

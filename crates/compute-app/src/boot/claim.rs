@@ -160,7 +160,7 @@ pub(super) fn claim_along<A>(
                 let (host, how) = (host.name.clone(), choice.how.clone());
                 return Ok(Some((Placement { host, devices, how }, along)));
             }
-            Err(error) if error.is_lack_of_room() => {}
+            Err(error) if error.is_lack_of_room() => compute.tally.refuses(),
             Err(error) => return Err(error),
         }
     }

@@ -14,6 +14,7 @@ pub mod machine;
 mod query;
 mod request;
 mod run;
+mod tally;
 mod topology;
 mod waiting;
 
@@ -27,4 +28,5 @@ pub use guest_metadata::{GuestSource, guest_metadata};
 pub use query::{ProfileGroups, Profiles, on_host, query_of};
 pub use request::BootRequest;
 pub use run::boot;
+pub use tally::Tally;
 pub use waiting::{GRACE, end_overdue};

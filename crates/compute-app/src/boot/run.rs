@@ -1,11 +1,12 @@
 //! The transaction of a boot, and the retries when its plan is outdated.
 
 use std::collections::{BTreeSet, HashSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Fault, NewServer, TaskState, VmState};
-use kilonova_compute_scheduler::{Constraints, Facts, NoHost, Plan, Subject, places};
+use kilonova_compute_scheduler::{Constraints, Facts, NoHost, Plan, Subject, places_beside};
 use kilonova_engine::Query;
 use kilonova_flow::{self as flow, Event, Outcome};
 use kilonova_ids::{HostName, ResourceClass, ServerId, ascending};
@@ -20,6 +21,10 @@ use crate::{Compute, Error, ports, server_groups, usage};
 
 /// Number of plans tried before the request fails with "no valid host".
 const ROUNDS: usize = 12;
+
+/// How long a host counts as one where another controller claims. A controller that boots servers without pause fills a
+/// host within about this time.
+const LATELY: Duration = Duration::from_secs(1);
 
 /// Boots `request.min_count` to `request.max_count` servers and returns their ids. If no host fits,
 /// the servers exist in `ERROR` with the reason, as upstream's do.
@@ -50,8 +55,12 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
         let nobody = HashSet::new();
         let server = (&*request.project_id, spec);
         let constraints = Constraints::new(compute.scope(), server, &facts, &nobody, time::now());
-        let constraints = Constraints { forced: request.forced, ..constraints };
-        let planned = places(&compute.world.snapshot(), &constraints, &query, request.max_count);
+        let foreign = compute.world.foreign(LATELY);
+        let constraints =
+            Constraints { forced: request.forced, foreign: Some(&foreign), ..constraints };
+        let (world, intended) = (compute.world.snapshot(), &compute.intended);
+        compute.tally.planned();
+        let planned = places_beside(&world, intended, &constraints, &query, request.max_count);
         let is_short = !planned.as_ref().is_ok_and(|plan| plan.len() >= request.min_count);
         if is_short && !has_caught_up {
             has_caught_up = true;
@@ -79,8 +88,10 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
         let (usage, ports) = (usage::scope(&request.project_id), request.ports.rows());
         let host = planned.first().and_then(|choice| choice.candidates.first());
         let host = host.map_or_else(String::new, |candidate| candidate.root.to_string());
+        let intention = intended.begin(&planned);
         let work = move |tx: &mut Tx<'_>| commit(tx, &compute_, &request_, &planned);
         let booted = compute.store.write_together(usage, host, ports, work).await;
+        drop(intention);
         match booted {
             Err(Error::Aged) => {
                 // The next plan has other alternates.

@@ -41,8 +41,8 @@ const ORDERED_FOR_ALL: usize = 256;
 const COMPARED_FOR_ALL: usize = 8;
 
 /// A host that is used only if there are too few others, with its penalties: build failures, then
-/// members of its group.
-type Deferred = ((i64, usize), Preference, Arc<Host>);
+/// members of its group, then that another controller claims there.
+type Deferred = ((i64, usize, bool), Preference, Arc<Host>);
 
 /// The candidates of one host, best first.
 struct Found {
@@ -214,19 +214,20 @@ impl Finder<'_> {
             return Ok(());
         }
         let against = self.against(&host);
-        if may_defer && against > (0, 0) {
+        if may_defer && against > (0, 0, false) {
             self.deferred.push((against, preference, host));
             return Ok(());
         }
         self.add(preference, host)
     }
 
-    fn against(&self, host: &Host) -> (i64, usize) {
+    fn against(&self, host: &Host) -> (i64, usize, bool) {
         let group = self.constraints.group.as_ref();
         let group = group.filter(|group| group.policy == Policy::SoftAntiAffinity);
         let weights = &self.constraints.rules.weights;
         let failures = if weights.build_failure > 0.0 { host.build_failures() } else { 0 };
-        (failures, group.map_or(0, |group| group.on(&host.name)))
+        let is_foreign = self.constraints.foreign.is_some_and(|roots| roots.contains(&host.root));
+        (failures, group.map_or(0, |group| group.on(&host.name)), is_foreign)
     }
 
     /// Adds the host's candidate on the device that the order prefers, or its first one.

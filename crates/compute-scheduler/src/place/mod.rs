@@ -17,6 +17,7 @@ use kilonova_engine::{Candidate, Query, Snapshot};
 use kilonova_ids::ProviderId;
 
 use super::constraints::{Constraints, GroupFacts};
+use super::intended::Intended;
 use super::reason::{LOOKED_AT, NoHost, Obstacle, obstacle, passed_over, reason};
 use super::rules::Packing;
 use super::weighers::weigh;
@@ -56,6 +57,27 @@ pub fn places(
 ) -> Result<Plan, NoHost> {
     let plan = plan(world, constraints, query, count)?;
     if plan.is_empty() { Err(reason(world, constraints, query)) } else { Ok(plan) }
+}
+
+/// Like [`places`], beside the places that other requests of this controller are about to claim, if all servers
+/// fit there.
+///
+/// # Errors
+/// Like [`places`].
+pub fn places_beside(
+    world: &Snapshot,
+    intended: &Intended,
+    constraints: &Constraints<'_>,
+    query: &Query,
+    count: usize,
+) -> Result<Plan, NoHost> {
+    if let Some(beside) = intended.beside(world) {
+        let plan = plan(&beside, constraints, query, count)?;
+        if plan.len() >= count {
+            return Ok(plan);
+        }
+    }
+    places(world, constraints, query, count)
 }
 
 /// Like [`places`] without the reason: the result is empty if not even one server fits.

@@ -10,9 +10,10 @@ use kilonova_engine::{Group, Inventory, Provider, Query, Snapshot, Tree};
 use kilonova_ids::{HostId, HostName, ProviderId, ResourceClass};
 use serde_json::json;
 
-use super::{ALTERNATES, places};
+use super::{ALTERNATES, places, places_beside};
 use crate::constraints::{Constraints, GroupFacts};
 use crate::fleet::Fleet;
+use crate::intended::Intended;
 use crate::packer::Packer;
 use crate::rules::Rules;
 
@@ -92,6 +93,7 @@ fn alternates_are_also_on_hosts_that_are_not_the_fullest() {
         group: None,
         excluded: &excluded,
         loads: &loads,
+        foreign: None,
         same_host: None,
         different_host: None,
         forced: false,
@@ -138,6 +140,7 @@ fn servers_that_must_be_together_fill_the_host_that_just_holds_them() {
         group: Some(group),
         excluded: &excluded,
         loads: &loads,
+        foreign: None,
         same_host: None,
         different_host: None,
         forced: false,
@@ -164,4 +167,94 @@ fn servers_that_must_be_together_fill_the_host_that_just_holds_them() {
         assert_eq!(roots(group(members), 2), [id(40), id(40)], "the group is there");
         assert_eq!(roots(nobody(), 20).len(), 16, "no host has more");
     }
+}
+
+/// Requests for a share of a device, one for each seed.
+fn queries(count: u64) -> Vec<Query> {
+    let device = Group {
+        suffix: "_1".into(),
+        resources: vec![(ResourceClass::verbatim("VGPU"), 1)],
+        ..Group::default()
+    };
+    let own = Group { resources: vec![(ResourceClass::verbatim("VCPU"), 1)], ..Group::default() };
+    let one = |seed| Query { groups: vec![own.clone(), device.clone()], seed, ..Query::default() };
+    (0..count).map(one).collect()
+}
+
+#[test]
+fn requests_that_are_not_claimed_yet_leave_the_same_room_to_nobody() {
+    let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());
+    host(&fleet, &mut world, 1, 13);
+    host(&fleet, &mut world, 2, 0);
+    let spec = spec();
+    let (rules, excluded, loads) = (Rules::default(), HashSet::new(), HashMap::new());
+    let constraints = Constraints {
+        fleet: &fleet,
+        packer: &packer,
+        rules: &rules,
+        spec: &spec,
+        project_id: "p",
+        group: None,
+        excluded: &excluded,
+        loads: &loads,
+        foreign: None,
+        same_host: None,
+        different_host: None,
+        forced: false,
+        now: Timestamp::UNIX_EPOCH,
+    };
+    let intended = Intended::default();
+    let plan = |query: &Query| places_beside(&world, &intended, &constraints, query, 1);
+    let (mut begun, mut roots) = (Vec::new(), Vec::new());
+    for query in queries(5) {
+        let plan = plan(&query).expect("there is room");
+        roots.push(plan[0].candidates[0].root);
+        begun.push(intended.begin(&plan));
+    }
+    assert_eq!(roots, [id(10), id(10), id(10), id(20), id(20)], "three units, then the other host");
+    begun.clear();
+    let again = plan(&queries(1)[0]).expect("there is room");
+    assert_eq!(again[0].candidates[0].root, id(10), "nothing is intended any more");
+    // All sixteen units of the other host as well: an intention refuses nobody.
+    let begun: Vec<_> = queries(19)
+        .iter()
+        .map(|query| intended.begin(&plan(query).expect("there is room")))
+        .collect();
+    let beside = plan(&queries(1)[0]).expect("nothing is claimed, so there is room");
+    assert_eq!(beside[0].candidates[0].root, id(10));
+    drop(begun);
+}
+
+#[test]
+fn hosts_of_another_controller_are_used_if_there_are_too_few_others() {
+    let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());
+    host(&fleet, &mut world, 1, 15);
+    host(&fleet, &mut world, 2, 8);
+    host(&fleet, &mut world, 3, 0);
+    let spec = spec();
+    let (rules, excluded, loads) = (Rules::default(), HashSet::new(), HashMap::new());
+    let first = |foreign: &[u128]| {
+        let foreign = foreign.iter().copied().map(id).collect();
+        let constraints = Constraints {
+            fleet: &fleet,
+            packer: &packer,
+            rules: &rules,
+            spec: &spec,
+            project_id: "p",
+            group: None,
+            excluded: &excluded,
+            loads: &loads,
+            foreign: Some(&foreign),
+            same_host: None,
+            different_host: None,
+            forced: false,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let plan = places(&world, &constraints, &queries(1)[0], 1).expect("there is room");
+        plan[0].candidates[0].root
+    };
+    assert_eq!(first(&[]), id(10), "the fullest");
+    assert_eq!(first(&[10]), id(20), "the next one");
+    assert_eq!(first(&[10, 20]), id(30), "the last one");
+    assert_eq!(first(&[10, 20, 30]), id(10), "all are used again");
 }

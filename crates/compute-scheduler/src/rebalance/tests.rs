@@ -176,6 +176,7 @@ impl Few {
             group: None,
             excluded: &excluded,
             loads: &loads,
+            foreign: None,
             same_host: None,
             different_host: None,
             forced: false,

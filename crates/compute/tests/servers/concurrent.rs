@@ -54,6 +54,29 @@ async fn concurrent_boots_never_oversubscribe_vgpus() {
     }
 }
 
+/// Boots that arrive together choose different devices, so the ledger refuses none of them a candidate, and each is
+/// planned once. On one thread nothing runs between the choice of a place and its announcement.
+#[tokio::test]
+async fn concurrent_boots_do_not_choose_the_same_room() {
+    let topology = [("a", &[GPU][..]), ("b", &[GPU]), ("c", &[GPU]), ("d", &[GPU])];
+    for (cloud, running) in Cloud::all_running(hosts(&topology)).await {
+        running.remove_quota_limits().await;
+        let boots = (4 * GPUS) as usize;
+        let mut clients = JoinSet::new();
+        for n in 0..boots {
+            let (client, boot_request) =
+                (Client::clone(&running), running.boot_request(&cloud, &format!("n{n}"), "vgpu"));
+            clients.spawn(async move { post(&client, boot_request).await });
+        }
+        clients.join_all().await;
+        let servers = running.wait_all_idle().await;
+        assert_eq!(count_by_status(&servers), BTreeMap::from([("ACTIVE", boots)]));
+        let tally = &running.compute.tally;
+        assert_eq!((tally.plans(), tally.refused()), (boots as u64, 0));
+        cloud.assert_consistent(&running, "boots that arrive together").await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_creates_and_deletes() {
     // Room for every server, in case no delete ends before the last create.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use kilonova_changes::{Applied, Entry, Subscriber, Topic};
 use kilonova_engine::{Snapshot, Tree};
@@ -78,6 +79,8 @@ impl World {
         if changed.is_empty() {
             return Ok(Vec::new());
         }
+        self.others_changed(changed.keys().copied());
+        self.0.reread.fetch_add(changed.len() as u64, Ordering::Relaxed);
         if changed.len() > MAX_TREES {
             self.load(store).await?;
             return Ok(changed.into_keys().collect());

@@ -1,0 +1,34 @@
+//! Counters of the plans and claims of a controller, for operators and for tests that compare counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The counters since the process started; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Tally(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    plans: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Tally {
+    /// Plans of boots: one for each request, and one more each time when none of its candidates had room any more.
+    pub fn plans(&self) -> u64 {
+        self.0.plans.load(Ordering::Relaxed)
+    }
+
+    /// Candidates of a plan for which the ledger had no room any more.
+    pub fn refused(&self) -> u64 {
+        self.0.refused.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn planned(&self) {
+        self.0.plans.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn refuses(&self) {
+        self.0.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
