@@ -111,6 +111,11 @@ impl Progress {
         self.0.applied.load(Ordering::Relaxed)
     }
 
+    /// The number of polls.
+    pub fn polls(&self) -> u64 {
+        self.0.begun.load(Ordering::Relaxed)
+    }
+
     fn begin(&self) -> u64 {
         self.0.begun.fetch_add(1, Ordering::SeqCst) + 1
     }

@@ -155,17 +155,19 @@ impl Cloud {
     /// # Errors
     /// When the metrics cannot be read.
     pub async fn statements(&self) -> Result<f64, Failure> {
+        let text = self.metrics_of(&self.server).await?;
+        metric(&text, "kilonova_statements_total{whose=\"requests\"}")
+    }
+
+    /// The metrics of a controller of this cloud.
+    ///
+    /// # Errors
+    /// When the controller does not answer.
+    pub async fn metrics_of(&self, server: &Server) -> Result<String, Failure> {
         let bearer = format!("Bearer {}", self.metrics);
-        let mut client = Client::connect(&self.server.address, "").await?.with_bearer(bearer);
+        let mut client = Client::connect(&server.address, "").await?.with_bearer(bearer);
         let reply = client.get("/metrics").await?;
-        let text = String::from_utf8_lossy(&reply.body);
-        let count = text
-            .lines()
-            .find_map(|line| line.strip_prefix("kilonova_statements_total{whose=\"requests\"} "))
-            .and_then(|count| count.parse().ok());
-        count.ok_or_else(|| {
-            Failure::Failed(format!("/metrics ({}) has no statements", reply.status))
-        })
+        Ok(String::from_utf8_lossy(&reply.body).into_owned())
     }
 
     /// Statements of one `GET /servers/{id}`.
@@ -239,6 +241,16 @@ impl Cloud {
             "name": "bench", "imageRef": image, "flavorRef": BootRequest::SMALL, "networks": "none",
         }})))
     }
+}
+
+/// A counter of the text of `/metrics`.
+///
+/// # Errors
+/// When the text lacks it.
+pub fn metric(text: &str, name: &str) -> Result<f64, Failure> {
+    let values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let mut numbers = values.filter_map(|count| count.parse().ok());
+    numbers.next().ok_or_else(|| Failure::Failed(format!("/metrics has no {name}")))
 }
 
 /// The body of a boot.

@@ -1,7 +1,8 @@
 //! One controller, and two side by side on the same PostgreSQL: boots in the same cloud, in turn.
 //!
 //! Half of the hosts run in a process of their own. With two controllers it talks to the second one, and so does half
-//! of the clients: each controller boots servers on all hosts.
+//! of the clients: each controller boots servers on all hosts. Some boots precede each measurement, because a controller
+//! that has just started opens its connections and prepares its statements first.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use kilonova_program::Failure;
 
-use super::cloud::{BootRequest, Cloud, Plan, topology};
+use super::cloud::{self, BootRequest, Cloud, Plan, topology};
 use super::growth::since;
 use super::load::{self, Endpoint, Measured, quantile};
 use super::process::{Nodes, Server};
@@ -23,12 +24,29 @@ const ROUNDS: usize = 3;
 /// The time limit for the registration of all hosts.
 const REGISTER: Duration = Duration::from_secs(240);
 
+/// Boots before each measurement.
+const WARM_UP: usize = 64;
+/// The counters of `/metrics` in the table, and what a row says.
+const COUNTED: [(&str, &str); 9] = [
+    ("kilonova_statements_total{whose=\"requests\"}", "statements of requests, polls included"),
+    ("kilonova_round_trips_total{whose=\"requests\"}", "round trips of requests, polls included"),
+    ("kilonova_boot_plans_total", "plans"),
+    ("kilonova_claims_refused_total", "candidates that the ledger refused"),
+    ("kilonova_transaction_conflicts_total", "transactions that ran again"),
+    ("kilonova_transaction_groups_total", "commits that boots shared"),
+    ("kilonova_transaction_turns_total", "turns"),
+    ("kilonova_change_log_polls_total", "polls of the change log"),
+    ("kilonova_provider_trees_reread_total", "trees read again"),
+];
+
 /// The figures of one round.
 struct Round {
     controllers: usize,
     boots: Measured,
     cpu: f64,
     database_cpu: Option<f64>,
+    /// The counters of all controllers, in the order of [`COUNTED`].
+    counts: [f64; COUNTED.len()],
 }
 
 /// The cloud, and the place of the second controller.
@@ -96,6 +114,14 @@ impl Pair<'_> {
         self.wait_for_hosts().await?;
         self.cloud.wait_until_settled().await?;
         let controllers = 1 + usize::from(other.is_some());
+        let warm_up = Arc::new(Progress::begin("warming up", WARM_UP));
+        for address in [&first, &second] {
+            let clients = (self.size.clients / 2).max(1);
+            let endpoint = Endpoint { address, token: &self.cloud.token, clients };
+            load::boot(endpoint, WARM_UP / 2, &body.0, &warm_up).await?;
+        }
+        drop(warm_up);
+        let counted = self.counts(other).await?;
         let what = format!("{} hosts, {controllers} controllers: boots", self.hosts);
         let progress = Arc::new(Progress::begin(what, count));
         let endpoint = |address, clients| Endpoint { address, token: &self.cloud.token, clients };
@@ -115,8 +141,24 @@ impl Pair<'_> {
         let boots = one.0.beside(two.0);
         let cpu = (cpu() - before) / boots.durations.len() as f64;
         let database_cpu = since(self.size, database, boots.durations.len());
+        let mut counts = self.counts(other).await?;
+        for (count, before) in counts.iter_mut().zip(counted) {
+            *count = (*count - before) / boots.durations.len() as f64;
+        }
         drop(hosts);
-        Ok(Round { controllers, boots, cpu, database_cpu })
+        Ok(Round { controllers, boots, cpu, database_cpu, counts })
+    }
+
+    /// The counters of all controllers.
+    async fn counts(&self, other: Option<&Server>) -> Result<[f64; COUNTED.len()], Failure> {
+        let mut counts = [0.0; COUNTED.len()];
+        for server in std::iter::once(&self.cloud.server).chain(other) {
+            let text = self.cloud.metrics_of(server).await?;
+            for (count, (name, _)) in counts.iter_mut().zip(COUNTED) {
+                *count += cloud::metric(&text, name)?;
+            }
+        }
+        Ok(counts)
     }
 
     /// Waits until all hosts are up: those of the second process have moved to another controller.
@@ -150,6 +192,11 @@ fn table(rounds: &[Round], clients: usize, hosts: usize, servers: usize) -> Tabl
     row("POST to ACTIVE p50", "ms", &|one| quantile(&one.boots.durations, 0.5));
     row("POST to ACTIVE p99", "ms", &|one| quantile(&one.boots.durations, 0.99));
     row("CPU per boot, controllers, polls included", "ms", &|one| one.cpu);
+    for (index, (_, what)) in COUNTED.iter().enumerate() {
+        row(&format!("for each boot: {what}"), "", &|one| {
+            one.counts.get(index).copied().unwrap_or_default()
+        });
+    }
     if rounds.iter().all(|one| one.database_cpu.is_some()) {
         row("CPU per boot, PostgreSQL", "ms", &|one| one.database_cpu.unwrap_or_default());
     }

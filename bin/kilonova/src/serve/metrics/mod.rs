@@ -4,6 +4,7 @@
 //! `metrics.token` of the state directory as `Authorization: Bearer`. Counters live as long as the
 //! process; everything else is counted at each scrape.
 
+mod contention;
 mod http;
 mod ledger;
 mod logins;
@@ -98,6 +99,7 @@ async fn show(State(metrics): State<Metrics>, headers: HeaderMap) -> Result<Resp
         .await
         .map_err(|error| unreadable(error.to_string()))?;
     metrics.statements.show(&mut registry);
+    contention::show(&mut registry, &metrics.store, metrics.compute.as_ref());
     if let Some(identity) = &metrics.identity {
         logins::show(&mut registry, identity.hash_statistics());
     }
