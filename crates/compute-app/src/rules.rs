@@ -298,6 +298,7 @@ const OTHERS: &[Rule] = &[
     rule("kilonova:hosts:show", ADMIN, PROJECT),
     rule("kilonova:floor:show", ADMIN, PROJECT),
     rule("kilonova:capacity:show", ADMIN, PROJECT),
+    rule("kilonova:doctor:show", ADMIN, PROJECT),
     rule("kilonova:room:show", MEMBER, PROJECT),
     rule("kilonova:rebalance:show", ADMIN, PROJECT),
     rule("kilonova:rebalance:move", ADMIN, PROJECT),

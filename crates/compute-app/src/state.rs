@@ -19,6 +19,7 @@ use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, time};
 use tokio::sync::Notify;
 
+use crate::attention::report::Examiner;
 use crate::boot::Tally;
 use crate::consoles::Consoles;
 use crate::image_numbers::SeenImageNumbers;
@@ -71,6 +72,8 @@ pub struct Compute {
     pub seen_image_numbers: SeenImageNumbers,
     /// The id of this controller: a UUID that only processes on one state directory have, one after the other.
     pub controller: Arc<str>,
+    /// The last examination of the cloud.
+    pub examiner: Examiner,
     /// Why servers have no place, when a transaction runs again to record it.
     pub reasons: Reasons,
 }
@@ -85,6 +88,7 @@ impl Compute {
         let image_policy = Enforcer::of(kilonova_image::RULES, Dialect::Image);
         let (fleet, packer, options, network_news, consoles, reasons) = Default::default();
         let (intended, tally) = Default::default();
+        let examiner = Examiner::default();
         let compute = Self {
             store,
             world,
@@ -105,6 +109,7 @@ impl Compute {
             vendordata: None,
             seen_image_numbers: SeenImageNumbers::default(),
             controller: ServerId::new_v4().to_string().into(),
+            examiner,
             reasons,
         };
         follow::read_hosts(&compute).await?;

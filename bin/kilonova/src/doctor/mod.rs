@@ -25,11 +25,11 @@ mod store;
 mod volumes;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use configuration::Locations;
 use jiff::SignedDuration;
-use kilonova_compute_app::attention::{self, Bounds, HostContact, Level, clocks};
+use kilonova_compute_app::attention::report::{broken, summaries};
+use kilonova_compute_app::attention::{self, Bounds, clocks};
 use kilonova_compute_db::audit;
 use kilonova_store::{DatabaseUrl, Options, Store};
 use kilonova_wire::time;
@@ -113,51 +113,15 @@ async fn examine_database(
     let notices = attention::collect(&store, &bounds).await.map_err(|e| unread(&e))?;
     report.hosts = attention::contacts(&store).await.map_err(|e| unread(&e))?;
     report.rules = audit::run(&store).await.map_err(|e| unread(&e))?;
-    let counted = nodes(&report.hosts);
-    for (area, about) in [
-        ("nodes", counted),
-        ("clock", skews(&report.hosts)),
-        ("operations", format!("none is stuck for {} s", options.stuck.as_secs())),
-        ("devices", "all healthy".to_owned()),
-    ] {
+    for (area, about) in summaries(&report.hosts, &bounds) {
         report.area(area, about);
     }
     for notice in notices {
         report.find(notice.area, notice.level, notice.what, notice.remedy);
     }
     report.area("ledger", format!("{} rules hold", report.rules.len()));
-    let broken: Vec<(&str, String, Option<&str>)> = report
-        .rules
-        .iter()
-        .filter(|rule| !rule.rows.is_empty())
-        .map(|rule| (rule.rule, rule.rows.join(", "), rule.remedy))
-        .collect();
-    for (rule, rows, remedy) in broken {
-        let what = format!("{rule}: BROKEN by {rows}");
-        let remedy = remedy.unwrap_or(
-                        "keep a copy of the database and the log, and report it; no service repairs it, so leave \
-                                  the named resources alone until then",
-        );
-        report.find("ledger", Level::Error, what, remedy);
+    for notice in broken(&report.rules, usize::MAX) {
+        report.find(notice.area, notice.level, notice.what, notice.remedy);
     }
     Ok(())
-}
-
-fn nodes(hosts: &[HostContact]) -> String {
-    let up = hosts.iter().filter(|host| host.up).count();
-    let disabled = hosts.iter().filter(|host| !host.enabled).count();
-    let disabled = if disabled == 0 { String::new() } else { format!(", {disabled} disabled") };
-    format!("{} hosts, {up} of them up{disabled}", hosts.len())
-}
-
-fn skews(hosts: &[HostContact]) -> String {
-    let skews = hosts.iter().filter_map(|host| host.clock_skew);
-    let skews: Vec<Duration> = skews.map(SignedDuration::unsigned_abs).collect();
-    match skews.iter().max() {
-        None => "no host has reported a clock of its own".to_owned(),
-        Some(most) => {
-            let seconds = most.as_secs_f64();
-            format!("{} hosts report theirs, at most {seconds:.1} s from this clock", skews.len())
-        }
-    }
 }

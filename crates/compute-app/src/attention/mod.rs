@@ -6,6 +6,7 @@
 //!   clocks      hosts whose clock differs from the controller's, rows from the future
 //!   operations  operations that have not advanced for long, or that cannot be read
 //!   routers     routers that wait for a gateway host
+//!   report      all of these and the ledger's rules, as one examination
 //! ```
 //!
 //! This module must never write, except [`clocks::redate`], which an operator requests.
@@ -14,6 +15,7 @@ pub mod clocks;
 mod devices;
 mod nodes;
 mod operations;
+pub mod report;
 mod routers;
 mod unknown_guests;
 
@@ -50,7 +52,7 @@ impl Level {
 /// A condition that needs an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// `devices`, `nodes`, `clock`, `operations` or `routers`.
+    /// `devices`, `nodes`, `clock`, `operations`, `routers` or `ledger`.
     pub area: &'static str,
     /// The severity.
     pub level: Level,

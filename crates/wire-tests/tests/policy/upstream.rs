@@ -8,6 +8,7 @@ const OURS: &[(&str, &[&str])] = &[
     ("kilonova:hosts:show", &["admin", "other_admin"]),
     ("kilonova:floor:show", &["admin", "other_admin"]),
     ("kilonova:capacity:show", &["admin", "other_admin"]),
+    ("kilonova:doctor:show", &["admin", "other_admin"]),
     ("kilonova:room:show", &["member", "manager", "admin", "other_admin"]),
     ("kilonova:rebalance:show", &["admin", "other_admin"]),
     ("kilonova:rebalance:move", &["admin", "other_admin"]),

@@ -2,6 +2,7 @@
 //! has no such paths. They are for administrators; the owner of a server sees a part of its view.
 
 mod capacity;
+mod doctor;
 mod floor;
 mod host;
 mod rebalance;
@@ -18,6 +19,7 @@ pub(super) fn routes() -> Routes<Compute> {
         .route("/v2.1/kilonova/servers/{id}", [get("kilonova:servers:show", server::show)])
         .route("/v2.1/kilonova/floor", [get("kilonova:floor:show", floor::show)])
         .route("/v2.1/kilonova/capacity", [get("kilonova:capacity:show", capacity::show)])
+        .route("/v2.1/kilonova/doctor", [get("kilonova:doctor:show", doctor::show)])
         .route("/v2.1/kilonova/room", [get("kilonova:room:show", room::show)])
         .route(
             "/v2.1/kilonova/rebalance",

@@ -1,0 +1,146 @@
+//! The examination of a cloud by a running controller: what `kilonova doctor` finds in the database.
+//!
+//! It reads, and never writes. One runs at a time in a process, and its result serves every request of the next
+//! seconds: a page that many operators reload costs as much as one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use kilonova_compute_db::audit;
+use kilonova_store::Store;
+use kilonova_wire::time;
+use tokio::sync::Mutex;
+
+use super::{Bounds, HostContact, Level, Notice, collect, contacts};
+use crate::{Compute, Error};
+
+/// How long an examination serves.
+const FRESH: Duration = Duration::from_secs(10);
+/// The rows that a broken rule of the ledger names.
+const NAMED: usize = 20;
+
+/// The result of an examination.
+#[derive(Debug, Clone)]
+pub struct Examination {
+    /// When it was made.
+    pub at: Timestamp,
+    /// The areas with a summary each, in the order of the checks.
+    pub areas: Vec<(&'static str, String)>,
+    /// The findings, the ledger's last.
+    pub notices: Vec<Notice>,
+}
+
+impl Examination {
+    /// The most severe finding of an area.
+    pub fn state(&self, area: &str) -> Option<Level> {
+        self.notices.iter().filter(|one| one.area == area).map(|one| one.level).max()
+    }
+}
+
+/// The last examination of this process.
+#[derive(Debug, Clone, Default)]
+pub struct Examiner(Arc<Mutex<Option<Last>>>);
+
+type Last = (Instant, Arc<Examination>);
+
+/// Examines the cloud, unless that was done within the last seconds.
+///
+/// # Errors
+/// The database's.
+pub async fn examine(compute: &Compute) -> Result<Arc<Examination>, Error> {
+    let mut last = compute.examiner.0.lock().await;
+    if let Some((at, found)) = last.as_ref()
+        && at.elapsed() < FRESH
+    {
+        return Ok(Arc::clone(found));
+    }
+    let found = Arc::new(examined(&compute.store).await?);
+    *last = Some((Instant::now(), Arc::clone(&found)));
+    Ok(found)
+}
+
+async fn examined(store: &Store) -> Result<Examination, Error> {
+    let bounds = Bounds::default();
+    let mut notices = collect(store, &bounds).await?;
+    let hosts = contacts(store).await?;
+    let rules = audit::run(store).await?;
+    let mut areas = summaries(&hosts, &bounds);
+    areas.push(("routers", "none waits for a gateway host".to_owned()));
+    areas.push(("ledger", format!("{} rules hold", rules.len())));
+    notices.extend(broken(&rules, NAMED));
+    Ok(Examination { at: time::now(), areas, notices })
+}
+
+/// The areas of the notices with what is true of them if nothing is wrong.
+pub fn summaries(hosts: &[HostContact], bounds: &Bounds) -> Vec<(&'static str, String)> {
+    vec![
+        ("nodes", nodes(hosts)),
+        ("clock", skews(hosts)),
+        ("operations", format!("none is stuck for {} s", bounds.stuck.as_secs())),
+        ("devices", "all healthy".to_owned()),
+    ]
+}
+
+fn nodes(hosts: &[HostContact]) -> String {
+    let up = hosts.iter().filter(|host| host.up).count();
+    let disabled = hosts.iter().filter(|host| !host.enabled).count();
+    let disabled = if disabled == 0 { String::new() } else { format!(", {disabled} disabled") };
+    format!("{} hosts, {up} of them up{disabled}", hosts.len())
+}
+
+fn skews(hosts: &[HostContact]) -> String {
+    let skews = hosts.iter().filter_map(|host| host.clock_skew);
+    let skews: Vec<Duration> = skews.map(SignedDuration::unsigned_abs).collect();
+    match skews.iter().max() {
+        None => "no host has reported a clock of its own".to_owned(),
+        Some(most) => {
+            let seconds = most.as_secs_f64();
+            format!("{} hosts report theirs, at most {seconds:.1} s from this clock", skews.len())
+        }
+    }
+}
+
+/// The broken rules of the ledger, each with at most so many of the rows that break it.
+pub fn broken(rules: &[audit::Finding], most: usize) -> Vec<Notice> {
+    let broken = rules.iter().filter(|rule| !rule.rows.is_empty());
+    broken
+        .map(|rule| {
+            let more = rule.rows.len().saturating_sub(most);
+            let mut rows = rule.rows[..rule.rows.len() - more].join(", ");
+            if more > 0 {
+                rows.push_str(&format!(" and {more} more"));
+            }
+            let remedy = rule.remedy.unwrap_or(
+                "keep a copy of the database and the log, and report it; no service repairs it, so leave \
+                 the named resources alone until then",
+            );
+            Notice {
+                area: "ledger",
+                level: Level::Error,
+                what: format!("{}: BROKEN by {rows}", rule.rule),
+                remedy: remedy.to_owned(),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_rule_names_some_of_its_rows() {
+        let rows = (0..30).map(|at| format!("r{at}")).collect();
+        let rules = [
+            audit::Finding { rule: "holds", rows: Vec::new(), remedy: None },
+            audit::Finding { rule: "does not", rows, remedy: Some("mend it") },
+        ];
+        let notices = broken(&rules, 2);
+        assert_eq!(notices.len(), 1);
+        assert_eq!(notices[0].what, "does not: BROKEN by r0, r1 and 28 more");
+        assert_eq!((notices[0].area, &*notices[0].remedy), ("ledger", "mend it"));
+        let all = broken(&rules, usize::MAX);
+        assert!(all[0].what.ends_with("r28, r29"), "{}", all[0].what);
+    }
+}
