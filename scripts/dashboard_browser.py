@@ -5,12 +5,15 @@
 
 Logs in, launches a vGPU server and sees it become active without a reload, has a request explained that does not
 fit, operates a server, opens its console; then, as an operator, watches the floor, disables a device, drains a host and reads the capacity; then
+makes a key, an image by upload, a network and a security group; has things explained, and deletes two servers at once; then
 the same pages without script, on a narrow screen and in the dark, and as a member, who has no floor. Chromium's log must
 have no error: a violation of the page's policy would be one. `--pictures` keeps a screenshot of every page, `--axe` (the
 file axe.min.js of the package axe-core) examines the operators' pages. Nothing but loopback is resolved or reached.
 """
 
+import hashlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -117,7 +120,7 @@ class Pages(Browser):
     def severe(self):
         """The errors of Chromium's log, but those of answers that a check wants."""
         return [line["message"] for line in self.driver.get_log("browser")
-                if line["level"] == "SEVERE" and "status of 40" not in line["message"]]
+                if line["level"] == "SEVERE" and not re.search("status of 40|Status Error Code 40", line["message"])]
 
 
 def look(serve, lane, browser):
@@ -286,6 +289,170 @@ def operate(lane, browser):
     tick("the operators' pages have no errors", not browser.severe(), "; ".join(browser.severe()))
 
 
+def explain(lane, browser):
+    """A failed boot, a search and the cloud are explained; servers are operated together."""
+    tick = lane.tick
+    browser.emulate(1200, 900, False)
+    lane.run("server", "create", "--flavor", "tiny", "--image", "hello", "--network", "private", "--wait", "--min", "2",
+             "--max", "2", "pair")
+    browser.open("/dashboard/explain")
+    browser.fill(server="pair-1")
+    browser.click("//section[@aria-labelledby='of-server']//button")
+    browser.press("pair-1")
+    browser.shows("Claims")
+    tick("a server is explained", browser.has("MEMORY_MB"))
+    browser.picture("explain-server")
+    browser.open("/dashboard/explain")
+    browser.fill(query="resources=VGPU:99")
+    browser.click("//section[@aria-labelledby='of-query']//button")
+    browser.shows("The nearest host is")
+    tick("a search is explained", browser.has("Excluded"))
+    browser.picture("explain-query")
+    browser.press("Doctor")
+    browser.shows("Examined")
+    tick("the doctor has examined the cloud", browser.has("ledger"), browser.text("section"))
+    browser.picture("doctor")
+
+    browser.open("/dashboard/servers")
+    browser.driver.execute_script("window.unchanged = true")
+    box = "//tr[contains(., 'pair-1')]//input[@type='checkbox']"
+    browser.click(box)
+    lane.run("server", "pause", "pair-1")
+    browser.until("not paused", lambda: "paused" in browser.text("#list"))
+    kept = browser.driver.find_element("xpath", box).is_selected()
+    tick("a chosen server stays chosen when its row changes",
+         kept and browser.driver.execute_script("return window.unchanged"))
+    browser.click("//tr[contains(., 'pair-2')]//input[@type='checkbox']")
+    browser.picture("chosen")
+    browser.press("Delete…")
+    browser.shows("Delete: 2 servers")
+    browser.picture("bulk")
+    browser.press("Delete")
+    browser.until("no results", lambda: browser.text("main").count("✓ requested") == 2)
+    tick("chosen servers are deleted, each with its result")
+    browser.picture("results")
+    browser.open("/dashboard/servers")
+    browser.until("they are still there", lambda: not browser.has("pair-"))
+    tick("these pages have no errors", not (severe := browser.severe()), "; ".join(severe))
+    for width, dark in [(1200, True), (360, False)]:
+        browser.emulate(width, 900, dark)
+        for at in ("servers", "explain", "doctor"):
+            browser.open(f"/dashboard/{at}")
+            browser.shows("Kilonova")
+            wide = browser.driver.execute_script("return document.documentElement.scrollWidth")
+            found = browser.findings()
+            tick(f"{at} fits {width} px, {'dark' if dark else 'light'}", wide <= width and not found, f"{wide} px, {found}")
+            browser.picture(f"{at}-list-{width}")
+    browser.emulate(1200, 900, False)
+
+
+def resources(lane, browser, folder):
+    """The project's own things: a key whose private half comes once, an image with its progress, a network, a group."""
+    tick = lane.tick
+    browser.emulate(1200, 900, False)
+    browser.open("/dashboard/keys")
+    browser.press("New key pair")
+    browser.fill(name="mine")
+    browser.press("Create")
+    browser.shows("shown only once")
+    name = browser.find("a[download]").get_attribute("download")
+    tick("a private key is shown once, with a download", browser.has("BEGIN OPENSSH PRIVATE KEY") and name == "mine.pem", name)
+    browser.picture("key")
+    browser.open("/dashboard/key?name=mine")
+    tick("and not again", browser.has("ssh-ed25519") and not browser.has("PRIVATE KEY"))
+
+    disk = os.path.join(folder, "disk.raw")
+    with open(disk, "wb") as file:
+        file.write(os.urandom(1 << 20) * 40)
+    with open(disk, "rb") as file:
+        sum_ = hashlib.file_digest(file, "sha256").hexdigest()
+    browser.open("/dashboard/images")
+    browser.press("New image")
+    browser.fill(name="uploaded")
+    browser.driver.execute_script("document.getElementById('disk_format').value = 'raw'")
+    browser.press("Create")
+    browser.shows("has no data yet")
+    browser.picture("image-empty")
+    seen = """window.seen = []; window.unchanged = true;
+        document.addEventListener('htmx:xhr:progress', () => window.seen.push(document.getElementById('upload-progress')?.value))"""
+    browser.driver.execute_script(seen)
+    browser.find("#file").send_keys(disk)
+    browser.fill(sum="0" * 64)
+    browser.driver.find_element("css selector", "#upload .primary").click()
+    browser.shows("does not have this checksum")
+    tick("a file with another checksum is refused on its page", browser.has("without data"))
+    browser.find("#file").send_keys(disk)
+    browser.fill(sum=sum_)
+    browser.driver.find_element("css selector", "#upload .primary").click()
+    browser.until("not active", lambda: "active" in browser.text("#image .head"))
+    values = [one for one in browser.driver.execute_script("return window.seen") if one]
+    tick("an upload shows its progress", len(set(values)) > 1 and max(values) > 99, f"{len(set(values))} steps")
+    shown = lane.run("image", "show", "-f", "value", "-c", "checksum", "uploaded").out.strip()
+    tick("and the page has the image's checksum", bool(shown) and browser.has(shown) and browser.has("40.0 MiB"))
+    browser.picture("image")
+    size = os.path.getsize(disk)
+    kept = os.path.join(folder, "kept.raw")
+    lane.run("image", "save", "--file", kept, "uploaded")
+    with open(kept, "rb") as file:
+        tick("the client reads the file that was uploaded",
+             hashlib.file_digest(file, "sha256").hexdigest() == sum_, f"{size} bytes")
+
+    browser.open("/dashboard/networks")
+    browser.press("New network")
+    browser.fill(name="lab")
+    browser.press("Create")
+    browser.shows("No subnets")
+    browser.click("//summary[.='Add a subnet']")
+    browser.fill(cidr="198.51.100.0/24")
+    browser.press("Add a subnet")
+    browser.shows("198.51.100.1")
+    browser.click("//summary[.='Add a port']")
+    browser.fill(port_name="spare")
+    browser.press("Add a port")
+    browser.shows("198.51.100.2")
+    tick("a network gets a subnet and a port")
+    browser.picture("network")
+    browser.open("/dashboard/security-groups")
+    browser.press("New security group")
+    browser.fill(name="web")
+    browser.press("Create")
+    browser.shows("from the server")
+    browser.click("//summary[.='Add a rule']")
+    browser.fill(ports="80", remote="192.0.2.0/24")
+    browser.press("Add a rule")
+    browser.shows("192.0.2.0/24")
+    browser.picture("group")
+    browser.click("//button[starts-with(@aria-label, 'Remove to the server tcp 80')]")
+    browser.until("the rule is there", lambda: not browser.has("192.0.2.0/24"))
+    tick("a security group gets a rule and loses it")
+    browser.open("/dashboard/device-profiles")
+    browser.press("New device profile")
+    browser.fill(name="one-vgpu", groups="resources:VGPU=1")
+    browser.press("Create")
+    browser.shows("accel:device_profile=one-vgpu")
+    tick("a device profile is made")
+    for at in ("images", "networks", "security-groups", "keys", "device-profiles", "quotas"):
+        browser.open(f"/dashboard/{at}")
+        browser.shows("Kilonova")
+    tick("the pages of the project have no errors", not (severe := browser.severe()), "; ".join(severe))
+    for width, dark in [(1200, True), (360, False)]:
+        browser.emulate(width, 900, dark)
+        for at in ("images", "new/image", "networks", "security-groups", "keys", "new/key", "device-profiles",
+                   "new/device-profile", "quotas"):
+            browser.open(f"/dashboard/{at}")
+            browser.shows("Kilonova")
+            wide = browser.driver.execute_script("return document.documentElement.scrollWidth")
+            found = browser.findings()
+            tick(f"the page {at} fits {width} px, {'dark' if dark else 'light'}", wide <= width and not found,
+                 f"{wide} px, {found}")
+            browser.picture(f"{at.replace('/', '-')}-{width}")
+    for kind, name in [("image", "uploaded"), ("network", "lab"), ("security group", "web")]:
+        if kind == "network":
+            lane.run("port", "delete", "spare")
+        lane.run(*kind.split(), "delete", name)
+    browser.emulate(1200, 900, False)
+
+
 def member(lane, browser):
     """A member of a project has no pages of operators."""
     lane.run("project", "create", "red")
@@ -368,6 +535,8 @@ def main():
                             options.axe)
             look(serve, lane, browser)
             operate(lane, browser)
+            resources(lane, browser, folder)
+            explain(lane, browser)
             other_screens(lane, browser)
             member(lane, browser)
         finally:

@@ -108,6 +108,31 @@
     detail.selectOverride = "#main > *";
     detail.swapOverride = "afterbegin";
   });
+  // The progress of an upload, whose refusal takes the place of its page.
+  const uploads = (elt) => elt.id === "upload";
+  document.addEventListener("htmx:beforeSend", ({detail: {elt}}) => {
+    if (!uploads(elt)) return;
+    notice("upload-lost", false);
+    notice("upload-progress", true);
+  });
+  document.addEventListener("htmx:xhr:progress", ({target, detail: {loaded, total}}) => {
+    const bar = document.getElementById("upload-progress");
+    if (!uploads(target) || !bar || total < bar.dataset.total) return;
+    bar.dataset.total = total;
+    bar.value = total ? 100 * loaded / total : 0;
+  });
+  document.addEventListener("htmx:sendError", ({detail: {elt}}) => {
+    if (!uploads(elt)) return;
+    notice("upload-lost", true);
+    notice("upload-progress", false);
+  });
+  document.addEventListener("htmx:beforeSwap", ({detail}) => {
+    const {xhr, requestConfig: {elt}} = detail;
+    if (xhr.status < 400 || !uploads(elt)) return;
+    detail.shouldSwap = true;
+    // A refusal that is no page of the image has only its own text.
+    if (!xhr.responseText.includes('id="image"')) detail.selectOverride = "#main > *";
+  });
   document.addEventListener("htmx:afterSettle", () => localize(document));
   document.addEventListener("htmx:oobAfterSwap", () => localize(document));
 

@@ -24,5 +24,5 @@ mod texts;
 mod views;
 
 pub use api::{PATH, asks_for_pages, routes, to_pages};
-pub use app::{Dashboard, Parts};
+pub use app::{Dashboard, Parts, Policies};
 pub use error::Error;

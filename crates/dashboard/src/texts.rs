@@ -85,6 +85,13 @@ texts! {
     NEXT_PAGE = "Older servers";
     FIRST_PAGE = "Newest servers";
     VOLUME = "a volume";
+    PICK = "Choose";
+    BULK = "With the chosen servers:";
+    BULK_TOO_MANY = "It names too many servers.";
+    BULK_UNABLE = "Their state or their owner does not allow it now; nothing is requested for them:";
+    RESULT = "Result";
+    REQUESTED = "requested";
+    FIELD_MISSING = "A field is missing.";
     // A server.
     OVERVIEW = "Overview";
     FAULT = "Why it failed";
@@ -184,6 +191,146 @@ texts! {
     ROOM_UNKNOWN = "Capacity could not be counted now. The request may still fit.";
     ROOM_NONE = "It does not fit now.";
     ROOM_SHORT = "So many do not fit now.";
+    // Keys, images, networks, security groups, quotas and device profiles.
+    CREATE = "Create";
+    REMOVE = "Remove";
+    NAME_OF = "Name";
+    TYPE = "Type";
+    KIND = "Kind";
+    RESOURCE = "Resource";
+    YES = "yes";
+    NO = "no";
+    ANY = "any";
+    FIRST = "First page";
+    NEXT = "Next page";
+    PAGES = "Pages of the list";
+    NAME_MISSING = "Type a name.";
+    NUMBER_WRONG = "A size is a number, without a unit.";
+    KEYS = "Keys";
+    KEYS_TEXT = "Key pairs are yours in every project. A server gets the public key when it is launched.";
+    NO_KEYS = "You have no key pairs yet.";
+    NEW_KEY = "New key pair";
+    FINGERPRINT = "Fingerprint";
+    PUBLIC_KEY = "Public key";
+    PUBLIC_KEY_HINT = "Leave it empty to have a pair generated.";
+    KEY_SSH = "SSH";
+    KEY_X509 = "X.509 certificate";
+    PRIVATE_KEY = "Private key";
+    PRIVATE_KEY_ONCE = "Keep it now. It is shown only once, and the service does not have it.";
+    DOWNLOAD = "Download";
+    KEY_LOSES = "New servers cannot use the key pair any more. Servers that have the key keep it.";
+    IMAGES = "Images";
+    NO_IMAGES = "There are no images.";
+    NEW_IMAGE = "New image";
+    NEW_IMAGE_TEXT = "The image is created first; its page then takes the file.";
+    VISIBILITY = "Visibility";
+    FORMAT = "Format";
+    MIN_DISK = "Minimum disk";
+    MIN_RAM = "Minimum memory";
+    PROTECTED = "Protected";
+    TAGS = "Tags";
+    UPLOAD = "Upload";
+    UPLOAD_TEXT = "The image has no data yet. Keep the page open until the upload has ended.";
+    UPLOAD_LOST = "The upload was interrupted, and nothing of it is kept. Reload the page and try again.";
+    FILE = "File";
+    FILE_MISSING = "Choose a file.";
+    SUM = "Expected checksum";
+    SUM_HINT = "SHA-256 or SHA-512 in hexadecimal digits, if you have it. A file with another one is refused.";
+    SUM_WRONG = "The checksum is neither SHA-256 (64 hexadecimal digits) nor SHA-512 (128).";
+    SUM_DIFFERS = "The file does not have this checksum. Nothing of it is kept.";
+    IMAGE_LOSES = "The image and its data are deleted. Servers that were launched from it stay.";
+    NETWORKS = "Networks";
+    NO_NETWORKS = "There are no networks.";
+    NEW_NETWORK = "New network";
+    NEW_NETWORK_TEXT = "Servers need a subnet on it for their addresses: add one on the page of the network.";
+    SHARED = "shared";
+    SHARED_HINT = "Share it with all projects";
+    EXTERNAL = "external";
+    OWN = "own";
+    MTU = "MTU";
+    PROVIDER = "Provider network";
+    SUBNETS = "Subnets";
+    NO_SUBNETS = "No subnets. Ports on this network have no addresses.";
+    ADD_SUBNET = "Add a subnet";
+    CIDR = "Prefix";
+    CIDR_MISSING = "Type the prefix of the subnet, as in 192.0.2.0/24.";
+    GATEWAY = "Gateway";
+    GATEWAY_HINT = "Leave it empty for the first address; type none for no gateway.";
+    DNS = "Name servers";
+    DHCP = "DHCP";
+    ADD_PORT = "Add a port";
+    DEVICE = "Used by";
+    SERVER = "server";
+    NETWORK_LOSES = "The network and its subnets are deleted.";
+    SUBNET_LOSES = "The subnet and its addresses are deleted.";
+    PORT_LOSES = "The port and its addresses are deleted.";
+    GROUPS_TEXT = "A security group says which traffic reaches and leaves its ports. Everything else is dropped.";
+    NO_GROUPS = "There are no security groups.";
+    NEW_GROUP = "New security group";
+    RULES = "Rules";
+    NO_RULES = "No rules: it admits nothing.";
+    ADD_RULE = "Add a rule";
+    DIRECTION = "Direction";
+    ETHERTYPE = "Family";
+    PROTOCOL = "Protocol";
+    PORT_RANGE = "Ports";
+    PORTS_HINT = "One, or a range as in 8000-8100; empty for all. For ICMP: type, or type-code.";
+    PORTS_WRONG = "Ports are a number, or two with a hyphen between them, up to 65535.";
+    REMOTE = "Remote";
+    REMOTE_HINT = "A prefix, or self for the members of this group; empty for any address.";
+    THIS_GROUP = "this group";
+    GROUP_LOSES = "The group and its rules are deleted.";
+    QUOTAS = "Quotas";
+    QUOTAS_COMPUTE = "Compute";
+    QUOTAS_NETWORK = "Network";
+    QUOTAS_HIDDEN = "Your role may not read these limits.";
+    LIMIT = "Limit";
+    UNLIMITED = "unlimited";
+    PROFILES = "Device profiles";
+    PROFILES_TEXT = "A device profile names the devices that servers of a flavor get.";
+    NO_PROFILES = "There are no device profiles.";
+    NEW_PROFILE = "New device profile";
+    GROUPS = "Groups";
+    GROUPS_HINT = "One pair in each line, an empty line between groups. For one vGPU:";
+    GROUPS_WRONG = "Each line of the groups is a key and a value with = between them.";
+    PROFILE_USE = "A flavor asks for it by its extra spec";
+    PROFILE_LOSES = "New servers cannot ask for it any more. Servers that have its devices keep them.";
+    // Explanations and the doctor.
+    EXPLAIN = "Explain";
+    EXPLAIN_SERVER = "A server";
+    EXPLAIN_QUERY = "Allocation candidates";
+    EXPLAIN_BUTTON = "Explain";
+    NAME_OR_ID = "Name or ID";
+    QUERY = "Query";
+    QUERY_HINT = "The query of GET /allocation_candidates, one condition in each line:";
+    NEAREST = "The nearest host is";
+    CONSTRAINT = "Constraint";
+    EXCLUDED = "Excluded";
+    LEFT = "Left";
+    SERVER_PAGE = "The page of the server";
+    SUMMARY = "Summary";
+    ROOM_NOW = "Hosts that could take it now";
+    ROOM_IS_THERE = "There is room for it now.";
+    HOSTS_AND_OPERATION = "Host and operation";
+    SINCE = "since";
+    WAITS_FOR = "It waits for";
+    CLAIMS = "Claims";
+    PROVIDER_NAME = "Provider";
+    AMOUNT = "Amount";
+    NOT_ATTACHED = "not attached";
+    HOST_CHOSEN = "How the host was chosen:";
+    HOSTS_TRIED = "Failed on:";
+    DOCTOR = "Doctor";
+    DOCTOR_TEXT = "The command kilonova doctor on a controller also examines its configuration, files, disk and secrets.";
+    EXAMINED = "Examined";
+    FINDINGS = "Findings";
+    NO_FINDINGS = "Nothing needs an operator.";
+    LEVEL = "Level";
+    AREA = "Area";
+    AREAS = "Areas";
+    FINDING = "Finding";
+    ABOUT = "Summary";
+    SEE_FINDINGS = "see the findings";
     // The floor.
     FLOOR = "Floor";
     NO_HOSTS = "The cloud has no compute hosts yet.";
@@ -468,6 +615,88 @@ pub(crate) fn hours(hours: i64) -> String {
     }
 }
 
+/// A sign, a tone and a word for the status of an image.
+pub(crate) fn image_status(status: &str) -> (&'static str, &'static str, &'static str) {
+    match status {
+        "active" => ("good", "●", "active"),
+        "queued" => ("warn", "○", "without data"),
+        "saving" | "uploading" | "importing" => ("busy", "◌", "being uploaded"),
+        "deactivated" => ("off", "‖", "deactivated"),
+        "killed" => ("bad", "✕", "failed"),
+        _ => ("off", "?", "unknown"),
+    }
+}
+
+/// Whom an image is visible to.
+pub(crate) fn visibility(visibility: &str) -> &str {
+    match visibility {
+        "public" => "public",
+        "private" => "this project",
+        "shared" => "this project, and those it is shared with",
+        "community" => "everybody who knows its ID",
+        other => other,
+    }
+}
+
+/// An amount of data.
+pub(crate) fn bytes(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.into_iter().find(|(_, shift)| bytes >= 1 << shift) {
+        // Tenths, without a number in floating point.
+        Some((unit, shift)) => {
+            let tenths = (u128::from(bytes) * 10) >> shift;
+            format!("{}.{} {unit}", tenths / 10, tenths % 10)
+        }
+        None => format!("{bytes} B"),
+    }
+}
+
+/// The direction of traffic.
+pub(crate) fn direction(direction: &str) -> &str {
+    match direction {
+        "ingress" => "to the server",
+        "egress" => "from the server",
+        other => other,
+    }
+}
+
+/// A security group by its id.
+pub(crate) fn group_named(id: &str) -> String {
+    format!("group {id}")
+}
+
+/// A group of a device profile, counted from 0.
+pub(crate) fn group_of_profile(at: usize) -> String {
+    format!("Group {}", at + 1)
+}
+
+/// A limited resource.
+pub(crate) fn quota(name: &str) -> String {
+    let known = match name {
+        "ram" => "Memory (MiB)",
+        "cores" => "vCPU",
+        "instances" => "Servers",
+        "key_pairs" => "Key pairs",
+        "server_groups" => "Server groups",
+        "server_group_members" => "Members of a server group",
+        "metadata_items" => "Metadata items of a server",
+        "network" => "Networks",
+        "subnet" => "Subnets",
+        "port" => "Ports",
+        "router" => "Routers",
+        "floatingip" => "Floating IPs",
+        "security_group" => SECURITY_GROUPS,
+        "security_group_rule" => "Security group rules",
+        other => return other.replace('_', " "),
+    };
+    known.to_owned()
+}
+
+/// Findings that a page leaves out.
+pub(crate) fn more_findings(count: u64) -> String {
+    format!("and {count} more; kilonova doctor lists all of them")
+}
+
 /// How many servers fit.
 pub(crate) fn room(servers: u64, hosts: u64) -> String {
     let servers = match servers {
@@ -552,6 +781,11 @@ pub(crate) fn instance_action(name: &str) -> String {
         other => return other.replace(['_', '-'], " "),
     };
     known.to_owned()
+}
+
+/// The box that chooses a server.
+pub(crate) fn pick(server: &str) -> String {
+    format!("Choose {server}")
 }
 
 /// The title of a confirmation.

@@ -105,9 +105,54 @@ impl Browser {
         self.post(path, &all).await
     }
 
+    /// Sends a file by the form of a page. One that does not end is what a closed tab leaves.
+    pub async fn upload(
+        &mut self,
+        page: &Page,
+        path: &str,
+        sum: &str,
+        data: Vec<u8>,
+        ends: bool,
+    ) -> Page {
+        let mut body = Vec::new();
+        let csrf = page.hidden("csrf");
+        for (name, value) in [("csrf", &*csrf), ("sum", sum)] {
+            let part = format!(
+                "--xyz\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
+            );
+            body.extend(part.into_bytes());
+        }
+        body.extend(
+            b"--xyz\r\nContent-Disposition: form-data; name=\"file\"; filename=\"disk.raw\"\r\n\
+              Content-Type: application/octet-stream\r\n\r\n",
+        );
+        body.extend(data);
+        if ends {
+            body.extend(b"\r\n--xyz--\r\n");
+        }
+        let sent = futures_util::stream::iter(
+            body.chunks(10_000)
+                .map(|part| Ok::<_, std::io::Error>(part.to_vec()))
+                .collect::<Vec<_>>(),
+        );
+        let answer = self
+            .send(Method::POST, path, "multipart/form-data; boundary=xyz", Body::from_stream(sent))
+            .await;
+        let mut page = Self::read(path, answer).await;
+        while page.status.is_redirection() {
+            let to = page.headers[header::LOCATION].to_str().unwrap().to_owned();
+            page = self.once(Method::GET, &to, None).await;
+        }
+        page
+    }
+
     /// One request; redirects are not followed.
     pub async fn once(&mut self, method: Method, path: &str, form: Option<String>) -> Page {
         let answer = self.answer(method, path, form).await;
+        Self::read(path, answer).await
+    }
+
+    async fn read(path: &str, answer: axum::response::Response) -> Page {
         let (status, headers) = (answer.status(), answer.headers().clone());
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         let html = String::from_utf8_lossy(&body).into_owned();
@@ -120,6 +165,17 @@ impl Browser {
         path: &str,
         form: Option<String>,
     ) -> axum::response::Response {
+        let media = if form.is_some() { "application/x-www-form-urlencoded" } else { "" };
+        self.send(method, path, media, form.map_or_else(Body::empty, Body::from)).await
+    }
+
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        media: &str,
+        body: Body,
+    ) -> axum::response::Response {
         let router = self.routers[self.next % self.routers.len()].clone();
         self.next += 1;
         let cookies = self.cookies.iter().map(|(name, value)| format!("{name}={value}"));
@@ -129,15 +185,14 @@ impl Browser {
             .header(header::HOST, "cloud.example")
             .header(header::ACCEPT, "text/html")
             .header(header::COOKIE, cookies.collect::<Vec<_>>().join("; "));
-        if form.is_some() {
-            request = request
-                .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
-                .header("sec-fetch-site", "same-origin");
+        if !media.is_empty() {
+            request =
+                request.header(header::CONTENT_TYPE, media).header("sec-fetch-site", "same-origin");
         }
         if self.script {
             request = request.header("hx-request", "true");
         }
-        let request = request.body(form.map_or_else(Body::empty, Body::from)).unwrap();
+        let request = request.body(body).unwrap();
         let answer = router.oneshot(request).await.unwrap();
         for line in answer.headers().get_all(header::SET_COOKIE) {
             let line = line.to_str().unwrap();

@@ -11,7 +11,7 @@ use http::{Method, Request};
 use http_body_util::BodyExt;
 use kilonova_compute_app::Compute;
 use kilonova_compute_nodes::Link;
-use kilonova_dashboard::{Dashboard, Parts};
+use kilonova_dashboard::{Dashboard, Parts, Policies};
 use kilonova_identity::Identity;
 use kilonova_image::Images;
 use kilonova_node::Node;
@@ -51,6 +51,7 @@ pub const PASSWORD: &str = "a <secret> & more";
 
 pub struct Cloud {
     pub store: &'static str,
+    pub database: Store,
     /// The services and the pages, of two controllers.
     pub controllers: [Router; 2],
     pub dashboards: [Dashboard; 2],
@@ -84,6 +85,7 @@ pub async fn clouds() -> Vec<Cloud> {
 
 async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
     let folder = tempfile::tempdir().unwrap();
+    let database = store.clone();
     let world = World::new();
     world.load(&store).await.unwrap();
     let images = Images::open(store.clone(), &folder.path().join("images")).await.unwrap();
@@ -102,6 +104,11 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
     let policy = kilonova_placement::policy(&[], Default::default()).unwrap();
     let networks = kilonova_network::Networks::new(store.clone());
     let manager = Some(Arc::new(kilonova_compute_app::managed_consumers::Servers) as _);
+    let policies = Policies {
+        accelerator: accelerator.policy().clone(),
+        image: images.policy().clone(),
+        network: networks.policy().clone(),
+    };
     let placement = Placement { store, world, policy: Arc::new(policy), manager };
     let auth: Arc<dyn Authenticator> = Arc::new(identity.clone());
     let put = |routes, service, prefix: &str| mount(routes, service, prefix, Arc::clone(&auth));
@@ -137,6 +144,7 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
             services: services.clone(),
             auth: Arc::clone(&auth),
             compute: compute.clone(),
+            policies: policies.clone(),
             key: line.parse().unwrap(),
         })
     };
@@ -158,6 +166,7 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
     }
     let mut cloud = Cloud {
         store: name,
+        database,
         controllers,
         dashboards: [one, two],
         image: String::new(),
@@ -262,20 +271,29 @@ impl Cloud {
         media: &str,
         body: Body,
     ) -> Value {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method.clone())
             .uri(path)
             .header("content-type", media)
-            .header("x-auth-token", token)
-            .header("openstack-api-version", "compute 2.96")
-            .body(body)
-            .unwrap();
+            .header("x-auth-token", token);
+        if path.starts_with("/compute/") {
+            request = request.header("openstack-api-version", "compute 2.96");
+        }
+        let request = request.body(body).unwrap();
         let answer = self.services.clone().oneshot(request).await.unwrap();
         let status = answer.status();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         let text = String::from_utf8_lossy(&body);
         assert!(status.is_success(), "{method} {path}: {status} {text}");
         serde_json::from_slice(&body).unwrap_or_default()
+    }
+
+    /// The bytes of an answer.
+    pub async fn raw_as(&self, token: &str, path: &str) -> Vec<u8> {
+        let request = Request::get(path).header("x-auth-token", token).body(Body::empty()).unwrap();
+        let answer = self.services.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        answer.into_body().collect().await.unwrap().to_bytes().to_vec()
     }
 
     pub async fn post(&self, path: &str, body: Value) -> Value {

@@ -10,9 +10,12 @@
 
 mod actions;
 mod browser;
+mod bulk;
 mod cloud;
 mod events;
+mod explain;
 mod floor;
 mod launch;
 mod login;
+mod resources;
 mod servers;

@@ -164,7 +164,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("compute-scheduler", &["compute-db", "engine", "ids", "packing", "store"]),
-    ("dashboard", &["compute-app", "ids", "seal", "wire"]),
+    ("dashboard", &["access", "compute-app", "ids", "seal", "wire"]),
     ("devices", &["ids", "node-api", "topology"]),
     ("disks", &["guest-metadata", "hypervisor", "ids", "node-api"]),
     ("engine", &["ids"]),

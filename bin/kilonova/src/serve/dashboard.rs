@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use kilonova_compute_app::Compute;
 use kilonova_compute_nodes::{Drain, Phase};
-use kilonova_dashboard::{Dashboard, Parts};
+use kilonova_dashboard::{Dashboard, Parts, Policies};
 use kilonova_seal::Vault;
 use kilonova_wire::Authenticator;
 
@@ -18,12 +18,14 @@ pub(super) async fn add(
     services: Router,
     auth: Arc<dyn Authenticator>,
     compute: Compute,
+    policies: Policies,
     vault: &Vault,
     traffic: Traffic,
     mut drain: Drain,
 ) -> Result<Router, Failure> {
     let key = secrets::dashboard_key(vault).await?;
-    let dashboard = Dashboard::new(Parts { services: services.clone(), auth, compute, key });
+    let dashboard =
+        Dashboard::new(Parts { services: services.clone(), auth, compute, policies, key });
     let pages = watch(kilonova_dashboard::routes(dashboard.clone()), "dashboard", traffic);
     tokio::spawn(async move {
         // Open pages find another controller, as hosts do.

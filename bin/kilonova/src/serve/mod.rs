@@ -171,7 +171,14 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     if let (true, Some(compute)) = (settings.dashboard, &compute) {
         // The loop for open pages is no request's.
         let compute = Compute { store: own.clone(), ..compute.clone() };
-        router = dashboard::add(router, auth, compute, &vault, traffic, drain.clone()).await?;
+        let enforcer = |service| settings.policies.enforcer(service);
+        let policies = kilonova_dashboard::Policies {
+            accelerator: enforcer(ServiceName::Accelerator),
+            image: enforcer(ServiceName::Image),
+            network: enforcer(ServiceName::Network),
+        };
+        let drain = drain.clone();
+        router = dashboard::add(router, auth, compute, policies, &vault, traffic, drain).await?;
     }
     if let Some(compute) = &compute {
         let urls = ControllerUrls {

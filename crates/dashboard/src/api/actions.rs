@@ -4,7 +4,6 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
-use http::Method;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_wire::query::escaped;
 use serde_json::Value;
@@ -18,6 +17,7 @@ use super::viewer::Viewer;
 use crate::app::Dashboard;
 use crate::app::actions::{Ask, Offer, body, by_slug, offered};
 use crate::error::Error;
+use crate::texts;
 use crate::views::action as page;
 
 pub(super) fn routes() -> Router<Dashboard> {
@@ -54,6 +54,27 @@ async fn form(
     Ok(Html(page::page(&shown)).into_response())
 }
 
+/// Requests an action.
+///
+/// # Errors
+/// [`Error::Unreadable`] if the form lacks what the action needs; the service's refusals.
+pub(super) async fn request(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    offer: &Offer,
+    server: &Value,
+    given: impl Fn(&str) -> Option<String>,
+) -> Result<(), Error> {
+    let id = server["id"].as_str().unwrap_or_default();
+    let path = format!("/compute/v2.1/servers/{}", escaped(id));
+    let cloud = &dashboard.0.cloud;
+    if offer.action == ServerAction::Delete {
+        return cloud.delete(&viewer.caller, &path).await;
+    }
+    let body = body(offer, server, given).ok_or(Error::Unreadable(texts::FIELD_MISSING))?;
+    cloud.post(&viewer.caller, &format!("{path}/action"), body).await.map(drop)
+}
+
 async fn perform(
     State(dashboard): State<Dashboard>,
     Path((id, slug)): Path<(String, String)>,
@@ -62,20 +83,9 @@ async fn perform(
     let Form { viewer, fields } = form_;
     let offer = by_slug(&slug).ok_or(Error::NoPage)?;
     let server = find(&dashboard, &viewer, &id).await?;
-    let path = format!("/compute/v2.1/servers/{}", escaped(&id));
-    let cloud = &dashboard.0.cloud;
-    let done = if offer.action == ServerAction::Delete {
-        cloud.send(&viewer.caller, Method::DELETE, &path, None).await.map(drop)
-    } else {
-        let given = |name: &str| fields.text(name).map(str::to_owned);
-        match body(offer, &server, given) {
-            Some(body) => {
-                cloud.post(&viewer.caller, &format!("{path}/action"), body).await.map(drop)
-            }
-            None => return form(&dashboard, &viewer, &server, offer, None).await,
-        }
-    };
-    match done {
+    let given = |name: &str| fields.text(name).map(str::to_owned);
+    match request(&dashboard, &viewer, offer, &server, given).await {
+        Err(Error::Unreadable(_)) => form(&dashboard, &viewer, &server, offer, None).await,
         Ok(()) if offer.action == ServerAction::Delete => {
             Ok(Redirect::to(&format!("{PATH}/servers")).into_response())
         }

@@ -54,6 +54,26 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// The status and the words of a service that refuses what a form asks for, to show above the form.
+///
+/// # Errors
+/// Any other refusal, which a page of its own says.
+pub(super) fn said(error: Error) -> Result<(StatusCode, String), Refusal> {
+    match error {
+        Error::Refused { status: status @ (400 | 402 | 403 | 405..500), message, .. } => {
+            let code = StatusCode::from_u16(status).unwrap_or(StatusCode::CONFLICT);
+            let message = if message.is_empty() { texts::REFUSED.to_owned() } else { message };
+            Ok((code, message))
+        }
+        other => Err(Refusal(other)),
+    }
+}
+
+/// The refusal of a form that the user's role may not send, in the service's words.
+pub(super) fn forbidden(message: String) -> Refusal {
+    Refusal(Error::Refused { status: 403, message, request: None, retry_after: None })
+}
+
 /// The status, the title and the text of a refusal.
 pub(super) fn words(error: &Error) -> (StatusCode, &'static str, String) {
     match error {

@@ -33,6 +33,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::answers::Refusal;
+use super::bulk;
 use super::floor::Open;
 use super::host;
 use super::server::find;
@@ -56,13 +57,18 @@ const FEW: usize = 3;
 /// A list of more viewers than this is read once for all of them.
 const MANY: usize = 4;
 /// The rules that decide what the compute service shows of a list to its caller.
-const SEES: [&str; 6] = [
+const SEES: [&str; 10] = [
     "os_compute_api:servers:detail",
     "os_compute_api:servers:index:get_all_tenants",
     "os_compute_api:os-extended-server-attributes",
     "os_compute_api:servers:show:host_status",
     "os_compute_api:servers:show:host_status:unknown-only",
     "os_compute_api:servers:show:flavor-extra-specs",
+    // Their rows can be chosen for an action.
+    "os_compute_api:servers:start",
+    "os_compute_api:servers:stop",
+    "os_compute_api:servers:reboot",
+    "os_compute_api:servers:delete",
 ];
 
 pub(super) fn routes() -> Router<Dashboard> {
@@ -332,13 +338,14 @@ impl Following {
     ) -> Result<(), Error> {
         let mut rows = String::new();
         let all = filters.all_projects;
+        let picks = !bulk::allowed(&self.dashboard, &self.viewer).is_empty();
         if news.list || news.servers.len() > FEW || Arc::strong_count(shared) > MANY {
             let (dashboard, viewer) = (&self.dashboard, &self.viewer);
             let read = async {
                 let list = List::read(dashboard, viewer, filters).await?;
                 let row = |server: &Value| {
                     let id = server["id"].as_str().and_then(parse_uuid_like)?;
-                    Some((id, row(server, all, true).into_string()))
+                    Some((id, row(server, all, picks, true).into_string()))
                 };
                 Ok::<_, Error>(list.servers.iter().filter_map(row).collect())
             };
@@ -361,7 +368,7 @@ impl Following {
             for id in &news.servers {
                 let id = id.to_string();
                 let html = match find(&self.dashboard, &self.viewer, &id).await {
-                    Ok(server) => row(&server, all, true),
+                    Ok(server) => row(&server, all, picks, true),
                     Err(error) if error.is(404) => gone(&id),
                     Err(error) => return Err(error),
                 };

@@ -2,17 +2,28 @@
 
 mod actions;
 mod answers;
+mod bulk;
 mod capacity;
 mod console;
+mod doctor;
 mod enrolment;
 mod events;
+mod explain;
 mod files;
 mod floor;
 mod form;
+mod groups;
 mod host;
+mod images;
+mod keys;
 mod launch;
+mod listing;
 mod login;
+mod networks;
+mod profiles;
 mod project;
+mod quotas;
+mod removal;
 mod server;
 mod servers;
 mod viewer;
@@ -34,7 +45,9 @@ use answers::Refusal;
 pub(crate) use enrolment::HOURS;
 pub(crate) use floor::{Choices, Colour, Floor, Group, Show, Size};
 pub(crate) use host::{Draining, Found};
+pub(crate) use images::FORMATS;
 pub(crate) use launch::MOST_SERVERS;
+pub(crate) use listing::Rows;
 pub(crate) use servers::{Filters, List, digest};
 
 /// Where the pages are.
@@ -60,12 +73,21 @@ pub fn routes(dashboard: Dashboard) -> Router {
         .merge(server::routes())
         .merge(events::routes())
         .merge(actions::routes())
+        .merge(bulk::routes())
         .merge(console::routes())
         .merge(launch::routes())
         .merge(floor::routes())
         .merge(host::routes())
         .merge(capacity::routes())
         .merge(enrolment::routes())
+        .merge(explain::routes())
+        .merge(doctor::routes())
+        .merge(keys::routes())
+        .merge(images::routes())
+        .merge(networks::routes())
+        .merge(groups::routes())
+        .merge(quotas::routes())
+        .merge(profiles::routes())
         .merge(files::routes())
         .fallback(|| async { Refusal(Error::NoPage) });
     around(pages).with_state(dashboard)

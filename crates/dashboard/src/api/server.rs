@@ -28,7 +28,11 @@ pub(super) async fn find(dashboard: &Dashboard, viewer: &Viewer, id: &str) -> Re
 }
 
 /// A part of the page that its user may not be allowed to see, or that ended meanwhile: null then.
-async fn part(dashboard: &Dashboard, viewer: &Viewer, path: &str) -> Result<Value, Error> {
+pub(super) async fn part(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    path: &str,
+) -> Result<Value, Error> {
     match dashboard.0.cloud.get(&viewer.caller, path).await {
         Ok(body) => Ok(body),
         Err(error) if error.is(403) || error.is(404) => Ok(Value::Null),

@@ -20,7 +20,7 @@ pub(super) const SESSION: &str = "kilonova-session";
 pub(super) const KNOCK: &str = "kilonova-login";
 
 /// The rule of the pages for operators.
-const OPERATES: &str = "kilonova:floor:show";
+pub(super) const OPERATES: &str = "kilonova:floor:show";
 
 /// The value of a cookie.
 pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

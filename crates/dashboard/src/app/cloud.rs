@@ -17,8 +17,15 @@ use crate::error::Error;
 /// The largest answer that is read.
 const LARGEST: usize = 16 * 1024 * 1024;
 /// The microversions that pages are written for.
-const VERSIONS: [(&str, &str); 2] =
-    [("/compute/", "compute 2.96"), ("/accelerator/", "accelerator 2.2")];
+const VERSIONS: [(&str, &str); 3] = [
+    ("/compute/", "compute 2.96"),
+    ("/accelerator/", "accelerator 2.2"),
+    ("/placement/", "placement 1.39"),
+];
+
+/// The header of a microversion.
+const VERSION: &str = "openstack-api-version";
+const JSON: &str = "application/json";
 
 /// The routers of the services.
 #[derive(Clone)]
@@ -92,7 +99,31 @@ impl Cloud {
         let subject = HeaderValue::from_str(token);
         let subject = subject.map_err(|_| Error::Defect("a token is not a header".into()))?;
         let subject = Some(("x-subject-token", subject));
-        self.request(caller, Method::DELETE, path, None, subject).await.map(drop)
+        self.request(caller, Method::DELETE, path, (JSON, Body::empty()), subject).await.map(drop)
+    }
+
+    /// Deletes.
+    pub async fn delete(&self, caller: &Caller, path: &str) -> Result<(), Error> {
+        self.send(caller, Method::DELETE, path, None).await.map(drop)
+    }
+
+    /// Sends a body at an older microversion than that of pages, which has what it asks for.
+    pub async fn post_at(
+        &self,
+        caller: &Caller,
+        path: &str,
+        body: Value,
+        version: &'static str,
+    ) -> Result<Value, Error> {
+        let version = Some((VERSION, HeaderValue::from_static(version)));
+        let body = (JSON, Body::from(body.to_string()));
+        Ok(self.request(caller, Method::POST, path, body, version).await?.body)
+    }
+
+    /// Sends data as they come; the service reads no faster than it keeps them.
+    pub async fn put_data(&self, caller: &Caller, path: &str, data: Body) -> Result<(), Error> {
+        let body = ("application/octet-stream", data);
+        self.request(caller, Method::PUT, path, body, None).await.map(drop)
     }
 
     /// Sends a request to the service that the path begins with.
@@ -103,7 +134,8 @@ impl Cloud {
         path: &str,
         body: Option<Value>,
     ) -> Result<Answer, Error> {
-        self.request(caller, method, path, body, None).await
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        self.request(caller, method, path, (JSON, body), None).await
     }
 
     async fn request(
@@ -111,24 +143,25 @@ impl Cloud {
         caller: &Caller,
         method: Method,
         path: &str,
-        body: Option<Value>,
+        (media, body): (&'static str, Body),
         more: Option<(&'static str, HeaderValue)>,
     ) -> Result<Answer, Error> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::ACCEPT, "application/json")
-            .header(header::CONTENT_TYPE, "application/json");
+            .header(header::ACCEPT, JSON)
+            .header(header::CONTENT_TYPE, media);
         if let Some(token) = &caller.token {
             request = request.header("x-auth-token", token);
+        }
+        let usual = VERSIONS.iter().find(|(service, _)| path.starts_with(service));
+        let usual = usual.filter(|_| more.as_ref().is_none_or(|(name, _)| *name != VERSION));
+        if let Some((_, version)) = usual {
+            request = request.header(VERSION, *version);
         }
         if let Some((name, value)) = more {
             request = request.header(name, value);
         }
-        if let Some((_, version)) = VERSIONS.iter().find(|(service, _)| path.starts_with(service)) {
-            request = request.header("openstack-api-version", *version);
-        }
-        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
         let mut request =
             request.body(body).map_err(|error| Error::Defect(format!("{path}: {error}")))?;
         if let Some(peer) = caller.peer {

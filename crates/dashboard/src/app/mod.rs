@@ -9,6 +9,7 @@ pub(crate) mod session;
 use std::sync::Arc;
 
 use axum::Router;
+use kilonova_access::Enforcer;
 use kilonova_compute_app::Compute;
 use kilonova_seal::SealKey;
 use kilonova_wire::Authenticator;
@@ -16,6 +17,17 @@ use tokio::sync::watch;
 
 use cloud::Cloud;
 use live::Live;
+
+/// The policies of the services beside compute, whose policy is in [`Parts::compute`].
+#[derive(Clone)]
+pub struct Policies {
+    /// Of the accelerator service.
+    pub accelerator: Enforcer,
+    /// Of the image service.
+    pub image: Enforcer,
+    /// Of the network service.
+    pub network: Enforcer,
+}
 
 /// The parts of a dashboard.
 pub struct Parts {
@@ -25,6 +37,8 @@ pub struct Parts {
     pub auth: Arc<dyn Authenticator>,
     /// The compute service: its policy, its table of actions, and which servers have changed.
     pub compute: Compute,
+    /// Tell pages which buttons a user has; the services themselves decide.
+    pub policies: Policies,
     /// Seals sessions; every controller of a cloud has the same one.
     pub key: SealKey,
 }
@@ -37,6 +51,7 @@ pub(crate) struct Inner {
     pub cloud: Cloud,
     pub auth: Arc<dyn Authenticator>,
     pub compute: Compute,
+    pub policies: Policies,
     pub key: SealKey,
     pub live: Live,
     /// True once the controller stops.
@@ -46,10 +61,11 @@ pub(crate) struct Inner {
 impl Dashboard {
     /// A dashboard over the services.
     pub fn new(parts: Parts) -> Self {
-        let Parts { services, auth, compute, key } = parts;
+        let Parts { services, auth, compute, policies, key } = parts;
         let live = Live::new(compute.clone());
         let ending = watch::Sender::new(false);
-        Self(Arc::new(Inner { cloud: Cloud(services), auth, compute, key, live, ending }))
+        let cloud = Cloud(services);
+        Self(Arc::new(Inner { cloud, auth, compute, policies, key, live, ending }))
     }
 
     /// Ends the streams of open pages, whose browsers then connect to another controller.

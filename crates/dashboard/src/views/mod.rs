@@ -3,16 +3,26 @@
 //! Texts of users and services are escaped by the template engine; no view writes raw HTML.
 
 pub(crate) mod action;
+pub(crate) mod bulk;
 pub(crate) mod capacity;
 pub(crate) mod console;
+pub(crate) mod doctor;
 pub(crate) mod enrolment;
 pub(crate) mod error;
+pub(crate) mod explain;
 pub(crate) mod floor;
+pub(crate) mod groups;
 pub(crate) mod host;
+pub(crate) mod images;
+pub(crate) mod keys;
 pub(crate) mod launch;
 pub(crate) mod login;
+pub(crate) mod networks;
 mod parts;
+pub(crate) mod profiles;
 pub(crate) mod projects;
+pub(crate) mod quotas;
+pub(crate) mod removal;
 pub(crate) mod server;
 pub(crate) mod servers;
 pub(crate) mod units;
@@ -22,6 +32,17 @@ use maud::{DOCTYPE, Markup, html};
 use crate::api::PATH;
 use crate::app::session::Session;
 use crate::{assets, texts};
+
+/// The pages that everybody has.
+const PAGES: [(&str, &str); 7] = [
+    ("/servers", texts::SERVERS),
+    ("/images", texts::IMAGES),
+    ("/networks", texts::NETWORKS),
+    ("/security-groups", texts::SECURITY_GROUPS),
+    ("/keys", texts::KEYS),
+    ("/device-profiles", texts::PROFILES),
+    ("/quotas", texts::QUOTAS),
+];
 
 /// The frame of every page; `session` is `None` where nobody is logged in.
 fn frame(title: &str, session: Option<&Session>, main: &Markup) -> Markup {
@@ -77,10 +98,12 @@ fn header(session: Option<&Session>) -> Markup {
             }
             @if let Some(session) = session {
                 nav aria-label=(texts::NAVIGATION) {
-                    a href={ (PATH) "/servers" } { (texts::SERVERS) }
+                    @for (at, label) in PAGES { a href={ (PATH) (at) } { (label) } }
                     @if session.operates {
                         a href={ (PATH) "/floor" } { (texts::FLOOR) }
                         a href={ (PATH) "/capacity" } { (texts::CAPACITY) }
+                        a href={ (PATH) "/explain" } { (texts::EXPLAIN) }
+                        a href={ (PATH) "/doctor" } { (texts::DOCTOR) }
                     }
                 }
                 div class="who" {

@@ -1,14 +1,15 @@
 //! The parts that several pages have.
 
+use kilonova_wire::query::escaped;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::api::PATH;
+use crate::api::{PATH, Rows};
 use crate::texts;
 
 /// The page of a host.
 pub(super) fn host_address(host: &str) -> String {
-    format!("{PATH}/hosts/{}", kilonova_wire::query::escaped(host))
+    format!("{PATH}/hosts/{}", escaped(host))
 }
 
 /// A text of an answer; empty without one.
@@ -73,6 +74,38 @@ pub(super) fn name(server: &Value) -> &str {
     match text(server, "name") {
         "" => text(server, "id"),
         name => name,
+    }
+}
+
+/// The way back from a page: addresses below [`PATH`] with their labels.
+pub(super) fn path(steps: &[(&str, &str)]) -> Markup {
+    html! {
+        p class="path" {
+            @for (at, (to, label)) in steps.iter().enumerate() {
+                @if at > 0 { " / " }
+                a href={ (PATH) (to) } { (label) }
+            }
+        }
+    }
+}
+
+/// The button that leads to the form of a new object.
+pub(super) fn new_button(to: &str, label: &str) -> Markup {
+    html! { a class="button primary" href={ (PATH) (to) } { (label) } }
+}
+
+/// The links to the other pages of a list, whose last row has this id.
+pub(super) fn pages(list: &str, rows: &Rows, last: Option<&str>) -> Markup {
+    let next = last.filter(|_| rows.more);
+    html! {
+        @if !rows.marker.is_empty() || next.is_some() {
+            nav class="pages" aria-label=(texts::PAGES) {
+                @if !rows.marker.is_empty() { a id="first-page" href={ (PATH) (list) } { (texts::FIRST) } }
+                @if let Some(last) = next {
+                    a id="next-page" href={ (PATH) (list) "?marker=" (escaped(last)) } { (texts::NEXT) }
+                }
+            }
+        }
     }
 }
 

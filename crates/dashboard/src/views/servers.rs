@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::frame;
 use super::parts::{address_of, addresses, head, moment, name, status, text};
 use crate::api::{Filters, List, PATH, digest};
+use crate::app::actions::Offer;
 use crate::app::session::Session;
 use crate::texts;
 
@@ -35,6 +36,8 @@ pub(crate) struct Shown<'a> {
     pub sees_all: bool,
     /// True if the user may launch some.
     pub launches: bool,
+    /// The actions on several servers that the user has.
+    pub bulk: &'a [&'static Offer],
 }
 
 /// The page.
@@ -59,7 +62,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
                 hx-swap="outerHTML" {}
         }
         section id="list" aria-label=(texts::SERVERS) {
-            @if list.servers.is_empty() { (empty(shown)) } @else { (table(filters, list)) }
+            @if list.servers.is_empty() { (empty(shown)) } @else { (table(filters, list, shown.bulk)) }
             nav class="pages" aria-label=(texts::SERVERS) {
                 @if !filters.marker.is_empty() {
                     a id="first-page" href={ (servers) "?" (filters.address("")) } { (texts::FIRST_PAGE) }
@@ -123,27 +126,47 @@ fn empty(shown: &Shown<'_>) -> Markup {
     }
 }
 
-fn table(filters: &Filters, list: &List) -> Markup {
+fn table(filters: &Filters, list: &List, bulk: &[&Offer]) -> Markup {
+    let picks = !bulk.is_empty();
     let mut columns =
         vec![texts::SERVER_NAME, texts::STATUS, texts::ADDRESSES, texts::FLAVOR, texts::CREATED];
     if filters.all_projects {
         columns.splice(4..4, [texts::PROJECT, texts::HOST]);
     }
+    if picks {
+        columns.insert(0, texts::PICK);
+    }
     html! {
+        @if picks {
+            // The boxes are in the rows.
+            form id="bulk" class="buttons" method="get" action={ (PATH) "/actions" } {
+                span class="quiet" { (texts::BULK) }
+                @for offer in bulk {
+                    button name="do" value=(offer.slug) class=[offer.danger.then_some("danger")] { (offer.label) "…" }
+                }
+            }
+        }
         table class="rows" {
             (head(&columns))
             tbody {
-                @for server in &list.servers { (row(server, filters.all_projects, false)) }
+                @for server in &list.servers { (row(server, filters.all_projects, picks, false)) }
             }
         }
     }
 }
 
-/// The row of a server; with `replaces` for an open page, whose row of the same id it replaces.
-pub(crate) fn row(server: &Value, all_projects: bool, replaces: bool) -> Markup {
+/// The row of a server, with a box to choose it if it `picks`; with `replaces` for an open page, whose row of the same id it replaces.
+pub(crate) fn row(server: &Value, all_projects: bool, picks: bool, replaces: bool) -> Markup {
     let id = text(server, "id");
     let row = html! {
         tr id={ "server-" (id) } hx-swap-oob=[replaces.then_some("true")] {
+            @if picks {
+                td data-label=(texts::PICK) {
+                    // A row that is replaced keeps its box, with its tick.
+                    input id={ "pick-" (id) } type="checkbox" name="server" value=(id) form="bulk" hx-preserve
+                        aria-label=(texts::pick(name(server)));
+                }
+            }
             th scope="row" data-label=(texts::SERVER_NAME) {
                 a id={ "name-" (id) } href=(address_of(server)) { (name(server)) }
             }

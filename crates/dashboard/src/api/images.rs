@@ -1,0 +1,367 @@
+//! `/images`: the images that the project may use, and its own: created, filled with data, deleted.
+//!
+//! Data pass through to the image service as the browser sends them and are never held whole. An image whose upload
+//! ends early has no data, and its page offers another upload.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
+use http::{StatusCode, header};
+use kilonova_wire::query::{Query, escaped};
+use multer::{Constraints, Field, Multipart, SizeLimit};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256, Sha512};
+
+use super::PATH;
+use super::answers::{Html, Refusal, forbidden, said};
+use super::form::{CSRF, Fields, Form};
+use super::listing::Rows;
+use super::removal::Removal;
+use super::servers::may_launch;
+use super::viewer::Viewer;
+use crate::app::Dashboard;
+use crate::app::session::equal;
+use crate::error::Error;
+use crate::texts;
+use crate::views::images as page;
+
+const IMAGES: &str = "/image/v2/images";
+const CREATE: &str = "add_image";
+const PUBLISH: &str = "publicize_image";
+const UPLOAD: &str = "upload_image";
+const DELETE: &str = "delete_image";
+/// How long the fields before the data may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The largest field before the data.
+const FIELD: u64 = 4096;
+/// The formats that the form offers.
+pub(crate) const FORMATS: [&str; 6] = ["qcow2", "raw", "iso", "vmdk", "vhdx", "vdi"];
+
+pub(super) fn routes() -> Router<Dashboard> {
+    Router::new()
+        .route("/images", get(list))
+        .route("/new/image", get(new).post(create))
+        .route("/images/{id}", get(show))
+        .route("/images/{id}/file", post(upload))
+        .route("/images/{id}/delete", get(ask).post(remove))
+}
+
+/// True if the policy lets the user do this with an image of this owner and visibility.
+fn may(dashboard: &Dashboard, viewer: &Viewer, rule: &str, owner: &str, visibility: &str) -> bool {
+    let target = [("project_id", owner), ("owner", owner), ("visibility", visibility)];
+    dashboard.0.policies.image.allows(&viewer.context, rule, &target)
+}
+
+fn may_with(dashboard: &Dashboard, viewer: &Viewer, rule: &str, image: &Value) -> bool {
+    let text = |key: &str| image[key].as_str().unwrap_or_default();
+    may(dashboard, viewer, rule, text("owner"), text("visibility"))
+}
+
+fn may_create(dashboard: &Dashboard, viewer: &Viewer) -> bool {
+    may(dashboard, viewer, CREATE, &viewer.session.project, "shared")
+}
+
+fn refusal(dashboard: &Dashboard, rule: &str) -> Refusal {
+    forbidden(dashboard.0.policies.image.refusal(rule).message)
+}
+
+fn path_of(id: &str) -> String {
+    format!("{IMAGES}/{}", escaped(id))
+}
+
+async fn find(dashboard: &Dashboard, viewer: &Viewer, id: &str) -> Result<Value, Error> {
+    dashboard.0.cloud.get(&viewer.caller, &path_of(id)).await
+}
+
+async fn list(
+    State(dashboard): State<Dashboard>,
+    viewer: Viewer,
+    query: Query,
+) -> Result<Html, Refusal> {
+    let path = format!("{IMAGES}?sort_key=created_at&sort_dir=desc");
+    let rows = Rows::read(&dashboard, &viewer, &path, "images", &query).await?;
+    let creates = may_create(&dashboard, &viewer);
+    Ok(Html(page::list(&viewer.session, &rows, creates)))
+}
+
+async fn show(
+    State(dashboard): State<Dashboard>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+) -> Result<Response, Refusal> {
+    let image = find(&dashboard, &viewer, &id).await?;
+    Ok(shown(&dashboard, &viewer, &image, StatusCode::OK, None))
+}
+
+fn shown(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    image: &Value,
+    status: StatusCode,
+    refused: Option<&str>,
+) -> Response {
+    let empty = image["status"] == "queued";
+    let page = page::page(&page::Shown {
+        session: &viewer.session,
+        image,
+        uploads: empty && may_with(dashboard, viewer, UPLOAD, image),
+        deletes: may_with(dashboard, viewer, DELETE, image),
+        launches: image["status"] == "active" && may_launch(dashboard, viewer),
+        refused,
+    });
+    (status, Html(page)).into_response()
+}
+
+async fn new(State(dashboard): State<Dashboard>, viewer: Viewer) -> Result<Response, Refusal> {
+    if !may_create(&dashboard, &viewer) {
+        return Err(refusal(&dashboard, CREATE));
+    }
+    Ok(form(&dashboard, &viewer, &Fields(Query::default()), StatusCode::OK, None))
+}
+
+fn form(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    typed: &Fields,
+    status: StatusCode,
+    refused: Option<&str>,
+) -> Response {
+    let publishes = may(dashboard, viewer, PUBLISH, &viewer.session.project, "public");
+    let typed = |name: &str| typed.raw(name).to_owned();
+    (status, Html(page::form(&viewer.session, &typed, publishes, refused))).into_response()
+}
+
+async fn create(State(dashboard): State<Dashboard>, form_: Form) -> Result<Response, Refusal> {
+    let Form { viewer, fields } = form_;
+    let refused =
+        |why: &str| form(&dashboard, &viewer, &fields, StatusCode::BAD_REQUEST, Some(why));
+    let Some(name) = fields.text("name") else { return Ok(refused(texts::NAME_MISSING)) };
+    let mut image = json!({
+        "name": name,
+        "container_format": "bare",
+        "disk_format": fields.text("disk_format").unwrap_or(FORMATS[0]),
+        "visibility": fields.text("visibility").unwrap_or("shared"),
+    });
+    for key in ["min_disk", "min_ram"] {
+        let Some(text) = fields.text(key) else { continue };
+        let Ok(number) = text.parse::<u32>() else { return Ok(refused(texts::NUMBER_WRONG)) };
+        image[key] = number.into();
+    }
+    match dashboard.0.cloud.post(&viewer.caller, IMAGES, image).await {
+        Ok(made) => {
+            let id = made["id"].as_str().unwrap_or_default();
+            Ok(Redirect::to(&format!("{PATH}/images/{}", escaped(id))).into_response())
+        }
+        Err(error) => {
+            let (status, why) = said(error)?;
+            Ok(form(&dashboard, &viewer, &fields, status, Some(&why)))
+        }
+    }
+}
+
+/// A checksum that the user expects, and the hash of what has come.
+enum Sum {
+    Sha256(Sha256, String),
+    Sha512(Box<Sha512>, String),
+}
+
+impl Sum {
+    /// Of hexadecimal digits, whose number tells the kind.
+    fn of(text: &str) -> Option<Self> {
+        let digits = text.to_ascii_lowercase();
+        match digits.len() {
+            _ if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => None,
+            64 => Some(Self::Sha256(Sha256::new(), digits)),
+            128 => Some(Self::Sha512(Box::default(), digits)),
+            _ => None,
+        }
+    }
+
+    fn update(&mut self, data: &[u8]) {
+        match self {
+            Self::Sha256(hash, _) => hash.update(data),
+            Self::Sha512(hash, _) => hash.update(data),
+        }
+    }
+
+    fn matches(&self) -> bool {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        match self {
+            Self::Sha256(hash, wanted) => hex(&hash.clone().finalize()) == *wanted,
+            Self::Sha512(hash, wanted) => hex(&hash.clone().finalize()) == *wanted,
+        }
+    }
+}
+
+/// Data that break off before their end if they are not those of the checksum, so that the service keeps none of
+/// them. The flag tells that this was the reason.
+fn checked(
+    data: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+    sum: Sum,
+    differs: Arc<AtomicBool>,
+) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+    let sum = Arc::new(Mutex::new(sum));
+    let last = Arc::clone(&sum);
+    let end = stream::once(async move {
+        let matches = last.lock().unwrap_or_else(PoisonError::into_inner).matches();
+        (!matches).then(|| {
+            differs.store(true, Ordering::Release);
+            Err(io::Error::other("the checksum differs"))
+        })
+    });
+    let data = data.inspect_ok(move |chunk| {
+        sum.lock().unwrap_or_else(PoisonError::into_inner).update(chunk);
+    });
+    data.chain(end.filter_map(std::future::ready))
+}
+
+/// The form of an upload: the secret of the session, the checksum, and the data last.
+struct Upload {
+    sum: Option<String>,
+    data: Field<'static>,
+}
+
+impl Upload {
+    async fn read(viewer: &Viewer, media: &str, body: Body) -> Result<Self, Error> {
+        let boundary = multer::parse_boundary(media);
+        let boundary = boundary.map_err(|_| Error::Unreadable("It is not a form with a file."))?;
+        let limits = SizeLimit::new().for_field(CSRF, FIELD).for_field("sum", FIELD);
+        let limits = Constraints::new().size_limit(limits);
+        let mut form = Multipart::with_constraints(body.into_data_stream(), boundary, limits);
+        let wrong = |_| Error::Unreadable("It is not complete.");
+        let (mut known, mut sum) = (false, None);
+        while let Some(field) = form.next_field().await.map_err(wrong)? {
+            match field.name() {
+                Some(CSRF) => {
+                    let secret = field.text().await.map_err(wrong)?;
+                    known = equal(secret.as_bytes(), viewer.session.csrf.as_bytes());
+                }
+                Some("sum") => {
+                    let text = field.text().await.map_err(wrong)?;
+                    sum = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+                }
+                Some("file") if known => return Ok(Self { sum, data: field }),
+                Some("file") => return Err(Error::Forged),
+                _ => return Err(Error::Unreadable("It has an unknown field.")),
+            }
+        }
+        Err(if known { Error::Unreadable(texts::FILE_MISSING) } else { Error::Forged })
+    }
+}
+
+async fn upload(
+    State(dashboard): State<Dashboard>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, Response> {
+    let (mut parts, body) = request.into_parts();
+    let viewer = Viewer::from_request_parts(&mut parts, &dashboard).await?;
+    let media = parts.headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
+    let read = Upload::read(&viewer, media.unwrap_or_default(), body);
+    let read = tokio::time::timeout(PATIENCE, read).await;
+    let read = read.unwrap_or(Err(Error::Unreadable("It did not arrive in time.")));
+    let form = read.map_err(|error| Refusal(error).into_response())?;
+    keep(&dashboard, &viewer, &id, form).await.map_err(IntoResponse::into_response)
+}
+
+/// Passes the data of a form to the image service.
+async fn keep(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    id: &str,
+    form: Upload,
+) -> Result<Response, Refusal> {
+    let image = find(dashboard, viewer, id).await?;
+    let refuse = |why: &str| shown(dashboard, viewer, &image, StatusCode::BAD_REQUEST, Some(why));
+    let Upload { sum, data } = form;
+    if data.file_name().is_some_and(str::is_empty) {
+        return Ok(refuse(texts::FILE_MISSING));
+    }
+    let differs = Arc::new(AtomicBool::new(false));
+    let data = data.map_err(io::Error::other);
+    let data = match sum {
+        None => Body::from_stream(data),
+        Some(sum) => match Sum::of(&sum) {
+            Some(sum) => Body::from_stream(checked(data, sum, Arc::clone(&differs))),
+            None => return Ok(refuse(texts::SUM_WRONG)),
+        },
+    };
+    let path = format!("{}/file", path_of(id));
+    match dashboard.0.cloud.put_data(&viewer.caller, &path, data).await {
+        Ok(()) => Ok(Redirect::to(&format!("{PATH}/images/{}", escaped(id))).into_response()),
+        Err(_) if differs.load(Ordering::Acquire) => {
+            let image = find(dashboard, viewer, id).await?;
+            let (status, why) = (StatusCode::CONFLICT, Some(texts::SUM_DIFFERS));
+            Ok(shown(dashboard, viewer, &image, status, why))
+        }
+        Err(error) => {
+            let (status, why) = said(error)?;
+            let image = find(dashboard, viewer, id).await?;
+            Ok(shown(dashboard, viewer, &image, status, Some(&why)))
+        }
+    }
+}
+
+fn removal(id: &str, image: &Value) -> Removal {
+    let name = image["name"].as_str().filter(|name| !name.is_empty()).unwrap_or(id);
+    let (path, name, id) = (path_of(id), name.to_owned(), escaped(id));
+    Removal {
+        name,
+        loses: texts::IMAGE_LOSES,
+        path,
+        here: format!("{PATH}/images/{id}/delete"),
+        back: format!("{PATH}/images/{id}"),
+        list: format!("{PATH}/images"),
+    }
+}
+
+async fn ask(
+    State(dashboard): State<Dashboard>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+) -> Result<Response, Refusal> {
+    let image = find(&dashboard, &viewer, &id).await?;
+    if !may_with(&dashboard, &viewer, DELETE, &image) {
+        return Err(refusal(&dashboard, DELETE));
+    }
+    Ok(removal(&id, &image).ask(&viewer))
+}
+
+async fn remove(
+    State(dashboard): State<Dashboard>,
+    Path(id): Path<String>,
+    form: Form,
+) -> Result<Response, Refusal> {
+    let image = find(&dashboard, &form.viewer, &id).await?;
+    removal(&id, &image).perform(&dashboard, &form.viewer).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn data_that_are_not_those_of_the_checksum_break_off_at_their_end() {
+        const ABC: &str = "BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD";
+        for (sent, fits) in [(["a", "bc"], true), (["a", "bd"], false)] {
+            let differs = Arc::new(AtomicBool::new(false));
+            let data = stream::iter(sent.map(|part| Ok(Bytes::from_static(part.as_bytes()))));
+            let sum = Sum::of(ABC).expect("it is a checksum");
+            let came: Vec<_> = checked(data, sum, Arc::clone(&differs)).collect().await;
+            let whole: io::Result<Vec<Bytes>> = came.into_iter().collect();
+            assert_eq!((whole.is_ok(), differs.load(Ordering::Acquire)), (fits, !fits));
+        }
+        assert!(Sum::of(&"0".repeat(128)).is_some());
+        for wrong in ["", "abc", &"g".repeat(64), &"0".repeat(32)] {
+            assert!(Sum::of(wrong).is_none(), "{wrong}");
+        }
+    }
+}

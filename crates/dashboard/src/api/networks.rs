@@ -1,0 +1,384 @@
+//! `/networks`: the networks that the project may use, with their subnets and ports.
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use http::StatusCode;
+use kilonova_wire::query::{Query, escaped};
+use serde_json::{Value, json};
+
+use super::PATH;
+use super::answers::{Html, Refusal, forbidden, said};
+use super::form::{Fields, Form};
+use super::listing::{Rows, elements};
+use super::removal::Removal;
+use super::viewer::Viewer;
+use crate::app::Dashboard;
+use crate::error::Error;
+use crate::texts;
+use crate::views::networks as page;
+
+const NETWORK: &str = "/network/v2.0";
+const CREATE: &str = "create_network";
+const SHARE: &str = "create_network:shared";
+const DELETE: &str = "delete_network";
+const ADD_SUBNET: &str = "create_subnet";
+const ADD_PORT: &str = "create_port";
+const DELETE_PORT: &str = "delete_port";
+/// The subnets that a network's page shows.
+const SUBNETS: usize = 100;
+
+pub(super) fn routes() -> Router<Dashboard> {
+    Router::new()
+        .route("/networks", get(list))
+        .route("/new/network", get(new).post(create))
+        .route("/networks/{id}", get(show))
+        .route("/networks/{id}/delete", get(ask).post(remove))
+        .route("/networks/{id}/subnets", post(add_subnet))
+        .route("/networks/{id}/ports", post(add_port))
+        .route("/subnets/{id}/delete", get(ask_subnet).post(remove_subnet))
+        .route("/ports/{id}/delete", get(ask_port).post(remove_port))
+}
+
+/// True if the policy lets the user do this with something of a project on a network.
+fn may(dashboard: &Dashboard, viewer: &Viewer, rule: &str, project: &str, network: &Value) -> bool {
+    may_with_device(dashboard, viewer, rule, project, network, "")
+}
+
+fn may_with_device(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    rule: &str,
+    project: &str,
+    network: &Value,
+    device_owner: &str,
+) -> bool {
+    let flag = |key: &str| if network[key] == true { "True" } else { "False" };
+    let target = [
+        ("project_id", project),
+        ("tenant_id", project),
+        ("network:project_id", owner(network)),
+        ("shared", flag("shared")),
+        ("router:external", flag("router:external")),
+        ("device_owner", device_owner),
+    ];
+    dashboard.0.policies.network.allows(&viewer.context, rule, &target)
+}
+
+/// The project of an object.
+fn owner(object: &Value) -> &str {
+    object["project_id"].as_str().unwrap_or_default()
+}
+
+/// A network of the user's project that does not exist yet.
+fn future(viewer: &Viewer) -> Value {
+    json!({"project_id": viewer.session.project, "shared": false, "router:external": false})
+}
+
+fn may_create(dashboard: &Dashboard, viewer: &Viewer, rule: &str) -> bool {
+    may(dashboard, viewer, rule, &viewer.session.project, &future(viewer))
+}
+
+fn refusal(dashboard: &Dashboard, rule: &str) -> Refusal {
+    forbidden(dashboard.0.policies.network.refusal(rule).message)
+}
+
+/// An object of the network service.
+async fn find(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    kind: &str,
+    id: &str,
+) -> Result<Value, Error> {
+    let path = format!("{NETWORK}/{kind}s/{}", escaped(id));
+    let mut found = dashboard.0.cloud.get(&viewer.caller, &path).await?;
+    Ok(found[kind].take())
+}
+
+async fn list(
+    State(dashboard): State<Dashboard>,
+    viewer: Viewer,
+    query: Query,
+) -> Result<Html, Refusal> {
+    let path = format!("{NETWORK}/networks?sort_key=name&sort_dir=asc&sort_key=id&sort_dir=asc");
+    let rows = Rows::read(&dashboard, &viewer, &path, "networks", &query).await?;
+    let creates = may_create(&dashboard, &viewer, CREATE);
+    Ok(Html(page::list(&viewer.session, &rows, creates)))
+}
+
+async fn show(
+    State(dashboard): State<Dashboard>,
+    viewer: Viewer,
+    query: Query,
+    Path(id): Path<String>,
+) -> Result<Response, Refusal> {
+    let typed = Fields(Query::default());
+    shown(&dashboard, &viewer, &id, &query, (StatusCode::OK, None), &typed).await
+}
+
+async fn shown(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    id: &str,
+    query: &Query,
+    (status, refused): (StatusCode, Option<&str>),
+    typed: &Fields,
+) -> Result<Response, Refusal> {
+    let network = find(dashboard, viewer, "network", id).await?;
+    let at = escaped(id);
+    let subnets = format!("{NETWORK}/subnets?network_id={at}&limit={SUBNETS}");
+    let subnets = match dashboard.0.cloud.get(&viewer.caller, &subnets).await {
+        Ok(mut body) => elements(&mut body["subnets"])?,
+        Err(error) if error.is(403) => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let ports = format!("{NETWORK}/ports?network_id={at}");
+    let ports = Rows::read(dashboard, viewer, &ports, "ports", query).await?;
+    let own = viewer.session.project.as_str();
+    let deletes_port = |port: &Value| {
+        // A port that a server used no longer counts as that of a server.
+        let free = port["device_id"].as_str().is_none_or(str::is_empty);
+        let device = port["device_owner"].as_str().unwrap_or_default();
+        let device = if free && device.starts_with("compute:") { "" } else { device };
+        free && may_with_device(dashboard, viewer, DELETE_PORT, owner(port), &network, device)
+    };
+    let deletes_subnet =
+        |subnet: &Value| may(dashboard, viewer, "delete_subnet", owner(subnet), &network);
+    let page = page::page(&page::Shown {
+        session: &viewer.session,
+        network: &network,
+        subnets: &subnets,
+        ports: &ports,
+        deletes: may(dashboard, viewer, DELETE, owner(&network), &network),
+        adds_subnet: may(dashboard, viewer, ADD_SUBNET, own, &network),
+        adds_port: may(dashboard, viewer, ADD_PORT, own, &network),
+        deletes_subnet: &deletes_subnet,
+        deletes_port: &deletes_port,
+        typed: &|name| typed.raw(name).to_owned(),
+        refused,
+    });
+    Ok((status, Html(page)).into_response())
+}
+
+async fn new(State(dashboard): State<Dashboard>, viewer: Viewer) -> Result<Response, Refusal> {
+    if !may_create(&dashboard, &viewer, CREATE) {
+        return Err(refusal(&dashboard, CREATE));
+    }
+    Ok(form(&dashboard, &viewer, &Fields(Query::default()), (StatusCode::OK, None)))
+}
+
+fn form(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    typed: &Fields,
+    (status, refused): (StatusCode, Option<&str>),
+) -> Response {
+    let shares = may_create(dashboard, viewer, SHARE);
+    let typed = |name: &str| typed.raw(name).to_owned();
+    (status, Html(page::form(&viewer.session, &typed, shares, refused))).into_response()
+}
+
+async fn create(State(dashboard): State<Dashboard>, form_: Form) -> Result<Response, Refusal> {
+    let Form { viewer, fields } = form_;
+    let mut network = json!({"name": fields.text("name").unwrap_or_default()});
+    if fields.text("shared").is_some() {
+        network["shared"] = true.into();
+    }
+    let (path, body) = (format!("{NETWORK}/networks"), json!({"network": network}));
+    match dashboard.0.cloud.post(&viewer.caller, &path, body).await {
+        Ok(made) => {
+            let id = made["network"]["id"].as_str().unwrap_or_default();
+            Ok(Redirect::to(&format!("{PATH}/networks/{}", escaped(id))).into_response())
+        }
+        Err(error) => {
+            let (status, why) = said(error)?;
+            Ok(form(&dashboard, &viewer, &fields, (status, Some(&why))))
+        }
+    }
+}
+
+/// The body of a new subnet. Without a gateway the service takes the first address, as for every client.
+fn subnet(network: &str, fields: &Fields) -> Result<Value, &'static str> {
+    let cidr = fields.text("cidr").ok_or(texts::CIDR_MISSING)?;
+    let version = if cidr.contains(':') { 6 } else { 4 };
+    let mut subnet = json!({
+        "network_id": network,
+        "ip_version": version,
+        "cidr": cidr,
+        "name": fields.text("name").unwrap_or_default(),
+        "enable_dhcp": fields.text("dhcp").is_some(),
+    });
+    match fields.text("gateway") {
+        Some("none") => subnet["gateway_ip"] = Value::Null,
+        Some(address) => subnet["gateway_ip"] = address.into(),
+        None => {}
+    }
+    let servers =
+        fields.raw("dns").split([',', ' ']).map(str::trim).filter(|text| !text.is_empty());
+    let servers: Vec<&str> = servers.collect();
+    if !servers.is_empty() {
+        subnet["dns_nameservers"] = json!(servers);
+    }
+    Ok(json!({"subnet": subnet}))
+}
+
+async fn add_subnet(
+    State(dashboard): State<Dashboard>,
+    Path(id): Path<String>,
+    form: Form,
+) -> Result<Response, Refusal> {
+    let Form { viewer, fields } = form;
+    let body = match subnet(&id, &fields) {
+        Ok(body) => body,
+        Err(why) => {
+            let refused = (StatusCode::BAD_REQUEST, Some(why));
+            return shown(&dashboard, &viewer, &id, &Query::default(), refused, &fields).await;
+        }
+    };
+    add(&dashboard, &viewer, &id, "subnets", body, &fields).await
+}
+
+async fn add_port(
+    State(dashboard): State<Dashboard>,
+    Path(id): Path<String>,
+    form: Form,
+) -> Result<Response, Refusal> {
+    let Form { viewer, fields } = form;
+    let name = fields.text("port_name").unwrap_or_default();
+    let body = json!({"port": {"network_id": id, "name": name}});
+    add(&dashboard, &viewer, &id, "ports", body, &fields).await
+}
+
+/// Adds something to a network, whose page is shown afterwards.
+async fn add(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    id: &str,
+    kind: &str,
+    body: Value,
+    fields: &Fields,
+) -> Result<Response, Refusal> {
+    match dashboard.0.cloud.post(&viewer.caller, &format!("{NETWORK}/{kind}"), body).await {
+        Ok(_) => Ok(Redirect::to(&format!("{PATH}/networks/{}", escaped(id))).into_response()),
+        Err(error) => {
+            let (status, why) = said(error)?;
+            let refused = (status, Some(why.as_str()));
+            shown(dashboard, viewer, id, &Query::default(), refused, fields).await
+        }
+    }
+}
+
+/// The deletion of an object; what belongs to a network leads back to it.
+async fn removal(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    kind: &str,
+    id: &str,
+    loses: &'static str,
+) -> Result<Removal, Error> {
+    let object = find(dashboard, viewer, kind, id).await?;
+    let name = object["name"].as_str().filter(|name| !name.is_empty());
+    let name = name.or(object["cidr"].as_str()).unwrap_or(id).to_owned();
+    let id = escaped(id);
+    let network = object["network_id"].as_str().map(escaped);
+    let back = format!("{PATH}/networks/{}", network.as_ref().unwrap_or(&id));
+    let list = if network.is_some() { back.clone() } else { format!("{PATH}/networks") };
+    let path = format!("{NETWORK}/{kind}s/{id}");
+    Ok(Removal { name, loses, path, here: format!("{PATH}/{kind}s/{id}/delete"), back, list })
+}
+
+async fn ask(
+    State(dashboard): State<Dashboard>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+) -> Result<Response, Refusal> {
+    let network = find(&dashboard, &viewer, "network", &id).await?;
+    if !may(&dashboard, &viewer, DELETE, owner(&network), &network) {
+        return Err(refusal(&dashboard, DELETE));
+    }
+    Ok(removal(&dashboard, &viewer, "network", &id, texts::NETWORK_LOSES).await?.ask(&viewer))
+}
+
+async fn remove(
+    State(dashboard): State<Dashboard>,
+    Path(id): Path<String>,
+    Form { viewer, .. }: Form,
+) -> Result<Response, Refusal> {
+    let removal = removal(&dashboard, &viewer, "network", &id, texts::NETWORK_LOSES).await?;
+    removal.perform(&dashboard, &viewer).await
+}
+
+/// The network of a subnet or a port, whose project decides too.
+async fn network_of(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    object: &Value,
+) -> Result<Value, Error> {
+    let id = object["network_id"].as_str().unwrap_or_default();
+    find(dashboard, viewer, "network", id).await
+}
+
+async fn ask_subnet(
+    State(dashboard): State<Dashboard>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+) -> Result<Response, Refusal> {
+    let subnet = find(&dashboard, &viewer, "subnet", &id).await?;
+    let network = network_of(&dashboard, &viewer, &subnet).await?;
+    if !may(&dashboard, &viewer, "delete_subnet", owner(&subnet), &network) {
+        return Err(refusal(&dashboard, "delete_subnet"));
+    }
+    Ok(removal(&dashboard, &viewer, "subnet", &id, texts::SUBNET_LOSES).await?.ask(&viewer))
+}
+
+async fn remove_subnet(
+    State(dashboard): State<Dashboard>,
+    Path(id): Path<String>,
+    Form { viewer, .. }: Form,
+) -> Result<Response, Refusal> {
+    let removal = removal(&dashboard, &viewer, "subnet", &id, texts::SUBNET_LOSES).await?;
+    removal.perform(&dashboard, &viewer).await
+}
+
+async fn ask_port(
+    State(dashboard): State<Dashboard>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+) -> Result<Response, Refusal> {
+    let port = find(&dashboard, &viewer, "port", &id).await?;
+    let network = network_of(&dashboard, &viewer, &port).await?;
+    if !may(&dashboard, &viewer, DELETE_PORT, owner(&port), &network) {
+        return Err(refusal(&dashboard, DELETE_PORT));
+    }
+    Ok(removal(&dashboard, &viewer, "port", &id, texts::PORT_LOSES).await?.ask(&viewer))
+}
+
+async fn remove_port(
+    State(dashboard): State<Dashboard>,
+    Path(id): Path<String>,
+    Form { viewer, .. }: Form,
+) -> Result<Response, Refusal> {
+    let removal = removal(&dashboard, &viewer, "port", &id, texts::PORT_LOSES).await?;
+    removal.perform(&dashboard, &viewer).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_becomes_a_subnet() {
+        let of = |form: &str| subnet("n", &Fields(Query::parse(form)));
+        let made = of("cidr=192.0.2.0%2F24&dhcp=1&dns=192.0.2.2,+192.0.2.3").expect("it is whole");
+        assert_eq!(
+            made["subnet"],
+            json!({"network_id": "n", "ip_version": 4, "cidr": "192.0.2.0/24", "name": "",
+                "enable_dhcp": true, "dns_nameservers": ["192.0.2.2", "192.0.2.3"]})
+        );
+        let made = of("cidr=2001:db8::/64&gateway=none").expect("it is whole");
+        assert_eq!(made["subnet"]["ip_version"], 6);
+        assert_eq!(made["subnet"].get("gateway_ip"), Some(&Value::Null));
+        assert_eq!(of("name=x"), Err(texts::CIDR_MISSING));
+    }
+}

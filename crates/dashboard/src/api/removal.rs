@@ -1,0 +1,58 @@
+//! The page that asks before something is deleted, and the deletion.
+
+use axum::response::{IntoResponse, Redirect, Response};
+use http::StatusCode;
+
+use super::answers::{Html, Refusal, said};
+use super::viewer::Viewer;
+use crate::app::Dashboard;
+use crate::views::removal as page;
+
+/// A deletion.
+pub(super) struct Removal {
+    /// The object for people.
+    pub name: String,
+    /// The loss, in a sentence.
+    pub loses: &'static str,
+    /// Its path at the service.
+    pub path: String,
+    /// The address of the page that asks.
+    pub here: String,
+    /// The page of the object, or of what it is a part of.
+    pub back: String,
+    /// The page after the deletion.
+    pub list: String,
+}
+
+impl Removal {
+    /// Asks.
+    pub fn ask(&self, viewer: &Viewer) -> Response {
+        self.shown(viewer, None).into_response()
+    }
+
+    fn shown(&self, viewer: &Viewer, refused: Option<&str>) -> Html {
+        Html(page::page(&page::Shown {
+            session: &viewer.session,
+            name: &self.name,
+            loses: self.loses,
+            here: &self.here,
+            back: &self.back,
+            refused,
+        }))
+    }
+
+    /// Deletes.
+    pub async fn perform(
+        &self,
+        dashboard: &Dashboard,
+        viewer: &Viewer,
+    ) -> Result<Response, Refusal> {
+        match dashboard.0.cloud.delete(&viewer.caller, &self.path).await {
+            Ok(()) => Ok(Redirect::to(&self.list).into_response()),
+            Err(error) => {
+                let (status, why): (StatusCode, String) = said(error)?;
+                Ok((status, self.shown(viewer, Some(&why))).into_response())
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Networks, subnets and ports.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::parts::{head, list as elements, name, new_button, pages, path, text};
+use super::{csrf, frame};
+use crate::api::{PATH, Rows};
+use crate::app::session::Session;
+use crate::texts;
+
+fn address(network: &Value) -> String {
+    format!("{PATH}/networks/{}", text(network, "id"))
+}
+
+fn kinds(session: &Session, network: &Value) -> Markup {
+    html! {
+        @if network["shared"] == true { span class="tag" { (texts::SHARED) } " " }
+        @if network["router:external"] == true { span class="tag" { (texts::EXTERNAL) } " " }
+        @if network["admin_state_up"] == false { span class="tag" { (texts::DOWN) } " " }
+        @if text(network, "project_id") == session.project { span class="tag" { (texts::OWN) } }
+    }
+}
+
+/// The list.
+pub(crate) fn list(session: &Session, rows: &Rows, creates: bool) -> Markup {
+    let main = html! {
+        div class="head" {
+            h1 { (texts::NETWORKS) }
+            @if creates { (new_button("/new/network", texts::NEW_NETWORK)) }
+        }
+        @if rows.rows.is_empty() { p class="empty" { (texts::NO_NETWORKS) } }
+        @else {
+            table class="rows" {
+                (head(&[texts::NAME_OF, texts::KIND, texts::SUBNETS, texts::MTU]))
+                tbody {
+                    @for network in &rows.rows {
+                        tr {
+                            th scope="row" data-label=(texts::NAME_OF) { a href=(address(network)) { (name(network)) } }
+                            td data-label=(texts::KIND) { (kinds(session, network)) }
+                            td class="number" data-label=(texts::SUBNETS) { (elements(&network["subnets"]).count()) }
+                            td class="number" data-label=(texts::MTU) { (network["mtu"].as_i64().unwrap_or_default()) }
+                        }
+                    }
+                }
+            }
+        }
+        (pages("/networks", rows, rows.rows.last().map(|row| text(row, "id"))))
+    };
+    frame(texts::NETWORKS, Some(session), &main)
+}
+
+/// The data of a network's page.
+pub(crate) struct Shown<'a> {
+    /// The session.
+    pub session: &'a Session,
+    /// The network.
+    pub network: &'a Value,
+    /// Its subnets.
+    pub subnets: &'a [Value],
+    /// A page of its ports.
+    pub ports: &'a Rows,
+    /// True if the user may delete it.
+    pub deletes: bool,
+    /// True if the user may add a subnet.
+    pub adds_subnet: bool,
+    /// True if the user may add a port.
+    pub adds_port: bool,
+    /// True for a subnet that the user may delete.
+    pub deletes_subnet: &'a dyn Fn(&Value) -> bool,
+    /// True for a port that the user may delete.
+    pub deletes_port: &'a dyn Fn(&Value) -> bool,
+    /// The text that was typed in a field.
+    pub typed: &'a dyn Fn(&str) -> String,
+    /// Why the service refused what was typed.
+    pub refused: Option<&'a str>,
+}
+
+/// A network.
+pub(crate) fn page(shown: &Shown<'_>) -> Markup {
+    let network = shown.network;
+    let here = address(network);
+    let main = html! {
+        (path(&[("/networks", texts::NETWORKS)]))
+        div class="head" {
+            div class="title" { h1 { (name(network)) } (kinds(shown.session, network)) }
+            div class="actions" {
+                @if shown.deletes { a class="button danger" href={ (here) "/delete" } { (texts::DELETE) "…" } }
+            }
+        }
+        @if let Some(why) = shown.refused { p class="notice bad" role="alert" { (why) } }
+        section class="card" aria-labelledby="overview" {
+            h2 id="overview" { (texts::OVERVIEW) }
+            dl {
+                dt { (texts::ID) } dd { code { (text(network, "id")) } }
+                dt { (texts::STATUS) } dd { (text(network, "status").to_lowercase()) }
+                dt { (texts::MTU) } dd { (network["mtu"].as_i64().unwrap_or_default()) }
+                dt { (texts::PROJECT) } dd { code { (text(network, "project_id")) } }
+                @if !text(network, "description").is_empty() {
+                    dt { (texts::DESCRIPTION) } dd { (text(network, "description")) }
+                }
+                @if let Some(kind) = network["provider:network_type"].as_str() {
+                    dt { (texts::PROVIDER) }
+                    dd {
+                        (kind) " " (text(network, "provider:physical_network"))
+                        @if let Some(vlan) = network["provider:segmentation_id"].as_i64() { " " (vlan) }
+                    }
+                }
+            }
+        }
+        (subnets(shown, &here))
+        (ports(shown, &here))
+    };
+    frame(name(network), Some(shown.session), &main)
+}
+
+fn subnets(shown: &Shown<'_>, here: &str) -> Markup {
+    let typed = shown.typed;
+    html! {
+        section class="card" aria-labelledby="subnets" {
+            h2 id="subnets" { (texts::SUBNETS) }
+            @if shown.subnets.is_empty() { p class="quiet" { (texts::NO_SUBNETS) } }
+            @else {
+                table class="rows" {
+                    (head(&[texts::CIDR, texts::NAME_OF, texts::GATEWAY, texts::DHCP, texts::ACTIONS]))
+                    tbody {
+                        @for subnet in shown.subnets {
+                            tr {
+                                th scope="row" data-label=(texts::CIDR) { (text(subnet, "cidr")) }
+                                td data-label=(texts::NAME_OF) { (text(subnet, "name")) }
+                                td data-label=(texts::GATEWAY) { (subnet["gateway_ip"].as_str().unwrap_or("–")) }
+                                td data-label=(texts::DHCP) { (if subnet["enable_dhcp"] == true { texts::YES } else { texts::NO }) }
+                                td data-label=(texts::ACTIONS) {
+                                    @if (shown.deletes_subnet)(subnet) {
+                                        a href={ (PATH) "/subnets/" (text(subnet, "id")) "/delete" }
+                                            aria-label=(texts::question(texts::DELETE, text(subnet, "cidr"))) { (texts::DELETE) "…" }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            @if shown.adds_subnet {
+                details open[!typed("cidr").is_empty()] {
+                    summary { (texts::ADD_SUBNET) }
+                    form method="post" action={ (here) "/subnets" } {
+                        (csrf(shown.session))
+                        label for="cidr" { (texts::CIDR) }
+                        input id="cidr" name="cidr" required maxlength="64" placeholder="192.0.2.0/24" value=(typed("cidr"));
+                        label for="subnet-name" { (texts::NAME_OF) }
+                        input id="subnet-name" name="name" maxlength="255" value=(typed("name"));
+                        label for="gateway" { (texts::GATEWAY) }
+                        input id="gateway" name="gateway" maxlength="64" value=(typed("gateway")) aria-describedby="gateway-hint";
+                        p id="gateway-hint" class="hint" { (texts::GATEWAY_HINT) }
+                        label for="dns" { (texts::DNS) }
+                        input id="dns" name="dns" maxlength="1024" value=(typed("dns"));
+                        div class="check" {
+                            input id="dhcp" name="dhcp" type="checkbox" value="1" checked;
+                            label for="dhcp" { (texts::DHCP) }
+                        }
+                        button class="primary" { (texts::ADD_SUBNET) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn ports(shown: &Shown<'_>, here: &str) -> Markup {
+    let list = &shown.ports.rows;
+    html! {
+        section class="card" aria-labelledby="ports" {
+            h2 id="ports" { (texts::PORTS) }
+            @if list.is_empty() { p class="quiet" { (texts::NO_PORTS) } }
+            @else {
+                table class="rows" {
+                    (head(&[texts::NAME_OF, texts::ADDRESSES, texts::MAC, texts::STATUS, texts::DEVICE, texts::ACTIONS]))
+                    tbody {
+                        @for port in list {
+                            @let device = text(port, "device_id");
+                            @let owner = text(port, "device_owner");
+                            tr {
+                                th scope="row" data-label=(texts::NAME_OF) { (name(port)) }
+                                td data-label=(texts::ADDRESSES) {
+                                    @for fixed in elements(&port["fixed_ips"]) {
+                                        span class="address" { (text(fixed, "ip_address")) } " "
+                                    }
+                                }
+                                td data-label=(texts::MAC) { code { (text(port, "mac_address")) } }
+                                td data-label=(texts::STATUS) { (text(port, "status").to_lowercase()) }
+                                td data-label=(texts::DEVICE) {
+                                    @if device.is_empty() { span class="quiet" { "–" } }
+                                    @else if owner.starts_with("compute:") {
+                                        a href={ (PATH) "/servers/" (device) } { (texts::SERVER) }
+                                    }
+                                    @else { (owner) }
+                                }
+                                td data-label=(texts::ACTIONS) {
+                                    @if (shown.deletes_port)(port) {
+                                        a href={ (PATH) "/ports/" (text(port, "id")) "/delete" }
+                                            aria-label=(texts::question(texts::DELETE, name(port))) { (texts::DELETE) "…" }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            (pages(here.trim_start_matches(PATH), shown.ports, list.last().map(|row| text(row, "id"))))
+            @if shown.adds_port {
+                details {
+                    summary { (texts::ADD_PORT) }
+                    form method="post" action={ (here) "/ports" } {
+                        (csrf(shown.session))
+                        label for="port_name" { (texts::NAME_OF) }
+                        input id="port_name" name="port_name" maxlength="255" value=((shown.typed)("port_name"));
+                        button class="primary" { (texts::ADD_PORT) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The form of a new one.
+pub(crate) fn form(
+    session: &Session,
+    typed: &dyn Fn(&str) -> String,
+    shares: bool,
+    refused: Option<&str>,
+) -> Markup {
+    let main = html! {
+        (path(&[("/networks", texts::NETWORKS)]))
+        section class="narrow card" {
+            h1 { (texts::NEW_NETWORK) }
+            @if let Some(why) = refused { p class="notice bad" role="alert" { (why) } }
+            p { (texts::NEW_NETWORK_TEXT) }
+            form method="post" action={ (PATH) "/new/network" } {
+                (csrf(session))
+                label for="name" { (texts::NAME_OF) }
+                input id="name" name="name" required maxlength="255" value=(typed("name"));
+                @if shares {
+                    div class="check" {
+                        input id="shared" name="shared" type="checkbox" value="1" checked[!typed("shared").is_empty()];
+                        label for="shared" { (texts::SHARED_HINT) }
+                    }
+                }
+                div class="buttons" {
+                    button class="primary" { (texts::CREATE) }
+                    a href={ (PATH) "/networks" } { (texts::CANCEL) }
+                }
+            }
+        }
+    };
+    frame(texts::NEW_NETWORK, Some(session), &main)
+}

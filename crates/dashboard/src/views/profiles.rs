@@ -1,0 +1,113 @@
+//! Device profiles.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::parts::{head, list as elements, new_button, pages, path, text};
+use super::{csrf, frame};
+use crate::api::{PATH, Rows};
+use crate::app::session::Session;
+use crate::texts;
+
+/// The list.
+pub(crate) fn list(session: &Session, rows: &Rows, creates: bool) -> Markup {
+    let main = html! {
+        div class="head" {
+            h1 { (texts::PROFILES) }
+            @if creates { (new_button("/new/device-profile", texts::NEW_PROFILE)) }
+        }
+        p class="quiet" { (texts::PROFILES_TEXT) }
+        @if rows.rows.is_empty() { p class="empty" { (texts::NO_PROFILES) } }
+        @else {
+            table class="rows" {
+                (head(&[texts::NAME_OF, texts::GROUPS, texts::DESCRIPTION]))
+                tbody {
+                    @for profile in &rows.rows {
+                        tr {
+                            th scope="row" data-label=(texts::NAME_OF) {
+                                a href={ (PATH) "/device-profiles/" (text(profile, "uuid")) } { (text(profile, "name")) }
+                            }
+                            td data-label=(texts::GROUPS) {
+                                @for group in elements(&profile["groups"]) {
+                                    @for (key, value) in group.as_object().into_iter().flatten() {
+                                        @if let Some(class) = key.strip_prefix("resources:") {
+                                            span class="tag" { (value.as_str().unwrap_or_default()) " × " (class) } " "
+                                        }
+                                    }
+                                }
+                            }
+                            td data-label=(texts::DESCRIPTION) { (text(profile, "description")) }
+                        }
+                    }
+                }
+            }
+        }
+        (pages("/device-profiles", rows, rows.rows.last().map(|row| text(row, "uuid"))))
+    };
+    frame(texts::PROFILES, Some(session), &main)
+}
+
+/// A profile.
+pub(crate) fn page(session: &Session, profile: &Value, deletes: bool) -> Markup {
+    let (name, id) = (text(profile, "name"), text(profile, "uuid"));
+    let main = html! {
+        (path(&[("/device-profiles", texts::PROFILES)]))
+        div class="head" {
+            h1 { (name) }
+            @if deletes {
+                a class="button danger" href={ (PATH) "/device-profiles/" (id) "/delete" } { (texts::DELETE) "…" }
+            }
+        }
+        section class="card" aria-labelledby="overview" {
+            h2 id="overview" { (texts::OVERVIEW) }
+            dl {
+                dt { (texts::ID) } dd { code { (id) } }
+                @if !text(profile, "description").is_empty() {
+                    dt { (texts::DESCRIPTION) } dd { (text(profile, "description")) }
+                }
+                @for (at, group) in elements(&profile["groups"]).enumerate() {
+                    dt { (texts::group_of_profile(at)) }
+                    dd {
+                        @for (key, value) in group.as_object().into_iter().flatten() {
+                            code { (key) "=" (value.as_str().unwrap_or_default()) } br;
+                        }
+                    }
+                }
+            }
+        }
+        p class="quiet" { (texts::PROFILE_USE) " " code { "accel:device_profile=" (name) } }
+    };
+    frame(name, Some(session), &main)
+}
+
+/// The form of a new one.
+pub(crate) fn form(
+    session: &Session,
+    typed: &dyn Fn(&str) -> String,
+    refused: Option<&str>,
+) -> Markup {
+    let main = html! {
+        (path(&[("/device-profiles", texts::PROFILES)]))
+        section class="narrow card" {
+            h1 { (texts::NEW_PROFILE) }
+            @if let Some(why) = refused { p class="notice bad" role="alert" { (why) } }
+            form method="post" action={ (PATH) "/new/device-profile" } {
+                (csrf(session))
+                label for="name" { (texts::NAME_OF) }
+                input id="name" name="name" required maxlength="255" autocapitalize="none" spellcheck="false"
+                    value=(typed("name"));
+                label for="description" { (texts::DESCRIPTION) }
+                input id="description" name="description" value=(typed("description"));
+                label for="groups" { (texts::GROUPS) }
+                textarea id="groups" name="groups" rows="6" spellcheck="false" required
+                    aria-describedby="groups-hint" { (typed("groups")) }
+                p id="groups-hint" class="hint" { (texts::GROUPS_HINT) " " code { "resources:VGPU=1" } }
+                div class="buttons" {
+                    button class="primary" { (texts::CREATE) }
+                    a href={ (PATH) "/device-profiles" } { (texts::CANCEL) }
+                }
+            }
+        }
+    };
+    frame(texts::NEW_PROFILE, Some(session), &main)
+}

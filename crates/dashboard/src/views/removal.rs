@@ -1,0 +1,43 @@
+//! The question before a deletion.
+
+use maud::{Markup, html};
+
+use super::{csrf, frame};
+use crate::app::session::Session;
+use crate::texts;
+
+/// The data of the page.
+pub(crate) struct Shown<'a> {
+    /// The session.
+    pub session: &'a Session,
+    /// The object.
+    pub name: &'a str,
+    /// The loss, in a sentence.
+    pub loses: &'a str,
+    /// The address that deletes.
+    pub here: &'a str,
+    /// The page to which a cancellation leads.
+    pub back: &'a str,
+    /// Why the service refused it.
+    pub refused: Option<&'a str>,
+}
+
+/// The page.
+pub(crate) fn page(shown: &Shown<'_>) -> Markup {
+    let title = texts::question(texts::DELETE, shown.name);
+    let main = html! {
+        section class="narrow card" {
+            h1 { (title) }
+            @if let Some(why) = shown.refused { p class="notice bad" role="alert" { (why) } }
+            p class="notice warn" { (shown.loses) }
+            form method="post" action=(shown.here) {
+                (csrf(shown.session))
+                div class="buttons" {
+                    button class="danger" { (texts::DELETE) }
+                    a href=(shown.back) { (texts::CANCEL) }
+                }
+            }
+        }
+    };
+    frame(&title, Some(shown.session), &main)
+}
