@@ -130,7 +130,7 @@ async fn a_turn_ends_with_its_transaction() {
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
-/// Whoever waits too long for a turn goes on without it: a lock that another program holds refuses nothing.
+/// A transaction that waits too long for its turn goes on without it: a lock that another program holds refuses nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_that_does_not_come_refuses_nothing() {
     let Some((one, other, url)) = pair().await else { return };

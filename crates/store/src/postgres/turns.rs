@@ -9,7 +9,7 @@
 //! lock of the database, which it takes *before* `BEGIN`, so that its snapshot shows what the previous one committed.
 //! The lock belongs to the session and is released with the commit or the rollback, or with the end of the connection.
 //!
-//! A turn is not needed for correctness: whoever does not get one in time goes on without it, and a conflict repeats the
+//! A turn is not needed for correctness: a transaction that does not get one in time goes on without it, and a conflict repeats the
 //! transaction. A process that meets nobody for [`LASTS`] stops taking turns, so one controller alone pays nothing.
 
 use std::collections::BTreeMap;
