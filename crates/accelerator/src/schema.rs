@@ -15,7 +15,8 @@
 //!
 //! `devices.card` is the physical function that a device belongs to, usually itself. `mixed` is 1
 //! if handles of one card exclude each other. `one_type` is 1 if its card has vGPUs of one type at a
-//! time. `health` is the effective health: an event (`health_event`, in the node's time) that an
+//! time. `mig` is the geometry of a GPU in MIG mode (`kilonova_node_api::Mig`); a handle of it that is in use has the memory
+//! slices from `mig_start` on, `mig_size` of them. `health` is the effective health: an event (`health_event`, in the node's time) that an
 //! administrator acknowledged (`health_dealt`) does not count.
 //!
 //! `parked` is the reason why a handle without an owner waits to be cleaned. Such a handle is
@@ -43,6 +44,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "accelerator-004-mixed-cards", sql: MIXED_CARDS },
     Migration { name: "accelerator-005-plans", sql: PLANS },
     Migration { name: "accelerator-006-one-type", sql: ONE_TYPE },
+    Migration { name: "accelerator-007-mig", sql: MIG },
 ];
 
 const SPEAKERS: &str = "
@@ -72,6 +74,12 @@ CREATE INDEX device_orders_made ON device_orders (created_at);
 
 const ONE_TYPE: &str = "
 ALTER TABLE devices ADD COLUMN one_type BIGINT NOT NULL DEFAULT 0;
+";
+
+const MIG: &str = "
+ALTER TABLE devices ADD COLUMN mig TEXT;
+ALTER TABLE attach_handles ADD COLUMN mig_start BIGINT;
+ALTER TABLE attach_handles ADD COLUMN mig_size BIGINT;
 ";
 
 /// For the diagnosis of a boot without a valid host.

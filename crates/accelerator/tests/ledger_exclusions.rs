@@ -123,7 +123,7 @@ pub async fn give(store: &Store, world: &World, consumer: ConsumerId, lost: bool
         .unwrap();
 }
 
-async fn clean(store: &Store, world: &World, consumer: ConsumerId) {
+pub async fn clean(store: &Store, world: &World, consumer: ConsumerId) {
     let world = world.clone();
     store
         .write(move |tx| {
@@ -173,10 +173,10 @@ fn exclude(one: &Attachment, other: &Attachment) -> bool {
 }
 
 /// A reproducible sequence of numbers.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn below(&mut self, most: usize) -> usize {
+    pub fn below(&mut self, most: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

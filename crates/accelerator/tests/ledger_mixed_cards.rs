@@ -62,7 +62,11 @@ async fn the_first_claim_on_a_mixed_card_decides() {
         let [first, second, third] = [0; 3].map(|_| ConsumerId::new_v4());
         let got = bind(&store, first, parts).await.unwrap();
         let vgpu_type = "nvidia-558".to_owned();
-        assert_eq!(got, Attachment::Vfio { address: PARTS[0].into(), vgpu_type }, "{name}");
+        assert_eq!(
+            got,
+            Attachment::Vfio { address: PARTS[0].into(), vgpu_type, instance: None },
+            "{name}"
+        );
         let refused = bind(&store, second, whole).await;
         assert!(matches!(refused, Err(Error::NoHandle(id)) if id == whole), "{name} {refused:?}");
         bind(&store, second, parts).await.expect("parts do not exclude each other");

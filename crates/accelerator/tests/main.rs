@@ -25,6 +25,7 @@ mod isolation;
 mod ledger_bind;
 mod ledger_exclusions;
 mod ledger_health;
+mod ledger_mig;
 mod ledger_mixed_cards;
 mod ledger_order_of_types;
 mod ledger_report;

@@ -40,6 +40,7 @@ fn gpu() -> Device {
         address: "0000:84:00.0".into(),
         card: None,
         one_type: false,
+        mig: None,
         kind: DeviceKind::Gpu,
         vendor_id: "10de".into(),
         product_id: "13bd".into(),

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
+use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health, Mig};
 use serde::Serialize;
 
 use crate::bus::Bus;
@@ -74,6 +74,8 @@ pub(crate) struct Collector {
     pub unusable: BTreeMap<String, String>,
     /// Devices whose cards have vGPUs of one type at a time.
     pub one_type: BTreeSet<String>,
+    /// The geometry of cards in MIG mode.
+    pub mig: BTreeMap<String, Mig>,
     claimed: BTreeMap<String, &'static str>,
 }
 
@@ -115,6 +117,7 @@ impl Collector {
         );
         for (address, (kind, parts)) in cards {
             let mut device = blank(bus, &address, kind);
+            device.mig = self.mig.remove(&address);
             device.one_type = self.one_type.contains(&address);
             device.health = health(&address);
             device.card =
@@ -195,6 +198,7 @@ fn blank(bus: &Bus, address: &str, kind: DeviceKind) -> Device {
         address: address.to_owned(),
         card: None,
         one_type: false,
+        mig: None,
         kind,
         vendor_id: function.map_or_else(String::new, |one| one.vendor_id.clone()),
         product_id: function.map_or_else(String::new, |one| one.product_id.clone()),

@@ -6,7 +6,8 @@
 //! counts. Unlike upstream, the default type keeps its own `mdev_class`.
 //!
 //! With `[devices] mdev_retyping`, which upstream does not have, a parent may be listed for several types, and all
-//! types without addresses are defaults. Guests decide which of its types it has.
+//! types without addresses are defaults. Guests decide which of its types it has. With `mig_instances` the agent creates
+//! the GPU instances that types of cards in MIG mode need.
 
 use std::collections::BTreeMap;
 
@@ -40,6 +41,8 @@ pub struct MdevOptions {
     pub groups: BTreeMap<String, MdevGroup>,
     /// `[devices] mdev_retyping`.
     pub retyping: bool,
+    /// `[devices] mig_instances`.
+    pub mig_instances: bool,
 }
 
 /// An option that is invalid on any host.
@@ -64,6 +67,14 @@ impl MdevOptions {
     pub fn check(&self) -> Result<(), InvalidOption> {
         let enabled =
             |why| InvalidOption { group: "devices".to_owned(), option: "enabled_mdev_types", why };
+        if self.mig_instances && !self.retyping {
+            let why = "it has no effect without mdev_retyping = true".to_owned();
+            return Err(InvalidOption {
+                group: "devices".to_owned(),
+                option: "mig_instances",
+                why,
+            });
+        }
         let mut owners: BTreeMap<String, &str> = BTreeMap::new();
         for (at, mdev_type) in self.enabled.iter().enumerate() {
             if !is_type(mdev_type) {
@@ -137,6 +148,7 @@ pub struct MdevConfig {
     defaults: Vec<String>,
     /// Types with their minimum, in the order of the options.
     minimums: Vec<(String, u32)>,
+    mig_instances: bool,
     groups: BTreeMap<String, MdevGroup>,
 }
 
@@ -144,7 +156,7 @@ impl MdevConfig {
     /// Applies the options to a host.
     pub fn new(options: &MdevOptions, sysfs: &dyn Sysfs) -> Result<Self, Error> {
         options.check().map_err(|wrong| Error::Config(wrong.to_string()))?;
-        let mut config = Self::default();
+        let mut config = Self { mig_instances: options.mig_instances, ..Self::default() };
         for mdev_type in &options.enabled {
             let group = options.groups.get(mdev_type).cloned().unwrap_or_default();
             if group.device_addresses.is_empty() {
@@ -180,6 +192,11 @@ impl MdevConfig {
     /// True if any type is enabled.
     pub fn is_enabled(&self) -> bool {
         !self.groups.is_empty()
+    }
+
+    /// True if the agent creates the GPU instances of cards in MIG mode.
+    pub fn manages_instances(&self) -> bool {
+        self.mig_instances
     }
 
     /// The types that a parent may have. The first one names its provider.

@@ -19,7 +19,12 @@ fn groups(all: &[(&str, MdevGroup)]) -> BTreeMap<String, MdevGroup> {
 }
 
 fn read(types: &[&str], all: &[(&str, MdevGroup)], fixture: &Fixture) -> Result<MdevConfig, Error> {
-    let options = MdevOptions { enabled: enabled(types), groups: groups(all), retyping: false };
+    let options = MdevOptions {
+        enabled: enabled(types),
+        groups: groups(all),
+        retyping: false,
+        mig_instances: false,
+    };
     MdevConfig::new(&options, &fixture.sysfs())
 }
 
@@ -108,13 +113,16 @@ fn class_cap_and_names_are_checked() {
     );
     assert!(refusal(&["t", "t"], &[("t", group(&[]))]).contains("t is listed twice"));
     assert!(refusal(&["a/b"], &[]).contains("'a/b' is not the name"));
+    let alone = MdevOptions { mig_instances: true, ..MdevOptions::default() };
+    let why = alone.check().expect_err("it needs retyping").to_string();
+    assert_eq!(why, "[devices] mig_instances: it has no effect without mdev_retyping = true");
 }
 
 #[test]
 fn with_retyping_an_address_has_all_types_that_list_it_and_others_all_defaults() {
     let read = |groups: BTreeMap<String, MdevGroup>, retyping: bool| {
         let enabled = enabled(&["a", "b", "c"]);
-        let options = MdevOptions { enabled, groups, retyping };
+        let options = MdevOptions { enabled, groups, retyping, mig_instances: false };
         MdevConfig::new(&options, &Fixture::new().sysfs()).map_err(|error| error.to_string())
     };
     let all = [("a", group(&[])), ("b", group(&["0000:85:00.0"])), ("c", group(&["0000:85:00.0"]))];

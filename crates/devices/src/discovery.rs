@@ -11,8 +11,8 @@ use crate::bus::Bus;
 use crate::collector::{Collector, Found};
 use crate::kinds::{self, KindInput};
 use crate::{
-    Cleanup, DeviceSpec, Driver, Error, Fake, Function, HealthOptions, MdevConfig, NicOptions,
-    NvmeSpec, Sysfs, TypeNames, Watch, parents, vgpu_state,
+    Cleanup, DeviceSpec, Driver, Error, Fake, Function, HealthOptions, KernelObject, MdevConfig,
+    MigCard, NicOptions, NvmeSpec, Sysfs, TypeNames, Watch, parents, vgpu_state,
 };
 
 /// The options of device discovery.
@@ -45,6 +45,17 @@ pub struct ScanContext<'a> {
     pub watch: Option<&'a Watch>,
     /// The names of types that the driver does not show now.
     pub names: Option<&'a TypeNames>,
+    /// The cards in MIG mode.
+    pub mig: Option<MigScan<'a>>,
+}
+
+/// The cards in MIG mode, and what of them is for guests of this control plane.
+#[derive(Clone, Copy)]
+pub struct MigScan<'a> {
+    /// The cards.
+    pub cards: &'a [MigCard],
+    /// True for an instance, or for the type of a function, that a guest of this control plane has.
+    pub is_ours: &'a (dyn Fn(&KernelObject) -> bool + 'a),
 }
 
 impl Discovery {
@@ -79,6 +90,7 @@ impl Discovery {
         let host = KindInput { sysfs, bus: &bus, context };
         if self.mdev.is_enabled() {
             kinds::mdev::find(&self.mdev, host, is_ours, &mut collector)?;
+            kinds::mig::find(&self.mdev, host, &mut collector);
             kinds::vgpu::find(&self.mdev, host, &mut collector);
         }
         kinds::allowed::find(&self.specs, host, &mut collector);
@@ -107,7 +119,11 @@ impl Discovery {
     }
 
     /// The options that have no effect on this host, one sentence each.
-    pub fn ineffective_options(&self, sysfs: &dyn Sysfs) -> Result<Vec<String>, Error> {
+    pub fn ineffective_options(
+        &self,
+        sysfs: &dyn Sysfs,
+        mig: &[MigCard],
+    ) -> Result<Vec<String>, Error> {
         if !self.mdev.is_enabled() {
             return Ok(Vec::new());
         }
@@ -121,6 +137,10 @@ impl Discovery {
                 offered.push((one.card().to_string(), types.clone()));
                 offered.push((one.address.clone(), types));
             }
+        }
+        for card in mig {
+            let types = card.types.iter().map(|one| one.id.clone());
+            offered.push((card.address.clone(), types.collect()));
         }
         let mut ineffective_options = Vec::new();
         for mdev_type in self.mdev.types() {

@@ -17,7 +17,7 @@ fn discovery(fixture: &Fixture, types: &[(&str, MdevGroup)]) -> Discovery {
     let enabled: Vec<String> = types.iter().map(|(name, _)| (*name).to_owned()).collect();
     let groups: BTreeMap<_, _> =
         types.iter().map(|(name, group)| ((*name).to_owned(), group.clone())).collect();
-    let options = MdevOptions { enabled, groups, retyping: false };
+    let options = MdevOptions { enabled, groups, retyping: false, mig_instances: false };
     let mdev = MdevConfig::new(&options, &fixture.sysfs()).expect("the options are valid");
     Discovery { mdev, ..Discovery::default() }
 }
@@ -229,7 +229,7 @@ fn options_without_effect_are_named_once() {
     };
     let ineffective_options = |types: &[(&str, MdevGroup)]| {
         discovery(&fixture, types)
-            .ineffective_options(&fixture.sysfs())
+            .ineffective_options(&fixture.sysfs(), &[])
             .expect("the bus is readable")
     };
     assert_eq!(ineffective_options(&[("nvidia-35", MdevGroup::default())]), Vec::<String>::new());

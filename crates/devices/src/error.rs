@@ -80,6 +80,21 @@ pub enum Error {
         /// The kernel's error.
         source: std::io::Error,
     },
+    /// A GPU instance could not be created or destroyed.
+    #[error("GPU instance {profile} at slice {start} of {card}: {reason}")]
+    Instance {
+        /// Address of the card.
+        card: String,
+        /// Its profile.
+        profile: String,
+        /// Its first memory slice.
+        start: u8,
+        /// The reason.
+        reason: String,
+    },
+    /// The driver does not tell which GPU instances exist.
+    #[error("cannot read the GPU instances of this host: {0}")]
+    Mig(String),
     /// The vGPU type of a virtual function could not be set or cleared.
     #[error("{address} cannot be a vGPU of type {vgpu_type}: {reason}")]
     Vgpu {

@@ -98,6 +98,7 @@ impl Fake {
             address: self.address.clone(),
             card: None,
             one_type: false,
+            mig: None,
             kind: self.kind,
             vendor_id: "abcd".to_owned(),
             product_id: "abcd".to_owned(),

@@ -7,8 +7,8 @@
 use std::fmt::Write;
 
 use kilonova_node_api::{
-    Attachment, Boot, DomainConfig, GuestMetadata, Interface, Machine, Medium, Vif, Volume,
-    VolumeSource,
+    Attachment, Boot, DomainConfig, GpuInstance, GuestMetadata, Interface, Machine, Medium,
+    MigPlacement, Vif, Volume, VolumeSource,
 };
 use roxmltree::{Document, Node};
 use serde::{Deserialize, Serialize};
@@ -98,11 +98,22 @@ impl Definition {
                         Text(address)
                     )?;
                 }
-                Attachment::Vfio { address, vgpu_type } => writeln!(
+                Attachment::Vfio { address, vgpu_type, instance: None } => writeln!(
                     xml,
                     "      <kilonova:device kind='vfio' address='{}' vgpu_type='{}'/>",
                     Text(address),
                     Text(vgpu_type)
+                )?,
+                Attachment::Vfio { address, vgpu_type, instance: Some(instance) } => writeln!(
+                    xml,
+                    "      <kilonova:device kind='vfio' address='{}' vgpu_type='{}' mig_card='{}' \
+                     mig_profile='{}' mig_start='{}' mig_size='{}'/>",
+                    Text(address),
+                    Text(vgpu_type),
+                    Text(&instance.card),
+                    Text(&instance.profile),
+                    instance.place.start,
+                    instance.place.size
                 )?,
                 Attachment::TestPci { address } => {
                     writeln!(
@@ -377,10 +388,24 @@ fn device(node: Node<'_, '_>) -> Result<Attachment, Error> {
         "vfio" => Ok(Attachment::Vfio {
             address: address()?,
             vgpu_type: attribute(node, "vgpu_type")?.to_owned(),
+            instance: instance(node)?,
         }),
         "test_pci" => Ok(Attachment::TestPci { address: address()? }),
         other => Err(invalid(&format!("unknown kind of device: {other}"))),
     }
+}
+
+/// The GPU instance of a device, if it has one.
+fn instance(node: Node<'_, '_>) -> Result<Option<GpuInstance>, Error> {
+    let Some(card) = node.attribute("mig_card") else { return Ok(None) };
+    Ok(Some(GpuInstance {
+        card: card.to_owned(),
+        profile: attribute(node, "mig_profile")?.to_owned(),
+        place: MigPlacement {
+            start: parse(attribute(node, "mig_start")?)?,
+            size: parse(attribute(node, "mig_size")?)?,
+        },
+    }))
 }
 
 fn child<'a, 'i>(node: Node<'a, 'i>, name: &str) -> Result<Node<'a, 'i>, Error> {

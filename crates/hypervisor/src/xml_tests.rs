@@ -38,7 +38,11 @@ fn definition() -> Definition {
                     mdev_type: "nvidia-35".into(),
                 },
                 Attachment::Pci { address: "0000:0c:1f.3".into() },
-                Attachment::Vfio { address: "0000:25:00.4".into(), vgpu_type: "nvidia-558".into() },
+                Attachment::Vfio {
+                    address: "0000:25:00.4".into(),
+                    vgpu_type: "nvidia-558".into(),
+                    instance: None,
+                },
                 Attachment::TestPci { address: "0000:0c:00.1".into() },
             ],
             interfaces: Vec::new(),

@@ -113,6 +113,10 @@ pub struct Device {
     /// excluded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub one_type: bool,
+    /// How a GPU in MIG mode can be cut, if each of its vGPUs gets a GPU instance of its own. `None` from agents of
+    /// earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig: Option<Mig>,
     /// Its type.
     pub kind: DeviceKind,
     /// PCI vendor id, four hex digits.
@@ -128,6 +132,40 @@ pub struct Device {
     pub health: Health,
     /// The parts that are scheduled on their own.
     pub deployables: Vec<Deployable>,
+}
+
+/// The geometry of a GPU in MIG mode, as its driver describes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Mig {
+    /// The number of memory slices.
+    pub slices: u8,
+    /// The profiles of GPU instances that vGPU types need.
+    pub profiles: Vec<MigProfile>,
+    /// The places of GPU instances that exist for no guest of this control plane.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub foreign: Vec<MigPlacement>,
+}
+
+/// A profile of GPU instances.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MigProfile {
+    /// `3g.20gb`.
+    pub name: String,
+    /// The vGPU types that need an instance of this profile: `nvidia-476`.
+    pub vgpu_types: Vec<String>,
+    /// The maximum number of instances on the card.
+    pub most: u8,
+    /// The places of an instance.
+    pub placements: Vec<MigPlacement>,
+}
+
+/// A place on a card: some consecutive memory slices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct MigPlacement {
+    /// The first memory slice.
+    pub start: u8,
+    /// The number of memory slices.
+    pub size: u8,
 }
 
 /// True if a device may be given to guests, in the agent's judgement.
@@ -269,10 +307,25 @@ pub enum Attachment {
         address: String,
         /// The vGPU type that the agent sets first; empty if there is none to set.
         vgpu_type: String,
+        /// The GPU instance that the agent creates before it sets the type, on a card in MIG mode.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instance: Option<GpuInstance>,
     },
     /// A test handle.
     TestPci {
         /// Its address.
         address: String,
     },
+}
+
+/// A GPU instance of a card in MIG mode, for one guest.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct GpuInstance {
+    /// Address of the card.
+    pub card: String,
+    /// `3g.20gb`.
+    pub profile: String,
+    /// Its memory slices.
+    #[serde(flatten)]
+    pub place: MigPlacement,
 }

@@ -34,8 +34,8 @@ pub use console::{
 };
 pub use control::{ControlFuture, ControlPlane, Refusal};
 pub use device::{
-    Attachment, Attempt, Deployable, Device, DeviceKind, HandleSlot, Health, Registration, Session,
-    VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION,
+    Attachment, Attempt, Deployable, Device, DeviceKind, GpuInstance, HandleSlot, Health, Mig,
+    MigPlacement, MigProfile, Registration, Session, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION,
 };
 pub use disk::DiskFormat;
 pub use document::{

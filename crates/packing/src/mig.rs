@@ -147,6 +147,21 @@ impl Geometry {
         if count >= usize::from(most) { None } else { self.first(profile, on.occupied) }
     }
 
+    /// How many more instances of a profile fit on a card. All places of a profile have the same size on the cards that
+    /// exist, so the first free place never takes room for two.
+    #[must_use]
+    pub fn fits(&self, profile: usize, on: &Instances) -> usize {
+        let mut on = on.clone();
+        let mut fits = 0;
+        while let Some(place) = self.place(profile, &on) {
+            if !on.add(profile, place) {
+                break;
+            }
+            fits += 1;
+        }
+        fits
+    }
+
     /// The card for one more instance and its place there: the fullest card on which it fits, the
     /// first one of equal cards.
     #[must_use]
@@ -202,6 +217,11 @@ impl Instances {
             self.placed.push((profile, place));
         }
         free
+    }
+
+    /// Occupies slices without an instance of the geometry: something else is there.
+    pub const fn occupy(&mut self, place: Placement) {
+        self.occupied |= place.mask();
     }
 
     /// Removes the instance at a place. False if there is none.

@@ -1,6 +1,9 @@
 //! Checks that the configured devices are on this host.
 
-use kilonova_node::devices::{Directory, Discovery, MdevConfig, Sysfs, parents};
+use kilonova_node::devices::{
+    Directory, Discovery, Error, MdevConfig, MigCard, MigDriver, MigScan, NvidiaSmi, ScanContext,
+    Sysfs, parents,
+};
 
 use super::Report;
 use crate::settings::Settings;
@@ -16,7 +19,15 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
         }
     };
     let discovery = Discovery { mdev, ..settings.sources.clone() };
-    match discovery.ineffective_options(&sysfs) {
+    let mig = match mig_cards(settings) {
+        Ok(cards) => cards,
+        Err(error) => {
+            let remedy = "run `nvidia-smi mig -lgip` as the agent's user";
+            report.wrong(AREA, error.to_string(), remedy);
+            Vec::new()
+        }
+    };
+    match discovery.ineffective_options(&sysfs, &mig) {
         Ok(doubts) if doubts.is_empty() => {}
         Ok(doubts) => {
             for doubt in doubts {
@@ -25,7 +36,9 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
         }
         Err(error) => report.wrong(AREA, error.to_string(), "see `kilonova discover`"),
     }
-    let found = match discovery.scan(&sysfs, &|_| false) {
+    let mig = Some(MigScan { cards: &mig, is_ours: &|_| false });
+    let context = ScanContext { mig, ..ScanContext::default() };
+    let found = match discovery.scan_with(&sysfs, &|_| false, context) {
         Ok(found) => found,
         Err(error) => {
             return report.wrong(
@@ -54,6 +67,11 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
         ),
         many => report.fine(AREA, format!("{many} offered, with {slots} deployables")),
     }
+}
+
+/// The cards in MIG mode, if the agent creates their GPU instances.
+fn mig_cards(settings: &Settings) -> Result<Vec<MigCard>, Error> {
+    if settings.mdev.mig_instances { NvidiaSmi::default().cards() } else { Ok(Vec::new()) }
 }
 
 /// The mdev parents and types that exist.

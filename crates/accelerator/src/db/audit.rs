@@ -87,6 +87,17 @@ pub const AUDIT: &[(&str, &str)] = &[
                AND o.mdev_type <> '' AND o.mdev_type <> h.mdev_type)",
     ),
     (
+        "the GPU instances of a card do not overlap",
+        "SELECT h.uuid AS broken FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
+         JOIN devices d ON d.id = p.device_id
+         WHERE h.state = 'owned' AND d.mig IS NOT NULL
+           AND EXISTS (SELECT 1 FROM attach_handles o JOIN deployables q ON q.id = o.deployable_id
+             JOIN devices e ON e.id = q.device_id
+             WHERE e.host = d.host AND e.card = d.card AND o.id <> h.id AND o.state = 'owned'
+               AND o.mig_start < h.mig_start + h.mig_size
+               AND h.mig_start < o.mig_start + o.mig_size)",
+    ),
+    (
         "an absent handle has an owner or is dirty",
         "SELECT uuid AS broken FROM attach_handles WHERE present = 0 AND arq_id IS NULL
          AND state <> 'dirty'",

@@ -28,6 +28,8 @@ pub(crate) struct DeviceRow {
     pub card: String,
     pub mixed: bool,
     pub one_type: bool,
+    /// The geometry of a GPU in MIG mode.
+    pub mig: Option<String>,
     pub health: DeviceHealth,
     /// The time of the last health event that an administrator has acknowledged.
     pub acknowledged: Option<Timestamp>,
@@ -49,6 +51,7 @@ pub(crate) struct DesiredDevice<'a> {
     pub card: &'a str,
     pub mixed: bool,
     pub one_type: bool,
+    pub mig: Option<&'a str>,
     pub health: DeviceHealth,
 }
 
@@ -67,8 +70,8 @@ macro_rules! select {
     ($condition:literal) => {
         concat!(
             "SELECT id, uuid, host, address, kind, vendor_id, product_id, model, numa_node, status,
-            present, created_at, updated_at, card, mixed, one_type, health, health_reason, health_since,
-            health_event, health_dealt FROM devices ",
+            present, created_at, updated_at, card, mixed, one_type, mig, health, health_reason,
+            health_since, health_event, health_dealt FROM devices ",
             $condition
         )
     };
@@ -110,14 +113,15 @@ statements! {
     BY_UUID = select!("WHERE uuid = ?1");
     /// Inserts devices.
     INSERT = "INSERT INTO devices (uuid, host, address, kind, vendor_id, product_id, model,
-        numa_node, status, present, created_at, card, mixed, one_type, health, health_reason,
+        numa_node, status, present, created_at, card, mixed, one_type, mig, health, health_reason,
         health_since, health_event)
-        VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+        VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
         RETURNING id, address";
     /// Updates a device from the node's report.
     UPDATE = "UPDATE devices SET kind = ?2, vendor_id = ?3, product_id = ?4, model = ?5,
         numa_node = ?6, present = 1, updated_at = ?7, card = ?8, mixed = ?9, health = ?10,
-        health_reason = ?11, health_since = ?12, health_event = ?13, one_type = ?14 WHERE id = ?1";
+        health_reason = ?11, health_since = ?12, health_event = ?13, one_type = ?14,
+        mig = ?15 WHERE id = ?1";
     /// Sets which handles of its card exclude each other.
     SET_EXCLUSIONS = "UPDATE devices SET mixed = ?2, one_type = ?3, updated_at = ?4 WHERE id = ?1";
     /// Acknowledges the health event of a device.
@@ -151,6 +155,7 @@ fn read(row: &Row) -> Result<DeviceRow, Error> {
         card: row.string("card")?,
         mixed: row.bool("mixed")?,
         one_type: row.bool("one_type")?,
+        mig: row.string_opt("mig")?,
         health: DeviceHealth {
             state: HealthState::read(row, "health")?,
             reason: row.string_opt("health_reason")?,
@@ -227,8 +232,8 @@ pub(crate) fn ask_insert(
     desired: &[DesiredDevice<'_>],
     now: Timestamp,
 ) -> Result<Vec<Asked>, Error> {
-    let row = |desired: &DesiredDevice<'_>| -> [Value; 18] {
-        let DesiredDevice { device, card, mixed, one_type, health } = desired;
+    let row = |desired: &DesiredDevice<'_>| -> [Value; 19] {
+        let DesiredDevice { device, card, mixed, one_type, mig, health } = desired;
         [
             ascending::<DeviceId>().into(),
             host.into(),
@@ -244,6 +249,7 @@ pub(crate) fn ask_insert(
             (*card).into(),
             (*mixed).into(),
             (*one_type).into(),
+            (*mig).into(),
             health.state.into(),
             health.reason.as_deref().into(),
             health.since.into(),
@@ -267,7 +273,7 @@ pub(crate) fn update(
     desired: &DesiredDevice<'_>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let DesiredDevice { device, card, mixed, one_type, health } = desired;
+    let DesiredDevice { device, card, mixed, one_type, mig, health } = desired;
     tx.defer(
         UPDATE,
         params![
@@ -284,7 +290,8 @@ pub(crate) fn update(
             health.reason.as_deref(),
             health.since,
             health.event,
-            *one_type
+            *one_type,
+            *mig
         ],
     )?;
     Ok(())

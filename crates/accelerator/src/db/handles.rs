@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, HostName, ProviderId, ascending};
+use kilonova_node_api::{GpuInstance, MigPlacement};
 use kilonova_store::{Asked, Error, Row, Tx, Value, params, statements};
 
 use super::withheld::is_excluded;
@@ -46,6 +47,10 @@ pub(crate) struct FreeHandle {
     pub mixed_card: Option<String>,
     /// The host.
     pub host: HostName,
+    /// True if it needs a GPU instance.
+    pub is_mig: bool,
+    /// Its GPU instance, once it is chosen.
+    pub instance: Option<GpuInstance>,
 }
 
 /// A card of a host whose handles exclude each other.
@@ -65,9 +70,10 @@ statements! {
     /// excludes it is assigned. While an order programs the device, no handle is free.
     /// The device is looked up once and not for each of its handles.
     FREE = concat!(
-        "SELECT h.id, h.uuid, h.attach_type, h.address, h.mdev_type, d.card, d.mixed, d.host
-        FROM (WITH one AS MATERIALIZED (
-            SELECT p.id AS deployable_id, d.host, d.card, d.mixed, d.one_type
+        "SELECT h.id, h.uuid, h.attach_type, h.address, h.mdev_type, d.card, d.mixed, d.host,
+        d.is_mig FROM (WITH one AS MATERIALIZED (
+            SELECT p.id AS deployable_id, d.host, d.card, d.mixed, d.one_type,
+              CASE WHEN d.mig IS NULL THEN 0 ELSE 1 END AS is_mig
             FROM deployables p JOIN devices d ON d.id = p.device_id
             WHERE p.provider_id = ?1 AND d.health <> 'failed'
               AND NOT EXISTS (SELECT 1 FROM device_orders b WHERE b.open_key = d.uuid))
@@ -92,8 +98,8 @@ statements! {
           UNION SELECT o.id FROM arqs a JOIN attach_handles o ON o.arq_id = a.uuid
             WHERE a.consumer_id = ?1)";
     /// Assigns a handle if it is still free.
-    TAKE = "UPDATE attach_handles SET state = 'owned', arq_id = ?2, uuid = ?3, updated_at = ?4
-        WHERE id = ?1 AND state = 'free' AND arq_id IS NULL RETURNING id";
+    TAKE = "UPDATE attach_handles SET state = 'owned', arq_id = ?2, uuid = ?3, updated_at = ?4,
+        mig_start = ?5, mig_size = ?6 WHERE id = ?1 AND state = 'free' AND arq_id IS NULL RETURNING id";
     /// Deletes the absent handles of a consumer.
     DELETE_ABSENT_OF_CONSUMER = "DELETE FROM attach_handles WHERE present = 0
         AND arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
@@ -177,6 +183,8 @@ pub(crate) fn free(
             key: key(row)?,
             mixed_card: row.bool("mixed")?.then_some(card),
             host: row.host("host")?,
+            is_mig: row.bool("is_mig")?,
+            instance: None,
         })
     };
     tx.rows(FREE, params![provider, count])?.iter().map(read).collect()
@@ -220,9 +228,12 @@ pub(crate) fn ask_take(
     id: i64,
     arq: ArqId,
     uuid: AttachHandleId,
+    place: Option<MigPlacement>,
     now: Timestamp,
 ) -> Result<Asked, Error> {
-    tx.ask(TAKE, params![id, arq, uuid, now])
+    let (start, size) =
+        (place.map(|one| i64::from(one.start)), place.map(|one| i64::from(one.size)));
+    tx.ask(TAKE, params![id, arq, uuid, now, start, size])
 }
 
 /// True if the handle was still free and is assigned now.

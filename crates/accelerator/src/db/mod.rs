@@ -15,6 +15,7 @@ pub(crate) mod floor;
 pub(crate) mod handles;
 pub(crate) mod health;
 pub(crate) mod history;
+pub(crate) mod mig;
 pub(crate) mod orders;
 pub(crate) mod parked;
 pub(crate) mod profiles;
@@ -39,6 +40,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         handles::STATEMENTS,
         health::STATEMENTS,
         history::STATEMENTS,
+        mig::STATEMENTS,
         orders::STATEMENTS,
         parked::STATEMENTS,
         profiles::STATEMENTS,

@@ -1,12 +1,13 @@
 //! The part of a provider that cannot be assigned: dirty handles, handles that an assigned one
 //! excludes, free handles of a device that is being programmed, and all handles of a device that is absent or has failed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_ids::{HostName, ProviderId};
 use kilonova_store::{Asked, Error, Row, Tx, params, statements};
 
-use super::handles::MixedCard;
+use super::handles::{MixedCard, mixed_card};
+use super::mig;
 use crate::states::HealthState;
 
 /// True for a handle `h` of device `d` while a handle that excludes it is assigned or dirty: the
@@ -46,7 +47,8 @@ macro_rules! is_withheld {
 macro_rules! columns {
     () => {
         concat!(
-            "p.provider_id, d.health, p.present, (SELECT COUNT(*) FROM attach_handles h
+            "p.provider_id, d.health, p.present, d.host, d.card,
+          CASE WHEN d.mig IS NULL THEN 0 ELSE 1 END AS is_mig, (SELECT COUNT(*) FROM attach_handles h
           WHERE h.deployable_id = p.id AND ",
             is_withheld!(),
             ") AS withheld"
@@ -82,7 +84,8 @@ pub(crate) const ALL: i64 = i64::MAX;
 
 /// The number of handles of a provider that cannot be assigned.
 pub(crate) fn on_provider(tx: &mut Tx<'_>, provider: ProviderId) -> Result<i64, Error> {
-    tx.row(ON_PROVIDER, params![provider])?.map_or(Ok(0), |row| withheld(&row))
+    let asked = ask_on_provider(tx, provider)?;
+    Ok(found(tx, vec![asked])?.remove(&provider).unwrap_or(0))
 }
 
 /// Asks for the number of a provider's handles that cannot be assigned; [`found`] reads the answer.
@@ -101,7 +104,32 @@ pub(crate) fn found(
     asked: Vec<Asked>,
 ) -> Result<BTreeMap<ProviderId, i64>, Error> {
     let rows = tx.answers(asked)?;
-    rows.iter().map(|row| Ok((row.id("provider_id")?, withheld(row)?))).collect()
+    let (mut all, mut cards) = (BTreeMap::new(), BTreeSet::new());
+    for row in &rows {
+        let withheld = withheld(row)?;
+        all.insert(row.id("provider_id")?, withheld);
+        if withheld != ALL && row.bool("is_mig")? {
+            cards.insert(mixed_card(row)?);
+        }
+    }
+    let fitting = mig_of(tx, cards)?;
+    for (provider, withheld) in all.iter_mut().filter(|(_, withheld)| **withheld != ALL) {
+        *withheld = fitting.get(provider).copied().unwrap_or(*withheld);
+    }
+    Ok(all)
+}
+
+/// The same for the providers of cards in MIG mode, whose instances need room.
+fn mig_of(
+    tx: &mut Tx<'_>,
+    cards: impl IntoIterator<Item = MixedCard>,
+) -> Result<BTreeMap<ProviderId, i64>, Error> {
+    let asked = cards.into_iter().map(|card| mig::ask(tx, &card)).collect::<Result<Vec<_>, _>>()?;
+    let mut all = BTreeMap::new();
+    for card in asked {
+        all.extend(mig::found(tx, card)?.map(|card| card.withheld()).unwrap_or_default());
+    }
+    Ok(all)
 }
 
 fn withheld(row: &Row) -> Result<i64, Error> {
@@ -116,11 +144,18 @@ pub(crate) fn expect_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Err
     tx.expect(OF_HOST, params![host])
 }
 
-/// Number of handles that cannot be assigned, by provider of a host.
+/// Number of handles that cannot be assigned, by provider of a host. The caller knows whether it `has_mig` cards.
 pub(crate) fn of_host(
     tx: &mut Tx<'_>,
     host: &HostName,
+    has_mig: bool,
 ) -> Result<BTreeMap<ProviderId, i64>, Error> {
     let rows = tx.rows(OF_HOST, params![host])?;
-    rows.iter().map(|row| Ok((row.id("provider_id")?, row.int("withheld")?))).collect()
+    let all = rows.iter().map(|row| Ok((row.id("provider_id")?, row.int("withheld")?)));
+    let mut all: BTreeMap<ProviderId, i64> = all.collect::<Result<_, Error>>()?;
+    if has_mig {
+        let cards = mig::cards_of_host(tx, host)?;
+        all.extend(mig_of(tx, cards)?);
+    }
+    Ok(all)
 }

@@ -11,7 +11,7 @@ use kilonova_ids::{
     ArqId, AttachHandleId, ConsumerId, DeviceProfileId, HostName, OperationId, ProviderId,
     ServerId, ascending,
 };
-use kilonova_node_api::Attachment;
+use kilonova_node_api::{Attachment, GpuInstance};
 use kilonova_placement::World;
 use kilonova_store::{Asked, Tx};
 use kilonova_wire::time;
@@ -25,6 +25,7 @@ use crate::db::arqs::{self, BindTarget};
 use crate::db::changes::{self, Actor};
 use crate::db::deployables;
 use crate::db::handles::{self, HandleKey, MixedCard};
+use crate::db::mig;
 use crate::states::AttachType;
 
 /// Accelerators of one provider that a consumer requests.
@@ -254,7 +255,7 @@ pub(crate) fn choose(
     host: &HostName,
     count: i64,
 ) -> Result<Vec<handles::FreeHandle>, Error> {
-    let free = handles::free(tx, provider, count)?;
+    let mut free = handles::free(tx, provider, count)?;
     // All of them are on one device. A provider without free handles may not be a device.
     let actual = match free.first() {
         Some(first) => first.host.clone(),
@@ -263,10 +264,29 @@ pub(crate) fn choose(
     if actual != *host {
         return Err(Error::OtherHost { provider, actual, named: host.clone() });
     }
-    if (free.len() as i64) < count {
+    if (free.len() as i64) < count || !place_instances(tx, host, &mut free)? {
         return Err(Error::NoHandle(provider));
     }
     Ok(free)
+}
+
+/// Chooses the GPU instances of handles of a card in MIG mode. False if one does not fit.
+fn place_instances(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    free: &mut [handles::FreeHandle],
+) -> Result<bool, Error> {
+    let Some(card) = free.first().filter(|free| free.is_mig).and_then(|one| one.mixed_card.clone())
+    else {
+        return Ok(true);
+    };
+    let Some(mut card) = mig::of_card(tx, &MixedCard { host: host.clone(), card })? else {
+        return Ok(true);
+    };
+    for free in free.iter_mut() {
+        free.instance = card.place(&free.key.mdev_type);
+    }
+    Ok(free.iter().all(|free| free.instance.is_some()))
 }
 
 /// Assigns a free handle to `arq`. An mdev gets a new uuid.
@@ -297,12 +317,18 @@ fn ask_assign(
         AttachType::Mdev => ascending(),
         AttachType::Pci | AttachType::TestPci | AttachType::Vfio => free.uuid,
     };
-    let asked = handles::ask_take(tx, free.id, arq, handle, now)?;
-    Ok((Binding { arq, handle, attachment: attachment(&free.key, handle) }, asked))
+    let place = free.instance.as_ref().map(|instance| instance.place);
+    let asked = handles::ask_take(tx, free.id, arq, handle, place, now)?;
+    let attachment = attachment(&free.key, handle, free.instance.clone());
+    Ok((Binding { arq, handle, attachment }, asked))
 }
 
 /// The node's description of a handle.
-pub(super) fn attachment(key: &HandleKey, handle: AttachHandleId) -> Attachment {
+pub(super) fn attachment(
+    key: &HandleKey,
+    handle: AttachHandleId,
+    instance: Option<GpuInstance>,
+) -> Attachment {
     let address = key.address.clone();
     match key.attach_type {
         AttachType::Mdev => Attachment::Mdev {
@@ -311,7 +337,9 @@ pub(super) fn attachment(key: &HandleKey, handle: AttachHandleId) -> Attachment 
             mdev_type: key.mdev_type.clone(),
         },
         AttachType::Pci => Attachment::Pci { address },
-        AttachType::Vfio => Attachment::Vfio { address, vgpu_type: key.mdev_type.clone() },
+        AttachType::Vfio => {
+            Attachment::Vfio { address, vgpu_type: key.mdev_type.clone(), instance }
+        }
         AttachType::TestPci => Attachment::TestPci { address },
     }
 }

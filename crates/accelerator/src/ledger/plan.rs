@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::Error;
 use crate::db::handles::HandleKey;
+use crate::db::mig;
 use crate::states::AttachType;
 
 /// Maximum number of mediated devices of one deployable; more indicates a broken driver.
@@ -29,12 +30,16 @@ pub(super) struct DeployablePlan<'a> {
     pub class: ResourceClass,
     /// Number of handles by kind.
     pub slots: BTreeMap<HandleKey, i64>,
+    /// The maximum number of GPU instances, which have fewer than one for each function.
+    most: Option<i64>,
 }
 
 /// A device that should exist.
 pub(super) struct DevicePlan<'a> {
     pub device: &'a Device,
     pub deployables: Vec<DeployablePlan<'a>>,
+    /// The geometry of a GPU in MIG mode, for its row.
+    pub mig: Option<String>,
 }
 
 impl DevicePlan<'_> {
@@ -58,7 +63,7 @@ impl DeployablePlan<'_> {
     /// The provider for Placement; `withheld` units of it are reserved. Without slots it has no
     /// inventory.
     pub fn provider(&self, withheld: i64) -> ProviderSpec {
-        let total: i64 = self.slots.values().sum();
+        let total: i64 = self.slots.values().sum::<i64>().min(self.most.unwrap_or(i64::MAX));
         ProviderSpec {
             id: self.provider,
             name: self.name.clone(),
@@ -125,11 +130,40 @@ pub(super) fn plan<'a>(
             let name = format!("{host}_{}", deployable.name);
             let provider =
                 ProviderId::from_untyped_uuid(Uuid::new_v3(&Uuid::NAMESPACE_DNS, name.as_bytes()));
-            deployables.push(DeployablePlan { deployable, name, provider, class, slots });
+            let most = most(device, deployable, &slots).map_err(wrong)?;
+            deployables.push(DeployablePlan { deployable, name, provider, class, slots, most });
         }
-        plans.push(DevicePlan { device, deployables });
+        let mig = device.mig.as_ref().map(|mig| {
+            mig::geometry(mig)?;
+            serde_json::to_string(mig).map_err(|error| error.to_string())
+        });
+        let address = &device.address;
+        let mig = mig.transpose().map_err(|why| wrong(format!("device {address:?}: {why}")))?;
+        plans.push(DevicePlan { device, deployables, mig });
     }
     Ok(plans)
+}
+
+/// The maximum number of instances of the profile that a deployable's type needs, on a GPU in MIG mode.
+fn most(
+    device: &Device,
+    deployable: &Deployable,
+    slots: &BTreeMap<HandleKey, i64>,
+) -> Result<Option<i64>, String> {
+    let Some(mig) = &device.mig else { return Ok(None) };
+    let types: BTreeSet<&str> = slots.keys().map(|key| key.mdev_type.as_str()).collect();
+    let name = &deployable.name;
+    if types.len() > 1 || slots.keys().any(|key| key.attach_type != AttachType::Vfio) {
+        return Err(format!(
+            "deployable {name:?} of a GPU in MIG mode has no functions of one type"
+        ));
+    }
+    let Some(vgpu_type) = types.first() else { return Ok(None) };
+    let profile = mig.profiles.iter().find(|one| one.vgpu_types.iter().any(|of| of == vgpu_type));
+    let profile = profile.ok_or_else(|| {
+        format!("deployable {name:?} has vGPU type {vgpu_type:?}, which needs no GPU instance")
+    })?;
+    Ok(Some(i64::from(profile.most)))
 }
 
 fn slots(device: &Device, deployable: &Deployable) -> BTreeMap<HandleKey, i64> {

@@ -40,7 +40,7 @@ pub fn of_ports(
         if found.iter().any(|device| device.port == row.port) {
             continue;
         }
-        let attachment = attachment(&row.key, row.handle);
+        let attachment = attachment(&row.key, row.handle, None);
         found.push(PortDevice { port: row.port, arq: row.arq, attachment });
     }
     Ok(found)

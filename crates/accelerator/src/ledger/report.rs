@@ -92,7 +92,8 @@ pub fn report(
     drop_devices(tx, &seen, &kept, exclusions, &known, now)?;
     withheld::expect_of_host(tx, host)?;
     unchanged::expect(tx, host, devices)?;
-    let some = withheld::of_host(tx, host)?;
+    let has_mig = plans.iter().any(|plan| plan.mig.is_some());
+    let some = withheld::of_host(tx, host, has_mig)?;
     unchanged::record(tx, host, devices)?;
     let withheld = |device: &DevicePlan<'_>, deployable: &DeployablePlan<'_>| {
         let health = effective_health(device, &known, now);
@@ -253,9 +254,13 @@ fn mixed_cards<'a>(plans: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'
         of_card.entry(device.card()).or_default().extend(keys);
     }
     let one_type = told_one_type(plans);
+    let in_mig_mode = plans.iter().filter(|plan| plan.mig.is_some());
+    let in_mig_mode: BTreeSet<&str> = in_mig_mode.map(DevicePlan::card).collect();
     let mixed = of_card.into_iter().filter(|(card, keys)| {
         let keys = || keys.iter().copied();
-        is_mixed(card, keys()) || (one_type.contains(card) && has_types(keys()))
+        in_mig_mode.contains(card)
+            || is_mixed(card, keys())
+            || (one_type.contains(card) && has_types(keys()))
     });
     mixed.map(|(card, _)| card).collect()
 }
@@ -299,6 +304,7 @@ fn apply_devices<'a>(
             card: plan.card(),
             mixed: exclusions.mixed.contains(plan.card()),
             one_type: exclusions.one_type.contains(plan.card()),
+            mig: plan.mig.as_deref(),
             health: effective_health(plan, known, now),
         };
         let row = known.device_at(&device.address);
@@ -316,6 +322,7 @@ fn apply_devices<'a>(
             && row.card == desired.card
             && row.mixed == desired.mixed
             && row.one_type == desired.one_type
+            && row.mig.as_deref() == desired.mig
             && row.health == desired.health;
         if !same {
             devices::update(tx, row.id, &desired, now)?;

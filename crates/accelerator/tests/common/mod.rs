@@ -53,6 +53,7 @@ pub fn device(
         address: address.into(),
         card: None,
         one_type: false,
+        mig: None,
         kind,
         vendor_id: "10de".into(),
         product_id: "1eb8".into(),

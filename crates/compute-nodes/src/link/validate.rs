@@ -8,7 +8,9 @@ use std::net::IpAddr;
 
 use kilonova_compute_db::cells;
 use kilonova_ids::{HostName, ResourceClass};
-use kilonova_node_api::{Connector, Deployable, Device, HandleSlot, NumaCell, Registration};
+use kilonova_node_api::{
+    Connector, Deployable, Device, HandleSlot, Mig, MigProfile, NumaCell, Registration,
+};
 
 /// The maximum of an amount in Placement.
 const MAX_AMOUNT: i64 = i32::MAX as i64;
@@ -22,6 +24,8 @@ const MAX_TEXT: usize = 4096;
 const MAX_TRAITS: usize = 1000;
 /// Maximum number of ports of a host's Fibre Channel adapters.
 const MAX_PORTS: usize = 256;
+/// Maximum number of MIG profiles of a GPU, and of places or types of each.
+const MAX_MIG: usize = 64;
 /// Maximum number of NUMA cells.
 const MAX_CELLS: usize = 1024;
 /// Maximum length of all lists in NUMA cells together.
@@ -258,8 +262,19 @@ fn check_connector(problems: &mut Problems, connector: &Connector) {
 }
 
 fn check_device(problems: &mut Problems, device: &Device) {
-    let Device { address, card, kind: _, vendor_id, product_id, model, numa_node, health, .. } =
-        device;
+    let Device {
+        address,
+        card,
+        one_type: _,
+        mig,
+        kind: _,
+        vendor_id,
+        product_id,
+        model,
+        numa_node,
+        health,
+        deployables: _,
+    } = device;
     problems.word("the address of a device", address);
     let name = shorten(address);
     if let Some(card) = card {
@@ -271,11 +286,33 @@ fn check_device(problems: &mut Problems, device: &Device) {
     }
     problems.text(format_args!("the model of device {name:?}"), model);
     problems.number(format_args!("the NUMA node of device {name:?}"), *numa_node, -1, 65535);
+    if let Some(mig) = mig {
+        check_mig(problems, address, mig);
+    }
     if let Some(reason) = health.reason() {
         let is_valid = reason.chars().count() <= 64 * 1024;
         problems.unless(is_valid, || {
             format!("the health of device {name:?} has a reason that is too long")
         });
+    }
+}
+
+/// The device ledger checks the geometry itself.
+fn check_mig(problems: &mut Problems, device: &str, mig: &Mig) {
+    let Mig { slices: _, profiles, foreign } = mig;
+    let what = format!("GPU {:?} in MIG mode", shorten(device));
+    problems.unless(profiles.len() <= MAX_MIG && foreign.len() <= MAX_MIG, || {
+        format!("{what} has more than {MAX_MIG} profiles or instances")
+    });
+    for MigProfile { name, vgpu_types, most: _, placements } in profiles {
+        problems.word(format_args!("a profile of {what}"), name);
+        let few = placements.len() <= MAX_MIG && vgpu_types.len() <= MAX_MIG;
+        problems.unless(few, || {
+            format!("profile {:?} of {what} has more than {MAX_MIG} types or places", shorten(name))
+        });
+        for vgpu_type in vgpu_types {
+            problems.word(format_args!("a vGPU type of {what}"), vgpu_type);
+        }
     }
 }
 
@@ -338,6 +375,7 @@ mod tests {
             address: "0000:84:00.0".into(),
             card: None,
             one_type: false,
+            mig: None,
             kind: DeviceKind::Gpu,
             vendor_id: "10de".into(),
             product_id: "2235".into(),

@@ -39,6 +39,7 @@ mod lost_host;
 mod managed_allocations;
 mod matrix;
 mod metadata_service;
+mod mig;
 mod migrations;
 mod mixed_cards;
 mod move_retries;

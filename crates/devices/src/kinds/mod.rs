@@ -7,6 +7,7 @@ pub(crate) mod fpga;
 pub(crate) mod gpu;
 mod kept;
 pub(crate) mod mdev;
+pub(crate) mod mig;
 pub(crate) mod nic;
 pub(crate) mod nvme;
 pub(crate) mod qat;

@@ -3,6 +3,7 @@
 mod allowed;
 mod drivers;
 mod kernel;
+mod mig;
 mod retyping;
 mod robust;
 mod vgpu;

@@ -54,7 +54,7 @@ struct Choice<'a> {
 
 pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Collector) {
     let mut all = Vec::new();
-    for on_bus in host.bus.all() {
+    for on_bus in host.bus.all().filter(|one| !is_in_mig_mode(config, host, one)) {
         let state = match vgpu_state(host.sysfs, &on_bus.address) {
             Ok(Some(state)) => state,
             Ok(None) => continue,
@@ -101,6 +101,13 @@ pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Col
         offer.part.slots.sort_by(|a, b| address(a).cmp(address(b)));
         collector.offers.push(offer);
     }
+}
+
+/// True for a function of a card whose GPU instances the agent creates.
+fn is_in_mig_mode(config: &MdevConfig, host: KindInput<'_>, on_bus: &OnBus) -> bool {
+    let cards = host.context.mig.map_or(&[][..], |mig| mig.cards);
+    let card = on_bus.card().to_string();
+    config.manages_instances() && cards.iter().any(|one| one.address == card)
 }
 
 /// Records the names of the types that the driver shows now.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Attachment, DiskUsage, GuestVerb, Usage};
+use kilonova_node_api::{Attachment, DiskUsage, GpuInstance, GuestVerb, Usage};
 
 use super::{Simulated, failed, unknown};
 use crate::{Definition, DomainState, Error, Step, write_atomically};
@@ -162,8 +162,16 @@ fn boot_lines(definition: &Definition) -> String {
             Attachment::Pci { address } => {
                 writeln!(console_output, "[kilonova] device: pci {address}")
             }
-            Attachment::Vfio { address, vgpu_type } => {
+            Attachment::Vfio { address, vgpu_type, instance: None } => {
                 writeln!(console_output, "[kilonova] device: vfio {address} of {vgpu_type}")
+            }
+            Attachment::Vfio { address, vgpu_type, instance: Some(instance) } => {
+                let GpuInstance { card, profile, place } = instance;
+                writeln!(
+                    console_output,
+                    "[kilonova] device: vfio {address} of {vgpu_type} on {profile} from slice {} of {card}",
+                    place.start
+                )
             }
             Attachment::TestPci { address } => {
                 writeln!(console_output, "[kilonova] device: test {address}")

@@ -143,7 +143,7 @@ mod tests {
 </domain>";
 
     fn vfio(address: &str) -> Attachment {
-        Attachment::Vfio { address: address.into(), vgpu_type: "nvidia-558".into() }
+        Attachment::Vfio { address: address.into(), vgpu_type: "nvidia-558".into(), instance: None }
     }
 
     fn mdev(uuid: &str) -> Attachment {

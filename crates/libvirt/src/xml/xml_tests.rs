@@ -94,7 +94,11 @@ fn devices() -> Vec<Attachment> {
         mdev("33333333-3333-4333-8333-333333333333"),
         mdev("33333333-3333-4333-8333-333333333334"),
         Attachment::Pci { address: "0000:0c:1f.3".into() },
-        Attachment::Vfio { address: "0000:25:00.4".into(), vgpu_type: "nvidia-558".into() },
+        Attachment::Vfio {
+            address: "0000:25:00.4".into(),
+            vgpu_type: "nvidia-558".into(),
+            instance: None,
+        },
         Attachment::TestPci { address: "0000:0c:00.1".into() },
     ]
 }

@@ -136,7 +136,8 @@ impl Inventory {
     /// The options that have no effect on this host.
     pub(super) async fn ineffective_options(&self) -> Result<Vec<String>, Error> {
         let (discovery, sysfs) = (Arc::clone(&self.parts.discovery), Arc::clone(&self.parts.sysfs));
-        blocking(move || discovery.ineffective_options(&*sysfs))
+        let cards = self.work.mig_cards(&discovery).await;
+        blocking(move || discovery.ineffective_options(&*sysfs, &cards))
             .await
             .map_err(|source| self.device_error(source))
     }

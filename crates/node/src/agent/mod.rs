@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kilonova_devices::{CellOptions, Discovery, Sysfs, Watch};
+use kilonova_devices::{CellOptions, Discovery, MigDriver, Sysfs, Watch};
 use kilonova_hypervisor::Hypervisor;
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Batch, ControlPlane, Desired, Observation, OrderResult, Registration};
@@ -62,6 +62,8 @@ pub struct Parts {
     pub discovery: Arc<Discovery>,
     /// The host's sysfs.
     pub sysfs: Arc<dyn Sysfs>,
+    /// The driver of GPU instances.
+    pub mig: Arc<dyn MigDriver>,
     /// The host's hypervisor.
     pub hypervisor: Arc<dyn Hypervisor>,
     /// The tools that program and clean devices.

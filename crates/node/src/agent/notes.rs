@@ -118,6 +118,13 @@ impl Notes {
         mdevs
     }
 
+    /// All noted objects, with their servers.
+    pub(super) fn made(&self) -> HashMap<KernelObject, ServerId> {
+        let all = self.all();
+        let made = all.iter().flat_map(|(server, note)| note.made.iter().map(|one| (one, *server)));
+        made.map(|(made, server)| (made.clone(), server)).collect()
+    }
+
     /// True if the note of another server names the same kernel object.
     pub(super) fn names_elsewhere(&self, server: ServerId, made: &KernelObject) -> bool {
         let named = |note: &Note| note.made.iter().any(|other| other.same_place(made));

@@ -361,6 +361,8 @@ impl Work {
                 self.hypervisor.destroy(server).await?;
             }
         }
+        made.sort_unstable();
+        made.dedup();
         for made in made {
             self.unmake(server, made).await.map_err(|error| Halt::failed(DESTROY, error))?;
         }
@@ -393,7 +395,7 @@ fn next(power: Power, starts_paused: bool, state: DomainState) -> Option<DomainS
 }
 
 fn made(definition: &Definition) -> Vec<KernelObject> {
-    definition.config.devices.iter().filter_map(KernelObject::of).collect()
+    definition.config.devices.iter().flat_map(KernelObject::of).collect()
 }
 
 fn pci(device: &Attachment) -> Option<&str> {

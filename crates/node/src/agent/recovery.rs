@@ -63,7 +63,8 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
     unnamed.iter().for_each(|server| work.mark_stray(*server));
     let Some(used) = used(work, &domains).await.map_err(hypervisor)? else { return Ok(strays) };
     for server in unnamed {
-        let noted = work.notes.get(server).unwrap_or_default().made;
+        let mut noted = work.notes.get(server).unwrap_or_default().made;
+        noted.sort_unstable();
         if domains.contains(&server) || noted.iter().any(|made| used.contains(made)) {
             continue;
         }
@@ -121,7 +122,7 @@ async fn used(
         match work.hypervisor.domain(*server).await?.map(|found| found.definition()) {
             None => {}
             Some(Ok(definition)) => {
-                used.extend(definition.config.devices.iter().filter_map(KernelObject::of))
+                used.extend(definition.config.devices.iter().flat_map(KernelObject::of))
             }
             Some(Err(error)) => {
                 tracing::warn!(host = %work.host(), %server, %error, "keeping all devices, as this domain may use them");

@@ -56,6 +56,7 @@ impl Node {
         let node = Self::new(Parts {
             registration,
             discovery: Arc::clone(&template.discovery),
+            mig: Arc::clone(&sysfs) as _,
             sysfs,
             hypervisor: Arc::new(hypervisor),
             tools: Arc::new(tools),

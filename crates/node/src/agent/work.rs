@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kilonova_devices::{
-    Discovery, Found, KernelObject, Mdev, ScanContext, Sysfs, TypeNames, Watch,
+    Discovery, Found, KernelObject, Mdev, MigCard, MigDriver, MigScan, ScanContext, Sysfs,
+    TypeNames, Watch,
 };
 use kilonova_hypervisor::Hypervisor;
 use kilonova_ids::{HostName, ServerId};
@@ -95,6 +96,9 @@ pub(super) struct Work {
     host: HostName,
     pub(super) state: PathBuf,
     pub(super) sysfs: Arc<dyn Sysfs>,
+    mig: Arc<dyn MigDriver>,
+    /// The cards in MIG mode when they were last read.
+    mig_cards: Arc<Mutex<Vec<MigCard>>>,
     pub(super) hypervisor: Arc<dyn Hypervisor>,
     pub(super) connections: Connections,
     pub(super) volumes: Arc<dyn Volumes>,
@@ -122,6 +126,8 @@ impl Work {
             host: parts.registration.host.clone(),
             state: parts.state.clone(),
             sysfs: Arc::clone(&parts.sysfs),
+            mig: Arc::clone(&parts.mig),
+            mig_cards: Arc::default(),
             hypervisor: Arc::clone(&parts.hypervisor),
             connections: Connections::new(
                 parts.registration.host.clone(),
@@ -228,22 +234,47 @@ impl Work {
         watch: Arc<Watch>,
     ) -> Result<Found, kilonova_devices::Error> {
         let alone = Arc::clone(&self.devices).write_owned().await;
-        let noted = self.notes.mdevs();
+        let (mdevs, mut made) = (self.notes.mdevs(), self.notes.made());
         let strays = self.strays().clone();
+        made.retain(|_, server| !strays.contains(server));
         let (sysfs, names) = (Arc::clone(&self.sysfs), Arc::clone(&self.names));
+        let cards = self.mig_cards(&discovery).await;
         blocking(move || {
             let _alone = alone;
-            let is_ours = |uuid| noted.get(&uuid).is_some_and(|server| !strays.contains(server));
-            let context = ScanContext { watch: Some(&watch), names: Some(&names) };
+            let is_ours = |uuid| mdevs.get(&uuid).is_some_and(|server| !strays.contains(server));
+            let is_made = |object: &KernelObject| made.contains_key(object);
+            let context = ScanContext {
+                watch: Some(&watch),
+                names: Some(&names),
+                mig: Some(MigScan { cards: &cards, is_ours: &is_made }),
+            };
             discovery.scan_with(&*sysfs, &is_ours, context)
         })
         .await
     }
 
+    /// The cards in MIG mode, if their instances are managed. Cards that cannot be read stay as they were: their guests
+    /// must stay managed.
+    pub(super) async fn mig_cards(&self, discovery: &Discovery) -> Vec<MigCard> {
+        if !discovery.mdev.manages_instances() {
+            return Vec::new();
+        }
+        let mig = Arc::clone(&self.mig);
+        let read = blocking(move || mig.cards()).await;
+        let mut last = self.mig_cards.lock().unwrap_or_else(PoisonError::into_inner);
+        match read {
+            Ok(cards) => last.clone_from(&cards),
+            Err(error) => {
+                tracing::warn!(host = %self.host, %error, "the cards in MIG mode stay as they were last read");
+            }
+        }
+        last.clone()
+    }
+
     /// Creates a mediated device or sets a function's type, unless it exists.
     pub(super) async fn make(&self, made: KernelObject) -> Result<(), String> {
         let shared = Arc::clone(&self.devices).read_owned().await;
-        let sysfs = Arc::clone(&self.sysfs);
+        let (sysfs, mig) = (Arc::clone(&self.sysfs), Arc::clone(&self.mig));
         if let (KernelObject::Mdev(mdev), Some(mdevs)) = (&made, self.hypervisor.mdevs()) {
             let Mdev { uuid, parent, mdev_type } = mdev.clone();
             blocking(move || made.check(&*sysfs)).await.map_err(text)?;
@@ -253,7 +284,7 @@ impl Work {
         }
         blocking(move || {
             let _shared = shared;
-            made.make(&*sysfs)
+            made.make(&*sysfs, &*mig)
         })
         .await
         .map_err(text)
@@ -271,10 +302,10 @@ impl Work {
         {
             mdevs.remove(*uuid, parent, mdev_type).await.map_err(text)?;
         }
-        let sysfs = Arc::clone(&self.sysfs);
+        let (sysfs, mig) = (Arc::clone(&self.sysfs), Arc::clone(&self.mig));
         blocking(move || {
             let _shared = shared;
-            made.unmake(&*sysfs)
+            made.unmake(&*sysfs, &*mig)
         })
         .await
         .map_err(text)

@@ -2,13 +2,16 @@
 //! fit, and their files.
 //!
 //! A card is a pool: with exclusive types, a type in use excludes the others; otherwise each device
-//! takes its share of the card. A virtual function holds one device, and its card is the pool.
+//! takes its share of the card. A virtual function holds one device, and its card is the pool. On a card in MIG mode a
+//! device needs a GPU instance, which has a legal place of its own.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
 use kilonova_hypervisor::{list_whole, write_atomically};
+use kilonova_node_api::GpuInstance;
+use kilonova_packing::mig::{Geometry, Instances, Placement};
 use uuid::Uuid;
 
 use crate::topology::Tree;
@@ -17,6 +20,9 @@ use crate::topology::Tree;
 const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 const EUSERS: i32 = 87;
+
+/// Begin of the names of files of GPU instances.
+const MIG: &str = "mig-";
 
 /// Slot and type index.
 pub(super) type Kind = (u16, u16);
@@ -27,6 +33,8 @@ pub(super) struct Mdevs {
     made: BTreeMap<Uuid, Kind>,
     /// Types of virtual functions with a type but without mediated devices, by slot.
     typed: BTreeMap<u16, u16>,
+    /// GPU instances of cards in MIG mode, by the card's slot.
+    instances: BTreeMap<u16, Instances>,
     /// Creations that still have to fail; `None` means all.
     failures: Option<u32>,
 }
@@ -34,17 +42,31 @@ pub(super) struct Mdevs {
 impl Mdevs {
     /// Without devices and without files.
     pub(super) fn empty() -> Self {
-        Self { folder: None, made: BTreeMap::new(), typed: BTreeMap::new(), failures: Some(0) }
+        Self {
+            folder: None,
+            made: BTreeMap::new(),
+            typed: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            failures: Some(0),
+        }
     }
 
     pub(super) fn open(folder: PathBuf, tree: &Tree, failures: Option<u32>) -> io::Result<Self> {
         let (mut made, mut typed) = (BTreeMap::new(), BTreeMap::new());
+        let mut instances: BTreeMap<u16, Instances> = BTreeMap::new();
         for path in list_whole(&folder)? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if tree.by_address(name).is_some() {
                 let id = std::fs::read_to_string(&path)?;
                 if let Some((slot, kind)) = kind(tree, name, id.trim_end()) {
                     typed.insert(slot, kind);
+                }
+                continue;
+            }
+            if name.starts_with(MIG) {
+                let text = std::fs::read_to_string(&path)?;
+                if let Some((slot, profile, place)) = instance(tree, &text) {
+                    instances.entry(slot).or_default().add(profile, place);
                 }
                 continue;
             }
@@ -59,7 +81,7 @@ impl Mdevs {
                 }
             }
         }
-        Ok(Self { folder: Some(folder), made, typed, failures })
+        Ok(Self { folder: Some(folder), made, typed, instances, failures })
     }
 
     pub(super) fn get(&self, uuid: Uuid) -> Option<Kind> {
@@ -74,6 +96,9 @@ impl Mdevs {
         let pool_of =
             |slot: u16| tree.slots[usize::from(slot)].physical.unwrap_or(usize::from(slot));
         let card = &tree.slots[usize::from(slot)].card;
+        if let Some(geometry) = &card.mig {
+            return self.available_instances(tree, geometry, (slot, wanted));
+        }
         let instances = |kind: u16| u64::from(card.types[usize::from(kind)].instances);
         let typed = self.typed.iter().map(|(slot, kind)| (*slot, *kind));
         let in_pool: Vec<Kind> = self
@@ -104,6 +129,109 @@ impl Mdevs {
             (false, _) => u64::MAX,
         };
         room.min(most).try_into().unwrap_or(u32::MAX)
+    }
+
+    /// The number of functions that can still have a type which needs a GPU instance.
+    fn available_instances(&self, tree: &Tree, geometry: &Geometry, (slot, kind): Kind) -> u32 {
+        let here = &tree.slots[usize::from(slot)];
+        let profile = here.card.types[usize::from(kind)].mig_profile.as_deref();
+        let (Some(card), Some(profile)) =
+            (here.physical, profile.and_then(|one| geometry.find(one)))
+        else {
+            return 0;
+        };
+        if self.typed.contains_key(&slot) {
+            return 0;
+        }
+        let there = self.placed(card).iter().filter(|(of, _)| *of == profile).count();
+        let free = there.saturating_sub(self.used(tree, card, profile));
+        u32::from(free > 0)
+    }
+
+    /// The GPU instances of a card: profile and place.
+    pub(super) fn placed(&self, card: usize) -> &[(usize, Placement)] {
+        let instances = u16::try_from(card).ok().and_then(|card| self.instances.get(&card));
+        instances.map_or(&[], Instances::placed)
+    }
+
+    /// The number of a card's functions with a type that needs an instance of a profile.
+    fn used(&self, tree: &Tree, card: usize, profile: usize) -> usize {
+        let Some(geometry) = &tree.slots[card].card.mig else { return 0 };
+        let is_of = |(slot, kind): &(&u16, &u16)| {
+            let here = &tree.slots[usize::from(**slot)];
+            let of =
+                here.card.types.get(usize::from(**kind)).and_then(|one| one.mig_profile.as_deref());
+            here.physical == Some(card) && of.and_then(|of| geometry.find(of)) == Some(profile)
+        };
+        self.typed.iter().filter(is_of).count()
+    }
+
+    /// Creates a GPU instance at a legal start among free slices, as the driver does.
+    pub(super) fn create_instance(&mut self, tree: &Tree, new: &GpuInstance) -> Result<(), String> {
+        let (card, geometry, profile) = place(tree, new)?;
+        let place = Placement { start: new.place.start, size: new.place.size };
+        if self.placed(card).contains(&(profile, place)) {
+            return Ok(());
+        }
+        self.fail().map_err(|error| error.to_string())?;
+        let profiles = geometry.profiles();
+        if !profiles[profile].placements.contains(&place) {
+            return Err(format!(
+                "{} slices from slice {} are no place of it",
+                place.size, place.start
+            ));
+        }
+        let count = self.placed(card).iter().filter(|(of, _)| *of == profile).count();
+        if count >= usize::from(profiles[profile].most) {
+            return Err("Insufficient Resources".to_owned());
+        }
+        let slot = u16::try_from(card).map_err(|_| "it is beyond the last card".to_owned())?;
+        let mut instances = self.instances.get(&slot).cloned().unwrap_or_default();
+        if !instances.add(profile, place) {
+            return Err("Insufficient Resources: its slices are occupied".to_owned());
+        }
+        if let Some(file) = self.instance_file(new) {
+            let GpuInstance { card, profile, place } = new;
+            let text = format!("{card} {profile} {} {}\n", place.start, place.size);
+            write_atomically(&file, text.as_bytes()).map_err(|error| error.to_string())?;
+        }
+        self.instances.insert(slot, instances);
+        Ok(())
+    }
+
+    /// Destroys a GPU instance that no function uses.
+    pub(super) fn destroy_instance(
+        &mut self,
+        tree: &Tree,
+        old: &GpuInstance,
+    ) -> Result<(), String> {
+        let (card, _, profile) = place(tree, old)?;
+        let place = Placement { start: old.place.start, size: old.place.size };
+        if !self.placed(card).contains(&(profile, place)) {
+            return Ok(());
+        }
+        let there = self.placed(card).iter().filter(|(of, _)| *of == profile).count();
+        if self.used(tree, card, profile) >= there {
+            return Err("In use by another client".to_owned());
+        }
+        if let Some(file) = self.instance_file(old) {
+            match std::fs::remove_file(file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(error.to_string());
+                }
+                _ => {}
+            }
+        }
+        let slot = u16::try_from(card).map_err(|_| "it is beyond the last card".to_owned())?;
+        if let Some(instances) = self.instances.get_mut(&slot) {
+            instances.remove(place);
+        }
+        Ok(())
+    }
+
+    fn instance_file(&self, of: &GpuInstance) -> Option<PathBuf> {
+        let folder = self.folder.as_ref()?;
+        Some(folder.join(format!("{MIG}{}-{}", of.card, of.place.start)))
     }
 
     pub(super) fn create(&mut self, tree: &Tree, kind: Kind, value: &str) -> io::Result<()> {
@@ -184,6 +312,23 @@ impl Mdevs {
         self.made.remove(&uuid);
         Ok(())
     }
+}
+
+/// Slot, geometry and profile of a GPU instance.
+fn place<'a>(tree: &'a Tree, of: &GpuInstance) -> Result<(usize, &'a Geometry, usize), String> {
+    let card = tree.by_address(&of.card).ok_or("there is no such card")?;
+    let geometry = tree.slots[card].card.mig.as_ref().ok_or("MIG mode is not enabled")?;
+    let profile = geometry.find(&of.profile).ok_or("the card has no such profile")?;
+    Ok((card, geometry, profile))
+}
+
+/// Reads the file of a GPU instance: card, profile, start and size.
+fn instance(tree: &Tree, text: &str) -> Option<(u16, usize, Placement)> {
+    let mut words = text.split_whitespace();
+    let (card, profile) = (tree.by_address(words.next()?)?, words.next()?);
+    let profile = tree.slots[card].card.mig.as_ref()?.find(profile)?;
+    let place = Placement { start: words.next()?.parse().ok()?, size: words.next()?.parse().ok()? };
+    Some((u16::try_from(card).ok()?, profile, place))
 }
 
 fn kind(tree: &Tree, parent: &str, id: &str) -> Option<Kind> {

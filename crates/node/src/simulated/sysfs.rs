@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kilonova_devices::Sysfs;
+use kilonova_devices::{Error, InstanceProfile, InstanceType, MigCard, MigDriver, Sysfs, refused};
+use kilonova_node_api::{GpuInstance, MigPlacement};
+use kilonova_packing::mig::{Placement, Profile};
 
 use super::faults::Faults;
 use super::loaded::Loaded;
 use super::render::{DeviceFile, Node, TypeFile, VgpuFile, last, real, resolve};
 use super::state::Mdevs;
-use crate::topology::Tree;
+use crate::topology::{MdevType, Tree};
 
 /// The sysfs of a simulated host.
 pub struct SimulatedSysfs {
@@ -233,6 +235,52 @@ impl Sysfs for SimulatedSysfs {
             }
             _ => Ok(real(&self.tree, &node)),
         }
+    }
+}
+
+impl MigDriver for SimulatedSysfs {
+    fn cards(&self) -> Result<Vec<MigCard>, Error> {
+        let mdevs = self.mdevs();
+        let slots = self.tree.slots.iter().enumerate().filter(|(_, slot)| slot.physical.is_none());
+        let cards = slots.filter_map(|(at, slot)| {
+            let geometry = slot.card.mig.as_ref()?;
+            let place = |one: &Placement| MigPlacement { start: one.start, size: one.size };
+            let profile = |one: &Profile| InstanceProfile {
+                name: one.name.clone(),
+                most: one.most,
+                placements: one.placements.iter().map(place).collect(),
+            };
+            let vgpu_type = |one: &MdevType| {
+                let (id, name) = (one.id.clone(), one.name.clone());
+                Some(InstanceType { id, name, profile: one.mig_profile.clone()? })
+            };
+            let instance = |(of, at): &(usize, Placement)| GpuInstance {
+                card: slot.address.clone(),
+                profile: geometry.profiles()[*of].name.clone(),
+                place: place(at),
+            };
+            Some(MigCard {
+                address: slot.address.clone(),
+                slices: geometry.slices(),
+                profiles: geometry.profiles().iter().map(profile).collect(),
+                types: slot.card.types.iter().filter_map(vgpu_type).collect(),
+                instances: mdevs.placed(at).iter().map(instance).collect(),
+            })
+        });
+        Ok(cards.collect())
+    }
+
+    fn create(&self, instance: &GpuInstance) -> Result<(), Error> {
+        if !self.create_time.is_zero() {
+            std::thread::sleep(self.create_time);
+        }
+        let created = self.mdevs().create_instance(&self.tree, instance);
+        created.map_err(|why| refused(instance, why))
+    }
+
+    fn destroy(&self, instance: &GpuInstance) -> Result<(), Error> {
+        let destroyed = self.mdevs().destroy_instance(&self.tree, instance);
+        destroyed.map_err(|why| refused(instance, why))
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kilonova_devices::{Function, PciAddress};
+use kilonova_packing::mig::{self, Geometry};
 
 use super::file::{Card as CardTable, CardEntry};
 use super::read::Refusal;
@@ -63,6 +64,7 @@ pub(super) fn card_of(name: &str, table: CardTable) -> Result<KnownCard, Refusal
             description: one.description,
             device_api: one.device_api,
             instances: one.available_instances,
+            mig_profile: one.mig_profile,
         });
     }
     if table.resource_class.is_some() && !types.is_empty() {
@@ -82,6 +84,20 @@ pub(super) fn card_of(name: &str, table: CardTable) -> Result<KnownCard, Refusal
         ));
     }
     types.sort_by(|a, b| a.id.cmp(&b.id));
+    let mig = table.mig.as_deref().map(|written| geometry(&key("mig"), written)).transpose()?;
+    let of_card = |one: &MdevType| match (&one.mig_profile, &mig) {
+        (None, None) => true,
+        (Some(profile), Some(mig)) => mig.find(profile).is_some(),
+        (None, Some(_)) | (Some(_), None) => false,
+    };
+    if let Some(wrong) = types.iter().find(|one| !of_card(one)) {
+        let why =
+            format!("mig_profile of {} must be a profile of the card's mig geometry", wrong.id);
+        return Err((key("types"), why));
+    }
+    if mig.is_some() && !table.vfio_types {
+        return Err((key("mig"), "it needs vfio_types = true".to_owned()));
+    }
     Ok(KnownCard {
         card: Arc::new(Card {
             vendor: table.vendor,
@@ -92,12 +108,32 @@ pub(super) fn card_of(name: &str, table: CardTable) -> Result<KnownCard, Refusal
             exclusive: table.exclusive_types,
             types,
             vfio_types: table.vfio_types,
+            mig,
             files: table.files,
             vf_files: table.vf_files,
         }),
         resource_class: table.resource_class,
         traits: table.traits,
     })
+}
+
+/// The geometries that NVIDIA's MIG user guide lists, by name.
+const GEOMETRIES: [(&str, mig::Card); 6] = [
+    ("a30-24gb", mig::Card::A30),
+    ("a100-40gb", mig::Card::A100),
+    ("a100-80gb", mig::Card::A100Large),
+    ("h100-80gb", mig::Card::A100Large),
+    ("h200-141gb", mig::Card::H200),
+    ("b200-180gb", mig::Card::B200),
+];
+
+fn geometry(key: &str, written: &str) -> Result<Geometry, Refusal> {
+    let known = GEOMETRIES.iter().find(|(name, _)| *name == written);
+    let (_, card) = known.ok_or_else(|| {
+        let all: Vec<&str> = GEOMETRIES.iter().map(|(name, _)| *name).collect();
+        (key.to_owned(), format!("'{written}' must be one of {}", all.join(", ")))
+    })?;
+    Geometry::new(card.slices(), card.profiles()).map_err(|why| (key.to_owned(), why.to_string()))
 }
 
 /// The device tree of a host, and the functions for passthrough.

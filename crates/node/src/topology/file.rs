@@ -37,6 +37,8 @@ pub(super) struct Card {
     /// devices.
     #[serde(default)]
     pub vfio_types: bool,
+    /// The geometry of a GPU in MIG mode, `a100-40gb`. Its types need GPU instances.
+    pub mig: Option<String>,
     /// Further files below the directories of the card and of each virtual function.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
@@ -63,6 +65,8 @@ pub(super) struct CardType {
     #[serde(default = "vfio_pci")]
     pub device_api: String,
     pub available_instances: u32,
+    /// On a GPU in MIG mode: the profile of the GPU instance, `1g.5gb`.
+    pub mig_profile: Option<String>,
 }
 
 fn vfio_pci() -> String {
@@ -134,6 +138,7 @@ fn builds() -> usize {
 pub(super) struct DevicesOptions {
     pub enabled_mdev_types: Vec<String>,
     pub mdev_retyping: bool,
+    pub mig_instances: bool,
     /// The reaction to Xid messages: `94:quarantine, 13:report`.
     pub xid_policy: String,
     /// As in the configuration file: resource class, colon, command.

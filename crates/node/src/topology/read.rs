@@ -158,6 +158,7 @@ fn template(
                 enabled: devices.enabled_mdev_types,
                 groups: groups.unwrap_or_default(),
                 retyping: devices.mdev_retyping,
+                mig_instances: devices.mig_instances,
             })
         }
     };

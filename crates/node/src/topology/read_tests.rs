@@ -89,6 +89,7 @@ fn hosts_without_mdev_settings_use_the_given_options() {
         enabled: vec!["t".into()],
         groups: [("t".to_owned(), group)].into(),
         retyping: false,
+        mig_instances: false,
     };
     let topology =
         Topology::read_with(&file, &options, &Cleanup::default()).expect("the topology is valid");
@@ -103,6 +104,7 @@ fn hosts_without_mdev_settings_use_the_given_options() {
         enabled: vec!["t".into()],
         groups: [("t".to_owned(), group)].into(),
         retyping: false,
+        mig_instances: false,
     };
     let error = Topology::read_with(&file, &options, &Cleanup::default())
         .expect_err("an unknown device is refused")

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kilonova_devices::PciAddress;
+use kilonova_packing::mig::Geometry;
 
 /// All devices of a host.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub struct Card {
     /// True if virtual functions get their type from the vendor's VFIO driver, without mediated
     /// devices.
     pub vfio_types: bool,
+    /// The geometry of a card in MIG mode.
+    pub mig: Option<Geometry>,
     /// Further files of the card, by path below its directory.
     pub files: BTreeMap<String, String>,
     /// Further files of each virtual function.
@@ -68,6 +71,8 @@ pub struct MdevType {
     pub device_api: String,
     /// Capacity of an empty card.
     pub instances: u32,
+    /// The profile of its GPU instance.
+    pub mig_profile: Option<String>,
 }
 
 impl Slot {

@@ -81,9 +81,11 @@ fn attachment(device: &Device, slot: &HandleSlot) -> Attachment {
             mdev_type: mdev_type.clone(),
         },
         HandleSlot::Pci { address } => Attachment::Pci { address: address.clone() },
-        HandleSlot::Vfio { address, vgpu_type } => {
-            Attachment::Vfio { address: address.clone(), vgpu_type: vgpu_type.clone() }
-        }
+        HandleSlot::Vfio { address, vgpu_type } => Attachment::Vfio {
+            address: address.clone(),
+            vgpu_type: vgpu_type.clone(),
+            instance: None,
+        },
         HandleSlot::TestPci { address } => Attachment::TestPci { address: address.clone() },
     }
 }
@@ -188,7 +190,11 @@ async fn a_function_has_its_vgpu_type_while_in_use() {
     let generation = node.control.want(one, Desired::Absent);
     node.control.expect(generation, Outcome::Absent).await;
     assert_eq!(types(&node), ["0", "558", "0"]);
-    let wrong = Attachment::Vfio { address: "0000:25:00.6".into(), vgpu_type: "nvidia-557".into() };
+    let wrong = Attachment::Vfio {
+        address: "0000:25:00.6".into(),
+        vgpu_type: "nvidia-557".into(),
+        instance: None,
+    };
     let generation = node.control.want(one, guest(vec![wrong]));
     match node.control.outcome(generation).await {
         Outcome::Failed { step, message } => {

@@ -1,5 +1,5 @@
 //! Parses `[devices]` and `[mdev_<type>]` as in nova.conf, and their old names `enabled_vgpu_types`
-//! and `[vgpu_<type>]`; `mdev_retyping` and `min_instances` are Kilonova's own.
+//! and `[vgpu_<type>]`; `mdev_retyping`, `mig_instances` and `min_instances` are Kilonova's own.
 //!
 //! `kilonova_devices` owns their meaning.
 
@@ -19,6 +19,7 @@ const CLASS: &str = "mdev_class";
 const MOST: &str = "max_instances";
 const LEAST: &str = "min_instances";
 const RETYPING: &str = "mdev_retyping";
+const MIG: &str = "mig_instances";
 const CLEANUP: &str = "cleanup_command";
 const CLEANUP_TIME: &str = "cleanup_timeout";
 
@@ -28,7 +29,7 @@ pub(super) fn is_known_group(group: &str) -> bool {
 
 pub(super) fn is_known(group: &str, option: &str) -> bool {
     if group == GROUP {
-        matches!(option, ENABLED | ENABLED_OLD | RETYPING | CLEANUP | CLEANUP_TIME)
+        matches!(option, ENABLED | ENABLED_OLD | RETYPING | MIG | CLEANUP | CLEANUP_TIME)
     } else {
         mdev_type(group).is_some() && matches!(option, ADDRESSES | CLASS | MOST | LEAST)
     }
@@ -59,7 +60,8 @@ pub fn options(file: &File) -> Result<MdevOptions, Failure> {
         groups.insert(mdev_type.to_owned(), group(file, name)?);
     }
     let retyping = file.parse(GROUP, RETYPING, "true or false")?.unwrap_or(false);
-    let options = MdevOptions { enabled, groups, retyping };
+    let mig_instances = file.parse(GROUP, MIG, "true or false")?.unwrap_or(false);
+    let options = MdevOptions { enabled, groups, retyping, mig_instances };
     options.check().map_err(|wrong| {
         let name = mdev_type(&wrong.group).and_then(|mdev_type| names.get(mdev_type));
         let old = wrong.option == ENABLED && file.get(GROUP, ENABLED).is_none();

@@ -3,7 +3,7 @@
 use kilonova_node::topology::Topology;
 
 use super::{Act, Before, Flow, matrix};
-use crate::kit::{FPGA, GPU, RETYPED, RETYPED_VFIO, hosts};
+use crate::kit::{FPGA, GPU, MIG, RETYPED, RETYPED_VFIO, hosts};
 
 const BAD: &str = "fail = [{ step = \"start\" }]";
 
@@ -43,6 +43,11 @@ async fn a_boot_that_changes_a_cards_type() {
 #[tokio::test]
 async fn a_boot_that_changes_the_type_of_functions() {
     matrix::run(retyping(|| hosts(&[("a", &[RETYPED_VFIO])]))).await;
+}
+
+#[tokio::test]
+async fn a_boot_with_another_gpu_instance() {
+    matrix::run(retyping(|| hosts(&[("a", &[MIG])]))).await;
 }
 
 fn retyping(topology: fn() -> Topology) -> Flow {

@@ -121,7 +121,8 @@ impl Cloud {
             .expect("the query succeeds")
     }
 
-    /// UUIDs of the mediated devices and addresses of the typed functions that guests of a host own, sorted. Those held for the revert of a
+    /// UUIDs of the mediated devices, addresses of the typed functions and names of the GPU instances that guests of a host own,
+    /// sorted. Those held for the revert of a
     /// resize on one host are absent: the revert recreates them.
     async fn mdevs_of(&self, host: &str) -> Vec<String> {
         let host = host.to_owned();
@@ -131,6 +132,11 @@ impl Cloud {
                     FROM attach_handles h JOIN arqs a ON a.uuid = h.arq_id
                     LEFT JOIN moves m ON m.id = a.consumer_id
                     WHERE a.host = ?1 AND h.mdev_type <> ''
+                    AND (m.id IS NULL OR m.dest_host <> m.source_host)
+                    UNION ALL SELECT 'mig-' || d.card || '-' || h.mig_start FROM attach_handles h
+                    JOIN arqs a ON a.uuid = h.arq_id LEFT JOIN moves m ON m.id = a.consumer_id
+                    JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
+                    WHERE a.host = ?1 AND h.mig_start IS NOT NULL
                     AND (m.id IS NULL OR m.dest_host <> m.source_host)";
                 let rows = tx.rows(sql, params![&host])?;
                 let all = rows.iter().map(|row| row.string(0));

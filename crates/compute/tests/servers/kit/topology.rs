@@ -32,6 +32,20 @@ devices = { enabled_mdev_types = ["nvidia-35", "nvidia-36"], mdev_retyping = tru
 mdev.nvidia-35 = { device_addresses = ["0000:25:00.0"] }
 mdev.nvidia-36 = { device_addresses = ["0000:25:00.0"] }
 "#;
+/// A host with a GPU in MIG mode, on which the agent creates GPU instances.
+pub const MIG: &str = r#"
+card = [{ card = "a100", addresses = ["0000:41:00.0"], vfs = 8 }]
+devices = { enabled_mdev_types = ["nvidia-35", "nvidia-36"], mdev_retyping = true, mig_instances = true }
+mdev.nvidia-35 = {}
+mdev.nvidia-36 = {}
+"#;
+/// A host with two such GPUs, whose types have classes of their own.
+pub const MIG_CLASSES: &str = r#"
+card = [{ card = "a100", addresses = ["0000:41:00.0", "0000:c1:00.0"], vfs = 8 }]
+devices = { enabled_mdev_types = ["nvidia-35", "nvidia-36"], mdev_retyping = true, mig_instances = true }
+mdev.nvidia-35 = { mdev_class = "CUSTOM_MIG_1G_5GB" }
+mdev.nvidia-36 = { mdev_class = "CUSTOM_MIG_3G_20GB" }
+"#;
 /// A host with sixteen FPGAs.
 pub const FPGA: &str = "fake = [{}]";
 
@@ -113,6 +127,18 @@ vfio_types = true
 types = [
     { id = "nvidia-35", name = "NVIDIA A40-12Q", available_instances = 4 },
     { id = "nvidia-36", name = "NVIDIA A40-24Q", available_instances = 4 },
+]
+
+[card.a100]
+vendor = "10de"
+product = "20b0"
+class = "030200"
+driver = "nvidia"
+vfio_types = true
+mig = "a100-40gb"
+types = [
+    { id = "nvidia-35", name = "NVIDIA A100-1-5C", available_instances = 7, mig_profile = "1g.5gb" },
+    { id = "nvidia-36", name = "NVIDIA A100-3-20C", available_instances = 2, mig_profile = "3g.20gb" },
 ]
 
 [card.x710]

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::driven;
 use crate::testing::Fixture;
-use crate::{Directory, Driver, Error, KernelObject, Mdev, Sysfs, Vgpu, mdevs, vgpu_state};
+use crate::{Directory, Driver, Error, KernelObject, Mdev, NoMig, Sysfs, Vgpu, mdevs, vgpu_state};
 
 /// A sysfs whose writes and bus listing fail with an error number.
 struct Broken(Directory, i32);
@@ -56,9 +56,9 @@ fn refused_writes_report_the_reason_and_change_nothing() {
         let sysfs = Broken(fixture.sysfs(), number);
         let uuid = Uuid::new_v4();
         for (result, what) in [
-            (mdev(uuid).make(&sysfs), uuid.to_string()),
-            (mdev(there).unmake(&sysfs), there.to_string()),
-            (KernelObject::Vgpu(vgpu.clone()).make(&sysfs), "nvidia-558".to_owned()),
+            (mdev(uuid).make(&sysfs, &NoMig), uuid.to_string()),
+            (mdev(there).unmake(&sysfs, &NoMig), there.to_string()),
+            (KernelObject::Vgpu(vgpu.clone()).make(&sysfs, &NoMig), "nvidia-558".to_owned()),
         ] {
             let text = result.expect_err("the write is refused").to_string().to_lowercase();
             let os = io::Error::from_raw_os_error(number).to_string().to_lowercase();

@@ -1,0 +1,174 @@
+//! The GPU instances of cards in MIG mode: which slices handles in use occupy, and what still fits.
+//!
+//! The geometry is the one that the card's host reported. Which handles are in use is in the rows: the host creates an
+//! instance only after the claim, so its report of instances of this control plane does not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kilonova_ids::{HostName, ProviderId};
+use kilonova_node_api::{GpuInstance, Mig, MigPlacement};
+use kilonova_packing::mig::{Geometry, Instances, Placement, Profile};
+use kilonova_store::{Asked, Error, Row, Tx, params, statements};
+
+use super::handles::MixedCard;
+use crate::states::HandleState;
+
+statements! {
+    /// The geometry of a card.
+    GEOMETRY = "SELECT address, mig FROM devices WHERE host = ?1 AND card = ?2 AND mig IS NOT NULL";
+    /// The handles of a card's providers.
+    HANDLES = "SELECT p.provider_id, h.address, h.mdev_type, h.state, h.present, h.mig_start,
+        h.mig_size FROM devices d JOIN deployables p ON p.device_id = d.id
+        JOIN attach_handles h ON h.deployable_id = p.id
+        WHERE d.host = ?1 AND d.card = ?2 AND d.mig IS NOT NULL";
+    /// The cards of a host.
+    CARDS_OF_HOST = "SELECT DISTINCT card FROM devices WHERE host = ?1 AND mig IS NOT NULL";
+}
+
+/// The geometry that a host reported.
+///
+/// # Errors
+/// The reason why no card can have it.
+pub(crate) fn geometry(mig: &Mig) -> Result<Geometry, String> {
+    let placement = |one: &MigPlacement| Placement { start: one.start, size: one.size };
+    let profiles = mig.profiles.iter().map(|profile| Profile {
+        name: profile.name.clone(),
+        // Not used: the slices of memory decide.
+        compute: 0,
+        most: profile.most,
+        placements: profile.placements.iter().map(placement).collect(),
+    });
+    Geometry::new(mig.slices, profiles.collect()).map_err(|invalid| invalid.to_string())
+}
+
+/// The handles of a provider.
+struct Part {
+    vgpu_type: String,
+    present: usize,
+    owned: usize,
+}
+
+/// A card in MIG mode.
+pub(crate) struct MigCard {
+    address: String,
+    geometry: Geometry,
+    /// The profile of each vGPU type.
+    profiles: BTreeMap<String, usize>,
+    instances: Instances,
+    parts: BTreeMap<ProviderId, Part>,
+    /// The functions that no guest has.
+    free_functions: usize,
+}
+
+impl MigCard {
+    /// How many more vGPUs of a type fit.
+    pub fn fits(&self, vgpu_type: &str) -> usize {
+        let profile = self.profiles.get(vgpu_type);
+        let fits = profile.map_or(0, |profile| self.geometry.fits(*profile, &self.instances));
+        fits.min(self.free_functions)
+    }
+
+    /// Takes the first place for a vGPU of a type, if one is left.
+    pub fn place(&mut self, vgpu_type: &str) -> Option<GpuInstance> {
+        let profile = *self.profiles.get(vgpu_type)?;
+        let place = self.geometry.place(profile, &self.instances)?;
+        self.instances.add(profile, place).then(|| GpuInstance {
+            card: self.address.clone(),
+            profile: self.geometry.profiles()[profile].name.clone(),
+            place: MigPlacement { start: place.start, size: place.size },
+        })
+    }
+
+    /// The number of units of each provider that are neither owned nor fit.
+    pub fn withheld(&self) -> BTreeMap<ProviderId, i64> {
+        let withheld = |part: &Part| {
+            let profile = self.profiles.get(&part.vgpu_type);
+            let most = profile.map_or(0, |at| usize::from(self.geometry.profiles()[*at].most));
+            let free = part.present.min(most).saturating_sub(part.owned);
+            free.saturating_sub(self.fits(&part.vgpu_type)) as i64
+        };
+        self.parts.iter().map(|(provider, part)| (*provider, withheld(part))).collect()
+    }
+
+    /// The instances, as `3g.20gb at slice 4`.
+    pub fn words(&self) -> Vec<String> {
+        let mut placed = self.instances.placed().to_vec();
+        placed.sort_by_key(|(_, place)| *place);
+        let name = |profile: usize| &self.geometry.profiles()[profile].name;
+        placed.iter().map(|(of, place)| format!("{} at slice {}", name(*of), place.start)).collect()
+    }
+}
+
+/// Reads of a card that were asked.
+pub(crate) struct AskedCard([Asked; 2]);
+
+/// Asks for a card; [`found`] reads the answer.
+pub(crate) fn ask(tx: &mut Tx<'_>, card: &MixedCard) -> Result<AskedCard, Error> {
+    let key = params![&card.host, &card.card].to_vec();
+    Ok(AskedCard([tx.ask(GEOMETRY, &key)?, tx.ask(HANDLES, &key)?]))
+}
+
+/// The card, if it is in MIG mode.
+pub(crate) fn found(
+    tx: &mut Tx<'_>,
+    AskedCard(asked): AskedCard,
+) -> Result<Option<MigCard>, Error> {
+    let [card, handles] = asked;
+    let (card, handles) = (tx.answer_row(card)?, tx.answer(handles)?);
+    card.map(|card| read(&card, &handles)).transpose()
+}
+
+/// Asks for a card and reads it.
+pub(crate) fn of_card(tx: &mut Tx<'_>, card: &MixedCard) -> Result<Option<MigCard>, Error> {
+    let asked = ask(tx, card)?;
+    found(tx, asked)
+}
+
+/// The cards of a host.
+pub(crate) fn cards_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<MixedCard>, Error> {
+    let card = |row: &Row| Ok(MixedCard { host: host.clone(), card: row.string("card")? });
+    tx.rows(CARDS_OF_HOST, params![host])?.iter().map(card).collect()
+}
+
+fn read(card: &Row, handles: &[Row]) -> Result<MigCard, Error> {
+    let unreadable = |why: String| Error::Shape(format!("column mig: {why}"));
+    let mig: Mig =
+        serde_json::from_str(card.text("mig")?).map_err(|why| unreadable(why.to_string()))?;
+    let geometry = geometry(&mig).map_err(unreadable)?;
+    let mut profiles = BTreeMap::new();
+    for (at, profile) in mig.profiles.iter().enumerate() {
+        profiles.extend(profile.vgpu_types.iter().map(|one| (one.clone(), at)));
+    }
+    let mut instances = Instances::default();
+    for one in &mig.foreign {
+        instances.occupy(Placement { start: one.start, size: one.size });
+    }
+    let mut parts: BTreeMap<ProviderId, Part> = BTreeMap::new();
+    let (mut functions, mut held) = (BTreeSet::new(), BTreeSet::new());
+    for row in handles {
+        let vgpu_type = row.string("mdev_type")?;
+        let state = HandleState::read(row, "state")?;
+        let profile = profiles.get(&vgpu_type).copied();
+        let new = || Part { vgpu_type, present: 0, owned: 0 };
+        let part = parts.entry(row.id("provider_id")?).or_insert_with(new);
+        part.present += usize::from(row.bool("present")?);
+        functions.insert(row.string("address")?);
+        match state {
+            HandleState::Free => continue,
+            HandleState::Owned => part.owned += 1,
+            HandleState::Dirty | HandleState::Failed => {}
+        }
+        held.insert(row.string("address")?);
+        if let (Some(start), Some(size)) = (row.int_opt("mig_start")?, row.int_opt("mig_size")?) {
+            let slice = |number: i64| u8::try_from(number).unwrap_or(u8::MAX);
+            let place = Placement { start: slice(start), size: slice(size) };
+            // A type that the host no longer offers keeps its slices.
+            if !profile.is_some_and(|profile| instances.add(profile, place)) {
+                instances.occupy(place);
+            }
+        }
+    }
+    let free_functions = functions.difference(&held).count();
+    let address = card.string("address")?;
+    Ok(MigCard { address, geometry, profiles, instances, parts, free_functions })
+}

@@ -1,0 +1,118 @@
+//! Cards in MIG mode whose GPU instances the agent creates.
+
+use kilonova_node_api::{GpuInstance, MigPlacement};
+
+use super::{reasons, short};
+use crate::testing::Fixture;
+use crate::{
+    Discovery, Found, InstanceProfile, InstanceType, KernelObject, MdevConfig, MdevGroup,
+    MdevOptions, MigCard, MigScan, ScanContext, Vgpu,
+};
+
+const CARD: &str = "0000:41:00.0";
+const IDS: (&str, &str, &str) = ("10de", "20b0", "030200");
+
+/// An A100 with three virtual functions and their current type numbers.
+fn a100(types: [u32; 3]) -> Fixture {
+    let fixture = Fixture::new();
+    fixture.function(CARD, IDS, 1, "nvidia");
+    let all = fixture.virtual_functions(CARD, "0000:41:00.4", 3, IDS, "nvidia");
+    for (address, current) in all.iter().zip(types) {
+        fixture.vgpu_files(&format!("devices/pci0000:41/{address}"), current, &[]);
+    }
+    fixture
+}
+
+/// Profile, vgpu type and its number, the size of an instance, its starts, and the most of them.
+type Row = (&'static str, &'static str, u32, u8, &'static [u8], u8);
+
+fn card(instances: Vec<GpuInstance>) -> MigCard {
+    let rows: [Row; 3] = [
+        ("1g.5gb", "NVIDIA A100-1-5C", 474, 1, &[0, 1, 2, 3, 4, 5, 6], 7),
+        ("3g.20gb", "NVIDIA A100-3-20C", 478, 4, &[0, 4], 2),
+        ("7g.40gb", "NVIDIA A100-7-40C", 480, 8, &[0], 1),
+    ];
+    let place = |size: u8| move |&start: &u8| MigPlacement { start, size };
+    let profile = |(name, _, _, size, starts, most): &Row| {
+        let placements = starts.iter().map(place(*size)).collect();
+        InstanceProfile { name: (*name).into(), most: *most, placements }
+    };
+    let vgpu_type = |(profile, name, number, ..): &Row| InstanceType {
+        id: format!("nvidia-{number}"),
+        name: (*name).into(),
+        profile: (*profile).into(),
+    };
+    MigCard {
+        address: CARD.into(),
+        slices: 8,
+        profiles: rows.iter().map(profile).collect(),
+        types: rows.iter().map(vgpu_type).collect(),
+        instances,
+    }
+}
+
+fn instance(start: u8) -> GpuInstance {
+    let place = MigPlacement { start, size: 4 };
+    GpuInstance { card: CARD.into(), profile: "3g.20gb".into(), place }
+}
+
+fn scan(fixture: &Fixture, card: MigCard, enabled: &[&str], ours: &[KernelObject]) -> Found {
+    let groups = |name: &&str| ((*name).to_owned(), MdevGroup::default());
+    let options = MdevOptions {
+        enabled: enabled.iter().map(|one| (*one).to_owned()).collect(),
+        groups: enabled.iter().map(groups).collect(),
+        retyping: true,
+        mig_instances: true,
+    };
+    let mdev = MdevConfig::new(&options, &fixture.sysfs()).expect("the options are valid");
+    let discovery = Discovery { mdev, ..Discovery::default() };
+    let is_ours = |object: &KernelObject| ours.contains(object);
+    let mig = Some(MigScan { cards: &[card], is_ours: &is_ours });
+    let context = ScanContext { mig, ..ScanContext::default() };
+    discovery.scan_with(&fixture.sysfs(), &|_| false, context).expect("the bus is readable")
+}
+
+const BOTH: [&str; 2] = ["nvidia-474", "nvidia-478"];
+
+#[test]
+fn a_card_offers_its_enabled_types_on_all_functions() {
+    let found = scan(&a100([0; 3]), card(Vec::new()), &BOTH, &[]);
+    let functions = |number: u32| {
+        let all = (4..7).map(|n| format!("0000:41:00.{n}=nvidia-{number}"));
+        all.collect::<Vec<_>>().join(" ")
+    };
+    let expected = [474, 478]
+        .map(|number| format!("0000:41:00.0_nvidia-{number} VGPU [{}]", functions(number)));
+    assert_eq!(short(&found.devices), expected);
+    let device = &found.devices[0];
+    let mig = device.mig.as_ref().expect("it is in MIG mode");
+    let profiles: Vec<&str> = mig.profiles.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!((mig.slices, &*profiles, &*mig.foreign), (8, &["1g.5gb", "3g.20gb"][..], &[][..]));
+    let traits = &device.deployables[1].traits;
+    assert!(traits.contains(&"CUSTOM_NVIDIA_MIG_3G_20GB".to_owned()), "{traits:?}");
+    assert_eq!(found.problems, []);
+}
+
+#[test]
+fn instances_and_types_of_guests_change_nothing_and_foreign_ones_count() {
+    let empty = scan(&a100([0; 3]), card(Vec::new()), &BOTH, &[]);
+    let vgpu = Vgpu { address: "0000:41:00.5".into(), vgpu_type: "nvidia-478".into() };
+    let ours = [KernelObject::Vgpu(vgpu), KernelObject::Instance(instance(4))];
+    let in_use = a100([0, 478, 0]);
+    assert_eq!(scan(&in_use, card(vec![instance(4)]), &BOTH, &ours), empty);
+    let found = scan(&in_use, card(vec![instance(0), instance(4)]), &BOTH, &ours[1..]);
+    let device = &found.devices[0];
+    assert_eq!(device.mig.as_ref().expect("MIG mode").foreign, [instance(0).place]);
+    assert_eq!(device.deployables[0].slots.len(), 2, "a function has a foreign type");
+}
+
+#[test]
+fn what_needs_no_instance_is_reported() {
+    let found = scan(&a100([0; 3]), card(Vec::new()), &["nvidia-1"], &[]);
+    assert_eq!((found.devices.len(), reasons(&found).len()), (0, 0));
+    let fixture = Fixture::new();
+    fixture.function(CARD, IDS, 1, "nvidia");
+    let found = scan(&fixture, card(Vec::new()), &BOTH, &[]);
+    let all = reasons(&found);
+    assert!(all[0].contains("none of its virtual functions can be a vGPU"), "{all:?}");
+}

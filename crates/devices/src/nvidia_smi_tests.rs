@@ -1,0 +1,142 @@
+//! Tests with a program that prints tables in the form of NVIDIA's MIG user guide, and keeps its instances in a file.
+//! They show that the tables are read, not that a driver prints them.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::*;
+
+const CARD: &str = "0000:41:00.0";
+
+/// The program. Its instances are the lines of a file: profile name, profile number, instance number, place.
+const PROGRAM_TEXT: &str = r#"#!/bin/sh
+here=$(dirname "$0")
+touch "$here/instances"
+case "$*" in
+--query-gpu=*)
+    echo "00000000:41:00.0, Enabled"
+    echo "00000000:C1:00.0, Disabled"
+    echo "00000000:C2:00.0, [N/A]" ;;
+"mig -lgipp -i 0000:41:00.0")
+    echo "GPU  0 Profile ID 19 Placements: {0,1,2,3,4,5,6}:1"
+    echo "GPU  0 Profile ID 20 Placements: {0,1,2,3,4,5,6}:1"
+    echo "GPU  0 Profile ID  9 Placements: {0,4}:4"
+    echo "GPU  0 Profile ID  0 Placement : {0}:8" ;;
+"mig -lgip -i 0000:41:00.0")
+    echo "+-----------------------------------------------------------------------------+"
+    echo "| GPU instance profiles:                                                      |"
+    echo "| GPU   Name             ID    Instances   Memory     P2P    SM    DEC   ENC  |"
+    echo "|                              Free/Total   GiB              CE    JPEG  OFA  |"
+    echo "|=============================================================================|"
+    echo "|   0  MIG 1g.5gb        19     7/7        4.75       No     14     0     0   |"
+    echo "|                                                             1     0     0   |"
+    echo "+-----------------------------------------------------------------------------+"
+    echo "|   0  MIG 1g.5gb+me     20     1/1        4.75       No     14     1     0   |"
+    echo "|                                                             1     1     1   |"
+    echo "+-----------------------------------------------------------------------------+"
+    echo "|   0  MIG 3g.20gb        9     2/2        19.62      No     42     2     0   |"
+    echo "|                                                             3     0     0   |"
+    echo "+-----------------------------------------------------------------------------+" ;;
+"mig -lgi -i 0000:41:00.0")
+    if [ ! -s "$here/instances" ]; then
+        echo "No GPU instances found: Not Found"
+        exit 6
+    fi
+    echo "| GPU   Name               Profile  Instance   Placement  |"
+    echo "|                            ID       ID       Start:Size |"
+    echo "|=========================================================|"
+    while read -r name profile number place; do
+        echo "|   0  MIG $name            $profile        $number          $place     |"
+    done < "$here/instances" ;;
+"mig -cgi 9:4 -i 0000:41:00.0")
+    echo "MIG 3g.20gb 9 2 4:4" | cut -d' ' -f2- >> "$here/instances"
+    echo "Successfully created GPU instance ID  2 on GPU  0 using profile MIG 3g.20gb (ID  9)" ;;
+"mig -cgi 19:4 -i 0000:41:00.0")
+    echo "Unable to create a GPU instance on GPU  0 using profile 19: Insufficient Resources"
+    exit 4 ;;
+"mig -dgi -gi 2 -i 0000:41:00.0")
+    : > "$here/instances" ;;
+"vgpu -s -v -i 0000:41:00.0")
+    echo "GPU 00000000:41:00.0"
+    echo "    vGPU Type ID              : 0x1cd"
+    echo "        Name                  : GRID A100-4C"
+    echo "        GPU Instance Profile ID : N/A"
+    echo "    vGPU Type ID              : 0x1da"
+    echo "        Name                  : GRID A100-1-5C"
+    echo "        GPU Instance Profile ID : 19"
+    echo "    vGPU Type ID              : 0x1dc"
+    echo "        Name                  : GRID A100-3-20C"
+    echo "        GPU Instance Profile ID : 9" ;;
+*)
+    echo "unknown: $*" >&2
+    exit 2 ;;
+esac
+"#;
+
+fn driver(folder: &Path, text: &str) -> NvidiaSmi {
+    let program = folder.join("nvidia-smi");
+    std::fs::write(&program, text).expect("the program is written");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).expect("the program is executable");
+    NvidiaSmi::with_program(program)
+}
+
+fn instance(profile: &str, start: u8, size: u8) -> GpuInstance {
+    let place = MigPlacement { start, size };
+    GpuInstance { card: CARD.into(), profile: profile.into(), place }
+}
+
+#[test]
+fn tables_are_read_and_instances_are_created_and_destroyed_once() {
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
+    let driver = driver(folder.path(), PROGRAM_TEXT);
+    let cards = driver.cards().expect("the tables are read");
+    let [card] = &cards[..] else { panic!("one card: {cards:?}") };
+    assert_eq!((&*card.address, card.slices, &card.instances), (CARD, 8, &Vec::new()));
+    let profiles: Vec<(&str, u8, usize)> = card
+        .profiles
+        .iter()
+        .map(|one| (one.name.as_str(), one.most, one.placements.len()))
+        .collect();
+    assert_eq!(profiles, [("1g.5gb", 7, 7), ("1g.5gb+me", 1, 7), ("3g.20gb", 2, 2)]);
+    let types: Vec<(&str, &str)> =
+        card.types.iter().map(|one| (one.id.as_str(), one.profile.as_str())).collect();
+    assert_eq!(types, [("nvidia-474", "1g.5gb"), ("nvidia-476", "3g.20gb")]);
+
+    let large = instance("3g.20gb", 4, 4);
+    for _ in 0..2 {
+        driver.create(&large).expect("it is created, or exists");
+        let there = driver.cards().expect("the tables are read").remove(0).instances;
+        assert_eq!(there, std::slice::from_ref(&large));
+    }
+    let error = driver.create(&instance("1g.5gb", 4, 1)).expect_err("its slices are occupied");
+    assert!(error.to_string().contains("Insufficient Resources"), "{error}");
+    let error = driver.create(&instance("2g.10gb", 0, 2)).expect_err("there is no such profile");
+    assert!(error.to_string().contains("no such profile"), "{error}");
+    driver.destroy(&instance("1g.5gb", 4, 1)).expect("another profile is not there");
+    for _ in 0..2 {
+        driver.destroy(&large).expect("it is destroyed, or gone");
+    }
+    assert_eq!(driver.cards().expect("the tables are read")[0].instances, []);
+}
+
+#[test]
+fn output_of_another_form_is_an_error() {
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
+    for (from, to) in [
+        ("echo \"00000000:41:00.0, Enabled\"", "echo \"41, Enabled\""),
+        ("{0,4}:4", "{0,x}:4"),
+        ("19     7/7 ", "19     many"),
+        ("|   0  MIG 1g", "|   0  Mig 1g"),
+    ] {
+        let text = PROGRAM_TEXT.replace(from, to).replace(
+            "|   0  MIG 3g.20gb        9     2/2",
+            if from.starts_with('|') { "| " } else { "|   0  MIG 3g.20gb        9     2/2" },
+        );
+        let driver = driver(folder.path(), &text);
+        assert!(driver.cards().is_err(), "{to}");
+    }
+    let missing = NvidiaSmi::with_program(folder.path().join("absent"));
+    let error = missing.cards().expect_err("there is no program").to_string();
+    assert!(error.contains("cannot read the GPU instances") && error.contains("absent"), "{error}");
+}
