@@ -10,6 +10,7 @@ use kilonova_wire::refusal::Kind;
 use kilonova_wire::{IntoRefusal, Refusal};
 
 use crate::flows::operation::Unreadable;
+use crate::numa::Misfits;
 
 /// An error of the compute service.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +47,13 @@ pub enum Error {
     /// The planned claim was taken by another transaction; plan again.
     #[error("another transaction has claimed the planned resources")]
     Aged,
+    /// The NUMA topology of a guest does not fit on the host of a candidate; the reason is a clause about the host.
+    #[error("the NUMA topology does not fit on the host: {0}")]
+    Misfit(String),
+    /// The planned hosts have room, but none for the NUMA topology; plan again without them. Of the servers
+    /// of the request, so many found a place before.
+    #[error("the NUMA topology of a server does not fit on any planned host")]
+    Unfit(Misfits, usize),
     /// No host fits a server. The reason is determined before the transaction runs again
     /// ([`Compute::write`](crate::Compute::write)).
     #[error("no valid host was found for a server")]
@@ -116,9 +124,12 @@ impl IntoRefusal for Error {
                 error @ (kilonova_flow::Error::Moved(_) | kilonova_flow::Error::Outcome(..)),
             ) => Refusal::internal(error),
             Self::Unreadable { .. } => Refusal::internal(self),
-            Self::Aged | Self::Fenced | Self::NoRoot(_) | Self::Unexplained(_) => {
-                Refusal::new(Kind::Unavailable, self.to_string())
-            }
+            Self::Aged
+            | Self::Fenced
+            | Self::NoRoot(_)
+            | Self::Unexplained(_)
+            | Self::Misfit(_)
+            | Self::Unfit(..) => Refusal::new(Kind::Unavailable, self.to_string()),
             Self::Store(error) => kilonova_compute_db::Error::Store(error).into(),
         }
     }

@@ -30,6 +30,7 @@ pub mod managed_consumers;
 pub mod metadata_service;
 pub mod microversions;
 pub mod moves;
+pub mod numa;
 pub mod options;
 pub mod ports;
 pub mod quotas;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use kilonova_compute_scheduler::Rules;
+use kilonova_topology::Strategy;
 use kilonova_wire::Microversion;
 
 use crate::aliases::Aliases;
@@ -59,6 +60,9 @@ pub struct Options {
     /// True if `[nova]` names an external Nova, which runs the servers on the hosts that report
     /// here and uses their devices through the Cyborg API.
     pub nova_elsewhere: bool,
+    /// `[compute] packing_host_numa_cells_allocation_strategy`: which NUMA cells of a host guests with a
+    /// topology take first.
+    pub numa_strategy: Strategy,
     /// The settings of rebalancing.
     pub rebalance: RebalanceOptions,
     /// The settings of consoles.
@@ -108,6 +112,7 @@ impl Default for Options {
             scheduler: Rules::default(),
             pci_aliases: Aliases::new(),
             nova_elsewhere: false,
+            numa_strategy: Strategy::default(),
             rebalance: RebalanceOptions::default(),
             consoles: ConsoleOptions::default(),
             newest_microversion: microversions::MAX,

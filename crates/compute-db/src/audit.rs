@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use kilonova_store::{Error, Store, params};
 use kilonova_wire::time;
 
-use crate::counted;
+use crate::{counted, fits};
 
 /// Rules across services.
 pub const ACROSS: &[(&str, &str)] = &[
@@ -219,6 +219,7 @@ pub async fn run(store: &Store) -> Result<Vec<Finding>, Error> {
                 kilonova_network::ledger::AUDIT,
                 ACROSS,
                 &[counted::AUDIT],
+                fits::AUDIT,
             ] {
                 for (rule, sql) in rules {
                     let rows = tx.rows(sql, params![])?;

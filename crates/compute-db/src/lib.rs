@@ -15,6 +15,7 @@ pub mod demand;
 pub mod documents;
 pub mod error;
 pub mod external_ports;
+pub mod fits;
 pub mod flavors;
 pub mod fleet;
 pub mod glance_images;
@@ -73,6 +74,8 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         demand::STATEMENTS,
         documents::STATEMENTS,
         external_ports::STATEMENTS,
+        fits::AUDIT,
+        fits::STATEMENTS,
         fleet::STATEMENTS,
         flavors::STATEMENTS,
         glance_images::STATEMENTS,

@@ -27,6 +27,7 @@ pub const SERVERS: &[Migration] = &[
     super::external_ports::TAKEN_BY,
     super::volumes::REIMAGED,
     super::cells::CELLS,
+    super::fits::FITS,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

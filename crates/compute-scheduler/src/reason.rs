@@ -34,6 +34,13 @@ impl NoHost {
         Self { general: vec![sentence.into()], with_names: Vec::new() }
     }
 
+    /// Adds a sentence for everyone.
+    #[must_use]
+    pub fn also(mut self, sentence: impl Into<String>) -> Self {
+        self.general.push(sentence.into());
+        self
+    }
+
     /// Adds a sentence for administrators.
     #[must_use]
     pub fn and(mut self, sentence: impl Into<String>) -> Self {
@@ -81,6 +88,8 @@ pub(super) enum Obstacle {
     OtherZone,
     /// It failed before, or is the server's present host.
     Excluded,
+    /// It has no place for the NUMA topology.
+    Unfit,
     /// The candidate's units are not devices: they were added manually to the host's own provider.
     NoDevice,
     /// One of upstream's pre-filters, with its reason.
@@ -120,6 +129,9 @@ fn unusable(constraints: &Constraints<'_>, host: &Host) -> Option<Obstacle> {
     }
     if spec.availability_zone.as_deref().is_some_and(|zone| !host.is_in(zone)) {
         return Some(Obstacle::OtherZone);
+    }
+    if constraints.unfit.contains(&host.name) {
+        return Some(Obstacle::Unfit);
     }
     constraints.excluded.contains(&host.name).then_some(Obstacle::Excluded)
 }
@@ -236,6 +248,7 @@ fn describe(constraints: &Constraints<'_>, obstacle: Obstacle) -> String {
                 .to_owned()
         }
         Obstacle::Kept(words) => words.to_owned(),
+        Obstacle::Unfit => "rejected by NUMATopologyFilter".to_owned(),
         Obstacle::Filter(filter) => format!("rejected by {}", filter.name()),
         Obstacle::Excluded => "excluded, because the server is on it or failed on it".to_owned(),
     }

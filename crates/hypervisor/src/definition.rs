@@ -58,6 +58,7 @@ impl Definition {
             interfaces: _,
             rescue,
             volumes: _,
+            numa,
         } = config;
         *server == other.server
             && *name == other.config.name
@@ -67,6 +68,7 @@ impl Definition {
             && *machine == other.config.machine
             && *devices == other.config.devices
             && *rescue == other.config.rescue
+            && *numa == other.config.numa
     }
 
     /// The machine in effect: the rescue machine while rescued.

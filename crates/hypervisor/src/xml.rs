@@ -55,6 +55,7 @@ impl Definition {
             interfaces,
             rescue,
             volumes,
+            numa,
             ..
         } = config;
         writeln!(xml, "    <kilonova:server xmlns:kilonova='{NAMESPACE}'>")?;
@@ -79,6 +80,9 @@ impl Definition {
         }
         if let Some(rescue) = rescue {
             write_json(xml, "rescue", rescue)?;
+        }
+        if let Some(numa) = numa {
+            write_json(xml, "numa", numa)?;
         }
         if let Some(done) = done {
             writeln!(xml, "      <kilonova:done operation='{done}'/>")?;
@@ -219,6 +223,7 @@ impl Definition {
                 devices: ours("device").map(device).collect::<Result<_, _>>()?,
                 interfaces: ours("interface").map(read_json).collect::<Result<_, _>>()?,
                 volumes: recorded.into_iter().map(|one| one.volume).collect(),
+                numa: ours("numa").next().map(read_json).transpose()?,
             },
             done: ours("done")
                 .next()

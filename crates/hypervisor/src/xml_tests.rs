@@ -50,6 +50,7 @@ fn definition() -> Definition {
             guest: GuestMetadata::default(),
             rescue: None,
             volumes: Vec::new(),
+            numa: None,
         },
         done: Some(
             "44444444-4444-4444-8444-444444444444"

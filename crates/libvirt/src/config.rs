@@ -73,6 +73,8 @@ pub struct LibvirtConfig {
     /// `num_pcie_ports`: PCIe root ports to plug devices into. 0 lets libvirt add as many as it
     /// needs.
     pub num_pcie_ports: u32,
+    /// `realtime_scheduler_priority`: the priority of vCPUs with a realtime scheduler.
+    pub realtime_scheduler_priority: u32,
     /// How long a guest may take to shut down (`shutdown_timeout`).
     pub shutdown_timeout: Duration,
     /// How long one attempt to detach a device may take (`device_detach_timeout`).
@@ -128,6 +130,7 @@ impl Default for LibvirtConfig {
             block_cache: None,
             network_cache: None,
             num_pcie_ports: 0,
+            realtime_scheduler_priority: 1,
             shutdown_timeout: Duration::from_secs(60),
             detach_timeout: Duration::from_secs(20),
             detach_attempts: 8,

@@ -5,8 +5,8 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
-    Attachment, Bus, ConsoleRequest, Filters, GuestMetadata, Interface, Machine, Medium, Order,
-    Question, Router, Volume, VolumeState, is_default,
+    Attachment, Bus, ConsoleRequest, Filters, GuestMetadata, GuestNuma, Interface, Machine, Medium,
+    Order, Question, Router, Volume, VolumeState, is_default,
 };
 
 /// The desired state of one server on one host.
@@ -86,6 +86,10 @@ pub struct DomainConfig {
     /// All volumes.
     #[serde(default)]
     pub volumes: Vec<Volume>,
+    /// The NUMA cells; `None` for a guest on any of the host's shared CPUs. Only hosts with the trait
+    /// [`GUEST_NUMA`](crate::GUEST_NUMA) get it.
+    #[serde(default)]
+    pub numa: Option<Box<GuestNuma>>,
 }
 
 /// Writes the members in the order of every earlier build, which a flattened configuration would
@@ -105,6 +109,7 @@ impl Serialize for Domain {
             interfaces,
             rescue,
             volumes,
+            numa,
         } = config;
         let mut members = serializer.serialize_map(None)?;
         members.serialize_entry("name", name)?;
@@ -123,6 +128,7 @@ impl Serialize for Domain {
         entry_unless_default(&mut members, "departure", outgoing_migration)?;
         entry_unless_default(&mut members, "rescue", rescue)?;
         entry_unless_default(&mut members, "volumes", volumes)?;
+        entry_unless_default(&mut members, "numa", numa)?;
         members.end()
     }
 }

@@ -103,6 +103,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "image",
             "node-api",
             "store",
+            "topology",
             "wire",
         ],
     ),

@@ -34,6 +34,7 @@ pub(super) const KNOWN: &Options = &[
     (GROUP, "live_migration_uri"),
     (GROUP, "live_migration_with_native_tls"),
     (GROUP, "num_pcie_ports"),
+    (GROUP, "realtime_scheduler_priority"),
     (GROUP, "snapshot_image_format"),
     (GROUP, "virt_type"),
 ];
@@ -74,6 +75,10 @@ pub(super) fn read(file: &File) -> Result<LibvirtConfig, Failure> {
         block_cache: of_kind(file, "disk_cachemodes", "block"),
         network_cache: of_kind(file, "disk_cachemodes", "network"),
         num_pcie_ports: few("num_pcie_ports", usual.num_pcie_ports)?,
+        realtime_scheduler_priority: few(
+            "realtime_scheduler_priority",
+            usual.realtime_scheduler_priority,
+        )?,
         shutdown_timeout: seconds("DEFAULT", "shutdown_timeout", usual.shutdown_timeout)?,
         detach_timeout: seconds(GROUP, "device_detach_timeout", usual.detach_timeout)?,
         detach_attempts: few("device_detach_attempts", usual.detach_attempts)?,

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use jiff::SignedDuration;
 use kilonova_compute_app::aliases::{Alias, Aliases};
+use kilonova_compute_app::numa::Strategy;
 use kilonova_compute_app::{Options, Orphans};
 
 use super::{File, scheduler, sources};
@@ -63,10 +64,17 @@ pub(super) fn read(file: &File) -> Result<Options, Failure> {
         nova_elsewhere: ["endpoint_override", "auth_url"]
             .iter()
             .any(|option| file.get("nova", option).is_some()),
+        numa_strategy: numa_strategy(file)?,
         rebalance: super::rebalance::read(file)?,
         consoles: super::console::read(file)?,
         newest_microversion: usual.newest_microversion,
     })
+}
+
+fn numa_strategy(file: &File) -> Result<Strategy, Failure> {
+    let option = "packing_host_numa_cells_allocation_strategy";
+    let packs: Option<bool> = file.parse("compute", option, "true or false")?;
+    Ok(if packs == Some(true) { Strategy::Pack } else { Strategy::Spread })
 }
 
 fn aliases(file: &File) -> Result<Aliases, Failure> {

@@ -48,6 +48,7 @@ const OPTIONS: &Options = &[
     ("DEFAULT", "sync_power_state_interval"),
     ("accelerator", "max_unbound_requests"),
     ("api", "services"),
+    ("compute", "packing_host_numa_cells_allocation_strategy"),
     ("api", "auth_strategy"),
     ("api", "cafile"),
     ("api", "cert"),

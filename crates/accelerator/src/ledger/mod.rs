@@ -28,7 +28,7 @@ mod report;
 pub(crate) mod tally;
 mod unchanged;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use kilonova_ids::{DeviceProfileId, ProviderId};
 use kilonova_store::Tx;
@@ -90,4 +90,16 @@ pub fn profile_by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<Profile>, E
 /// Store errors only.
 pub fn is_device_provider(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
     Ok(db::deployables::host_of(tx, provider)?.is_some())
+}
+
+/// The NUMA nodes of the devices of providers; `None` where the kernel reports none. Providers without a
+/// device are left out.
+///
+/// # Errors
+/// Store errors only.
+pub fn numa_nodes(
+    tx: &mut Tx<'_>,
+    providers: &[ProviderId],
+) -> Result<HashMap<ProviderId, Option<u32>>, Error> {
+    Ok(db::deployables::nodes_of(tx, providers)?)
 }

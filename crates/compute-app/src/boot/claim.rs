@@ -6,14 +6,18 @@ use kilonova_compute_db::servers::instance_name;
 use kilonova_compute_scheduler::{Choice, owners};
 use kilonova_engine::Candidate;
 use kilonova_ids::{ConsumerId, HostName, PortId, ServerId};
-use kilonova_node_api::{Attachment, Boot, Desired, Domain, DomainConfig, Power, Volume};
+use kilonova_node_api::{
+    Attachment, Boot, Desired, Domain, DomainConfig, GuestNuma, Power, Volume,
+};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
+use kilonova_topology::Request;
 use newtype_uuid::GenericUuid;
 
 use super::super::aliases;
 use super::query::{ProfileGroups, Profiles};
 use super::{GuestSource, machine};
+use crate::numa::{self, Misfits, TakenDevices};
 use crate::ports::GuestPorts;
 use crate::{Compute, Error};
 
@@ -24,6 +28,8 @@ pub struct Placement {
     pub host: HostName,
     /// The guest's devices.
     pub devices: Vec<Attachment>,
+    /// Its NUMA cells, if it requests a topology.
+    pub numa: Option<Box<GuestNuma>>,
     /// The scheduling decision, for operators.
     pub how: String,
 }
@@ -61,7 +67,17 @@ pub(crate) fn consumer_of(server: ServerId) -> ConsumerId {
     ConsumerId::from_untyped_uuid(server.into_untyped_uuid())
 }
 
-/// Claims the first candidate that still fits; `None` if none does.
+/// The request of a guest besides amounts of resources.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The device profiles.
+    pub profiles: &'a Profiles,
+    /// The NUMA topology.
+    pub numa: &'a Request,
+}
+
+/// Claims the first candidate that still fits. If none does, the hosts with room that have no place for the NUMA
+/// topology; there are none of them if all candidates were taken.
 ///
 /// # Errors
 /// Store errors only. A lack of resources is not an error.
@@ -71,11 +87,11 @@ pub fn claim(
     server: ServerId,
     project_id: &str,
     initiator: Initiator<'_>,
-    profiles: &Profiles,
+    wanted: Wanted<'_>,
     choice: &Choice,
-) -> Result<Option<Placement>, Error> {
+) -> Result<Result<Placement, Misfits>, Error> {
     let along = |_: &mut Tx<'_>, _: &HostName| Ok(());
-    let claimed = claim_along(tx, compute, server, project_id, initiator, profiles, choice, along)?;
+    let claimed = claim_along(tx, compute, server, project_id, initiator, wanted, choice, along)?;
     Ok(claimed.map(|(place, ())| place))
 }
 
@@ -91,10 +107,12 @@ pub(super) fn claim_along<A>(
     server: ServerId,
     project_id: &str,
     initiator: Initiator<'_>,
-    profiles: &Profiles,
+    wanted: Wanted<'_>,
     choice: &Choice,
     mut along: impl FnMut(&mut Tx<'_>, &HostName) -> Result<A, Error>,
-) -> Result<Option<(Placement, A)>, Error> {
+) -> Result<Result<(Placement, A), Misfits>, Error> {
+    let Wanted { profiles, numa } = wanted;
+    let mut misfits = Misfits::default();
     let actor = devices::Actor {
         user_id: Some(initiator.user_id.to_owned()),
         request_id: Some(initiator.request_id.to_owned()),
@@ -119,6 +137,7 @@ pub(super) fn claim_along<A>(
             };
             let (wants, ports) = wants(tx, candidate, profiles)?;
             let claim = placement::ask_claim(tx, &claim)?;
+            let fit = numa::ask(tx, numa, &host.name)?;
             let along = along(tx, &host.name)?;
             if !wants.is_empty() {
                 devices::expect_bind(tx, consumer_of(server), &wants)?;
@@ -139,6 +158,14 @@ pub(super) fn claim_along<A>(
                     &wants,
                 )?
             };
+            let numa = match fit {
+                None => None,
+                Some(fit) => {
+                    let (consumer, taken) = (consumer_of(server), taken_devices(candidate, &wants));
+                    let guest = fit.claim(tx, compute, consumer, &host.name, candidate, &taken)?;
+                    Some(Box::new(guest))
+                }
+            };
             claim.record(tx, &compute.world)?;
             for (binding, port) in bindings.iter().zip(ports) {
                 if let Some(port) = port {
@@ -153,18 +180,30 @@ pub(super) fn claim_along<A>(
                 devices::orders::announce(tx, compute)?;
             }
             let devices = bindings.into_iter().map(|binding| binding.attachment).collect();
-            Ok::<_, Error>((devices, along))
+            Ok::<_, Error>((devices, numa, along))
         });
         match taken {
-            Ok((devices, along)) => {
+            Ok((devices, numa, along)) => {
                 let (host, how) = (host.name.clone(), choice.how.clone());
-                return Ok(Some((Placement { host, devices, how }, along)));
+                return Ok(Ok((Placement { host, devices, numa, how }, along)));
             }
+            Err(Error::Misfit(why)) => misfits.add(&host.name, why),
             Err(error) if error.is_lack_of_room() => compute.tally.refuses(),
             Err(error) => return Err(error),
         }
     }
-    Ok(None)
+    Ok(Err(misfits))
+}
+
+/// The devices of a claim by provider.
+fn taken_devices(candidate: &Candidate, wants: &[devices::BindRequest]) -> Vec<TakenDevices> {
+    let by_alias = aliases::taken(candidate);
+    let taken = wants.iter().map(|want| TakenDevices {
+        provider: want.provider,
+        count: want.count,
+        of_alias: by_alias.contains_key(&want.provider),
+    });
+    taken.collect()
 }
 
 /// Releases all resources of a server.
@@ -328,6 +367,7 @@ fn wants(
 pub fn desired(
     source: &GuestSource<'_>,
     devices: Vec<Attachment>,
+    numa: Option<Box<GuestNuma>>,
     ports: GuestPorts,
     volumes: Vec<Volume>,
 ) -> Desired {
@@ -352,6 +392,7 @@ pub fn desired(
             interfaces: ports.interfaces,
             rescue: None,
             volumes,
+            numa,
         },
         power: Power::On,
         starts_paused: ports.are_awaited,

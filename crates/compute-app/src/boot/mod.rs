@@ -19,7 +19,7 @@ mod topology;
 mod waiting;
 
 use claim::claim_along;
-pub use claim::{Initiator, Placement, abandon, claim, desired, release};
+pub use claim::{Initiator, Placement, Wanted, abandon, claim, desired, release};
 pub(crate) use claim::{
     abandon_of, actor_of, consumer_of, expect_held, expect_initiator_of, held, initiator_of,
     reclaim, release_held,

@@ -8,10 +8,12 @@ use kilonova_compute_db::servers::{FlavorOf, Spec};
 use kilonova_compute_scheduler::owners;
 use kilonova_engine::{Group, Query};
 use kilonova_ids::{DeviceProfileId, PortId, ResourceClass};
+use kilonova_node_api::GUEST_NUMA;
+use kilonova_topology::GuestTopology;
 use kilonova_wire::Refusal;
 
-use crate::Error;
 use crate::aliases::{self, Aliases};
+use crate::{Error, numa};
 
 /// A device profile in a boot.
 #[derive(Debug, Clone)]
@@ -132,13 +134,22 @@ pub fn query_of(
             demand(group, name.trim(), value);
         }
     }
+    let numa = numa::requested(flavor, properties);
+    let mut root_required = vec![owners::of_root()];
+    if let Some(guest) = &numa.topology {
+        root_required.push(GUEST_NUMA.to_owned());
+        cpus(guest, &groups, &mut base);
+        if let Some(has_threads) = guest.needs().hyperthreading {
+            let group = groups.entry(String::new()).or_insert_with(|| empty(""));
+            demand(group, numa::THREADS, if has_threads { "required" } else { "forbidden" });
+        }
+    }
     let mut unsuffixed = groups.remove("").unwrap_or_else(|| empty(""));
     unsuffixed.resources = base.into_iter().filter(|(_, amount)| *amount > 0).collect();
     let mut all = vec![unsuffixed];
     all.extend(groups.into_values());
     all.iter_mut().for_each(owners::of_flavor);
     all.extend(aliases::groups(aliases, flavor)?);
-    let mut root_required = vec![owners::of_root()];
     if profiles.flavor.is_some() {
         root_required.push("COMPUTE_ACCELERATORS".to_owned());
     }
@@ -166,6 +177,22 @@ pub fn query_of(
         limit: None,
         seed,
     })
+}
+
+/// Requests the CPUs of a topology: dedicated ones are units of `PCPU`. Groups with a suffix may request some of them.
+fn cpus(
+    guest: &GuestTopology,
+    groups: &BTreeMap<String, Group>,
+    base: &mut BTreeMap<ResourceClass, i64>,
+) {
+    let needs = guest.needs();
+    for (name, amount) in [("VCPU", needs.shared), ("PCPU", needs.dedicated)] {
+        let class = ResourceClass::verbatim(name);
+        let elsewhere = groups.values().flat_map(|group| &group.resources);
+        let elsewhere = elsewhere.filter(|(other, _)| *other == class).map(|(_, amount)| *amount);
+        let amount = i64::try_from(amount).unwrap_or(i64::MAX);
+        base.insert(class.clone(), amount.saturating_sub(elsewhere.sum()).max(0));
+    }
 }
 
 /// The suffix and the class of `resources1:VGPU`. As upstream, an unknown class is not an error

@@ -13,9 +13,10 @@ use kilonova_ids::{HostName, ResourceClass, ServerId, ascending};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
-use super::{BootRequest, GuestSource, Initiator, claim_along, desired, query_of, waiting};
+use super::{BootRequest, GuestSource, Initiator, Wanted, claim_along, desired, query_of, waiting};
 use crate::flows::journal::{self, OpenOperation, Requester};
 use crate::flows::operation::{Create, Operation};
+use crate::numa::{self, Misfits};
 use crate::volumes::resolve;
 use crate::{Compute, Error, ports, server_groups, usage};
 
@@ -25,6 +26,9 @@ const ROUNDS: usize = 12;
 /// How long a host counts as one where another controller claims. A controller that boots servers without pause fills a
 /// host within about this time.
 const LATELY: Duration = Duration::from_secs(1);
+
+/// Number of further plans, each without the hosts on which the NUMA topology did not fit.
+const UNFIT_ROUNDS: usize = 64;
 
 /// Boots `request.min_count` to `request.max_count` servers and returns their ids. If no host fits,
 /// the servers exist in `ERROR` with the reason, as upstream's do.
@@ -50,17 +54,25 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
     // A recent commit may have freed capacity that memory does not show yet, so no request is
     // refused before catching up.
     let mut has_caught_up = false;
-    for _ in 0..ROUNDS {
+    let (mut misfits, mut rounds) = (Misfits::default(), 0..ROUNDS + UNFIT_ROUNDS);
+    let mut aged = 0;
+    let mut max_count = request.max_count;
+    while rounds.next().is_some() && aged < ROUNDS {
         let facts = read_facts(compute, &request).await?;
         let nobody = HashSet::new();
+        let unfit: HashSet<HostName> = misfits.hosts().cloned().collect();
         let server = (&*request.project_id, spec);
         let constraints = Constraints::new(compute.scope(), server, &facts, &nobody, time::now());
         let foreign = compute.world.foreign(LATELY);
-        let constraints =
-            Constraints { forced: request.forced, foreign: Some(&foreign), ..constraints };
+        let constraints = Constraints {
+            forced: request.forced,
+            foreign: Some(&foreign),
+            unfit: &unfit,
+            ..constraints
+        };
         let (world, intended) = (compute.world.snapshot(), &compute.intended);
         compute.tally.planned();
-        let planned = places_beside(&world, intended, &constraints, &query, request.max_count);
+        let planned = places_beside(&world, intended, &constraints, &query, max_count);
         let is_short = !planned.as_ref().is_ok_and(|plan| plan.len() >= request.min_count);
         if is_short && !has_caught_up {
             has_caught_up = true;
@@ -75,9 +87,11 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
                     plan.len(),
                     request.min_count
                 );
-                return refuse(compute, request, &query, NoHost::new(reason)).await;
+                let reason = misfits.explain(NoHost::new(reason));
+                return refuse(compute, request, &query, reason).await;
             }
             Err(reason) => {
+                let reason = misfits.explain(reason);
                 return match waiting::boot(compute, &request, &query, &reason).await? {
                     Some(server) => Ok(vec![server]),
                     None => refuse(compute, request, &query, reason).await,
@@ -95,13 +109,33 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
         match booted {
             Err(Error::Aged) => {
                 // The next plan has other alternates.
+                aged += 1;
                 query.seed = rand::random();
                 compute.catch_up().await;
+            }
+            Err(Error::Unfit(found, placed)) => {
+                query.seed = rand::random();
+                if !found.is_empty() {
+                    misfits.extend(found);
+                } else if placed >= request.min_count && placed < max_count {
+                    // The hosts fit no more than these.
+                    max_count = placed;
+                } else {
+                    let reason = format!(
+                        "There is room for {placed} of the {} servers with their NUMA topologies.",
+                        request.min_count
+                    );
+                    let reason = misfits.explain(NoHost::new(reason));
+                    return refuse(compute, request, &query, reason).await;
+                }
             }
             ended => return ended,
         }
     }
-    let reason = NoHost::new("Every host that had room was taken by other requests; try again.");
+    let reason = match aged {
+        ROUNDS => NoHost::new("Every host that had room was taken by other requests; try again."),
+        _ => misfits.explain(NoHost::default()),
+    };
     refuse(compute, request, &query, reason).await
 }
 
@@ -148,6 +182,9 @@ fn commit(
     let mut new_ports = compute.networks.ask_new(tx, &request.project_id, &request.ports)?;
     let mut counted = Some(ask_quota(tx, request, plan.len())?);
     let mut ids = Vec::with_capacity(plan.len());
+    let numa = numa::requested(&request.spec.flavor, &request.spec.image_properties);
+    let wanted = Wanted { profiles: &request.profiles, numa: &numa };
+    let mut placed_on = HashSet::new();
     for (index, choice) in plan.iter().enumerate() {
         let id = id_of(request, index);
         let placed = claim_along(
@@ -156,7 +193,7 @@ fn commit(
             id,
             &request.project_id,
             Initiator { user_id: &request.user_id, request_id: &request.request_id },
-            &request.profiles,
+            wanted,
             choice,
             |tx, host| {
                 let mut server = NewServer {
@@ -175,7 +212,12 @@ fn commit(
         if let Some(counted) = counted.take() {
             counted.check(tx, &request.project_id, &request.user_id)?;
         }
-        let Some((place, (server, inserted, generation))) = placed else { return Err(Error::Aged) };
+        let (place, (server, inserted, generation)) = match placed {
+            Ok(placed) => placed,
+            Err(misfits) if misfits.is_empty() => return Err(Error::Aged),
+            Err(misfits) => return Err(Error::Unfit(misfits.without(&placed_on), index)),
+        };
+        placed_on.insert(place.host.clone());
         enter(tx, request, id, &place.host)?;
         let seq = servers::inserted(tx, inserted)?;
         let (project, spec, host) = (&*request.project_id, &server.spec, &place.host);
@@ -188,7 +230,7 @@ fn commit(
         let volumes = &request.volumes;
         let volumes = resolve::begin(tx, compute, id, project, volumes, properties, flavor)?;
         let (host, delivery) = (&place.host, ports.delivery);
-        let document = desired(&source, place.devices, ports, volumes);
+        let document = desired(&source, place.devices, place.numa, ports, volumes);
         documents::put_next_as(tx, compute, host, generation, id, &document, delivery)?;
         begin(tx, request, id, Some(place.how), now)?;
         ids.push(id);

@@ -27,11 +27,11 @@ use kilonova_wire::{Context, time};
 use tokio::time::Instant;
 
 use super::run::{begin_at, enter, failed_to_schedule, new_server, read_facts, take_quota};
-use super::{BootRequest, GuestSource, Initiator, claim, desired};
+use super::{BootRequest, GuestSource, Initiator, Wanted, claim, desired};
 use crate::flows::journal::{self, OpenOperation};
 use crate::flows::operation::{Create, Operation};
 use crate::rebalance::{self, Begun, Step};
-use crate::{Compute, Error, ports};
+use crate::{Compute, Error, numa, ports};
 
 /// How often the progress of a move is read.
 const POLL: Duration = Duration::from_millis(250);
@@ -61,7 +61,9 @@ pub(super) async fn boot(
     let may_wait = options.on_refusal
         && (request.min_count, request.max_count) == (1, 1)
         && !request.forced
-        && request.volumes.devices.is_empty();
+        && request.volumes.devices.is_empty()
+        // A plan of moves knows no NUMA cells.
+        && !numa::is_requested(&request.spec.flavor, &request.spec.image_properties);
     if !may_wait {
         return Ok(None);
     }
@@ -303,8 +305,11 @@ fn claim_waiting(
     let mut new_ports = compute.networks.ask_new(tx, &request.project_id, &request.ports)?;
     let by = Initiator { user_id: &request.user_id, request_id: &request.request_id };
     let project = &request.project_id;
-    let placed = claim(tx, compute, server, project, by, &request.profiles, choice)?;
-    let Some(place) = placed else { return Err(Error::Aged) };
+    let numa = numa::requested(&request.spec.flavor, &request.spec.image_properties);
+    let wanted = Wanted { profiles: &request.profiles, numa: &numa };
+    let Ok(place) = claim(tx, compute, server, project, by, wanted, choice)? else {
+        return Err(Error::Aged);
+    };
     let host: &HostName = &place.host;
     enter(tx, request, server, host)?;
     let mut spec = found.spec.clone();
@@ -317,7 +322,7 @@ fn claim_waiting(
     let (name, metadata) = (&*found.name, &found.metadata);
     let source = GuestSource { seq: found.seq, name, project, spec: &spec, metadata, zone: &zone };
     let delivery = ports.delivery;
-    let document = desired(&source, place.devices, ports, Vec::new());
+    let document = desired(&source, place.devices, place.numa, ports, Vec::new());
     documents::put_as(tx, compute, host, server, &document, delivery)?;
     let spawn = Create::Spawn { chosen: Some(place.how), tried: Vec::new(), reason: None };
     journal::advance(tx, &open, &Operation::Create(spawn), now)

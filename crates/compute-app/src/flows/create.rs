@@ -17,7 +17,7 @@ use kilonova_store::Tx;
 use super::begin::{event, nowhere};
 use super::journal::{self, OpenOperation};
 use super::operation::{Create, Operation};
-use crate::{Compute, Error, boot, ports, volumes};
+use crate::{Compute, Error, boot, numa, ports, volumes};
 
 const EVENT: &str = "compute__do_build_and_run_instance";
 
@@ -309,25 +309,32 @@ fn next_host(
     let flavor = boot::on_host(spec, &spec.flavor);
     let query = boot::query_of(&flavor, &spec.image_properties, &profiles, aliases, rand::random());
     let Ok(query) = query else { return Ok(false) };
-    let excluded: HashSet<HostName> = tried.iter().cloned().collect();
-    let requirements =
-        Requirements { server, spec: &server.spec, excluded: &excluded, forced: false };
-    let Ok(mut planned) =
-        choose(tx, compute.scope(), compute.world.snapshot(), requirements, &query, now)?
-    else {
-        return Ok(false);
+    let numa = numa::requested(&spec.flavor, &spec.image_properties);
+    let mut excluded: HashSet<HostName> = tried.iter().cloned().collect();
+    let place = loop {
+        let requirements =
+            Requirements { server, spec: &server.spec, excluded: &excluded, forced: false };
+        let Ok(mut planned) =
+            choose(tx, compute.scope(), compute.world.snapshot(), requirements, &query, now)?
+        else {
+            return Ok(false);
+        };
+        let choice = planned.pop().unwrap_or_default();
+        let placed = boot::claim(
+            tx,
+            compute,
+            server.id,
+            &server.project_id,
+            boot::Initiator { user_id: &server.user_id, request_id: &open.row.request_id },
+            boot::Wanted { profiles: &profiles, numa: &numa },
+            &choice,
+        )?;
+        match placed {
+            Ok(place) => break place,
+            Err(misfits) if misfits.is_empty() => return Ok(false),
+            Err(misfits) => excluded.extend(misfits.hosts().cloned()),
+        }
     };
-    let choice = planned.pop().unwrap_or_default();
-    let placed = boot::claim(
-        tx,
-        compute,
-        server.id,
-        &server.project_id,
-        boot::Initiator { user_id: &server.user_id, request_id: &open.row.request_id },
-        &profiles,
-        &choice,
-    )?;
-    let Some(place) = placed else { return Ok(false) };
     ports::set_host(tx, &*compute.networks, server.id, Some(&place.host), now)?;
     servers::set_task(tx, server.id, Some(TaskState::Spawning), now)?;
     let zone = compute.zone_of(Some(&place.host));
@@ -335,7 +342,7 @@ fn next_host(
     let volumes = volumes::placeholders(tx, compute, server.id)?;
     let source = boot::GuestSource::of(server, &zone);
     let delivery = ports.delivery;
-    let document = boot::desired(&source, place.devices, ports, volumes);
+    let document = boot::desired(&source, place.devices, place.numa, ports, volumes);
     documents::put_as(tx, compute, &place.host, server.id, &document, delivery)?;
     let spawn = Create::Spawn {
         chosen: Some(place.how),

@@ -1,22 +1,46 @@
 //! Moving claims between a server and its migration.
 
 use kilonova_accelerator::ledger as devices;
+use kilonova_compute_db::fits;
 use kilonova_compute_db::moves::{self, Move};
+use kilonova_compute_db::servers::Server;
 use kilonova_ids::{ConsumerId, HostName, ServerId};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 
 use crate::boot::{self, abandon_of, consumer_of};
-use crate::{Compute, Error};
+use crate::{Compute, Error, numa};
 
-fn hand_over(
-    tx: &mut Tx<'_>,
-    from: ConsumerId,
-    to: ConsumerId,
-    consumer_type: &str,
-) -> Result<(), Error> {
-    placement::hand_over(tx, from, to, consumer_type)?;
-    Ok(devices::hand_over(tx, from, to)?)
+/// The claims of a server and of its migration.
+#[derive(Debug, Clone, Copy)]
+struct Sides {
+    server: ConsumerId,
+    migration: ConsumerId,
+    /// True if one of the claims may have a NUMA topology.
+    has_topology: bool,
+}
+
+impl Sides {
+    fn of(server: &Server, migration: &Move) -> Self {
+        let properties = &server.spec.image_properties;
+        let flavors = [&migration.old_flavor, &migration.new_flavor];
+        let has_topology = flavors.iter().any(|flavor| numa::is_requested(flavor, properties));
+        Self { server: consumer_of(server.id), migration: migration.id, has_topology }
+    }
+
+    fn hand_over(
+        self,
+        tx: &mut Tx<'_>,
+        from: ConsumerId,
+        to: ConsumerId,
+        consumer_type: &str,
+    ) -> Result<(), Error> {
+        if self.has_topology {
+            fits::hand_over(tx, from, to)?;
+        }
+        placement::hand_over(tx, from, to, consumer_type)?;
+        Ok(devices::hand_over(tx, from, to)?)
+    }
 }
 
 /// Moves the server's claim to the migration, so that the server can claim resources on another
@@ -26,32 +50,34 @@ fn hand_over(
 /// Store errors only; also for all functions below.
 pub fn leave(
     tx: &mut Tx<'_>,
-    server: ServerId,
-    migration: ConsumerId,
+    server: &Server,
+    migration: &Move,
     host: &HostName,
 ) -> Result<(), Error> {
-    hand_over(tx, consumer_of(server), migration, "MIGRATION")?;
-    Ok(moves::set_held(tx, migration, Some(host))?)
+    let sides = Sides::of(server, migration);
+    sides.hand_over(tx, sides.server, sides.migration, "MIGRATION")?;
+    Ok(moves::set_held(tx, migration.id, Some(host))?)
 }
 
 /// Moves the claim back to the server, which must have none.
-pub fn take_back(tx: &mut Tx<'_>, server: ServerId, migration: ConsumerId) -> Result<(), Error> {
-    hand_over(tx, migration, consumer_of(server), "INSTANCE")?;
-    Ok(moves::set_held(tx, migration, None)?)
+pub fn take_back(tx: &mut Tx<'_>, server: &Server, migration: &Move) -> Result<(), Error> {
+    let sides = Sides::of(server, migration);
+    sides.hand_over(tx, sides.migration, sides.server, "INSTANCE")?;
+    Ok(moves::set_held(tx, migration.id, None)?)
 }
 
 /// Exchanges the claims of server and migration; the server's former claim is on `host`.
 pub fn swap(
     tx: &mut Tx<'_>,
-    server: ServerId,
-    migration: ConsumerId,
+    server: &Server,
+    migration: &Move,
     host: &HostName,
 ) -> Result<(), Error> {
-    let aside = ConsumerId::new_v4();
-    hand_over(tx, consumer_of(server), aside, "MIGRATION")?;
-    hand_over(tx, migration, consumer_of(server), "INSTANCE")?;
-    hand_over(tx, aside, migration, "MIGRATION")?;
-    Ok(moves::set_held(tx, migration, Some(host))?)
+    let (sides, aside) = (Sides::of(server, migration), ConsumerId::new_v4());
+    sides.hand_over(tx, sides.server, aside, "MIGRATION")?;
+    sides.hand_over(tx, sides.migration, sides.server, "INSTANCE")?;
+    sides.hand_over(tx, aside, sides.migration, "MIGRATION")?;
+    Ok(moves::set_held(tx, migration.id, Some(host))?)
 }
 
 /// Releases the claims of a server's migrations on a host, once the host has removed the guest.

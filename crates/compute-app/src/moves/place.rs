@@ -11,6 +11,7 @@ use kilonova_node_api::Attachment;
 use kilonova_store::Tx;
 
 use crate::boot::{self, Placement, Profiles};
+use crate::numa::{self, Misfits};
 use crate::{Compute, Error, ports};
 
 /// The search for a host.
@@ -58,6 +59,9 @@ pub fn place(
     };
     let initiator = boot::Initiator { user_id: &server.user_id, request_id: search.request_id };
     let mut excluded = search.excluded;
+    let numa = numa::requested(search.flavor, &server.spec.image_properties);
+    let wanted = boot::Wanted { profiles: &profiles, numa: &numa };
+    let mut misfits = Misfits::default();
     loop {
         let requirements =
             Requirements { server, spec: &spec, excluded: &excluded, forced: search.force };
@@ -65,15 +69,27 @@ pub fn place(
             match choose(tx, compute.scope(), compute.world.snapshot(), requirements, &query, now)?
             {
                 Ok(mut plan) => plan.pop().unwrap_or_default(),
+                Err(_) if !misfits.is_empty() => {
+                    let reason = NoHost::new("No other host has enough resources.");
+                    return Ok(Err(misfits.explain(reason)));
+                }
                 Err(none) => {
                     return Ok(Err(compute.reasons.of(none).map_err(Error::Unexplained)?));
                 }
             };
         let project = &server.project_id;
-        let placed = boot::claim(tx, compute, server.id, project, initiator, &profiles, &choice)?;
-        let Some(place) = placed else {
-            let taken = "Every host that had room was taken by other requests; try again.";
-            return Ok(Err(NoHost::new(taken)));
+        let placed = boot::claim(tx, compute, server.id, project, initiator, wanted, &choice)?;
+        let place = match placed {
+            Ok(place) => place,
+            Err(unfit) if unfit.is_empty() => {
+                let taken = "Every host that had room was taken by other requests; try again.";
+                return Ok(Err(misfits.explain(NoHost::new(taken))));
+            }
+            Err(unfit) => {
+                excluded.extend(unfit.hosts().cloned());
+                misfits.extend(unfit);
+                continue;
+            }
         };
         if (search.fits)(&place.devices) {
             return Ok(Ok(place));

@@ -14,7 +14,7 @@ use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 
 use crate::flows::{self, journal};
-use crate::{Compute, Error, boot, moves};
+use crate::{Compute, Error, boot, moves, numa};
 
 /// Guests that are read for one plan.
 const MOST: usize = 512;
@@ -72,6 +72,7 @@ fn is_movable(server: &Server) -> bool {
         && server.task_state.is_none()
         && server.lock.is_none()
         && server.launched_at.is_some()
+        && !numa::is_requested(&server.spec.flavor, &server.spec.image_properties)
 }
 
 fn guest(

@@ -1,5 +1,4 @@
-//! Settings of flavors and images that Kilonova does not support: pinned CPUs, NUMA nodes, page
-//! sizes and similar.
+//! Settings of flavors and images that Kilonova does not support: TPMs, encrypted memory, quotas and similar.
 //!
 //! A tenant must never pay for a feature that the guest does not have. Therefore each such extra
 //! spec is refused when it is set and, because flavors may be older than this rule, when a server
@@ -15,6 +14,8 @@ use kilonova_compute_db::servers::FlavorOf;
 use kilonova_ids::ImageId;
 use kilonova_topology::{Asked, Request};
 use kilonova_wire::Refusal;
+
+use crate::numa;
 
 /// Checks one extra spec before it is set.
 ///
@@ -59,21 +60,29 @@ fn combination(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Resu
     }
 }
 
-/// Checks the image of a rebuild with the server's flavor. A flavor that is invalid by itself is
-/// older than the check, and its servers can be rebuilt.
+/// Checks the image of a rebuild with the server's flavor, `before` the properties of its present image. A
+/// flavor that is invalid by itself is older than the check, and its servers can be rebuilt.
 ///
 /// # Errors
-/// 400 with upstream's message for an invalid combination, otherwise with the image and the
-/// property.
+/// 400 with upstream's message for an invalid combination and for another NUMA topology, otherwise with the
+/// image and the property.
 pub fn rebuild(
     image: ImageId,
     flavor: &FlavorOf,
+    before: &BTreeMap<String, String>,
     properties: &BTreeMap<String, String>,
 ) -> Result<(), Refusal> {
     if combination(flavor, &BTreeMap::new()).is_ok() {
         combination(flavor, properties)?;
     }
-    self::image(image, properties)
+    self::image(image, properties)?;
+    let topology = |properties| numa::requested(flavor, properties).topology;
+    if topology(before) != topology(properties) {
+        let why = "An instance's NUMA topology cannot be changed as part of a rebuild. The image provided is \
+                   invalid for this instance.";
+        return Err(Refusal::bad_request(why));
+    }
+    Ok(())
 }
 
 /// Checks the properties of an image before a guest starts from it.

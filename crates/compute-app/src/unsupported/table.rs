@@ -32,13 +32,8 @@ impl Refused {
 type Row = (&'static str, Refused, &'static str);
 
 const VOLUMES: &str = "only a new server gets the volumes that an image names";
-const PINNING: &str = "guests share the processors of their host";
-const NUMA: &str = "guests have no NUMA topology";
-const PAGES: &str = "guests have no memory pages of a chosen size";
-const LOCKED: &str = "the memory of guests is not locked on the host";
 const ENCRYPTED: &str = "the memory of guests is not encrypted";
 const PMEM: &str = "guests have no persistent memory";
-const AFFINITY: &str = "devices are not chosen by their NUMA node";
 const TPM: &str = "guests have no TPM";
 const IOMMU: &str = "guests have no IOMMU";
 const SOUND: &str = "guests have no sound device";
@@ -52,15 +47,8 @@ const DISKS: &str = "the disks of guests are not encrypted";
 
 /// Suffixes of keys that extra specs (`hw:…`) and image properties (`hw_…`) share.
 const SHARED: &[Row] = &[
-    ("cpu_policy", Refused::AllBut(&["shared"]), PINNING),
-    ("cpu_thread_policy", Refused::All, PINNING),
-    ("cpu_realtime_mask", Refused::All, PINNING),
-    ("numa_nodes", Refused::All, NUMA),
-    ("mem_page_size", Refused::All, PAGES),
-    ("locked_memory", Refused::Yes, LOCKED),
     ("mem_encryption", Refused::Yes, ENCRYPTED),
     ("mem_encryption_model", Refused::All, ENCRYPTED),
-    ("pci_numa_affinity_policy", Refused::AllBut(&["legacy", "preferred"]), AFFINITY),
     ("pmu", Refused::All, PMU),
     ("serial_port_count", Refused::AllBut(&["1"]), SERIAL),
     ("tpm_model", Refused::All, TPM),
@@ -76,12 +64,7 @@ const SHARED: &[Row] = &[
 ];
 
 /// Suffixes after `hw:` only.
-const OF_FLAVORS: &[Row] = &[
-    ("cpu_dedicated_mask", Refused::All, PINNING),
-    ("cpu_realtime", Refused::Yes, PINNING),
-    ("emulator_threads_policy", Refused::AllBut(&["share"]), PINNING),
-    ("pmem", Refused::All, PMEM),
-];
+const OF_FLAVORS: &[Row] = &[("pmem", Refused::All, PMEM)];
 
 /// Complete names of image properties.
 const OF_IMAGES: &[Row] = &[
@@ -128,35 +111,22 @@ fn find(rows: &[Row], key: &str, value: &str) -> Option<&'static str> {
     refused.has(value).then_some(*why)
 }
 
-/// `numa_cpus.0`, `numa_mem.3`.
-fn is_of_a_node(key: &str) -> bool {
-    let number = key.strip_prefix("numa_cpus.").or_else(|| key.strip_prefix("numa_mem."));
-    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-fn shared(key: &str, value: &str) -> Option<&'static str> {
-    if is_of_a_node(key) { Some(NUMA) } else { find(SHARED, key, value) }
-}
-
 /// The reason why an extra spec is refused; `None` if it is supported or has no effect upstream
 /// either.
 pub(super) fn of_spec(key: &str, value: &str) -> Option<&'static str> {
     let (namespace, name) = key.split_once(':')?;
     match namespace {
-        "hw" => shared(name, value).or_else(|| find(OF_FLAVORS, name, value)),
+        "hw" => find(SHARED, name, value).or_else(|| find(OF_FLAVORS, name, value)),
         "hw_rng" if matches!(name, "rate_bytes" | "rate_period") && Refused::Some.has(value) => {
             Some("a guest's random bytes are not limited")
         }
         "quota" if QUOTAS.contains(&name) => Some(LIMITS),
-        _ if name == "PCPU" && namespace.starts_with("resources") && Refused::Some.has(value) => {
-            Some(PINNING)
-        }
         _ => None,
     }
 }
 
 /// The reason why an image property is refused.
 pub(super) fn of_property(key: &str, value: &str) -> Option<&'static str> {
-    let of_both = key.strip_prefix("hw_").and_then(|name| shared(name, value));
+    let of_both = key.strip_prefix("hw_").and_then(|name| find(SHARED, name, value));
     of_both.or_else(|| find(OF_IMAGES, key, value))
 }

@@ -20,17 +20,9 @@ fn refusal(specs: &[(&str, &str)], properties: &[(&str, &str)]) -> String {
 #[test]
 fn a_flavor_that_asks_for_what_guests_do_not_have_is_named_with_the_extra_spec() {
     for (key, value) in [
-        ("hw:cpu_policy", "dedicated"),
-        ("hw:numa_nodes", "1"),
-        ("hw:numa_nodes", "2"),
-        ("hw:mem_page_size", "large"),
-        ("hw:mem_page_size", "1GB"),
-        ("resources:PCPU", "4"),
-        ("resources7:PCPU", "4"),
         ("hw:pmem", "one"),
         ("hw:mem_encryption", "True"),
         ("hw:tpm_version", "2.0"),
-        ("hw:pci_numa_affinity_policy", "required"),
         ("hw:serial_port_count", "2"),
         ("hw:usb_model", "qemu-xhci"),
         ("hw:pmu", "false"),
@@ -49,10 +41,14 @@ fn a_flavor_that_asks_for_what_guests_do_not_have_is_named_with_the_extra_spec()
 fn what_every_guest_has_or_upstream_ignores_too_passes() {
     for (key, value) in [
         ("hw:cpu_policy", "shared"),
+        ("hw:cpu_policy", "dedicated"),
         ("hw:cpu_realtime", "no"),
         ("hw:emulator_threads_policy", "share"),
         ("hw:locked_memory", "false"),
-        ("hw:pci_numa_affinity_policy", "preferred"),
+        ("hw:mem_page_size", "1GB"),
+        ("hw:numa_nodes", "2"),
+        ("hw:pci_numa_affinity_policy", "required"),
+        ("resources7:PCPU", "4"),
         ("hw:serial_port_count", "1"),
         ("hw:usb_model", "none"),
         ("hw:cpu_sockets", "2"),
@@ -141,9 +137,6 @@ fn combinations_that_upstream_refuses_are_refused_in_its_words() {
 fn an_image_is_named_with_the_property_that_cannot_be_had() {
     let id = ImageId::new_v4();
     for (key, value) in [
-        ("hw_cpu_policy", "dedicated"),
-        ("hw_numa_nodes", "2"),
-        ("hw_numa_cpus.0", "0"),
         ("hw_tpm_model", "tpm-crb"),
         ("hw_mem_encryption", "true"),
         ("hw_firmware_stateless", "true"),
@@ -156,7 +149,8 @@ fn an_image_is_named_with_the_property_that_cannot_be_had() {
         assert!(why.starts_with(&format!("Image {id} asks for {key}=")), "{why}");
     }
     let harmless = [
-        ("hw_cpu_policy", "shared"),
+        ("hw_cpu_policy", "dedicated"),
+        ("hw_numa_cpus.0", "0"),
         ("hw_disk_bus", "virtio"),
         ("os_distro", "debian"),
         ("hw_pointer_model", "usbtablet"),
@@ -171,7 +165,7 @@ fn an_image_is_named_with_the_property_that_cannot_be_had() {
 fn the_image_of_a_rebuild_must_agree_with_the_flavor() {
     let id = ImageId::new_v4();
     let why = |specs: &[(&str, &str)], properties: &[(&str, &str)]| {
-        let refused = rebuild(id, &sized(specs), &map(properties)).err();
+        let refused = rebuild(id, &sized(specs), &BTreeMap::new(), &map(properties)).err();
         refused.map(|fault| fault.message).unwrap_or_default()
     };
     let preferred = [("hw:pci_numa_affinity_policy", "preferred")];
@@ -183,7 +177,12 @@ fn the_image_of_a_rebuild_must_agree_with_the_flavor() {
     );
     let shared = [("hw:cpu_policy", "shared")];
     assert!(why(&shared, &[("hw_cpu_policy", "dedicated")]).contains("not permitted to override"));
-    assert!(why(&[], &[("hw_cpu_policy", "dedicated")]).contains("asks for hw_cpu_policy="));
+    assert!(why(&[], &[("hw_tpm_model", "tpm-crb")]).contains("asks for hw_tpm_model="));
+    let another = "An instance's NUMA topology cannot be changed as part of a rebuild. The image provided is \
+                   invalid for this instance.";
+    assert_eq!(why(&[], &[("hw_cpu_policy", "dedicated")]), another);
+    assert_eq!(why(&[("hw:numa_nodes", "2")], &[("hw_cpu_policy", "dedicated")]), another);
+    assert_eq!(why(&[("hw:cpu_policy", "dedicated")], &[("hw_cpu_policy", "dedicated")]), "");
     // The flavor is older than the check.
     assert_eq!(why(&[("hw:numa_nodes", "3")], &[("hw_disk_bus", "virtio")]), "");
 }

@@ -6,13 +6,13 @@
 
 use kilonova_accelerator::ledger;
 use kilonova_compute_app::{Compute, Error};
-use kilonova_compute_db::{cells, hosts, machines, volumes};
+use kilonova_compute_db::{cells, fits, hosts, machines, volumes};
 use kilonova_engine::Inventory;
 use kilonova_ids::{HostId, ProviderId, ResourceClass};
 use kilonova_node_api::{Refusal, Registration, Session};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
-use kilonova_topology::{Cpus, HostCell};
+use kilonova_topology::{Cpus, HostCell, format_cpus};
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::time;
 
@@ -106,6 +106,9 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
     let reported_cells = cells::text(&registration.host, registration.cells.as_deref())?;
     if known_cells != reported_cells {
         cells::set(tx, &registration.host, reported_cells.as_deref())?;
+        if known_cells.is_some() {
+            warn_of_pins(tx, registration)?;
+        }
     }
     if compute.volumes.is_some() {
         let connector = registration.connector.as_ref();
@@ -132,6 +135,26 @@ fn follow_routes(
     hosts::set_routed(tx, &registration.host, routed.as_deref())?;
     if known.is_some() {
         compute.networks.host_routes_changed(tx, &registration.host)?;
+    }
+    Ok(())
+}
+
+/// Logs the dedicated CPUs of guests that the host no longer offers. The guests keep them, and no other guest gets them.
+fn warn_of_pins(tx: &mut Tx<'_>, registration: &Registration) -> Result<(), Error> {
+    let topology = registration.cells.as_deref().map(cells::topology);
+    let topology = topology.and_then(Result::ok).unwrap_or_default();
+    let offered: Cpus =
+        topology.cells.iter().flat_map(|cell| cell.dedicated.iter().copied()).collect();
+    let pinned: Cpus = fits::pins_on(tx, &registration.host)?.into_iter().collect();
+    let missing: Cpus = pinned.difference(&offered).copied().collect();
+    if !missing.is_empty() {
+        let (host, cpus) = (registration.host.clone(), format_cpus(&missing));
+        tx.on_commit(move || {
+            tracing::warn!(
+                %host, %cpus,
+                "guests have dedicated CPUs that cpu_dedicated_set no longer names; add them again, or move the guests"
+            );
+        });
     }
     Ok(())
 }

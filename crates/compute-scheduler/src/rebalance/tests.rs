@@ -175,6 +175,7 @@ impl Few {
             project_id: "p",
             group: None,
             excluded: &excluded,
+            unfit: &excluded,
             loads: &loads,
             foreign: None,
             same_host: None,

@@ -37,14 +37,14 @@ impl Deref for Api {
 /// The service on each store.
 pub async fn apis() -> Vec<Api> {
     let mut apis = Vec::new();
-    let mut migrations = kilonova_compute_db::MIGRATIONS.to_vec();
-    migrations.extend([
+    let mut migrations = vec![
         kilonova_accelerator::MIGRATIONS,
         kilonova_flow::MIGRATIONS,
         kilonova_image::MIGRATIONS,
         kilonova_network::MIGRATIONS,
         kilonova_placement::MIGRATIONS,
-    ]);
+    ];
+    migrations.extend(kilonova_compute_db::MIGRATIONS);
     for (_, store, guard) in kilonova_testkit::stores(&migrations).await {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
         let images = Images::open(store.clone(), folder.path()).await.expect("the service opens");

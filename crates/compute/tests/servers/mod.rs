@@ -48,6 +48,8 @@ mod networks;
 mod neutron;
 mod next_microversion;
 mod no_room;
+mod numa;
+mod numa_moves;
 mod owner_traits;
 mod packet_filters;
 mod packing;

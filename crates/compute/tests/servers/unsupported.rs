@@ -1,5 +1,5 @@
-//! CPU pinning, NUMA nodes, page sizes and other unsupported specs are refused at the flavor, the
-//! image and the boot, so that no guest runs without them.
+//! TPMs, quotas and other unsupported specs are refused at the flavor, the image and the boot, so that no guest
+//! runs without them.
 
 use kilonova_store::params;
 use serde_json::{Value, json};
@@ -24,21 +24,20 @@ async fn an_unsupported_flavor_is_refused_at_creation_and_boot() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
         let set = "POST /flavors/plain/os-extra_specs";
         for version in ["2.1", "2.86", "2.104"] {
-            let pinned = json!({"extra_specs": {"x": "y", "hw:cpu_policy": "dedicated"}});
+            let pinned = json!({"extra_specs": {"x": "y", "hw:pmu": "true"}});
             running.admin(version, set, pinned).await.refused(
                 400,
-                "Extra spec hw:cpu_policy=dedicated cannot be set: guests share the processors of \
-                 their host.",
+                "Extra spec hw:pmu=true cannot be set: a guest's performance monitoring unit cannot be switched.",
             );
         }
         let shown = running.get(ADMIN, "2.61", "/flavors/plain/os-extra_specs").await.expect(200);
         assert_eq!(shown["extra_specs"], json!({}), "no extra spec is stored");
 
-        old_flavor(&cloud, &running, "pinned", json!({"hw:cpu_policy": "dedicated"})).await;
+        old_flavor(&cloud, &running, "pinned", json!({"hw:pmu": "true"})).await;
         old_flavor(&cloud, &running, "odd", json!({"hw:numa_nodes": "3"})).await;
         let id = running.active_server(&cloud, "one", "plain").await;
         for (flavor, words) in [
-            ("pinned", "Flavor pinned asks for hw:cpu_policy=dedicated, and guests share the"),
+            ("pinned", "Flavor pinned asks for hw:pmu=true, and a guest's performance monitoring"),
             (
                 "odd",
                 "Instance CPUs and/or memory cannot be evenly distributed across instance NUMA",
@@ -86,7 +85,7 @@ async fn an_unsupported_image_is_refused_at_boot_rebuild_and_rescue() {
         let id = running.active_server(&cloud, "one", "plain").await;
         for (property, value, words) in [
             ("hw_tpm_model", "tpm-crb", "asks for hw_tpm_model=tpm-crb, and guests have no TPM."),
-            ("hw_cpu_policy", "dedicated", "asks for hw_cpu_policy=dedicated, and guests share"),
+            ("hw_serial_port_count", "2", "asks for hw_serial_port_count=2, and guests have one"),
         ] {
             let image = cloud.image_with("odd", &[(property, value)], b"disk".to_vec()).await;
             let mut boot_request = running.boot_request(&cloud, "two", "plain");

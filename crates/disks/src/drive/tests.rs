@@ -65,6 +65,7 @@ fn definition() -> Definition {
             interfaces: serde_json::from_value(interfaces).expect("the text is JSON"),
             rescue: None,
             volumes: Vec::new(),
+            numa: None,
         },
         power: Power::On,
         starts_paused: false,

@@ -164,6 +164,7 @@ pub fn guest(image: ImageId) -> Definition {
             interfaces: Vec::new(),
             rescue: None,
             volumes: Vec::new(),
+            numa: None,
         },
         power: Power::On,
         starts_paused: false,

@@ -24,6 +24,7 @@ fn definition(name: &str) -> Definition {
             guest: Default::default(),
             rescue: None,
             volumes: Vec::new(),
+            numa: None,
         },
         done: None,
         sources: Default::default(),

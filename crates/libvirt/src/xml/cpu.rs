@@ -1,12 +1,17 @@
 //! The CPU element of a domain.
 
-use kilonova_node_api::Machine;
+use kilonova_node_api::{GuestNuma, Machine};
 
-use super::HostProfile;
 use super::element::Element;
+use super::{HostProfile, numa};
 use crate::config::CpuMode;
 
-pub(super) fn cpu(host: &HostProfile, vcpus: i64, machine: &Machine) -> Element {
+pub(super) fn cpu(
+    host: &HostProfile,
+    vcpus: i64,
+    machine: &Machine,
+    numa: Option<&GuestNuma>,
+) -> Element {
     let mut cpu = Element::new("cpu");
     match host.config.cpu_mode() {
         CpuMode::HostModel => cpu = cpu.with("mode", "host-model").with("check", "partial"),
@@ -40,6 +45,9 @@ pub(super) fn cpu(host: &HostProfile, vcpus: i64, machine: &Machine) -> Element 
             let name = name.to_lowercase();
             cpu.push(Element::new("feature").with("policy", policy).with("name", name));
         }
+    }
+    if let Some(numa) = numa {
+        cpu.push(numa::cells(numa));
     }
     cpu
 }

@@ -11,6 +11,7 @@ mod element;
 mod hostdev;
 mod interface;
 mod migration;
+mod numa;
 mod system;
 mod volumes;
 
@@ -74,19 +75,27 @@ pub(crate) fn domain(
         .child(Element::text("uuid", definition.server))
         .child(Element::text("name", &definition.config.name))
         .child(metadata)
-        .child(Element::text("memory", definition.config.memory_mb).with("unit", "MiB"))
-        .child(
-            Element::text("vcpu", definition.config.vcpus)
-                .with("placement", "static")
-                .with_some("cpuset", numa_placement.cpus.as_ref()),
-        );
-    if let Some(node) = numa_placement.node {
+        .child(Element::text("memory", definition.config.memory_mb).with("unit", "MiB"));
+    let (vcpus, numa) = (definition.config.vcpus, definition.config.numa.as_deref());
+    // The elements of NUMA cells name the host CPUs of each vCPU and the node of each cell.
+    let near = if numa.is_none() { numa_placement } else { &NumaPlacement::default() };
+    let backing = numa.and_then(numa::memory_backing);
+    backing.into_iter().for_each(|backing| xml.push(backing));
+    xml.push(
+        Element::text("vcpu", vcpus)
+            .with("placement", "static")
+            .with_some("cpuset", near.cpus.as_ref()),
+    );
+    if let Some(numa) = numa {
+        xml.push(numa::cputune(numa, host.config.realtime_scheduler_priority));
+        xml.push(numa::numatune(numa));
+    } else if let Some(node) = near.node {
         let memory = Element::new("memory").with("mode", "preferred").with("nodeset", node);
         xml.push(Element::new("numatune").child(memory));
     }
     xml.push(system::os(host, machine, machine_type, layout));
     xml.push(system::features(host, machine));
-    xml.push(cpu::cpu(host, definition.config.vcpus, machine));
+    xml.push(cpu::cpu(host, vcpus, machine, numa));
     xml.push(system::clock(host, machine));
     xml.push(Element::text("on_poweroff", "destroy"));
     xml.push(Element::text("on_reboot", "restart"));

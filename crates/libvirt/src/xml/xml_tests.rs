@@ -3,8 +3,9 @@
 use kilonova_disks::{Format, RescueVolumes, Volume, Volumes};
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{
-    Attachment, Boot, Bus, DomainConfig, Firmware, GuestMetadata, Interface, Machine, MacvtapMode,
-    Medium, Rescue, RescueDevice, SecureBoot, Topology, Vif,
+    Attachment, Boot, Bus, DomainConfig, Firmware, GuestMetadata, GuestNuma, GuestNumaCell,
+    GuestVcpu, Interface, Machine, MacvtapMode, Medium, Rescue, RescueDevice, SecureBoot, Topology,
+    Vif,
 };
 
 use super::*;
@@ -38,6 +39,7 @@ pub(crate) fn definition() -> Definition {
             interfaces: Vec::new(),
             rescue: None,
             volumes: Vec::new(),
+            numa: None,
         },
         done: Some(
             "44444444-4444-4444-8444-444444444444"
@@ -144,6 +146,39 @@ fn every_kind_of_device_near_its_node() {
     let numa_placement = NumaPlacement { cpus: Some("0-7,16-23".into()), node: Some(1) };
     let xml = raw(&host(LibvirtConfig::default()), &guest, volumes(), &numa_placement);
     insta::assert_snapshot!("devices", xml);
+}
+
+#[test]
+fn a_guest_with_cells_has_its_cpus_nodes_and_pages() {
+    let vcpu = |id: u32, cpus: &str| GuestVcpu { id, cpus: cpus.into() };
+    let cell = |host, vcpus, page_kib| GuestNumaCell { host, vcpus, memory_mb: 256, page_kib };
+    let guest = changed(|config| {
+        config.vcpus = 4;
+        config.numa = Some(Box::new(GuestNuma {
+            cells: vec![
+                cell(1, vec![vcpu(0, "8"), vcpu(3, "9")], Some(1_048_576)),
+                cell(0, vec![vcpu(1, "0-1"), vcpu(2, "4")], None),
+            ],
+            emulator: "0-1".into(),
+            realtime: "2-3".into(),
+            locked_memory: false,
+        }));
+    });
+    // Nearness to devices does not matter: the cells are near them.
+    let near = NumaPlacement { cpus: Some("0-7".into()), node: Some(0) };
+    let xml = raw(&host(LibvirtConfig::default()), &guest, volumes(), &near);
+    insta::assert_snapshot!("numa", xml);
+    let locked = changed(|config| {
+        config.numa = Some(Box::new(GuestNuma {
+            cells: vec![cell(0, vec![vcpu(0, "2"), vcpu(1, "3")], None)],
+            emulator: "2-3".into(),
+            realtime: String::new(),
+            locked_memory: true,
+        }));
+    });
+    let xml = raw(&host(LibvirtConfig::default()), &locked, volumes(), &NumaPlacement::default());
+    assert!(xml.contains("<locked/>") && !xml.contains("hugepages"), "{xml}");
+    assert!(!xml.contains("vcpusched") && !xml.contains("memAccess"), "{xml}");
 }
 
 #[test]

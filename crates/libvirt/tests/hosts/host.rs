@@ -329,6 +329,7 @@ pub fn guest() -> Definition {
             interfaces: Vec::new(),
             rescue: None,
             volumes: Vec::new(),
+            numa: None,
         },
         done: None,
         sources: Default::default(),

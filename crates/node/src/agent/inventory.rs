@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use kilonova_devices::{DeviceProblem, FoundCells, Watch, has_threads};
 use kilonova_hypervisor::HypervisorInfo;
-use kilonova_node_api::{Device, NumaCell, Registration};
+use kilonova_node_api::{Device, GUEST_NUMA, NumaCell, Registration};
 
 use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
@@ -117,6 +117,7 @@ impl Inventory {
         info: HypervisorInfo,
     ) -> Registration {
         let threads = cells.as_deref().is_some_and(has_threads).then(|| THREADS.to_owned());
+        let guest_numa = cells.is_some().then(|| GUEST_NUMA.to_owned());
         let mut registration = Registration {
             devices,
             hypervisor_type: info.hypervisor_type,
@@ -125,7 +126,7 @@ impl Inventory {
             cells,
             ..self.parts.registration.clone()
         };
-        for name in info.traits.into_iter().chain(threads) {
+        for name in info.traits.into_iter().chain(threads).chain(guest_numa) {
             if !registration.traits.contains(&name) {
                 registration.traits.push(name);
             }

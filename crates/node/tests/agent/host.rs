@@ -180,6 +180,7 @@ pub fn guest(name: &str, devices: Vec<Attachment>) -> Domain {
             devices,
             rescue: None,
             volumes: Vec::new(),
+            numa: None,
             interfaces: Vec::new(),
         },
         power: Power::On,

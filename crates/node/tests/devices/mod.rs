@@ -62,6 +62,7 @@ fn guest(devices: Vec<Attachment>) -> Desired {
             devices,
             rescue: None,
             volumes: Vec::new(),
+            numa: None,
             interfaces: Vec::new(),
         },
         power: Power::On,

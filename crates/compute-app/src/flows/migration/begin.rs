@@ -107,7 +107,7 @@ pub(super) fn claim_place(
     // A host that still has to remove the guest has a document of the server.
     let documents = documents::ask_of_server(tx, server.id)?;
     let options = &ctx.compute.options;
-    claims::leave(tx, server.id, migration.id, &migration.source)?;
+    claims::leave(tx, server, migration, &migration.source)?;
     let documents = documents::found(tx, documents)?;
     excluded.extend(documents.into_iter().map(|(host, _)| host));
     if migration.kind == Kind::Resize && options.allow_resize_to_same_host {
@@ -127,7 +127,7 @@ pub(super) fn claim_place(
     let found = claims::place(tx, ctx.compute, search, ctx.now)?;
     match &found {
         Ok(place) => moves::set_dest(tx, migration.id, &place.host, ctx.now)?,
-        Err(_) => claims::take_back(tx, server.id, migration.id)?,
+        Err(_) => claims::take_back(tx, server, migration)?,
     }
     Ok(found)
 }

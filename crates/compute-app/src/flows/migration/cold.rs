@@ -20,7 +20,7 @@ use super::{FlowContext, Reporter};
 use crate::actions::ServerAction;
 use crate::images::SeenImages;
 use crate::usage::{self, ProjectUsage};
-use crate::{Compute, Error, aliases, boot, ports, resolve, states, unsupported};
+use crate::{Compute, Error, aliases, boot, numa, ports, resolve, states, unsupported};
 
 /// The kind of a cold migration: [`Operation::Resize`] or [`Operation::Migrate`].
 pub(super) type ColdKind = fn(ColdMigration) -> Operation;
@@ -238,6 +238,7 @@ pub(super) fn guest_at_dest(
     domain.config.machine = boot::machine::of(&ctx.server.spec, flavor);
     domain.power = power;
     domain.config.devices = devices;
+    domain.config.numa = numa::of_claimed(tx, &ctx.server, flavor)?;
     let mut delivery = Delivery::Now;
     if let Some(dest) = &migration.dest {
         let ports = ports::of_guest(tx, &*ctx.compute.networks, &ctx.server, dest)?;

@@ -19,7 +19,7 @@ use kilonova_compute_scheduler::NoHost;
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{
-    Attachment, Desired, Observation, Outcome, OutgoingMigration, Peer, Power, VolumeState,
+    Attachment, Desired, Domain, Observation, Outcome, OutgoingMigration, Peer, Power, VolumeState,
 };
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
@@ -33,7 +33,7 @@ use super::roll_back::{self, FailedMove};
 use super::{FlowContext, Reporter, load};
 use crate::actions::ServerAction;
 use crate::boot::Placement;
-use crate::{Compute, Error, aliases, moves as claims, ports, states};
+use crate::{Compute, Error, aliases, moves as claims, numa, ports, states};
 
 /// A request for a live migration.
 #[derive(Debug, Clone, Default)]
@@ -61,6 +61,7 @@ pub fn migrate_live(
 ) -> Result<(), Error> {
     let (source, domain) = begin::guest_of(tx, server)?;
     check_movable(server, &domain.config.devices)?;
+    check_topology(server, &domain)?;
     check_source(compute, server, &source, &domain.config.devices)?;
     states::allow(context, server, ServerAction::LiveMigrate)?;
     aliases::check(&compute.options.pci_aliases, &server.spec.flavor)?;
@@ -102,6 +103,20 @@ pub fn migrate_live(
         }
         Err(reason) => begin::no_host(tx, &ctx, event, &reason),
     }
+}
+
+/// Refuses a guest with a NUMA topology: the source cannot rewrite its CPUs and cells for the destination yet.
+fn check_topology(server: &Server, domain: &Domain) -> Result<(), Error> {
+    let spec = &server.spec;
+    if domain.config.numa.is_none() && !numa::is_requested(&spec.flavor, &spec.image_properties) {
+        return Ok(());
+    }
+    let words = format!(
+        "Instance {} has a NUMA topology and cannot be live-migrated yet. Migrate it with openstack server migrate, \
+         which shuts it off.",
+        server.id
+    );
+    Err(Refusal::bad_request(words).into())
 }
 
 /// True if `max_concurrent_live_migrations` guests leave the host. The check writes the host's row,
@@ -218,6 +233,7 @@ pub(super) fn guest_at_dest(
     let mut domain = ctx.migration.old_domain.clone();
     domain.config.display_name.clone_from(&ctx.server.name);
     domain.config.devices = devices.to_vec();
+    domain.config.numa = numa::of_claimed(tx, &ctx.server, &ctx.migration.new_flavor)?;
     let ports = ports::of_incoming_guest(tx, &*ctx.compute.networks, &ctx.server, dest)?;
     domain.config.interfaces = ports.interfaces;
     domain.power = power;

@@ -173,7 +173,7 @@ pub(super) fn drop_dest(
     mut failed: FailedMove,
 ) -> Result<(), Error> {
     let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
-    claims::swap(tx, ctx.server.id, ctx.migration.id, &dest)?;
+    claims::swap(tx, &ctx.server, &ctx.migration, &dest)?;
     failed.tried().push(dest.clone());
     if ctx.migration.kind == Kind::Live {
         ports::leave(tx, &*ctx.compute.networks, &ctx.server, &dest, ctx.now)?;
@@ -192,7 +192,7 @@ pub(super) fn release_untouched_dest(
     failed: FailedMove,
 ) -> Result<(), Error> {
     let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
-    claims::swap(tx, ctx.server.id, ctx.migration.id, &dest)?;
+    claims::swap(tx, &ctx.server, &ctx.migration, &dest)?;
     claims::drop_held(tx, ctx.compute, ctx.server.id, &dest)?;
     restore(tx, ctx, failed)
 }
@@ -543,7 +543,7 @@ pub(in crate::flows) fn cancel(
 ) -> Result<(), Error> {
     let Some(migration) = moves::open_of(tx, server.id)? else { return Ok(()) };
     if open.is_some_and(|open| server_holds_dest(&open.state)) {
-        swap_back(tx, compute, server.id, &migration)?;
+        swap_back(tx, compute, server, &migration)?;
     }
     Ok(moves::close(tx, migration.id, status, now)?)
 }
@@ -584,13 +584,13 @@ fn server_holds_dest(state: &Operation) -> bool {
 fn swap_back(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    server: ServerId,
+    server: &Server,
     migration: &Move,
 ) -> Result<(), Error> {
     let Some(dest) = &migration.dest else { return Ok(()) };
-    claims::swap(tx, server, migration.id, dest)?;
-    if documents::get(tx, dest, server)?.is_none() {
-        claims::drop_held(tx, compute, server, dest)?;
+    claims::swap(tx, server, migration, dest)?;
+    if documents::get(tx, dest, server.id)?.is_none() {
+        claims::drop_held(tx, compute, server.id, dest)?;
     }
     Ok(())
 }

@@ -19,8 +19,8 @@ mod ports_view;
 mod schema;
 mod show;
 mod sort;
-mod stubs;
 mod tags;
+mod topology;
 mod update;
 pub(super) mod view;
 mod volumes;
@@ -106,7 +106,7 @@ pub fn routes() -> Routes<Compute> {
         .merge(sub_resources())
 }
 
-/// Sub-resources of a server that are stubs or read-only here, and its interfaces.
+/// Sub-resources of a server, and its interfaces.
 fn sub_resources() -> Routes<Compute> {
     Routes::new()
         .route(
@@ -115,7 +115,7 @@ fn sub_resources() -> Routes<Compute> {
         )
         .route(
             "/v2.1/servers/{id}/topology",
-            [get("compute:server:topology:index", stubs::topology)],
+            [get("compute:server:topology:index", topology::topology)],
         )
         .route("/v2.1/servers/{id}/ips", [get("os_compute_api:ips:index", interfaces::addresses)])
         .route(

@@ -13,7 +13,7 @@ use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Value, json};
 
 use super::find::find;
-use super::stubs::no_query;
+use super::topology::no_query;
 
 pub(super) async fn show(
     State(compute): State<Compute>,

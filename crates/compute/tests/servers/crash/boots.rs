@@ -3,7 +3,7 @@
 use kilonova_node::topology::Topology;
 
 use super::{Act, Before, Flow, matrix};
-use crate::kit::{FPGA, GPU, MIG, RETYPED, RETYPED_VFIO, hosts};
+use crate::kit::{FPGA, GPU, MIG, RETYPED, RETYPED_VFIO, TWO_CELLS, hosts};
 
 const BAD: &str = "fail = [{ step = \"start\" }]";
 
@@ -13,6 +13,20 @@ async fn a_boot_with_a_vgpu() {
         name: "boot with a vGPU",
         topology: || hosts(&[("a", &[GPU])]),
         flavor: "vgpu",
+        before: Before::Nothing,
+        act: Act::Boot,
+        done: &["ACTIVE"],
+        otherwise: &[&[]],
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_boot_with_dedicated_cpus() {
+    matrix::run(Flow {
+        name: "boot with dedicated CPUs",
+        topology: || hosts(&[("a", &[TWO_CELLS])]),
+        flavor: "dedicated",
         before: Before::Nothing,
         act: Act::Boot,
         done: &["ACTIVE"],

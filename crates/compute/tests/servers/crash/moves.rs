@@ -4,7 +4,7 @@ use kilonova_compute_app::Options;
 use kilonova_node::topology::Topology;
 
 use super::{Act, Before, Flow, matrix};
-use crate::kit::{GPU, hosts};
+use crate::kit::{GPU, TWO_CELLS, hosts};
 
 const MIGRATE: &str = r#"{"migrate": null}"#;
 const CONFIRM: &str = r#"{"confirmResize": null}"#;
@@ -28,6 +28,15 @@ async fn a_cold_migration() {
     let act = Act::Operate(&[MIGRATE]);
     let flow = flow("cold migration", Before::ActiveOnA, act, &["VERIFY_RESIZE"], &[&["ACTIVE"]]);
     matrix::run(flow).await;
+}
+
+#[tokio::test]
+async fn a_cold_migration_of_dedicated_cpus() {
+    let topology = || hosts(&[("a", &[TWO_CELLS]), ("b", &[TWO_CELLS])]);
+    let act = Act::Operate(&[MIGRATE]);
+    let flow =
+        flow("migration of CPUs", Before::ActiveOnA, act, &["VERIFY_RESIZE"], &[&["ACTIVE"]]);
+    matrix::run(Flow { topology, flavor: "dedicated", ..flow }).await;
 }
 
 #[tokio::test]

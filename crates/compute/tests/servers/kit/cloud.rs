@@ -50,6 +50,7 @@ const FLAVORS: &[(&str, &[(&str, &str)])] = &[
     ("spoilt", &[("accel:device_profile", "spoilt")]),
     ("disk", &[("resources:CUSTOM_NVME", "1")]),
     ("once", &[("resources:CUSTOM_ONCE", "1")]),
+    ("dedicated", &[("hw:cpu_policy", "dedicated")]),
 ];
 
 /// The PCI alias that every cloud has: a whole network card.

@@ -17,7 +17,7 @@ pub use controllers::{Controller, Controllers};
 pub use ledger::fault;
 pub use running::RunningCloud;
 pub use topology::{
-    DISK, FPGA, GPU, GPUS, INTEL, MIG, MIG_CLASSES, ONCE, RETYPED, RETYPED_VFIO, VFIO_VGPU,
-    aliases, hosts, network_cards,
+    DISK, FPGA, GPU, GPUS, INTEL, MIG, MIG_CLASSES, ONCE, RETYPED, RETYPED_VFIO, TWO_CELLS,
+    VFIO_VGPU, aliases, hosts, network_cards,
 };
 pub use wait::wait_until;

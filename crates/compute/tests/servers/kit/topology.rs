@@ -65,6 +65,13 @@ card = [{ card = "c62x", addresses = ["0000:3d:00.0"] }]
 pci.device_spec = ['{"vendor_id": "8086", "product_id": "37c8", "resource_class": "ONCE", "one_time_use": true}']
 "#;
 
+/// A host of two cells, each with two shared and six dedicated CPUs, two threads a core, and 2 GiB of large
+/// pages. The other CPUs are in a third cell with little memory.
+pub const TWO_CELLS: &str = "numa = [\
+    { shared = \"0-1\", dedicated = \"2-7\", threads = 2, socket = 0, memory_mb = 32736, pages = { 2048 = 1024 } }, \
+    { shared = \"8-9\", dedicated = \"10-15\", threads = 2, socket = 1, memory_mb = 32736, pages = { 2048 = 1024 } }, \
+    { shared = \"16-63\", memory_mb = 64 }]";
+
 /// A host with network cards of one virtual function each, which are passed through as a whole
 /// (`X710`) or by function (`X710_VF`).
 pub fn network_cards(count: u32) -> String {

@@ -192,6 +192,7 @@ fn apply(
     let mut server = server.clone();
     let flavor = server.spec.flavor.clone();
     let (compute, context) = (&request.compute, &request.context);
+    let before = server.spec.image_properties.clone();
     server.spec.image_properties = match root {
         Some(root) => {
             let root = RootImage::of(*image, root.size_gb);
@@ -203,7 +204,7 @@ fn apply(
             properties
         }
     };
-    unsupported::rebuild(*image, &flavor, &server.spec.image_properties)?;
+    unsupported::rebuild(*image, &flavor, &before, &server.spec.image_properties)?;
     server.spec.image_numbers = image_numbers::of_changed(tx, &server.spec)?;
     server.spec.dynamic_vendordata = request.compute.vendordata.is_some();
     server.spec.config_drive |= boot::machine::needs_config_drive(&server.spec.image_properties);

@@ -1,0 +1,77 @@
+//! Why the topologies of servers do not fit on hosts, in words.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use kilonova_compute_scheduler::NoHost;
+use kilonova_ids::HostName;
+use kilonova_topology::Misfit;
+
+/// Hosts with room on which the guest's topology does not fit, each with the reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Misfits(BTreeMap<HostName, String>);
+
+/// How many hosts an administrator sees by name.
+const NAMED: usize = 8;
+
+impl Misfits {
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The hosts.
+    pub fn hosts(&self) -> impl Iterator<Item = &HostName> {
+        self.0.keys()
+    }
+
+    pub(crate) fn add(&mut self, host: &HostName, why: String) {
+        self.0.insert(host.clone(), why);
+    }
+
+    /// Without hosts that have a place for other servers.
+    pub(crate) fn without(mut self, others: &HashSet<HostName>) -> Self {
+        self.0.retain(|host, _| !others.contains(host));
+        self
+    }
+
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// Adds them to the reason why there is no valid host.
+    pub(crate) fn explain(&self, reason: NoHost) -> NoHost {
+        if self.0.is_empty() {
+            return reason;
+        }
+        let reasons: BTreeSet<&str> = self.0.values().map(String::as_str).collect();
+        let reasons: Vec<&str> = reasons.into_iter().take(NAMED).collect();
+        let (many, verb) = match self.0.len() {
+            1 => ("One host".to_owned(), "has"),
+            hosts => (format!("{hosts} hosts"), "have"),
+        };
+        let general = format!(
+            "{many} with enough resources {verb} no place for the NUMA topology: {}.",
+            reasons.join("; ")
+        );
+        let names: Vec<String> =
+            self.0.iter().take(NAMED).map(|(host, why)| format!("{host} ({why})")).collect();
+        reason.also(general).and(format!("The NUMA topology does not fit on {}.", names.join(", ")))
+    }
+}
+
+/// A misfit in words: a clause about the host.
+pub(super) fn words(misfit: &Misfit) -> String {
+    match misfit {
+        Misfit::TooFewCells { guest, host } => {
+            format!("it has {host} NUMA cells, and the guest {guest}")
+        }
+        Misfit::Cell { cell, reasons } => {
+            let reasons: BTreeSet<String> =
+                reasons.iter().map(|(_, why)| why.to_string()).collect();
+            let reasons: Vec<String> = reasons.into_iter().collect();
+            format!("no NUMA cell fits cell {cell} of the guest ({})", reasons.join(", "))
+        }
+        Misfit::Together => "its NUMA cells do not fit all cells of the guest at once".to_owned(),
+        Misfit::Devices => "its NUMA cells with room are not near the devices".to_owned(),
+    }
+}

@@ -1,0 +1,165 @@
+//! The NUMA topologies of servers: what flavor and image request, its place on a host, and the part
+//! of the guest's document.
+//!
+//! The fit is chosen and recorded in the transaction of the claim ([`claim`]). A server whose flavor and image
+//! request no topology costs no statement here. This module must never choose a host.
+
+mod document;
+mod misfit;
+
+use std::collections::BTreeMap;
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_compute_db::fits::{self, AskedHost, Fit};
+use kilonova_compute_db::servers::{FlavorOf, Server};
+use kilonova_engine::{Candidate, Snapshot};
+use kilonova_ids::{ConsumerId, HostName, ProviderId};
+use kilonova_node_api::GuestNuma;
+use kilonova_store::Tx;
+use kilonova_topology::{
+    Asked, DevicePool, DeviceRequest, Devices, Fitted, GuestTopology, Limits, PciPolicy, Request,
+    fit,
+};
+
+use crate::boot::consumer_of;
+use crate::{Compute, Error};
+
+pub use kilonova_topology::Strategy;
+pub use misfit::Misfits;
+
+/// The trait of hosts whose cores have several threads.
+pub(crate) const THREADS: &str = "HW_CPU_HYPERTHREADING";
+
+/// The request of a flavor and an image. One that is invalid is older than the check
+/// ([`crate::unsupported`]), and requests nothing.
+pub fn requested(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Request {
+    let (vcpus, memory_mb, extra_specs) = (flavor.vcpus, flavor.ram, &flavor.extra_specs);
+    Request::parse(&Asked { vcpus, memory_mb, extra_specs, properties }).unwrap_or_default()
+}
+
+/// True if flavor and image request a topology.
+pub fn is_requested(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> bool {
+    requested(flavor, properties).topology.is_some()
+}
+
+/// Devices that a claim takes from a provider.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TakenDevices {
+    /// The provider.
+    pub provider: ProviderId,
+    /// How many.
+    pub count: i64,
+    /// True if a PCI alias requests them. Upstream's policies concern these alone; others are only preferred near
+    /// the guest, unless the flavor or the image names a policy.
+    pub of_alias: bool,
+}
+
+/// A claim of a topology whose statements are sent.
+#[must_use = "a guest must not run without its topology"]
+pub(crate) struct AskedFit<'a> {
+    guest: &'a GuestTopology,
+    policy: Option<PciPolicy>,
+    host: AskedHost,
+}
+
+/// Asks for a host's topology if the request needs it.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn ask<'a>(
+    tx: &mut Tx<'_>,
+    request: &'a Request,
+    host: &HostName,
+) -> Result<Option<AskedFit<'a>>, Error> {
+    let Some(guest) = &request.topology else { return Ok(None) };
+    Ok(Some(AskedFit { guest, policy: request.pci_policy, host: fits::ask_host(tx, host)? }))
+}
+
+impl AskedFit<'_> {
+    /// Fits the guest onto the host, and records its cells and CPUs. The consumer has claimed the candidate.
+    ///
+    /// # Errors
+    /// [`Error::Misfit`] with the reason; store errors.
+    pub(crate) fn claim(
+        self,
+        tx: &mut Tx<'_>,
+        compute: &Compute,
+        consumer: ConsumerId,
+        name: &HostName,
+        candidate: &Candidate,
+        taken: &[TakenDevices],
+    ) -> Result<GuestNuma, Error> {
+        let Self { guest, policy, host } = self;
+        let Some(host) = fits::host(tx, host)? else {
+            return Err(Error::Misfit("it reports no NUMA cells".to_owned()));
+        };
+        let devices = near(tx, policy, taken)?;
+        let limits = limits(&compute.world.snapshot(), candidate.root);
+        let fitted = fit(&host, guest, limits, compute.options.numa_strategy, &devices)
+            .map_err(|why| Error::Misfit(misfit::words(&why)))?;
+        let guest = document::of(&host, guest, &fitted);
+        let fit = Fit { host: name.clone(), fitted, guest };
+        fits::insert(tx, consumer, &fit)?;
+        Ok(fit.guest)
+    }
+}
+
+/// The devices of a claim with their nodes. Each pool has exactly the devices that the claim takes there.
+fn near(
+    tx: &mut Tx<'_>,
+    policy: Option<PciPolicy>,
+    taken: &[TakenDevices],
+) -> Result<Devices, Error> {
+    let mut near = Devices::default();
+    if taken.is_empty() {
+        return Ok(near);
+    }
+    let providers: Vec<ProviderId> = taken.iter().map(|one| one.provider).collect();
+    let nodes = devices::numa_nodes(tx, &providers)?;
+    for one in taken {
+        let count = u32::try_from(one.count).unwrap_or(0);
+        let usual = if one.of_alias { PciPolicy::Legacy } else { PciPolicy::Preferred };
+        let node = nodes.get(&one.provider).copied().flatten();
+        let pools = vec![near.pools.len()];
+        near.pools.push(DevicePool { node, free: count });
+        near.requests.push(DeviceRequest { policy: policy.unwrap_or(usual), count, pools });
+    }
+    Ok(near)
+}
+
+/// How far the host's cells may be overcommitted, as the host itself.
+fn limits(world: &Snapshot, root: ProviderId) -> Option<Limits> {
+    let tree = world.tree(root)?;
+    let provider = tree.providers().find(|provider| provider.id == root)?;
+    let ratio = |class: &str| {
+        let found = provider.inventories.iter().find(|(name, _)| name.as_str() == class);
+        found.map_or(1.0, |(_, inventory)| inventory.allocation_ratio)
+    };
+    Some(Limits { cpu_ratio: ratio("VCPU"), memory_ratio: ratio("MEMORY_MB") })
+}
+
+/// The part of a server's document on the host where the server itself holds claims.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn of_claimed(
+    tx: &mut Tx<'_>,
+    server: &Server,
+    flavor: &FlavorOf,
+) -> Result<Option<Box<GuestNuma>>, Error> {
+    if !is_requested(flavor, &server.spec.image_properties) {
+        return Ok(None);
+    }
+    Ok(fits::of(tx, consumer_of(server.id))?.map(|fit| Box::new(fit.guest)))
+}
+
+/// The cells and CPUs of a server, where it holds claims itself.
+///
+/// # Errors
+/// Store errors only.
+pub fn fitted(tx: &mut Tx<'_>, server: &Server) -> Result<Option<Fitted>, Error> {
+    if !is_requested(&server.spec.flavor, &server.spec.image_properties) {
+        return Ok(None);
+    }
+    Ok(fits::of(tx, consumer_of(server.id))?.map(|fit| fit.fitted))
+}

@@ -1,0 +1,260 @@
+//! Moves of servers with a NUMA topology: each claims cells and CPUs anew at the destination, and releases those of
+//! the source as its other resources.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::numa::{domain, flavor, pins_of_all, topology, two_cells};
+use crate::kit::{ADMIN, Cloud, RunningCloud, wait_until};
+
+const PINNED: fn() -> Value = || json!({"hw:cpu_policy": "dedicated"});
+
+async fn host_of(running: &RunningCloud, id: &str) -> String {
+    let host = running.server(id).await["OS-EXT-SRV-ATTR:host"].clone();
+    host.as_str().unwrap_or_default().to_owned()
+}
+
+/// The dedicated CPUs in use, by host.
+async fn used(cloud: &Cloud) -> BTreeMap<String, usize> {
+    let mut used = BTreeMap::new();
+    for pin in pins_of_all(cloud).await {
+        let (host, _) = pin.split_once(':').expect("a host and a CPU");
+        *used.entry(host.to_owned()).or_default() += 1;
+    }
+    used
+}
+
+async fn act(running: &RunningCloud, id: &str, action: Value, status: u16) {
+    let path = format!("POST /servers/{id}/action");
+    running.admin("2.90", &path, action).await.expect(status);
+}
+
+#[tokio::test]
+async fn a_resize_claims_other_cpus_and_a_revert_gives_the_old_ones_back() {
+    for (cloud, running) in Cloud::all_running(two_cells(&["a", "b"])).await {
+        flavor(&running, "pinned", 4, 512, PINNED()).await;
+        let split = json!({"hw:cpu_policy": "dedicated", "hw:numa_nodes": "2"});
+        flavor(&running, "split", 6, 512, split).await;
+        let id = running.active_server(&cloud, "one", "pinned").await;
+        let (before, source) = (topology(&running, &id).await, host_of(&running, &id).await);
+        running.act(&id, json!({"resize": {"flavorRef": "split"}})).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        let dest = host_of(&running, &id).await;
+        assert_ne!(dest, source);
+        assert_eq!(used(&cloud).await, [(source.clone(), 4), (dest.clone(), 6)].into());
+        let resized = topology(&running, &id).await;
+        assert_eq!(resized["nodes"].as_array().map(Vec::len), Some(2));
+        assert!(domain(&cloud, &dest, &id).contains("kilonova:numa"), "the guest has its cells");
+        cloud.assert_consistent(&running, "resized").await;
+
+        running.act(&id, json!({"revertResize": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        wait_until("the destination is empty", async || used(&cloud).await.len() == 1).await;
+        assert_eq!(used(&cloud).await, [(source.clone(), 4)].into());
+        assert_eq!(topology(&running, &id).await, before);
+        cloud.assert_consistent(&running, "reverted").await;
+
+        running.act(&id, json!({"resize": {"flavorRef": "split"}})).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        act(&running, &id, json!({"confirmResize": null}), 204).await;
+        wait_until("the source is empty", async || {
+            used(&cloud).await == [(dest.clone(), 6)].into()
+        })
+        .await;
+        assert_eq!(topology(&running, &id).await["nodes"].as_array().map(Vec::len), Some(2));
+
+        // To a flavor without a topology and back.
+        running.act(&id, json!({"resize": {"flavorRef": "plain"}})).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        act(&running, &id, json!({"confirmResize": null}), 204).await;
+        wait_until("no CPU is dedicated", async || used(&cloud).await.is_empty()).await;
+        assert_eq!(topology(&running, &id).await["nodes"], json!([]));
+        let plain = domain(&cloud, &host_of(&running, &id).await, &id);
+        assert!(!plain.contains("kilonova:numa"), "{plain}");
+        cloud.assert_consistent(&running, "plain").await;
+    }
+}
+
+#[tokio::test]
+async fn a_resize_on_its_host_has_both_sets_of_cpus_until_the_confirmation() {
+    for mut cloud in Cloud::all(two_cells(&["a"])).await {
+        cloud.options.allow_resize_to_same_host = true;
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
+        flavor(&running, "two", 2, 256, PINNED()).await;
+        flavor(&running, "four", 4, 256, PINNED()).await;
+        let id = running.active_server(&cloud, "one", "two").await;
+        running.act(&id, json!({"resize": {"flavorRef": "four"}})).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        assert_eq!(used(&cloud).await, [("a".to_owned(), 6)].into());
+        cloud.audit("both").await;
+        running.act(&id, json!({"revertResize": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(used(&cloud).await, [("a".to_owned(), 2)].into());
+        cloud.assert_consistent(&running, "same host").await;
+    }
+}
+
+#[tokio::test]
+async fn a_cold_migration_and_an_unshelve_fit_the_guest_anew() {
+    for (cloud, running) in Cloud::all_running(two_cells(&["a", "b"])).await {
+        flavor(&running, "pinned", 4, 512, PINNED()).await;
+        let id = running.active_server(&cloud, "one", "pinned").await;
+        let source = host_of(&running, &id).await;
+        act(&running, &id, json!({"migrate": null}), 202).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        let dest = host_of(&running, &id).await;
+        assert_eq!(used(&cloud).await, [(source.clone(), 4), (dest.clone(), 4)].into());
+        act(&running, &id, json!({"confirmResize": null}), 204).await;
+        wait_until("the source is empty", async || {
+            used(&cloud).await == [(dest.clone(), 4)].into()
+        })
+        .await;
+        running.act(&id, json!({"shelve": null})).await;
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        assert_eq!(used(&cloud).await, BTreeMap::new());
+        cloud.assert_consistent(&running, "shelved").await;
+        running.act(&id, json!({"unshelve": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(used(&cloud).await.values().sum::<usize>(), 4);
+        let host = host_of(&running, &id).await;
+        assert!(domain(&cloud, &host, &id).contains("kilonova:numa"), "the guest has its cells");
+        cloud.assert_consistent(&running, "unshelved").await;
+    }
+}
+
+#[tokio::test]
+async fn a_live_migration_is_refused_for_now() {
+    for (cloud, running) in Cloud::all_running(two_cells(&["a", "b"])).await {
+        flavor(&running, "cells", 2, 512, json!({"hw:numa_nodes": "1"})).await;
+        let id = running.active_server(&cloud, "one", "cells").await;
+        let live = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
+        let path = format!("POST /servers/{id}/action");
+        running.call(ADMIN, "2.90", &path, Some(live)).await.refused(
+            400,
+            &format!("Instance {id} has a NUMA topology and cannot be live-migrated yet."),
+        );
+        running.wait_for_status(&id, "ACTIVE").await;
+    }
+}
+
+/// A small generator, the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from((self.0 >> 33) % limit.max(1) as u64).unwrap_or(0)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_operations_never_give_a_cpu_to_two_guests() {
+    let steps: usize =
+        std::env::var("KILONOVA_NUMA_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    for (cloud, running) in Cloud::all_running(two_cells(&["a", "b", "c"])).await {
+        let dedicated = |specs: Value| {
+            let mut all = PINNED();
+            let more = specs.as_object().cloned().unwrap_or_default();
+            all.as_object_mut().expect("an object").extend(more);
+            all
+        };
+        for (name, vcpus, specs) in [
+            ("one", 1, dedicated(json!({}))),
+            ("three", 3, dedicated(json!({}))),
+            ("require", 2, dedicated(json!({"hw:cpu_thread_policy": "require"}))),
+            ("isolated", 2, dedicated(json!({"hw:emulator_threads_policy": "isolate"}))),
+            ("split", 4, dedicated(json!({"hw:numa_nodes": "2"}))),
+            ("mixed", 3, json!({"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "1-2"})),
+            ("large", 2, json!({"hw:mem_page_size": "2MB"})),
+        ] {
+            flavor(&running, name, vcpus, 512, specs).await;
+        }
+        let quota = json!({"quota_set": {"cores": -1, "instances": -1, "ram": -1}});
+        running.admin("2.90", "PUT /os-quota-sets/red", quota).await.expect(200);
+        let flavors = ["one", "three", "require", "isolated", "split", "mixed", "large", "plain"];
+        let mut random = Random(17);
+        for step in 0..steps {
+            // Several at once, so that claims meet.
+            for _ in 0..=random.below(3) {
+                running.boot(&cloud, "one", flavors[random.below(flavors.len())]).await;
+            }
+            let servers = running.servers().await;
+            let idle: Vec<&Value> =
+                servers.iter().filter(|one| one["OS-EXT-STS:task_state"].is_null()).collect();
+            for _ in 0..random.below(4) {
+                let Some(server) = idle.get(random.below(idle.len())) else { continue };
+                let id = server["id"].as_str().expect("the answer has an id");
+                let path = format!("POST /servers/{id}/action");
+                match (server["status"].as_str().unwrap_or_default(), random.below(4)) {
+                    ("VERIFY_RESIZE", 0) => {
+                        running.admin("2.90", &path, json!({"revertResize": null})).await;
+                    }
+                    ("VERIFY_RESIZE", _) => {
+                        running.admin("2.90", &path, json!({"confirmResize": null})).await;
+                    }
+                    ("ACTIVE", 0) => {
+                        running.admin("2.90", &path, json!({"migrate": null})).await;
+                    }
+                    ("ACTIVE", 1) => {
+                        let to = flavors[random.below(flavors.len())];
+                        let resize = json!({"resize": {"flavorRef": to}});
+                        running.admin("2.90", &path, resize).await;
+                    }
+                    _ => {
+                        running.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await;
+                    }
+                }
+            }
+            if step % 4 == 0 {
+                settled(&cloud).await;
+                check(&cloud, &running, step).await;
+            }
+        }
+        settled(&cloud).await;
+        check(&cloud, &running, steps).await;
+        cloud.assert_consistent(&running, "random").await;
+        for server in running.servers().await {
+            let id = server["id"].as_str().expect("the answer has an id");
+            running.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
+        }
+        settled(&cloud).await;
+        assert_eq!(pins_of_all(&cloud).await, [""; 0]);
+        assert_eq!(cloud.used("PCPU").await, 0);
+    }
+}
+
+async fn settled(cloud: &Cloud) {
+    wait_until("no operation is open", async || {
+        cloud
+            .column("SELECT server_id FROM documents WHERE body = '{\"state\":\"absent\"}'")
+            .await
+            .is_empty()
+            && cloud
+                .column("SELECT open_subject FROM operations WHERE open_subject IS NOT NULL")
+                .await
+                .is_empty()
+    })
+    .await;
+}
+
+/// Checks the pins of the database and those of the guests on the hosts.
+async fn check(cloud: &Cloud, running: &RunningCloud, step: usize) {
+    cloud.audit(&format!("step {step}")).await;
+    let dedicated: BTreeSet<u64> = (2..8).chain(10..16).collect();
+    let mut seen = BTreeSet::new();
+    for server in running.servers().await {
+        let id = server["id"].as_str().expect("the answer has an id");
+        let host = server["OS-EXT-SRV-ATTR:host"].as_str().unwrap_or_default().to_owned();
+        let shown = topology(running, id).await;
+        for node in shown["nodes"].as_array().into_iter().flatten() {
+            for cpu in node["cpu_pinning"].as_object().into_iter().flat_map(|pins| pins.values()) {
+                let cpu = cpu.as_u64().expect("a number");
+                assert!(dedicated.contains(&cpu), "{cpu} is not dedicated");
+                assert!(seen.insert((host.clone(), cpu)), "{host}: two guests have {cpu}");
+            }
+        }
+    }
+}
