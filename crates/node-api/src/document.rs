@@ -222,6 +222,9 @@ pub struct OutgoingMigration {
     /// The volumes as the destination has reported them: where its hypervisor finds each.
     #[serde(default, skip_serializing_if = "is_default")]
     pub volumes: Vec<VolumeState>,
+    /// The NUMA cells on the destination; `None` for a guest without them.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub numa: Option<Box<GuestNuma>>,
 }
 
 /// One-shot verbs.

@@ -7,7 +7,7 @@ use kilonova_compute_db::servers::{FlavorOf, Server, Spec};
 use kilonova_compute_scheduler::{NoHost, Requirements, choose};
 use kilonova_engine::Query;
 use kilonova_ids::HostName;
-use kilonova_node_api::Attachment;
+use kilonova_node_api::{Attachment, GuestNuma};
 use kilonova_store::Tx;
 
 use crate::boot::{self, Placement, Profiles};
@@ -30,6 +30,8 @@ pub struct Search<'a> {
     pub request_id: &'a str,
     /// Required traits.
     pub root_required: &'a [&'static str],
+    /// The cells of a running guest, whose memory pages keep their size.
+    pub running: Option<&'a GuestNuma>,
     /// True if the new devices may differ from the present ones.
     pub fits: &'a dyn Fn(&[Attachment]) -> bool,
 }
@@ -59,7 +61,10 @@ pub fn place(
     };
     let initiator = boot::Initiator { user_id: &server.user_id, request_id: search.request_id };
     let mut excluded = search.excluded;
-    let numa = numa::requested(search.flavor, &server.spec.image_properties);
+    let mut numa = numa::requested(search.flavor, &server.spec.image_properties);
+    if let (Some(topology), Some(running)) = (&mut numa.topology, search.running) {
+        numa::keep_pages(topology, running);
+    }
     let wanted = boot::Wanted { profiles: &profiles, numa: &numa };
     let mut misfits = Misfits::default();
     loop {
@@ -91,7 +96,10 @@ pub fn place(
                 continue;
             }
         };
-        if (search.fits)(&place.devices) {
+        let has_same_pages = search
+            .running
+            .is_none_or(|running| numa::has_same_pages(running, place.numa.as_deref()));
+        if has_same_pages && (search.fits)(&place.devices) {
             return Ok(Ok(place));
         }
         boot::release(tx, compute, server.id)?;

@@ -17,8 +17,8 @@ use kilonova_ids::{ConsumerId, HostName, ProviderId};
 use kilonova_node_api::GuestNuma;
 use kilonova_store::Tx;
 use kilonova_topology::{
-    Asked, DevicePool, DeviceRequest, Devices, Fitted, GuestTopology, Limits, PciPolicy, Request,
-    fit,
+    Asked, DevicePool, DeviceRequest, Devices, Fitted, GuestTopology, Limits, PageSize, PciPolicy,
+    Request, fit,
 };
 
 use crate::boot::consumer_of;
@@ -136,6 +136,23 @@ fn limits(world: &Snapshot, root: ProviderId) -> Option<Limits> {
         found.map_or(1.0, |(_, inventory)| inventory.allocation_ratio)
     };
     Some(Limits { cpu_ratio: ratio("VCPU"), memory_ratio: ratio("MEMORY_MB") })
+}
+
+/// Makes a request for memory pages one for those that a running guest has: it cannot get others. If its cells have
+/// different sizes, the request stays, and [`has_same_pages`] checks the result.
+pub(crate) fn keep_pages(topology: &mut GuestTopology, running: &GuestNuma) {
+    let mut sizes = running.cells.iter().map(|cell| cell.page_kib);
+    let Some(first) = sizes.next() else { return };
+    if topology.page_size.is_some() && sizes.all(|size| size == first) {
+        let size = first.map(|size| PageSize::Bytes(size.saturating_mul(1024)));
+        topology.page_size = Some(size.unwrap_or(PageSize::Small));
+    }
+}
+
+/// True if the cells of a running guest have pages of the same sizes on another host.
+pub(crate) fn has_same_pages(running: &GuestNuma, there: Option<&GuestNuma>) -> bool {
+    let sizes = |numa: &GuestNuma| numa.cells.iter().map(|cell| cell.page_kib).collect::<Vec<_>>();
+    there.is_some_and(|there| sizes(running) == sizes(there))
 }
 
 /// The part of a server's document on the host where the server itself holds claims.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::numa::{domain, flavor, pins_of_all, topology, two_cells};
-use crate::kit::{ADMIN, Cloud, RunningCloud, wait_until};
+use crate::kit::{ADMIN, Cloud, RunningCloud, TWO_CELLS, hosts, wait_until};
 
 const PINNED: fn() -> Value = || json!({"hw:cpu_policy": "dedicated"});
 
@@ -125,17 +125,46 @@ async fn a_cold_migration_and_an_unshelve_fit_the_guest_anew() {
 }
 
 #[tokio::test]
-async fn a_live_migration_is_refused_for_now() {
+async fn a_live_migration_rewrites_cells_and_cpus_for_the_destination() {
     for (cloud, running) in Cloud::all_running(two_cells(&["a", "b"])).await {
-        flavor(&running, "cells", 2, 512, json!({"hw:numa_nodes": "1"})).await;
-        let id = running.active_server(&cloud, "one", "cells").await;
+        flavor(&running, "pinned", 4, 512, PINNED()).await;
+        let id = running.active_server_on(&cloud, "a", "pinned").await;
+        // The first cell of the destination is in use.
+        running.active_server_on(&cloud, "b", "pinned").await;
+        assert_eq!(topology(&running, &id).await["nodes"][0]["host_node"], 0);
         let live = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
-        let path = format!("POST /servers/{id}/action");
-        running.call(ADMIN, "2.90", &path, Some(live)).await.refused(
-            400,
-            &format!("Instance {id} has a NUMA topology and cannot be live-migrated yet."),
-        );
-        running.wait_for_status(&id, "ACTIVE").await;
+        act(&running, &id, live, 202).await;
+        wait_until("the guest has moved", async || {
+            let server = running.server(&id).await;
+            server["status"] == "ACTIVE" && server["OS-EXT-SRV-ATTR:host"] == "b"
+        })
+        .await;
+        wait_until("the source is empty", async || {
+            used(&cloud).await == [("b".to_owned(), 8)].into()
+        })
+        .await;
+        let shown = topology(&running, &id).await;
+        assert_eq!(shown["nodes"][0]["host_node"], 1);
+        assert!(domain(&cloud, "b", &id).contains("kilonova:numa"), "the guest has its cells");
+        cloud.assert_consistent(&running, "moved").await;
+    }
+}
+
+#[tokio::test]
+async fn a_live_migration_that_fails_keeps_cells_and_cpus_of_the_source() {
+    let failing = "fail = [{ step = \"migrate\" }]";
+    let topology_ = hosts(&[("a", &[TWO_CELLS, failing]), ("b", &[TWO_CELLS])]);
+    for (cloud, running) in Cloud::all_running(topology_).await {
+        flavor(&running, "pinned", 4, 512, PINNED()).await;
+        let id = running.active_server_on(&cloud, "a", "pinned").await;
+        let before = topology(&running, &id).await;
+        let live = json!({"os-migrateLive": {"host": "b", "block_migration": "auto"}});
+        act(&running, &id, live, 202).await;
+        settled(&cloud).await;
+        assert_eq!(running.server(&id).await["OS-EXT-SRV-ATTR:host"], "a");
+        assert_eq!(used(&cloud).await, [("a".to_owned(), 4)].into());
+        assert_eq!(topology(&running, &id).await, before);
+        cloud.assert_consistent(&running, "failed").await;
     }
 }
 
@@ -199,6 +228,11 @@ async fn random_operations_never_give_a_cpu_to_two_guests() {
                         running.admin("2.90", &path, json!({"migrate": null})).await;
                     }
                     ("ACTIVE", 1) => {
+                        let live =
+                            json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
+                        running.admin("2.90", &path, live).await;
+                    }
+                    ("ACTIVE", 2) => {
                         let to = flavors[random.below(flavors.len())];
                         let resize = json!({"resize": {"flavorRef": to}});
                         running.admin("2.90", &path, resize).await;

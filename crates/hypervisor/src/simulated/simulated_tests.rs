@@ -212,7 +212,13 @@ async fn a_migration_that_fails_after_arrival_keeps_the_guest_on_the_destination
             }
             let to = |host: &str| {
                 let to = Peer { host: HostName::verbatim(host), address: String::new() };
-                OutgoingMigration { to, devices: Vec::new(), force: false, volumes: Vec::new() }
+                OutgoingMigration {
+                    to,
+                    devices: Vec::new(),
+                    force: false,
+                    volumes: Vec::new(),
+                    numa: None,
+                }
             };
             for nobody in ["there", "..", "", "/"] {
                 let refused = here

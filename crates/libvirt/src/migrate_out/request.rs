@@ -42,7 +42,9 @@ impl MigrationRequest {
         migration: &OutgoingMigration,
     ) -> Result<Self, String> {
         let vfio = check_devices(versions, &definition.config.devices)?;
-        let xml = xml::migration_xml(running, &migration.devices, &migration.volumes)?;
+        let numa = migration.numa.as_deref();
+        let numa = numa.map(|numa| (numa, config.realtime_scheduler_priority));
+        let xml = xml::migration_xml(running, &migration.devices, &migration.volumes, numa)?;
         let mut flags =
             sys::VIR_MIGRATE_LIVE | sys::VIR_MIGRATE_PEER2PEER | sys::VIR_MIGRATE_ABORT_ON_ERROR;
         flags |= match disk_copy(running) {
@@ -191,7 +193,7 @@ mod tests {
 
     fn migration(address: &str, devices: Vec<(Attachment, Attachment)>) -> OutgoingMigration {
         let to = Peer { host: kilonova_ids::HostName::verbatim("there"), address: address.into() };
-        OutgoingMigration { to, devices, force: false, volumes: Vec::new() }
+        OutgoingMigration { to, devices, force: false, volumes: Vec::new(), numa: None }
     }
 
     const DISK: &str = "<domain><devices><disk><backingStore/></disk>

@@ -1,22 +1,25 @@
 //! The XML of a running domain for the destination of a live migration.
 //!
 //! Libvirt compares it with the running domain and allows only differences that the guest cannot
-//! see. So it is libvirt's own XML with the host devices and the sources of volumes replaced, and
-//! without the pinning to this host's CPUs and NUMA nodes.
+//! see. So it is libvirt's own XML with the host devices and the sources of volumes replaced, and the pinning
+//! to this host's CPUs and NUMA nodes replaced by the destination's, or removed. The guest's own cells stay.
 
 use std::ops::Range;
 
-use kilonova_node_api::{Attachment, VolumeState, VolumeStatus};
+use kilonova_node_api::{Attachment, GuestNuma, VolumeState, VolumeStatus};
 use roxmltree::{Document, Node};
 
+use super::element::Element;
+use super::numa;
 use super::volumes::{source_element, volume_of};
 
 /// Rewrites a domain's XML for the destination. Each host device needs a counterpart in `devices`, and
-/// each volume one in `volumes`.
+/// each volume one in `volumes`. `numa` are the cells of the guest there, with the priority of realtime vCPUs.
 pub(crate) fn migration_xml(
     xml: &str,
     devices: &[(Attachment, Attachment)],
     volumes: &[VolumeState],
+    numa: Option<(&GuestNuma, u32)>,
 ) -> Result<String, String> {
     let document =
         Document::parse(xml).map_err(|error| format!("could not parse libvirt's XML: {error}"))?;
@@ -24,7 +27,11 @@ pub(crate) fn migration_xml(
     let mut edits: Vec<(Range<usize>, String)> = Vec::new();
     for node in domain.children() {
         if node.has_tag_name("numatune") {
-            edits.push((node.range(), String::new()));
+            let new = numa.map(|(numa, _)| inline(&numa::numatune(numa)));
+            edits.push((node.range(), new.unwrap_or_default()));
+        }
+        if let (true, Some((numa, priority))) = (node.has_tag_name("cputune"), numa) {
+            edits.push((node.range(), inline(&numa::cputune(numa, priority))));
         }
         if node.has_tag_name("vcpu") {
             let cpuset = node.attributes().find(|attribute| attribute.name() == "cpuset");
@@ -89,6 +96,10 @@ pub(crate) fn migration_xml(
     Ok(rewritten)
 }
 
+fn inline(element: &Element) -> String {
+    element.to_string().trim_end().to_owned()
+}
+
 fn is_of_host(node: Node<'_, '_>) -> bool {
     node.has_tag_name("hostdev")
         || (node.has_tag_name("interface") && node.attribute("type") == Some("hostdev"))
@@ -125,6 +136,8 @@ fn pci_address(node: Node<'_, '_>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use kilonova_node_api::{GuestNumaCell, GuestVcpu};
+
     use super::*;
 
     const XML: &str = "<domain type='kvm' id='4'>
@@ -163,7 +176,7 @@ mod tests {
                 mdev("11111111-2222-4333-8444-555555555555"),
             ),
         ];
-        let rewritten = migration_xml(XML, &devices, &[]).expect("the XML is rewritten");
+        let rewritten = migration_xml(XML, &devices, &[], None).expect("the XML is rewritten");
         let wanted = XML
             .replace(" cpuset='0-3'", " ")
             .replace("<numatune><memory mode='preferred' nodeset='0'/></numatune>", "")
@@ -194,7 +207,7 @@ mod tests {
             },
         });
         let state = serde_json::from_value(attached).expect("the state is readable");
-        let rewritten = migration_xml(&xml, &[], &[state]).expect("the XML is rewritten");
+        let rewritten = migration_xml(&xml, &[], &[state], None).expect("the XML is rewritten");
         assert!(
             rewritten.contains("name='iqn.a/2'") && !rewritten.contains("iqn.a/1"),
             "{rewritten}"
@@ -202,16 +215,43 @@ mod tests {
         assert_eq!(rewritten.matches("<auth ").count(), 1, "{rewritten}");
         assert!(rewritten.contains("file='/i/disk'"), "{rewritten}");
         Document::parse(&rewritten).expect("it is XML");
-        let missing = migration_xml(&xml, &[], &[]).expect_err("the XML is refused");
+        let missing = migration_xml(&xml, &[], &[], None).expect_err("the XML is refused");
         assert!(missing.contains(volume), "{missing}");
     }
 
     #[test]
     fn a_device_without_a_counterpart_is_refused() {
-        let text = migration_xml(XML, &[(vfio("0000:25:00.4"), vfio("0001:84:01.2"))], &[]);
+        let text = migration_xml(XML, &[(vfio("0000:25:00.4"), vfio("0001:84:01.2"))], &[], None);
         assert!(text.expect_err("the XML is refused").contains("83b8f4f2"));
-        let text = migration_xml(XML, &[], &[]).expect_err("the XML is refused");
+        let text = migration_xml(XML, &[], &[], None).expect_err("the XML is refused");
         assert!(text.contains("0000:25:00.4"), "{text}");
-        assert!(migration_xml("<domain", &[], &[]).is_err());
+        assert!(migration_xml("<domain", &[], &[], None).is_err());
+    }
+
+    #[test]
+    fn the_cells_of_the_destination_replace_those_of_the_source() {
+        let xml = "<domain><vcpu placement='static'>2</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/>\
+            <vcpupin vcpu='1' cpuset='3'/><emulatorpin cpuset='2-3'/></cputune><numatune>\
+            <memory mode='strict' nodeset='0'/><memnode cellid='0' mode='strict' nodeset='0'/></numatune>\
+            <cpu><numa><cell id='0' cpus='0-1' memory='524288' unit='KiB'/></numa></cpu><devices/></domain>";
+        let vcpu = |id: u32, cpus: &str| GuestVcpu { id, cpus: cpus.into() };
+        let cells = vec![GuestNumaCell {
+            host: 1,
+            vcpus: vec![vcpu(0, "10"), vcpu(1, "12")],
+            memory_mb: 512,
+            page_kib: None,
+        }];
+        let numa = GuestNuma { cells, emulator: "10,12".into(), ..GuestNuma::default() };
+        let rewritten = migration_xml(xml, &[], &[], Some((&numa, 1))).expect("it is rewritten");
+        let document = Document::parse(&rewritten).expect("it is XML");
+        let values = |tag: &str, attribute: &str| -> Vec<String> {
+            let all = document.descendants().filter(|node| node.has_tag_name(tag));
+            all.filter_map(|node| node.attribute(attribute).map(str::to_owned)).collect()
+        };
+        assert_eq!(values("vcpupin", "cpuset"), ["10", "12"]);
+        assert_eq!(values("emulatorpin", "cpuset"), ["10,12"]);
+        assert_eq!(values("memory", "nodeset"), ["1"]);
+        assert_eq!(values("memnode", "nodeset"), ["1"]);
+        assert_eq!(values("cell", "memory"), ["524288"], "the guest's own cells stay");
     }
 }

@@ -342,5 +342,11 @@ pub async fn domain_state(driver: &Driver, server: ServerId) -> Option<DomainSta
 
 /// A live migration to another host.
 pub fn to(host: &Host, force: bool) -> OutgoingMigration {
-    OutgoingMigration { to: host.peer(), devices: Vec::new(), force, volumes: Vec::new() }
+    OutgoingMigration {
+        to: host.peer(),
+        devices: Vec::new(),
+        force,
+        volumes: Vec::new(),
+        numa: None,
+    }
 }

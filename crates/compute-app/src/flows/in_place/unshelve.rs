@@ -114,6 +114,7 @@ fn place(
         excluded: state.tried.iter().cloned().collect(),
         request_id: &open.row.request_id,
         root_required: &[],
+        running: None,
         fits: &|_| true,
     };
     let place = match moves::place(tx, compute, search, now)? {

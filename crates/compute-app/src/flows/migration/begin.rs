@@ -114,6 +114,8 @@ pub(super) fn claim_place(
         excluded.remove(&migration.source);
     }
     let required = device_pairing::required_traits(migration);
+    let running = migration.old_domain.config.numa.as_deref();
+    let running = running.filter(|_| migration.kind == Kind::Live);
     let search = Search {
         server,
         flavor: &migration.new_flavor,
@@ -122,6 +124,7 @@ pub(super) fn claim_place(
         excluded,
         request_id: &ctx.open.row.request_id,
         root_required: &required,
+        running,
         fits,
     };
     let found = claims::place(tx, ctx.compute, search, ctx.now)?;

@@ -105,15 +105,17 @@ pub fn migrate_live(
     }
 }
 
-/// Refuses a guest with a NUMA topology: the source cannot rewrite its CPUs and cells for the destination yet.
+/// Refuses a guest whose flavor requests a NUMA topology that it does not have: it is older than the support for
+/// them, and a running guest gets no cells.
 fn check_topology(server: &Server, domain: &Domain) -> Result<(), Error> {
     let spec = &server.spec;
-    if domain.config.numa.is_none() && !numa::is_requested(&spec.flavor, &spec.image_properties) {
+    let is_requested = numa::is_requested(&spec.flavor, &spec.image_properties);
+    if is_requested == domain.config.numa.is_some() {
         return Ok(());
     }
     let words = format!(
-        "Instance {} has a NUMA topology and cannot be live-migrated yet. Migrate it with openstack server migrate, \
-         which shuts it off.",
+        "Instance {} started before its flavor's NUMA topology was supported. Migrate it with openstack server \
+         migrate, which shuts it off.",
         server.id
     );
     Err(Refusal::bad_request(words).into())
@@ -348,7 +350,10 @@ pub(super) fn send(
         None => sent_volumes(tx, ctx)?,
     };
     let to = Peer { host, address };
-    domain.outgoing_migration = Some(Box::new(OutgoingMigration { to, devices, force, volumes }));
+    // The server itself holds the destination.
+    let numa = numa::of_claimed(tx, &ctx.server, &ctx.migration.new_flavor)?;
+    let outgoing = OutgoingMigration { to, devices, force, volumes, numa };
+    domain.outgoing_migration = Some(Box::new(outgoing));
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))
 }
 
