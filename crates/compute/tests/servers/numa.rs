@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use kilonova_node::topology::Topology;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Cloud, GPU, RunningCloud, TWO_CELLS, hosts, wait_until};
+use crate::kit::{
+    ADMIN, ANN, Client, Cloud, Controllers, GPU, RunningCloud, TWO_CELLS, hosts, wait_until,
+};
 
 pub fn two_cells(names: &[&str]) -> Topology {
     let entries: Vec<(&str, &[&str])> =
@@ -287,4 +289,39 @@ async fn guests_keep_cpus_that_the_host_no_longer_offers() {
         assert_eq!(pins_of_all(&cloud).await, [""; 0]);
         cloud.audit("no cells").await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_controllers_never_give_one_cpu_twice() {
+    let Some(both) = Controllers::with_hosts(two_cells(&["a", "b"])).await else { return };
+    let (cloud, running, other) = (&both.cloud, &both.running, &both.other.client);
+    let own: &Client = running;
+    flavor(running, "pinned", 4, 512, json!({"hw:cpu_policy": "dedicated"})).await;
+    let quota = json!({"quota_set": {"cores": -1, "instances": -1, "ram": -1}});
+    running.admin("2.90", "PUT /os-quota-sets/red", quota).await.expect(200);
+    // The hosts have room for four. Each controller boots four at the same time.
+    let boot = async |client: &Client| {
+        let request = running.boot_request(cloud, "one", "pinned");
+        let made = client.call(ANN, "2.90", "POST /servers", Some(request)).await.expect(202);
+        made["server"]["id"].as_str().expect("the answer has an id").to_owned()
+    };
+    tokio::join!(
+        boot(own),
+        boot(other),
+        boot(own),
+        boot(other),
+        boot(own),
+        boot(other),
+        boot(own),
+        boot(other)
+    );
+    wait_until("all boots have ended", async || {
+        running.servers().await.iter().all(|server| server["status"] != "BUILD")
+    })
+    .await;
+    let servers = running.servers().await;
+    let active = servers.iter().filter(|server| server["status"] == "ACTIVE").count();
+    assert_eq!((servers.len(), active), (8, 4), "{servers:?}");
+    assert_eq!(pins_of_all(cloud).await.len(), 16);
+    cloud.audit("two controllers").await;
 }
