@@ -405,3 +405,39 @@ async fn the_round_trips_of_a_claim_do_not_grow_with_the_parts_of_a_card() {
         assert_eq!(statements, [29, 14, 15, 30], "{name}: {many:?} {few:?}");
     }
 }
+
+/// Neither sees the other one's handle: each alone would leave what the card offers as if it had been alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_during_the_removal_of_a_lost_guest_still_excludes_the_other_types() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let specs = report_host(&store, &world, functions(2)).await;
+        let (lost, _) = claim(&store, &world, specs[0].id, "VGPU").await.unwrap();
+        give(&store, &world, lost, true).await;
+        // The claim of the other function stays uncommitted while the host reports that the lost guest is gone.
+        let (begun, waits) = std::sync::mpsc::channel();
+        let want = ledger::BindRequest { provider: specs[4].id, count: 1, group: 0, profile: None };
+        let bind = store.write({
+            let world = world.clone();
+            move |tx| {
+                let (server, consumer) = (ServerId::new_v4(), ConsumerId::new_v4());
+                let (host, wants) = (common::host(), std::slice::from_ref(&want));
+                ledger::bind(tx, &world, server, consumer, "p1", &host, wants)?;
+                let _ = begun.send(());
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                Ok::<_, Error>(())
+            }
+        });
+        let cleaned = async {
+            tokio::task::block_in_place(|| waits.recv()).expect("the claim begins");
+            clean(&store, &world, lost).await;
+        };
+        let (bound, ()) = tokio::join!(bind, cleaned);
+        bound.expect("the function is free");
+        for (at, spec) in specs.iter().enumerate() {
+            // Of the type in use, both functions; the claim is not in Placement.
+            let expected = i64::from(at % 4 == 0);
+            assert_eq!(room(&store, spec.id).await, expected, "{name}: {}", spec.name);
+        }
+    }
+}

@@ -196,6 +196,15 @@ pub(crate) fn touch_card(tx: &mut Tx<'_>, host: &HostName, card: &str) -> Result
     Ok(())
 }
 
+/// Makes a transaction that frees handles of mixed cards conflict with one that assigns parts of them: each reserves
+/// what it knows to be excluded.
+pub(crate) fn touch_cards<'a>(
+    tx: &mut Tx<'_>,
+    cards: impl IntoIterator<Item = &'a MixedCard>,
+) -> Result<(), Error> {
+    cards.into_iter().try_for_each(|one| touch_card(tx, &one.host, &one.card))
+}
+
 pub(super) fn mixed_card(row: &Row) -> Result<MixedCard, Error> {
     Ok(MixedCard { host: row.host("host")?, card: row.string("card")? })
 }

@@ -86,12 +86,13 @@ pub(crate) fn declare_released(
 
 fn free(tx: &mut Tx<'_>, world: &World, waiting: Vec<Awaiting>) -> Result<(), Error> {
     let now = time::now();
-    let (mut providers, mut cards) = (BTreeSet::new(), Vec::new());
+    let (mut providers, mut cards) = (BTreeSet::new(), BTreeSet::new());
     for one in waiting {
         awaiting::free(tx, one.id, now)?;
         providers.insert(one.provider);
         cards.extend(one.mixed_card);
     }
+    handles::touch_cards(tx, &cards)?;
     let asked = providers.into_iter().map(|one| withheld::ask_on_provider(tx, one));
     let asked = asked.collect::<Result<_, _>>()?;
     let withheld = withheld::found(tx, asked)?;

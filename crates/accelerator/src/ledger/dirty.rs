@@ -59,6 +59,7 @@ pub fn clean(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<BTreeMap<ProviderI
     let cards = handles::cards_of_consumer(tx, consumer)?;
     if !providers.is_empty() {
         let now = time::now();
+        handles::touch_cards(tx, &cards)?;
         orders::clean_dropped(tx, consumer, now)?;
         handles::free_dirty(tx, consumer, now)?;
     }
