@@ -11,8 +11,8 @@ use kilonova_accelerator::reconcile::{deliver, process_pending};
 use kilonova_accelerator::{Bitstream, Bitstreams, Error, Nodes, State};
 use kilonova_ids::{ConsumerId, HostName, ImageId, OperationId, ProviderId, ServerId};
 use kilonova_node_api::{
-    CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, Device, DeviceKind, End, HandleSlot, ON_RELEASE, Order,
-    OrderResult, Task,
+    CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, Deployable, Device, DeviceKind, End, HandleSlot,
+    ON_RELEASE, Order, OrderResult, Task,
 };
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx, params};
@@ -474,6 +474,33 @@ async fn a_released_handle_is_parked_until_its_node_has_cleaned_it() {
         assert_eq!(reserved(&store, provider).await, 0, "{name}");
         assert_consistent(&store, name).await;
         claim(&store, provider).await.unwrap();
+        assert_consistent(&store, name).await;
+    }
+}
+
+/// A handle that waits to be cleaned excludes what it excluded in use; a clean one excludes nothing.
+#[tokio::test]
+async fn the_other_types_of_a_card_are_available_once_it_is_clean() {
+    for (name, store, _guard) in stores().await {
+        let slots = |number: u8, count| {
+            vec![HandleSlot::Mdev { mdev_type: format!("nvidia-{number}"), count }]
+        };
+        let mut card = device("0000:29:00.0", DeviceKind::Gpu, "large", "VGPU", slots(35, 2));
+        card.one_type = true;
+        card.deployables[0].facts.insert(ON_RELEASE.into(), CLEANED_BY_AGENT.into());
+        let large = card.deployables[0].clone();
+        card.deployables.push(Deployable { name: "small".into(), slots: slots(36, 3), ..large });
+        let specs = report_host(&store, &World::new(), vec![card]).await;
+        let [large, small] = [specs[0].id, specs[1].id];
+        let both = async || [reserved(&store, large).await, reserved(&store, small).await];
+        let consumer = claim(&store, large).await.unwrap();
+        assert_eq!(both().await, [0, 3], "{name}");
+        release(&store, consumer).await;
+        assert_eq!(both().await, [1, 3], "{name}: it waits to be cleaned");
+        node(store.clone(), done()).await;
+        assert_eq!(both().await, [0, 0], "{name}: it is clean");
+        claim(&store, small).await.unwrap();
+        assert_eq!(both().await, [2, 0], "{name}");
         assert_consistent(&store, name).await;
     }
 }

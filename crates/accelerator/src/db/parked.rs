@@ -6,6 +6,8 @@ use kilonova_ids::{
 };
 use kilonova_store::{Error, Row, Tx, params, statements};
 
+use super::handles::{MixedCard, mixed_card};
+
 statements! {
     /// Parks the handles of a consumer that must be cleaned.
     PARK_OF_CONSUMER = "UPDATE attach_handles SET state = 'dirty', arq_id = NULL,
@@ -30,7 +32,7 @@ statements! {
         WHERE dirty_of = ?1 AND parked IS NOT NULL RETURNING uuid";
     /// A parked handle and its cleaner.
     PARKED = "SELECT h.uuid, h.address, p.uuid AS deployable_id, p.provider_id, p.resource_class,
-        d.uuid AS device_id, d.address AS device_address, d.host, (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = p.id
+        d.uuid AS device_id, d.address AS device_address, d.host, d.card, d.mixed, (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = p.id
             AND t.name = 'on_release' AND t.reported = 1) AS cleaner
         FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
         JOIN devices d ON d.id = p.device_id WHERE h.uuid = ?1 AND h.parked IS NOT NULL";
@@ -61,6 +63,8 @@ pub(crate) struct Parked {
     pub device: DeviceId,
     pub device_address: String,
     pub host: HostName,
+    /// The card, if its handles exclude each other.
+    pub mixed_card: Option<MixedCard>,
     /// The cleaner, according to the host's report.
     pub cleaner: Option<String>,
 }
@@ -131,6 +135,7 @@ pub(crate) fn parked(tx: &mut Tx<'_>, handle: AttachHandleId) -> Result<Option<P
             device: row.id("device_id")?,
             device_address: row.string("device_address")?,
             host: row.host("host")?,
+            mixed_card: row.bool("mixed")?.then(|| mixed_card(row)).transpose()?,
             cleaner: row.string_opt("cleaner")?,
         })
     };

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::db::orders::{self, NewOrder};
 use crate::db::parked::{self, Parked};
 use crate::db::{handles, withheld};
-use crate::ledger::Actor;
+use crate::ledger::{Actor, update_exclusions};
 use crate::states::OrderTask;
 
 /// Parks the consumer's handles that must be cleaned, and orders their cleaning if the node can do
@@ -119,11 +119,13 @@ pub(super) fn order(
     Ok(orders::insert(tx, &order, now)?)
 }
 
-/// Frees a cleaned handle, or deletes it if it is absent.
+/// Frees a cleaned handle, or deletes it if it is absent, and offers the handles of its card that it excluded.
 pub(super) fn unpark(tx: &mut Tx<'_>, world: &World, handle: AttachHandleId) -> Result<(), Error> {
     let Some(parked) = parked::parked(tx, handle)? else { return Ok(()) };
+    handles::touch_cards(tx, &parked.mixed_card)?;
     parked::unpark(tx, handle, time::now())?;
-    withhold(tx, world, &parked)
+    withhold(tx, world, &parked)?;
+    update_exclusions(tx, world, parked.mixed_card)
 }
 
 /// Serializes a task for storage.
