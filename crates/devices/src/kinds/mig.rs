@@ -17,6 +17,9 @@ use crate::traits::of_type;
 use crate::{KernelObject, MdevConfig, Vgpu, VgpuState, vgpu_state};
 
 const OPTION: &str = "[devices] mig_instances";
+/// The maximum number of memory slices of a card. The control plane refuses the report of a host with a card that has
+/// more.
+const MOST_SLICES: u8 = 8;
 
 pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Collector) {
     let Some(scan) = host.context.mig.filter(|_| config.manages_instances()) else { return };
@@ -24,10 +27,8 @@ pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Col
         match offers(config, host, scan, card) {
             Ok((mig, offers)) if !offers.is_empty() => {
                 collector.mig.insert(card.address.clone(), mig);
-                for offer in offers {
-                    claim(&offer, collector);
-                    collector.offers.push(offer);
-                }
+                claim(host, card, collector);
+                collector.offers.extend(offers);
             }
             Ok(_) => {}
             Err(reason) => collector.problems.push(DeviceProblem::note(&card.address, reason)),
@@ -35,12 +36,13 @@ pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Col
     }
 }
 
-/// Claims the functions, so that no other option offers them.
-fn claim(offer: &Offer, collector: &mut Collector) {
-    for slot in &offer.part.slots {
-        if let HandleSlot::Vfio { address, .. } = slot {
-            collector.claim_if_free(address, OPTION);
-        }
+/// Claims the card and all of its functions, so that no other option offers them: the control plane refuses a card in
+/// MIG mode that has other parts.
+fn claim(host: KindInput<'_>, card: &MigCard, collector: &mut Collector) {
+    let Some(on_bus) = host.bus.get_by(&card.address) else { return };
+    collector.claim_if_free(&card.address, OPTION);
+    for function in host.bus.virtuals(on_bus.place) {
+        collector.claim_if_free(&function.address, OPTION);
     }
 }
 
@@ -52,6 +54,10 @@ fn offers(
     card: &MigCard,
 ) -> Result<(Mig, Vec<Offer>), String> {
     let on_bus = host.bus.get_by(&card.address).ok_or("it is not on the PCI bus")?;
+    let slices = card.slices;
+    if slices > MOST_SLICES {
+        return Err(format!("a card with {slices} memory slices is not supported"));
+    }
     let wanted = config.types_of(&card.address);
     let types: Vec<&InstanceType> =
         wanted.iter().filter_map(|id| card.types.iter().find(|one| one.id == *id)).collect();

@@ -5,8 +5,8 @@ use kilonova_node_api::{GpuInstance, MigPlacement};
 use super::{reasons, short};
 use crate::testing::Fixture;
 use crate::{
-    Discovery, Found, InstanceProfile, InstanceType, KernelObject, MdevConfig, MdevGroup,
-    MdevOptions, MigCard, MigScan, ScanContext, Vgpu,
+    DeviceSpec, Discovery, Driver, Found, InstanceProfile, InstanceType, KernelObject, MdevConfig,
+    MdevGroup, MdevOptions, MigCard, MigScan, ScanContext, Vgpu,
 };
 
 const CARD: &str = "0000:41:00.0";
@@ -57,6 +57,17 @@ fn instance(start: u8) -> GpuInstance {
 }
 
 fn scan(fixture: &Fixture, card: MigCard, enabled: &[&str], ours: &[KernelObject]) -> Found {
+    scan_with(Discovery::default(), fixture, card, enabled, ours)
+}
+
+/// A scan with further options.
+fn scan_with(
+    others: Discovery,
+    fixture: &Fixture,
+    card: MigCard,
+    enabled: &[&str],
+    ours: &[KernelObject],
+) -> Found {
     let groups = |name: &&str| ((*name).to_owned(), MdevGroup::default());
     let options = MdevOptions {
         enabled: enabled.iter().map(|one| (*one).to_owned()).collect(),
@@ -65,7 +76,7 @@ fn scan(fixture: &Fixture, card: MigCard, enabled: &[&str], ours: &[KernelObject
         mig_instances: true,
     };
     let mdev = MdevConfig::new(&options, &fixture.sysfs()).expect("the options are valid");
-    let discovery = Discovery { mdev, ..Discovery::default() };
+    let discovery = Discovery { mdev, ..others };
     let is_ours = |object: &KernelObject| ours.contains(object);
     let mig = Some(MigScan { cards: &[card], is_ours: &is_ours });
     let context = ScanContext { mig, ..ScanContext::default() };
@@ -104,6 +115,34 @@ fn instances_and_types_of_guests_change_nothing_and_foreign_ones_count() {
     let device = &found.devices[0];
     assert_eq!(device.mig.as_ref().expect("MIG mode").foreign, [instance(0).place]);
     assert_eq!(device.deployables[0].slots.len(), 2, "a function has a foreign type");
+}
+
+/// The control plane refuses a card in MIG mode with parts of other kinds, and with it the host's whole report.
+#[test]
+fn no_other_option_offers_parts_of_the_card() {
+    // A type of the second function that is for no guest of ours: it is not offered at all.
+    let fixture = a100([0, 474, 0]);
+    let alone = scan(&fixture, card(Vec::new()), &BOTH, &[]);
+    assert_eq!(alone.devices[0].deployables[0].slots.len(), 2);
+    for spec in [
+        r#"{"vendor_id": "10de"}"#,
+        r#"{"address": "0000:41:00.0"}"#,
+        r#"{"address": "0000:41:00.5"}"#,
+    ] {
+        let specs = DeviceSpec::parse(spec).expect(spec);
+        let others = Discovery { specs, drivers: vec![Driver::NvidiaGpu], ..Discovery::default() };
+        let found = scan_with(others, &fixture, card(Vec::new()), &BOTH, &[]);
+        assert_eq!(found.devices, alone.devices, "{spec}");
+    }
+}
+
+#[test]
+fn a_card_with_too_many_slices_is_reported() {
+    let large = MigCard { slices: 12, ..card(Vec::new()) };
+    let found = scan(&a100([0; 3]), large, &BOTH, &[]);
+    let all = reasons(&found);
+    assert!(all[0].contains("a card with 12 memory slices is not supported"), "{all:?}");
+    assert_eq!(found.devices, []);
 }
 
 #[test]
