@@ -4,8 +4,10 @@
 //! table that this file cannot read is an error, never a card without profiles. It runs no other program.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use kilonova_node_api::{GpuInstance, MigPlacement};
@@ -19,6 +21,8 @@ const PROGRAM: &str = "nvidia-smi";
 const LIMIT: Duration = Duration::from_secs(60);
 /// How often a call is looked at.
 const LOOK: Duration = Duration::from_millis(20);
+/// The maximum length of the output that is read.
+const MOST_OUTPUT: u64 = 16 * 1024 * 1024;
 
 /// The driver of a real host.
 #[derive(Debug, Clone)]
@@ -61,22 +65,27 @@ impl NvidiaSmi {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(failed)?;
-        // Its tables are smaller than a pipe's buffer.
+        // A program whose output nobody reads stops when a pipe is full.
+        let (text, errors) = (listen(child.stdout.take()), listen(child.stderr.take()));
+        let late = || format!("{PROGRAM} {} takes too long", arguments.join(" "));
         let end = Instant::now() + LIMIT;
-        while child.try_wait().map_err(failed)?.is_none() {
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(failed)? {
+                break status;
+            }
             if Instant::now() > end {
                 child.kill().map_err(failed)?;
                 child.wait().map_err(failed)?;
-                return Err(format!("{PROGRAM} {} takes too long", arguments.join(" ")));
+                return Err(late());
             }
             std::thread::sleep(LOOK);
-        }
-        let output = child.wait_with_output().map_err(failed)?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.success() {
+        };
+        let left = || end.saturating_duration_since(Instant::now()).max(LOOK);
+        let text = text.recv_timeout(left()).map_err(|_| late())?;
+        if status.success() {
             return Ok(text);
         }
-        let errors = String::from_utf8_lossy(&output.stderr);
+        let errors = errors.recv_timeout(left()).unwrap_or_default();
         let why: Vec<&str> = text.lines().chain(errors.lines()).map(str::trim).collect();
         Err(format!("{PROGRAM} {}: {}", arguments.join(" "), why.join(" ").trim()))
     }
@@ -144,6 +153,21 @@ impl MigDriver for NvidiaSmi {
         self.run(&["mig", "-dgi", "-gi", &number, "-i", &instance.card]).map_err(wrong)?;
         Ok(())
     }
+}
+
+/// Reads what a program prints, on a thread of its own.
+fn listen(from: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (output, listener) = channel();
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        if let Some(from) = from {
+            // The output before an error is judged like any other.
+            let _ = from.take(MOST_OUTPUT).read_to_end(&mut text);
+        }
+        // The caller has given up after the limit.
+        let _ = output.send(String::from_utf8_lossy(&text).into_owned());
+    });
+    listener
 }
 
 /// The addresses of cards in MIG mode: `00000000:41:00.0, Enabled`.

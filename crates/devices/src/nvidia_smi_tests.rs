@@ -120,6 +120,21 @@ fn tables_are_read_and_instances_are_created_and_destroyed_once() {
     assert_eq!(driver.cards().expect("the tables are read")[0].instances, []);
 }
 
+/// A card with many vGPU types has a longer list of them than a pipe holds.
+#[test]
+fn a_long_list_of_types_is_read() {
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
+    let types = "    echo \"    vGPU Type ID              : 0x1cd\"";
+    let more = "    i=0; while [ $i -lt 3000 ]; do
+        echo \"        Number                : $i of a list that is longer than a pipe\"; i=$((i + 1))
+    done
+    i=0; while [ $i -lt 3000 ]; do echo \"a complaint that nobody has to read: $i\" >&2; i=$((i + 1)); done\n";
+    let text = PROGRAM_TEXT.replace(types, &format!("{more}{types}"));
+    assert_ne!(text, PROGRAM_TEXT);
+    let cards = driver(folder.path(), &text).cards().expect("the tables are read");
+    assert_eq!(cards[0].types.len(), 2);
+}
+
 #[test]
 fn output_of_another_form_is_an_error() {
     let folder = tempfile::tempdir().expect("a temporary directory is created");
