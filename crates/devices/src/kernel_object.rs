@@ -72,14 +72,14 @@ impl KernelObject {
         }
     }
 
-    /// True if both are the same kernel object, regardless of type.
+    /// True if both are the same kernel object, regardless of its type. The removal of a GPU instance never affects one
+    /// of another profile.
     pub fn same_place(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Mdev(one), Self::Mdev(other)) => one.uuid == other.uuid,
             (Self::Vgpu(one), Self::Vgpu(other)) => one.address == other.address,
-            (Self::Instance(one), Self::Instance(other)) => {
-                one.card == other.card && one.place.start == other.place.start
-            }
+            // Of two at one start, only one can exist.
+            (Self::Instance(one), Self::Instance(other)) => one == other,
             _ => false,
         }
     }

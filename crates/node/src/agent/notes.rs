@@ -192,6 +192,7 @@ fn parse(text: &str) -> Note {
 #[cfg(test)]
 mod tests {
     use kilonova_devices::{Mdev, Vgpu};
+    use kilonova_node_api::{GpuInstance, MigPlacement};
 
     use super::*;
 
@@ -221,6 +222,25 @@ mod tests {
         let retyped = KernelObject::Vgpu(Vgpu { vgpu_type: "nvidia-557".into(), ..vgpu });
         assert!(again.names_elsewhere(dropped, &retyped));
         assert!(!again.names_elsewhere(kept, &retyped));
+    }
+
+    /// A guest that will have an instance at the same start must not keep an old one of another profile.
+    #[test]
+    fn a_gpu_instance_of_another_profile_is_another_object() {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let instance = |profile: &str, size| {
+            let place = MigPlacement { start: 0, size };
+            let (card, profile) = ("0000:41:00.0".into(), profile.into());
+            KernelObject::Instance(GpuInstance { card, profile, place })
+        };
+        let (old, new) = (instance("3g.20gb", 4), instance("1g.5gb", 1));
+        let (gone, next) = (ServerId::new_v4(), ServerId::new_v4());
+        let notes = Notes::open(folder.path().to_owned()).expect("opens");
+        let note = |made| Note { building: true, made: vec![made], last: None };
+        notes.put(gone, note(old.clone())).expect("the file is written");
+        notes.put(next, note(new.clone())).expect("the file is written");
+        assert!(!notes.names_elsewhere(gone, &old), "it is destroyed");
+        assert!(notes.names_elsewhere(gone, &new), "the next guest has it");
     }
 
     #[test]
