@@ -58,11 +58,17 @@ impl HostTopology {
     }
 
     /// Counts the fit of a guest that the host already has. Cells and CPUs that the host no longer
-    /// offers are tolerated, so that a changed configuration does not hide other guests.
+    /// offers are tolerated, so that a changed configuration does not hide other guests. A CPU that is in
+    /// another cell now (the firmware may divide a socket differently) is in use there.
     pub fn count(&mut self, fitted: &Fitted) {
         for cell in &fitted.cells {
-            if let Some(host) = self.cells.iter_mut().find(|host| host.id == cell.host) {
-                add(host, cell);
+            for host in &mut self.cells {
+                if host.id == cell.host {
+                    add(host, cell);
+                } else {
+                    let moved = cell.host_cpus().filter(|cpu| host.dedicated.contains(cpu));
+                    host.pinned.extend(moved);
+                }
             }
         }
     }

@@ -52,6 +52,27 @@ fn a_claim_of_cpus_that_are_not_offered_changes_nothing() {
 }
 
 #[test]
+fn a_cpu_that_is_in_another_cell_now_stays_in_use() {
+    let pinned = guest(&[("", "0-1", 1)]);
+    let mut before = two();
+    before.cells[0].dedicated = cpus("0");
+    let fitted = fits(&before, &pinned, NO_LIMITS).expect("it fits");
+    assert_eq!(fitted.cells[0].host_cpus().collect::<Vec<_>>(), [4, 5]);
+    for mut after in [
+        host(&[dedicated(0, "0-7")]),
+        host(&[dedicated(0, "4-7"), dedicated(1, "0-3")]),
+        host(&[dedicated(2, "0-3"), dedicated(3, "4-7")]),
+    ] {
+        after.count(&fitted);
+        let free: Vec<u32> = after.cells.iter().flat_map(|cell| cell.free_dedicated()).collect();
+        assert!(free.len() == 6 && !free.contains(&4) && !free.contains(&5), "{after:?}");
+        let all = guest(&[("", "0-3", 1)]);
+        let next = fits(&after, &all, NO_LIMITS).expect("there is room");
+        assert!(next.cells[0].host_cpus().all(|cpu| cpu != 4 && cpu != 5), "{next:?}");
+    }
+}
+
+#[test]
 fn contradictory_hosts_are_refused() {
     let check = |cells: &[_]| HostTopology { cells: cells.to_vec() }.check();
     assert_eq!(check(&[dedicated(0, "0"), dedicated(0, "1")]), Err(InvalidHost::Cell(0)));
