@@ -17,6 +17,7 @@ use kilonova_store::Tx;
 use super::begin::{event, nowhere};
 use super::journal::{self, OpenOperation};
 use super::operation::{Create, Operation};
+use crate::numa::Misfits;
 use crate::{Compute, Error, boot, numa, ports, volumes};
 
 const EVENT: &str = "compute__do_build_and_run_instance";
@@ -311,6 +312,7 @@ fn next_host(
     let Ok(query) = query else { return Ok(false) };
     let numa = numa::requested(&spec.flavor, &spec.image_properties);
     let mut excluded: HashSet<HostName> = tried.iter().cloned().collect();
+    let mut misfits = Misfits::default();
     let place = loop {
         let requirements =
             Requirements { server, spec: &server.spec, excluded: &excluded, forced: false };
@@ -331,8 +333,14 @@ fn next_host(
         )?;
         match placed {
             Ok(place) => break place,
-            Err(misfits) if misfits.is_empty() => return Ok(false),
-            Err(misfits) => excluded.extend(misfits.hosts().cloned()),
+            Err(unfit) if unfit.is_empty() => return Ok(false),
+            Err(unfit) => {
+                excluded.extend(unfit.hosts().cloned());
+                misfits.extend(unfit);
+                if misfits.are_enough() {
+                    return Ok(false);
+                }
+            }
         }
     };
     ports::set_host(tx, &*compute.networks, server.id, Some(&place.host), now)?;

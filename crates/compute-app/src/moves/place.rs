@@ -93,6 +93,10 @@ pub fn place(
             Err(unfit) => {
                 excluded.extend(unfit.hosts().cloned());
                 misfits.extend(unfit);
+                if misfits.are_enough() {
+                    let reason = NoHost::new("Further hosts were not tried.");
+                    return Ok(Err(misfits.explain(reason)));
+                }
                 continue;
             }
         };

@@ -13,10 +13,18 @@ pub struct Misfits(BTreeMap<HostName, String>);
 /// How many hosts an administrator sees by name.
 const NAMED: usize = 8;
 
+/// How many hosts one write transaction tries.
+const MOST: usize = 256;
+
 impl Misfits {
     /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// True if a write transaction must not try further hosts: it keeps other writers waiting.
+    pub(crate) fn are_enough(&self) -> bool {
+        self.0.len() >= MOST
     }
 
     /// The hosts.
@@ -73,5 +81,33 @@ pub(super) fn words(misfit: &Misfit) -> String {
         }
         Misfit::Together => "its NUMA cells do not fit all cells of the guest at once".to_owned(),
         Misfit::Devices => "its NUMA cells with room are not near the devices".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_transaction_tries_a_limited_number_of_hosts() {
+        let mut misfits = Misfits::default();
+        let mut tried = 0;
+        while !misfits.are_enough() && tried < 100_000 {
+            misfits.add(&HostName::verbatim(format!("h{tried}")), "it has no room".to_owned());
+            tried += 1;
+        }
+        assert_eq!(tried, MOST);
+    }
+
+    #[test]
+    fn owners_see_reasons_and_administrators_names() {
+        let mut misfits = Misfits::default();
+        for host in ["secret-1", "secret-2"] {
+            misfits.add(&HostName::verbatim(host), "it reports no NUMA cells".to_owned());
+        }
+        let reason = misfits.explain(NoHost::default());
+        let (owner, all) = (reason.message(), reason.details());
+        assert!(owner.contains("2 hosts with enough resources have no place"), "{owner}");
+        assert!(!owner.contains("secret") && all.contains("secret-2 (it reports"), "{owner} {all}");
     }
 }
