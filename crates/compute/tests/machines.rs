@@ -2,11 +2,12 @@
 
 use kilonova_accelerator::ledger;
 use kilonova_compute_app::{Compute, attention};
+use kilonova_compute_db::cells;
 use kilonova_compute_nodes::Link;
 use kilonova_ids::{ConsumerId, HostName, ProviderId, ServerId};
 use kilonova_node_api::{
-    ControlPlane, Deployable, Device, DeviceKind, HandleSlot, Health, Observation, Outcome,
-    Refusal, Registration,
+    ControlPlane, Deployable, Device, DeviceKind, HandleSlot, Health, NumaCell, Observation,
+    Outcome, Refusal, Registration,
 };
 use kilonova_placement::World;
 use kilonova_store::{Store, params};
@@ -60,6 +61,15 @@ fn gpu() -> Device {
 
 impl Cloud {
     async fn register(&self, host: &str, machine_id: &str) -> Result<i64, Refusal> {
+        self.register_cells(host, machine_id, None).await
+    }
+
+    async fn register_cells(
+        &self,
+        host: &str,
+        machine_id: &str,
+        cells: Option<Vec<NumaCell>>,
+    ) -> Result<i64, Refusal> {
         let registration = Registration {
             host: HostName::verbatim(host),
             machine_id: machine_id.into(),
@@ -76,7 +86,7 @@ impl Cloud {
             attempt: None,
             connector: None,
             routes: None,
-            cells: None,
+            cells,
         };
         self.link.register(registration).await.map(|session| session.epoch)
     }
@@ -184,5 +194,53 @@ async fn a_renamed_machine_offers_nothing_that_its_old_name_holds() {
             .expect("the claims are released");
         cloud.register("new", "m1").await.expect("the controller accepts the report");
         assert_eq!(cloud.gpu_of("new").await.1, 0, "{}", cloud.name);
+    }
+}
+
+#[tokio::test]
+async fn a_renamed_machine_offers_no_cells_while_guests_of_its_old_name_have_cpus() {
+    let cells = || {
+        let cell = NumaCell {
+            id: 0,
+            shared: "0".into(),
+            dedicated: "1-3".into(),
+            cores: Vec::new(),
+            socket: None,
+            memory_mb: 4096,
+            pages: Vec::new(),
+            distances: Vec::new(),
+        };
+        Some(vec![cell])
+    };
+    for cloud in clouds().await {
+        let offers = async || {
+            let host = HostName::verbatim("new");
+            let read = cloud.store.read(move |tx| cells::of_host(tx, &host)).await;
+            read.expect("the data can be read").is_some()
+        };
+        cloud.register_cells("old", "m1", cells()).await.expect("the report is accepted");
+        cloud.register_cells("new", "m1", cells()).await.expect("the report is accepted");
+        assert!(offers().await, "{}: nobody has CPUs", cloud.name);
+        let consumer = ConsumerId::new_v4();
+        let write = move |tx: &mut kilonova_store::Tx<'_>| {
+            for sql in [
+                "INSERT INTO consumers (id, generation, project_id, user_id, updated_at)
+                 VALUES (?1, 0, 'p', 'u', 0)",
+                "INSERT INTO fits (consumer_id, host, pinned, fitted, guest) VALUES (?1, 'old', 1, '', '')",
+                "INSERT INTO pins (host, cpu, consumer_id) VALUES ('old', 2, ?1)",
+            ] {
+                tx.execute(sql, params![consumer])?;
+            }
+            Ok::<_, kilonova_store::Error>(())
+        };
+        cloud.store.write(write).await.expect("the fit is recorded");
+        cloud.register_cells("new", "m1", cells()).await.expect("the report is accepted");
+        assert!(!offers().await, "{}: a guest has a CPU", cloud.name);
+        let write = move |tx: &mut kilonova_store::Tx<'_>| {
+            tx.execute("DELETE FROM consumers WHERE id = ?1", params![consumer]).map(drop)
+        };
+        cloud.store.write(write).await.expect("the claim is released");
+        cloud.register_cells("new", "m1", cells()).await.expect("the report is accepted");
+        assert!(offers().await, "{}: the CPU is free", cloud.name);
     }
 }

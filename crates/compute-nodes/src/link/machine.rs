@@ -7,14 +7,21 @@ use jiff::Timestamp;
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_app::{Compute, Error, services};
 use kilonova_compute_db::hosts::Host;
-use kilonova_compute_db::machines;
-use kilonova_node_api::{Device, Health, Registration};
+use kilonova_compute_db::{fits, machines};
+use kilonova_node_api::{Device, Health, NumaCell, Registration};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 
-/// Records the machine and returns its devices. If servers of the machine's old name still hold
-/// accelerators, all devices are reported as failed.
+/// The parts of a registration that guests of the machine's old name may use.
+pub(super) struct Offered<'a> {
+    /// The devices; all of them failed if servers of the old name hold accelerators.
+    pub devices: Cow<'a, [Device]>,
+    /// The NUMA cells; none if servers of the old name have dedicated CPUs.
+    pub cells: Option<&'a [NumaCell]>,
+}
+
+/// Records the machine and returns what it offers.
 ///
 /// # Errors
 /// An error if another machine is registered as this host; store errors.
@@ -24,11 +31,12 @@ pub(super) fn identify<'a>(
     registration: &'a Registration,
     row: Option<&Host>,
     now: Timestamp,
-) -> Result<Cow<'a, [Device]>, Error> {
-    let unchanged = Cow::Borrowed(registration.devices.as_slice());
+) -> Result<Offered<'a>, Error> {
+    let devices = Cow::Borrowed(registration.devices.as_slice());
+    let mut offered = Offered { devices, cells: registration.cells.as_deref() };
     let (host, machine) = (&registration.host, &registration.machine_id);
     if machine.is_empty() {
-        return Ok(unchanged);
+        return Ok(offered);
     }
     let known = machines::of_host(tx, host)?;
     if known.as_ref() != Some(machine) {
@@ -38,14 +46,17 @@ pub(super) fn identify<'a>(
         machines::put(tx, host, machine, now)?;
     }
     let others = machines::others(tx, machine, host)?;
-    let Some(old) = others.first() else { return Ok(unchanged) };
+    let Some(old) = others.first() else { return Ok(offered) };
     tracing::warn!(
         %host, %old, %machine,
         "this machine was registered under another name; drain that host and delete its service, or restore the name"
     );
+    if offered.cells.is_some() && !fits::pins_on(tx, old)?.is_empty() {
+        offered.cells = None;
+    }
     let held = devices::held_on(tx, old)?;
     if held == 0 {
-        return Ok(unchanged);
+        return Ok(offered);
     }
     let reason = format!(
         "this machine was registered as host {old}, whose servers hold accelerators ({held}): move or \
@@ -55,7 +66,8 @@ pub(super) fn identify<'a>(
         health: Health::Failed { reason: reason.clone(), since: None },
         ..device.clone()
     };
-    Ok(registration.devices.iter().map(as_failed).collect())
+    offered.devices = registration.devices.iter().map(as_failed).collect();
+    Ok(offered)
 }
 
 /// Allows another machine to take over a host's name only if the previous one is down.

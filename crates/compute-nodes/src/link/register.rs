@@ -74,7 +74,7 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
         return Ok(host.epoch);
     }
     let named = placement::root_by_name(tx, &registration.host)?;
-    let devices = identify(tx, compute, registration, known.as_ref(), now)?;
+    let offered = identify(tx, compute, registration, known.as_ref(), now)?;
     let external_nova = compute.options.nova_elsewhere;
     let root = match &known {
         _ if external_nova => named.ok_or_else(|| Error::NoRoot(registration.host.clone()))?,
@@ -82,7 +82,7 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
         None => named.unwrap_or_else(ProviderId::new_v4),
     };
     ledger::acknowledge(tx, &compute.world, &registration.host, ledger::EVERYTHING)?;
-    let mut children = ledger::report(tx, &registration.host, &devices)?;
+    let mut children = ledger::report(tx, &registration.host, &offered.devices)?;
     children.iter_mut().for_each(|child| owner_traits::mark(child, external_nova));
     if external_nova {
         placement::report_below(tx, &compute.world, root, &children)?;
@@ -103,7 +103,7 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
     };
     let row = hosts::register(tx, &new, now)?;
     follow_routes(tx, compute, registration, known.as_ref())?;
-    let reported_cells = cells::text(&registration.host, registration.cells.as_deref())?;
+    let reported_cells = cells::text(&registration.host, offered.cells)?;
     if known_cells != reported_cells {
         cells::set(tx, &registration.host, reported_cells.as_deref())?;
         if known_cells.is_some() {
