@@ -291,6 +291,28 @@ async fn guests_keep_cpus_that_the_host_no_longer_offers() {
     }
 }
 
+#[tokio::test]
+async fn guests_keep_cpus_that_are_in_another_cell_after_a_reboot() {
+    let swapped = "numa = [\
+        { shared = \"8-9\", dedicated = \"10-15\", threads = 2, memory_mb = 32736 }, \
+        { shared = \"0-1\", dedicated = \"2-7\", threads = 2, memory_mb = 32736 }, \
+        { shared = \"16-63\", memory_mb = 64 }]";
+    for (mut cloud, mut running) in Cloud::all_running(two_cells(&["a"])).await {
+        flavor(&running, "pinned", 4, 512, json!({"hw:cpu_policy": "dedicated"})).await;
+        let one = running.active_server(&cloud, "one", "pinned").await;
+        assert_eq!(pins(&running, &one).await, [2, 3, 4, 5]);
+        running.nodes.kill("a").await;
+        cloud.topology.hosts[0] = hosts(&[("a", &[swapped])]).hosts[0].clone();
+        running.start_node(&cloud, "a").await;
+        let two = running.active_server(&cloud, "two", "pinned").await;
+        assert_eq!(topology(&running, &two).await["nodes"][0]["host_node"], 0);
+        let three = running.boot(&cloud, "three", "pinned").await;
+        let why = fault(&running, &three).await;
+        assert!(why.contains("too few free dedicated CPUs"), "{why}");
+        cloud.assert_consistent(&running, "swapped").await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_controllers_never_give_one_cpu_twice() {
     let Some(both) = Controllers::with_hosts(two_cells(&["a", "b"])).await else { return };
