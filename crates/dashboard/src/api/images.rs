@@ -42,6 +42,8 @@ const DELETE: &str = "delete_image";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The largest field before the data.
 const FIELD: u64 = 4096;
+/// The most that is read of a form before its data begin, and a chunk.
+const HEAD: usize = 64 * 1024;
 /// The formats that the form offers.
 pub(crate) const FORMATS: [&str; 6] = ["qcow2", "raw", "iso", "vmdk", "vhdx", "vdi"];
 
@@ -223,6 +225,24 @@ fn checked(
     data.chain(end.filter_map(std::future::ready))
 }
 
+/// The body of a form, one chunk at a time. The parser takes all that it can get at once, and keeps everything
+/// that comes before the data, whatever its length.
+fn one_by_one(
+    body: Body,
+    has_begun: Arc<AtomicBool>,
+) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+    let mut before = 0_usize;
+    body.into_data_stream().map_err(io::Error::other).then(move |chunk| {
+        let is_long = before > HEAD && !has_begun.load(Ordering::Acquire);
+        let chunk = if is_long { Err(io::Error::other("no data begin")) } else { chunk };
+        before = before.saturating_add(chunk.as_ref().map_or(0, Bytes::len));
+        async {
+            tokio::task::yield_now().await;
+            chunk
+        }
+    })
+}
+
 /// The form of an upload: the secret of the session, the checksum, and the data last.
 struct Upload {
     sum: Option<String>,
@@ -230,25 +250,30 @@ struct Upload {
 }
 
 impl Upload {
-    async fn read(viewer: &Viewer, media: &str, body: Body) -> Result<Self, Error> {
+    async fn read(secret: &str, media: &str, body: Body) -> Result<Self, Error> {
         let boundary = multer::parse_boundary(media);
         let boundary = boundary.map_err(|_| Error::Unreadable("It is not a form with a file."))?;
         let limits = SizeLimit::new().for_field(CSRF, FIELD).for_field("sum", FIELD);
         let limits = Constraints::new().size_limit(limits);
-        let mut form = Multipart::with_constraints(body.into_data_stream(), boundary, limits);
+        let has_begun = Arc::new(AtomicBool::new(false));
+        let body = one_by_one(body, Arc::clone(&has_begun));
+        let mut form = Multipart::with_constraints(body, boundary, limits);
         let wrong = |_| Error::Unreadable("It is not complete.");
         let (mut known, mut sum) = (false, None);
         while let Some(field) = form.next_field().await.map_err(wrong)? {
             match field.name() {
                 Some(CSRF) => {
-                    let secret = field.text().await.map_err(wrong)?;
-                    known = equal(secret.as_bytes(), viewer.session.csrf.as_bytes());
+                    let sent = field.text().await.map_err(wrong)?;
+                    known = equal(sent.as_bytes(), secret.as_bytes());
                 }
                 Some("sum") => {
                     let text = field.text().await.map_err(wrong)?;
                     sum = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
                 }
-                Some("file") if known => return Ok(Self { sum, data: field }),
+                Some("file") if known => {
+                    has_begun.store(true, Ordering::Release);
+                    return Ok(Self { sum, data: field });
+                }
                 Some("file") => return Err(Error::Forged),
                 _ => return Err(Error::Unreadable("It has an unknown field.")),
             }
@@ -265,7 +290,7 @@ async fn upload(
     let (mut parts, body) = request.into_parts();
     let viewer = Viewer::from_request_parts(&mut parts, &dashboard).await?;
     let media = parts.headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
-    let read = Upload::read(&viewer, media.unwrap_or_default(), body);
+    let read = Upload::read(&viewer.session.csrf, media.unwrap_or_default(), body);
     let read = tokio::time::timeout(PATIENCE, read).await;
     let read = read.unwrap_or(Err(Error::Unreadable("It did not arrive in time.")));
     let form = read.map_err(|error| Refusal(error).into_response())?;
@@ -346,7 +371,54 @@ async fn remove(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use super::*;
+
+    /// Reads a form that begins so and continues with so many chunks of 10,000 bytes. Returns how many were read.
+    async fn read(begin: &'static str, chunks: usize) -> (Result<Upload, Error>, usize) {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&taken);
+        let more = stream::repeat_with(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            Bytes::from(vec![b'x'; 10_000])
+        });
+        let begin = stream::once(std::future::ready(Bytes::from_static(begin.as_bytes())));
+        let sent = begin.chain(more.take(chunks)).map(Ok::<_, io::Error>);
+        let form = Upload::read("s", "multipart/form-data; boundary=xyz", Body::from_stream(sent));
+        let form = form.await;
+        (form, taken.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test]
+    async fn a_form_whose_data_do_not_begin_is_not_kept() {
+        for begin in [
+            "no form",
+            "--xyz",
+            "--xyz\r\nContent-Disposition: ",
+            "--xyz\r\nContent-Disposition: form-data; name=\"csrf\"\r\n\r\n",
+        ] {
+            let (form, taken) = read(begin, 2000).await;
+            assert!(matches!(form, Err(Error::Unreadable(_))), "{begin}");
+            assert!(taken < 10, "{begin}: {taken}");
+        }
+    }
+
+    #[tokio::test]
+    async fn data_are_read_one_chunk_at_a_time() {
+        let form = "--xyz\r\nContent-Disposition: form-data; name=\"csrf\"\r\n\r\ns\r\n--xyz\r\n\
+                    Content-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n";
+        let (form, taken) = read(form, 100).await;
+        assert!(taken < 10, "{taken}");
+        let Ok(Upload { mut data, .. }) = form else { panic!("it is a form") };
+        let mut length = 0;
+        while let Ok(Some(chunk)) = data.chunk().await {
+            assert!(chunk.len() <= 100_000, "{}", chunk.len());
+            length += chunk.len();
+        }
+        // The form has no end, so the last chunk is not the file's.
+        assert_eq!(length, 990_000, "all came, also beyond the bound of what precedes them");
+    }
 
     #[tokio::test]
     async fn data_that_are_not_those_of_the_checksum_break_off_at_their_end() {
