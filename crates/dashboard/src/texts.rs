@@ -58,6 +58,7 @@ texts! {
     FORBIDDEN = "Not allowed";
     FORGED_TEXT = "This form does not belong to your session. Go back, reload the page and try again.";
     REFUSED = "Refused";
+    ADDRESS_TOO_LONG = "The address is too long.";
     UNAVAILABLE = "Temporarily unavailable";
     UNAVAILABLE_TEXT = "The service cannot answer now. Try again in a moment.";
     CROWDED_TEXT = "Too many pages are open. Close some, or try again in a moment.";

@@ -95,6 +95,12 @@ async fn key_pairs_are_generated_imported_and_deleted() {
         ask.came(200).shows("Delete: ..");
         let list = ann.submit(&ask, "/dashboard/key/delete?name=..", &[]).await;
         list.came(200).shows("mine").hides("name=..");
+        // Escaped, it is longer than an address can be.
+        let long = "*".repeat(30_000);
+        for address in ["key?name=", "keys?marker=", "images/", "servers/"] {
+            let page = ann.get(&format!("/dashboard/{address}{long}")).await;
+            page.came(414).shows("The address is too long.");
+        }
         // It belongs to the user alone, not to the project; an administrator has no such key.
         for (user, project) in [("bea", "blue"), ("rob", "red"), ("admin", "admin")] {
             let mut other = Browser::of(&cloud, user, project).await;

@@ -13,7 +13,11 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 use crate::error::Error;
+use crate::texts;
 
+/// The longest path and query that a request can have. A browser's is as long at most, but escaping triples some
+/// characters.
+const LONGEST: usize = 65_534;
 /// The largest answer that is read.
 const LARGEST: usize = 16 * 1024 * 1024;
 /// The microversions that pages are written for.
@@ -146,6 +150,10 @@ impl Cloud {
         (media, body): (&'static str, Body),
         more: Option<(&'static str, HeaderValue)>,
     ) -> Result<Answer, Error> {
+        if path.len() > LONGEST {
+            let message = texts::ADDRESS_TOO_LONG.to_owned();
+            return Err(Error::Refused { status: 414, message, request: None, retry_after: None });
+        }
         let mut request = Request::builder()
             .method(method)
             .uri(path)
