@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::audit;
 use kilonova_store::Store;
-use kilonova_wire::time;
+use kilonova_wire::{Refusal, time};
 use tokio::sync::Mutex;
 
 use super::{Bounds, HostContact, Level, Notice, collect, contacts};
@@ -42,22 +42,34 @@ impl Examination {
 #[derive(Debug, Clone, Default)]
 pub struct Examiner(Arc<Mutex<Option<Last>>>);
 
+impl Examiner {
+    /// True while it examines.
+    pub fn is_busy(&self) -> bool {
+        self.0.try_lock().is_err()
+    }
+}
+
 type Last = (Instant, Arc<Examination>);
 
-/// Examines the cloud, unless that was done within the last seconds.
+/// Examines the cloud, unless that was done within the last seconds. An examination goes on without the client
+/// that has requested it, so that none begins beside its statements.
 ///
 /// # Errors
 /// The database's.
 pub async fn examine(compute: &Compute) -> Result<Arc<Examination>, Error> {
-    let mut last = compute.examiner.0.lock().await;
+    let mut last = Arc::clone(&compute.examiner.0).lock_owned().await;
     if let Some((at, found)) = last.as_ref()
         && at.elapsed() < FRESH
     {
         return Ok(Arc::clone(found));
     }
-    let found = Arc::new(examined(&compute.store).await?);
-    *last = Some((Instant::now(), Arc::clone(&found)));
-    Ok(found)
+    let store = compute.store.clone();
+    let examination = tokio::spawn(async move {
+        let found = Arc::new(examined(&store).await?);
+        *last = Some((Instant::now(), Arc::clone(&found)));
+        Ok(found)
+    });
+    examination.await.map_err(Refusal::internal)?
 }
 
 async fn examined(store: &Store) -> Result<Examination, Error> {

@@ -1,5 +1,7 @@
 //! The findings of the doctor within a running controller.
 
+use futures_util::FutureExt;
+use kilonova_compute_app::attention::report::examine;
 use kilonova_ids::ServerId;
 use kilonova_store::params;
 use serde_json::{Value, json};
@@ -28,6 +30,16 @@ async fn a_controller_examines_its_cloud() {
         let again = running.get(ADMIN, "2.1", path).await.expect(200)["doctor"].take();
         assert_eq!(again, found);
 
+        // The client that goes away leaves an examination to the next ones.
+        let mut away = running.compute.clone();
+        away.examiner = Default::default();
+        let mut examination = Box::pin(examine(&away));
+        assert!(examination.as_mut().now_or_never().is_none(), "it takes a moment");
+        drop(examination);
+        assert!(away.examiner.is_busy());
+        examine(&away).await.expect("it is readable");
+        assert!(!away.examiner.is_busy());
+
         // Another controller has its own.
         let server: ServerId = kilonova_ids::parse_uuid_like(&id).expect("an id");
         let write = running.compute.store.write(move |tx| {
@@ -36,7 +48,7 @@ async fn a_controller_examines_its_cloud() {
         write.await.expect("the row changes");
         let mut other = running.compute.clone();
         other.examiner = Default::default();
-        let found = kilonova_compute_app::attention::report::examine(&other).await;
+        let found = examine(&other).await;
         let found = found.expect("it is readable");
         let broken = found.notices.iter().find(|notice| notice.area == "ledger");
         let broken = broken.expect("the ledger is broken");
