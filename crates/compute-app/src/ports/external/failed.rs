@@ -24,7 +24,7 @@ const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
 const HEAD_START: SignedDuration = SignedDuration::from_secs(5);
 /// How often a request checks for the port that another worker creates.
 const ATTEMPTS: usize = 300;
-/// How often a request checks whether another worker has read the changed ports.
+/// How often a request checks whether a worker has read the changed ports.
 const REFRESH_ATTEMPTS: usize = 50;
 /// The pause between two of these checks.
 const SHORT: Duration = Duration::from_millis(100);
@@ -174,23 +174,19 @@ impl Compute {
         Err(Failed::slow().refusal().into())
     }
 
-    /// Waits until the ports of a server that were just changed in Neutron are shown, for at most a few seconds:
-    /// a client that has the answer to its change expects to see it.
+    /// Waits until a worker has read the ports of a server that were just changed in Neutron, for at most a few
+    /// seconds: a client that has the answer to its change expects to see it. It makes no call itself: those would
+    /// end with a client that goes away, and leave the server leased.
     ///
     /// # Errors
     /// The database's.
     pub async fn refresh_ports(&self, server: ServerId) -> Result<(), Error> {
         for _ in 0..REFRESH_ATTEMPTS {
-            match settle(self, server).await? {
-                Attempt::Made | Attempt::Failed(_) => return Ok(()),
-                Attempt::None => {
-                    let row = self.store.read(move |tx| external_ports::find(tx, server)).await?;
-                    if row.is_none_or(|row| row.due_at.is_none()) {
-                        return Ok(());
-                    }
-                    tokio::time::sleep(SHORT).await;
-                }
+            let row = self.store.read(move |tx| external_ports::find(tx, server)).await?;
+            if row.is_none_or(|row| row.due_at.is_none()) {
+                return Ok(());
             }
+            tokio::time::sleep(SHORT).await;
         }
         Ok(())
     }

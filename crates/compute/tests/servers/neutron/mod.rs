@@ -502,6 +502,26 @@ async fn security_groups_are_changed_on_the_ports() {
     }
 }
 
+/// The request for a change waits for the worker: its own calls would end with its client, and keep workers off.
+#[tokio::test]
+async fn a_client_that_waits_for_its_ports_leases_no_server() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        cloud.wait_for_neutron().await;
+        let compute = running.compute.clone();
+        running.kill().await;
+        cloud.forget_workers().await;
+        cloud.execute("UPDATE external_servers SET due_at = 0").await;
+        let waits = compute.refresh_ports(id.parse().expect("an id"));
+        let waited = tokio::time::timeout(Duration::from_millis(300), waits).await;
+        assert!(waited.is_err(), "{}: no worker has read the ports", cloud.name);
+        let leased = "SELECT server_id FROM external_servers WHERE taken_until > 0 OR attempts > 0";
+        assert!(cloud.column(leased).await.is_empty(), "{}", cloud.name);
+        let running = cloud.start().await;
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
 async fn operate(running: &RunningCloud, id: &str, action: Value) {
     running.admin("2.91", &format!("POST /servers/{id}/action"), action).await.expect(202);
 }
