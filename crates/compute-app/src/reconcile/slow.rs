@@ -3,6 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::slow;
+use kilonova_ids::ServerId;
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
@@ -19,14 +20,14 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
             let own = compute.clone();
             let write =
                 move |tx: &mut Tx<'_>| flows::fail_slow_build(tx, &own, server, time::now());
-            compute.store.write(write).await?;
+            skip_unreadable(server, compute.store.write(write).await)?;
         }
     }
     if let Some(before) = before(options.reboot_timeout) {
         for server in compute.store.read(move |tx| slow::reboots(tx, before)).await? {
             let own = compute.clone();
             let write = move |tx: &mut Tx<'_>| flows::force_reboot(tx, &own, server, time::now());
-            compute.store.write(write).await?;
+            skip_unreadable(server, compute.store.write(write).await)?;
         }
     }
     if compute.neutron.is_some() || compute.volumes.is_some() {
@@ -34,10 +35,21 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
         for server in compute.store.read(move |tx| slow::releases(tx, before)).await? {
             let own = compute.clone();
             let write = move |tx: &mut Tx<'_>| flows::end_release(tx, &own, server, time::now());
-            compute.store.write(write).await?;
+            skip_unreadable(server, compute.store.write(write).await)?;
         }
     }
     Ok(())
+}
+
+/// Skips a server whose operation a newer version has written: it keeps no other one from its end.
+fn skip_unreadable(server: ServerId, done: Result<(), Error>) -> Result<(), Error> {
+    match done {
+        Err(error @ Error::Unreadable { .. }) => {
+            tracing::warn!(%server, %error, "cannot end an operation that takes too long");
+            Ok(())
+        }
+        done => done,
+    }
 }
 
 /// The latest begin that exceeds the timeout; `None` without a timeout.

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use kilonova_compute_app::reconcile::slow;
+use kilonova_ids::ServerId;
 use kilonova_store::testing::CrashPlan;
 use kilonova_testkit::cinder::{self, FakeCinder};
 use kilonova_testkit::neutron::{Failure, FakeNeutron};
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, Cloud, RunningCloud, hosts, wait_until};
+use crate::servers::golden::insert_for;
 
 /// The time that a service needs for a call.
 const SLOW: Duration = Duration::from_millis(1500);
@@ -354,5 +356,20 @@ async fn a_deletion_ends_without_a_service_that_is_down() {
         assert!(both.running.server(&id).await.is_null(), "{}", both.cloud.name);
         assert_eq!(both.neutron.state().ports().len(), 1);
         both.end(&disk, both.cloud.name).await;
+    }
+}
+
+#[tokio::test]
+async fn a_release_that_cannot_be_read_keeps_no_other_from_its_end() {
+    for both in Both::all().await {
+        let (unreadable, gone) = (ServerId::new_v4(), ServerId::new_v4());
+        for (server, data) in [(unreadable, "{}"), (gone, r#"{"host":"a"}"#)] {
+            let row = ("delete".to_owned(), "release".to_owned(), data.to_owned());
+            insert_for(&both.cloud.store, server, &row).await;
+        }
+        slow::run(both.running.compute.clone()).await.expect("the periodic task succeeds");
+        let left = both.cloud.column("SELECT subject FROM operations WHERE outcome = 'open'").await;
+        assert_eq!(left, [unreadable.to_string()], "{}", both.cloud.name);
+        both.cloud.execute("DELETE FROM operations").await;
     }
 }
