@@ -79,9 +79,9 @@ pub(super) fn build(
             let entry = |s: &ServiceName| json!({"service": s.as_str(), "path": below(*s)});
             let listing = several.iter().map(entry).collect::<Vec<_>>();
             let compute = services.compute.clone().filter(|_| settings.runs(ServiceName::Compute));
-            // In Nova's place beside other services, the root is Nova's document and nothing else: tempest
+            // In Nova's place beside a cloud's Keystone, the root is Nova's document and nothing else: tempest
             // refuses further keys.
-            let is_nova = compute.is_some() && !settings.runs(ServiceName::Identity);
+            let is_nova = compute.is_some() && settings.keystone.is_some();
             let listing = match is_nova {
                 true => json!({}),
                 false => json!({"name": "kilonova", "services": listing}),

@@ -119,11 +119,14 @@ fn compute_answers_at_the_root_too() {
     nobody.get("/v21/flavors").refused(404);
 }
 
-/// In the place of Nova beside other services, the root is the document of versions that Nova has.
+/// In Nova's place beside a cloud's Keystone, the root is the document of versions that Nova has.
 #[test]
-fn the_root_in_the_place_of_nova_is_its_document() {
-    let place =
-        Environment::configured("[api]\nauth_strategy = noauth2\nservices = placement, compute\n");
+fn the_root_in_novas_place_is_its_document() {
+    let place = Environment::configured(
+        "[api]\nservices = placement, compute\n[keystone_authtoken]\nauth_url = http://127.0.0.1:9\n\
+         username = nova\npassword = x\nproject_name = service\nuser_domain_name = Default\n\
+         project_domain_name = Default\n",
+    );
     let serve = place.start();
     let nobody = Session::nobody(serve.address);
     let (root, below) = (nobody.get("/").ok(200), nobody.get("/compute/").ok(200));
