@@ -42,8 +42,9 @@ const DELETE: &str = "delete_image";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The largest field before the data.
 const FIELD: u64 = 4096;
-/// The most that is read of a form before its data begin, and a chunk.
-const HEAD: usize = 64 * 1024;
+/// The most that is read of a form before its data are known to begin, and a chunk. A browser sends the first
+/// data together with the fields before them, and the parser asks for more at each field.
+const HEAD: usize = 4 * 1024 * 1024;
 /// The formats that the form offers.
 pub(crate) const FORMATS: [&str; 6] = ["qcow2", "raw", "iso", "vmdk", "vhdx", "vdi"];
 
@@ -375,13 +376,17 @@ mod tests {
 
     use super::*;
 
-    /// Reads a form that begins so and continues with so many chunks of 10,000 bytes. Returns how many were read.
-    async fn read(begin: &'static str, chunks: usize) -> (Result<Upload, Error>, usize) {
+    /// Reads a form that begins so and continues with so many chunks of a size. Returns how many were read.
+    async fn read(
+        begin: &'static str,
+        chunks: usize,
+        size: usize,
+    ) -> (Result<Upload, Error>, usize) {
         let taken = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&taken);
         let more = stream::repeat_with(move || {
             count.fetch_add(1, Ordering::Relaxed);
-            Bytes::from(vec![b'x'; 10_000])
+            Bytes::from(vec![b'x'; size])
         });
         let begin = stream::once(std::future::ready(Bytes::from_static(begin.as_bytes())));
         let sent = begin.chain(more.take(chunks)).map(Ok::<_, io::Error>);
@@ -398,7 +403,7 @@ mod tests {
             "--xyz\r\nContent-Disposition: ",
             "--xyz\r\nContent-Disposition: form-data; name=\"csrf\"\r\n\r\n",
         ] {
-            let (form, taken) = read(begin, 2000).await;
+            let (form, taken) = read(begin, 200, 1 << 20).await;
             assert!(matches!(form, Err(Error::Unreadable(_))), "{begin}");
             assert!(taken < 10, "{begin}: {taken}");
         }
@@ -408,7 +413,7 @@ mod tests {
     async fn data_are_read_one_chunk_at_a_time() {
         let form = "--xyz\r\nContent-Disposition: form-data; name=\"csrf\"\r\n\r\ns\r\n--xyz\r\n\
                     Content-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n";
-        let (form, taken) = read(form, 100).await;
+        let (form, taken) = read(form, 100, 10_000).await;
         assert!(taken < 10, "{taken}");
         let Ok(Upload { mut data, .. }) = form else { panic!("it is a form") };
         let mut length = 0;
