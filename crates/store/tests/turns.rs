@@ -101,13 +101,17 @@ async fn a_turn_ends_with_its_transaction() {
     assert!(matches!(violates.await, Err(Error::Unique(_))));
     let later = together(&one, |tx| tx.defer("INSERT INTO c (id, n) VALUES ('a', 0)", params![]));
     assert!(matches!(later.await, Err(Error::Unique(_))));
+    let unsendable = together(&one, |tx| {
+        tx.defer("UPDATE c SET n = ?2 WHERE id = ?1", params!["a", "no number"])
+    });
+    assert!(unsendable.await.is_err(), "nothing after it is sent, not even the end of the turn");
     let reads = together(&one, |tx| tx.rows("SELECT n FROM c", params![]));
     assert_eq!(reads.await.expect("it is readable").len(), 2);
     let panics = together::<()>(&one, |_| panic!("on purpose"));
     assert!(panics.await.is_err());
     let well = together(&one, |tx| tx.execute(COUNT, params!["a"]));
     assert_eq!(well.await.expect("it succeeds"), 1);
-    assert!(one.contention().turns >= 7, "each took a turn");
+    assert!(one.contention().turns >= 8, "each took a turn");
     // The connections have released their locks, or are gone; the last one may still be answering.
     let DatabaseUrl::Postgres(url) = &url else { panic!("it is PostgreSQL") };
     let mut config = crate::postgres::server();

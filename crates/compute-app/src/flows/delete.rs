@@ -10,7 +10,7 @@
 //!
 //! A client that sees that a server is gone expects its ports and volumes to be free, as upstream. So
 //! the row of a server with ports of a cloud's Neutron or volumes of its Cinder stays until both are
-//! released; but not if its host is down, and for at most [`RELEASE`]. The workers continue without it.
+//! released; but not if its host is down, and not much longer than [`RELEASE`]. The workers continue without it.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::moves::{self, Move, Status};
@@ -27,7 +27,7 @@ use super::operation::{Delete, Operation};
 use super::{begin, in_place, migration};
 use crate::{Compute, Error, boot, moves as claims, ports, volumes};
 
-/// How long a server that has no guest stays for its ports and volumes, at most.
+/// How long a server that has no guest stays for its ports and volumes. The loop that ends the wait may add its period.
 pub const RELEASE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Begins the deletion and cancels every other operation. A server on no host, or only on hosts that
@@ -68,7 +68,7 @@ pub fn delete(
         return Ok(());
     }
     boot::release(tx, compute, server.id)?;
-    remove(tx, compute, &begin::nowhere(), &open, None, now)
+    remove(tx, compute, &begin::nowhere(), &open, now)
 }
 
 fn is_deletion(open: &OpenOperation) -> bool {
@@ -120,7 +120,7 @@ fn end_without_hosts(
         }
     }
     let remark = Some("The host is down; it removes the guest when it is back.");
-    remove(tx, compute, own.unwrap_or(last), open, remark, now)?;
+    remove_now(tx, compute, own.unwrap_or(last), open, remark, now)?;
     Ok(true)
 }
 
@@ -195,7 +195,7 @@ pub(super) fn destroyed(
             let actor = boot::actor_of(row);
             if left.is_empty() {
                 boot::release_held(tx, compute, &actor, consumer, held)?;
-                return remove(tx, compute, host, open, None, now);
+                return remove(tx, compute, host, open, now);
             }
             let mut own = own;
             if own.as_ref() == Some(host) {
@@ -234,15 +234,13 @@ fn remove(
     compute: &Compute,
     host: &HostName,
     open: &OpenOperation,
-    remark: Option<&str>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let host_is_up = remark.is_none();
-    if host_is_up && begin_release(tx, compute, open.row.subject, now)? {
+    if begin_release(tx, compute, open.row.subject, now)? {
         let release = Operation::Delete(Delete::Release { host: host.clone() });
         return journal::advance(tx, open, &release, now);
     }
-    remove_now(tx, compute, host, open, remark, now)
+    remove_now(tx, compute, host, open, None, now)
 }
 
 /// Starts the release of the server's ports and volumes. False if no other service has any.
@@ -260,6 +258,7 @@ fn begin_release(
     Ok(compute.networks.detach_all(tx, server, now)? || has_volumes)
 }
 
+/// Removes the server's row, whatever other services still hold for it. `remark` says why they may.
 fn remove_now(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -440,7 +440,7 @@ impl Connection {
     fn exchange(&mut self, requests: &[Request]) -> Result<(), Failed> {
         let Self { runtime, line, client, queue, .. } = self;
         let (client, mut asking, mut positions) = (&*client, Vec::new(), Vec::new());
-        let mut writes = false;
+        let (mut writes, mut ends_turn) = (false, false);
         let mut position = 0;
         while let Some(request) = requests.get(position) {
             positions.push(position);
@@ -452,7 +452,7 @@ impl Connection {
                 asking.push(ask(client, call, statement));
                 position += 1;
             } else if let Request::After(sql) = request {
-                self.turn = None;
+                ends_turn = true;
                 asking.push(control(client, sql.clone()));
                 position += 1;
             } else {
@@ -470,6 +470,9 @@ impl Connection {
         let number = asking.len();
         let answers = runtime.run(line.answers(asking))?;
         let is_sent = answers.len() == number;
+        if is_sent && ends_turn {
+            self.turn = None;
+        }
         for (position, answer) in positions.into_iter().zip(answers) {
             match (answer, requests.get(position)) {
                 (Ok(Some(reply)), Some(Request::Statement(call))) => {
