@@ -145,6 +145,7 @@ async fn crash_nodes(flow: &Flow, cloud: &Cloud, running: &mut RunningCloud) -> 
     for after in 0.. {
         let when = format!("{} nodes die after {after} writes", flow.name);
         let id = flow.prepare(cloud, running).await;
+        cloud.store_heartbeats().await;
         let plan = CrashPlan::counting();
         running.replace_services(cloud, plan.clone()).await;
         let mut quiet = false;

@@ -31,6 +31,15 @@ impl Cloud {
             .expect("the query succeeds")
     }
 
+    /// Stores that all hosts have just polled, as the services' loop does every ten seconds: services that start anew
+    /// take hosts for lost that were last stored a minute ago.
+    pub async fn store_heartbeats(&self) {
+        let now = kilonova_wire::time::now();
+        let done =
+            self.store.write(move |tx| tx.execute("UPDATE hosts SET last_seen = ?1", params![now]));
+        done.await.unwrap_or_else(|error: Error| panic!("{error}"));
+    }
+
     /// Changes the database under the services.
     pub async fn execute(&self, sql: &'static str) {
         let done = self.store.write(move |tx| tx.execute(sql, params![]));
