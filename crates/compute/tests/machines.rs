@@ -186,14 +186,19 @@ async fn a_renamed_machine_offers_nothing_that_its_old_name_holds() {
         ] {
             assert!(text.contains(part), "{}: {part}: {text}", cloud.name);
         }
+        // The name before this one holds nothing, but the one before that does.
+        cloud.register("third", "m1").await.expect("the controller accepts the report");
+        assert_eq!(cloud.gpu_of("third").await.1, 4, "{}: nothing of it", cloud.name);
         let world = World::new();
         cloud
             .store
             .write(move |tx| ledger::release(tx, &world, consumer))
             .await
             .expect("the claims are released");
-        cloud.register("new", "m1").await.expect("the controller accepts the report");
-        assert_eq!(cloud.gpu_of("new").await.1, 0, "{}", cloud.name);
+        for host in ["new", "third"] {
+            cloud.register(host, "m1").await.expect("the controller accepts the report");
+            assert_eq!(cloud.gpu_of(host).await.1, 0, "{}: {host}", cloud.name);
+        }
     }
 }
 
@@ -213,14 +218,14 @@ async fn a_renamed_machine_offers_no_cells_while_guests_of_its_old_name_have_cpu
         Some(vec![cell])
     };
     for cloud in clouds().await {
-        let offers = async || {
-            let host = HostName::verbatim("new");
+        let offers = async |host: &str| {
+            let host = HostName::verbatim(host);
             let read = cloud.store.read(move |tx| cells::of_host(tx, &host)).await;
             read.expect("the data can be read").is_some()
         };
         cloud.register_cells("old", "m1", cells()).await.expect("the report is accepted");
         cloud.register_cells("new", "m1", cells()).await.expect("the report is accepted");
-        assert!(offers().await, "{}: nobody has CPUs", cloud.name);
+        assert!(offers("new").await, "{}: nobody has CPUs", cloud.name);
         let consumer = ConsumerId::new_v4();
         let write = move |tx: &mut kilonova_store::Tx<'_>| {
             for sql in [
@@ -235,12 +240,17 @@ async fn a_renamed_machine_offers_no_cells_while_guests_of_its_old_name_have_cpu
         };
         cloud.store.write(write).await.expect("the fit is recorded");
         cloud.register_cells("new", "m1", cells()).await.expect("the report is accepted");
-        assert!(!offers().await, "{}: a guest has a CPU", cloud.name);
+        assert!(!offers("new").await, "{}: a guest has a CPU", cloud.name);
+        // The name before this one has no guests, but the one before that has.
+        cloud.register_cells("third", "m1", cells()).await.expect("the report is accepted");
+        assert!(!offers("third").await, "{}: a guest has a CPU", cloud.name);
         let write = move |tx: &mut kilonova_store::Tx<'_>| {
             tx.execute("DELETE FROM consumers WHERE id = ?1", params![consumer]).map(drop)
         };
         cloud.store.write(write).await.expect("the claim is released");
-        cloud.register_cells("new", "m1", cells()).await.expect("the report is accepted");
-        assert!(offers().await, "{}: the CPU is free", cloud.name);
+        for host in ["new", "third"] {
+            cloud.register_cells(host, "m1", cells()).await.expect("the report is accepted");
+            assert!(offers(host).await, "{}: {host}: the CPU is free", cloud.name);
+        }
     }
 }

@@ -8,16 +8,17 @@ use kilonova_accelerator::ledger as devices;
 use kilonova_compute_app::{Compute, Error, services};
 use kilonova_compute_db::hosts::Host;
 use kilonova_compute_db::{fits, machines};
+use kilonova_ids::HostName;
 use kilonova_node_api::{Device, Health, NumaCell, Registration};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 
-/// The parts of a registration that guests of the machine's old name may use.
+/// The parts of a registration that guests of the machine's other names may use.
 pub(super) struct Offered<'a> {
-    /// The devices; all of them failed if servers of the old name hold accelerators.
+    /// The devices; all of them failed if servers of another name hold accelerators.
     pub devices: Cow<'a, [Device]>,
-    /// The NUMA cells; none if servers of the old name have dedicated CPUs.
+    /// The NUMA cells; none if servers of another name have dedicated CPUs.
     pub cells: Option<&'a [NumaCell]>,
 }
 
@@ -46,18 +47,24 @@ pub(super) fn identify<'a>(
         machines::put(tx, host, machine, now)?;
     }
     let others = machines::others(tx, machine, host)?;
-    let Some(old) = others.first() else { return Ok(offered) };
-    tracing::warn!(
-        %host, %old, %machine,
-        "this machine was registered under another name; drain that host and delete its service, or restore the name"
-    );
-    if offered.cells.is_some() && !fits::pins_on(tx, old)?.is_empty() {
-        offered.cells = None;
+    for old in &others {
+        tracing::warn!(
+            %host, %old, %machine,
+            "this machine was registered under another name; drain that host and delete its service, or restore the name"
+        );
+        if offered.cells.is_some() && !fits::pins_on(tx, old)?.is_empty() {
+            offered.cells = None;
+        }
+        let held = devices::held_on(tx, old)?;
+        if held > 0 && matches!(offered.devices, Cow::Borrowed(_)) {
+            offered.devices = Cow::Owned(as_failed(&registration.devices, old, held));
+        }
     }
-    let held = devices::held_on(tx, old)?;
-    if held == 0 {
-        return Ok(offered);
-    }
+    Ok(offered)
+}
+
+/// The devices of a machine whose old name holds some.
+fn as_failed(devices: &[Device], old: &HostName, held: i64) -> Vec<Device> {
     let reason = format!(
         "this machine was registered as host {old}, whose servers hold accelerators ({held}): move or \
          delete the servers of {old}, or restore the machine's old name"
@@ -66,8 +73,7 @@ pub(super) fn identify<'a>(
         health: Health::Failed { reason: reason.clone(), since: None },
         ..device.clone()
     };
-    offered.devices = registration.devices.iter().map(as_failed).collect();
-    Ok(offered)
+    devices.iter().map(as_failed).collect()
 }
 
 /// Allows another machine to take over a host's name only if the previous one is down.
