@@ -1,7 +1,7 @@
 //! The input of the scheduler: the request, the hosts, and facts about existing servers.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use kilonova_compute_db::server_groups::Policy;
@@ -83,7 +83,7 @@ pub struct Constraints<'a> {
     /// Hosts that failed, or that the server leaves.
     pub excluded: &'a HashSet<HostName>,
     /// Hosts with room that have no place for the NUMA topology.
-    pub unfit: &'a HashSet<HostName>,
+    pub unfit: Option<&'a HashSet<HostName>>,
     /// Servers by host; empty unless the rules need it.
     pub loads: &'a HashMap<HostName, Load>,
     /// Roots of hosts on which another controller claims: hosts to use only if there are too few others.
@@ -115,7 +115,7 @@ impl<'a> Constraints<'a> {
             project_id,
             group: facts.group.as_ref().map(|(_, group)| group.clone()),
             excluded,
-            unfit: none_unfit(),
+            unfit: None,
             loads: &facts.loads,
             foreign: None,
             same_host: facts.same_host.as_ref(),
@@ -132,9 +132,4 @@ impl<'a> Constraints<'a> {
     pub(super) fn host(&self, root: ProviderId) -> Option<Arc<Host>> {
         self.fleet.by_root(root)
     }
-}
-
-fn none_unfit() -> &'static HashSet<HostName> {
-    static NONE: OnceLock<HashSet<HostName>> = OnceLock::new();
-    NONE.get_or_init(HashSet::new)
 }

@@ -130,7 +130,7 @@ fn unusable(constraints: &Constraints<'_>, host: &Host) -> Option<Obstacle> {
     if spec.availability_zone.as_deref().is_some_and(|zone| !host.is_in(zone)) {
         return Some(Obstacle::OtherZone);
     }
-    if constraints.unfit.contains(&host.name) {
+    if constraints.unfit.is_some_and(|unfit| unfit.contains(&host.name)) {
         return Some(Obstacle::Unfit);
     }
     constraints.excluded.contains(&host.name).then_some(Obstacle::Excluded)

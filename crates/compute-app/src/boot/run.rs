@@ -67,7 +67,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
         let constraints = Constraints {
             forced: request.forced,
             foreign: Some(&foreign),
-            unfit: &unfit,
+            unfit: Some(&unfit),
             ..constraints
         };
         let (world, intended) = (compute.world.snapshot(), &compute.intended);

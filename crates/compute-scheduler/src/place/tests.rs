@@ -11,7 +11,8 @@ use kilonova_ids::{HostId, HostName, ProviderId, ResourceClass};
 use serde_json::json;
 
 use super::{ALTERNATES, places, places_beside};
-use crate::constraints::{Constraints, GroupFacts};
+use crate::constraints::{Constraints, GroupFacts, Scope};
+use crate::facts::Facts;
 use crate::fleet::Fleet;
 use crate::intended::Intended;
 use crate::packer::Packer;
@@ -76,6 +77,18 @@ fn spec() -> Spec {
     .expect("a specification")
 }
 
+/// Requests for a share of a device, one for each seed.
+fn queries(count: u64) -> Vec<Query> {
+    let device = Group {
+        suffix: "_1".into(),
+        resources: vec![(ResourceClass::verbatim("VGPU"), 1)],
+        ..Group::default()
+    };
+    let own = Group { resources: vec![(ResourceClass::verbatim("VCPU"), 1)], ..Group::default() };
+    let one = |seed| Query { groups: vec![own.clone(), device.clone()], seed, ..Query::default() };
+    (0..count).map(one).collect()
+}
+
 #[test]
 fn alternates_are_also_on_hosts_that_are_not_the_fullest() {
     let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());
@@ -83,33 +96,12 @@ fn alternates_are_also_on_hosts_that_are_not_the_fullest() {
     (1..=20).for_each(|number| host(&fleet, &mut world, number, 15));
     (21..=40).for_each(|number| host(&fleet, &mut world, number, 0));
     let spec = spec();
-    let (rules, excluded, loads) = (Rules::default(), HashSet::new(), HashMap::new());
-    let constraints = Constraints {
-        fleet: &fleet,
-        packer: &packer,
-        rules: &rules,
-        spec: &spec,
-        project_id: "p",
-        group: None,
-        excluded: &excluded,
-        unfit: &excluded,
-        loads: &loads,
-        foreign: None,
-        same_host: None,
-        different_host: None,
-        forced: false,
-        now: Timestamp::UNIX_EPOCH,
-    };
-    let device = Group {
-        suffix: "_1".into(),
-        resources: vec![(ResourceClass::verbatim("VGPU"), 1)],
-        ..Group::default()
-    };
-    let own = Group { resources: vec![(ResourceClass::verbatim("VCPU"), 1)], ..Group::default() };
+    let (rules, excluded, facts) = (Rules::default(), HashSet::new(), Facts::default());
+    let scope = Scope { fleet: &fleet, packer: &packer, rules: &rules };
+    let constraints =
+        Constraints::new(scope, ("p", &spec), &facts, &excluded, Timestamp::UNIX_EPOCH);
     let mut elsewhere = 0;
-    for seed in 0..20 {
-        let groups = vec![own.clone(), device.clone()];
-        let query = Query { groups, seed, ..Query::default() };
+    for query in queries(20) {
         let plan = places(&world, &constraints, &query, 1).expect("hosts have room");
         let candidates = &plan[0].candidates;
         assert_eq!(candidates.len(), ALTERNATES);
@@ -130,33 +122,14 @@ fn servers_that_must_be_together_fill_the_host_that_just_holds_them() {
     host(&fleet, &mut world, 3, 14);
     host(&fleet, &mut world, 4, 8);
     let spec = spec();
-    let (rules, excluded, loads) = (Rules::default(), HashSet::new(), HashMap::new());
+    let (rules, excluded, facts) = (Rules::default(), HashSet::new(), Facts::default());
+    let scope = Scope { fleet: &fleet, packer: &packer, rules: &rules };
     let group = |hosts| GroupFacts { policy: Policy::Affinity, max_per_host: 1, hosts };
     let constraints = |group| Constraints {
-        fleet: &fleet,
-        packer: &packer,
-        rules: &rules,
-        spec: &spec,
-        project_id: "p",
         group: Some(group),
-        excluded: &excluded,
-        unfit: &excluded,
-        loads: &loads,
-        foreign: None,
-        same_host: None,
-        different_host: None,
-        forced: false,
-        now: Timestamp::UNIX_EPOCH,
+        ..Constraints::new(scope, ("p", &spec), &facts, &excluded, Timestamp::UNIX_EPOCH)
     };
-    let device = Group {
-        suffix: "_1".into(),
-        resources: vec![(ResourceClass::verbatim("VGPU"), 1)],
-        ..Group::default()
-    };
-    let own = Group { resources: vec![(ResourceClass::verbatim("VCPU"), 1)], ..Group::default() };
-    for seed in 0..8 {
-        let groups = vec![own.clone(), device.clone()];
-        let query = Query { groups, seed, ..Query::default() };
+    for query in queries(8) {
         let roots = |group, count| {
             let plan = places(&world, &constraints(group), &query, count).expect("there is room");
             plan.iter().map(|choice| choice.candidates[0].root).collect::<Vec<_>>()
@@ -171,41 +144,16 @@ fn servers_that_must_be_together_fill_the_host_that_just_holds_them() {
     }
 }
 
-/// Requests for a share of a device, one for each seed.
-fn queries(count: u64) -> Vec<Query> {
-    let device = Group {
-        suffix: "_1".into(),
-        resources: vec![(ResourceClass::verbatim("VGPU"), 1)],
-        ..Group::default()
-    };
-    let own = Group { resources: vec![(ResourceClass::verbatim("VCPU"), 1)], ..Group::default() };
-    let one = |seed| Query { groups: vec![own.clone(), device.clone()], seed, ..Query::default() };
-    (0..count).map(one).collect()
-}
-
 #[test]
 fn requests_that_are_not_claimed_yet_leave_the_same_room_to_nobody() {
     let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());
     host(&fleet, &mut world, 1, 13);
     host(&fleet, &mut world, 2, 0);
     let spec = spec();
-    let (rules, excluded, loads) = (Rules::default(), HashSet::new(), HashMap::new());
-    let constraints = Constraints {
-        fleet: &fleet,
-        packer: &packer,
-        rules: &rules,
-        spec: &spec,
-        project_id: "p",
-        group: None,
-        excluded: &excluded,
-        unfit: &excluded,
-        loads: &loads,
-        foreign: None,
-        same_host: None,
-        different_host: None,
-        forced: false,
-        now: Timestamp::UNIX_EPOCH,
-    };
+    let (rules, excluded, facts) = (Rules::default(), HashSet::new(), Facts::default());
+    let scope = Scope { fleet: &fleet, packer: &packer, rules: &rules };
+    let constraints =
+        Constraints::new(scope, ("p", &spec), &facts, &excluded, Timestamp::UNIX_EPOCH);
     let intended = Intended::default();
     let plan = |query: &Query| places_beside(&world, &intended, &constraints, query, 1);
     let (mut begun, mut roots) = (Vec::new(), Vec::new());
@@ -235,25 +183,13 @@ fn hosts_of_another_controller_are_used_if_there_are_too_few_others() {
     host(&fleet, &mut world, 2, 8);
     host(&fleet, &mut world, 3, 0);
     let spec = spec();
-    let (rules, excluded, loads) = (Rules::default(), HashSet::new(), HashMap::new());
+    let (rules, excluded, facts) = (Rules::default(), HashSet::new(), Facts::default());
+    let scope = Scope { fleet: &fleet, packer: &packer, rules: &rules };
     let first = |foreign: &[u128]| {
         let foreign = foreign.iter().copied().map(id).collect();
-        let constraints = Constraints {
-            fleet: &fleet,
-            packer: &packer,
-            rules: &rules,
-            spec: &spec,
-            project_id: "p",
-            group: None,
-            excluded: &excluded,
-            unfit: &excluded,
-            loads: &loads,
-            foreign: Some(&foreign),
-            same_host: None,
-            different_host: None,
-            forced: false,
-            now: Timestamp::UNIX_EPOCH,
-        };
+        let constraints =
+            Constraints::new(scope, ("p", &spec), &facts, &excluded, Timestamp::UNIX_EPOCH);
+        let constraints = Constraints { foreign: Some(&foreign), ..constraints };
         let plan = places(&world, &constraints, &queries(1)[0], 1).expect("there is room");
         plan[0].candidates[0].root
     };

@@ -1,6 +1,6 @@
 //! Plans on small random clouds, against trying every move, and by hand.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use jiff::Timestamp;
 use kilonova_compute_db::fleet::{About, HostRow, Version};
@@ -166,23 +166,8 @@ impl Few {
         let (fleet, packer, rules) = (self.fleet(), Packer::default(), Rules::default());
         let scope = Scope { fleet: &fleet, packer: &packer, rules: &rules };
         let (query, spec) = (query(cpus, units), spec());
-        let (excluded, loads) = (HashSet::new(), HashMap::new());
-        let constraints = Constraints {
-            fleet: &fleet,
-            packer: &packer,
-            rules: &rules,
-            spec: &spec,
-            project_id: "p",
-            group: None,
-            excluded: &excluded,
-            unfit: &excluded,
-            loads: &loads,
-            foreign: None,
-            same_host: None,
-            different_host: None,
-            forced: false,
-            now: NOW,
-        };
+        let (excluded, facts) = (HashSet::new(), Facts::default());
+        let constraints = Constraints::new(scope, ("p", &spec), &facts, &excluded, NOW);
         let wanted = Wanted { constraints: &constraints, query: &query };
         search(&self.world(), scope, &wanted, &self.movable())
     }
