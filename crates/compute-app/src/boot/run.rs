@@ -20,7 +20,7 @@ use crate::numa::{self, Misfits};
 use crate::volumes::resolve;
 use crate::{Compute, Error, ports, server_groups, usage};
 
-/// Number of plans tried before the request fails with "no valid host".
+/// Number of plans whose candidates other requests may take before the request fails with "no valid host".
 const ROUNDS: usize = 12;
 
 /// How long a host counts as one where another controller claims. A controller that boots servers without pause fills a
@@ -132,11 +132,15 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
             ended => return ended,
         }
     }
-    let reason = match aged {
-        ROUNDS => NoHost::new("Every host that had room was taken by other requests; try again."),
-        _ => misfits.explain(NoHost::default()),
-    };
-    refuse(compute, request, &query, reason).await
+    refuse(compute, request, &query, give_up(aged, &misfits)).await
+}
+
+/// Why no further plan is made, although one might find a host.
+fn give_up(aged: usize, misfits: &Misfits) -> NoHost {
+    misfits.explain(NoHost::new(match aged {
+        ROUNDS => "Every host that had room was taken by other requests; try again.",
+        _ => "Further hosts were not tried.",
+    }))
 }
 
 /// The facts about other servers that the scheduler needs; most requests need none.
@@ -387,5 +391,23 @@ pub(super) fn new_server(
         metadata: request.metadata.clone(),
         tags: request.tags.clone(),
         fault: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boot_that_gives_up_says_why_and_on_which_hosts_the_topology_did_not_fit() {
+        let mut misfits = Misfits::default();
+        misfits.add(&HostName::verbatim("a"), "it offers no NUMA cells".to_owned());
+        for (aged, why) in
+            [(ROUNDS, "taken by other requests"), (0, "Further hosts were not tried")]
+        {
+            let reason = give_up(aged, &misfits);
+            assert!(reason.message().contains(why), "{}", reason.message());
+            assert!(reason.details().contains("does not fit on a ("), "{}", reason.details());
+        }
     }
 }
