@@ -14,7 +14,7 @@ use kilonova_engine::{Candidate, Snapshot};
 
 use crate::Plan;
 
-/// Maximum number of intentions that a plan regards, the newest ones.
+/// Maximum number of intended candidates that a plan regards: those of the newest plans.
 const MOST: usize = 256;
 
 /// The intentions of a controller; clones share them.
@@ -25,7 +25,7 @@ pub struct Intended(Arc<Mutex<Open>>);
 struct Open {
     last: u64,
     /// The first candidates of each plan.
-    plans: BTreeMap<u64, Vec<Candidate>>,
+    plans: BTreeMap<u64, Arc<[Candidate]>>,
 }
 
 /// A plan that is being claimed. It ends when this is dropped: after the claim's commit or its refusal.
@@ -50,12 +50,13 @@ impl Intended {
 
     /// The world with the intentions as if they were claimed; `None` if there are none.
     pub(crate) fn beside(&self, world: &Snapshot) -> Option<Snapshot> {
-        let open = self.lock();
-        if open.plans.is_empty() {
+        // Every boot takes the lock, and releases it before the candidates are counted.
+        let newest: Vec<_> = self.lock().plans.values().rev().take(MOST).cloned().collect();
+        if newest.is_empty() {
             return None;
         }
         let mut world = world.clone();
-        for candidate in open.plans.values().rev().take(MOST).flatten() {
+        for candidate in newest.iter().flat_map(|plan| plan.iter()).take(MOST) {
             world.take(candidate);
         }
         Some(world)
@@ -69,5 +70,69 @@ impl Intended {
 impl Drop for Intention {
     fn drop(&mut self) {
         self.of.lock().plans.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kilonova_engine::{Inventory, Provider, Tree};
+    use kilonova_ids::{ProviderId, ResourceClass};
+
+    use super::*;
+    use crate::Choice;
+
+    const HOST: ProviderId = ProviderId::from_bytes([1; 16]);
+
+    fn world() -> Snapshot {
+        let inventory = Inventory {
+            total: 10_000,
+            reserved: 0,
+            min_unit: 1,
+            max_unit: 10_000,
+            step_size: 1,
+            allocation_ratio: 1.0,
+            used: 0,
+        };
+        let provider = Provider {
+            id: HOST,
+            name: "host".into(),
+            parent: None,
+            generation: 0,
+            inventories: vec![(ResourceClass::verbatim("VCPU"), inventory)],
+            traits: Vec::new(),
+            aggregates: Vec::new(),
+        };
+        let mut world = Snapshot::default();
+        world.upsert(Tree { providers: vec![provider] });
+        world
+    }
+
+    /// A plan of servers with as many CPUs each.
+    fn plan(servers: usize, cpus: i64) -> Plan {
+        let candidate = Candidate {
+            root: HOST,
+            allocations: vec![(HOST, ResourceClass::verbatim("VCPU"), cpus)],
+            mappings: Vec::new(),
+        };
+        vec![Choice { candidates: vec![candidate], how: String::new() }; servers]
+    }
+
+    #[test]
+    fn a_plan_regards_a_limited_number_of_candidates_of_the_newest_plans() {
+        let (world, intended) = (world(), Intended::default());
+        let used = || {
+            let beside = intended.beside(&world)?;
+            let host = beside.tree(HOST)?.providers().find(|provider| provider.id == HOST)?;
+            host.inventories.first().map(|(_, inventory)| inventory.used)
+        };
+        assert_eq!(used(), None);
+        let many = intended.begin(&plan(1_000, 1));
+        assert_eq!(used(), Some(256), "one plan of many servers");
+        let few = intended.begin(&plan(6, 10));
+        assert_eq!(used(), Some(6 * 10 + 250), "the newest first");
+        drop(many);
+        assert_eq!(used(), Some(60));
+        drop(few);
+        assert_eq!(used(), None);
     }
 }
