@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use kilonova_access::{Routes, get};
+use kilonova_compute_app::Compute;
 use kilonova_compute_app::services::{self, INTERNAL_ZONE, Service};
-use kilonova_compute_app::{Compute, microversions};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Microversion, Refusal, time};
 use serde_json::{Map, Value, json};
@@ -51,9 +51,7 @@ async fn brief(
     version: Microversion,
     query: Query,
 ) -> Result<Json<Value>, Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(&query, &[])?;
-    }
+    input::check_no_query(&query, version)?;
     let shown: Vec<Value> = in_order(zones(&compute).await?)
         .filter(|(zone, _)| zone != INTERNAL_ZONE)
         .map(|(zone, services)| shown(&zone, is_available(&services), Value::Null))
@@ -66,9 +64,7 @@ async fn detail(
     version: Microversion,
     query: Query,
 ) -> Result<Json<Value>, Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(&query, &[])?;
-    }
+    input::check_no_query(&query, version)?;
     let shown: Vec<Value> = in_order(zones(&compute).await?)
         .map(|(zone, services)| match is_available(&services) {
             true => shown(&zone, true, hosts(&services)),

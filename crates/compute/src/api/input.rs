@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use kilonova_compute_app::microversions::Span;
+use kilonova_compute_app::microversions::{self, Span};
 use kilonova_compute_app::schemas::{MAX_INT, NO, YES};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Microversion, Refusal, text};
@@ -31,6 +31,17 @@ pub fn check_query_keys(query: &Query, known: &[&str]) -> Result<(), Refusal> {
             "Additional properties are not allowed ('{key}' was unexpected)"
         ))),
     }
+}
+
+/// Refuses every query key, from the microversion on that refuses unknown ones.
+///
+/// # Errors
+/// 400 naming the first key.
+pub fn check_no_query(query: &Query, version: Microversion) -> Result<(), Refusal> {
+    if version < microversions::STRICT_QUERIES {
+        return Ok(());
+    }
+    check_query_keys(query, &[])
 }
 
 /// 400 for an invalid query value.

@@ -41,9 +41,7 @@ async fn show(
     query: Query,
     Path(class): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(&query, &[])?;
-    }
+    input::check_no_query(&query, version)?;
     let name = class.clone();
     let limits = compute.store.read(move |tx| app::of_class(tx, &class)).await?;
     Ok(shown(Some(&name), &limits, version))

@@ -101,9 +101,7 @@ async fn defaults(
     query: Query,
     Path(project): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(&query, &[])?;
-    }
+    input::check_no_query(&query, version)?;
     let limits = compute.store.read(|tx| app::of_class(tx, app::DEFAULT_CLASS)).await?;
     Ok(shown(Some(&project), version, limit_of(&limits)))
 }

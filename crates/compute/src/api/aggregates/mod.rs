@@ -61,14 +61,6 @@ fn shown(aggregate: &Aggregate, version: Microversion) -> Value {
     shown
 }
 
-fn no_query(version: Microversion, query: &Query) -> Result<(), Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(query, &[])
-    } else {
-        Ok(())
-    }
-}
-
 fn number(id: &str) -> Result<i64, Refusal> {
     match id.parse::<i64>() {
         Ok(number) if number < 0 => {
@@ -84,7 +76,7 @@ async fn list(
     version: Microversion,
     query: Query,
 ) -> Result<Json<Value>, Refusal> {
-    no_query(version, &query)?;
+    input::check_no_query(&query, version)?;
     let all = compute.store.read(db::all).await?;
     let shown: Vec<Value> = all.iter().map(|aggregate| shown(aggregate, version)).collect();
     Ok(Json(json!({"aggregates": shown})))
@@ -96,7 +88,7 @@ async fn show(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
-    no_query(version, &query)?;
+    input::check_no_query(&query, version)?;
     let id = number(&id)?;
     let aggregate = compute.store.read(move |tx| app::get(tx, id)).await?;
     Ok(Json(json!({"aggregate": shown(&aggregate, version)})))
@@ -139,7 +131,7 @@ async fn delete(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<(), Refusal> {
-    no_query(version, &query)?;
+    input::check_no_query(&query, version)?;
     let (id, now) = (number(&id)?, time::now());
     Ok(compute.store.write(move |tx| app::delete(tx, id, now)).await?)
 }

@@ -52,9 +52,7 @@ pub(super) async fn list(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(&query, &[])?;
-    }
+    input::check_no_query(&query, version)?;
     let name = id.clone();
     let projects = compute.store.read(move |tx| app::access(tx, &caller, &id)).await?;
     Ok(shown(&name, &projects))

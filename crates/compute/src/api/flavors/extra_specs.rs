@@ -77,9 +77,7 @@ pub(super) async fn list(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(&query, &[])?;
-    }
+    input::check_no_query(&query, version)?;
     let flavor = compute.store.read(move |tx| app::visible(tx, &caller, &id)).await?;
     Ok(Json(json!({"extra_specs": flavor.extra_specs})))
 }
@@ -91,9 +89,7 @@ pub(super) async fn show(
     query: Query,
     Path((id, key)): Path<(String, String)>,
 ) -> Result<Json<Value>, Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(&query, &[])?;
-    }
+    input::check_no_query(&query, version)?;
     let name = id.clone();
     let flavor = compute.store.read(move |tx| app::visible(tx, &caller, &id)).await?;
     let value = flavor.extra_specs.get(&key).ok_or_else(|| not_found(&name, &key))?;

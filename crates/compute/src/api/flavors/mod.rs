@@ -91,9 +91,7 @@ async fn show(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(&query, &[])?;
-    }
+    input::check_no_query(&query, version)?;
     let context = caller.context.clone();
     let flavor = compute.store.read(move |tx| app::visible(tx, &context, &id)).await?;
     Ok(Json(json!({"flavor": detail(&caller, &flavor, version, &base)})))

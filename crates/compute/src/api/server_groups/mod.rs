@@ -130,9 +130,7 @@ async fn show(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(&query, &[])?;
-    }
+    input::check_no_query(&query, version)?;
     let (group, members) = compute
         .store
         .read(move |tx| {

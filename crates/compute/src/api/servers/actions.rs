@@ -176,9 +176,7 @@ pub(super) async fn show(
     query: Query,
     Path((id, request)): Path<(String, String)>,
 ) -> Result<Json<Value>, Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(&query, &[])?;
-    }
+    input::check_no_query(&query, version)?;
     let caller = context.clone();
     let (operation, events) = compute
         .store

@@ -22,9 +22,7 @@ pub(super) async fn show(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(&query, &[])?;
-    }
+    input::check_no_query(&query, version)?;
     let server = compute.store.read(move |tx| find(tx, &caller, &id)).await?;
     let usage = match ask::ask(&compute, &server, Topic::Diagnostics).await? {
         ReplyBody::Diagnostics(usage) => usage,

@@ -40,14 +40,6 @@ async fn connections(
     Ok(found.await?)
 }
 
-fn no_query(query: &Query, version: Microversion) -> Result<(), Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(query, &[])
-    } else {
-        Ok(())
-    }
-}
-
 pub(super) async fn addresses(
     State(compute): State<Compute>,
     caller: Caller,
@@ -55,7 +47,7 @@ pub(super) async fn addresses(
     query: Query,
     Path(id): Path<String>,
 ) -> JsonAnswer {
-    no_query(&query, version)?;
+    input::check_no_query(&query, version)?;
     let (server, ports) = connections(&compute, caller, id).await?;
     Ok(Json(json!({"addresses": ports_view::addresses(ports.of(server.id), false)})))
 }
@@ -84,7 +76,7 @@ pub(super) async fn security_groups(
     query: Query,
     Path(id): Path<String>,
 ) -> JsonAnswer {
-    no_query(&query, version)?;
+    input::check_no_query(&query, version)?;
     let networks = Arc::clone(&compute.networks);
     let found = compute.store.read(move |tx| {
         let server = find(tx, &caller, &id)?;
@@ -109,7 +101,7 @@ pub(super) async fn list(
     query: Query,
     Path(id): Path<String>,
 ) -> JsonAnswer {
-    no_query(&query, version)?;
+    input::check_no_query(&query, version)?;
     let (server, ports) = connections(&compute, caller, id).await?;
     let view = |port: &ServerPort| ports_view::interface(port, version >= TAGS_SHOWN);
     let list: Vec<Value> = ports.of(server.id).iter().map(view).collect();

@@ -13,7 +13,7 @@ use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Value, json};
 
 use super::find::find;
-use super::topology::no_query;
+use crate::api::input;
 
 pub(super) async fn show(
     State(compute): State<Compute>,
@@ -22,7 +22,7 @@ pub(super) async fn show(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
-    no_query(&query, version)?;
+    input::check_no_query(&query, version)?;
     let read = compute.store.read(move |tx| {
         let server = find(tx, &caller, &id)?;
         Ok::<_, Error>(rows::password(tx, server.id)?)

@@ -106,9 +106,7 @@ pub(super) async fn show(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Response, Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(&query, &[])?;
-    }
+    input::check_no_query(&query, version)?;
     let (own, caller) = (compute.clone(), context.clone());
     let (server, related) = compute
         .store

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_access::Caller;
-use kilonova_compute_app::numa;
-use kilonova_compute_app::{Compute, microversions};
+use kilonova_compute_app::{Compute, Error, microversions, numa};
 use kilonova_topology::{Cpus, Fitted};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Microversion, Refusal};
@@ -16,7 +15,7 @@ use serde::Serialize;
 use super::find::{find, target};
 use crate::api::input;
 
-/// Shows who may see the cells and CPUs of the host.
+/// The policy rule for the cells and CPUs of the host.
 const HOST_RULE: &str = "compute:server:topology:host:index";
 
 #[derive(Serialize)]
@@ -45,23 +44,14 @@ pub(super) async fn topology(
     Path(id): Path<String>,
 ) -> Result<Json<Shown>, Refusal> {
     input::check_microversion(version, microversions::since(microversions::TOPOLOGY))?;
-    no_query(&query, version)?;
+    input::check_no_query(&query, version)?;
     let read = compute.store.read(move |tx| {
         let server = find(tx, &caller, &id)?;
         let of_host = caller.may(HOST_RULE, &target(&server)).is_ok();
-        Ok::<_, kilonova_compute_app::Error>((numa::fitted(tx, &server)?, of_host))
+        Ok::<_, Error>((numa::fitted(tx, &server)?, of_host))
     });
     let (fitted, of_host) = read.await?;
     Ok(Json(shown(fitted, of_host)))
-}
-
-/// Refuses every query parameter from 2.75 on.
-pub(super) fn no_query(query: &Query, version: Microversion) -> Result<(), Refusal> {
-    if version >= microversions::STRICT_QUERIES {
-        input::check_query_keys(query, &[])
-    } else {
-        Ok(())
-    }
 }
 
 fn shown(fitted: Option<Fitted>, of_host: bool) -> Shown {
