@@ -30,8 +30,16 @@ pub(crate) fn migration_xml(
             let new = numa.map(|(numa, _)| inline(&numa::numatune(numa)));
             edits.push((node.range(), new.unwrap_or_default()));
         }
-        if let (true, Some((numa, priority))) = (node.has_tag_name("cputune"), numa) {
-            edits.push((node.range(), inline(&numa::cputune(numa, priority))));
+        if node.has_tag_name("cputune") {
+            match numa {
+                Some((numa, priority)) => {
+                    edits.push((node.range(), inline(&numa::cputune(numa, priority))));
+                }
+                None => {
+                    let pins = node.children().filter(|child| is_pin(*child));
+                    edits.extend(pins.map(|pin| (pin.range(), String::new())));
+                }
+            }
         }
         if node.has_tag_name("vcpu") {
             let cpuset = node.attributes().find(|attribute| attribute.name() == "cpuset");
@@ -100,6 +108,11 @@ fn inline(element: &Element) -> String {
     element.to_string().trim_end().to_owned()
 }
 
+/// True for an element of `<cputune>` that names CPUs of the host. The others, such as `<shares>`, hold on any host.
+fn is_pin(node: Node<'_, '_>) -> bool {
+    ["vcpupin", "emulatorpin", "iothreadpin"].iter().any(|name| node.has_tag_name(*name))
+}
+
 fn is_of_host(node: Node<'_, '_>) -> bool {
     node.has_tag_name("hostdev")
         || (node.has_tag_name("interface") && node.attribute("type") == Some("hostdev"))
@@ -142,6 +155,7 @@ mod tests {
 
     const XML: &str = "<domain type='kvm' id='4'>
   <vcpu placement='static' cpuset='0-3'>2</vcpu>
+  <cputune><shares>512</shares><vcpupin vcpu='0' cpuset='2'/><emulatorpin cpuset='2-3'/></cputune>
   <numatune><memory mode='preferred' nodeset='0'/></numatune>
   <devices>
     <interface type='hostdev' managed='yes'>
@@ -179,6 +193,7 @@ mod tests {
         let rewritten = migration_xml(XML, &devices, &[], None).expect("the XML is rewritten");
         let wanted = XML
             .replace(" cpuset='0-3'", " ")
+            .replace("<vcpupin vcpu='0' cpuset='2'/><emulatorpin cpuset='2-3'/>", "")
             .replace("<numatune><memory mode='preferred' nodeset='0'/></numatune>", "")
             .replace(
                 "domain='0x0000' bus='0x25' slot='0x00' function='0x4'",
