@@ -23,6 +23,7 @@ use kilonova_engine::Query;
 use kilonova_flow::{self as flow, Outcome};
 use kilonova_ids::{HostName, RequestId, ServerId, ascending};
 use kilonova_store::Tx;
+use kilonova_topology::Request;
 use kilonova_wire::{Context, time};
 use tokio::time::Instant;
 
@@ -305,8 +306,8 @@ fn claim_waiting(
     let mut new_ports = compute.networks.ask_new(tx, &request.project_id, &request.ports)?;
     let by = Initiator { user_id: &request.user_id, request_id: &request.request_id };
     let project = &request.project_id;
-    let numa = numa::requested(&request.spec.flavor, &request.spec.image_properties);
-    let wanted = Wanted { profiles: &request.profiles, numa: &numa };
+    // A request with a NUMA topology does not wait.
+    let wanted = Wanted { profiles: &request.profiles, numa: &Request::default() };
     let Ok(place) = claim(tx, compute, server, project, by, wanted, choice)? else {
         return Err(Error::Aged);
     };
