@@ -62,7 +62,7 @@ kilonova_store::statements! {
 /// The rules of fits, for the audit.
 pub const AUDIT: &[(&str, &str)] = &[
     (
-        "a guest has exactly the dedicated CPUs of its fit, on its host",
+        "a guest has as many dedicated CPUs as its fit, on its host",
         "SELECT f.consumer_id AS broken FROM fits f WHERE f.pinned <> (
              SELECT COUNT(*) FROM pins p WHERE p.consumer_id = f.consumer_id AND p.host = f.host)
          UNION ALL SELECT p.consumer_id FROM pins p LEFT JOIN fits f

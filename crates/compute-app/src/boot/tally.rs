@@ -14,7 +14,8 @@ struct Counts {
 }
 
 impl Tally {
-    /// Plans of boots: one for each request, and one more each time when none of its candidates had room any more.
+    /// Plans of boots: one for each request, and one for each further attempt: memory was behind, other requests
+    /// took the room, or the NUMA topology did not fit.
     pub fn plans(&self) -> u64 {
         self.0.plans.load(Ordering::Relaxed)
     }

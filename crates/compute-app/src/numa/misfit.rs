@@ -103,11 +103,11 @@ mod tests {
     fn owners_see_reasons_and_administrators_names() {
         let mut misfits = Misfits::default();
         for host in ["secret-1", "secret-2"] {
-            misfits.add(&HostName::verbatim(host), "it reports no NUMA cells".to_owned());
+            misfits.add(&HostName::verbatim(host), "it offers no NUMA cells".to_owned());
         }
         let reason = misfits.explain(NoHost::default());
         let (owner, all) = (reason.message(), reason.details());
         assert!(owner.contains("2 hosts with enough resources have no place"), "{owner}");
-        assert!(!owner.contains("secret") && all.contains("secret-2 (it reports"), "{owner} {all}");
+        assert!(!owner.contains("secret") && all.contains("secret-2 (it offers"), "{owner} {all}");
     }
 }

@@ -91,7 +91,7 @@ impl AskedFit<'_> {
     ) -> Result<GuestNuma, Error> {
         let Self { guest, policy, host } = self;
         let Some(host) = fits::host(tx, host)? else {
-            return Err(Error::Misfit("it reports no NUMA cells".to_owned()));
+            return Err(Error::Misfit("it offers no NUMA cells".to_owned()));
         };
         let devices = near(tx, policy, taken)?;
         let limits = limits(&compute.world.snapshot(), candidate.root);

@@ -152,7 +152,7 @@ fn warn_of_pins(tx: &mut Tx<'_>, registration: &Registration) -> Result<(), Erro
         tx.on_commit(move || {
             tracing::warn!(
                 %host, %cpus,
-                "guests have dedicated CPUs that cpu_dedicated_set no longer names; add them again, or move the guests"
+                "guests have dedicated CPUs that the host no longer offers; bring them online and back into cpu_dedicated_set, or move the guests"
             );
         });
     }

@@ -7,7 +7,7 @@ use kilonova_topology::{Cpus, format_cpus};
 
 use super::element::Element;
 
-/// `<memoryBacking>`: large pages, and memory that stays in the host's; `None` if neither is requested.
+/// `<memoryBacking>`: large pages and locked memory; `None` if the guest has neither.
 pub(super) fn memory_backing(numa: &GuestNuma) -> Option<Element> {
     let mut sizes: BTreeMap<u64, Cpus> = BTreeMap::new();
     for (number, cell) in (0_u32..).zip(&numa.cells) {
@@ -80,7 +80,7 @@ pub(super) fn cells(numa: &GuestNuma) -> Element {
             .with("cpus", vcpus(cell))
             .with("memory", cell.memory_mb.saturating_mul(1024))
             .with("unit", "KiB");
-        // Other processes of the host may map pages of a pool of their own.
+        // As upstream: vhost-user processes map a guest's large pages.
         element.with_some("memAccess", cell.page_kib.map(|_| "shared"))
     });
     Element::new("numa").children(cells)
