@@ -4,6 +4,7 @@
 //! It never decides when to create or remove one. Creating and removing are idempotent.
 
 use kilonova_node_api::{Attachment, GpuInstance, MigPlacement};
+use uuid::Uuid;
 
 use crate::{Error, Mdev, MigDriver, Sysfs, Vgpu};
 
@@ -69,6 +70,14 @@ impl KernelObject {
             },
             Self::Vgpu(vgpu) => crate::clear_type(sysfs, vgpu),
             Self::Instance(instance) => mig.destroy(instance),
+        }
+    }
+
+    /// Its uuid, if it is a mediated device.
+    pub fn mdev(&self) -> Option<Uuid> {
+        match self {
+            Self::Mdev(mdev) => Some(mdev.uuid),
+            Self::Vgpu(_) | Self::Instance(_) => None,
         }
     }
 

@@ -1,10 +1,10 @@
-//! The agent's notes on each server: the mediated devices and VF types that it creates or has
-//! created, whether the guest is still being built, and the result of the last completed document.
+//! The agent's notes on each server: the mediated devices, VF types and GPU instances that it creates
+//! or has created, whether the guest is still being built, and the result of the last completed document.
 //!
 //! A note is written before the first device is created and removed after the last one is gone, so
 //! a crash never leaves a device of ours without a note. Notes also tell our devices from others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,6 @@ use kilonova_devices::KernelObject;
 use kilonova_hypervisor::{list_whole, write_exchanging};
 use kilonova_ids::ServerId;
 use kilonova_node_api::Power;
-use uuid::Uuid;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Note {
@@ -105,24 +104,11 @@ impl Notes {
         self.all().iter().filter_map(as_said).collect()
     }
 
-    /// The uuids of all noted devices, with their servers.
-    pub(super) fn mdevs(&self) -> HashMap<Uuid, ServerId> {
-        let mut mdevs = HashMap::new();
-        for (server, note) in self.all().iter() {
-            for made in &note.made {
-                if let KernelObject::Mdev(mdev) = made {
-                    mdevs.insert(mdev.uuid, *server);
-                }
-            }
-        }
-        mdevs
-    }
-
-    /// All noted objects, with their servers.
-    pub(super) fn made(&self) -> HashMap<KernelObject, ServerId> {
+    /// The noted objects of all servers but the strays. An object of a stray and of another server is the other's.
+    pub(super) fn made(&self, strays: &HashSet<ServerId>) -> HashSet<KernelObject> {
         let all = self.all();
-        let made = all.iter().flat_map(|(server, note)| note.made.iter().map(|one| (one, *server)));
-        made.map(|(made, server)| (made.clone(), server)).collect()
+        let ours = all.iter().filter(|(server, _)| !strays.contains(server));
+        ours.flat_map(|(_, note)| note.made.iter().cloned()).collect()
     }
 
     /// True if the note of another server names the same kernel object.
@@ -193,6 +179,7 @@ fn parse(text: &str) -> Note {
 mod tests {
     use kilonova_devices::{Mdev, Vgpu};
     use kilonova_node_api::{GpuInstance, MigPlacement};
+    use uuid::Uuid;
 
     use super::*;
 
@@ -218,7 +205,7 @@ mod tests {
         assert_eq!(again.servers(), vec![kept]);
         let end = End::Failed { step: "reboot".into(), message: "no answer at all".into() };
         assert_eq!(again.get(kept), Some(Note { last: Some(Last { generation: 7, end }), ..note }));
-        assert_eq!(again.mdevs().get(&mdev.uuid), Some(&kept));
+        assert!(again.made(&HashSet::new()).contains(&KernelObject::Mdev(mdev)));
         let retyped = KernelObject::Vgpu(Vgpu { vgpu_type: "nvidia-557".into(), ..vgpu });
         assert!(again.names_elsewhere(dropped, &retyped));
         assert!(!again.names_elsewhere(kept, &retyped));
@@ -241,6 +228,28 @@ mod tests {
         notes.put(next, note(new.clone())).expect("the file is written");
         assert!(!notes.names_elsewhere(gone, &old), "it is destroyed");
         assert!(notes.names_elsewhere(gone, &new), "the next guest has it");
+    }
+
+    /// A guest that is gone and its successor may both have a function, until the first one's removal has ended.
+    #[test]
+    fn an_object_of_a_stray_and_of_another_guest_is_the_others() {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let notes = Notes::open(folder.path().to_owned()).expect("opens");
+        let vgpu = |address: &str| {
+            KernelObject::Vgpu(Vgpu { address: address.into(), vgpu_type: "nvidia-478".into() })
+        };
+        let (shared, own) = (vgpu("0000:41:00.4"), vgpu("0000:41:00.5"));
+        let note = |made: &[&KernelObject]| Note {
+            made: made.iter().map(|one| (*one).clone()).collect(),
+            ..Note::default()
+        };
+        // Not in the order of a map by chance.
+        let strays: HashSet<ServerId> = (0..8).map(|_| ServerId::new_v4()).collect();
+        for stray in &strays {
+            notes.put(*stray, note(&[&shared, &own])).expect("the file is written");
+        }
+        notes.put(ServerId::new_v4(), note(&[&shared])).expect("the file is written");
+        assert_eq!(notes.made(&strays), HashSet::from([shared]));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use kilonova_hypervisor::Hypervisor;
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Batch, Desired, Document, Observation, Outcome, Phase, VolumeState};
 use tokio::sync::{RwLock, Semaphore, watch};
+use uuid::Uuid;
 
 use super::Parts;
 use super::connections::Connections;
@@ -234,15 +235,14 @@ impl Work {
         watch: Arc<Watch>,
     ) -> Result<Found, kilonova_devices::Error> {
         let alone = Arc::clone(&self.devices).write_owned().await;
-        let (mdevs, mut made) = (self.notes.mdevs(), self.notes.made());
-        let strays = self.strays().clone();
-        made.retain(|_, server| !strays.contains(server));
+        let made = self.notes.made(&self.strays());
         let (sysfs, names) = (Arc::clone(&self.sysfs), Arc::clone(&self.names));
         let cards = self.mig_cards(&discovery).await;
         blocking(move || {
             let _alone = alone;
-            let is_ours = |uuid| mdevs.get(&uuid).is_some_and(|server| !strays.contains(server));
-            let is_made = |object: &KernelObject| made.contains_key(object);
+            let mdevs: HashSet<Uuid> = made.iter().filter_map(KernelObject::mdev).collect();
+            let is_ours = |uuid| mdevs.contains(&uuid);
+            let is_made = |object: &KernelObject| made.contains(object);
             let context = ScanContext {
                 watch: Some(&watch),
                 names: Some(&names),
