@@ -93,7 +93,9 @@ pub enum Error {
         reason: String,
     },
     /// The driver does not tell which GPU instances exist.
-    #[error("cannot read the GPU instances of this host: {0}")]
+    #[error(
+        "cannot read the GPU instances of this host: {0}; run `nvidia-smi mig -lgi` as the agent's user"
+    )]
     Mig(String),
     /// The vGPU type of a virtual function could not be set or cleared.
     #[error("{address} cannot be a vGPU of type {vgpu_type}: {reason}")]

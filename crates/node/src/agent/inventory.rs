@@ -134,10 +134,10 @@ impl Inventory {
         registration
     }
 
-    /// The options that have no effect on this host.
+    /// The options that have no effect on this host, by its last scan.
     pub(super) async fn ineffective_options(&self) -> Result<Vec<String>, Error> {
         let (discovery, sysfs) = (Arc::clone(&self.parts.discovery), Arc::clone(&self.parts.sysfs));
-        let cards = self.work.mig_cards(&discovery).await;
+        let cards = self.work.mig_cards();
         blocking(move || discovery.ineffective_options(&*sysfs, &cards))
             .await
             .map_err(|source| self.device_error(source))

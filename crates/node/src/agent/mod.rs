@@ -349,10 +349,10 @@ impl Agent {
         orders: &mut Orders,
     ) -> Result<Option<i64>, Error> {
         let turn = self.inventory.turn().await;
+        let registration = self.inventory.first().await?;
         for warning in self.inventory.ineffective_options().await? {
             tracing::warn!(host = %self.link.host(), "{warning}");
         }
-        let registration = self.inventory.first().await?;
         self.link.register(registration).await.map_err(|stop| self.stopped(stop))?;
         let batch = self.batch(0).await.map_err(|error| *error)?;
         let Some(batch) = batch.map(|batch| *batch) else { return Ok(None) };

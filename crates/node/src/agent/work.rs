@@ -98,8 +98,8 @@ pub(super) struct Work {
     pub(super) state: PathBuf,
     pub(super) sysfs: Arc<dyn Sysfs>,
     mig: Arc<dyn MigDriver>,
-    /// The cards in MIG mode when they were last read.
-    mig_cards: Arc<Mutex<Vec<MigCard>>>,
+    /// The cards in MIG mode when they were last read, if they ever were.
+    mig_cards: Mutex<Option<Vec<MigCard>>>,
     pub(super) hypervisor: Arc<dyn Hypervisor>,
     pub(super) connections: Connections,
     pub(super) volumes: Arc<dyn Volumes>,
@@ -128,7 +128,7 @@ impl Work {
             state: parts.state.clone(),
             sysfs: Arc::clone(&parts.sysfs),
             mig: Arc::clone(&parts.mig),
-            mig_cards: Arc::default(),
+            mig_cards: Mutex::default(),
             hypervisor: Arc::clone(&parts.hypervisor),
             connections: Connections::new(
                 parts.registration.host.clone(),
@@ -237,7 +237,7 @@ impl Work {
         let alone = Arc::clone(&self.devices).write_owned().await;
         let made = self.notes.made(&self.strays());
         let (sysfs, names) = (Arc::clone(&self.sysfs), Arc::clone(&self.names));
-        let cards = self.mig_cards(&discovery).await;
+        let cards = self.read_mig_cards(&discovery).await?;
         blocking(move || {
             let _alone = alone;
             let mdevs: HashSet<Uuid> = made.iter().filter_map(KernelObject::mdev).collect();
@@ -253,25 +253,36 @@ impl Work {
         .await
     }
 
-    /// The cards in MIG mode, if their instances are managed. Cards that cannot be read stay as they were: their guests
-    /// must stay managed.
-    pub(super) async fn mig_cards(&self, discovery: &Discovery) -> Vec<MigCard> {
+    /// Reads the cards in MIG mode, if their instances are managed. Cards that can no longer be read stay as they were:
+    /// their guests must stay managed. Before the first read nothing is known, and a card in MIG mode would count as
+    /// another one.
+    async fn read_mig_cards(
+        &self,
+        discovery: &Discovery,
+    ) -> Result<Vec<MigCard>, kilonova_devices::Error> {
         if !discovery.mdev.manages_instances() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let mig = Arc::clone(&self.mig);
         let read = blocking(move || mig.cards()).await;
         let mut last = self.mig_cards.lock().unwrap_or_else(PoisonError::into_inner);
-        match read {
-            Ok(cards) => last.clone_from(&cards),
-            Err(error) => {
+        match (read, &*last) {
+            (Ok(cards), _) => Ok(last.insert(cards).clone()),
+            (Err(error), Some(cards)) => {
                 tracing::warn!(host = %self.host, %error, "the cards in MIG mode stay as they were last read");
+                Ok(cards.clone())
             }
+            (Err(error), None) => Err(error),
         }
-        last.clone()
     }
 
-    /// Creates a mediated device or sets a function's type, unless it exists.
+    /// The cards in MIG mode when they were last read.
+    pub(super) fn mig_cards(&self) -> Vec<MigCard> {
+        let last = self.mig_cards.lock().unwrap_or_else(PoisonError::into_inner);
+        last.clone().unwrap_or_default()
+    }
+
+    /// Creates a kernel object of a guest, unless it exists.
     pub(super) async fn make(&self, made: KernelObject) -> Result<(), String> {
         let shared = Arc::clone(&self.devices).read_owned().await;
         let (sysfs, mig) = (Arc::clone(&self.sysfs), Arc::clone(&self.mig));
@@ -290,7 +301,7 @@ impl Work {
         .map_err(text)
     }
 
-    /// Removes a device of a server, if it exists and matches. A device that has been created again
+    /// Removes a kernel object of a server, if it exists and matches. One that has been created again
     /// for another server stays.
     pub(super) async fn unmake(&self, server: ServerId, made: KernelObject) -> Result<(), String> {
         let shared = Arc::clone(&self.devices).read_owned().await;

@@ -119,7 +119,7 @@ impl Host {
 }
 
 impl Running {
-    fn start(node: Node, control: &Arc<Control>) -> Self {
+    pub fn start(node: Node, control: &Arc<Control>) -> Self {
         let parts = node.parts().clone();
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(node.run(control.clone(), stopped));

@@ -8,6 +8,7 @@ mod crash;
 mod failures;
 mod lifecycle;
 mod metadata;
+mod mig;
 mod networks;
 mod recovery;
 mod volumes;
