@@ -24,20 +24,23 @@ const MOST_SLICES: u8 = 8;
 pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Collector) {
     let Some(scan) = host.context.mig.filter(|_| config.manages_instances()) else { return };
     for card in scan.cards {
-        match offers(config, host, scan, card) {
+        match offers(config, host, scan, card, &mut collector.problems) {
             Ok((mig, offers)) if !offers.is_empty() => {
                 collector.mig.insert(card.address.clone(), mig);
                 claim(host, card, collector);
                 collector.offers.extend(offers);
             }
             Ok(_) => {}
-            Err(reason) => collector.problems.push(DeviceProblem::note(&card.address, reason)),
+            Err(reason) => {
+                claim(host, card, collector);
+                collector.problems.push(DeviceProblem::note(&card.address, reason));
+            }
         }
     }
 }
 
-/// Claims the card and all of its functions, so that no other option offers them: the control plane refuses a card in
-/// MIG mode that has other parts.
+/// Claims the card and all of its functions, so that no other option offers them: a guest that got one would have no
+/// instance, and the control plane refuses a card in MIG mode that has other parts.
 fn claim(host: KindInput<'_>, card: &MigCard, collector: &mut Collector) {
     let Some(on_bus) = host.bus.get_by(&card.address) else { return };
     collector.claim_if_free(&card.address, OPTION);
@@ -52,6 +55,7 @@ fn offers(
     host: KindInput<'_>,
     scan: MigScan<'_>,
     card: &MigCard,
+    problems: &mut Vec<DeviceProblem>,
 ) -> Result<(Mig, Vec<Offer>), String> {
     let on_bus = host.bus.get_by(&card.address).ok_or("it is not on the PCI bus")?;
     let slices = card.slices;
@@ -71,11 +75,18 @@ fn offers(
     }
     let mut functions = Vec::new();
     for one in host.bus.virtuals(on_bus.place) {
-        let state = vgpu_state(host.sysfs, &one.address).map_err(|error| error.to_string())?;
-        functions.extend(state.filter(|state| is_usable(scan, one, state)).map(|_| one));
+        match vgpu_state(host.sysfs, &one.address) {
+            Ok(state) => {
+                functions.extend(state.filter(|state| is_usable(scan, one, state)).map(|_| one));
+            }
+            Err(error) => problems.push(DeviceProblem::note(&one.address, error.to_string())),
+        }
     }
     if !types.is_empty() && functions.is_empty() {
-        return Err("none of its virtual functions can be a vGPU; see sriov-manage".to_owned());
+        return Err(
+            "none of its virtual functions can be a vGPU, or all have a type already; see sriov-manage"
+                .to_owned(),
+        );
     }
     let mut vgpu_types: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for one in &types {

@@ -139,10 +139,21 @@ fn no_other_option_offers_parts_of_the_card() {
 #[test]
 fn a_card_with_too_many_slices_is_reported() {
     let large = MigCard { slices: 12, ..card(Vec::new()) };
-    let found = scan(&a100([0; 3]), large, &BOTH, &[]);
+    let others = Discovery { drivers: vec![Driver::NvidiaGpu], ..Discovery::default() };
+    let found = scan_with(others, &a100([0; 3]), large, &BOTH, &[]);
     let all = reasons(&found);
     assert!(all[0].contains("a card with 12 memory slices is not supported"), "{all:?}");
     assert_eq!(found.devices, []);
+}
+
+#[test]
+fn a_function_that_cannot_be_read_is_left_out_and_reported() {
+    let fixture = a100([0; 3]);
+    fixture.spoil("devices/pci0000:41/0000:41:00.5/nvidia/current_vgpu_type");
+    let found = scan(&fixture, card(Vec::new()), &BOTH, &[]);
+    assert_eq!(found.devices[0].deployables[0].slots.len(), 2);
+    let all = reasons(&found);
+    assert!(all.len() == 1 && all[0].contains("current_vgpu_type"), "{all:?}");
 }
 
 #[test]
