@@ -9,7 +9,7 @@ use kilonova_node_api::{
 };
 use kilonova_placement::World;
 use kilonova_placement::ledger::ProviderSpec;
-use kilonova_store::Store;
+use kilonova_store::{Store, params};
 
 use crate::common::{self, audit, device, report, report_host, stores};
 use crate::ledger_exclusions::{Dice, claim, clean, give, room};
@@ -222,6 +222,35 @@ async fn several_instances_of_one_request_have_places_of_their_own() {
             common::host()
         );
         assert_eq!(why, sentence, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_handle_of_a_card_without_readable_geometry_is_not_assigned() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let specs = report_host(&store, &world, vec![card()]).await;
+        let unmixed = "UPDATE devices SET mixed = 0";
+        store.write(move |tx| Ok::<_, Error>(tx.execute(unmixed, params![])?)).await.unwrap();
+        let refused = bind(&store, specs[0].id, 1).await;
+        assert!(matches!(refused, Err(Error::NoHandle(_))), "{name}: {refused:?}");
+    }
+}
+
+/// What a lost guest left keeps its slices until its host has dropped it.
+#[tokio::test]
+async fn the_audit_finds_an_instance_over_one_of_a_lost_guest() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let specs = report_host(&store, &world, vec![card()]).await;
+        let (lost, _) = claim_from(&store, &world, &specs[4]).await.unwrap();
+        claim_from(&store, &world, &specs[4]).await.unwrap();
+        give(&store, &world, lost, true).await;
+        assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
+        let moved = "UPDATE attach_handles SET mig_start = 0 WHERE state = 'owned'";
+        store.write(move |tx| Ok::<_, Error>(tx.execute(moved, params![])?)).await.unwrap();
+        let broken = audit(&store).await;
+        assert!(broken.iter().any(|one| one.contains("do not overlap")), "{name}: {broken:?}");
     }
 }
 

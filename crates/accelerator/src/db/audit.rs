@@ -90,10 +90,10 @@ pub const AUDIT: &[(&str, &str)] = &[
         "the GPU instances of a card do not overlap",
         "SELECT h.uuid AS broken FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
          JOIN devices d ON d.id = p.device_id
-         WHERE h.state = 'owned' AND d.mig IS NOT NULL
+         WHERE h.state <> 'free' AND d.mig IS NOT NULL
            AND EXISTS (SELECT 1 FROM attach_handles o JOIN deployables q ON q.id = o.deployable_id
              JOIN devices e ON e.id = q.device_id
-             WHERE e.host = d.host AND e.card = d.card AND o.id <> h.id AND o.state = 'owned'
+             WHERE e.host = d.host AND e.card = d.card AND o.id <> h.id AND o.state <> 'free'
                AND o.mig_start < h.mig_start + h.mig_size
                AND h.mig_start < o.mig_start + o.mig_size)",
     ),

@@ -270,18 +270,17 @@ pub(crate) fn choose(
     Ok(free)
 }
 
-/// Chooses the GPU instances of handles of a card in MIG mode. False if one does not fit.
+/// Chooses the GPU instances of handles of a card in MIG mode. False if one does not fit, or the card has no geometry: a
+/// guest never gets such a handle without an instance.
 fn place_instances(
     tx: &mut Tx<'_>,
     host: &HostName,
     free: &mut [handles::FreeHandle],
 ) -> Result<bool, Error> {
-    let Some(card) = free.first().filter(|free| free.is_mig).and_then(|one| one.mixed_card.clone())
-    else {
-        return Ok(true);
-    };
-    let Some(mut card) = mig::of_card(tx, &MixedCard { host: host.clone(), card })? else {
-        return Ok(true);
+    let Some(first) = free.first().filter(|free| free.is_mig) else { return Ok(true) };
+    let card = first.mixed_card.clone().map(|card| MixedCard { host: host.clone(), card });
+    let Some(mut card) = card.map(|card| mig::of_card(tx, &card)).transpose()?.flatten() else {
+        return Ok(false);
     };
     for free in free.iter_mut() {
         free.instance = card.place(&free.key.mdev_type);
