@@ -28,11 +28,12 @@ pub(crate) fn set_enabled(
     if enabled {
         declare_released(tx, world, uuid)?;
     }
-    for provider in deployables::providers_of(tx, row.id)? {
-        if acknowledged {
-            let withheld = withheld::on_provider(tx, provider)?;
-            placement::reserve(tx, world, provider, withheld)?;
-        }
+    let providers = deployables::providers_of(tx, row.id)?;
+    if acknowledged {
+        let withheld = withheld::each(tx, providers.iter().copied(), [])?;
+        placement::reserve_each(tx, world, &withheld)?;
+    }
+    for provider in providers {
         placement::drain(tx, world, provider, !enabled)?;
     }
     Ok(())

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kilonova_ids::{HostName, ProviderId};
+use kilonova_ids::ProviderId;
 use kilonova_node_api::{GpuInstance, Mig, MigPlacement};
 use kilonova_packing::mig::{Geometry, Instances, Placement, Profile};
 use kilonova_store::{Asked, Error, Row, Tx, params, statements};
@@ -21,8 +21,6 @@ statements! {
         h.mig_size FROM devices d JOIN deployables p ON p.device_id = d.id
         JOIN attach_handles h ON h.deployable_id = p.id
         WHERE d.host = ?1 AND d.card = ?2 AND d.mig IS NOT NULL";
-    /// The cards of a host.
-    CARDS_OF_HOST = "SELECT DISTINCT card FROM devices WHERE host = ?1 AND mig IS NOT NULL";
 }
 
 /// The geometry that a host reported.
@@ -122,12 +120,6 @@ pub(crate) fn found(
 pub(crate) fn of_card(tx: &mut Tx<'_>, card: &MixedCard) -> Result<Option<MigCard>, Error> {
     let asked = ask(tx, card)?;
     found(tx, asked)
-}
-
-/// The cards of a host.
-pub(crate) fn cards_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<MixedCard>, Error> {
-    let card = |row: &Row| Ok(MixedCard { host: host.clone(), card: row.string("card")? });
-    tx.rows(CARDS_OF_HOST, params![host])?.iter().map(card).collect()
 }
 
 fn read(card: &Row, handles: &[Row]) -> Result<MigCard, Error> {

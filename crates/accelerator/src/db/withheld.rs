@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_ids::{HostName, ProviderId};
-use kilonova_store::{Asked, Error, Row, Tx, params, statements};
+use kilonova_store::{Error, Row, Tx, params, statements};
 
 use super::handles::{MixedCard, mixed_card};
 use super::mig;
@@ -84,25 +84,22 @@ pub(crate) const ALL: i64 = i64::MAX;
 
 /// The number of handles of a provider that cannot be assigned.
 pub(crate) fn on_provider(tx: &mut Tx<'_>, provider: ProviderId) -> Result<i64, Error> {
-    let asked = ask_on_provider(tx, provider)?;
-    Ok(found(tx, vec![asked])?.remove(&provider).unwrap_or(0))
+    Ok(each(tx, [provider], [])?.remove(&provider).unwrap_or(0))
 }
 
-/// Asks for the number of a provider's handles that cannot be assigned; [`found`] reads the answer.
-pub(crate) fn ask_on_provider(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Asked, Error> {
-    tx.ask(ON_PROVIDER, params![provider])
-}
-
-/// Asks for the same of each provider of a card.
-pub(crate) fn ask_on_card(tx: &mut Tx<'_>, card: &MixedCard) -> Result<Asked, Error> {
-    tx.ask(ON_CARD, params![&card.host, &card.card])
-}
-
-/// The number of handles that cannot be assigned, by provider.
-pub(crate) fn found(
+/// The same for several providers and for all providers of some cards. The number of round trips depends on neither.
+pub(crate) fn each<'a>(
     tx: &mut Tx<'_>,
-    asked: Vec<Asked>,
+    providers: impl IntoIterator<Item = ProviderId>,
+    cards: impl IntoIterator<Item = &'a MixedCard>,
 ) -> Result<BTreeMap<ProviderId, i64>, Error> {
+    let mut asked = Vec::new();
+    for provider in providers {
+        asked.push(tx.ask(ON_PROVIDER, params![provider])?);
+    }
+    for MixedCard { host, card } in cards {
+        asked.push(tx.ask(ON_CARD, params![host, card])?);
+    }
     let rows = tx.answers(asked)?;
     let (mut all, mut cards) = (BTreeMap::new(), BTreeSet::new());
     for row in &rows {
@@ -144,18 +141,15 @@ pub(crate) fn expect_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Err
     tx.expect(OF_HOST, params![host])
 }
 
-/// Number of handles that cannot be assigned, by provider of a host. The caller knows whether it `has_mig` cards.
+/// Number of handles that cannot be assigned, by provider of a host. The caller knows its cards in MIG mode.
 pub(crate) fn of_host(
     tx: &mut Tx<'_>,
     host: &HostName,
-    has_mig: bool,
+    in_mig_mode: impl IntoIterator<Item = MixedCard>,
 ) -> Result<BTreeMap<ProviderId, i64>, Error> {
     let rows = tx.rows(OF_HOST, params![host])?;
     let all = rows.iter().map(|row| Ok((row.id("provider_id")?, row.int("withheld")?)));
     let mut all: BTreeMap<ProviderId, i64> = all.collect::<Result<_, Error>>()?;
-    if has_mig {
-        let cards = mig::cards_of_host(tx, host)?;
-        all.extend(mig_of(tx, cards)?);
-    }
+    all.extend(mig_of(tx, in_mig_mode)?);
     Ok(all)
 }

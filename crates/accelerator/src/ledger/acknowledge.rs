@@ -16,7 +16,6 @@ use kilonova_placement::{World, ledger as placement};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
-use super::exclusions::update_exclusions;
 use super::orders::Nodes;
 use crate::Error;
 use crate::db::awaiting::{self, Awaiting, PendingRelease};
@@ -93,11 +92,8 @@ fn free(tx: &mut Tx<'_>, world: &World, waiting: Vec<Awaiting>) -> Result<(), Er
         cards.extend(one.mixed_card);
     }
     handles::touch_cards(tx, &cards)?;
-    let asked = providers.into_iter().map(|one| withheld::ask_on_provider(tx, one));
-    let asked = asked.collect::<Result<_, _>>()?;
-    let withheld = withheld::found(tx, asked)?;
-    placement::reserve_each(tx, world, &withheld)?;
-    update_exclusions(tx, world, cards)
+    let withheld = withheld::each(tx, providers, &cards)?;
+    Ok(placement::reserve_each(tx, world, &withheld)?)
 }
 
 fn withhold(tx: &mut Tx<'_>, world: &World, provider: ProviderId) -> Result<(), Error> {

@@ -7,12 +7,11 @@
 use std::collections::BTreeMap;
 
 use kilonova_ids::{ConsumerId, ProviderId};
-use kilonova_store::{Asked, Tx};
+use kilonova_store::Tx;
 use kilonova_wire::time;
 
 use super::{Actor, orders};
 use crate::Error;
-use crate::db::handles::MixedCard;
 use crate::db::{arqs, changes, handles, withheld};
 
 /// Deletes the consumer's ARQs and leaves their handles dirty. Idempotent.
@@ -31,7 +30,7 @@ pub fn abandon(
     orders::mark_dirty(tx, consumer)?;
     arqs::delete_of_consumer(tx, consumer)?;
     let providers = handles::dirty_providers_of(tx, consumer)?;
-    count(tx, providers, cards)
+    Ok(withheld::each(tx, providers, &cards)?)
 }
 
 /// Announces [`left_dirty`].
@@ -63,18 +62,5 @@ pub fn clean(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<BTreeMap<ProviderI
         orders::clean_dropped(tx, consumer, now)?;
         handles::free_dirty(tx, consumer, now)?;
     }
-    count(tx, providers, cards)
-}
-
-fn count(
-    tx: &mut Tx<'_>,
-    providers: Vec<ProviderId>,
-    cards: Vec<MixedCard>,
-) -> Result<BTreeMap<ProviderId, i64>, Error> {
-    let providers = providers.into_iter().map(|one| withheld::ask_on_provider(tx, one));
-    let mut asked: Vec<Asked> = providers.collect::<Result<_, _>>()?;
-    for card in &cards {
-        asked.push(withheld::ask_on_card(tx, card)?);
-    }
-    Ok(withheld::found(tx, asked)?)
+    Ok(withheld::each(tx, providers, &cards)?)
 }

@@ -25,9 +25,7 @@ pub(crate) fn update_exclusions(
     if cards.is_empty() {
         return Ok(());
     }
-    let asked = cards.iter().map(|card| withheld::ask_on_card(tx, card));
-    let asked = asked.collect::<Result<_, _>>()?;
-    let withheld = withheld::found(tx, asked)?;
+    let withheld = withheld::each(tx, [], &cards)?;
     Ok(placement::reserve_each(tx, world, &withheld)?)
 }
 

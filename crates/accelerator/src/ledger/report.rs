@@ -21,7 +21,7 @@ use crate::Error;
 use crate::db::attributes::{self, AttributeRow, NewAttribute};
 use crate::db::deployables::{self, DeployableRow, NewDeployable};
 use crate::db::devices::{self, DesiredDevice, DeviceHealth, DeviceRow};
-use crate::db::handles::{self, HandleKey, HandleRow, NewHandle};
+use crate::db::handles::{self, HandleKey, HandleRow, MixedCard, NewHandle};
 use crate::db::{orders, withheld};
 use crate::states::{HandleState, HealthState};
 
@@ -92,8 +92,9 @@ pub fn report(
     drop_devices(tx, &seen, &kept, exclusions, &known, now)?;
     withheld::expect_of_host(tx, host)?;
     unchanged::expect(tx, host, devices)?;
-    let has_mig = plans.iter().any(|plan| plan.mig.is_some());
-    let some = withheld::of_host(tx, host, has_mig)?;
+    let in_mig_mode: BTreeSet<&str> = cards_in_mig_mode(&plans).collect();
+    let card = |card: &str| MixedCard { host: host.clone(), card: card.to_owned() };
+    let some = withheld::of_host(tx, host, in_mig_mode.into_iter().map(card))?;
     unchanged::record(tx, host, devices)?;
     let withheld = |device: &DevicePlan<'_>, deployable: &DeployablePlan<'_>| {
         let health = effective_health(device, &known, now);
@@ -245,6 +246,10 @@ fn one_type_cards<'a>(plans: &'a [DevicePlan<'_>], known: &Known) -> BTreeSet<&'
     told_one_type(plans).into_iter().filter(|card| !mixes(card)).collect()
 }
 
+fn cards_in_mig_mode<'a>(plans: &'a [DevicePlan<'_>]) -> impl Iterator<Item = &'a str> {
+    plans.iter().filter(|plan| plan.mig.is_some()).map(DevicePlan::card)
+}
+
 /// The cards with handles that exclude each other, including owned handles that are absent. A card whose types
 /// exclude each other only later is one of them, so that the next report examines it.
 fn mixed_cards<'a>(plans: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'a str> {
@@ -254,8 +259,7 @@ fn mixed_cards<'a>(plans: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'
         of_card.entry(device.card()).or_default().extend(keys);
     }
     let one_type = told_one_type(plans);
-    let in_mig_mode = plans.iter().filter(|plan| plan.mig.is_some());
-    let in_mig_mode: BTreeSet<&str> = in_mig_mode.map(DevicePlan::card).collect();
+    let in_mig_mode: BTreeSet<&str> = cards_in_mig_mode(plans).collect();
     let mixed = of_card.into_iter().filter(|(card, keys)| {
         let keys = || keys.iter().copied();
         in_mig_mode.contains(card)

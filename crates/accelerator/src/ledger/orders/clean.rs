@@ -44,8 +44,8 @@ pub(crate) fn mark_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Er
     if !parked::mark_dirty(tx, consumer)? {
         return Ok(());
     }
-    for provider in handles::dirty_providers_of(tx, consumer)? {
-        let withheld = withheld::on_provider(tx, provider)?;
+    let providers = handles::dirty_providers_of(tx, consumer)?;
+    for (provider, withheld) in withheld::each(tx, providers, [])? {
         placement::clear_operator_reserved(tx, provider, withheld)?;
     }
     Ok(())

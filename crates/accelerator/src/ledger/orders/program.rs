@@ -151,11 +151,9 @@ pub(crate) fn program_deployable(
 /// Reserves in Placement what cannot be assigned of a device, after an order to program it has begun or ended: the
 /// scheduler does not offer a device that no claim would get.
 pub(super) fn withhold(tx: &mut Tx<'_>, world: &World, device: DeviceId) -> Result<(), Error> {
-    for (provider, ..) in orders::functions_of(tx, device)? {
-        let withheld = withheld::on_provider(tx, provider)?;
-        placement::reserve(tx, world, provider, withheld)?;
-    }
-    Ok(())
+    let providers = orders::functions_of(tx, device)?.into_iter().map(|(provider, ..)| provider);
+    let withheld = withheld::each(tx, providers, [])?;
+    Ok(placement::reserve_each(tx, world, &withheld)?)
 }
 
 /// [`withhold`] of the device of an order, if it is not carried out yet: its requester has released the device.
