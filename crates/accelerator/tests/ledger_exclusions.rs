@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ProviderId, ResourceClass, ServerId};
 use kilonova_node_api::{Attachment, Deployable, Device, DeviceKind, HandleSlot};
+use kilonova_placement::ledger::ProviderSpec;
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::testing::Meter;
 use kilonova_store::{Store, params};
@@ -184,6 +185,57 @@ impl Dice {
     }
 }
 
+/// What consumers hold, and what lost ones left.
+#[derive(Default)]
+pub struct Assigned {
+    held: Vec<(ConsumerId, Attachment)>,
+    dirty: Vec<(ConsumerId, Attachment)>,
+}
+
+impl Assigned {
+    pub fn all(&self) -> impl Iterator<Item = &Attachment> {
+        self.held.iter().chain(&self.dirty).map(|(_, attachment)| attachment)
+    }
+
+    pub fn add(&mut self, consumer: ConsumerId, attachment: Attachment) {
+        self.held.push((consumer, attachment));
+    }
+
+    /// A random consumer is lost, the host of a lost one drops it, or a random consumer releases what it holds.
+    pub async fn lessen(&mut self, dice: &mut Dice, store: &Store, world: &World) {
+        match dice.below(3) {
+            0 if !self.held.is_empty() => {
+                let one = self.held.swap_remove(dice.below(self.held.len()));
+                give(store, world, one.0, true).await;
+                self.dirty.push(one);
+            }
+            1 if !self.dirty.is_empty() => {
+                let (consumer, _) = self.dirty.swap_remove(dice.below(self.dirty.len()));
+                clean(store, world, consumer).await;
+            }
+            _ if !self.held.is_empty() => {
+                let (consumer, _) = self.held.swap_remove(dice.below(self.held.len()));
+                give(store, world, consumer, false).await;
+            }
+            _ => {}
+        }
+    }
+
+    /// Everything is released; then all of each provider is free.
+    pub async fn end(self, store: &Store, world: &World, specs: &[ProviderSpec]) {
+        for (consumer, _) in self.held {
+            give(store, world, consumer, false).await;
+        }
+        for (consumer, _) in self.dirty {
+            clean(store, world, consumer).await;
+        }
+        for spec in specs {
+            let all = spec.inventories[0].1.total;
+            assert_eq!(room(store, spec.id).await, all, "{}", spec.name);
+        }
+    }
+}
+
 #[tokio::test]
 async fn random_claims_and_releases_never_assign_both_sides_of_a_mixed_card() {
     for (name, store, _guard) in stores().await {
@@ -191,8 +243,7 @@ async fn random_claims_and_releases_never_assign_both_sides_of_a_mixed_card() {
         let specs = report_host(&store, &world, host()).await;
         for seed in 1..=4_u64 {
             let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let mut held: Vec<(ConsumerId, Attachment)> = Vec::new();
-            let mut dirty: Vec<(ConsumerId, Attachment)> = Vec::new();
+            let mut assigned = Assigned::default();
             let (mut taken, mut refused) = (0, 0);
             for step in 0..80 {
                 let at = format!("{name} seed {seed} step {step}");
@@ -202,11 +253,10 @@ async fn random_claims_and_releases_never_assign_both_sides_of_a_mixed_card() {
                         let before = room(&store, spec.id).await;
                         match claim(&store, &world, spec.id, &spec.inventories[0].0).await {
                             Ok((consumer, got)) => {
-                                let other =
-                                    held.iter().chain(&dirty).find(|(_, o)| exclude(&got, o));
+                                let other = assigned.all().find(|other| exclude(&got, other));
                                 assert_eq!(other, None, "{at}: against {got:?}");
                                 assert!(before > 0, "{at}: {}", spec.name);
-                                held.push((consumer, got));
+                                assigned.add(consumer, got);
                                 taken += 1;
                             }
                             Err(Error::Placement(_)) => {
@@ -216,35 +266,13 @@ async fn random_claims_and_releases_never_assign_both_sides_of_a_mixed_card() {
                             Err(other) => panic!("{at}: {}: {other}", spec.name),
                         }
                     }
-                    4 if !held.is_empty() => {
-                        let one = held.swap_remove(dice.below(held.len()));
-                        give(&store, &world, one.0, true).await;
-                        dirty.push(one);
-                    }
-                    5 if !dirty.is_empty() => {
-                        let one = dirty.swap_remove(dice.below(dirty.len()));
-                        clean(&store, &world, one.0).await;
-                    }
-                    6 => drop(report_host(&store, &world, host()).await),
-                    _ if !held.is_empty() => {
-                        let (consumer, _) = held.swap_remove(dice.below(held.len()));
-                        give(&store, &world, consumer, false).await;
-                    }
-                    _ => {}
+                    4 => drop(report_host(&store, &world, host()).await),
+                    _ => assigned.lessen(&mut dice, &store, &world).await,
                 }
                 assert_eq!(audit(&store).await, Vec::<String>::new(), "{at}");
             }
             assert!(taken > 5 && refused > 5, "{name} seed {seed}: {taken} {refused}");
-            for (consumer, _) in held {
-                give(&store, &world, consumer, false).await;
-            }
-            for (consumer, _) in dirty {
-                clean(&store, &world, consumer).await;
-            }
-            for spec in &specs {
-                let all = spec.inventories[0].1.total;
-                assert_eq!(room(&store, spec.id).await, all, "{name}: {}", spec.name);
-            }
+            assigned.end(&store, &world, &specs).await;
         }
     }
 }

@@ -12,7 +12,7 @@ use kilonova_placement::ledger::ProviderSpec;
 use kilonova_store::{Store, params};
 
 use crate::common::{self, audit, device, report, report_host, stores};
-use crate::ledger_exclusions::{Dice, claim, clean, give, room};
+use crate::ledger_exclusions::{Assigned, Dice, claim, give, room};
 
 const CARD: &str = "0000:41:00.0";
 
@@ -108,16 +108,14 @@ async fn random_claims_and_releases_take_exactly_what_fits() {
         assert_eq!(totals, [7, 1, 4, 3, 2, 1, 1], "{name}");
         for seed in 1..=3_u64 {
             let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let mut held: Vec<(ConsumerId, Attachment)> = Vec::new();
-            let mut dirty: Vec<(ConsumerId, Attachment)> = Vec::new();
+            let mut assigned = Assigned::default();
             let (mut taken, mut refused) = (0, 0);
             for step in 0..100 {
                 let at = format!("{name} seed {seed} step {step}");
                 match dice.below(8) {
                     0..4 => {
                         let which = dice.below(specs.len());
-                        let others: Vec<&Attachment> =
-                            held.iter().chain(&dirty).map(|(_, one)| one).collect();
+                        let others: Vec<&Attachment> = assigned.all().collect();
                         let expected = fits(&A100[which], &others);
                         assert_eq!(room(&store, specs[which].id).await > 0, expected, "{at}");
                         match claim_from(&store, &world, &specs[which]).await {
@@ -136,7 +134,7 @@ async fn random_claims_and_releases_take_exactly_what_fits() {
                                         "{at}: {got:?} {other:?}"
                                     );
                                 }
-                                held.push((consumer, got));
+                                assigned.add(consumer, got);
                                 taken += 1;
                             }
                             Err(Error::Placement(_)) => {
@@ -146,34 +144,13 @@ async fn random_claims_and_releases_take_exactly_what_fits() {
                             Err(other) => panic!("{at}: {other}"),
                         }
                     }
-                    4 if !held.is_empty() => {
-                        let one = held.swap_remove(dice.below(held.len()));
-                        give(&store, &world, one.0, true).await;
-                        dirty.push(one);
-                    }
-                    5 if !dirty.is_empty() => {
-                        let one = dirty.swap_remove(dice.below(dirty.len()));
-                        clean(&store, &world, one.0).await;
-                    }
-                    6 => drop(report_host(&store, &world, vec![card()]).await),
-                    _ if !held.is_empty() => {
-                        let (consumer, _) = held.swap_remove(dice.below(held.len()));
-                        give(&store, &world, consumer, false).await;
-                    }
-                    _ => {}
+                    4 => drop(report_host(&store, &world, vec![card()]).await),
+                    _ => assigned.lessen(&mut dice, &store, &world).await,
                 }
                 assert_eq!(audit(&store).await, Vec::<String>::new(), "{at}");
             }
             assert!(taken > 5 && refused > 5, "{name} seed {seed}: {taken} {refused}");
-            for (consumer, _) in held {
-                give(&store, &world, consumer, false).await;
-            }
-            for (consumer, _) in dirty {
-                clean(&store, &world, consumer).await;
-            }
-            for (spec, total) in specs.iter().zip(&totals) {
-                assert_eq!(room(&store, spec.id).await, *total, "{name}: {}", spec.name);
-            }
+            assigned.end(&store, &world, &specs).await;
         }
     }
 }
