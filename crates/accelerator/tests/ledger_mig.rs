@@ -191,14 +191,38 @@ async fn several_instances_of_one_request_have_places_of_their_own() {
         let starts: Vec<u8> = bound.iter().map(|one| instance(one).place.start).collect();
         assert_eq!(starts, [0, 2, 4, 6], "{name}");
         assert!(matches!(bind(&store, specs[0].id, 1).await, Err(Error::NoHandle(_))), "{name}");
-        let class = ResourceClass::verbatim("CUSTOM_MIG_7G_40GB");
-        let why = store.read(move |tx| ledger::excluded(tx, &class)).await.unwrap();
-        let sentence = format!(
-            "Card {CARD} of host {} has no free CUSTOM_MIG_7G_40GB: its GPU instances are 1g.10gb at slice 0, \
-             1g.10gb at slice 2, 1g.10gb at slice 4, 1g.10gb at slice 6.",
-            common::host()
-        );
-        assert_eq!(why, sentence, "{name}");
+        let why = "its GPU instances are 1g.10gb at slice 0, 1g.10gb at slice 2, 1g.10gb at slice 4, \
+                   1g.10gb at slice 6";
+        expect_reason(&store, "CUSTOM_MIG_7G_40GB", why, name).await;
+    }
+}
+
+/// Expects the sentence that names why the card has no free accelerator of a class.
+async fn expect_reason(store: &Store, class: &'static str, why: &str, name: &str) {
+    let of = ResourceClass::verbatim(class);
+    let got = store.read(move |tx| ledger::excluded(tx, &of)).await.unwrap();
+    let host = common::host();
+    assert_eq!(got, format!("Card {CARD} of host {host} has no free {class}: {why}."), "{name}");
+}
+
+#[tokio::test]
+async fn a_card_full_of_foreign_instances_or_without_functions_is_explained() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let mut device = card();
+        device.mig.as_mut().unwrap().foreign = vec![MigPlacement { start: 4, size: 4 }];
+        let specs = report_host(&store, &world, vec![device]).await;
+        bind(&store, specs[4].id, 1).await.unwrap();
+        let why = "its GPU instances are 3g.20gb at slice 0, a foreign one at slice 4";
+        expect_reason(&store, "CUSTOM_MIG_1G_5GB", why, name).await;
+        let mut device = card();
+        device.mig.as_mut().unwrap().foreign = vec![MigPlacement { start: 4, size: 4 }];
+        for part in &mut device.deployables {
+            part.slots.truncate(1);
+        }
+        report_host(&store, &world, vec![device]).await;
+        let why = "all of its virtual functions are in use";
+        expect_reason(&store, "CUSTOM_MIG_1G_5GB", why, name).await;
     }
 }
 

@@ -38,15 +38,17 @@ impl CardHandle {
 }
 
 statements! {
-    /// Mixed cards with a free handle of a class, among the first devices of mixed cards. `CROSS
-    /// JOIN` fixes SQLite's order of tables.
-    MIXED_CARDS = "SELECT d.host, d.card
-        FROM (SELECT id, host, card FROM devices WHERE mixed = 1 ORDER BY host, card LIMIT ?2) d
+    /// Mixed cards with a free handle of a class, among the first devices of mixed cards, and whether they are in MIG
+    /// mode. `CROSS JOIN` fixes SQLite's order of tables.
+    MIXED_CARDS = "SELECT c.host, c.card, CASE WHEN EXISTS (SELECT 1 FROM devices m
+            WHERE m.host = c.host AND m.card = c.card AND m.mig IS NOT NULL) THEN 1 ELSE 0 END AS is_mig
+        FROM (SELECT d.host, d.card FROM (SELECT id, host, card FROM devices WHERE mixed = 1 ORDER BY host, card LIMIT ?2) d
         CROSS JOIN deployables p
         WHERE p.device_id = d.id AND p.resource_class = ?1
           AND EXISTS (SELECT 1 FROM attach_handles h
             WHERE h.deployable_id = p.id AND h.state = 'free' AND h.present = 1)
-        GROUP BY d.host, d.card ORDER BY d.host, d.card LIMIT ?3";
+        GROUP BY d.host, d.card ORDER BY d.host, d.card LIMIT ?3) c
+        ORDER BY c.host, c.card";
     /// The handles of one card.
     ON_CARD = "SELECT o.id, o.attach_type, o.address, o.mdev_type, e.one_type, o.state, o.present,
         q.resource_class FROM devices e CROSS JOIN deployables q CROSS JOIN attach_handles o
@@ -62,14 +64,15 @@ pub(crate) fn is_offered(tx: &mut Tx<'_>, class: &ResourceClass) -> Result<bool,
 }
 
 /// The first `limit` mixed cards with a free handle of a class, among the first `devices` devices of
-/// mixed cards.
+/// mixed cards, and whether they are in MIG mode.
 pub(crate) fn mixed_cards(
     tx: &mut Tx<'_>,
     class: &ResourceClass,
     devices: i64,
     limit: i64,
-) -> Result<Vec<MixedCard>, Error> {
-    tx.rows(MIXED_CARDS, params![class, devices, limit])?.iter().map(mixed_card).collect()
+) -> Result<Vec<(MixedCard, bool)>, Error> {
+    let read = |row: &Row| Ok((mixed_card(row)?, row.bool("is_mig")?));
+    tx.rows(MIXED_CARDS, params![class, devices, limit])?.iter().map(read).collect()
 }
 
 /// The handles of a card, at most `limit`.

@@ -53,6 +53,8 @@ pub(crate) struct MigCard {
     /// The profile of each vGPU type.
     profiles: BTreeMap<String, usize>,
     instances: Instances,
+    /// What else occupies slices, with its name.
+    others: Vec<(Placement, String)>,
     parts: BTreeMap<ProviderId, Part>,
     /// The functions that no guest has.
     free_functions: usize,
@@ -88,12 +90,26 @@ impl MigCard {
         self.parts.iter().map(|(provider, part)| (*provider, withheld(part))).collect()
     }
 
+    /// Why no vGPU of these types fits, as the end of a sentence; `None` if one fits.
+    pub fn shortage<'a>(&self, mut types: impl Iterator<Item = &'a str>) -> Option<String> {
+        if types.any(|vgpu_type| self.fits(vgpu_type) > 0) {
+            return None;
+        }
+        if self.free_functions == 0 {
+            return Some("all of its virtual functions are in use".to_owned());
+        }
+        let instances = self.instances();
+        (!instances.is_empty()).then(|| format!("its GPU instances are {}", instances.join(", ")))
+    }
+
     /// The instances, as `3g.20gb at slice 4`.
-    pub fn words(&self) -> Vec<String> {
-        let mut placed = self.instances.placed().to_vec();
-        placed.sort_by_key(|(_, place)| *place);
-        let name = |profile: usize| &self.geometry.profiles()[profile].name;
-        placed.iter().map(|(of, place)| format!("{} at slice {}", name(*of), place.start)).collect()
+    fn instances(&self) -> Vec<String> {
+        let name = |profile: usize| self.geometry.profiles()[profile].name.as_str();
+        let placed = self.instances.placed().iter().map(|(of, place)| (*place, name(*of)));
+        let others = self.others.iter().map(|(place, name)| (*place, name.as_str()));
+        let mut all: Vec<_> = placed.chain(others).collect();
+        all.sort();
+        all.iter().map(|(place, name)| format!("{name} at slice {}", place.start)).collect()
     }
 }
 
@@ -131,9 +147,11 @@ fn read(card: &Row, handles: &[Row]) -> Result<MigCard, Error> {
     for (at, profile) in mig.profiles.iter().enumerate() {
         profiles.extend(profile.vgpu_types.iter().map(|one| (one.clone(), at)));
     }
-    let mut instances = Instances::default();
+    let (mut instances, mut others) = (Instances::default(), Vec::new());
     for one in &mig.foreign {
-        instances.occupy(Placement { start: one.start, size: one.size });
+        let place = Placement { start: one.start, size: one.size };
+        instances.occupy(place);
+        others.push((place, "a foreign one".to_owned()));
     }
     let mut parts: BTreeMap<ProviderId, Part> = BTreeMap::new();
     let (mut functions, mut held) = (BTreeSet::new(), BTreeSet::new());
@@ -157,10 +175,11 @@ fn read(card: &Row, handles: &[Row]) -> Result<MigCard, Error> {
             // A type that the host no longer offers keeps its slices.
             if !profile.is_some_and(|profile| instances.add(profile, place)) {
                 instances.occupy(place);
+                others.push((place, format!("one of {}", part.vgpu_type)));
             }
         }
     }
     let free_functions = functions.difference(&held).count();
     let address = card.string("address")?;
-    Ok(MigCard { address, geometry, profiles, instances, parts, free_functions })
+    Ok(MigCard { address, geometry, profiles, instances, others, parts, free_functions })
 }

@@ -12,7 +12,7 @@ use kilonova_store::Tx;
 use crate::Error;
 use crate::db::excluded::{self as rows, CardHandle};
 use crate::db::handles::MixedCard;
-use crate::db::mig::{self, MigCard};
+use crate::db::mig;
 use crate::states::HandleState;
 
 /// Maximum number of devices of mixed cards examined.
@@ -34,10 +34,11 @@ pub fn excluded(tx: &mut Tx<'_>, class: &ResourceClass) -> Result<String, Error>
         return Ok(String::new());
     }
     let mut named: Vec<String> = Vec::new();
-    for card in rows::mixed_cards(tx, class, DEVICES, CARDS)? {
+    for (card, is_mig) in rows::mixed_cards(tx, class, DEVICES, CARDS)? {
         let handles = rows::on_card(tx, &card, HANDLES)?;
-        let words = match mig::of_card(tx, &card)? {
-            Some(mig) => instances(&mig, class, &handles),
+        let mig = if is_mig { mig::of_card(tx, &card)? } else { None };
+        let words = match mig {
+            Some(mig) => mig.shortage(types(class, &handles)),
             None => {
                 let excluding = excluding(&card.card, class, &handles);
                 (!excluding.is_empty()).then(|| words(&card.card, &excluding))
@@ -53,14 +54,11 @@ pub fn excluded(tx: &mut Tx<'_>, class: &ResourceClass) -> Result<String, Error>
     Ok(named.join(" "))
 }
 
-/// The GPU instances of a card in MIG mode that leave no room for the class; `None` if there is room, or the class is
-/// not short of slices.
-fn instances(mig: &MigCard, class: &ResourceClass, handles: &[CardHandle]) -> Option<String> {
-    let is_requested = |handle: &&CardHandle| handle.present && handle.resource_class == *class;
-    let mut types = handles.iter().filter(is_requested).map(|handle| handle.mdev_type.as_str());
-    let words = mig.words();
-    let is_full = !words.is_empty() && types.all(|vgpu_type| mig.fits(vgpu_type) == 0);
-    is_full.then(|| format!("its GPU instances are {}", words.join(", ")))
+/// The vGPU types of a class.
+fn types<'a>(class: &ResourceClass, handles: &'a [CardHandle]) -> impl Iterator<Item = &'a str> {
+    let is_requested =
+        move |handle: &&CardHandle| handle.present && handle.resource_class == *class;
+    handles.iter().filter(is_requested).map(|handle| handle.mdev_type.as_str())
 }
 
 /// The handles in use on a card that exclude free handles of a class.
