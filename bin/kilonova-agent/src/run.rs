@@ -13,7 +13,7 @@ use std::time::Duration;
 use kilonova_disks::Disks;
 use kilonova_hypervisor::Hypervisor;
 use kilonova_libvirt::Driver;
-use kilonova_node::devices::{Directory, Discovery, MdevConfig, MigDriver, NoMig, NvidiaSmi};
+use kilonova_node::devices::{Directory, Discovery, MdevConfig, mig_driver};
 use kilonova_node::{Commands, Error, Network, Node, Parts};
 use kilonova_node_api::ControlPlane;
 use kilonova_program::signals::StopSignals;
@@ -186,7 +186,7 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
         registration: registration.map_err(|error| error.to_string())?,
         discovery: Arc::new(Discovery { mdev, ..settings.sources.clone() }),
         sysfs: Arc::clone(&sysfs) as _,
-        mig: mig_driver(settings),
+        mig: mig_driver(&settings.mdev),
         hypervisor: Arc::clone(&driver) as Arc<dyn Hypervisor>,
         tools: Arc::new(Commands::new(connection.host.clone(), sysfs, cleanup)),
         network: network(settings),
@@ -207,11 +207,6 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
     let mut tasks = JoinSet::new();
     tasks.spawn(disks.clean_periodically());
     Ok(Started { connection, node, control, driver, lacking, _tasks: tasks })
-}
-
-/// The driver of GPU instances, if the options let the agent create them.
-fn mig_driver(settings: &Settings) -> Arc<dyn MigDriver> {
-    if settings.mdev.mig_instances { Arc::new(NvidiaSmi::default()) } else { Arc::new(NoMig) }
 }
 
 async fn volumes(

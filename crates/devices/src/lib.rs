@@ -46,7 +46,7 @@ pub use kinds::Driver;
 pub use kinds::fpga::region_of;
 pub use kinds::nic::NicOptions;
 pub use mdev::{Mdev, Parent, create, find, mdevs, parents, remove};
-pub use mig::{InstanceProfile, InstanceType, MigCard, MigDriver, NoMig, refused};
+pub use mig::{InstanceProfile, InstanceType, MigCard, MigDriver, NoMig, mig_driver, refused};
 pub use nvidia_smi::NvidiaSmi;
 pub use passthrough::{Fake, Function};
 pub use pci::{PciAddress, PciFunction, device_name};

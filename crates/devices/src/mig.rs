@@ -3,9 +3,11 @@
 //! It never decides which instance a guest gets: the control plane chooses profile and place. Creating an instance that
 //! exists and destroying one that is gone succeed, because the caller may repeat a step after a crash.
 
+use std::sync::Arc;
+
 use kilonova_node_api::{GpuInstance, MigPlacement};
 
-use crate::Error;
+use crate::{Error, MdevOptions, NvidiaSmi};
 
 /// A card in MIG mode.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -81,6 +83,11 @@ impl MigDriver for NoMig {
     fn destroy(&self, _: &GpuInstance) -> Result<(), Error> {
         Ok(())
     }
+}
+
+/// The driver of a real host with these options.
+pub fn mig_driver(options: &MdevOptions) -> Arc<dyn MigDriver> {
+    if options.mig_instances { Arc::new(NvidiaSmi::default()) } else { Arc::new(NoMig) }
 }
 
 /// The error of an instance that cannot be created or destroyed.

@@ -10,7 +10,10 @@ use serde::Serialize;
 
 use crate::bus::{Bus, OnBus};
 use crate::kinds::is_accelerator;
-use crate::{DeviceProblem, Discovery, Error, ScanContext, Sysfs, Watch, parents, vgpu_state};
+use crate::{
+    DeviceProblem, Discovery, Error, MigCard, MigScan, ScanContext, Sysfs, Watch, parents,
+    vgpu_state,
+};
 
 /// A card that can be offered to guests, as a whole or in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -55,11 +58,16 @@ pub struct Survey {
     pub problems: Vec<DeviceProblem>,
 }
 
-/// Surveys a host.
-pub fn survey(sysfs: &dyn Sysfs, discovery: &Discovery) -> Result<Survey, Error> {
+/// Surveys a host with these cards in MIG mode.
+pub fn survey(
+    sysfs: &dyn Sysfs,
+    discovery: &Discovery,
+    cards: &[MigCard],
+) -> Result<Survey, Error> {
     let watch = Watch::open(&discovery.health, None, "");
     let listened = watch.listen();
-    let context = ScanContext { watch: Some(&watch), ..ScanContext::default() };
+    let mig = Some(MigScan { cards, is_ours: &|_| false });
+    let context = ScanContext { watch: Some(&watch), mig, ..ScanContext::default() };
     let found = discovery.scan_with(sysfs, &|_| false, context)?;
     let mut problems = found.problems;
     if let (Err(error), Some(log)) = (listened, &discovery.health.kernel_log) {

@@ -11,11 +11,11 @@ fn everything() -> Discovery {
 #[test]
 fn a_host_without_accelerators_says_so() {
     let fixture = Fixture::new();
-    let empty = survey(&fixture.sysfs(), &everything()).expect("the survey succeeds");
+    let empty = survey(&fixture.sysfs(), &everything(), &[]).expect("the survey succeeds");
     assert_eq!(empty.table(), "This host has no device that can be offered to guests.\n");
     fixture.function("0000:00:01.0", ("1af4", "1041", "020000"), -1, "virtio-pci");
     fixture.function("0000:00:02.0", ("1234", "1111", "030000"), -1, "bochs-drm");
-    assert_eq!(survey(&fixture.sysfs(), &everything()).expect("the survey succeeds"), empty);
+    assert_eq!(survey(&fixture.sysfs(), &everything(), &[]).expect("the survey succeeds"), empty);
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn cards_types_offers_and_problems_are_shown() {
     fixture.mtty(24);
     fixture.function("0000:3d:00.0", ("8086", "37c8", "0b4000"), 0, "c6xx");
     fixture.write("devices/pci0000:3d/0000:3d:00.0/device", "\n");
-    let found = survey(&fixture.sysfs(), &everything()).expect("the survey succeeds");
+    let found = survey(&fixture.sysfs(), &everything(), &[]).expect("the survey succeeds");
     let text = found.table();
     for line in [
         "0000:25:00.0  GPU   10de:2235  nvidia  1     2    nvidia-558 (2 free)",

@@ -1,8 +1,7 @@
 //! Checks that the configured devices are on this host.
 
 use kilonova_node::devices::{
-    Directory, Discovery, Error, MdevConfig, MigCard, MigDriver, MigScan, NvidiaSmi, ScanContext,
-    Sysfs, parents,
+    Directory, Discovery, MdevConfig, MigScan, ScanContext, Sysfs, mig_driver, parents,
 };
 
 use super::Report;
@@ -19,12 +18,12 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
         }
     };
     let discovery = Discovery { mdev, ..settings.sources.clone() };
-    let mig = match mig_cards(settings) {
+    let mig = match mig_driver(&settings.mdev).cards() {
         Ok(cards) => cards,
         Err(error) => {
-            let remedy = "run `nvidia-smi mig -lgip` as the agent's user";
-            report.wrong(AREA, error.to_string(), remedy);
-            Vec::new()
+            let remedy = "the agent registers the host only after it has read them; check that NVIDIA's driver is \
+                          loaded";
+            return report.wrong(AREA, error.to_string(), remedy);
         }
     };
     match discovery.ineffective_options(&sysfs, &mig) {
@@ -67,11 +66,6 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
         ),
         many => report.fine(AREA, format!("{many} offered, with {slots} deployables")),
     }
-}
-
-/// The cards in MIG mode, if the agent creates their GPU instances.
-fn mig_cards(settings: &Settings) -> Result<Vec<MigCard>, Error> {
-    if settings.mdev.mig_instances { NvidiaSmi::default().cards() } else { Ok(Vec::new()) }
 }
 
 /// The mdev parents and types that exist.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kilonova_node::devices::{Directory, Discovery, Driver, MdevConfig, survey};
+use kilonova_node::devices::{Directory, Discovery, Driver, MdevConfig, mig_driver, survey};
 
 use super::Format;
 use crate::config;
@@ -40,16 +40,17 @@ pub(super) fn run(options: DiscoverArgs) -> Result<ExitCode, Failure> {
     }
     let sysfs = Directory(options.sysfs);
     let written = options.config.as_deref().map(config::devices_of).transpose()?.flatten();
-    let discovery = match written {
-        Some((mdev, sources)) => {
+    let failed = |error| Failure::failed("cannot list the devices", error);
+    let (discovery, cards) = match written {
+        Some((options, sources)) => {
             let mdev =
-                MdevConfig::new(&mdev, &sysfs).map_err(|e| Failure::Refused(e.to_string()))?;
-            Discovery { mdev, ..sources }
+                MdevConfig::new(&options, &sysfs).map_err(|e| Failure::Refused(e.to_string()))?;
+            let cards = mig_driver(&options).cards().map_err(failed)?;
+            (Discovery { mdev, ..sources }, cards)
         }
-        None => Discovery { drivers: real_drivers(), ..Discovery::default() },
+        None => (Discovery { drivers: real_drivers(), ..Discovery::default() }, Vec::new()),
     };
-    let found = survey(&sysfs, &discovery)
-        .map_err(|error| Failure::failed("cannot list the devices", error))?;
+    let found = survey(&sysfs, &discovery, &cards).map_err(failed)?;
     match options.format {
         Format::Table => print!("{}", found.table()),
         Format::Json => {

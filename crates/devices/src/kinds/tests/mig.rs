@@ -6,7 +6,7 @@ use super::{reasons, short};
 use crate::testing::Fixture;
 use crate::{
     DeviceSpec, Discovery, Driver, Found, InstanceProfile, InstanceType, KernelObject, MdevConfig,
-    MdevGroup, MdevOptions, MigCard, MigScan, ScanContext, Vgpu,
+    MdevGroup, MdevOptions, MigCard, MigScan, ScanContext, Vgpu, survey,
 };
 
 const CARD: &str = "0000:41:00.0";
@@ -68,6 +68,14 @@ fn scan_with(
     enabled: &[&str],
     ours: &[KernelObject],
 ) -> Found {
+    let discovery = Discovery { mdev: options(fixture, enabled), ..others };
+    let is_ours = |object: &KernelObject| ours.contains(object);
+    let mig = Some(MigScan { cards: &[card], is_ours: &is_ours });
+    let context = ScanContext { mig, ..ScanContext::default() };
+    discovery.scan_with(&fixture.sysfs(), &|_| false, context).expect("the bus is readable")
+}
+
+fn options(fixture: &Fixture, enabled: &[&str]) -> MdevConfig {
     let groups = |name: &&str| ((*name).to_owned(), MdevGroup::default());
     let options = MdevOptions {
         enabled: enabled.iter().map(|one| (*one).to_owned()).collect(),
@@ -75,12 +83,7 @@ fn scan_with(
         retyping: true,
         mig_instances: true,
     };
-    let mdev = MdevConfig::new(&options, &fixture.sysfs()).expect("the options are valid");
-    let discovery = Discovery { mdev, ..others };
-    let is_ours = |object: &KernelObject| ours.contains(object);
-    let mig = Some(MigScan { cards: &[card], is_ours: &is_ours });
-    let context = ScanContext { mig, ..ScanContext::default() };
-    discovery.scan_with(&fixture.sysfs(), &|_| false, context).expect("the bus is readable")
+    MdevConfig::new(&options, &fixture.sysfs()).expect("the options are valid")
 }
 
 const BOTH: [&str; 2] = ["nvidia-474", "nvidia-478"];
@@ -134,6 +137,14 @@ fn no_other_option_offers_parts_of_the_card() {
         let found = scan_with(others, &fixture, card(Vec::new()), &BOTH, &[]);
         assert_eq!(found.devices, alone.devices, "{spec}");
     }
+}
+
+#[test]
+fn a_survey_shows_the_instances_that_a_card_offers() {
+    let fixture = a100([0; 3]);
+    let discovery = Discovery { mdev: options(&fixture, &BOTH), ..Discovery::default() };
+    let found = survey(&fixture.sysfs(), &discovery, &[card(Vec::new())]).expect("it succeeds");
+    assert_eq!(found.offered, scan(&fixture, card(Vec::new()), &BOTH, &[]).devices);
 }
 
 #[test]
