@@ -143,8 +143,7 @@ impl Geometry {
     #[must_use]
     pub fn place(&self, profile: usize, on: &Instances) -> Option<Placement> {
         let most = self.profiles.get(profile)?.most;
-        let count = on.placed.iter().filter(|(of, _)| *of == profile).count();
-        if count >= usize::from(most) { None } else { self.first(profile, on.occupied) }
+        if on.count(profile) >= usize::from(most) { None } else { self.first(profile, on.occupied) }
     }
 
     /// How many more instances of a profile fit on a card. All places of a profile have the same size on the cards that
@@ -207,6 +206,12 @@ impl Instances {
     #[must_use]
     pub fn placed(&self) -> &[(usize, Placement)] {
         &self.placed
+    }
+
+    /// The number of instances of a profile.
+    #[must_use]
+    pub fn count(&self, profile: usize) -> usize {
+        self.placed.iter().filter(|(of, _)| *of == profile).count()
     }
 
     /// Adds an instance. False if its slices are occupied; then nothing changes.

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
+use kilonova_devices::KernelObject;
 use kilonova_hypervisor::{list_whole, write_atomically};
-use kilonova_node_api::GpuInstance;
+use kilonova_node_api::{GpuInstance, MigPlacement};
 use kilonova_packing::mig::{Geometry, Instances, Placement};
 use uuid::Uuid;
 
@@ -143,7 +144,7 @@ impl Mdevs {
         if self.typed.contains_key(&slot) {
             return 0;
         }
-        let there = self.placed(card).iter().filter(|(of, _)| *of == profile).count();
+        let there = u16::try_from(card).map_or(0, |card| self.count(card, profile));
         let free = there.saturating_sub(self.used(tree, card, profile));
         u32::from(free > 0)
     }
@@ -152,6 +153,17 @@ impl Mdevs {
     pub(super) fn placed(&self, card: usize) -> &[(usize, Placement)] {
         let instances = u16::try_from(card).ok().and_then(|card| self.instances.get(&card));
         instances.map_or(&[], Instances::placed)
+    }
+
+    /// The number of GPU instances of a profile on a card.
+    fn count(&self, card: u16, profile: usize) -> usize {
+        self.instances.get(&card).map_or(0, |instances| instances.count(profile))
+    }
+
+    /// True if a card has this GPU instance.
+    fn has(&self, card: u16, profile: usize, place: Placement) -> bool {
+        let on_card = self.instances.get(&card);
+        on_card.is_some_and(|instances| instances.placed().contains(&(profile, place)))
     }
 
     /// The number of a card's functions with a type that needs an instance of a profile.
@@ -170,7 +182,7 @@ impl Mdevs {
     pub(super) fn create_instance(&mut self, tree: &Tree, new: &GpuInstance) -> Result<(), String> {
         let (card, geometry, profile) = place(tree, new)?;
         let place = Placement { start: new.place.start, size: new.place.size };
-        if self.placed(card).contains(&(profile, place)) {
+        if self.has(card, profile, place) {
             return Ok(());
         }
         self.fail().map_err(|error| error.to_string())?;
@@ -181,21 +193,18 @@ impl Mdevs {
                 place.size, place.start
             ));
         }
-        let count = self.placed(card).iter().filter(|(of, _)| *of == profile).count();
-        if count >= usize::from(profiles[profile].most) {
+        if self.count(card, profile) >= usize::from(profiles[profile].most) {
             return Err("Insufficient Resources".to_owned());
         }
-        let slot = u16::try_from(card).map_err(|_| "it is beyond the last card".to_owned())?;
-        let mut instances = self.instances.get(&slot).cloned().unwrap_or_default();
+        let mut instances = self.instances.get(&card).cloned().unwrap_or_default();
         if !instances.add(profile, place) {
             return Err("Insufficient Resources: its slices are occupied".to_owned());
         }
         if let Some(file) = self.instance_file(new) {
-            let GpuInstance { card, profile, place } = new;
-            let text = format!("{card} {profile} {} {}\n", place.start, place.size);
+            let text = format!("{}\n", KernelObject::Instance(new.clone()));
             write_atomically(&file, text.as_bytes()).map_err(|error| error.to_string())?;
         }
-        self.instances.insert(slot, instances);
+        self.instances.insert(card, instances);
         Ok(())
     }
 
@@ -207,11 +216,10 @@ impl Mdevs {
     ) -> Result<(), String> {
         let (card, _, profile) = place(tree, old)?;
         let place = Placement { start: old.place.start, size: old.place.size };
-        if !self.placed(card).contains(&(profile, place)) {
+        if !self.has(card, profile, place) {
             return Ok(());
         }
-        let there = self.placed(card).iter().filter(|(of, _)| *of == profile).count();
-        if self.used(tree, card, profile) >= there {
+        if self.used(tree, usize::from(card), profile) >= self.count(card, profile) {
             return Err("In use by another client".to_owned());
         }
         if let Some(file) = self.instance_file(old) {
@@ -222,8 +230,7 @@ impl Mdevs {
                 _ => {}
             }
         }
-        let slot = u16::try_from(card).map_err(|_| "it is beyond the last card".to_owned())?;
-        if let Some(instances) = self.instances.get_mut(&slot) {
+        if let Some(instances) = self.instances.get_mut(&card) {
             instances.remove(place);
         }
         Ok(())
@@ -315,20 +322,20 @@ impl Mdevs {
 }
 
 /// Slot, geometry and profile of a GPU instance.
-fn place<'a>(tree: &'a Tree, of: &GpuInstance) -> Result<(usize, &'a Geometry, usize), String> {
+fn place<'a>(tree: &'a Tree, of: &GpuInstance) -> Result<(u16, &'a Geometry, usize), String> {
     let card = tree.by_address(&of.card).ok_or("there is no such card")?;
     let geometry = tree.slots[card].card.mig.as_ref().ok_or("MIG mode is not enabled")?;
     let profile = geometry.find(&of.profile).ok_or("the card has no such profile")?;
-    Ok((card, geometry, profile))
+    let slot = u16::try_from(card).map_err(|_| "it is beyond the last card")?;
+    Ok((slot, geometry, profile))
 }
 
-/// Reads the file of a GPU instance: card, profile, start and size.
+/// Reads the file of a GPU instance.
 fn instance(tree: &Tree, text: &str) -> Option<(u16, usize, Placement)> {
-    let mut words = text.split_whitespace();
-    let (card, profile) = (tree.by_address(words.next()?)?, words.next()?);
-    let profile = tree.slots[card].card.mig.as_ref()?.find(profile)?;
-    let place = Placement { start: words.next()?.parse().ok()?, size: words.next()?.parse().ok()? };
-    Some((u16::try_from(card).ok()?, profile, place))
+    let Ok(KernelObject::Instance(instance)) = text.trim_end().parse() else { return None };
+    let (card, _, profile) = place(tree, &instance).ok()?;
+    let MigPlacement { start, size } = instance.place;
+    Some((card, profile, Placement { start, size }))
 }
 
 fn kind(tree: &Tree, parent: &str, id: &str) -> Option<Kind> {
