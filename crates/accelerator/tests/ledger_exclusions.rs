@@ -185,7 +185,7 @@ impl Dice {
     }
 }
 
-/// What consumers hold, and what lost ones left.
+/// The handles that consumers hold, and those that lost ones left.
 #[derive(Default)]
 pub struct Assigned {
     held: Vec<(ConsumerId, Attachment)>,

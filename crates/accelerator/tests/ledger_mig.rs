@@ -238,7 +238,7 @@ async fn a_handle_of_a_card_without_readable_geometry_is_not_assigned() {
     }
 }
 
-/// What a lost guest left keeps its slices until its host has dropped it.
+/// An instance that a lost guest left keeps its slices until the host has dropped it.
 #[tokio::test]
 async fn the_audit_finds_an_instance_over_one_of_a_lost_guest() {
     for (name, store, _guard) in stores().await {

@@ -19,7 +19,7 @@ use crate::{Error, PciAddress};
 const PROGRAM: &str = "nvidia-smi";
 /// How long one call may take.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How often a call is looked at.
+/// Polling interval of a call.
 const LOOK: Duration = Duration::from_millis(20);
 /// The maximum length of the output that is read.
 const MOST_OUTPUT: u64 = 16 * 1024 * 1024;

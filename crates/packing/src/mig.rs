@@ -5,8 +5,9 @@
 //! are for cards that no driver has described, such as simulated ones; the driver's answer always
 //! goes before them.
 //!
-//! A request goes to the fullest card with a legal start, at the first such start. The starts of
-//! all 256 masks of occupied slices are computed once for a card's geometry.
+//! A request goes to the first legal start of a card. The starts of all 256 masks of occupied slices are computed once
+//! for a card's geometry. [`Geometry::choose`], the fullest card first, is for the comparisons of `kilonova-bench`: the
+//! product chooses host and device by packing.
 
 use std::cmp::Reverse;
 use std::fmt;

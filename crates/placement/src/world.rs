@@ -38,7 +38,7 @@ struct Inner {
     writer: Mutex<Writer>,
     /// Trees that were read again because another controller had changed them.
     reread: AtomicU64,
-    /// Trees that another controller has changed of late, with the time at which this one learnt of it.
+    /// Trees that another controller has changed recently, with the time at which this controller noticed.
     foreign: Mutex<HashMap<ProviderId, Instant>>,
 }
 
@@ -79,8 +79,8 @@ impl World {
         self.0.reread.load(Ordering::Relaxed)
     }
 
-    /// The roots of the trees that another controller has changed within this time: it probably claims more on them, of
-    /// which memory learns too late.
+    /// The roots of the trees that another controller has changed within this time: it probably claims more on them, and
+    /// this controller's memory will lag behind.
     pub fn foreign(&self, within: Duration) -> HashSet<ProviderId> {
         let foreign = self.0.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         let late = foreign.iter().filter(|(_, at)| at.elapsed() < within);

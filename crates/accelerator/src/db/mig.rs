@@ -53,7 +53,7 @@ pub(crate) struct MigCard {
     /// The profile of each vGPU type.
     profiles: BTreeMap<String, usize>,
     instances: Instances,
-    /// What else occupies slices, with its name.
+    /// Other occupied slices, with a name of each.
     others: Vec<(Placement, String)>,
     parts: BTreeMap<ProviderId, Part>,
     /// The functions that no guest has.
