@@ -313,6 +313,9 @@ async fn security_groups_have_rules() {
             .shows("value=\"8000-8100\"");
         let wrong = [("direction", "ingress"), ("protocol", "tcp"), ("ports", "ssh")];
         ann.submit(&group, &rules, &wrong).await.came(400).shows("up to 65535");
+        // A type of ICMP alone is every code of it.
+        let ping = [("direction", "ingress"), ("protocol", "icmp"), ("ports", "8")];
+        ann.submit(&group, &rules, &ping).await.came(200).shows("data-label=\"Ports\">8<");
         let own = [("direction", "ingress"), ("protocol", "udp"), ("remote", "self")];
         ann.submit(&group, &rules, &own).await.came(200).shows("this group");
         let removal = |page: &Page| {

@@ -139,6 +139,11 @@ async fn create(State(dashboard): State<Dashboard>, form_: Form) -> Result<Respo
     }
 }
 
+/// True for a rule whose ports are a type and a code of ICMP.
+pub(crate) fn is_icmp(rule: &Value) -> bool {
+    matches!(rule["protocol"].as_str(), Some("icmp" | "icmpv6" | "ipv6-icmp" | "1" | "58"))
+}
+
 /// The body of a new rule.
 fn rule(group: &str, fields: &Fields) -> Result<Value, &'static str> {
     let mut rule = json!({
@@ -151,10 +156,17 @@ fn rule(group: &str, fields: &Fields) -> Result<Value, &'static str> {
         rule["protocol"] = protocol.into();
     }
     if let Some(ports) = fields.text("ports") {
-        let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
         let number = |text: &str| text.trim().parse::<u16>().map_err(|_| texts::PORTS_WRONG);
+        let (first, last) = match ports.split_once('-') {
+            Some((first, last)) => (first, Some(last)),
+            // One port is a range, but a type of ICMP without a code has every code.
+            None if is_icmp(&rule) => (ports, None),
+            None => (ports, Some(ports)),
+        };
         rule["port_range_min"] = number(first)?.into();
-        rule["port_range_max"] = number(last)?.into();
+        if let Some(last) = last {
+            rule["port_range_max"] = number(last)?.into();
+        }
     }
     match fields.text("remote") {
         Some("self") => rule["remote_group_id"] = group.into(),
@@ -253,6 +265,13 @@ mod tests {
         let made = &made["security_group_rule"];
         assert_eq!((&made["port_range_min"], &made["port_range_max"]), (&json!(22), &json!(22)));
         assert_eq!(made["remote_group_id"], "g");
+        for (ports, code) in [("8", Value::Null), ("8-0", json!(0)), ("8-8", json!(8))] {
+            for protocol in ["icmp", "icmpv6", "ipv6-icmp"] {
+                let made = of(&format!("protocol={protocol}&ports={ports}")).expect("it is whole");
+                let made = &made["security_group_rule"];
+                assert_eq!((&made["port_range_min"], &made["port_range_max"]), (&json!(8), &code));
+            }
+        }
         for wrong in ["ports=ssh", "ports=1-", "ports=65536", "ports=-1"] {
             assert_eq!(of(wrong), Err(texts::PORTS_WRONG), "{wrong}");
         }

@@ -44,6 +44,7 @@ use crate::error::Error;
 use answers::Refusal;
 pub(crate) use enrolment::HOURS;
 pub(crate) use floor::{Choices, Colour, Floor, Group, Show, Size};
+pub(crate) use groups::is_icmp;
 pub(crate) use host::{Draining, Found};
 pub(crate) use images::FORMATS;
 pub(crate) use launch::MOST_SERVERS;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::parts::{head, list as elements, name, new_button, pages, path, text};
 use super::{csrf, frame};
-use crate::api::{PATH, Rows};
+use crate::api::{PATH, Rows, is_icmp};
 use crate::app::session::Session;
 use crate::texts;
 
@@ -98,6 +98,7 @@ fn remote(rule: &Value, own: &str) -> String {
 /// The ports of a rule, or the type and code of ICMP.
 fn ports(rule: &Value) -> String {
     match (rule["port_range_min"].as_i64(), rule["port_range_max"].as_i64()) {
+        (Some(kind), Some(code)) if is_icmp(rule) => format!("{kind}-{code}"),
         (Some(first), Some(last)) if first != last => format!("{first}–{last}"),
         (Some(one), _) | (None, Some(one)) => one.to_string(),
         (None, None) => texts::ANY.to_owned(),
@@ -199,4 +200,26 @@ pub(crate) fn form(
         }
     };
     frame(texts::NEW_GROUP, Some(session), &main)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn equal_ends_are_one_port_but_not_of_icmp() {
+        let shown = |protocol: &str, first: Option<u16>, last: Option<u16>| {
+            ports(&json!({"protocol": protocol, "port_range_min": first, "port_range_max": last}))
+        };
+        for protocol in ["icmp", "ipv6-icmp"] {
+            assert_eq!(shown(protocol, Some(8), None), "8");
+            assert_eq!(shown(protocol, Some(8), Some(0)), "8-0");
+            assert_eq!(shown(protocol, Some(8), Some(8)), "8-8");
+        }
+        assert_eq!(shown("tcp", Some(22), Some(22)), "22");
+        assert_eq!(shown("tcp", Some(80), Some(90)), "80–90");
+        assert_eq!(shown("tcp", None, None), texts::ANY);
+    }
 }
