@@ -304,6 +304,7 @@ texts! {
     NAME_OR_ID = "Name or ID";
     QUERY = "Query";
     QUERY_HINT = "The query of GET /allocation_candidates, one condition in each line:";
+    QUERY_WRONG = "Each line of the query is a key and a value with = between them.";
     NEAREST = "The nearest host is";
     CONSTRAINT = "Constraint";
     EXCLUDED = "Excluded";

@@ -41,6 +41,9 @@ async fn servers_and_searches_are_explained() {
             let page = admin.get(&ask(wrong)).await;
             page.came(400).shows("role=\"alert\"").hides("<script>");
         }
+        // No line is left out.
+        let page = admin.get(&ask("resources=VGPU:1%0D%0Anothing")).await;
+        page.came(400).shows("Each line of the query").hides("notice good");
         // The owner gets no host; others nothing.
         for user in ["ann", "rob"] {
             let mut own = Browser::of(&cloud, user, "red").await;

@@ -7,7 +7,6 @@ use axum::routing::get;
 use http::StatusCode;
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_wire::query::{Query, escaped};
-use serde_json::Value;
 
 use super::PATH;
 use super::answers::{Html, Refusal, forbidden, said};
@@ -15,8 +14,10 @@ use super::form::Fields;
 use super::servers::{Filters, List};
 use super::viewer::{OPERATES, Viewer};
 use crate::app::Dashboard;
-use crate::error::Error;
+use crate::texts;
 use crate::views::explain as page;
+
+const CANDIDATES: &str = "/placement/allocation_candidates/explain";
 
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new().route("/explain", get(show)).route("/servers/{id}/explain", get(server))
@@ -47,14 +48,23 @@ async fn show(
     let mut status = StatusCode::OK;
     let candidates = match fields.text("query") {
         None => None,
-        Some(typed) => match candidates(&dashboard, &viewer, typed).await {
-            Ok(found) => Some(Ok(found)),
-            Err(error) => {
-                let (refused, why) = said(error)?;
-                status = refused;
-                Some(Err(why))
+        Some(typed) => {
+            let found = match conditions(typed) {
+                Ok(query) => {
+                    let path = format!("{CANDIDATES}?{query}");
+                    dashboard.0.cloud.get(&viewer.caller, &path).await.map_err(said)
+                }
+                Err(why) => Err(Ok((StatusCode::BAD_REQUEST, why.to_owned()))),
+            };
+            match found {
+                Ok(found) => Some(Ok(found)),
+                Err(refused) => {
+                    let (refused, why) = refused?;
+                    status = refused;
+                    Some(Err(why))
+                }
             }
-        },
+        }
     };
     let page = page::page(&page::Shown {
         session: &viewer.session,
@@ -66,16 +76,15 @@ async fn show(
     Ok((status, Html(page)).into_response())
 }
 
-/// The explanation of a query, which has one condition in each line or `&` between them.
-async fn candidates(dashboard: &Dashboard, viewer: &Viewer, typed: &str) -> Result<Value, Error> {
-    let lines: Vec<&str> = typed.split(['\n', '&']).map(str::trim).collect();
-    let pairs = lines.iter().filter_map(|line| {
-        let (key, value) = line.trim_start_matches('?').split_once('=')?;
+/// The query of a form, which has one condition in each line or `&` between them.
+fn conditions(typed: &str) -> Result<String, &'static str> {
+    let lines = typed.split(['\n', '&']).map(|line| line.trim().trim_start_matches('?'));
+    let pairs = lines.filter(|line| !line.is_empty()).map(|line| {
+        let (key, value) = line.split_once('=')?;
         Some(format!("{}={}", escaped(key.trim()), escaped(value.trim())))
     });
-    let query = pairs.collect::<Vec<_>>().join("&");
-    let path = format!("/placement/allocation_candidates/explain?{query}");
-    dashboard.0.cloud.get(&viewer.caller, &path).await
+    let pairs: Option<Vec<String>> = pairs.collect();
+    Ok(pairs.ok_or(texts::QUERY_WRONG)?.join("&"))
 }
 
 async fn server(
@@ -86,4 +95,20 @@ async fn server(
     let path = format!("/compute/v2.1/kilonova/servers/{}", escaped(&id));
     let mut found = dashboard.0.cloud.get(&viewer.caller, &path).await?;
     Ok(Html(page::server(&viewer.session, &found["server"].take())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_a_query_counts() {
+        let one = Ok("resources=VGPU:1&limit=5".to_owned());
+        for typed in ["resources=VGPU:1\r\n\r\nlimit = 5\r\n", "?resources=VGPU:1&limit=5"] {
+            assert_eq!(conditions(typed), one, "{typed:?}");
+        }
+        for wrong in ["resources=VGPU:1\r\nnothing", "nothing", "resources=VGPU:1&?required"] {
+            assert_eq!(conditions(wrong), Err(texts::QUERY_WRONG), "{wrong:?}");
+        }
+    }
 }
