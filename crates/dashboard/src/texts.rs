@@ -785,6 +785,16 @@ pub(crate) fn instance_action(name: &str) -> String {
     known.to_owned()
 }
 
+/// The end of a list of servers whose older ones are left out.
+pub(crate) fn only_newest(count: usize) -> String {
+    format!("Only the newest {count} are shown. Type more of the name to find the others.")
+}
+
+/// The end of a list of subnets, the rest of which is left out.
+pub(crate) fn only_subnets(count: usize) -> String {
+    format!("Only {count} subnets are shown. The command openstack subnet list has all of them.")
+}
+
 /// The box that chooses a server.
 pub(crate) fn pick(server: &str) -> String {
     format!("Choose {server}")

@@ -275,6 +275,25 @@ async fn networks_have_subnets_and_ports() {
         ann.submit(&ask, &format!("{at}/delete"), &[]).await.came(200).hides("zebra");
         let mut admin = Browser::of(&cloud, "admin", "admin").await;
         admin.get("/dashboard/new/network").await.shows("name=\"shared\"");
+        // A list that is cut says so.
+        let made = cloud.post("/network/v2.0/networks", json!({"network": {"name": "n"}})).await;
+        let wide = made["network"]["id"].as_str().unwrap().to_owned();
+        let project = made["network"]["project_id"].as_str().unwrap();
+        let quota = Body::from(json!({"quota": {"subnet": -1}}).to_string());
+        let path = format!("/network/v2.0/quotas/{project}");
+        cloud.send(Method::PUT, &path, "application/json", quota).await;
+        let page = format!("/dashboard/networks/{wide}");
+        for number in 0..101 {
+            if number == 100 {
+                admin.get(&page).await.came(200).hides("subnets are shown");
+            }
+            let cidr = format!("10.0.{number}.0/24");
+            let subnet = json!({"network_id": wide, "ip_version": 4, "cidr": cidr});
+            cloud.post("/network/v2.0/subnets", json!({"subnet": subnet})).await;
+        }
+        let page = admin.get(&page).await;
+        page.came(200).shows("Only 100 subnets are shown");
+        assert_eq!(page.html.matches("/dashboard/subnets/").count(), 100, "{}", cloud.store);
         for number in 0..70 {
             let port = json!({"port": {"network_id": cloud.network, "name": format!("p{number}")}});
             cloud.post("/network/v2.0/ports", port).await;

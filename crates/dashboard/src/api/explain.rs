@@ -42,7 +42,7 @@ async fn show(
         name => {
             let filters =
                 Filters { name: name.to_owned(), all_projects: true, ..Filters::default() };
-            Some(List::read(&dashboard, &viewer, &filters).await?.servers)
+            Some(List::read(&dashboard, &viewer, &filters).await?)
         }
     };
     let mut status = StatusCode::OK;
@@ -69,7 +69,7 @@ async fn show(
     let page = page::page(&page::Shown {
         session: &viewer.session,
         server: wanted,
-        servers: servers.as_deref(),
+        servers: servers.as_ref(),
         query: fields.raw("query"),
         candidates: candidates.as_ref(),
     });

@@ -127,12 +127,14 @@ async fn shown(
 ) -> Result<Response, Refusal> {
     let network = find(dashboard, viewer, "network", id).await?;
     let at = escaped(id);
-    let subnets = format!("{NETWORK}/subnets?network_id={at}&limit={SUBNETS}");
-    let subnets = match dashboard.0.cloud.get(&viewer.caller, &subnets).await {
+    let subnets = format!("{NETWORK}/subnets?network_id={at}&limit={}", SUBNETS + 1);
+    let mut subnets = match dashboard.0.cloud.get(&viewer.caller, &subnets).await {
         Ok(mut body) => elements(&mut body["subnets"])?,
         Err(error) if error.is(403) => Vec::new(),
         Err(error) => return Err(error.into()),
     };
+    let more_subnets = subnets.len() > SUBNETS;
+    subnets.truncate(SUBNETS);
     let ports = format!("{NETWORK}/ports?network_id={at}");
     let ports = Rows::read(dashboard, viewer, &ports, "ports", query).await?;
     let own = viewer.session.project.as_str();
@@ -149,6 +151,7 @@ async fn shown(
         session: &viewer.session,
         network: &network,
         subnets: &subnets,
+        more_subnets,
         ports: &ports,
         deletes: may(dashboard, viewer, DELETE, owner(&network), &network),
         adds_subnet: may(dashboard, viewer, ADD_SUBNET, own, &network),

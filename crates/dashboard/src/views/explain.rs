@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::frame;
 use super::parts::{address_of, head, host_address, list, moment, name, path, status, text};
-use crate::api::PATH;
+use crate::api::{List, PATH};
 use crate::app::session::Session;
 use crate::texts;
 
@@ -15,8 +15,8 @@ pub(crate) struct Shown<'a> {
     pub session: &'a Session,
     /// The name of a server as it was typed.
     pub server: &'a str,
-    /// The servers whose name contains it.
-    pub servers: Option<&'a [Value]>,
+    /// The newest servers whose name contains it.
+    pub servers: Option<&'a List>,
     /// The query as it was typed.
     pub query: &'a str,
     /// Its explanation, or why the service refused it.
@@ -36,26 +36,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
                 }
                 button { (texts::EXPLAIN_BUTTON) }
             }
-            @match shown.servers {
-                None => {}
-                Some([]) => p { (texts::NO_MATCHES) },
-                Some(servers) => {
-                    table class="rows" {
-                        (head(&[texts::SERVER_NAME, texts::STATUS, texts::PROJECT]))
-                        tbody {
-                            @for server in servers {
-                                tr {
-                                    th scope="row" data-label=(texts::SERVER_NAME) {
-                                        a href={ (address_of(server)) "/explain" } { (name(server)) }
-                                    }
-                                    td data-label=(texts::STATUS) { (status(server)) }
-                                    td data-label=(texts::PROJECT) { code { (text(server, "tenant_id")) } }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
+            @if let Some(list) = shown.servers { (servers(list)) }
         }
         section class="card" aria-labelledby="of-query" {
             h2 id="of-query" { (texts::EXPLAIN_QUERY) }
@@ -74,6 +55,30 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
         }
     };
     frame(texts::EXPLAIN, Some(shown.session), &main)
+}
+
+/// The servers that a name finds.
+fn servers(list: &List) -> Markup {
+    html! {
+        @if list.servers.is_empty() { p { (texts::NO_MATCHES) } }
+        @else {
+            table class="rows" {
+                (head(&[texts::SERVER_NAME, texts::STATUS, texts::PROJECT]))
+                tbody {
+                    @for server in &list.servers {
+                        tr {
+                            th scope="row" data-label=(texts::SERVER_NAME) {
+                                a href={ (address_of(server)) "/explain" } { (name(server)) }
+                            }
+                            td data-label=(texts::STATUS) { (status(server)) }
+                            td data-label=(texts::PROJECT) { code { (text(server, "tenant_id")) } }
+                        }
+                    }
+                }
+            }
+            @if list.more { p class="quiet" { (texts::only_newest(list.servers.len())) } }
+        }
+    }
 }
 
 fn candidates(found: &Value) -> Markup {
@@ -263,5 +268,22 @@ fn actions(server: &Value) -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_search_that_finds_too_many_says_so() {
+        let shown = |more| {
+            let found = vec![json!({"id": "1", "name": "one", "status": "ACTIVE"}); 50];
+            servers(&List { servers: found, more }).into_string()
+        };
+        assert!(shown(true).contains("Only the newest 50 are shown"));
+        assert!(!shown(false).contains("Only the newest"));
     }
 }

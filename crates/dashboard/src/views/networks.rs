@@ -58,6 +58,8 @@ pub(crate) struct Shown<'a> {
     pub network: &'a Value,
     /// Its subnets.
     pub subnets: &'a [Value],
+    /// True if it has more of them.
+    pub more_subnets: bool,
     /// A page of its ports.
     pub ports: &'a Rows,
     /// True if the user may delete it.
@@ -140,6 +142,7 @@ fn subnets(shown: &Shown<'_>, here: &str) -> Markup {
                         }
                     }
                 }
+                @if shown.more_subnets { p class="quiet" { (texts::only_subnets(shown.subnets.len())) } }
             }
             @if shown.adds_subnet {
                 details open[!typed("cidr").is_empty()] {
