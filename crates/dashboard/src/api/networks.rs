@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use http::StatusCode;
 use kilonova_wire::query::{Query, escaped};
 use serde_json::{Value, json};
@@ -24,6 +24,7 @@ const CREATE: &str = "create_network";
 const SHARE: &str = "create_network:shared";
 const DELETE: &str = "delete_network";
 const ADD_SUBNET: &str = "create_subnet";
+const DELETE_SUBNET: &str = "delete_subnet";
 const ADD_PORT: &str = "create_port";
 const DELETE_PORT: &str = "delete_port";
 /// The subnets that a network's page shows.
@@ -34,11 +35,11 @@ pub(super) fn routes() -> Router<Dashboard> {
         .route("/networks", get(list))
         .route("/new/network", get(new).post(create))
         .route("/networks/{id}", get(show))
-        .route("/networks/{id}/delete", get(ask).post(remove))
+        .route("/networks/{id}/delete", deletion(&A_NETWORK))
         .route("/networks/{id}/subnets", post(add_subnet))
         .route("/networks/{id}/ports", post(add_port))
-        .route("/subnets/{id}/delete", get(ask_subnet).post(remove_subnet))
-        .route("/ports/{id}/delete", get(ask_port).post(remove_port))
+        .route("/subnets/{id}/delete", deletion(&A_SUBNET))
+        .route("/ports/{id}/delete", deletion(&A_PORT))
 }
 
 /// True if the policy lets the user do this with something of a project on a network.
@@ -146,7 +147,7 @@ async fn shown(
         free && may_with_device(dashboard, viewer, DELETE_PORT, owner(port), &network, device)
     };
     let deletes_subnet =
-        |subnet: &Value| may(dashboard, viewer, "delete_subnet", owner(subnet), &network);
+        |subnet: &Value| may(dashboard, viewer, DELETE_SUBNET, owner(subnet), &network);
     let page = page::page(&page::Shown {
         session: &viewer.session,
         network: &network,
@@ -272,15 +273,31 @@ async fn add(
     }
 }
 
-/// The deletion of an object; what belongs to a network leads back to it.
-async fn removal(
-    dashboard: &Dashboard,
-    viewer: &Viewer,
-    kind: &str,
-    id: &str,
+/// What is deleted on a page of its own.
+struct Kind {
+    name: &'static str,
+    rule: &'static str,
     loses: &'static str,
-) -> Result<Removal, Error> {
-    let object = find(dashboard, viewer, kind, id).await?;
+}
+
+const A_NETWORK: Kind = Kind { name: "network", rule: DELETE, loses: texts::NETWORK_LOSES };
+const A_SUBNET: Kind = Kind { name: "subnet", rule: DELETE_SUBNET, loses: texts::SUBNET_LOSES };
+const A_PORT: Kind = Kind { name: "port", rule: DELETE_PORT, loses: texts::PORT_LOSES };
+
+/// The page that asks before something of a kind is deleted, and the deletion.
+fn deletion(kind: &'static Kind) -> MethodRouter<Dashboard> {
+    let ask = async |State(dashboard): State<Dashboard>, viewer: Viewer, Path(id): Path<String>| {
+        ask(&dashboard, &viewer, kind, &id).await
+    };
+    let remove = async |State(dashboard): State<Dashboard>, Path(id): Path<String>, form: Form| {
+        remove(&dashboard, &form.viewer, kind, &id).await
+    };
+    get(ask).post(remove)
+}
+
+/// The deletion of an object; what belongs to a network leads back to it.
+fn removal(kind: &Kind, id: &str, object: &Value) -> Removal {
+    let Kind { name: kind, loses, .. } = kind;
     let name = object["name"].as_str().filter(|name| !name.is_empty());
     let name = name.or(object["cidr"].as_str()).unwrap_or(id).to_owned();
     let id = escaped(id);
@@ -288,82 +305,35 @@ async fn removal(
     let back = format!("{PATH}/networks/{}", network.as_ref().unwrap_or(&id));
     let list = if network.is_some() { back.clone() } else { format!("{PATH}/networks") };
     let path = format!("{NETWORK}/{kind}s/{id}");
-    Ok(Removal { name, loses, path, here: format!("{PATH}/{kind}s/{id}/delete"), back, list })
+    Removal { name, loses, path, here: format!("{PATH}/{kind}s/{id}/delete"), back, list }
 }
 
 async fn ask(
-    State(dashboard): State<Dashboard>,
-    viewer: Viewer,
-    Path(id): Path<String>,
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    kind: &Kind,
+    id: &str,
 ) -> Result<Response, Refusal> {
-    let network = find(&dashboard, &viewer, "network", &id).await?;
-    if !may(&dashboard, &viewer, DELETE, owner(&network), &network) {
-        return Err(refusal(&dashboard, DELETE));
+    let object = find(dashboard, viewer, kind.name, id).await?;
+    // The project of a subnet's or a port's network decides too.
+    let network = match object["network_id"].as_str() {
+        Some(network) => &find(dashboard, viewer, "network", network).await?,
+        None => &object,
+    };
+    if !may(dashboard, viewer, kind.rule, owner(&object), network) {
+        return Err(refusal(dashboard, kind.rule));
     }
-    Ok(removal(&dashboard, &viewer, "network", &id, texts::NETWORK_LOSES).await?.ask(&viewer))
+    Ok(removal(kind, id, &object).ask(viewer))
 }
 
 async fn remove(
-    State(dashboard): State<Dashboard>,
-    Path(id): Path<String>,
-    Form { viewer, .. }: Form,
-) -> Result<Response, Refusal> {
-    let removal = removal(&dashboard, &viewer, "network", &id, texts::NETWORK_LOSES).await?;
-    removal.perform(&dashboard, &viewer).await
-}
-
-/// The network of a subnet or a port, whose project decides too.
-async fn network_of(
     dashboard: &Dashboard,
     viewer: &Viewer,
-    object: &Value,
-) -> Result<Value, Error> {
-    let id = object["network_id"].as_str().unwrap_or_default();
-    find(dashboard, viewer, "network", id).await
-}
-
-async fn ask_subnet(
-    State(dashboard): State<Dashboard>,
-    viewer: Viewer,
-    Path(id): Path<String>,
+    kind: &Kind,
+    id: &str,
 ) -> Result<Response, Refusal> {
-    let subnet = find(&dashboard, &viewer, "subnet", &id).await?;
-    let network = network_of(&dashboard, &viewer, &subnet).await?;
-    if !may(&dashboard, &viewer, "delete_subnet", owner(&subnet), &network) {
-        return Err(refusal(&dashboard, "delete_subnet"));
-    }
-    Ok(removal(&dashboard, &viewer, "subnet", &id, texts::SUBNET_LOSES).await?.ask(&viewer))
-}
-
-async fn remove_subnet(
-    State(dashboard): State<Dashboard>,
-    Path(id): Path<String>,
-    Form { viewer, .. }: Form,
-) -> Result<Response, Refusal> {
-    let removal = removal(&dashboard, &viewer, "subnet", &id, texts::SUBNET_LOSES).await?;
-    removal.perform(&dashboard, &viewer).await
-}
-
-async fn ask_port(
-    State(dashboard): State<Dashboard>,
-    viewer: Viewer,
-    Path(id): Path<String>,
-) -> Result<Response, Refusal> {
-    let port = find(&dashboard, &viewer, "port", &id).await?;
-    let network = network_of(&dashboard, &viewer, &port).await?;
-    if !may(&dashboard, &viewer, DELETE_PORT, owner(&port), &network) {
-        return Err(refusal(&dashboard, DELETE_PORT));
-    }
-    Ok(removal(&dashboard, &viewer, "port", &id, texts::PORT_LOSES).await?.ask(&viewer))
-}
-
-async fn remove_port(
-    State(dashboard): State<Dashboard>,
-    Path(id): Path<String>,
-    Form { viewer, .. }: Form,
-) -> Result<Response, Refusal> {
-    let removal = removal(&dashboard, &viewer, "port", &id, texts::PORT_LOSES).await?;
-    removal.perform(&dashboard, &viewer).await
+    let object = find(dashboard, viewer, kind.name, id).await?;
+    removal(kind, id, &object).perform(dashboard, viewer).await
 }
 
 #[cfg(test)]
