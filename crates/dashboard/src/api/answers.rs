@@ -2,6 +2,7 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
+use kilonova_access::Enforcer;
 use maud::Markup;
 
 use crate::error::Error;
@@ -69,8 +70,9 @@ pub(super) fn said(error: Error) -> Result<(StatusCode, String), Refusal> {
     }
 }
 
-/// The refusal of a form that the user's role may not send, in the service's words.
-pub(super) fn forbidden(message: String) -> Refusal {
+/// The refusal of what a rule does not allow the user, in the words of the policy's service.
+pub(super) fn forbidden(policy: &Enforcer, rule: &str) -> Refusal {
+    let message = policy.refusal(rule).message;
     Refusal(Error::Refused { status: 403, message, request: None, retry_after: None })
 }
 

@@ -29,7 +29,7 @@ async fn show(
     query: Query,
 ) -> Result<Response, Refusal> {
     if !viewer.session.operates {
-        return Err(forbidden(dashboard.0.compute.policy.refusal(OPERATES).message));
+        return Err(forbidden(&dashboard.0.compute.policy, OPERATES));
     }
     let fields = Fields(query);
     let wanted = fields.text("server").unwrap_or_default();

@@ -47,10 +47,6 @@ fn may(dashboard: &Dashboard, viewer: &Viewer, rule: &str, project: &str) -> boo
     dashboard.0.policies.network.allows(&viewer.context, rule, &target)
 }
 
-fn refusal(dashboard: &Dashboard, rule: &str) -> Refusal {
-    forbidden(dashboard.0.policies.network.refusal(rule).message)
-}
-
 /// The project of a group.
 fn owner(group: &Value) -> &str {
     group["project_id"].as_str().unwrap_or_default()
@@ -108,7 +104,7 @@ async fn shown(
 
 async fn new(State(dashboard): State<Dashboard>, viewer: Viewer) -> Result<Response, Refusal> {
     if !may(&dashboard, &viewer, CREATE, &viewer.session.project) {
-        return Err(refusal(&dashboard, CREATE));
+        return Err(forbidden(&dashboard.0.policies.network, CREATE));
     }
     Ok(form(&viewer, &Fields(Query::default()), (StatusCode::OK, None)))
 }
@@ -233,7 +229,7 @@ async fn ask(
 ) -> Result<Response, Refusal> {
     let group = find(&dashboard, &viewer, &id).await?;
     if !may(&dashboard, &viewer, DELETE, owner(&group)) {
-        return Err(refusal(&dashboard, DELETE));
+        return Err(forbidden(&dashboard.0.policies.network, DELETE));
     }
     Ok(removal(&id, &group).ask(&viewer))
 }

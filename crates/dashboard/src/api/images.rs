@@ -72,10 +72,6 @@ fn may_create(dashboard: &Dashboard, viewer: &Viewer) -> bool {
     may(dashboard, viewer, CREATE, &viewer.session.project, "shared")
 }
 
-fn refusal(dashboard: &Dashboard, rule: &str) -> Refusal {
-    forbidden(dashboard.0.policies.image.refusal(rule).message)
-}
-
 fn path_of(id: &str) -> String {
     format!("{IMAGES}/{}", escaped(id))
 }
@@ -125,7 +121,7 @@ fn shown(
 
 async fn new(State(dashboard): State<Dashboard>, viewer: Viewer) -> Result<Response, Refusal> {
     if !may_create(&dashboard, &viewer) {
-        return Err(refusal(&dashboard, CREATE));
+        return Err(forbidden(&dashboard.0.policies.image, CREATE));
     }
     Ok(form(&dashboard, &viewer, &Fields(Query::default()), StatusCode::OK, None))
 }
@@ -356,7 +352,7 @@ async fn ask(
 ) -> Result<Response, Refusal> {
     let image = find(&dashboard, &viewer, &id).await?;
     if !may_with(&dashboard, &viewer, DELETE, &image) {
-        return Err(refusal(&dashboard, DELETE));
+        return Err(forbidden(&dashboard.0.policies.image, DELETE));
     }
     Ok(removal(&id, &image).ask(&viewer))
 }

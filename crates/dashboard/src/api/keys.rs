@@ -46,7 +46,7 @@ fn may(dashboard: &Dashboard, viewer: &Viewer, rule: &str) -> bool {
 fn required(dashboard: &Dashboard, viewer: &Viewer, rule: &str) -> Result<(), Refusal> {
     match may(dashboard, viewer, rule) {
         true => Ok(()),
-        false => Err(forbidden(dashboard.0.compute.policy.refusal(rule).message)),
+        false => Err(forbidden(&dashboard.0.compute.policy, rule)),
     }
 }
 

@@ -11,7 +11,7 @@ use kilonova_wire::query::{Query, escaped};
 use serde_json::{Value, json};
 
 use super::PATH;
-use super::answers::{Html, Refusal};
+use super::answers::{Html, Refusal, forbidden};
 use super::form::{Fields, Form};
 use super::servers::{LAUNCH_RULE, may_launch};
 use super::viewer::Viewer;
@@ -90,13 +90,7 @@ async fn show(
     query: Query,
 ) -> Result<Response, Refusal> {
     if !may_launch(&dashboard, &viewer) {
-        let policy = &dashboard.0.compute.policy;
-        return Err(Refusal(Error::Refused {
-            status: 403,
-            message: policy.refusal(LAUNCH_RULE).message,
-            request: None,
-            retry_after: None,
-        }));
+        return Err(forbidden(&dashboard.0.compute.policy, LAUNCH_RULE));
     }
     let typed = Fields(query);
     form(&dashboard, &viewer, &typed, StatusCode::OK, None).await

@@ -81,10 +81,6 @@ fn may_create(dashboard: &Dashboard, viewer: &Viewer, rule: &str) -> bool {
     may(dashboard, viewer, rule, &viewer.session.project, &future(viewer))
 }
 
-fn refusal(dashboard: &Dashboard, rule: &str) -> Refusal {
-    forbidden(dashboard.0.policies.network.refusal(rule).message)
-}
-
 /// An object of the network service.
 async fn find(
     dashboard: &Dashboard,
@@ -167,7 +163,7 @@ async fn shown(
 
 async fn new(State(dashboard): State<Dashboard>, viewer: Viewer) -> Result<Response, Refusal> {
     if !may_create(&dashboard, &viewer, CREATE) {
-        return Err(refusal(&dashboard, CREATE));
+        return Err(forbidden(&dashboard.0.policies.network, CREATE));
     }
     Ok(form(&dashboard, &viewer, &Fields(Query::default()), (StatusCode::OK, None)))
 }
@@ -321,7 +317,7 @@ async fn ask(
         None => &object,
     };
     if !may(dashboard, viewer, kind.rule, owner(&object), network) {
-        return Err(refusal(dashboard, kind.rule));
+        return Err(forbidden(&dashboard.0.policies.network, kind.rule));
     }
     Ok(removal(kind, id, &object).ask(viewer))
 }

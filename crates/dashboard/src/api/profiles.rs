@@ -38,7 +38,7 @@ fn may(dashboard: &Dashboard, viewer: &Viewer, rule: &str) -> bool {
 fn required(dashboard: &Dashboard, viewer: &Viewer, rule: &str) -> Result<(), Refusal> {
     match may(dashboard, viewer, rule) {
         true => Ok(()),
-        false => Err(forbidden(dashboard.0.policies.accelerator.refusal(rule).message)),
+        false => Err(forbidden(&dashboard.0.policies.accelerator, rule)),
     }
 }
 
