@@ -1,6 +1,7 @@
 //! `[dashboard]`: the pages for browsers.
 //!
-//! They ask the services of this process, so these must run here, with tokens of our own identity service.
+//! They ask the services of this process with tokens of our own identity service, so those that most pages ask must
+//! run here. Device profiles also ask the accelerator service, and the queries of Explain ask Placement.
 
 use super::{AuthStrategy, File, ServiceName, Settings};
 use crate::failure::Failure;
@@ -8,14 +9,14 @@ use crate::failure::Failure;
 /// The known options.
 pub(super) const KNOWN: [(&str, &str); 1] = [("dashboard", "enabled")];
 
-/// The services that pages ask.
-const ASKED: [ServiceName; 4] =
+/// The services without which there is no dashboard.
+const NEEDED: [ServiceName; 4] =
     [ServiceName::Identity, ServiceName::Compute, ServiceName::Image, ServiceName::Network];
 
 /// True if the dashboard is on: by the option, or by default where every service runs in this process.
 ///
 /// # Errors
-/// The option is on, and a service that pages ask does not run here.
+/// The option is on, and one of these services does not run here.
 pub(super) fn read(file: &File, settings: &Settings) -> Result<bool, Failure> {
     let (group, option) = KNOWN[0];
     match file.parse::<bool>(group, option, "true or false")? {
@@ -25,7 +26,7 @@ pub(super) fn read(file: &File, settings: &Settings) -> Result<bool, Failure> {
             let runs = |service: &ServiceName| {
                 settings.auth == AuthStrategy::Keystone && settings.runs(*service)
             };
-            if let Some(service) = ASKED.into_iter().find(|service| !runs(service)) {
+            if let Some(service) = NEEDED.into_iter().find(|service| !runs(service)) {
                 let why = format!(
                     "the dashboard needs the services identity, compute, image and network in this process, and \
                      {} does not run here; a cloud with a Keystone, Glance or Neutron of its own has its own \

@@ -11,7 +11,7 @@ use kilonova_wire::query::{Query, escaped};
 use super::PATH;
 use super::answers::{Html, Refusal, forbidden, said};
 use super::form::Fields;
-use super::servers::{Filters, List};
+use super::servers::{Filters, List, may_see_all};
 use super::viewer::{OPERATES, Viewer};
 use crate::app::Dashboard;
 use crate::texts;
@@ -40,8 +40,8 @@ async fn show(
     let servers = match wanted {
         "" => None,
         name => {
-            let filters =
-                Filters { name: name.to_owned(), all_projects: true, ..Filters::default() };
+            let all_projects = may_see_all(&dashboard, &viewer);
+            let filters = Filters { name: name.to_owned(), all_projects, ..Filters::default() };
             Some(List::read(&dashboard, &viewer, &filters).await?)
         }
     };
