@@ -22,6 +22,7 @@ async fn a_project_sees_its_servers_and_no_others() {
             .shows("VGPU")
             .shows("private")
             .shows("Timeline")
+            .shows(&format!("/dashboard/servers/{id}/explain"))
             .shows("Launch");
         page.shows("datetime=\"20").shows("1 vCPU, 128 MiB memory, 1 GiB disk");
         page.hides("actions/live-migrate").hides("<dd>h1</dd>");

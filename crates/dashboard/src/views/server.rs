@@ -43,8 +43,13 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
         }
         article id="server" {
             div class="head" {
-                h1 { (name(server)) }
-                p role="status" { (status(server)) }
+                div class="title" {
+                    h1 { (name(server)) }
+                    p role="status" { (status(server)) }
+                }
+                @if !shown.records.is_null() {
+                    a href={ (here) "/explain" } { (texts::EXPLAIN) }
+                }
             }
             (fault(shown))
             (buttons(shown))
