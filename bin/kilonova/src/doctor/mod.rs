@@ -7,7 +7,7 @@
 //!   secrets         the sealing key, token keys, authorities, certificates of hosts
 //!   images          the object store of image data
 //!   networks        the Neutron of the cloud
-//!   nodes, devices, clock, operations    `kilonova_compute_app::attention`
+//!   nodes, clock, operations, devices, routers    `kilonova_compute_app::attention`
 //!   ledger          the audit
 //! ```
 //!

@@ -17,7 +17,7 @@ use crate::{Compute, Error};
 
 /// How long an examination serves.
 const FRESH: Duration = Duration::from_secs(10);
-/// The rows that a broken rule of the ledger names.
+/// How many rows a broken rule of the ledger names.
 const NAMED: usize = 20;
 
 /// The result of an examination.
@@ -78,7 +78,6 @@ async fn examined(store: &Store) -> Result<Examination, Error> {
     let hosts = contacts(store).await?;
     let rules = audit::run(store).await?;
     let mut areas = summaries(&hosts, &bounds);
-    areas.push(("routers", "none waits for a gateway host".to_owned()));
     areas.push(("ledger", format!("{} rules hold", rules.len())));
     notices.extend(broken(&rules, NAMED));
     Ok(Examination { at: time::now(), areas, notices })
@@ -91,6 +90,7 @@ pub fn summaries(hosts: &[HostContact], bounds: &Bounds) -> Vec<(&'static str, S
         ("clock", skews(hosts)),
         ("operations", format!("none is stuck for {} s", bounds.stuck.as_secs())),
         ("devices", "all healthy".to_owned()),
+        ("routers", "none waits for a gateway host".to_owned()),
     ]
 }
 

@@ -23,6 +23,7 @@ fn a_clean_ledger_is_reported_in_both_forms_while_the_server_runs() {
             "clock",
             "operations",
             "devices",
+            "routers",
             "ledger",
         ];
         for area in areas {
