@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use kilonova_compute_app::actions::ServerAction;
+use kilonova_wire::Context;
 use kilonova_wire::query::{Query, escaped};
 use serde_json::Value;
 
@@ -33,13 +34,13 @@ pub(super) fn routes() -> Router<Dashboard> {
 }
 
 /// The actions that the user's role allows in the project, in the order of their buttons.
-pub(super) fn allowed(dashboard: &Dashboard, viewer: &Viewer) -> Vec<&'static Offer> {
+pub(super) fn allowed(dashboard: &Dashboard, user: &Context) -> Vec<&'static Offer> {
     let offers = ACTIONS.iter().filter_map(|slug| by_slug(slug));
     let policy = &dashboard.0.compute.policy;
     offers
         .filter(|offer| {
             let rule = offer.action.row().rules.first();
-            rule.is_none_or(|rule| policy.allows_own(&viewer.context, rule.name))
+            rule.is_none_or(|rule| policy.allows_own(user, rule.name))
         })
         .collect()
 }

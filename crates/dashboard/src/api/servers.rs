@@ -176,7 +176,7 @@ async fn show(
         list: &list,
         sees_all,
         launches: may_launch(&dashboard, &viewer),
-        bulk: &super::bulk::allowed(&dashboard, &viewer),
+        bulk: &super::bulk::allowed(&dashboard, &viewer.context),
     })))
 }
 
