@@ -90,6 +90,7 @@ texts! {
     BULK = "With the chosen servers:";
     BULK_TOO_MANY = "It names too many servers.";
     BULK_UNABLE = "Their state or their owner does not allow it now; nothing is requested for them:";
+    SERVER_GONE = "The server does not exist any more.";
     RESULT = "Result";
     REQUESTED = "requested";
     FIELD_MISSING = "A field is missing.";

@@ -37,7 +37,7 @@ async fn several_servers_are_operated_at_once() {
         let fields =
             [("do", "stop"), ("server", &*ids[0]), ("server", "gone"), ("server", &*ids[2])];
         let done = ann.submit(&page, "/dashboard/actions", &fields).await;
-        done.came(200).shows("vm_state stopped").shows("There is nothing at this address");
+        done.came(200).shows("vm_state stopped").shows("The server does not exist any more");
         assert_eq!((done.html.matches("✓").count(), done.html.matches("✕").count()), (1, 2));
         cloud.becomes(&ids[2], "SHUTOFF").await;
         ann.get(&ask("start", &["gone"])).await.came(200).shows("<h1>Servers</h1>");
@@ -60,7 +60,7 @@ async fn several_servers_are_operated_at_once() {
         let form = bea.get(&ask("delete", &[&ids[0]])).await;
         form.shows("<h1>Servers</h1>").hides("b&gt;one").hides(&ids[0]);
         let done = bea.submit(&form, "/dashboard/actions", &fields).await;
-        done.came(200).shows("There is nothing at this address").hides("b&gt;one").hides("✓");
+        done.came(200).shows("The server does not exist any more").hides("b&gt;one").hides("✓");
         cloud.becomes(&ids[0], "SHUTOFF").await;
         let page = ann.get(&ask("delete", &[&ids[0], &ids[1]])).await;
         page.shows("class=\"danger\"");

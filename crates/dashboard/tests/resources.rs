@@ -410,7 +410,8 @@ async fn device_profiles_are_read_by_all_and_made_by_administrators() {
             other.get(&at).await.came(200).hides("/delete");
             other.get("/dashboard/new/device-profile").await.came(403);
             other.get(&format!("{at}/delete")).await.came(403);
-            other.submit(&list, &format!("{at}/delete"), &[]).await.came(403);
+            let refused = other.submit(&list, &format!("{at}/delete"), &[]).await;
+            refused.came(403).shows("Delete: big");
             other.submit(&list, "/dashboard/new/device-profile", &fields).await.came(403);
         }
         admin.get("/dashboard/device-profiles/..%2Fdevices").await.came(404);

@@ -115,6 +115,7 @@ async fn perform(State(dashboard): State<Dashboard>, form: Form) -> Result<Html,
             Ok(()) => None,
             // The session is over for the others too.
             Err(error @ Error::NoSession) => return Err(error.into()),
+            Err(error) if error.is(404) => Some(texts::SERVER_GONE.to_owned()),
             Err(error) => Some(words(&error).2),
         };
         let address = format!("{PATH}/servers/{}", escaped(id));

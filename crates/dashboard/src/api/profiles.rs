@@ -123,10 +123,10 @@ fn body(fields: &Fields) -> Result<Value, &'static str> {
     Ok(json!([profile]))
 }
 
-fn removal(id: &str, name: &str) -> Removal {
-    let id = escaped(id);
+fn removal(id: &str, profile: &Value) -> Removal {
+    let (name, id) = (profile["name"].as_str().unwrap_or_default().to_owned(), escaped(id));
     Removal {
-        name: name.to_owned(),
+        name,
         loses: texts::PROFILE_LOSES,
         path: format!("{PROFILES}/{id}"),
         here: format!("{PATH}/device-profiles/{id}/delete"),
@@ -142,15 +142,16 @@ async fn ask(
 ) -> Result<Response, Refusal> {
     let profile = find(&dashboard, &viewer, &id).await?;
     required(&dashboard, &viewer, DELETE)?;
-    Ok(removal(&id, profile["name"].as_str().unwrap_or_default()).ask(&viewer))
+    Ok(removal(&id, &profile).ask(&viewer))
 }
 
 async fn remove(
     State(dashboard): State<Dashboard>,
     Path(id): Path<String>,
-    form: Form,
+    Form { viewer, .. }: Form,
 ) -> Result<Response, Refusal> {
-    removal(&id, &id).perform(&dashboard, &form.viewer).await
+    let profile = find(&dashboard, &viewer, &id).await?;
+    removal(&id, &profile).perform(&dashboard, &viewer).await
 }
 
 #[cfg(test)]
