@@ -237,7 +237,7 @@ texts! {
     FILE = "File";
     FILE_MISSING = "Choose a file.";
     SUM = "Expected checksum";
-    SUM_HINT = "SHA-256 or SHA-512 in hexadecimal digits, if you have it. A file with another one is refused.";
+    SUM_HINT = "SHA-256 or SHA-512 in hexadecimal digits, if you have it. A file with a different checksum is refused.";
     SUM_WRONG = "The checksum is neither SHA-256 (64 hexadecimal digits) nor SHA-512 (128).";
     SUM_DIFFERS = "The file does not have this checksum. Nothing of it is kept.";
     IMAGE_LOSES = "The image and its data are deleted. Servers that were launched from it stay.";
@@ -254,8 +254,8 @@ texts! {
     SUBNETS = "Subnets";
     NO_SUBNETS = "No subnets. Ports on this network have no addresses.";
     ADD_SUBNET = "Add a subnet";
-    CIDR = "Prefix";
-    CIDR_MISSING = "Type the prefix of the subnet, as in 192.0.2.0/24.";
+    CIDR = "CIDR";
+    CIDR_MISSING = "Type the CIDR of the subnet, as in 192.0.2.0/24.";
     GATEWAY = "Gateway";
     GATEWAY_HINT = "Leave it empty for the first address; type none for no gateway.";
     DNS = "Name servers";
@@ -273,7 +273,7 @@ texts! {
     NO_RULES = "No rules: it admits nothing.";
     ADD_RULE = "Add a rule";
     DIRECTION = "Direction";
-    ETHERTYPE = "Family";
+    ETHERTYPE = "Ethertype";
     PROTOCOL = "Protocol";
     PORT_RANGE = "Ports";
     PORTS_HINT = "One, or a range as in 8000-8100; empty for all. For ICMP: type, or type-code.";
@@ -630,7 +630,7 @@ pub(crate) fn image_status(status: &str) -> (&'static str, &'static str, &'stati
     }
 }
 
-/// Whom an image is visible to.
+/// The readers of an image, by its visibility.
 pub(crate) fn visibility(visibility: &str) -> &str {
     match visibility {
         "public" => "public",

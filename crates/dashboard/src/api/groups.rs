@@ -88,7 +88,7 @@ async fn shown(
 ) -> Result<Response, Refusal> {
     let group = find(dashboard, viewer, id).await?;
     let allows = |rule: &str| may(dashboard, viewer, rule, owner(&group));
-    // Only administrators delete the default group, and a project in use gets a new one.
+    // The default group has no button: Neutron creates it again when the project next uses groups.
     let deletes = allows(DELETE) && group["name"] != "default";
     let page = page::page(&page::Shown {
         session: &viewer.session,

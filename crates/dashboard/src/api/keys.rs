@@ -99,7 +99,7 @@ async fn create(State(dashboard): State<Dashboard>, form_: Form) -> Result<Respo
     let (cloud, caller) = (&dashboard.0.cloud, &viewer.caller);
     let made = match fields.text("public_key") {
         Some(public) => {
-            // A form has the line ends of mail.
+            // Browsers send line ends as CRLF.
             key["public_key"] = public.replace("\r\n", "\n").into();
             cloud.post(caller, KEYS, json!({"keypair": key})).await
         }

@@ -111,7 +111,7 @@ impl Cloud {
         self.send(caller, Method::DELETE, path, None).await.map(drop)
     }
 
-    /// Sends a body at an older microversion than that of pages, which has what it asks for.
+    /// Sends a body at a microversion of its own, for what newer ones have removed.
     pub async fn post_at(
         &self,
         caller: &Caller,
