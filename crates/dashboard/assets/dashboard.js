@@ -112,6 +112,9 @@
   const uploads = (elt) => elt.id === "upload";
   document.addEventListener("htmx:beforeSend", ({detail: {elt}}) => {
     if (!uploads(elt)) return;
+    const bar = document.getElementById("upload-progress");
+    delete bar.dataset.total;
+    bar.value = 0;
     notice("upload-lost", false);
     notice("upload-progress", true);
   });

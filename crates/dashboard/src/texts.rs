@@ -301,7 +301,6 @@ texts! {
     EXPLAIN = "Explain";
     EXPLAIN_SERVER = "A server";
     EXPLAIN_QUERY = "Allocation candidates";
-    EXPLAIN_BUTTON = "Explain";
     NAME_OR_ID = "Name or ID";
     QUERY = "Query";
     QUERY_HINT = "The query of GET /allocation_candidates, one condition in each line:";
@@ -332,7 +331,6 @@ texts! {
     AREA = "Area";
     AREAS = "Areas";
     FINDING = "Finding";
-    ABOUT = "Summary";
     SEE_FINDINGS = "see the findings";
     // The floor.
     FLOOR = "Floor";

@@ -6,8 +6,6 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
 use kilonova_wire::query::{Query, escaped};
 use serde_json::{Value, json};
@@ -108,12 +106,9 @@ async fn create(State(dashboard): State<Dashboard>, form_: Form) -> Result<Respo
     match made {
         Ok(mut made) => {
             let key = made["keypair"].take();
-            let private = key["private_key"].as_str().map(|text| page::Private {
-                text: text.to_owned(),
-                encoded: STANDARD.encode(text),
-            });
+            let private = key["private_key"].as_str();
             let deletes = may(&dashboard, &viewer, DELETE);
-            Ok(Html(page::page(&viewer.session, &key, private.as_ref(), deletes)).into_response())
+            Ok(Html(page::page(&viewer.session, &key, private, deletes)).into_response())
         }
         Err(error) => {
             let (status, why) = said(error)?;

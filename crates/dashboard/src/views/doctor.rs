@@ -38,14 +38,14 @@ pub(crate) fn page(session: &Session, found: &Value) -> Markup {
         section class="card" aria-labelledby="areas" {
             h2 id="areas" { (texts::AREAS) }
             table class="rows" {
-                (head(&[texts::AREA, texts::STATUS, texts::ABOUT]))
+                (head(&[texts::AREA, texts::STATUS, texts::SUMMARY]))
                 tbody {
                     @for area in list(&found["areas"]) {
                         @let state = text(area, "state");
                         tr {
                             th scope="row" data-label=(texts::AREA) { (text(area, "name")) }
                             td data-label=(texts::STATUS) { (level(state)) }
-                            td data-label=(texts::ABOUT) {
+                            td data-label=(texts::SUMMARY) {
                                 // The summary is what is true if nothing is wrong.
                                 @if state == "ok" { (text(area, "about")) } @else { span class="quiet" { (texts::SEE_FINDINGS) } }
                             }

@@ -34,7 +34,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
                     label for="server" { (texts::NAME_OR_ID) }
                     input id="server" name="server" type="search" required value=(shown.server);
                 }
-                button { (texts::EXPLAIN_BUTTON) }
+                button { (texts::EXPLAIN) }
             }
             @if let Some(list) = shown.servers { (servers(list)) }
         }
@@ -45,7 +45,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
                 textarea id="query" name="query" rows="4" required spellcheck="false" maxlength="4096"
                     aria-describedby="query-hint" { (shown.query) }
                 p id="query-hint" class="hint" { (texts::QUERY_HINT) " " code { "resources=VCPU:1,MEMORY_MB:512,VGPU:1" } }
-                button class="primary" { (texts::EXPLAIN_BUTTON) }
+                button class="primary" { (texts::EXPLAIN) }
             }
             @match shown.candidates {
                 None => {}

@@ -1,5 +1,7 @@
 //! Key pairs.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kilonova_wire::query::escaped;
 use maud::{Markup, html};
 use serde_json::Value;
@@ -9,14 +11,6 @@ use super::{csrf, frame};
 use crate::api::{PATH, Rows};
 use crate::app::session::Session;
 use crate::texts;
-
-/// A private key that the service has generated.
-pub(crate) struct Private {
-    /// As a file has it.
-    pub text: String,
-    /// In base64, for a link that downloads it.
-    pub encoded: String,
-}
 
 fn address(name: &str) -> String {
     format!("{PATH}/key?name={}", escaped(name))
@@ -53,12 +47,7 @@ pub(crate) fn list(session: &Session, rows: &Rows, creates: bool) -> Markup {
 }
 
 /// A key pair, with its private key right after its creation.
-pub(crate) fn page(
-    session: &Session,
-    key: &Value,
-    private: Option<&Private>,
-    deletes: bool,
-) -> Markup {
+pub(crate) fn page(session: &Session, key: &Value, private: Option<&str>, deletes: bool) -> Markup {
     let name = text(key, "name");
     let main = html! {
         (path(&[("/keys", texts::KEYS)]))
@@ -74,9 +63,9 @@ pub(crate) fn page(
                 p class="notice warn" role="alert" { (texts::PRIVATE_KEY_ONCE) }
                 p {
                     a class="button primary" download={ (name) ".pem" }
-                        href={ "data:application/x-pem-file;base64," (private.encoded) } { (texts::DOWNLOAD) }
+                        href={ "data:application/x-pem-file;base64," (STANDARD.encode(private)) } { (texts::DOWNLOAD) }
                 }
-                pre class="log" tabindex="0" aria-labelledby="private" { (private.text) }
+                pre class="log" tabindex="0" aria-labelledby="private" { (private) }
             }
         }
         section class="card" aria-labelledby="overview" {
