@@ -8,7 +8,7 @@ fit, operates a server, opens its console; then, as an operator, watches the flo
 makes a key, an image by upload, a network and a security group; has things explained, and deletes two servers at once; then
 the same pages without script, on a narrow screen and in the dark, and as a member, who has no floor. Chromium's log must
 have no error: a violation of the page's policy would be one. `--pictures` keeps a screenshot of every page, `--axe` (the
-file axe.min.js of the package axe-core) examines the operators' pages. Nothing but loopback is resolved or reached.
+file axe.min.js of the package axe-core) examines the pages. Nothing but loopback is resolved or reached.
 """
 
 import hashlib
@@ -104,6 +104,15 @@ class Pages(Browser):
             return [f"axe examined nothing: {found.get('error')}"]
         return [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found["violations"]
                 if one["impact"] in ("serious", "critical")]
+
+    def fits(self, lane, what, width, dark, name):
+        """Ticks if this page is no wider than the screen and has no serious finding of axe, and keeps its picture."""
+        self.shows("Kilonova")
+        wide = self.driver.execute_script("return document.documentElement.scrollWidth")
+        found = self.findings()
+        lane.tick(f"the page {what} fits {width} px, {'dark' if dark else 'light'}", wide <= width and not found,
+                  f"{wide} px, {found}")
+        self.picture(name)
 
     def emulate(self, width, height, dark):
         """Another screen."""
@@ -290,7 +299,7 @@ def operate(lane, browser):
 
 
 def explain(lane, browser):
-    """A failed boot, a search and the cloud are explained; servers are operated together."""
+    """A server, a search and the cloud are explained; servers are operated together."""
     tick = lane.tick
     browser.emulate(1200, 900, False)
     lane.run("server", "create", "--flavor", "tiny", "--image", "hello", "--network", "private", "--wait", "--min", "2",
@@ -338,11 +347,7 @@ def explain(lane, browser):
         browser.emulate(width, 900, dark)
         for at in ("servers", "explain", "doctor"):
             browser.open(f"/dashboard/{at}")
-            browser.shows("Kilonova")
-            wide = browser.driver.execute_script("return document.documentElement.scrollWidth")
-            found = browser.findings()
-            tick(f"{at} fits {width} px, {'dark' if dark else 'light'}", wide <= width and not found, f"{wide} px, {found}")
-            browser.picture(f"{at}-list-{width}")
+            browser.fits(lane, at, width, dark, f"{at}-list-{width}")
     browser.emulate(1200, 900, False)
 
 
@@ -440,12 +445,7 @@ def resources(lane, browser, folder):
         for at in ("images", "new/image", "networks", "security-groups", "keys", "new/key", "device-profiles",
                    "new/device-profile", "quotas"):
             browser.open(f"/dashboard/{at}")
-            browser.shows("Kilonova")
-            wide = browser.driver.execute_script("return document.documentElement.scrollWidth")
-            found = browser.findings()
-            tick(f"the page {at} fits {width} px, {'dark' if dark else 'light'}", wide <= width and not found,
-                 f"{wide} px, {found}")
-            browser.picture(f"{at.replace('/', '-')}-{width}")
+            browser.fits(lane, at, width, dark, f"{at.replace('/', '-')}-{width}")
     for kind, name in [("image", "uploaded"), ("network", "lab"), ("security group", "web")]:
         if kind == "network":
             lane.run("port", "delete", "spare")
@@ -480,26 +480,17 @@ def other_screens(lane, browser):
         browser.emulate(width, 900, dark)
         for what, at in operators.items():
             browser.open(at)
-            browser.shows("Kilonova")
-            wide = browser.driver.execute_script("return document.documentElement.scrollWidth")
-            found = browser.findings()
-            lane.tick(f"the page {what} fits {width} px, {'dark' if dark else 'light'}", wide <= width and not found,
-                      f"{wide} px, {found}")
-            browser.picture(f"{what}-{name}")
+            browser.fits(lane, what, width, dark, f"{what}-{name}")
     for name, width, dark in [("dark", 1200, True), ("narrow", 360, False), ("narrow-dark", 360, True)]:
         browser.emulate(width, 800, dark)
         for at in [page, "/dashboard/launch"]:
             browser.open(at)
-            browser.shows("Kilonova")
-            wide = browser.driver.execute_script("return document.documentElement.scrollWidth")
-            lane.tick(f"{at} fits {width} px, {'dark' if dark else 'light'}", wide <= width, f"{wide} px")
-            browser.picture(f"{at.rsplit('/', 1)[1]}-{name}")
+            what = at.rsplit("/", 1)[1]
+            browser.fits(lane, what, width, dark, f"{what}-{name}")
         browser.open(page)
         browser.press("gpu-one")
         browser.shows("Overview")
-        wide = browser.driver.execute_script("return document.documentElement.scrollWidth")
-        lane.tick(f"a server's page fits {width} px", wide <= width, f"{wide} px")
-        browser.picture(f"server-{name}")
+        browser.fits(lane, "server", width, dark, f"server-{name}")
     browser.emulate(1200, 900, False)
     browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     browser.open(page)
