@@ -616,15 +616,15 @@ pub(crate) fn hours(hours: i64) -> String {
     }
 }
 
-/// A sign, a tone and a word for the status of an image.
-pub(crate) fn image_status(status: &str) -> (&'static str, &'static str, &'static str) {
+/// A sign and a word for the status of an image.
+pub(crate) fn image_status(status: &str) -> (&'static str, &'static str) {
     match status {
-        "active" => ("good", "●", "active"),
-        "queued" => ("warn", "○", "without data"),
-        "saving" | "uploading" | "importing" => ("busy", "◌", "being uploaded"),
-        "deactivated" => ("off", "‖", "deactivated"),
-        "killed" => ("bad", "✕", "failed"),
-        _ => ("off", "?", "unknown"),
+        "active" => ("●", "active"),
+        "queued" => ("○", "without data"),
+        "saving" | "uploading" | "importing" => ("◌", "being uploaded"),
+        "deactivated" => ("‖", "deactivated"),
+        "killed" => ("✕", "failed"),
+        _ => ("?", "unknown"),
     }
 }
 
@@ -636,19 +636,6 @@ pub(crate) fn visibility(visibility: &str) -> &str {
         "shared" => "this project, and those it is shared with",
         "community" => "everybody who knows its ID",
         other => other,
-    }
-}
-
-/// An amount of data.
-pub(crate) fn bytes(bytes: u64) -> String {
-    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    match units.into_iter().find(|(_, shift)| bytes >= 1 << shift) {
-        // Tenths, without a number in floating point.
-        Some((unit, shift)) => {
-            let tenths = (u128::from(bytes) * 10) >> shift;
-            format!("{}.{} {unit}", tenths / 10, tenths % 10)
-        }
-        None => format!("{bytes} B"),
     }
 }
 

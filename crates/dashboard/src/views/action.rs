@@ -3,9 +3,8 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts::{address_of, name, size, text};
+use super::parts::{address_of, name, path_of_server, size, text};
 use super::{csrf, frame};
-use crate::api::PATH;
 use crate::app::actions::{Ask, Offer};
 use crate::app::session::Session;
 use crate::texts;
@@ -30,10 +29,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     let here = address_of(server);
     let title = texts::question(offer.label, name(server));
     let main = html! {
-        p class="path" {
-            a href={ (PATH) "/servers" } { (texts::SERVERS) } " / "
-            a href=(here) { (name(server)) }
-        }
+        (path_of_server(server))
         section class="narrow card" {
             h1 { (title) }
             @if let Some(why) = shown.refused { p class="notice bad" role="alert" { (why) } }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::frame;
-use super::parts::{head, host_address, list, text};
+use super::parts::{head, host_address, list, path, text};
 use crate::api::PATH;
 use crate::app::session::Session;
 use crate::texts;
@@ -15,7 +15,7 @@ pub(crate) fn page(session: &Session, capacity: &Value) -> Markup {
     let number = |key: &str| capacity[key].as_u64().unwrap_or_default();
     let main = html! {
         @if !capacity["gains"].is_null() {
-            p class="path" { a href={ (PATH) "/capacity" } { (texts::CAPACITY) } }
+            (path(&[("/capacity", texts::CAPACITY)]))
         }
         h1 { (texts::CAPACITY) }
         p class="counts" { (texts::hosts_up(number("hosts_up"), number("hosts"))) }

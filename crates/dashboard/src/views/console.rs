@@ -4,8 +4,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::frame;
-use super::parts::{address_of, name};
-use crate::api::PATH;
+use super::parts::{name, path_of_server};
 use crate::app::session::Session;
 use crate::texts;
 
@@ -13,10 +12,7 @@ use crate::texts;
 /// another site, which the page's policy keeps out of a frame: it is not `embedded`.
 pub(crate) fn page(session: &Session, server: &Value, url: &str, embedded: bool) -> Markup {
     let main = html! {
-        p class="path" {
-            a href={ (PATH) "/servers" } { (texts::SERVERS) } " / "
-            a href=(address_of(server)) { (name(server)) }
-        }
+        (path_of_server(server))
         h1 { (texts::CONSOLE) }
         @if embedded { p class="quiet" { (texts::CONSOLE_HINT) } }
         p { a href=(url) target="_blank" rel="noreferrer" { (texts::OPEN_CONSOLE) } }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts::{head, host_address, list, moment, text};
+use super::parts::{head, host_address, list, moment, path, text};
 use super::{csrf, frame};
 use crate::api::{HOURS, PATH};
 use crate::app::session::Session;
@@ -24,7 +24,7 @@ pub(crate) struct Shown<'a> {
 /// The page.
 pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     let main = html! {
-        p class="path" { a href={ (PATH) "/floor" } { (texts::FLOOR) } }
+        (path(&[("/floor", texts::FLOOR)]))
         h1 { (texts::ENROL) }
         @if let Some(why) = shown.refused { p class="notice bad" role="alert" { (why) } }
         @if let Some(made) = shown.made { (command(made)) }

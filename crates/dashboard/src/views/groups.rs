@@ -3,11 +3,22 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts::{head, list as elements, name, new_button, pages, path, text};
+use super::kind::Kind;
+use super::parts::{head, list as elements, name, text};
 use super::{csrf, frame};
 use crate::api::{PATH, Rows, is_icmp};
 use crate::app::session::Session;
 use crate::texts;
+
+const KIND: Kind = Kind {
+    list: "/security-groups",
+    title: texts::SECURITY_GROUPS,
+    about: texts::GROUPS_TEXT,
+    none: texts::NO_GROUPS,
+    columns: &[texts::NAME_OF, texts::RULES, texts::DESCRIPTION],
+    new: "/new/security-group",
+    new_title: texts::NEW_GROUP,
+};
 
 /// The protocols that the form offers; the empty one is any.
 const PROTOCOLS: [&str; 7] = ["tcp", "udp", "icmp", "ipv6-icmp", "sctp", "gre", ""];
@@ -18,30 +29,15 @@ fn address(group: &Value) -> String {
 
 /// The list.
 pub(crate) fn list(session: &Session, rows: &Rows, creates: bool) -> Markup {
-    let main = html! {
-        div class="head" {
-            h1 { (texts::SECURITY_GROUPS) }
-            @if creates { (new_button("/new/security-group", texts::NEW_GROUP)) }
+    let cells = rows.rows.iter().map(|group| {
+        html! {
+            th scope="row" data-label=(texts::NAME_OF) { a href=(address(group)) { (name(group)) } }
+            td class="number" data-label=(texts::RULES) { (elements(&group["security_group_rules"]).count()) }
+            td data-label=(texts::DESCRIPTION) { (text(group, "description")) }
         }
-        p class="quiet" { (texts::GROUPS_TEXT) }
-        @if rows.rows.is_empty() { p class="empty" { (texts::NO_GROUPS) } }
-        @else {
-            table class="rows" {
-                (head(&[texts::NAME_OF, texts::RULES, texts::DESCRIPTION]))
-                tbody {
-                    @for group in &rows.rows {
-                        tr {
-                            th scope="row" data-label=(texts::NAME_OF) { a href=(address(group)) { (name(group)) } }
-                            td class="number" data-label=(texts::RULES) { (elements(&group["security_group_rules"]).count()) }
-                            td data-label=(texts::DESCRIPTION) { (text(group, "description")) }
-                        }
-                    }
-                }
-            }
-        }
-        (pages("/security-groups", rows, rows.rows.last().map(|row| text(row, "id"))))
-    };
-    frame(texts::SECURITY_GROUPS, Some(session), &main)
+    });
+    let last = rows.rows.last().map(|row| text(row, "id"));
+    KIND.list(session, rows, creates, last, &cells.collect::<Vec<_>>())
 }
 
 /// The data of a group's page.
@@ -67,7 +63,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     let group = shown.group;
     let here = address(group);
     let main = html! {
-        (path(&[("/security-groups", texts::SECURITY_GROUPS)]))
+        (KIND.path())
         div class="head" {
             h1 { (name(group)) }
             @if shown.deletes { a class="button danger" href={ (here) "/delete" } { (texts::DELETE) "…" } }
@@ -181,25 +177,13 @@ pub(crate) fn form(
     typed: &dyn Fn(&str) -> String,
     refused: Option<&str>,
 ) -> Markup {
-    let main = html! {
-        (path(&[("/security-groups", texts::SECURITY_GROUPS)]))
-        section class="narrow card" {
-            h1 { (texts::NEW_GROUP) }
-            @if let Some(why) = refused { p class="notice bad" role="alert" { (why) } }
-            form method="post" action={ (PATH) "/new/security-group" } {
-                (csrf(session))
-                label for="name" { (texts::NAME_OF) }
-                input id="name" name="name" required maxlength="255" value=(typed("name"));
-                label for="description" { (texts::DESCRIPTION) }
-                input id="description" name="description" maxlength="255" value=(typed("description"));
-                div class="buttons" {
-                    button class="primary" { (texts::CREATE) }
-                    a href={ (PATH) "/security-groups" } { (texts::CANCEL) }
-                }
-            }
-        }
+    let fields = html! {
+        label for="name" { (texts::NAME_OF) }
+        input id="name" name="name" required maxlength="255" value=(typed("name"));
+        label for="description" { (texts::DESCRIPTION) }
+        input id="description" name="description" maxlength="255" value=(typed("description"));
     };
-    frame(texts::NEW_GROUP, Some(session), &main)
+    KIND.form(session, refused, &fields)
 }
 
 #[cfg(test)]

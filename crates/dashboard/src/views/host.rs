@@ -4,7 +4,7 @@ use kilonova_compute_app::drain::{DrainedHost, Guest, HostState, HostStatus, Ste
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts::{head, host_address, list, moment, text};
+use super::parts::{head, host_address, list, moment, path, text};
 use super::units::{Look, states, units};
 use super::{csrf, frame};
 use crate::api::{Colour, Draining, Found, PATH};
@@ -50,7 +50,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     let (session, changes, draining) = (shown.session, shown.changes, shown.draining);
     let part = Drain { session, host: &found.drained, changes, draining };
     let main = html! {
-        p class="path" { a href={ (PATH) "/floor" } { (texts::FLOOR) } }
+        (path(&[("/floor", texts::FLOOR)]))
         div hx-ext="sse" sse-connect=(stream) sse-close="end" {
             span hx-get=(here) hx-trigger="sse:changed" hx-select="#host" hx-target="#host"
                 hx-swap="outerHTML" hx-select-oob="#host-head" {}

@@ -4,21 +4,60 @@ use kilonova_wire::query::escaped;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts::{head, list as elements, moment, name, new_button, pages, path, text};
+use super::kind::Kind;
+use super::parts::{list as elements, moment, name, text};
 use super::{csrf, frame};
 use crate::api::{FORMATS, PATH, Rows};
 use crate::app::session::Session;
 use crate::texts;
 
+const KIND: Kind = Kind {
+    list: "/images",
+    title: texts::IMAGES,
+    about: "",
+    none: texts::NO_IMAGES,
+    columns: &[
+        texts::NAME_OF,
+        texts::STATUS,
+        texts::VISIBILITY,
+        texts::FORMAT,
+        texts::SIZE,
+        texts::CREATED,
+    ],
+    new: "/new/image",
+    new_title: texts::NEW_IMAGE,
+};
+
 fn status(image: &Value) -> Markup {
-    let (tone, sign, word) = texts::image_status(text(image, "status"));
+    let status = text(image, "status");
+    let (sign, word) = texts::image_status(status);
+    let tone = match status {
+        "active" => "good",
+        "queued" => "warn",
+        "saving" | "uploading" | "importing" => "busy",
+        "killed" => "bad",
+        _ => "off",
+    };
     html! { span class={ "status " (tone) } { span aria-hidden="true" { (sign) } " " (word) } }
+}
+
+/// An amount of data in its largest unit.
+fn amount(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.into_iter().find(|(_, shift)| bytes >= 1 << shift) {
+        // Tenths, without a number in floating point.
+        Some((unit, shift)) => {
+            let tenths = (u128::from(bytes) * 10) >> shift;
+            format!("{}.{} {unit}", tenths / 10, tenths % 10)
+        }
+        None => format!("{bytes} B"),
+    }
 }
 
 fn size(image: &Value) -> Markup {
     html! {
         @match image["size"].as_u64() {
-            Some(bytes) => (texts::bytes(bytes)),
+            Some(bytes) => (amount(bytes)),
             None => span class="quiet" { "–" },
         }
     }
@@ -26,34 +65,20 @@ fn size(image: &Value) -> Markup {
 
 /// The list.
 pub(crate) fn list(session: &Session, rows: &Rows, creates: bool) -> Markup {
-    let main = html! {
-        div class="head" {
-            h1 { (texts::IMAGES) }
-            @if creates { (new_button("/new/image", texts::NEW_IMAGE)) }
-        }
-        @if rows.rows.is_empty() { p class="empty" { (texts::NO_IMAGES) } }
-        @else {
-            table class="rows" {
-                (head(&[texts::NAME_OF, texts::STATUS, texts::VISIBILITY, texts::FORMAT, texts::SIZE, texts::CREATED]))
-                tbody {
-                    @for image in &rows.rows {
-                        tr {
-                            th scope="row" data-label=(texts::NAME_OF) {
-                                a href={ (PATH) "/images/" (text(image, "id")) } { (name(image)) }
-                            }
-                            td data-label=(texts::STATUS) { (status(image)) }
-                            td data-label=(texts::VISIBILITY) { (texts::visibility(text(image, "visibility"))) }
-                            td data-label=(texts::FORMAT) { (text(image, "disk_format")) }
-                            td class="number" data-label=(texts::SIZE) { (size(image)) }
-                            td data-label=(texts::CREATED) { (moment(text(image, "created_at"))) }
-                        }
-                    }
-                }
+    let cells = rows.rows.iter().map(|image| {
+        html! {
+            th scope="row" data-label=(texts::NAME_OF) {
+                a href={ (PATH) "/images/" (text(image, "id")) } { (name(image)) }
             }
+            td data-label=(texts::STATUS) { (status(image)) }
+            td data-label=(texts::VISIBILITY) { (texts::visibility(text(image, "visibility"))) }
+            td data-label=(texts::FORMAT) { (text(image, "disk_format")) }
+            td class="number" data-label=(texts::SIZE) { (size(image)) }
+            td data-label=(texts::CREATED) { (moment(text(image, "created_at"))) }
         }
-        (pages("/images", rows, rows.rows.last().map(|row| text(row, "id"))))
-    };
-    frame(texts::IMAGES, Some(session), &main)
+    });
+    let last = rows.rows.last().map(|row| text(row, "id"));
+    KIND.list(session, rows, creates, last, &cells.collect::<Vec<_>>())
 }
 
 /// The data of an image's page.
@@ -110,7 +135,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
         properties.filter(|(key, value)| !ATTRIBUTES.contains(&key.as_str()) && value.is_string());
     let main = html! {
         div id="image" {
-            (path(&[("/images", texts::IMAGES)]))
+            (KIND.path())
             div class="head" {
                 div class="title" { h1 { (name(image)) } (status(image)) }
                 div class="actions" {
@@ -181,38 +206,26 @@ pub(crate) fn form(
     refused: Option<&str>,
 ) -> Markup {
     let (format, visibility) = (typed("disk_format"), typed("visibility"));
-    let main = html! {
-        (path(&[("/images", texts::IMAGES)]))
-        section class="narrow card" {
-            h1 { (texts::NEW_IMAGE) }
-            @if let Some(why) = refused { p class="notice bad" role="alert" { (why) } }
-            p { (texts::NEW_IMAGE_TEXT) }
-            form method="post" action={ (PATH) "/new/image" } {
-                (csrf(session))
-                label for="name" { (texts::NAME_OF) }
-                input id="name" name="name" required maxlength="255" value=(typed("name"));
-                label for="disk_format" { (texts::FORMAT) }
-                select id="disk_format" name="disk_format" {
-                    @for one in FORMATS { option value=(one) selected[one == format] { (one) } }
-                }
-                label for="visibility" { (texts::VISIBILITY) }
-                select id="visibility" name="visibility" {
-                    @for one in ["shared", "private", "community", "public"] {
-                        @if one != "public" || publishes {
-                            option value=(one) selected[one == visibility] { (texts::visibility(one)) }
-                        }
-                    }
-                }
-                label for="min_disk" { (texts::MIN_DISK) " (GiB)" }
-                input id="min_disk" name="min_disk" type="number" min="0" max="2147483647" value=(typed("min_disk"));
-                label for="min_ram" { (texts::MIN_RAM) " (MiB)" }
-                input id="min_ram" name="min_ram" type="number" min="0" max="2147483647" value=(typed("min_ram"));
-                div class="buttons" {
-                    button class="primary" { (texts::CREATE) }
-                    a href={ (PATH) "/images" } { (texts::CANCEL) }
+    let fields = html! {
+        p { (texts::NEW_IMAGE_TEXT) }
+        label for="name" { (texts::NAME_OF) }
+        input id="name" name="name" required maxlength="255" value=(typed("name"));
+        label for="disk_format" { (texts::FORMAT) }
+        select id="disk_format" name="disk_format" {
+            @for one in FORMATS { option value=(one) selected[one == format] { (one) } }
+        }
+        label for="visibility" { (texts::VISIBILITY) }
+        select id="visibility" name="visibility" {
+            @for one in ["shared", "private", "community", "public"] {
+                @if one != "public" || publishes {
+                    option value=(one) selected[one == visibility] { (texts::visibility(one)) }
                 }
             }
         }
+        label for="min_disk" { (texts::MIN_DISK) " (GiB)" }
+        input id="min_disk" name="min_disk" type="number" min="0" max="2147483647" value=(typed("min_disk"));
+        label for="min_ram" { (texts::MIN_RAM) " (MiB)" }
+        input id="min_ram" name="min_ram" type="number" min="0" max="2147483647" value=(typed("min_ram"));
     };
-    frame(texts::NEW_IMAGE, Some(session), &main)
+    KIND.form(session, refused, &fields)
 }

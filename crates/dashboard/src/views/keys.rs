@@ -6,11 +6,22 @@ use kilonova_wire::query::escaped;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts::{head, moment, new_button, pages, path, text};
-use super::{csrf, frame};
+use super::frame;
+use super::kind::Kind;
+use super::parts::{moment, text};
 use crate::api::{PATH, Rows};
 use crate::app::session::Session;
 use crate::texts;
+
+const KIND: Kind = Kind {
+    list: "/keys",
+    title: texts::KEYS,
+    about: texts::KEYS_TEXT,
+    none: texts::NO_KEYS,
+    columns: &[texts::NAME_OF, texts::TYPE, texts::FINGERPRINT],
+    new: "/new/key",
+    new_title: texts::NEW_KEY,
+};
 
 fn address(name: &str) -> String {
     format!("{PATH}/key?name={}", escaped(name))
@@ -18,39 +29,24 @@ fn address(name: &str) -> String {
 
 /// The list.
 pub(crate) fn list(session: &Session, rows: &Rows, creates: bool) -> Markup {
-    let main = html! {
-        div class="head" {
-            h1 { (texts::KEYS) }
-            @if creates { (new_button("/new/key", texts::NEW_KEY)) }
-        }
-        p class="quiet" { (texts::KEYS_TEXT) }
-        @if rows.rows.is_empty() { p class="empty" { (texts::NO_KEYS) } }
-        @else {
-            table class="rows" {
-                (head(&[texts::NAME_OF, texts::TYPE, texts::FINGERPRINT]))
-                tbody {
-                    @for key in rows.rows.iter().map(|row| &row["keypair"]) {
-                        tr {
-                            th scope="row" data-label=(texts::NAME_OF) {
-                                a href=(address(text(key, "name"))) { (text(key, "name")) }
-                            }
-                            td data-label=(texts::TYPE) { (text(key, "type")) }
-                            td data-label=(texts::FINGERPRINT) { code { (text(key, "fingerprint")) } }
-                        }
-                    }
-                }
+    let cells = rows.rows.iter().map(|row| &row["keypair"]).map(|key| {
+        html! {
+            th scope="row" data-label=(texts::NAME_OF) {
+                a href=(address(text(key, "name"))) { (text(key, "name")) }
             }
+            td data-label=(texts::TYPE) { (text(key, "type")) }
+            td data-label=(texts::FINGERPRINT) { code { (text(key, "fingerprint")) } }
         }
-        (pages("/keys", rows, rows.rows.last().map(|row| text(&row["keypair"], "name"))))
-    };
-    frame(texts::KEYS, Some(session), &main)
+    });
+    let last = rows.rows.last().map(|row| text(&row["keypair"], "name"));
+    KIND.list(session, rows, creates, last, &cells.collect::<Vec<_>>())
 }
 
 /// A key pair, with its private key right after its creation.
 pub(crate) fn page(session: &Session, key: &Value, private: Option<&str>, deletes: bool) -> Markup {
     let name = text(key, "name");
     let main = html! {
-        (path(&[("/keys", texts::KEYS)]))
+        (KIND.path())
         div class="head" {
             h1 { (name) }
             @if deletes {
@@ -90,31 +86,19 @@ pub(crate) fn form(
     refused: Option<&str>,
 ) -> Markup {
     let kind = typed("type");
-    let main = html! {
-        (path(&[("/keys", texts::KEYS)]))
-        section class="narrow card" {
-            h1 { (texts::NEW_KEY) }
-            @if let Some(why) = refused { p class="notice bad" role="alert" { (why) } }
-            form method="post" action={ (PATH) "/new/key" } {
-                (csrf(session))
-                label for="name" { (texts::NAME_OF) }
-                input id="name" name="name" required maxlength="255" autocapitalize="none" spellcheck="false"
-                    value=(typed("name"));
-                label for="type" { (texts::TYPE) }
-                select id="type" name="type" {
-                    option value="ssh" { (texts::KEY_SSH) }
-                    option value="x509" selected[kind == "x509"] { (texts::KEY_X509) }
-                }
-                label for="public_key" { (texts::PUBLIC_KEY) }
-                textarea id="public_key" name="public_key" rows="4" spellcheck="false" maxlength="65535"
-                    aria-describedby="public-hint" { (typed("public_key")) }
-                p id="public-hint" class="hint" { (texts::PUBLIC_KEY_HINT) }
-                div class="buttons" {
-                    button class="primary" { (texts::CREATE) }
-                    a href={ (PATH) "/keys" } { (texts::CANCEL) }
-                }
-            }
+    let fields = html! {
+        label for="name" { (texts::NAME_OF) }
+        input id="name" name="name" required maxlength="255" autocapitalize="none" spellcheck="false"
+            value=(typed("name"));
+        label for="type" { (texts::TYPE) }
+        select id="type" name="type" {
+            option value="ssh" { (texts::KEY_SSH) }
+            option value="x509" selected[kind == "x509"] { (texts::KEY_X509) }
         }
+        label for="public_key" { (texts::PUBLIC_KEY) }
+        textarea id="public_key" name="public_key" rows="4" spellcheck="false" maxlength="65535"
+            aria-describedby="public-hint" { (typed("public_key")) }
+        p id="public-hint" class="hint" { (texts::PUBLIC_KEY_HINT) }
     };
-    frame(texts::NEW_KEY, Some(session), &main)
+    KIND.form(session, refused, &fields)
 }

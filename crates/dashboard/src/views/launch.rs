@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts::{size, text};
+use super::parts::{path, size, text};
 use super::{csrf, frame};
 use crate::api::{MOST_SERVERS, PATH};
 use crate::app::session::Session;
@@ -72,7 +72,7 @@ pub(crate) struct Shown<'a> {
 pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     let choices = shown.choices;
     let main = html! {
-        p class="path" { a href={ (PATH) "/servers" } { (texts::SERVERS) } }
+        (path(&[("/servers", texts::SERVERS)]))
         h1 { (texts::LAUNCH_TITLE) }
         @if let Some(why) = shown.refused { p class="notice bad" role="alert" { (why) } }
         @if choices.flavors.is_empty() { p class="notice warn" { (texts::LAUNCH_NO_FLAVORS) } }

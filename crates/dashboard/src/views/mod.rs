@@ -15,6 +15,7 @@ pub(crate) mod groups;
 pub(crate) mod host;
 pub(crate) mod images;
 pub(crate) mod keys;
+mod kind;
 pub(crate) mod launch;
 pub(crate) mod login;
 pub(crate) mod networks;

@@ -3,11 +3,22 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts::{head, list as elements, name, new_button, pages, path, text};
+use super::kind::Kind;
+use super::parts::{head, list as elements, name, pages, text};
 use super::{csrf, frame};
 use crate::api::{PATH, Rows};
 use crate::app::session::Session;
 use crate::texts;
+
+const KIND: Kind = Kind {
+    list: "/networks",
+    title: texts::NETWORKS,
+    about: "",
+    none: texts::NO_NETWORKS,
+    columns: &[texts::NAME_OF, texts::KIND, texts::SUBNETS, texts::MTU],
+    new: "/new/network",
+    new_title: texts::NEW_NETWORK,
+};
 
 fn address(network: &Value) -> String {
     format!("{PATH}/networks/{}", text(network, "id"))
@@ -24,30 +35,16 @@ fn kinds(session: &Session, network: &Value) -> Markup {
 
 /// The list.
 pub(crate) fn list(session: &Session, rows: &Rows, creates: bool) -> Markup {
-    let main = html! {
-        div class="head" {
-            h1 { (texts::NETWORKS) }
-            @if creates { (new_button("/new/network", texts::NEW_NETWORK)) }
+    let cells = rows.rows.iter().map(|network| {
+        html! {
+            th scope="row" data-label=(texts::NAME_OF) { a href=(address(network)) { (name(network)) } }
+            td data-label=(texts::KIND) { (kinds(session, network)) }
+            td class="number" data-label=(texts::SUBNETS) { (elements(&network["subnets"]).count()) }
+            td class="number" data-label=(texts::MTU) { (network["mtu"].as_i64().unwrap_or_default()) }
         }
-        @if rows.rows.is_empty() { p class="empty" { (texts::NO_NETWORKS) } }
-        @else {
-            table class="rows" {
-                (head(&[texts::NAME_OF, texts::KIND, texts::SUBNETS, texts::MTU]))
-                tbody {
-                    @for network in &rows.rows {
-                        tr {
-                            th scope="row" data-label=(texts::NAME_OF) { a href=(address(network)) { (name(network)) } }
-                            td data-label=(texts::KIND) { (kinds(session, network)) }
-                            td class="number" data-label=(texts::SUBNETS) { (elements(&network["subnets"]).count()) }
-                            td class="number" data-label=(texts::MTU) { (network["mtu"].as_i64().unwrap_or_default()) }
-                        }
-                    }
-                }
-            }
-        }
-        (pages("/networks", rows, rows.rows.last().map(|row| text(row, "id"))))
-    };
-    frame(texts::NETWORKS, Some(session), &main)
+    });
+    let last = rows.rows.last().map(|row| text(row, "id"));
+    KIND.list(session, rows, creates, last, &cells.collect::<Vec<_>>())
 }
 
 /// The data of a network's page.
@@ -83,7 +80,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     let network = shown.network;
     let here = address(network);
     let main = html! {
-        (path(&[("/networks", texts::NETWORKS)]))
+        (KIND.path())
         div class="head" {
             div class="title" { h1 { (name(network)) } (kinds(shown.session, network)) }
             div class="actions" {
@@ -233,28 +230,16 @@ pub(crate) fn form(
     shares: bool,
     refused: Option<&str>,
 ) -> Markup {
-    let main = html! {
-        (path(&[("/networks", texts::NETWORKS)]))
-        section class="narrow card" {
-            h1 { (texts::NEW_NETWORK) }
-            @if let Some(why) = refused { p class="notice bad" role="alert" { (why) } }
-            p { (texts::NEW_NETWORK_TEXT) }
-            form method="post" action={ (PATH) "/new/network" } {
-                (csrf(session))
-                label for="name" { (texts::NAME_OF) }
-                input id="name" name="name" required maxlength="255" value=(typed("name"));
-                @if shares {
-                    div class="check" {
-                        input id="shared" name="shared" type="checkbox" value="1" checked[!typed("shared").is_empty()];
-                        label for="shared" { (texts::SHARED_HINT) }
-                    }
-                }
-                div class="buttons" {
-                    button class="primary" { (texts::CREATE) }
-                    a href={ (PATH) "/networks" } { (texts::CANCEL) }
-                }
+    let fields = html! {
+        p { (texts::NEW_NETWORK_TEXT) }
+        label for="name" { (texts::NAME_OF) }
+        input id="name" name="name" required maxlength="255" value=(typed("name"));
+        @if shares {
+            div class="check" {
+                input id="shared" name="shared" type="checkbox" value="1" checked[!typed("shared").is_empty()];
+                label for="shared" { (texts::SHARED_HINT) }
             }
         }
     };
-    frame(texts::NEW_NETWORK, Some(session), &main)
+    KIND.form(session, refused, &fields)
 }

@@ -89,6 +89,12 @@ pub(super) fn path(steps: &[(&str, &str)]) -> Markup {
     }
 }
 
+/// The way back from a page of a server's.
+pub(super) fn path_of_server(server: &Value) -> Markup {
+    let here = format!("/servers/{}", text(server, "id"));
+    path(&[("/servers", texts::SERVERS), (&here, name(server))])
+}
+
 /// The button that leads to the form of a new object.
 pub(super) fn new_button(to: &str, label: &str) -> Markup {
     html! { a class="button primary" href={ (PATH) (to) } { (label) } }

@@ -3,55 +3,51 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts::{head, list as elements, new_button, pages, path, text};
-use super::{csrf, frame};
+use super::frame;
+use super::kind::Kind;
+use super::parts::{list as elements, text};
 use crate::api::{PATH, Rows};
 use crate::app::session::Session;
 use crate::texts;
 
+const KIND: Kind = Kind {
+    list: "/device-profiles",
+    title: texts::PROFILES,
+    about: texts::PROFILES_TEXT,
+    none: texts::NO_PROFILES,
+    columns: &[texts::NAME_OF, texts::GROUPS, texts::DESCRIPTION],
+    new: "/new/device-profile",
+    new_title: texts::NEW_PROFILE,
+};
+
 /// The list.
 pub(crate) fn list(session: &Session, rows: &Rows, creates: bool) -> Markup {
-    let main = html! {
-        div class="head" {
-            h1 { (texts::PROFILES) }
-            @if creates { (new_button("/new/device-profile", texts::NEW_PROFILE)) }
-        }
-        p class="quiet" { (texts::PROFILES_TEXT) }
-        @if rows.rows.is_empty() { p class="empty" { (texts::NO_PROFILES) } }
-        @else {
-            table class="rows" {
-                (head(&[texts::NAME_OF, texts::GROUPS, texts::DESCRIPTION]))
-                tbody {
-                    @for profile in &rows.rows {
-                        tr {
-                            th scope="row" data-label=(texts::NAME_OF) {
-                                a href={ (PATH) "/device-profiles/" (text(profile, "uuid")) } { (text(profile, "name")) }
-                            }
-                            td data-label=(texts::GROUPS) {
-                                @for group in elements(&profile["groups"]) {
-                                    @for (key, value) in group.as_object().into_iter().flatten() {
-                                        @if let Some(class) = key.strip_prefix("resources:") {
-                                            span class="tag" { (value.as_str().unwrap_or_default()) " × " (class) } " "
-                                        }
-                                    }
-                                }
-                            }
-                            td data-label=(texts::DESCRIPTION) { (text(profile, "description")) }
+    let cells = rows.rows.iter().map(|profile| {
+        html! {
+            th scope="row" data-label=(texts::NAME_OF) {
+                a href={ (PATH) "/device-profiles/" (text(profile, "uuid")) } { (text(profile, "name")) }
+            }
+            td data-label=(texts::GROUPS) {
+                @for group in elements(&profile["groups"]) {
+                    @for (key, value) in group.as_object().into_iter().flatten() {
+                        @if let Some(class) = key.strip_prefix("resources:") {
+                            span class="tag" { (value.as_str().unwrap_or_default()) " × " (class) } " "
                         }
                     }
                 }
             }
+            td data-label=(texts::DESCRIPTION) { (text(profile, "description")) }
         }
-        (pages("/device-profiles", rows, rows.rows.last().map(|row| text(row, "uuid"))))
-    };
-    frame(texts::PROFILES, Some(session), &main)
+    });
+    let last = rows.rows.last().map(|row| text(row, "uuid"));
+    KIND.list(session, rows, creates, last, &cells.collect::<Vec<_>>())
 }
 
 /// A profile.
 pub(crate) fn page(session: &Session, profile: &Value, deletes: bool) -> Markup {
     let (name, id) = (text(profile, "name"), text(profile, "uuid"));
     let main = html! {
-        (path(&[("/device-profiles", texts::PROFILES)]))
+        (KIND.path())
         div class="head" {
             h1 { (name) }
             @if deletes {
@@ -86,28 +82,16 @@ pub(crate) fn form(
     typed: &dyn Fn(&str) -> String,
     refused: Option<&str>,
 ) -> Markup {
-    let main = html! {
-        (path(&[("/device-profiles", texts::PROFILES)]))
-        section class="narrow card" {
-            h1 { (texts::NEW_PROFILE) }
-            @if let Some(why) = refused { p class="notice bad" role="alert" { (why) } }
-            form method="post" action={ (PATH) "/new/device-profile" } {
-                (csrf(session))
-                label for="name" { (texts::NAME_OF) }
-                input id="name" name="name" required maxlength="255" autocapitalize="none" spellcheck="false"
-                    value=(typed("name"));
-                label for="description" { (texts::DESCRIPTION) }
-                input id="description" name="description" value=(typed("description"));
-                label for="groups" { (texts::GROUPS) }
-                textarea id="groups" name="groups" rows="6" spellcheck="false" required
-                    aria-describedby="groups-hint" { (typed("groups")) }
-                p id="groups-hint" class="hint" { (texts::GROUPS_HINT) " " code { "resources:VGPU=1" } }
-                div class="buttons" {
-                    button class="primary" { (texts::CREATE) }
-                    a href={ (PATH) "/device-profiles" } { (texts::CANCEL) }
-                }
-            }
-        }
+    let fields = html! {
+        label for="name" { (texts::NAME_OF) }
+        input id="name" name="name" required maxlength="255" autocapitalize="none" spellcheck="false"
+            value=(typed("name"));
+        label for="description" { (texts::DESCRIPTION) }
+        input id="description" name="description" value=(typed("description"));
+        label for="groups" { (texts::GROUPS) }
+        textarea id="groups" name="groups" rows="6" spellcheck="false" required
+            aria-describedby="groups-hint" { (typed("groups")) }
+        p id="groups-hint" class="hint" { (texts::GROUPS_HINT) " " code { "resources:VGPU=1" } }
     };
-    frame(texts::NEW_PROFILE, Some(session), &main)
+    KIND.form(session, refused, &fields)
 }

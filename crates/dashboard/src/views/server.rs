@@ -3,9 +3,11 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts::{address_of, head, list, moment, name, size, status, text};
+use super::parts::{
+    address_of, head, list, moment, name, path, path_of_server, size, status, text,
+};
 use super::{csrf, frame};
-use crate::api::{PATH, digest};
+use crate::api::digest;
 use crate::app::actions::{Ask, Offer};
 use crate::app::session::Session;
 use crate::texts;
@@ -36,7 +38,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     let here = address_of(server);
     let stream = format!("{here}/events?shown={}", digest([server]));
     let main = html! {
-        p class="path" { a href={ (PATH) "/servers" } { (texts::SERVERS) } }
+        (path(&[("/servers", texts::SERVERS)]))
         div id="live" hx-ext="sse" sse-connect=(stream) sse-close="end" {
             span hx-get=(here) hx-trigger="sse:changed" hx-select="#server" hx-target="#server"
                 hx-swap="outerHTML" {}
@@ -293,10 +295,7 @@ fn timeline(history: &Value, records: &Value) -> Markup {
 /// The console log; `Err` is why there is none.
 pub(crate) fn log(session: &Session, server: &Value, log: &Result<String, String>) -> Markup {
     let main = html! {
-        p class="path" {
-            a href={ (PATH) "/servers" } { (texts::SERVERS) } " / "
-            a href=(address_of(server)) { (name(server)) }
-        }
+        (path_of_server(server))
         h1 { (texts::CONSOLE_LOG) }
         @match log {
             Ok(text) if text.is_empty() => p class="quiet" { (texts::CONSOLE_LOG_EMPTY) },
