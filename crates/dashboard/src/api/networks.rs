@@ -269,7 +269,7 @@ async fn add(
     }
 }
 
-/// What is deleted on a page of its own.
+/// A kind of objects that are deleted on a page of their own.
 struct Kind {
     name: &'static str,
     rule: &'static str,
