@@ -109,8 +109,8 @@ impl CellOptions {
         }
         if self.shared.is_none() && self.dedicated.is_some() {
             problems.push(
-                "[compute] cpu_dedicated_set without cpu_shared_set leaves no VCPU, and guests cannot have dedicated CPUs \
-                 yet: this host takes no new guest. Set cpu_shared_set too."
+                "[compute] cpu_dedicated_set without cpu_shared_set leaves no VCPU: this host takes only guests whose \
+                 CPUs are all dedicated. Set cpu_shared_set too if it is to have others."
                     .to_owned(),
             );
         }
