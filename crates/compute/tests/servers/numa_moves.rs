@@ -320,3 +320,17 @@ fn cpus_of_guests(cloud: &Cloud, host: &str) -> Vec<u64> {
     }
     cpus
 }
+
+/// Checks that the guest of each server has the dedicated CPUs that are pinned for it on its host, and no others.
+pub async fn assert_guests_have_their_pins(cloud: &Cloud, servers: &[Value], when: &str) {
+    let pins = pins_of_all(cloud).await;
+    for server in servers {
+        let host = server["OS-EXT-SRV-ATTR:host"].as_str().unwrap_or_default();
+        let on_host = pins.iter().filter_map(|pin| pin.strip_prefix(host)?.strip_prefix(':'));
+        let mut wanted: Vec<u64> = on_host.filter_map(|cpu| cpu.parse().ok()).collect();
+        wanted.sort_unstable();
+        let mut cpus = cpus_of_guests(cloud, host);
+        cpus.sort_unstable();
+        assert!(!cpus.is_empty() && cpus == wanted, "{when}: {cpus:?} on {host}, not {wanted:?}");
+    }
+}

@@ -12,6 +12,7 @@ use kilonova_store::testing::{CrashPlan, Death};
 use kilonova_testkit::neutron::FakeNeutron;
 use tokio::task::JoinSet;
 
+use super::super::{numa, numa_moves};
 use super::Flow;
 use crate::kit::{Cloud, RunningCloud};
 
@@ -178,11 +179,15 @@ async fn finish(flow: &Flow, cloud: &Cloud, running: &RunningCloud, answered: bo
     flow.undo_side_effects(cloud, running, &servers).await;
     flow.assert_statuses(&servers, answered, when);
     cloud.assert_consistent(running, when).await;
+    if flow.flavor == "dedicated" {
+        numa_moves::assert_guests_have_their_pins(cloud, &servers, when).await;
+    }
     if let Some(neutron) = &cloud.neutron {
         cloud.wait_for_neutron().await;
         neutron.assert_as_servers_say(&servers, when);
     }
     cloud.teardown(running, when).await;
+    assert!(numa::pins_of_all(cloud).await.is_empty(), "{when}: CPUs are still pinned");
     if let Some(neutron) = &cloud.neutron {
         cloud.wait_for_neutron().await;
         let left = neutron.fake.state().ports();

@@ -32,11 +32,47 @@ async fn a_cold_migration() {
 
 #[tokio::test]
 async fn a_cold_migration_of_dedicated_cpus() {
-    let topology = || hosts(&[("a", &[TWO_CELLS]), ("b", &[TWO_CELLS])]);
     let act = Act::Operate(&[MIGRATE]);
-    let flow =
-        flow("migration of CPUs", Before::ActiveOnA, act, &["VERIFY_RESIZE"], &[&["ACTIVE"]]);
+    run_with_cpus(flow(
+        "CPUs: migration",
+        Before::ActiveOnA,
+        act,
+        &["VERIFY_RESIZE"],
+        &[&["ACTIVE"]],
+    ))
+    .await;
+}
+
+/// Runs with a server that has dedicated CPUs, on hosts with NUMA cells.
+async fn run_with_cpus(flow: Flow) {
+    let topology = || hosts(&[("a", &[TWO_CELLS]), ("b", &[TWO_CELLS])]);
     matrix::run(Flow { topology, flavor: "dedicated", ..flow }).await;
+}
+
+#[tokio::test]
+async fn a_confirmation_of_dedicated_cpus() {
+    let act = Act::Operate(&[CONFIRM]);
+    let otherwise: &[&[&str]] = &[&["VERIFY_RESIZE"]];
+    run_with_cpus(flow("CPUs: confirmation", Before::Migrated, act, &["ACTIVE"], otherwise)).await;
+}
+
+#[tokio::test]
+async fn a_revert_of_dedicated_cpus() {
+    let act = Act::Operate(&[REVERT]);
+    let otherwise: &[&[&str]] = &[&["VERIFY_RESIZE"]];
+    run_with_cpus(flow("CPUs: revert", Before::Migrated, act, &["ACTIVE"], otherwise)).await;
+}
+
+#[tokio::test]
+async fn an_evacuation_of_dedicated_cpus() {
+    let act = Act::Evacuate;
+    run_with_cpus(flow("CPUs: evacuation", Before::ActiveOnA, act, &["ACTIVE"], &[])).await;
+}
+
+#[tokio::test]
+async fn a_live_migration_of_dedicated_cpus() {
+    let act = Act::Operate(&[LIVE]);
+    run_with_cpus(flow("CPUs: live migration", Before::ActiveOnA, act, &["ACTIVE"], &[])).await;
 }
 
 #[tokio::test]
