@@ -34,7 +34,7 @@ from stack import Gone, Wrong  # noqa: E402
 
 # In this order. `ground` needs neither control plane nor agent; `hosts` begins what the rest uses.
 SCENARIOS = ["ground", "hosts", "life", "create", "moves", "live", "consoles", "network", "certificates", "packages", "faults",
-             "lost"]
+             "lost", "numa"]
 # Those that leave the hosts as they are run side by side, in lanes: an emulated host has one processor, and
 # a guest that boots keeps it busy.
 LANES = [["life"], ["create", "moves"], ["live", "consoles", "network"]]

@@ -16,6 +16,8 @@ from build.cache import run
 from stack import Wrong, free_port
 
 MEMORY_MIB = 1536
+# A node with NUMA cells has two, each with a socket of its own: CPUs and memory of each, and pages of 2 MiB.
+CELL_CPUS, CELL_MIB, CELL_PAGES = 4, 1024, 120
 # In software an instruction that moves a string by bytes costs as much for each byte as another for eight, and
 # kernels, the guests' too, clear and copy memory by them where a processor says that they are fast.
 PROCESSOR = "max,la57=off,erms=off,fsrm=off,fsrs=off,fsrc=off,fzrm=off"
@@ -31,6 +33,8 @@ class Machine:
         self.name = f"node{number}"
         self.console = self.path("console.log")
         self.port = self._kept_port()
+        # True if it has NUMA cells from its next start on.
+        self.cells = False
 
     def path(self, ending):
         """A file of this node."""
@@ -51,12 +55,14 @@ class Machine:
         words = [
             "nice", "-n", "3", "qemu-system-x86_64", "-name", f"{self.name},process=kilonova-{self.name}",
             "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=384", "-cpu", PROCESSOR,
-            "-smp", "1", "-m", str(MEMORY_MIB), "-nodefaults", "-display", "none",
+            *(self._two_cells() if self.cells else ["-smp", "1", "-m", str(MEMORY_MIB)]),
+            "-nodefaults", "-display", "none",
             "-device", "intel-iommu,intremap=on",
             "-kernel", self.built.vmlinuz, "-initrd", self.built.initrd,
             "-append", "console=ttyS0 panic=0 quiet intel_iommu=on iommu=pt mitigations=off "
                        f"net.ifnames=0 lab.node={n} systemd.hostname=node{n} "
-                       f"systemd.machine_id=6b696c6f00004000800000000000{n:04d}",
+                       f"systemd.machine_id=6b696c6f00004000800000000000{n:04d}"
+                       + (f" hugepagesz=2M hugepages=0:{CELL_PAGES},1:{CELL_PAGES}" if self.cells else ""),
             "-drive", f"file={self.path('qcow2')},format=qcow2,if=none,id=d0,cache=unsafe,discard=unmap",
             "-device", "virtio-blk-pci,drive=d0",
             "-object", "rng-random,filename=/dev/urandom,id=r0", "-device", "virtio-rng-pci,rng=r0",
@@ -85,6 +91,16 @@ class Machine:
             "-device", "edu,bus=pcie.0,addr=0x1a",
         ]
         return words
+
+    @staticmethod
+    def _two_cells():
+        """The processors and the memory of a node with NUMA cells."""
+        words = ["-smp", f"{2 * CELL_CPUS},sockets=2,cores={CELL_CPUS},threads=1", "-m", str(2 * CELL_MIB)]
+        for cell in (0, 1):
+            first = cell * CELL_CPUS
+            words += ["-object", f"memory-backend-ram,id=cell{cell},size={CELL_MIB}M",
+                      "-numa", f"node,nodeid={cell},cpus={first}-{first + CELL_CPUS - 1},memdev=cell{cell}"]
+        return [*words, "-numa", "dist,src=0,dst=1,val=21"]
 
     def start(self):
         """Powers it on; its disk keeps the content of earlier runs."""
@@ -166,7 +182,8 @@ class Machine:
             return
         os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + 20
-        while self.running():
+        # A process that dies has no command line any more, and may still hold its disk.
+        while self._exists(pid):
             if time.monotonic() > deadline:
                 raise Wrong(f"{self.name}: process {pid} did not end")
             time.sleep(0.05)
@@ -174,3 +191,13 @@ class Machine:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
                 pass
+
+    @staticmethod
+    def _exists(pid):
+        """True if a thread of a process lives. Its first thread may be a zombie while others still have its files."""
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+                is_zombie = file.read().rpartition(")")[2].split()[0] == "Z"
+            return not is_zombie or len(os.listdir(f"/proc/{pid}/task")) > 1
+        except OSError:
+            return False
