@@ -286,6 +286,15 @@ impl Compute {
         })
     }
 
+    /// True if an agent has reported this trait of its host. An unknown host is assumed to have it.
+    pub(crate) fn host_has_trait(&self, host: &HostName, name: &str) -> bool {
+        let Some(host) = self.fleet.by_name(host) else { return true };
+        let snapshot = self.world.snapshot();
+        let root =
+            snapshot.tree(host.root).and_then(|tree| tree.providers().find(|p| p.id == host.root));
+        root.is_some_and(|root| root.traits.iter().any(|has| **has == *name))
+    }
+
     /// True if an operator has declared a host dead: nothing runs there.
     pub(crate) fn host_is_declared_dead(&self, host: &HostName) -> bool {
         self.fleet.by_name(host).is_some_and(|host| host.is_declared_dead())

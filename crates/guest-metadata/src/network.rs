@@ -38,7 +38,7 @@ pub(crate) fn data(interfaces: &[Interface]) -> Value {
 fn kind(interface: &Interface) -> &'static str {
     match (&interface.device, &interface.vif) {
         (Some(_), _) | (None, Some(Vif::Macvtap { .. })) => "phy",
-        (None, Some(Vif::Ovs { .. })) => "ovs",
+        (None, Some(Vif::Ovs { .. } | Vif::OvsHybrid { .. })) => "ovs",
         (None, None) => "bridge",
     }
 }

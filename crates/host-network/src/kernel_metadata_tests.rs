@@ -58,7 +58,7 @@ async fn make(network: &HostNetwork, wanted: &DesiredNetworks) {
     let whole = format!("table bridge kilonova\ndelete table bridge kilonova\n{text}");
     run::run("nft", &words(&["-f", "-"]), whole.as_bytes()).await.expect("the rules are loaded");
     let mut failures = NetworkFailures::default();
-    network.links(&nets, &mut failures).await.expect("the links are listed");
+    network.links(&nets, &mut true, &mut failures).await.expect("the links are listed");
     assert_eq!(network.answer(&nets, &mut failures).await, BTreeMap::new());
     assert_eq!(failures, NetworkFailures::default());
 }

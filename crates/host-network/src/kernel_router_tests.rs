@@ -41,7 +41,7 @@ impl Host {
         desired.routers = all.to_vec().into();
         let nets = Nets::of(&desired, &self.network.config);
         let mut lacking = NetworkFailures::default();
-        self.network.links(&nets, &mut lacking).await.expect("the links are listed");
+        self.network.links(&nets, &mut true, &mut lacking).await.expect("the links are listed");
         let folder = self.network.config.folder.join("routers");
         lacking.routers = routers::reach(&folder, &nets, all, &lacking, &mut self.loaded).await;
         lacking

@@ -4,6 +4,7 @@
 //!   config   the interface of each physical network
 //!   nets     the guests' needs per network; names of our objects
 //!   links    the host's links, and the steps to the desired links (`ip`)
+//!   switch   the ports of hybrid plugs at Open vSwitch (`ovs-vsctl`)
 //!   rules    the packet filter: one nftables table of our own (`nft`)
 //!   space    one namespace per network, held by its dnsmasq
 //!   plug     the veth pair to the namespace, and its inner configuration
@@ -29,6 +30,7 @@ mod routers;
 mod rules;
 mod run;
 mod space;
+mod switch;
 #[cfg(test)]
 mod testing;
 
@@ -44,6 +46,7 @@ use tokio::sync::Mutex;
 pub use config::{HostNetworkConfig, Uplink, mappings};
 use metadata::Listeners;
 use nets::{Net, Nets};
+use switch::SwitchPorts;
 
 /// The networks of this host.
 pub struct HostNetwork {
@@ -63,6 +66,8 @@ struct Last {
     deaf: BTreeMap<NetworkId, String>,
     /// The address translation of the routers.
     routers: routers::Loaded,
+    /// Whether Open vSwitch has no port of ours.
+    switch_is_clean: bool,
 }
 
 impl HostNetwork {
@@ -75,10 +80,14 @@ impl HostNetwork {
         let mut last = self.last.lock().await;
         let nets = Nets::of(wanted, &self.config);
         let mut lacking = NetworkFailures::default();
-        if nets.all.is_empty() {
+        if nets.is_empty() {
             if !last.clean {
-                match self.clear().await {
-                    Ok(clean) => *last = Last { clean, ..Last::default() },
+                match self.clear(&mut last).await {
+                    Ok(clean) => {
+                        let switch_is_clean = last.switch_is_clean;
+                        let clean = clean && switch_is_clean;
+                        *last = Last { clean, switch_is_clean, ..Last::default() };
+                    }
                     Err(why) => {
                         tracing::info!(%why, "could not remove unused networks");
                     }
@@ -87,11 +96,16 @@ impl HostNetwork {
             return lacking;
         }
         last.clean = false;
-        if let Err(why) = rules::load(&nets, &wanted.filters, &mut last.rules).await {
+        let rules = match nets.all.is_empty() {
+            // Without networks of ours the host needs no nftables.
+            true if last.rules.is_none() => Ok(()),
+            true | false => rules::load(&nets, &wanted.filters, &mut last.rules).await,
+        };
+        if let Err(why) = rules {
             lacking.all = Some(why);
             return lacking;
         }
-        if let Err(why) = self.links(&nets, &mut lacking).await {
+        if let Err(why) = self.links(&nets, &mut last.switch_is_clean, &mut lacking).await {
             lacking.all = Some(why);
             return lacking;
         }
@@ -109,18 +123,25 @@ impl HostNetwork {
     }
 
     /// Removes all our objects. Returns whether none is left.
-    async fn clear(&self) -> Result<bool, String> {
+    async fn clear(&self, last: &mut Last) -> Result<bool, String> {
         self.listeners.keep_only(&BTreeSet::new());
         space::keep_only::<NetworkId>(&self.config.folder, &BTreeSet::new())?;
         space::keep_only::<RouterId>(&self.config.folder.join("routers"), &BTreeSet::new())?;
-        self.links(&Nets::default(), &mut NetworkFailures::default()).await?;
+        let lacking = &mut NetworkFailures::default();
+        self.links(&Nets::default(), &mut last.switch_is_clean, lacking).await?;
         rules::clear().await?;
         Ok(!links::read().await?.values().any(links::Link::is_ours))
     }
 
-    /// Sets up the links.
-    async fn links(&self, nets: &Nets, lacking: &mut NetworkFailures) -> Result<(), String> {
+    /// Sets up the links, and their ports at Open vSwitch.
+    async fn links(
+        &self,
+        nets: &Nets,
+        switch_is_clean: &mut bool,
+        lacking: &mut NetworkFailures,
+    ) -> Result<(), String> {
         let there = links::read().await?;
+        let ports = ports_at_switch(nets, &there, switch_is_clean).await;
         let plan = links::plan(nets, &self.config, &there);
         for step in plan.gone {
             if let Err(why) = run::run("ip", &step, b"").await {
@@ -134,6 +155,19 @@ impl HostNetwork {
                     lacking.networks.entry(network).or_insert(why);
                     break;
                 }
+            }
+        }
+        for plug in &nets.hybrid {
+            let network = plug.interface.network;
+            if lacking.networks.contains_key(&network) {
+                continue;
+            }
+            let joined = match &ports {
+                Ok(ports) => switch::join(plug, ports).await,
+                Err(why) => Err(why.clone()),
+            };
+            if let Err(why) = joined {
+                lacking.networks.insert(network, why);
             }
         }
         Ok(())
@@ -193,6 +227,30 @@ impl HostNetwork {
         }
         Ok(self.listeners.open(net.id, plugged.space).await.err())
     }
+}
+
+/// Our ports at Open vSwitch, without those that are no longer needed. A host without hybrid plugs is asked once, and
+/// need not have Open vSwitch.
+async fn ports_at_switch(
+    nets: &Nets,
+    there: &links::Links,
+    is_clean: &mut bool,
+) -> Result<SwitchPorts, String> {
+    if nets.hybrid.is_empty() && *is_clean {
+        return Ok(SwitchPorts::new());
+    }
+    let ports = match switch::read().await {
+        Ok(mut ports) => switch::leave(&nets.hybrid, &mut ports, there).await.map(|()| ports),
+        Err(why) if nets.hybrid.is_empty() && run::is_missing(&why) => Ok(SwitchPorts::new()),
+        Err(why) => Err(why),
+    };
+    *is_clean = ports.as_ref().is_ok_and(SwitchPorts::is_empty) && nets.hybrid.is_empty();
+    if let Err(why) = &ports
+        && nets.hybrid.is_empty()
+    {
+        tracing::info!(%why, "could not remove unused ports at Open vSwitch");
+    }
+    ports
 }
 
 impl Network for HostNetwork {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use kilonova_ids::NetworkId;
+use kilonova_ids::{NetworkId, ServerId};
 use kilonova_node::DesiredNetworks;
 use kilonova_node_api::{Address, Interface, SixMode};
 
@@ -14,8 +14,19 @@ use crate::routers;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Nets {
     pub all: BTreeMap<NetworkId, Net>,
-    /// The guests' interfaces.
+    /// The guests' interfaces on these networks.
     pub interfaces: Vec<Interface>,
+    /// The guests' interfaces on an external Neutron's Open vSwitch.
+    pub hybrid: Vec<HybridPlug>,
+}
+
+/// A tap on a bridge of its own, which a veth pair joins to Open vSwitch.
+#[derive(Debug, Clone)]
+pub(crate) struct HybridPlug {
+    pub server: ServerId,
+    pub interface: Interface,
+    /// The Open vSwitch bridge.
+    pub switch: String,
 }
 
 /// A network.
@@ -110,9 +121,19 @@ impl Dhcp {
 }
 
 impl Nets {
+    /// True if the host needs nothing of ours.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.hybrid.is_empty()
+    }
+
     pub fn of(wanted: &DesiredNetworks, config: &HostNetworkConfig) -> Self {
         let mut nets = Self::default();
-        for interface in wanted.interfaces() {
+        for (server, interface) in wanted.interfaces() {
+            if let Some(switch) = interface.hybrid_plug() {
+                let (interface, switch) = (interface.clone(), switch.to_owned());
+                nets.hybrid.push(HybridPlug { server, interface, switch });
+                continue;
+            }
             let (id, physical) = (interface.network, &interface.physical_network);
             let net = nets.net(id, physical, interface.vlan, interface.mtu, config);
             if config.metadata {

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(20);
 /// Maximum output in bytes.
 const MOST: u64 = 32 * 1024 * 1024;
+/// The end of the reason why a program that the host lacks cannot run.
+const MISSING: &str = " is not installed on this host";
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -29,6 +31,11 @@ pub(crate) fn words(line: &[&str]) -> Vec<String> {
     line.iter().map(|word| (*word).to_owned()).collect()
 }
 
+/// True if a program did not run because the host lacks it.
+pub(crate) fn is_missing(why: &str) -> bool {
+    why.ends_with(MISSING)
+}
+
 fn here(
     program: &str,
     arguments: &[String],
@@ -36,7 +43,7 @@ fn here(
     limit: Duration,
 ) -> Result<Vec<u8>, String> {
     let cannot = |error: std::io::Error| match error.kind() {
-        ErrorKind::NotFound => format!("{program} is not installed on this host"),
+        ErrorKind::NotFound => format!("{program}{MISSING}"),
         _ => format!("cannot run {program}: {error}"),
     };
     let mut child = Command::new(program)

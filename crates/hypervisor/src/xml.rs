@@ -320,7 +320,7 @@ fn write_interface(
         }
         None => {
             let kind = match &interface.vif {
-                None | Some(Vif::Ovs { .. }) => "bridge",
+                None | Some(Vif::Ovs { .. } | Vif::OvsHybrid { .. }) => "bridge",
                 Some(Vif::Macvtap { .. }) => "direct",
             };
             writeln!(xml, "    <interface type='{kind}'>")?;
@@ -334,6 +334,9 @@ fn write_interface(
                     writeln!(xml, "      <virtualport type='openvswitch'>")?;
                     writeln!(xml, "        <parameters interfaceid='{}'/>", interface.port)?;
                     writeln!(xml, "      </virtualport>")?;
+                }
+                Some(Vif::OvsHybrid { .. }) => {
+                    writeln!(xml, "      <source bridge='{}'/>", Text(&interface.hybrid_bridge()))?;
                 }
                 Some(Vif::Macvtap { source, mode }) => {
                     let (source, mode) = (Text(source), mode.as_str());

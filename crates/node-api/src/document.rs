@@ -225,6 +225,9 @@ pub struct OutgoingMigration {
     /// The NUMA cells on the destination; `None` for a guest without them.
     #[serde(default, skip_serializing_if = "is_default")]
     pub numa: Option<Box<GuestNuma>>,
+    /// The interfaces that the destination connects in another way than the source.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub interfaces: Vec<Interface>,
 }
 
 /// One-shot verbs.

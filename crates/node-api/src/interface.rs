@@ -45,6 +45,9 @@ pub struct Interface {
     pub vif: Option<Vif>,
 }
 
+/// The trait of hosts whose agents realize [`Vif::OvsHybrid`].
+pub const OVS_HYBRID_PLUG: &str = "CUSTOM_OVS_HYBRID_PLUG";
+
 /// The backend of an interface that Neutron's agent on the host connects (`binding:vif_type`). A VF
 /// or a PF needs none: it is a device, with the VLAN of its network, if any.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +57,13 @@ pub enum Vif {
     /// agent or OVN finds it.
     Ovs {
         /// The bridge, such as `br-int`.
+        bridge: String,
+    },
+    /// A tap on a bridge of its own, which a veth pair joins to an Open vSwitch bridge: between them,
+    /// Neutron's agent filters packets by iptables (`ovs_hybrid_plug`). The agent creates both. A host gets
+    /// it only if it has the trait [`OVS_HYBRID_PLUG`]: agents of earlier builds cannot read it.
+    OvsHybrid {
+        /// The Open vSwitch bridge, such as `br-int`.
         bridge: String,
     },
     /// A macvtap on a link of the host.
@@ -123,8 +133,23 @@ pub struct Address {
 impl Interface {
     /// Name of its tap on the host: `tap` and the first characters of the port's id.
     pub fn tap(&self) -> String {
+        self.named("tap")
+    }
+
+    /// Name of the bridge of its own that a hybrid plug has. Neutron's agent finds the tap by its name, and
+    /// this bridge not at all; the name is upstream's.
+    pub fn hybrid_bridge(&self) -> String {
+        self.named("qbr")
+    }
+
+    /// Names of the veth pair of a hybrid plug: the end at the bridge of its own, and the end at Open vSwitch.
+    pub fn hybrid_pair(&self) -> (String, String) {
+        (self.named("qvb"), self.named("qvo"))
+    }
+
+    fn named(&self, prefix: &str) -> String {
         let id = self.port.to_string();
-        format!("tap{}", id.get(..11).unwrap_or(&id))
+        format!("{prefix}{}", id.get(..11).unwrap_or(&id))
     }
 
     /// True if a guest with the other interface keeps its attachment for this one.
@@ -143,9 +168,22 @@ impl Interface {
         link_local(&self.mac)
     }
 
-    /// True if it is a tap on a bridge that the agent creates.
+    /// True if it is a tap on a bridge that the agent creates for the network.
     pub fn uses_own_bridge(&self) -> bool {
         self.device.is_none() && self.vif.is_none()
+    }
+
+    /// The Open vSwitch bridge of a hybrid plug; `None` for other interfaces.
+    pub fn hybrid_plug(&self) -> Option<&str> {
+        match &self.vif {
+            Some(Vif::OvsHybrid { bridge }) if self.device.is_none() => Some(bridge),
+            Some(Vif::OvsHybrid { .. } | Vif::Ovs { .. } | Vif::Macvtap { .. }) | None => None,
+        }
+    }
+
+    /// True if the agent creates links for it.
+    pub fn needs_links(&self) -> bool {
+        self.uses_own_bridge() || self.hybrid_plug().is_some()
     }
 
     /// Name of the bridge that the agent creates for the network.

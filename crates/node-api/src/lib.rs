@@ -51,7 +51,7 @@ pub use guest::{
     GuestMetadata, ImageNumbers, Key, PasswordAnswer, PasswordRequest, VendordataAnswer,
     VendordataRequest,
 };
-pub use interface::{Address, Interface, MacvtapMode, Vif, link_local};
+pub use interface::{Address, Interface, MacvtapMode, OVS_HYBRID_PLUG, Vif, link_local};
 pub use join::{Authorities, Clock, Credential, Join, Renewal, Revocations, RevokedHost};
 pub use machine::{Bus, Firmware, Machine, Medium, SecureBoot, Topology};
 pub use numa::{GUEST_NUMA, GuestNuma, GuestNumaCell, GuestVcpu};

@@ -18,7 +18,7 @@ use crate::metadata::GuestRequests;
 /// The desired networks of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DesiredNetworks {
-    /// The guests' interfaces that use a bridge of the host.
+    /// The guests' interfaces for which the host needs links: on bridges of ours, or by a hybrid plug.
     pub guests: BTreeMap<ServerId, Vec<Interface>>,
     /// The packet filters of those interfaces.
     pub filters: Arc<Filters>,
@@ -71,9 +71,9 @@ impl DesiredNetworks {
         self.guests.is_empty() && self.routers.is_empty()
     }
 
-    /// All interfaces.
-    pub fn interfaces(&self) -> impl Iterator<Item = &Interface> {
-        self.guests.values().flatten()
+    /// All interfaces, with the servers that have them.
+    pub fn interfaces(&self) -> impl Iterator<Item = (ServerId, &Interface)> {
+        self.guests.iter().flat_map(|(server, all)| all.iter().map(move |one| (*server, one)))
     }
 }
 
@@ -87,6 +87,7 @@ impl DesiredNetworks {
                 IpAddr::V4(_) => false,
             };
             interface.network == network
+                && interface.uses_own_bridge()
                 && (of || interface.addresses.iter().any(|fixed| fixed.address == address))
         };
         let mut all = self

@@ -79,6 +79,13 @@ fn the_binding_decides_the_backend() {
             None,
         ),
         (
+            json!({"binding:vif_type": "ovs",
+                "binding:vif_details": {"bridge_name": "br-int", "ovs_hybrid_plug": true}}),
+            Some(Vif::OvsHybrid { bridge: "br-int".into() }),
+            None,
+            None,
+        ),
+        (
             json!({"binding:vif_type": "hw_veb", "binding:vnic_type": "direct",
                 "binding:vif_details": {"vlan": "100"}, "binding:profile": pci}),
             None,
@@ -108,10 +115,6 @@ fn the_binding_decides_the_backend() {
         (
             json!({"binding:vif_type": "ovs", "binding:vnic_type": "direct"}),
             "Unexpected vif_type=ovs with vnic_type=direct",
-        ),
-        (
-            json!({"binding:vif_type": "ovs", "binding:vif_details": {"ovs_hybrid_plug": true}}),
-            "firewall_driver = openvswitch",
         ),
         (
             json!({"binding:vif_type": "hw_veb", "binding:vnic_type": "direct"}),

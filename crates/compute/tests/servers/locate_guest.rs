@@ -70,8 +70,14 @@ async fn arrive_unacknowledged(cloud: &Cloud, id: &str) {
     let there = Simulated::open(cloud.nodes().join("a"), plan).expect("the host is known");
     let server: ServerId = id.parse().expect("the id is a UUID");
     let to = Peer { host: HostName::verbatim("b"), address: String::new() };
-    let departure =
-        OutgoingMigration { to, devices: Vec::new(), force: true, volumes: Vec::new(), numa: None };
+    let departure = OutgoingMigration {
+        to,
+        devices: Vec::new(),
+        force: true,
+        volumes: Vec::new(),
+        numa: None,
+        interfaces: Vec::new(),
+    };
     let error =
         there.migrate_out(server, &departure).await.expect_err("the hypervisor reports a failure");
     assert!(error.message.contains("simulated"), "{error}");

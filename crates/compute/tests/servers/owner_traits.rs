@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, Cloud, FPGA, GPU, RunningCloud, hosts};
 
-async fn placement(running: &RunningCloud, method: &str, path: &str, body: Value) -> Value {
+pub async fn placement(running: &RunningCloud, method: &str, path: &str, body: Value) -> Value {
     let request = Request::builder()
         .method(method)
         .uri(path)
@@ -23,7 +23,7 @@ async fn placement(running: &RunningCloud, method: &str, path: &str, body: Value
 }
 
 /// Path and body of a provider's traits.
-async fn traits(running: &RunningCloud, name: &str) -> (String, Value) {
+pub async fn traits(running: &RunningCloud, name: &str) -> (String, Value) {
     let found =
         placement(running, "GET", &format!("/resource_providers?name={name}"), Value::Null).await;
     let id = found["resource_providers"][0]["uuid"].as_str().expect("the provider exists");

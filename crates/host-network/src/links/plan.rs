@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_ids::NetworkId;
 
-use super::{Link, Links, OURS};
+use super::{Link, Links, OURS, hybrid};
 use crate::config::{HostNetworkConfig, Uplink};
-use crate::nets::{Net, Nets};
+use crate::nets::{HybridPlug, Net, Nets};
 use crate::run::words;
 
 /// The steps, as arguments of `ip`.
@@ -23,6 +23,18 @@ pub(crate) struct Plan {
     pub lacking: BTreeMap<NetworkId, String>,
 }
 
+impl Plan {
+    fn add(&mut self, network: NetworkId, steps: Result<Vec<Vec<String>>, String>) {
+        match steps {
+            Ok(steps) if steps.is_empty() => {}
+            Ok(steps) => self.steps.push((network, steps)),
+            Err(why) => {
+                self.lacking.insert(network, why);
+            }
+        }
+    }
+}
+
 pub(crate) fn plan(nets: &Nets, config: &HostNetworkConfig, there: &Links) -> Plan {
     let mut plan = Plan::default();
     let mut wanted = BTreeSet::new();
@@ -34,15 +46,13 @@ pub(crate) fn plan(nets: &Nets, config: &HostNetworkConfig, there: &Links) -> Pl
             wanted.insert(net.vlan_link());
         }
     }
+    wanted.extend(nets.hybrid.iter().flat_map(HybridPlug::names));
     plan.gone = gone(&wanted, config, there);
     for net in nets.all.values() {
-        match one(net, there) {
-            Ok(steps) if steps.is_empty() => {}
-            Ok(steps) => plan.steps.push((net.id, steps)),
-            Err(why) => {
-                plan.lacking.insert(net.id, why);
-            }
-        }
+        plan.add(net.id, one(net, there));
+    }
+    for plug in &nets.hybrid {
+        plan.add(plug.interface.network, hybrid::one(plug, there));
     }
     plan
 }
@@ -82,8 +92,7 @@ fn gone(wanted: &BTreeSet<String>, config: &HostNetworkConfig, there: &Links) ->
 /// The steps for one network.
 fn one(net: &Net, there: &Links) -> Result<Vec<Vec<String>>, String> {
     let physical = &net.physical;
-    let mut steps = Steps { there, list: Vec::new() };
-    let mtu = net.mtu.to_string();
+    let mut steps = Steps::new(there);
     match &net.uplink {
         None => {
             return Err(format!(
@@ -112,32 +121,7 @@ fn one(net: &Net, there: &Links) -> Result<Vec<Vec<String>>, String> {
         }
         steps.mtu(is, &name, net.mtu);
     }
-    let is = steps.ours(&bridge)?;
-    if is.is_some_and(|link| !link.is("bridge")) {
-        return Err(format!("{bridge} is not a bridge"));
-    }
-    if is.is_none() {
-        steps.push(&[
-            "link",
-            "add",
-            "name",
-            &bridge,
-            "type",
-            "bridge",
-            "stp_state",
-            "0",
-            "forward_delay",
-            "0",
-            "mcast_snooping",
-            "0",
-        ]);
-        steps.push(&["link", "set", "dev", &bridge, "alias", OURS]);
-        // The host itself gets no address there, not even a link-local one.
-        steps.push(&["link", "set", "dev", &bridge, "addrgenmode", "none"]);
-    }
-    if is.is_none_or(|link| link.mtu != net.mtu) {
-        steps.push(&["link", "set", "dev", &bridge, "mtu", &mtu]);
-    }
+    steps.bridge(&bridge, net.mtu)?;
     if let Some(out) = net.out() {
         steps.plug(&out, &bridge);
     }
@@ -146,20 +130,78 @@ fn one(net: &Net, there: &Links) -> Result<Vec<Vec<String>>, String> {
             steps.push(&["link", "set", "dev", tap, "master", &bridge]);
         }
     }
-    if is.is_none_or(|link| !link.is_up()) {
-        steps.push(&["link", "set", "dev", &bridge, "up"]);
-    }
-    Ok(steps.list)
+    steps.up(&bridge);
+    Ok(steps.into_list())
 }
 
-struct Steps<'a> {
+/// Steps to be taken on a host with these links.
+pub(super) struct Steps<'a> {
     there: &'a Links,
     list: Vec<Vec<String>>,
 }
 
 impl<'a> Steps<'a> {
-    fn push(&mut self, step: &[&str]) {
+    pub fn new(there: &'a Links) -> Self {
+        Self { there, list: Vec::new() }
+    }
+
+    pub fn into_list(self) -> Vec<Vec<String>> {
+        self.list
+    }
+
+    pub fn push(&mut self, step: &[&str]) {
         self.list.push(words(step));
+    }
+
+    /// Creates a bridge of ours, and sets its MTU.
+    pub fn bridge(&mut self, name: &str, mtu: i64) -> Result<(), String> {
+        let is = self.ours(name)?;
+        if is.is_some_and(|link| !link.is("bridge")) {
+            return Err(format!("{name} is not a bridge"));
+        }
+        if is.is_none() {
+            let quiet = ["stp_state", "0", "forward_delay", "0", "mcast_snooping", "0"];
+            self.push(&[&["link", "add", "name", name, "type", "bridge"], &quiet[..]].concat());
+            self.push(&["link", "set", "dev", name, "alias", OURS]);
+            // The host itself gets no address there, not even a link-local one.
+            self.push(&["link", "set", "dev", name, "addrgenmode", "none"]);
+        }
+        self.mtu(is, name, mtu);
+        Ok(())
+    }
+
+    /// Creates a veth pair of ours, whose ends lack an MTU and are down; removes half a pair before. Returns whether
+    /// it creates one.
+    fn new_veth(&mut self, one: &str, other: &str) -> Result<bool, String> {
+        let (has_one, has_other) = (self.ours(one)?.is_some(), self.ours(other)?.is_some());
+        if has_one && has_other {
+            return Ok(false);
+        }
+        if has_one || has_other {
+            self.push(&["link", "delete", "dev", if has_one { one } else { other }]);
+        }
+        self.push(&["link", "add", "name", one, "type", "veth", "peer", "name", other]);
+        for name in [one, other] {
+            self.push(&["link", "set", "dev", name, "alias", OURS]);
+            self.push(&["link", "set", "dev", name, "addrgenmode", "none"]);
+        }
+        Ok(true)
+    }
+
+    /// Creates a veth pair of ours with an MTU.
+    pub fn veth(&mut self, one: &str, other: &str, mtu: i64) -> Result<(), String> {
+        let is_new = self.new_veth(one, other)?;
+        for name in [one, other] {
+            let is = self.there.get(name).filter(|_| !is_new);
+            self.mtu(is, name, mtu);
+        }
+        Ok(())
+    }
+
+    pub fn up(&mut self, name: &str) {
+        if self.there.get(name).is_none_or(|link| !link.is_up()) {
+            self.push(&["link", "set", "dev", name, "up"]);
+        }
     }
 
     /// The link with that name, which must be ours if it exists.
@@ -178,14 +220,12 @@ impl<'a> Steps<'a> {
         }
     }
 
-    fn plug(&mut self, name: &str, bridge: &str) {
+    pub fn plug(&mut self, name: &str, bridge: &str) {
         let is = self.there.get(name);
         if is.is_none_or(|link| link.master.as_deref() != Some(bridge)) {
             self.push(&["link", "set", "dev", name, "master", bridge]);
         }
-        if is.is_none_or(|link| !link.is_up()) {
-            self.push(&["link", "set", "dev", name, "up"]);
-        }
+        self.up(name);
     }
 
     /// Checks that an interface exists and may be used.
@@ -242,24 +282,13 @@ impl<'a> Steps<'a> {
             ));
         }
         let (ours, theirs) = net.pair();
-        let (mut one, other) = (self.ours(&ours)?, self.ours(&theirs)?);
-        if one.is_some() != other.is_some() {
-            let left = if one.is_some() { &ours } else { &theirs };
-            self.push(&["link", "delete", "dev", left]);
-            one = None;
-        }
-        if one.is_none() {
-            self.push(&["link", "add", "name", &ours, "type", "veth", "peer", "name", &theirs]);
+        if self.new_veth(&ours, &theirs)? {
             for name in [&ours, &theirs] {
-                self.push(&["link", "set", "dev", name, "alias", OURS]);
-                self.push(&["link", "set", "dev", name, "addrgenmode", "none"]);
-                self.push(&["link", "set", "dev", name, "mtu", &link.mtu.to_string()]);
+                self.mtu(None, name, link.mtu);
             }
         }
         self.plug(&theirs, bridge);
-        if self.there.get(&ours).is_none_or(|link| !link.is_up()) {
-            self.push(&["link", "set", "dev", &ours, "up"]);
-        }
+        self.up(&ours);
         Ok(())
     }
 }

@@ -218,6 +218,7 @@ async fn a_migration_that_fails_after_arrival_keeps_the_guest_on_the_destination
                     force: false,
                     volumes: Vec::new(),
                     numa: None,
+                    interfaces: Vec::new(),
                 }
             };
             for nobody in ["there", "..", "", "/"] {

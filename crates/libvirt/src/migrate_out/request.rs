@@ -44,7 +44,7 @@ impl MigrationRequest {
         let vfio = check_devices(versions, &definition.config.devices)?;
         let numa = migration.numa.as_deref();
         let numa = numa.map(|numa| (numa, config.realtime_scheduler_priority));
-        let xml = xml::migration_xml(running, &migration.devices, &migration.volumes, numa)?;
+        let xml = xml::migration_xml(running, migration, numa)?;
         let mut flags =
             sys::VIR_MIGRATE_LIVE | sys::VIR_MIGRATE_PEER2PEER | sys::VIR_MIGRATE_ABORT_ON_ERROR;
         flags |= match disk_copy(running) {
@@ -193,7 +193,8 @@ mod tests {
 
     fn migration(address: &str, devices: Vec<(Attachment, Attachment)>) -> OutgoingMigration {
         let to = Peer { host: kilonova_ids::HostName::verbatim("there"), address: address.into() };
-        OutgoingMigration { to, devices, force: false, volumes: Vec::new(), numa: None }
+        let (volumes, interfaces) = (Vec::new(), Vec::new());
+        OutgoingMigration { to, devices, force: false, volumes, numa: None, interfaces }
     }
 
     const DISK: &str = "<domain><devices><disk><backingStore/></disk>

@@ -47,25 +47,38 @@ const BRIDGE: &str = "bridge";
 /// libvirt's type of a tap's interface.
 fn kind(interface: &Interface) -> &'static str {
     match &interface.vif {
-        None | Some(Vif::Ovs { .. }) => BRIDGE,
+        None | Some(Vif::Ovs { .. } | Vif::OvsHybrid { .. }) => BRIDGE,
         Some(Vif::Macvtap { .. }) => "direct",
     }
 }
 
-fn tap(definition: &Definition, interface: &Interface, mac: Element) -> Element {
-    let model = definition.machine().vif_model.as_deref().unwrap_or("virtio");
-    let mut element = Element::new("interface").with("type", kind(interface)).child(mac);
-    match &interface.vif {
-        None => element.push(Element::new("source").with("bridge", interface.bridge())),
+/// libvirt's type of a tap's interface, and the elements that say where it is connected: all that may differ between
+/// the hosts of a live migration.
+pub(super) fn backend(interface: &Interface) -> (&'static str, Vec<Element>) {
+    let elements = match &interface.vif {
+        None => vec![Element::new("source").with("bridge", interface.bridge())],
         Some(Vif::Ovs { bridge }) => {
-            element.push(Element::new("source").with("bridge", bridge));
             let port = Element::new("parameters").with("interfaceid", interface.port);
-            element.push(Element::new("virtualport").with("type", "openvswitch").child(port));
+            vec![
+                Element::new("source").with("bridge", bridge),
+                Element::new("virtualport").with("type", "openvswitch").child(port),
+            ]
+        }
+        Some(Vif::OvsHybrid { .. }) => {
+            vec![Element::new("source").with("bridge", interface.hybrid_bridge())]
         }
         Some(Vif::Macvtap { source, mode }) => {
-            element.push(Element::new("source").with("dev", source).with("mode", mode.as_str()));
+            vec![Element::new("source").with("dev", source).with("mode", mode.as_str())]
         }
-    }
+    };
+    (kind(interface), elements)
+}
+
+fn tap(definition: &Definition, interface: &Interface, mac: Element) -> Element {
+    let model = definition.machine().vif_model.as_deref().unwrap_or("virtio");
+    let (kind, backend) = backend(interface);
+    let element = Element::new("interface").with("type", kind).child(mac);
+    let element = backend.into_iter().fold(element, Element::child);
     let mut element = element
         .child(Element::new("target").with("dev", interface.tap()))
         .child(Element::new("model").with("type", model));
@@ -75,7 +88,7 @@ fn tap(definition: &Definition, interface: &Interface, mac: Element) -> Element 
         );
     }
     // libvirt refuses an MTU of a macvtap, which has that of its link.
-    if kind(interface) == BRIDGE {
+    if kind == BRIDGE {
         element.push(Element::new("mtu").with("size", interface.mtu));
     }
     element

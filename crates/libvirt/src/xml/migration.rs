@@ -1,26 +1,30 @@
 //! The XML of a running domain for the destination of a live migration.
 //!
 //! Libvirt compares it with the running domain and allows only differences that the guest cannot
-//! see. So it is libvirt's own XML with the host devices and the sources of volumes replaced, and the pinning
-//! to this host's CPUs and NUMA nodes replaced by the destination's, or removed. The guest's own cells stay.
+//! see. So it is libvirt's own XML with the host devices and the sources of volumes and interfaces replaced, and the
+//! pinning to this host's CPUs and NUMA nodes replaced by the destination's, or removed. The guest's own cells stay.
 
 use std::ops::Range;
 
-use kilonova_node_api::{Attachment, GuestNuma, VolumeState, VolumeStatus};
+use kilonova_node_api::{
+    Attachment, GuestNuma, Interface, OutgoingMigration, VolumeState, VolumeStatus,
+};
 use roxmltree::{Document, Node};
 
 use super::element::Element;
+use super::interface::backend;
 use super::numa;
 use super::volumes::{source_element, volume_of};
 
-/// Rewrites a domain's XML for the destination. Each host device needs a counterpart in `devices`, and
-/// each volume one in `volumes`. `numa` are the cells of the guest there, with the priority of realtime vCPUs.
+/// Rewrites a domain's XML for the destination of a migration. Each host device needs a counterpart there, and so
+/// does each volume; interfaces without one stay. `numa` are the cells of the guest there, with the priority of
+/// realtime vCPUs.
 pub(crate) fn migration_xml(
     xml: &str,
-    devices: &[(Attachment, Attachment)],
-    volumes: &[VolumeState],
+    migration: &OutgoingMigration,
     numa: Option<(&GuestNuma, u32)>,
 ) -> Result<String, String> {
+    let OutgoingMigration { devices, volumes, interfaces, .. } = migration;
     let document =
         Document::parse(xml).map_err(|error| format!("could not parse libvirt's XML: {error}"))?;
     let domain = document.root_element();
@@ -96,12 +100,42 @@ pub(crate) fn migration_xml(
             }
         }
     }
+    for node in domain.descendants().filter(|node| node.has_tag_name("interface")) {
+        let of = |one: &&Interface| mac(node).is_some_and(|mac| mac.eq_ignore_ascii_case(&one.mac));
+        if let Some(interface) = interfaces.iter().find(of) {
+            edits.extend(reconnect(node, interface));
+        }
+    }
     edits.sort_by_key(|(range, _)| std::cmp::Reverse(range.start));
     let mut rewritten = xml.to_owned();
     for (range, text) in edits {
         rewritten.replace_range(range, &text);
     }
     Ok(rewritten)
+}
+
+/// The MAC address of an interface that is a tap or a macvtap.
+fn mac<'a>(interface: Node<'a, '_>) -> Option<&'a str> {
+    if !matches!(interface.attribute("type"), Some("bridge" | "direct")) {
+        return None;
+    }
+    let mac = interface.children().find(|child| child.has_tag_name("mac"))?;
+    mac.attribute("address")
+}
+
+/// Connects an interface as the destination does.
+fn reconnect(node: Node<'_, '_>, interface: &Interface) -> Vec<(Range<usize>, String)> {
+    let (kind, elements) = backend(interface);
+    let new: String = elements.iter().map(inline).collect();
+    let mut edits: Vec<(Range<usize>, String)> = change(node, "type", kind).into_iter().collect();
+    for child in node.children() {
+        if child.has_tag_name("source") {
+            edits.push((child.range(), new.clone()));
+        } else if child.has_tag_name("virtualport") {
+            edits.push((child.range(), String::new()));
+        }
+    }
+    edits
 }
 
 fn inline(element: &Element) -> String {
@@ -149,7 +183,8 @@ fn pci_address(node: Node<'_, '_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kilonova_node_api::{GuestNumaCell, GuestVcpu};
+    use kilonova_ids::HostName;
+    use kilonova_node_api::{GuestNumaCell, GuestVcpu, Peer, Vif};
 
     use super::*;
 
@@ -181,6 +216,44 @@ mod tests {
         }
     }
 
+    fn to(devices: &[(Attachment, Attachment)]) -> OutgoingMigration {
+        OutgoingMigration {
+            to: Peer { host: HostName::verbatim("b"), address: "192.0.2.2".into() },
+            devices: devices.to_vec(),
+            force: false,
+            volumes: Vec::new(),
+            numa: None,
+            interfaces: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn interfaces_are_connected_as_the_destination_does() {
+        let native = "<source bridge='br-int'/><virtualport type='openvswitch'>\
+                      <parameters interfaceid='55555555-5555-4555-8555-555555555555'/></virtualport>";
+        let hybrid = "<source bridge='qbr55555555-55'/>";
+        let xml = |one: &str| {
+            format!(
+                "<domain><devices><interface type='bridge'><mac address='fa:16:3e:00:00:01'/>{one}\
+                 <target dev='tap55555555-55'/></interface><interface type='bridge'>\
+                 <mac address='fa:16:3e:00:00:02'/><source bridge='brq1'/></interface></devices></domain>"
+            )
+        };
+        let bridge = || "br-int".to_owned();
+        for (from, vif, wanted) in [
+            (native, Vif::OvsHybrid { bridge: bridge() }, hybrid),
+            (hybrid, Vif::Ovs { bridge: bridge() }, native),
+        ] {
+            let mut interface = crate::xml::tests::interface('5', None);
+            interface.mac = "FA:16:3E:00:00:01".into();
+            interface.vif = Some(vif);
+            let migration = OutgoingMigration { interfaces: vec![interface], ..to(&[]) };
+            let rewritten = migration_xml(&xml(from), &migration, None).expect("it is rewritten");
+            let shape: String = rewritten.split('\n').map(str::trim).collect();
+            assert_eq!(shape, xml(wanted));
+        }
+    }
+
     #[test]
     fn only_changes_invisible_to_the_guest() {
         let devices = [
@@ -190,7 +263,7 @@ mod tests {
                 mdev("11111111-2222-4333-8444-555555555555"),
             ),
         ];
-        let rewritten = migration_xml(XML, &devices, &[], None).expect("the XML is rewritten");
+        let rewritten = migration_xml(XML, &to(&devices), None).expect("the XML is rewritten");
         let wanted = XML
             .replace(" cpuset='0-3'", " ")
             .replace("<vcpupin vcpu='0' cpuset='2'/><emulatorpin cpuset='2-3'/>", "")
@@ -222,7 +295,8 @@ mod tests {
             },
         });
         let state = serde_json::from_value(attached).expect("the state is readable");
-        let rewritten = migration_xml(&xml, &[], &[state], None).expect("the XML is rewritten");
+        let migration = OutgoingMigration { volumes: vec![state], ..to(&[]) };
+        let rewritten = migration_xml(&xml, &migration, None).expect("the XML is rewritten");
         assert!(
             rewritten.contains("name='iqn.a/2'") && !rewritten.contains("iqn.a/1"),
             "{rewritten}"
@@ -230,17 +304,17 @@ mod tests {
         assert_eq!(rewritten.matches("<auth ").count(), 1, "{rewritten}");
         assert!(rewritten.contains("file='/i/disk'"), "{rewritten}");
         Document::parse(&rewritten).expect("it is XML");
-        let missing = migration_xml(&xml, &[], &[], None).expect_err("the XML is refused");
+        let missing = migration_xml(&xml, &to(&[]), None).expect_err("the XML is refused");
         assert!(missing.contains(volume), "{missing}");
     }
 
     #[test]
     fn a_device_without_a_counterpart_is_refused() {
-        let text = migration_xml(XML, &[(vfio("0000:25:00.4"), vfio("0001:84:01.2"))], &[], None);
+        let text = migration_xml(XML, &to(&[(vfio("0000:25:00.4"), vfio("0001:84:01.2"))]), None);
         assert!(text.expect_err("the XML is refused").contains("83b8f4f2"));
-        let text = migration_xml(XML, &[], &[], None).expect_err("the XML is refused");
+        let text = migration_xml(XML, &to(&[]), None).expect_err("the XML is refused");
         assert!(text.contains("0000:25:00.4"), "{text}");
-        assert!(migration_xml("<domain", &[], &[], None).is_err());
+        assert!(migration_xml("<domain", &to(&[]), None).is_err());
     }
 
     #[test]
@@ -257,7 +331,7 @@ mod tests {
             page_kib: None,
         }];
         let numa = GuestNuma { cells, emulator: "10,12".into(), ..GuestNuma::default() };
-        let rewritten = migration_xml(xml, &[], &[], Some((&numa, 1))).expect("it is rewritten");
+        let rewritten = migration_xml(xml, &to(&[]), Some((&numa, 1))).expect("it is rewritten");
         let document = Document::parse(&rewritten).expect("it is XML");
         let values = |tag: &str, attribute: &str| -> Vec<String> {
             let all = document.descendants().filter(|node| node.has_tag_name(tag));

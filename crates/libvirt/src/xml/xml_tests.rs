@@ -105,7 +105,7 @@ fn devices() -> Vec<Attachment> {
     ]
 }
 
-fn interface(id: char, device: Option<&str>) -> Interface {
+pub(super) fn interface(id: char, device: Option<&str>) -> Interface {
     let id = |tail: &str| format!("{}{tail}", id.to_string().repeat(8));
     serde_json::from_value(serde_json::json!({
         "port": id("-5555-4555-8555-555555555555"),
@@ -209,6 +209,10 @@ fn interfaces_of_neutron() {
             Interface {
                 vif: Some(Vif::Macvtap { source: "up0.100".into(), mode: MacvtapMode::Bridge }),
                 ..interface('b', None)
+            },
+            Interface {
+                vif: Some(Vif::OvsHybrid { bridge: "br-int".into() }),
+                ..interface('c', None)
             },
         ];
     });

@@ -348,5 +348,6 @@ pub fn to(host: &Host, force: bool) -> OutgoingMigration {
         force,
         volumes: Vec::new(),
         numa: None,
+        interfaces: Vec::new(),
     }
 }

@@ -52,9 +52,9 @@ impl Versioned {
     }
 }
 
-/// The interfaces that use a bridge of ours; the others are Neutron's, or devices.
-fn bridged(interfaces: &[Interface]) -> Vec<Interface> {
-    interfaces.iter().filter(|interface| interface.uses_own_bridge()).cloned().collect()
+/// The interfaces for which the host needs links of ours. libvirt connects the others, or they are devices.
+fn linked(interfaces: &[Interface]) -> Vec<Interface> {
+    interfaces.iter().filter(|interface| interface.needs_links()).cloned().collect()
 }
 
 impl Connections {
@@ -79,7 +79,7 @@ impl Connections {
         let mut guests = BTreeMap::new();
         for document in &batch.documents {
             let interfaces = match &document.desired {
-                Desired::Present(domain) => bridged(&domain.config.interfaces),
+                Desired::Present(domain) => linked(&domain.config.interfaces),
                 Desired::Absent => {
                     now.desired.guests.get(&document.server).cloned().unwrap_or_default()
                 }
@@ -102,7 +102,7 @@ impl Connections {
 
     /// Keeps the interfaces of a guest without a document.
     pub(super) fn keep_interfaces(&self, server: ServerId, interfaces: &[Interface]) {
-        self.now().set(server, bridged(interfaces));
+        self.now().set(server, linked(interfaces));
     }
 
     /// The server with this address on the network.
@@ -113,8 +113,8 @@ impl Connections {
 
     /// Serves the metadata of the guests that a starting agent found, before it has documents.
     pub(super) async fn resume(&self, guests: BTreeMap<ServerId, Vec<Interface>>) {
-        let bridged = guests.into_iter().map(|(server, all)| (server, bridged(&all)));
-        let guests = bridged.filter(|(_, interfaces)| !interfaces.is_empty()).collect();
+        let linked = guests.into_iter().map(|(server, all)| (server, linked(&all)));
+        let guests = linked.filter(|(_, interfaces)| !interfaces.is_empty()).collect();
         let found = DesiredNetworks { guests, ..DesiredNetworks::default() };
         *self.found() = found.clone();
         self.network.resume(&found).await;
@@ -153,7 +153,7 @@ impl Connections {
         server: ServerId,
         interfaces: &[Interface],
     ) -> Result<(), String> {
-        let new = bridged(interfaces);
+        let new = linked(interfaces);
         if new.is_empty() {
             return Ok(());
         }
@@ -171,7 +171,7 @@ impl Connections {
 
     /// Sets the guest's interfaces to exactly these, and removes unused networks.
     pub(super) async fn set_exactly(&self, server: ServerId, interfaces: &[Interface]) {
-        if self.now().set(server, bridged(interfaces)) {
+        if self.now().set(server, linked(interfaces)) {
             self.make(false).await;
         }
     }

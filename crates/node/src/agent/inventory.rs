@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use kilonova_devices::{DeviceProblem, FoundCells, Watch, has_threads};
 use kilonova_hypervisor::HypervisorInfo;
-use kilonova_node_api::{Device, GUEST_NUMA, NumaCell, Registration};
+use kilonova_node_api::{Device, GUEST_NUMA, NumaCell, OVS_HYBRID_PLUG, Registration};
 
 use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
@@ -126,7 +126,8 @@ impl Inventory {
             cells,
             ..self.parts.registration.clone()
         };
-        for name in info.traits.into_iter().chain(threads).chain(guest_numa) {
+        let own = [OVS_HYBRID_PLUG.to_owned()];
+        for name in info.traits.into_iter().chain(threads).chain(guest_numa).chain(own) {
             if !registration.traits.contains(&name) {
                 registration.traits.push(name);
             }

@@ -467,7 +467,7 @@ fn update_port(state: &mut State, identity: &Identity, id: &str, change: &Value)
             return refuse(409, "MacAddressInUse", message);
         }
     }
-    let agents = state.agents.clone();
+    let (agents, hybrid) = (state.agents.clone(), state.hybrid.clone());
     let port = state.ports.get_mut(id).expect("the caller found it");
     let mut profile: Option<Map<String, Value>> = None;
     let mut host: Option<String> = None;
@@ -502,7 +502,9 @@ fn update_port(state: &mut State, identity: &Identity, id: &str, change: &Value)
         let vnic_type = port.vnic_type.clone();
         let vif_type = vif_type.to_owned();
         let profile = profile.unwrap_or_default();
-        port.bindings.insert(0, Binding { host, active: true, vnic_type, profile, vif_type });
+        let is_hybrid = hybrid.contains(&host);
+        let binding = Binding { host, active: true, vnic_type, profile, vif_type, is_hybrid };
+        port.bindings.insert(0, binding);
         if moved {
             port.body.insert("status".into(), json!("DOWN"));
         }
@@ -526,7 +528,8 @@ fn create_binding(state: &mut State, id: &str, asked: &Value) -> Answer {
     let active = port.bindings.is_empty();
     let vnic_type = asked["vnic_type"].as_str().unwrap_or("normal").to_owned();
     let profile = asked["profile"].as_object().cloned().unwrap_or_default();
-    let binding = Binding { host, active, vnic_type, profile, vif_type: "ovs".into() };
+    let is_hybrid = state.hybrid.contains(&host);
+    let binding = Binding { host, active, vnic_type, profile, vif_type: "ovs".into(), is_hybrid };
     let view = binding.view();
     port.bindings.push(binding);
     (StatusCode::CREATED, json!({"binding": view}))

@@ -15,6 +15,8 @@ pub(crate) struct Binding {
     pub vnic_type: String,
     pub profile: Map<String, Value>,
     pub vif_type: String,
+    /// True if the agent of the host filters by iptables.
+    pub is_hybrid: bool,
 }
 
 impl Binding {
@@ -22,7 +24,7 @@ impl Binding {
         match self.vif_type.as_str() {
             "ovs" => json!({
                 "port_filter": true, "connectivity": "l2", "bridge_name": "br-int",
-                "datapath_type": "netdev", "ovs_hybrid_plug": false,
+                "datapath_type": "netdev", "ovs_hybrid_plug": self.is_hybrid,
             }),
             _ => json!({}),
         }
@@ -68,6 +70,7 @@ impl Port {
                 vnic_type: self.vnic_type.clone(),
                 profile: Map::new(),
                 vif_type: "unbound".into(),
+                is_hybrid: false,
             };
             let active = self.active().unwrap_or(&none);
             view.insert("binding:host_id".into(), json!(active.host));
@@ -99,6 +102,7 @@ pub struct State {
     pub(crate) floating: Vec<Value>,
     pub(crate) quotas: BTreeMap<String, i64>,
     pub(crate) agents: BTreeSet<String>,
+    pub(crate) hybrid: BTreeSet<String>,
     pub(crate) last_mac: u32,
     pub(crate) can_allocate: Option<bool>,
 }
@@ -112,6 +116,12 @@ impl State {
     /// A live agent connects ports on this host.
     pub fn add_agent(&mut self, host: &str) {
         self.agents.insert(host.to_owned());
+    }
+
+    /// A live agent that filters by iptables connects ports on this host.
+    pub fn add_hybrid_agent(&mut self, host: &str) {
+        self.add_agent(host);
+        self.hybrid.insert(host.to_owned());
     }
 
     /// The agent of this host died.
@@ -221,6 +231,7 @@ impl State {
             vnic_type: port.vnic_type.clone(),
             profile: profile.as_object().expect("an object").clone(),
             vif_type: "unbound".into(),
+            is_hybrid: false,
         }];
     }
 

@@ -62,17 +62,8 @@ pub fn required_for_running(
         return None;
     }
     supports_for(devices)
-        .map(|support| has_support(compute, source, support).then_some(support.name))
+        .map(|support| compute.host_has_trait(source, support.name).then_some(support.name))
         .collect()
-}
-
-/// True if a host has the support. An unknown host is assumed to have it.
-fn has_support(compute: &Compute, host: &HostName, support: &Support) -> bool {
-    let Some(host) = compute.fleet.by_name(host) else { return true };
-    let snapshot = compute.world.snapshot();
-    let root =
-        snapshot.tree(host.root).and_then(|tree| tree.providers().find(|p| p.id == host.root));
-    root.is_some_and(|root| root.traits.iter().any(|name| **name == *support.name))
 }
 
 /// Refuses a guest whose devices the source cannot send.
@@ -83,7 +74,7 @@ pub(super) fn check_source(
     devices: &[Attachment],
 ) -> Result<(), Error> {
     let Some(Support { qemu, libvirt, .. }) =
-        supports_for(devices).find(|support| !has_support(compute, source, support))
+        supports_for(devices).find(|support| !compute.host_has_trait(source, support.name))
     else {
         return Ok(());
     };
@@ -108,8 +99,9 @@ pub(super) fn unfit_hosts(
         None => compute.fleet.all().iter().map(|host| host.name.clone()).collect(),
     };
     supports_for(&migration.old_domain.config.devices).find_map(|support| {
-        let is_unfit =
-            |host: &&HostName| **host != migration.source && !has_support(compute, host, support);
+        let is_unfit = |host: &&HostName| {
+            **host != migration.source && !compute.host_has_trait(host, support.name)
+        };
         let mut unfit: Vec<&HostName> = all.iter().filter(is_unfit).collect();
         unfit.sort_unstable();
         let (first, more) = (unfit.first()?, unfit.len() - 1);

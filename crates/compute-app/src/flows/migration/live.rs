@@ -19,7 +19,8 @@ use kilonova_compute_scheduler::NoHost;
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{
-    Attachment, Desired, Domain, Observation, Outcome, OutgoingMigration, Peer, Power, VolumeState,
+    Attachment, Desired, Domain, Interface, Observation, Outcome, OutgoingMigration, Peer, Power,
+    VolumeState,
 };
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
@@ -352,9 +353,32 @@ pub(super) fn send(
     let to = Peer { host, address };
     // The server itself holds the destination.
     let numa = numa::of_claimed(tx, &ctx.server, &ctx.migration.new_flavor)?;
-    let outgoing = OutgoingMigration { to, devices, force, volumes, numa };
+    let interfaces = reconnected(tx, ctx, &to.host)?;
+    let outgoing = OutgoingMigration { to, devices, force, volumes, numa, interfaces };
     domain.outgoing_migration = Some(Box::new(outgoing));
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))
+}
+
+/// The interfaces that the destination connects in another way than the source, as its document says.
+fn reconnected(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    dest: &HostName,
+) -> Result<Vec<Interface>, Error> {
+    let here = &ctx.migration.old_domain.config.interfaces;
+    if here.iter().all(|interface| interface.vif.is_none()) {
+        return Ok(Vec::new());
+    }
+    let document = documents::get(tx, dest, ctx.server.id)?;
+    let Some(Desired::Present(domain)) = document.map(|document| document.desired) else {
+        return Ok(Vec::new());
+    };
+    let mut there = domain.config.interfaces;
+    there.retain(|one| {
+        let old = here.iter().find(|old| old.port == one.port);
+        one.device.is_none() && old.is_some_and(|old| old.vif != one.vif)
+    });
+    Ok(there)
 }
 
 /// The volumes of the migration that the source carries out.

@@ -11,7 +11,7 @@ use kilonova_compute_db::documents;
 use kilonova_compute_db::external_ports::{self, ExternalServer, NewView};
 use kilonova_ids::{HostName, NetworkId, PortId, ServerId, SubnetId};
 use kilonova_neutron::{GroupFilter, PortFilter, Profile};
-use kilonova_node_api::Desired;
+use kilonova_node_api::{Desired, OVS_HYBRID_PLUG};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 use tokio::task::JoinSet;
@@ -64,6 +64,8 @@ pub(super) struct Taken {
     pub ports: Vec<PortRow>,
     facts: ServerFacts,
     devices: HashMap<PortId, Profile>,
+    /// The hosts of the goal whose agents are too old for hybrid plugs.
+    without_hybrid_plugs: Vec<HostName>,
 }
 
 /// The result of an attempt.
@@ -98,7 +100,10 @@ pub async fn settle(compute: &Compute, server: ServerId) -> Result<Attempt, Erro
     let lease = longest.saturating_add(longest / 10);
     let controller = Arc::clone(&compute.controller);
     let taken = compute.store.write(move |tx| take(tx, server, &controller, lease)).await?;
-    let Some(taken) = taken else { return Ok(Attempt::None) };
+    let Some(mut taken) = taken else { return Ok(Attempt::None) };
+    let hosts = [&taken.row.host, &taken.row.next_host].into_iter().flatten();
+    let is_old = |host: &&HostName| !compute.host_has_trait(host, OVS_HYBRID_PLUG);
+    taken.without_hybrid_plugs = hosts.filter(is_old).cloned().collect();
     let mut made = BTreeMap::new();
     let result =
         match tokio::time::timeout(longest.unsigned_abs(), cloud.work(&taken, &mut made)).await {
@@ -147,7 +152,8 @@ fn take(
             profiles.insert(device.port, device_profile(&device.arq.to_string(), &slot));
         }
     }
-    Ok(Some(Taken { row, ports, facts, devices: profiles }))
+    let without_hybrid_plugs = Vec::new();
+    Ok(Some(Taken { row, ports, facts, devices: profiles, without_hybrid_plugs }))
 }
 
 fn has_device(port: &PortRow) -> bool {
@@ -277,7 +283,18 @@ impl CloudNeutron {
         around: &Surroundings,
     ) -> Result<Option<NewView>, Failure> {
         let bridge = &self.options.ovs_bridge;
-        let of = |port| PortView::of(attached, port, row.tag.as_deref(), around, bridge);
+        let of = |port| {
+            let view = PortView::of(attached, port, row.tag.as_deref(), around, bridge)?;
+            let is_hybrid = view.interface.hybrid_plug().is_some();
+            let is_there = |old: &&HostName| is_hybrid && view.host.as_ref() == Some(*old);
+            match taken.without_hybrid_plugs.iter().find(is_there) {
+                Some(old) => Err(format!(
+                    "Port {} needs a hybrid plug (ovs_hybrid_plug), which the agent of {old} does not know: upgrade it.",
+                    attached.port.id
+                )),
+                None => Ok(view),
+            }
+        };
         let text = |view: &PortView| {
             journal::to_text(view).map_err(|error| Failure::Host(error.to_string()))
         };

@@ -64,16 +64,11 @@ impl Backend {
         let text = |key: &str| detail(key).and_then(Value::as_str);
         match (port.vif_type.as_str(), port.vnic_type.as_str()) {
             ("ovs", "normal") => {
-                if detail("ovs_hybrid_plug") == Some(&Value::Bool(true)) {
-                    return Err(format!(
-                        "Port {} needs a hybrid plug (ovs_hybrid_plug), which hosts do not have: set \
-                         firewall_driver = openvswitch for Neutron's agents",
-                        port.id
-                    ));
-                }
                 let bridge = text("bridge_name").unwrap_or(ovs_bridge);
                 let bridge = bridge.chars().take(MAX_LINK).collect();
-                Ok(Self { vif: Some(Vif::Ovs { bridge }), ..Self::default() })
+                let is_hybrid = detail("ovs_hybrid_plug") == Some(&Value::Bool(true));
+                let vif = if is_hybrid { Vif::OvsHybrid { bridge } } else { Vif::Ovs { bridge } };
+                Ok(Self { vif: Some(vif), ..Self::default() })
             }
             ("hw_veb", "direct" | "accelerator-direct") => {
                 let vlan = detail("vlan").and_then(|vlan| match vlan {

@@ -1,0 +1,200 @@
+//! The ports of hybrid plugs at Open vSwitch (`ovs-vsctl`), by which Neutron's agent finds them.
+//!
+//! A port there is a row of Open vSwitch's database: it outlives its link and a reboot. Ours have the external id
+//! [`OURS`] with the name of their bridge; no other port is ever changed or removed.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::links::{Links, is_used};
+use crate::nets::{HybridPlug, is_mac};
+use crate::run::{run, words};
+
+/// The external id of our ports.
+const OURS: &str = "kilonova-bridge";
+/// Seconds after which `ovs-vsctl` gives up. By itself it waits for a database that does not run.
+const LIMIT: &str = "--timeout=10";
+
+/// Our ports with their external ids, by name.
+pub(crate) type SwitchPorts = BTreeMap<String, BTreeMap<String, String>>;
+
+#[derive(Deserialize)]
+struct Table {
+    data: Vec<(String, Value)>,
+}
+
+/// Our ports.
+pub(crate) async fn read() -> Result<SwitchPorts, String> {
+    let line = [LIMIT, "--format=json", "--columns=name,external_ids", "list", "Interface"];
+    parse(&run("ovs-vsctl", &words(&line), b"").await?)
+}
+
+fn parse(text: &[u8]) -> Result<SwitchPorts, String> {
+    let unexpected = |error: serde_json::Error| format!("unexpected output of ovs-vsctl: {error}");
+    let table: Table = serde_json::from_slice(text).map_err(unexpected)?;
+    let mut ports = SwitchPorts::new();
+    for (name, ids) in table.data {
+        // ["map", [[key, value], …]]
+        let (_, ids): (String, Vec<(String, String)>) =
+            serde_json::from_value(ids).map_err(unexpected)?;
+        let ids: BTreeMap<String, String> = ids.into_iter().collect();
+        if ids.contains_key(OURS) {
+            ports.insert(name, ids);
+        }
+    }
+    Ok(ports)
+}
+
+/// The external ids of a plug's port. All but the last are upstream's.
+fn ids(plug: &HybridPlug) -> BTreeMap<String, String> {
+    let ids = [
+        ("iface-id", plug.interface.port.to_string()),
+        ("iface-status", "active".to_owned()),
+        ("attached-mac", plug.interface.mac.clone()),
+        ("vm-uuid", plug.server.to_string()),
+        (OURS, plug.switch.clone()),
+    ];
+    ids.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// The arguments that give a plug its port; `None` if it has it. A port of the name is replaced in the same
+/// transaction of Open vSwitch.
+fn joined(plug: &HybridPlug, ports: &SwitchPorts) -> Option<Vec<String>> {
+    let [_, _, outer] = plug.names();
+    let ids = ids(plug);
+    if ports.get(&outer) == Some(&ids) {
+        return None;
+    }
+    let mut line = words(&[LIMIT, "--", "--if-exists", "del-port", &outer]);
+    line.extend(words(&["--", "add-port", &plug.switch, &outer]));
+    line.extend(words(&["--", "set", "Interface", &outer]));
+    // The quotes keep the colons of a MAC address from being syntax.
+    line.extend(ids.iter().map(|(key, value)| format!("external_ids:{key}=\"{value}\"")));
+    Some(line)
+}
+
+/// Refuses what is no argument of `ovs-vsctl`. Neutron names both; neither may become an option.
+fn check(plug: &HybridPlug) -> Result<(), String> {
+    let (mac, switch) = (&plug.interface.mac, &plug.switch);
+    let is_name = switch.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && switch.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    match (is_mac(mac), is_name) {
+        (false, _) => Err(format!("{mac:?} of port {} is not a MAC address", plug.interface.port)),
+        (_, false) => Err(format!("{switch:?} is not the name of a bridge")),
+        (true, true) => Ok(()),
+    }
+}
+
+/// Gives a plug its port.
+pub(crate) async fn join(plug: &HybridPlug, ports: &SwitchPorts) -> Result<(), String> {
+    check(plug)?;
+    match joined(plug, ports) {
+        Some(line) => run("ovs-vsctl", &line, b"").await.map(drop),
+        None => Ok(()),
+    }
+}
+
+/// The ports that no plug needs, and no guest uses, and those without their link: Open vSwitch keeps what it knew of a
+/// link, also if the port is replaced in one transaction, and does not use a new one of the same name.
+fn unused<'a>(
+    plugs: &'a [HybridPlug],
+    ports: &'a SwitchPorts,
+    there: &'a Links,
+) -> impl Iterator<Item = &'a String> {
+    let is_needed = |port: &str| plugs.iter().any(|plug| plug.names().iter().any(|n| n == port));
+    ports.keys().filter(move |port| {
+        !there.contains_key(*port) || (!is_needed(port) && !is_used(port, there))
+    })
+}
+
+/// Removes the [`unused`] ports. The links go later, so a run that dies between the two leaves only links, which are
+/// found by their alias.
+pub(crate) async fn leave(
+    plugs: &[HybridPlug],
+    ports: &mut SwitchPorts,
+    there: &Links,
+) -> Result<(), String> {
+    let gone: Vec<String> = unused(plugs, ports, there).cloned().collect();
+    for port in gone {
+        let line = words(&[LIMIT, "--if-exists", "del-port", &port]);
+        run("ovs-vsctl", &line, b"").await?;
+        ports.remove(&port);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use kilonova_node_api::{Filters, Interface, Vif};
+
+    use super::*;
+    use crate::links::{Link, parse_links};
+    use crate::nets::Nets;
+    use crate::testing::{config, interface, wanted};
+
+    fn plugs() -> Vec<HybridPlug> {
+        let vif = Some(Vif::OvsHybrid { bridge: "br-int".into() });
+        let one = Interface { vif, ..interface(2) };
+        let nets = Nets::of(&wanted(vec![one, interface(3)], Filters::default()), &config());
+        assert_eq!(nets.interfaces, [interface(3)], "our own rules are of our own networks");
+        nets.hybrid
+    }
+
+    #[test]
+    fn a_port_is_joined_once_and_replaced_if_it_differs() {
+        let plugs = plugs();
+        let line = joined(&plugs[0], &SwitchPorts::new()).expect("it has no port");
+        assert_eq!(
+            line.join(" "),
+            "--timeout=10 -- --if-exists del-port qvo02aaaaaa-bb -- add-port br-int qvo02aaaaaa-bb -- set \
+             Interface qvo02aaaaaa-bb external_ids:attached-mac=\"fa:16:3e:00:00:02\" \
+             external_ids:iface-id=\"02aaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee\" external_ids:iface-status=\"active\" \
+             external_ids:kilonova-bridge=\"br-int\" \
+             external_ids:vm-uuid=\"00000000-0000-4000-8000-000000000000\""
+        );
+        let mut ports = SwitchPorts::from([("qvo02aaaaaa-bb".to_owned(), ids(&plugs[0]))]);
+        assert_eq!(joined(&plugs[0], &ports), None);
+        ports.values_mut().for_each(|ids| drop(ids.insert(OURS.into(), "br-ex".into())));
+        assert!(joined(&plugs[0], &ports).is_some());
+    }
+
+    #[test]
+    fn nothing_becomes_an_option() {
+        let plug = |mac: &str, switch: &str| {
+            let mut plug = plugs().remove(0);
+            plug.interface.mac = mac.into();
+            plug.switch = switch.into();
+            check(&plug)
+        };
+        assert_eq!(plug("fa:16:3e:00:00:02", "br-int.1_x"), Ok(()));
+        for (mac, switch) in
+            [("fa:16:3e:00:00:02", "--help"), ("\"x", "br-int"), ("fa:16:3e:00:00:02", "")]
+        {
+            assert!(plug(mac, switch).is_err(), "{mac} {switch}");
+        }
+    }
+
+    #[test]
+    fn ports_of_ours_without_a_guest_or_a_link_are_unused() {
+        let listing = br#"{"headings":["name","external_ids"],"data":[
+            ["br-int",["map",[]]],
+            ["tap1",["map",[["iface-id","x"]]]],
+            ["qvo02aaaaaa-bb",["map",[["iface-id","x"],["kilonova-bridge","br-int"]]]],
+            ["qvo03aaaaaa-bb",["map",[["iface-id","y"],["kilonova-bridge","br-int"]]]],
+            ["qvo04aaaaaa-bb",["map",[["iface-id","z"],["kilonova-bridge","br-int"]]]],
+            ["qvo05aaaaaa-bb",["map",[["iface-id","z"],["kilonova-bridge","br-int"]]]]]}"#;
+        let ports = parse(listing).expect("the ports are listed");
+        let there = parse_links(
+            br#"[{"ifname": "tap03aaaaaa-bb", "master": "qbr03aaaaaa-bb"},
+                 {"ifname": "qvo02aaaaaa-bb"}, {"ifname": "qvo03aaaaaa-bb"}, {"ifname": "qvo04aaaaaa-bb"},
+                 {"ifname": "qvb04aaaaaa-bb", "master": "qbr04aaaaaa-bb", "ifalias": "kilonova"}]"#,
+        )
+        .expect("the links are listed");
+        assert!(there.values().any(Link::is_ours));
+        let plugs = plugs();
+        let unused: Vec<&String> = unused(&plugs, &ports, &there).collect();
+        assert_eq!(unused, ["qvo04aaaaaa-bb", "qvo05aaaaaa-bb"]);
+    }
+}
