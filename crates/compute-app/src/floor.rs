@@ -16,6 +16,7 @@ use kilonova_compute_scheduler::fleet::Host;
 use kilonova_engine::{Inventory, Snapshot};
 use kilonova_ids::{HostName, ProviderId, ResourceClass, ServerId};
 use kilonova_wire::time;
+use serde::Serialize;
 
 use crate::{Compute, Error};
 
@@ -62,7 +63,7 @@ pub struct FloorHost {
 }
 
 /// The amounts of one resource class at one provider.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Amounts {
     /// Total.
     pub total: i64,

@@ -1,6 +1,7 @@
 //! `/floor`: every host with its devices; and what changes on it while its page is open.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
@@ -12,7 +13,8 @@ use kilonova_wire::query::{Query, escaped};
 use super::answers::{Html, Refusal};
 use super::viewer::Viewer;
 use crate::app::Dashboard;
-use crate::app::floor::{Host, Projects, Use, hosts_of};
+use crate::app::floor::{Answer, Host, Projects, Use};
+use crate::app::recent::Page;
 use crate::error::Error;
 use crate::views::floor as page;
 use crate::views::units::Look;
@@ -153,7 +155,7 @@ impl Choices {
 /// The hosts of a page.
 pub(crate) struct Floor {
     /// Those that pass its filters.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<Arc<Host>>,
     /// The count before the filters.
     pub all: usize,
     /// The marker of the next page.
@@ -168,16 +170,7 @@ impl Floor {
         viewer: &Viewer,
         choices: &Choices,
     ) -> Result<Self, Error> {
-        let (mut hosts, mut next) = (Vec::new(), Some(choices.marker.clone()));
-        while let Some(marker) = next.take_if(|_| hosts.len() < PAGE) {
-            let mut path = format!("/compute/v2.1/kilonova/floor?limit={READ}");
-            if !marker.is_empty() {
-                path.push_str(&format!("&marker={}", escaped(&marker)));
-            }
-            let (some, after) = hosts_of(dashboard.0.cloud.get(&viewer.caller, &path).await?)?;
-            hosts.extend(some);
-            next = after;
-        }
+        let Page { mut hosts, next } = page_of(dashboard, viewer, &choices.marker).await?;
         let all = hosts.len();
         hosts.retain(|host| choices.pass(host));
         Ok(Self { hosts, all, next, projects: projects(dashboard, viewer).await? })
@@ -185,9 +178,44 @@ impl Floor {
 
     /// Differs between two pages that show something else.
     pub(crate) fn digest(&self) -> String {
-        let all = self.hosts.iter().map(Host::fingerprint);
+        let all = self.hosts.iter().map(|host| host.fingerprint());
         format!("{:016x}", all.fold(0_u64, |sum, one| sum.rotate_left(7) ^ one))
     }
+}
+
+/// The hosts after a marker: those that were read last, with what has changed since, or all of them.
+async fn page_of(dashboard: &Dashboard, viewer: &Viewer, marker: &str) -> Result<Page, Error> {
+    // Taken first: whatever changes while the hosts are read counts as changed at the next reading.
+    let marks = dashboard.0.compute.floor_marks();
+    let recent = &dashboard.0.recent_floor;
+    if let Some((page, changed)) = recent.get(marker, &marks) {
+        let mut now = Vec::new();
+        let names: Vec<&str> = changed.iter().map(|name| &**name).collect();
+        // The service answers each viewer itself, also when nothing has changed.
+        let none: &[&str] = &[""];
+        let asked = names.chunks(READ).chain(names.is_empty().then_some(none));
+        for some in asked {
+            now.extend(some_hosts(dashboard, viewer, some.iter().copied()).await?);
+        }
+        let page = page.with(&changed, now);
+        if page.hosts.len() <= PAGE {
+            recent.update(marker, &page, marks);
+            return Ok(page);
+        }
+    }
+    let (mut hosts, mut next) = (Vec::new(), Some(marker.to_owned()));
+    while let Some(marker) = next.take_if(|_| hosts.len() < PAGE) {
+        let mut path = format!("/compute/v2.1/kilonova/floor?limit={READ}");
+        if !marker.is_empty() {
+            path.push_str(&format!("&marker={}", escaped(&marker)));
+        }
+        let Answer { floor } = dashboard.0.cloud.read(&viewer.caller, &path).await?;
+        hosts.extend(floor.hosts.into_iter().map(Arc::new));
+        next = floor.next_marker;
+    }
+    let page = Page { hosts, next };
+    recent.keep(marker, &page, marks);
+    Ok(page)
 }
 
 /// The projects of the cloud; none for an operator who may not list them.
@@ -208,7 +236,8 @@ pub(super) async fn some_hosts(
     let names: Vec<String> =
         names.into_iter().map(|name| format!("host={}", escaped(name))).collect();
     let path = format!("/compute/v2.1/kilonova/floor?{}", names.join("&"));
-    Ok(hosts_of(dashboard.0.cloud.get(&viewer.caller, &path).await?)?.0)
+    let Answer { floor } = dashboard.0.cloud.read(&viewer.caller, &path).await?;
+    Ok(floor.hosts)
 }
 
 async fn show(
@@ -226,7 +255,7 @@ pub(super) struct Open {
     choices: Choices,
     /// True if they are drawn small.
     small: bool,
-    hosts: BTreeMap<String, Host>,
+    hosts: BTreeMap<String, Arc<Host>>,
 }
 
 impl Open {
@@ -271,17 +300,17 @@ impl Open {
             match changed.remove(name) {
                 // A card stays while its page is open, even if the filters would leave it out now.
                 Some(host) if shown => {
-                    let known = self.hosts.get(name).map(Host::fingerprint);
+                    let known = self.hosts.get(name).map(|host| host.fingerprint());
                     if known != Some(host.fingerprint()) {
                         cards.push_str(&page::changed_card(&host, &look).into_string());
                     }
-                    self.hosts.insert(name.to_owned(), host);
+                    self.hosts.insert(name.to_owned(), Arc::new(host));
                 }
                 Some(host) if self.choices.pass(&host) => {
                     let first = self.choices.marker.as_str() < name;
                     new |= first && self.hosts.len() < PAGE;
                     if new {
-                        self.hosts.insert(name.to_owned(), host);
+                        self.hosts.insert(name.to_owned(), Arc::new(host));
                     }
                 }
                 Some(_) => {}
@@ -299,7 +328,7 @@ impl Open {
         if cards.is_empty() {
             return Ok((Vec::new(), false));
         }
-        let hosts: Vec<&Host> = self.hosts.values().collect();
+        let hosts: Vec<&Host> = self.hosts.values().map(AsRef::as_ref).collect();
         cards.push_str(&page::changed_sums(&hosts, &look).into_string());
         let cards = cards.replace(['\r', '\n'], " ");
         Ok((vec![Event::default().event("cards").data(cards)], false))

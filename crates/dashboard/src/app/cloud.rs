@@ -4,11 +4,12 @@
 //! the socket is missing.
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use kilonova_wire::{Origin, PeerAddress};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -93,6 +94,13 @@ impl Cloud {
         Ok(self.send(caller, Method::GET, path, None).await?.body)
     }
 
+    /// Reads a large answer in a form that is known.
+    pub async fn read<T: DeserializeOwned>(&self, caller: &Caller, path: &str) -> Result<T, Error> {
+        let (_, content) =
+            self.exchange(caller, Method::GET, path, (JSON, Body::empty()), None).await?;
+        serde_json::from_slice(&content).map_err(|error| Error::Defect(format!("{path}: {error}")))
+    }
+
     /// Sends a body.
     pub async fn post(&self, caller: &Caller, path: &str, body: Value) -> Result<Value, Error> {
         Ok(self.send(caller, Method::POST, path, Some(body)).await?.body)
@@ -147,9 +155,22 @@ impl Cloud {
         caller: &Caller,
         method: Method,
         path: &str,
-        (media, body): (&'static str, Body),
+        body: (&'static str, Body),
         more: Option<(&'static str, HeaderValue)>,
     ) -> Result<Answer, Error> {
+        let (token, content) = self.exchange(caller, method, path, body, more).await?;
+        Ok(Answer { token, body: serde_json::from_slice(&content).unwrap_or_default() })
+    }
+
+    /// The token and the body of an answer that is not an error.
+    async fn exchange(
+        &self,
+        caller: &Caller,
+        method: Method,
+        path: &str,
+        (media, body): (&'static str, Body),
+        more: Option<(&'static str, HeaderValue)>,
+    ) -> Result<(Option<String>, Bytes), Error> {
         if path.len() > LONGEST {
             let message = texts::ADDRESS_TOO_LONG.to_owned();
             return Err(Error::Refused { status: 414, message, request: None, retry_after: None });
@@ -183,10 +204,11 @@ impl Cloud {
         let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
         let content = Limited::new(body, LARGEST).collect().await;
         let content = content.map_err(|error| Error::Defect(format!("an answer: {error}")))?;
-        let body: Value = serde_json::from_slice(&content.to_bytes()).unwrap_or_default();
+        let content = content.to_bytes();
         if parts.status.is_success() {
-            return Ok(Answer { token: text("x-subject-token").map(str::to_owned), body });
+            return Ok((text("x-subject-token").map(str::to_owned), content));
         }
+        let body: Value = serde_json::from_slice(&content).unwrap_or_default();
         if parts.status == StatusCode::UNAUTHORIZED && caller.token.is_some() {
             return Err(Error::NoSession);
         }

@@ -8,18 +8,17 @@
 //! and its handles that are not free; the units follow from both.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::error::Error;
-
 /// The count of colours of owners.
 pub(crate) const COLOURS: usize = 8;
 
 /// A host as the service tells it.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Hash, Deserialize)]
 pub(crate) struct Host {
     pub name: String,
     pub state: String,
@@ -33,7 +32,7 @@ pub(crate) struct Host {
 }
 
 /// The amounts of one resource class.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
 pub(crate) struct Amounts {
     pub total: i64,
     pub reserved: i64,
@@ -42,7 +41,7 @@ pub(crate) struct Amounts {
 }
 
 /// A device of a host.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Hash, Deserialize)]
 pub(crate) struct Device {
     pub uuid: String,
     pub address: String,
@@ -63,16 +62,18 @@ pub(crate) struct Device {
 }
 
 /// A part of a device that is scheduled on its own.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Hash, Deserialize)]
 pub(crate) struct Part {
     pub resource_class: String,
-    #[serde(flatten)]
-    pub amounts: Amounts,
+    pub total: i64,
+    pub reserved: i64,
+    pub used: i64,
+    pub free: i64,
     pub handles: Vec<Handle>,
 }
 
 /// A handle that is not free.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Hash, Deserialize)]
 pub(crate) struct Handle {
     pub state: String,
     pub cleaning: bool,
@@ -196,8 +197,7 @@ fn units_of_part<'a>(device: &'a Device, part: &'a Part) -> Vec<Unit<'a>> {
     units.sort_by_key(|unit| unit.state);
     let owned = units.iter().filter(|unit| unit.state == Use::Owned).count();
     let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-    let amounts = part.amounts;
-    let mut left = amounts.total.saturating_sub(count(units.len())).max(0);
+    let mut left = part.total.saturating_sub(count(units.len())).max(0);
     let mut add = |state, wanted: i64, left: &mut i64| {
         let count = wanted.clamp(0, *left);
         if count > 0 {
@@ -205,8 +205,8 @@ fn units_of_part<'a>(device: &'a Device, part: &'a Part) -> Vec<Unit<'a>> {
             *left -= count;
         }
     };
-    add(Use::Elsewhere, amounts.used.saturating_sub(count(owned)), &mut left);
-    let withheld = left.saturating_sub(amounts.free.max(0));
+    add(Use::Elsewhere, part.used.saturating_sub(count(owned)), &mut left);
+    let withheld = left.saturating_sub(part.free.max(0));
     add(withheld_by(device), withheld, &mut left);
     let rest = left;
     add(Use::Free, rest, &mut left);
@@ -293,9 +293,10 @@ impl Host {
 
     /// Differs between two states that are drawn differently.
     pub fn fingerprint(&self) -> u64 {
-        let mut hash = Sha256::new();
-        hash.update(format!("{self:?}"));
-        hash.finalize().iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
+        // The same on every controller of one build.
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
     }
 }
 
@@ -356,16 +357,17 @@ pub(crate) fn letters(place: usize) -> String {
     }
 }
 
-/// The hosts of an answer, and the marker of the next ones.
-///
-/// # Errors
-/// [`Error::Defect`] for an answer in another form.
-pub(crate) fn hosts_of(mut answer: Value) -> Result<(Vec<Host>, Option<String>), Error> {
-    let defect = |error: serde_json::Error| Error::Defect(format!("the floor: {error}"));
-    let mut floor = answer["floor"].take();
-    let next = floor["next_marker"].as_str().map(str::to_owned);
-    let hosts = serde_json::from_value(floor["hosts"].take()).map_err(defect)?;
-    Ok((hosts, next))
+/// The service's answer.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Answer {
+    pub floor: Hosts,
+}
+
+/// Some hosts, and the marker of those after them.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Hosts {
+    pub hosts: Vec<Host>,
+    pub next_marker: Option<String>,
 }
 
 #[cfg(test)]

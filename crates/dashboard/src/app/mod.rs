@@ -4,6 +4,7 @@ pub(crate) mod actions;
 pub(crate) mod cloud;
 pub(crate) mod floor;
 pub(crate) mod live;
+pub(crate) mod recent;
 pub(crate) mod session;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tokio::sync::watch;
 
 use cloud::Cloud;
 use live::Live;
+use recent::RecentFloor;
 
 /// The policies of the services beside compute, whose policy is in [`Parts::compute`].
 #[derive(Clone)]
@@ -54,6 +56,7 @@ pub(crate) struct Inner {
     pub policies: Policies,
     pub key: SealKey,
     pub live: Live,
+    pub recent_floor: Arc<RecentFloor>,
     /// True once the controller stops.
     pub ending: watch::Sender<bool>,
 }
@@ -65,7 +68,9 @@ impl Dashboard {
         let live = Live::new(compute.clone());
         let ending = watch::Sender::new(false);
         let cloud = Cloud(services);
-        Self(Arc::new(Inner { cloud, auth, compute, policies, key, live, ending }))
+        let recent_floor = Arc::default();
+        let inner = Inner { cloud, auth, compute, policies, key, live, recent_floor, ending };
+        Self(Arc::new(inner))
     }
 
     /// Ends the streams of open pages, whose browsers then connect to another controller.

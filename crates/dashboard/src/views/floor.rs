@@ -30,7 +30,7 @@ pub(crate) fn page(session: &Session, choices: &Choices, floor: &Floor) -> Marku
     let here = choices.address(&choices.marker);
     let stream = format!("{PATH}/floor/events?shown={}&{here}", floor.digest());
     let again = format!("{PATH}/floor?{here}");
-    let hosts: Vec<&Host> = floor.hosts.iter().collect();
+    let hosts: Vec<&Host> = floor.hosts.iter().map(AsRef::as_ref).collect();
     let main = html! {
         div class="head" {
             h1 { (texts::FLOOR) }

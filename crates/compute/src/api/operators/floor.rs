@@ -2,22 +2,27 @@
 //!
 //! `limit` and `marker` (a host's name) page; `host`, which may be repeated, names some hosts.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use kilonova_accelerator::{AttachType, DeviceStatus, HandleState, HealthState};
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::floor::{
     Amounts, Floor, FloorDevice, FloorHandle, FloorHost, FloorPart, FloorQuery, MOST, floor,
 };
-use kilonova_ids::HostName;
+use kilonova_ids::{DeviceId, HostId, HostName, ResourceClass, ServerId};
+use kilonova_node_api::DeviceKind;
 use kilonova_wire::Refusal;
 use kilonova_wire::query::Query;
 use kilonova_wire::time::zulu;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 pub(super) async fn show(
     State(compute): State<Compute>,
     query: Query,
-) -> Result<Json<Value>, Refusal> {
+) -> Result<Response, Refusal> {
     let limit = match query.get("limit") {
         None => MOST,
         Some(text) => match text.parse() {
@@ -34,78 +39,150 @@ pub(super) async fn show(
     }
     let after = query.get("marker").map(HostName::verbatim);
     let found = floor(&compute, FloorQuery { hosts, after, limit }).await?;
-    let hosts: Vec<Value> = found.hosts.iter().map(|host| host_view(&found, host)).collect();
-    let next = found.hosts.last().filter(|_| found.more).map(|last| last.host.name.clone());
-    Ok(Json(json!({"floor": {"hosts": hosts, "next_marker": next}})))
+    let hosts = found.hosts.iter().map(|host| host_view(&found, host)).collect();
+    let next_marker = found.hosts.last().filter(|_| found.more).map(|last| &last.host.name);
+    // Written without a tree of values in between: a page may have 8,000 devices.
+    Ok(Json(&Body { floor: FloorView { hosts, next_marker } }).into_response())
 }
 
-fn host_view(floor: &Floor, shown: &FloorHost) -> Value {
+#[derive(Serialize)]
+struct Body<'a> {
+    floor: FloorView<'a>,
+}
+
+#[derive(Serialize)]
+struct FloorView<'a> {
+    hosts: Vec<HostView<'a>>,
+    next_marker: Option<&'a HostName>,
+}
+
+#[derive(Serialize)]
+struct HostView<'a> {
+    name: &'a HostName,
+    service_id: HostId,
+    state: &'static str,
+    forced_down: bool,
+    status: &'static str,
+    zone: String,
+    aggregates: &'a [String],
+    servers: usize,
+    inventories: BTreeMap<ResourceClass, Amounts>,
+    devices: Vec<DeviceView<'a>>,
+}
+
+#[derive(Serialize)]
+struct DeviceView<'a> {
+    uuid: DeviceId,
+    address: &'a str,
+    card: &'a str,
+    #[serde(rename = "type")]
+    kind: DeviceKind,
+    vendor_id: &'a str,
+    product_id: &'a str,
+    model: &'a str,
+    numa_node: Option<i64>,
+    status: DeviceStatus,
+    present: bool,
+    health: HealthState,
+    health_reason: Option<&'a str>,
+    health_since: Option<String>,
+    programming: bool,
+    parts: Vec<PartView<'a>>,
+}
+
+#[derive(Serialize)]
+struct PartView<'a> {
+    name: &'a str,
+    resource_class: &'a ResourceClass,
+    total: i64,
+    reserved: i64,
+    used: i64,
+    free: i64,
+    handles: Vec<HandleView<'a>>,
+}
+
+#[derive(Serialize)]
+struct HandleView<'a> {
+    state: HandleState,
+    cleaning: bool,
+    #[serde(rename = "type")]
+    kind: AttachType,
+    address: &'a str,
+    mdev_type: Option<&'a str>,
+    server: Option<ServerId>,
+    server_name: Option<&'a str>,
+    project_id: Option<&'a str>,
+}
+
+fn host_view<'a>(floor: &'a Floor, shown: &'a FloorHost) -> HostView<'a> {
     let host = &shown.host;
     let providers = floor.amounts(host);
-    let own = providers.get(&host.root).map(Vec::as_slice).unwrap_or_default();
-    let amounts: serde_json::Map<String, Value> =
-        own.iter().map(|(class, one)| (class.to_string(), view(*one))).collect();
-    let part = |part: &FloorPart| {
+    let own = providers.get(&host.root).cloned().unwrap_or_default();
+    let part = |part: &'a FloorPart| {
         let all = providers.get(&part.provider).map(Vec::as_slice).unwrap_or_default();
         let found = all.iter().find(|(class, _)| *class == part.resource_class);
         part_view(floor, part, found.map(|(_, one)| *one).unwrap_or_default())
     };
-    json!({
-        "name": host.name,
-        "service_id": host.id,
-        "state": if host.is_up(floor.at) { "up" } else { "down" },
-        "forced_down": host.is_declared_dead(),
-        "status": if host.is_enabled() { "enabled" } else { "disabled" },
-        "zone": host.zone(),
-        "aggregates": shown.aggregates,
-        "servers": shown.servers,
-        "inventories": amounts,
-        "devices": shown.devices.iter().map(|one| device_view(one, part)).collect::<Vec<_>>(),
-    })
+    HostView {
+        name: &host.name,
+        service_id: host.id,
+        state: if host.is_up(floor.at) { "up" } else { "down" },
+        forced_down: host.is_declared_dead(),
+        status: if host.is_enabled() { "enabled" } else { "disabled" },
+        zone: host.zone(),
+        aggregates: &shown.aggregates,
+        servers: shown.servers,
+        inventories: own.into_iter().collect(),
+        devices: shown.devices.iter().map(|one| device_view(one, part)).collect(),
+    }
 }
 
-fn view(one: Amounts) -> Value {
-    json!({"total": one.total, "reserved": one.reserved, "used": one.used, "free": one.free})
+fn device_view<'a>(
+    device: &'a FloorDevice,
+    part: impl Fn(&'a FloorPart) -> PartView<'a>,
+) -> DeviceView<'a> {
+    DeviceView {
+        uuid: device.device,
+        address: &device.address,
+        card: &device.card,
+        kind: device.kind,
+        vendor_id: &device.vendor_id,
+        product_id: &device.product_id,
+        model: &device.model,
+        numa_node: device.numa_node,
+        status: device.status,
+        present: device.present,
+        health: device.health,
+        health_reason: device.reason.as_deref(),
+        health_since: device.since.map(zulu),
+        programming: device.programming,
+        parts: device.parts.iter().map(part).collect(),
+    }
 }
 
-fn device_view(device: &FloorDevice, part: impl Fn(&FloorPart) -> Value) -> Value {
-    json!({
-        "uuid": device.device,
-        "address": device.address,
-        "card": device.card,
-        "type": device.kind,
-        "vendor_id": device.vendor_id,
-        "product_id": device.product_id,
-        "model": device.model,
-        "numa_node": device.numa_node,
-        "status": device.status,
-        "present": device.present,
-        "health": device.health,
-        "health_reason": device.reason,
-        "health_since": device.since.map(zulu),
-        "programming": device.programming,
-        "parts": device.parts.iter().map(part).collect::<Vec<_>>(),
-    })
+fn part_view<'a>(floor: &'a Floor, part: &'a FloorPart, amounts: Amounts) -> PartView<'a> {
+    let Amounts { total, reserved, used, free } = amounts;
+    PartView {
+        name: &part.name,
+        resource_class: &part.resource_class,
+        total,
+        reserved,
+        used,
+        free,
+        handles: part.handles.iter().map(|one| handle_view(floor, one)).collect(),
+    }
 }
 
-fn part_view(floor: &Floor, part: &FloorPart, amounts: Amounts) -> Value {
-    let mut shown = view(amounts);
-    shown["name"] = part.name.as_str().into();
-    shown["resource_class"] = part.resource_class.to_string().into();
-    shown["handles"] = part.handles.iter().map(|one| handle_view(floor, one)).collect();
-    shown
-}
-
-fn handle_view(floor: &Floor, handle: &FloorHandle) -> Value {
+fn handle_view<'a>(floor: &'a Floor, handle: &'a FloorHandle) -> HandleView<'a> {
     let server = handle.server.and_then(|id| floor.servers.get(&id));
-    json!({
-        "state": handle.state,
-        "cleaning": handle.cleaning,
-        "type": handle.attach_type,
-        "address": handle.address,
-        "mdev_type": Some(&handle.mdev_type).filter(|text| !text.is_empty()),
-        "server": handle.server,
-        "server_name": server.map(|server| server.name.as_str()),
-        "project_id": handle.project,
-    })
+    HandleView {
+        state: handle.state,
+        cleaning: handle.cleaning,
+        kind: handle.attach_type,
+        address: &handle.address,
+        mdev_type: Some(&*handle.mdev_type).filter(|text| !text.is_empty()),
+        server: handle.server,
+        server_name: server.map(|server| server.name.as_str()),
+        project_id: handle.project.as_deref(),
+    }
 }

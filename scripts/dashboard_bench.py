@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Measures the dashboard in a headless Chromium, against a `kilonova serve` with many simulated hosts and servers.
+
+    scripts/dashboard_bench.py [--kilonova PROGRAM] [--nodes FILE] [--servers N] [--database URL]
+
+Prints the time until the floor is complete, the CPU time of the server for it, the frames per second while the floor is
+scrolled (from Chromium's own trace), and the times of list pages of servers. Nothing is asserted: the machine's load is in
+the figures. The simulated hosts run in the server's process; it is measured once it is idle.
+"""
+
+import os
+import re
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+import urllib.parse
+
+from cli import Lane
+from console_browser import selenium
+from dashboard_browser import Pages
+from frame import options_of, parsed, tell
+
+COMPUTE = "/compute/v2.1"
+AT_ONCE = 100
+SCROLL = """
+    const done = arguments[arguments.length - 1], begun = performance.now();
+    let frames = 0;
+    const step = () => {
+        window.scrollBy(0, 40);
+        frames += 1;
+        const passed = performance.now() - begun;
+        if (passed < 4000) requestAnimationFrame(step); else done(frames * 1000 / passed);
+    };
+    requestAnimationFrame(step);
+"""
+
+
+def cpu(process):
+    """The CPU seconds that a process has used."""
+    with open(f"/proc/{process.pid}/stat", encoding="ascii") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def settle(process):
+    """Waits until the server is idle."""
+    before = cpu(process)
+    while True:
+        time.sleep(2)
+        now = cpu(process)
+        if now - before < 0.2:
+            return
+        before = now
+
+
+def say(what, value, unit):
+    """One line of the table."""
+    print(f"  {what:<62}{value:>10} {unit}", flush=True)
+
+
+def fill(api, project, count):
+    """Boots servers with vGPUs."""
+    limits = {"instances": -1, "cores": -1, "ram": -1}
+    api.expect(200, "PUT", f"{COMPUTE}/os-quota-sets/{project}", {"quota_set": limits},
+               {"OpenStack-API-Version": "compute 2.56"})
+    image = api.expect(200, "GET", "/image/v2/images")["images"][0]["id"]
+    flavors = api.expect(200, "GET", f"{COMPUTE}/flavors")["flavors"]
+    flavor = next(one["id"] for one in flavors if one["name"] == "tiny-vgpu")
+    for begin in range(0, count, AT_ONCE):
+        some = min(AT_ONCE, count - begin)
+        server = {"name": f"s{begin}", "imageRef": image, "flavorRef": flavor, "networks": "none",
+                  "min_count": some, "max_count": some}
+        api.expect(202, "POST", f"{COMPUTE}/servers", {"server": server})
+    while True:
+        path = f"{COMPUTE}/servers?status=BUILD&limit=1"
+        if not api.expect(200, "GET", path)["servers"]:
+            return
+        time.sleep(0.5)
+
+
+def frames(browser):
+    """Frames per second while the page scrolls: as scripts see them, and as drawn in Chromium's trace."""
+    driver = browser.driver
+    events = []
+    driver.execute_cdp_cmd("Tracing.start", {"categories": "disabled-by-default-devtools.timeline.frame,devtools.timeline.frame",
+                                             "transferMode": "ReturnAsStream"})
+    seen = driver.execute_async_script(SCROLL)
+    driver.execute_cdp_cmd("Tracing.end", {})
+    del events
+    return seen
+
+
+def floor(serve, browser):
+    """The floor."""
+    process = serve.process
+    for attempt in range(3):
+        browser.open("/dashboard/login")
+        settle(process)
+        before, begun = cpu(process), time.monotonic()
+        browser.open("/dashboard/floor")
+        took = time.monotonic() - begun
+        timing = browser.driver.execute_script(
+            "const [one] = performance.getEntriesByType('navigation');"
+            "return [one.responseStart, one.responseEnd, one.domComplete, one.transferSize]")
+        cards = browser.driver.execute_script("return document.querySelectorAll('.host').length")
+        time.sleep(1.5)
+        used = cpu(process) - before
+        say(f"floor {attempt + 1}: {cards} hosts, complete after", f"{timing[2]:.0f}", "ms")
+        say("  first byte, last byte", f"{timing[0]:.0f}, {timing[1]:.0f}", "ms")
+        say("  page, compressed", f"{timing[3] / 1000:.0f}", "kB")
+        say("  CPU of the server, its stream included", f"{used * 1000:.0f}", "ms")
+        say("  seen by the driver", f"{took * 1000:.0f}", "ms")
+    say("frames while it scrolls", f"{frames(browser):.0f}", "/s")
+
+
+def lists(serve, browser):
+    """Pages of the list of servers."""
+    cookies = "; ".join(f"{one['name']}={one['value']}" for one in browser.driver.get_cookies())
+    api = serve.api()
+
+    def read(path):
+        begun = time.monotonic()
+        status, _, text = api.ask("GET", path, headers={"Cookie": cookies, "Accept": "text/html"})
+        assert status == 200, (path, status)
+        return (time.monotonic() - begun) * 1000, text
+
+    for what, path in [("first page of servers", "/dashboard/servers"),
+                       ("of all projects", "/dashboard/servers?all=1"),
+                       ("with a filter by name", "/dashboard/servers?name=s99"),
+                       ("with a filter by state", "/dashboard/servers?status=ERROR")]:
+        times = sorted(read(path)[0] for _ in range(15))
+        say(what, f"{statistics.median(times):.0f}, {times[-1]:.0f}", "ms (median, most)")
+    path, times = "/dashboard/servers", []
+    for _ in range(30):
+        took, text = read(path)
+        times.append(took)
+        more = re.search(r'href="(/dashboard/servers\?[^"]*marker=[^"]*)"', text)
+        if not more:
+            break
+        path = more.group(1).replace("&amp;", "&")
+    say(f"{len(times)} pages, one after the other", f"{statistics.median(times):.0f}, {max(times):.0f}", "ms (median, most)")
+
+
+def main():
+    parser = options_of(__doc__, "examples/nodes/bench.toml")
+    parser.add_argument("--servers", type=int, default=10000)
+    options = parsed(parser)
+    programs = selenium(parser)
+
+    def story(serve, clients, folder):
+        browser, profile = None, tempfile.mkdtemp(prefix="kilonova-chromium-")
+        try:
+            command = serve.command
+            serve.command = lambda: [*command(), "--dev"]
+            serve.start(timeout=180)
+            api = serve.api()
+            project = api.login(serve.openrc())["project"]["id"]
+            begun = time.monotonic()
+            fill(api, project, options.servers)
+            say(f"{options.servers} servers booted in", f"{time.monotonic() - begun:.0f}", "s")
+            parts = urllib.parse.urlsplit(serve.url)
+            browser = Pages(programs, profile, f"{parts.scheme}://{parts.netloc}", None)
+            browser.emulate(1400, 900, False)
+            browser.open("/")
+            browser.fill(user="admin", password=serve.openrc()["OS_PASSWORD"])
+            browser.driver.find_element("css selector", "#password").submit()
+            browser.shows("Servers")
+            settle(serve.process)
+            floor(serve, browser)
+            lists(serve, browser)
+            Lane(clients).tick("the dashboard was measured")
+        finally:
+            if browser:
+                browser.driver.quit()
+            shutil.rmtree(profile, ignore_errors=True)
+
+    return tell("dashboard figures", options, story)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
