@@ -23,7 +23,7 @@ TRACES ?= ../shared/traces/openb
 CASES := $(if $(wildcard ../shared/peers/placement/conformance.py),conformance)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-upgrade test-tls suites placement-conformance placement-differential run bench bench-placement bench-accelerators bench-packing wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
+.PHONY: help demo test test-long test-upgrade test-tls suites placement-conformance placement-differential run bench bench-placement bench-accelerators bench-packing bench-dashboard wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
 
 help: ## List these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
@@ -91,6 +91,10 @@ bench-packing: ## Replay traces of GPU requests with the product's choice of hos
 	@scripts/bootstrap.sh compiler
 	@cargo build --profile $(PROFILE) --locked -p kilonova-bench
 	@scripts/packing_bench.sh $(BENCH) $(TRACES) $(ARGS)
+
+bench-dashboard: bench-programs ## Measure the dashboard in Chromium with 1,000 hosts and 10,000 servers
+	@scripts/bootstrap.sh browser
+	@.venv-browser/bin/python scripts/dashboard_bench.py --kilonova $(KILONOVA) $(ARGS)
 
 lab: lab-programs ## Start two virtual hosts with real devices, run the scenarios with the stock client, tear down
 	@python3 lab/lab.py run $(ARGS)
