@@ -470,6 +470,14 @@ def member(lane, browser):
 
 def other_screens(lane, browser):
     """The same pages on other screens, and without script."""
+    browser.open("/dashboard/capacity")
+
+    def plotted():
+        browser.press("Last month")
+        return "VGPU" in browser.text(".plots")
+    browser.until("no plots", plotted)
+    lane.tick("the usage of each resource class is plotted", browser.text("nav [aria-current]") == "Last month",
+              browser.text(".plots").replace("\n", " "))
     page = "/dashboard/servers"
     host = lane.run("server", "show", "-f", "value", "-c", "OS-EXT-SRV-ATTR:host", "gpu-one").out.strip()
     operators = {"floor": "/dashboard/floor", "small": "/dashboard/floor?size=small&group=model",

@@ -38,6 +38,7 @@ pub mod quotas;
 pub mod rebalance;
 pub mod reserved;
 pub mod resting;
+pub mod samples;
 pub mod server_groups;
 pub mod servers;
 pub mod silence;
@@ -67,6 +68,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         &[counted::AUDIT],
         aggregates::STATEMENTS,
         cells::STATEMENTS,
+        samples::STATEMENTS,
         census::STATEMENTS,
         clock::STATEMENTS,
         consoles::STATEMENTS,

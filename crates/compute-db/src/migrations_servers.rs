@@ -28,6 +28,7 @@ pub const SERVERS: &[Migration] = &[
     super::volumes::REIMAGED,
     super::cells::CELLS,
     super::fits::FITS,
+    super::samples::SAMPLES,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -426,6 +426,10 @@ texts! {
     DIVIDED_UNITS = "Of them on partly used";
     RESERVED_UNITS = "Reserved units";
     NO_FLAVORS = "There are no flavors.";
+    USAGE = "Usage";
+    PERIOD = "Period";
+    NO_SAMPLES = "There are no samples of this time yet. The first one is taken a minute after the start.";
+    PLOT_LINES = "The solid line is the amount in use, the dashed line the capacity. Times without a sample are gaps.";
     MAKE_ROOM = "Make room";
     NO_GAIN = "No one or two live migrations make room for more.";
     MOVE_SERVER = "Server";
@@ -587,6 +591,21 @@ pub(crate) fn drained(gone: usize, all: usize) -> String {
 /// The hosts that take servers.
 pub(crate) fn hosts_up(up: u64, all: u64) -> String {
     format!("{up} of {all} compute hosts are up and enabled.")
+}
+
+/// The period of plots.
+pub(crate) fn period(period: &str) -> &str {
+    match period {
+        "day" => "Last day",
+        "week" => "Last week",
+        "month" => "Last month",
+        other => other,
+    }
+}
+
+/// A plot in words.
+pub(crate) fn plot(used: i64, capacity: i64, most: i64) -> String {
+    format!("{used} of {capacity} in use at the last sample, at most {most} in this time")
 }
 
 /// The gain of live migrations.

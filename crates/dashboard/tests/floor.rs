@@ -50,6 +50,28 @@ async fn operators_see_the_floor_and_nobody_else_does() {
         }
         let capacity = admin.get("/dashboard/capacity").await;
         capacity.came(200).shows("2 of 2 compute hosts").shows("greedy").shows("VGPU");
+        capacity.shows("There are no samples of this time yet");
+        let write = cloud.database.write(move |tx| {
+            use kilonova_compute_db::samples::{Usage, add};
+            let begin = kilonova_wire::time::now() - jiff::SignedDuration::from_mins(120);
+            for slot in 0..20 {
+                let usage = |class: &str, used, capacity| Usage {
+                    resource_class: class.to_owned(),
+                    used,
+                    capacity,
+                };
+                let at = begin + jiff::SignedDuration::from_mins(5 * slot);
+                add(tx, at, &[usage("VGPU", slot % 8, 8), usage("<b>", 1, 2)])?;
+            }
+            Ok::<_, kilonova_compute_db::Error>(())
+        });
+        write.await.unwrap();
+        let plots = admin.get("/dashboard/capacity?period=day").await;
+        plots.came(200).shows("VGPU: 3 of 8 in use at the last sample, at most 7").hides("<b>");
+        for period in ["week", "month", "%3Cscript%3E"] {
+            let page = admin.get(&format!("/dashboard/capacity?period={period}")).await;
+            page.came(200).shows("<svg").shows("aria-current=\"true\"").hides("<script>");
+        }
         let greedy = admin.get("/dashboard/capacity?flavor=f-greedy").await;
         greedy.came(200).shows("Room for greedy").shows("No one or two live migrations");
         admin.get("/dashboard/capacity?flavor=no%20such").await.came(404);

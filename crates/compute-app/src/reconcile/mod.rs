@@ -16,6 +16,7 @@ pub mod nudge;
 mod purge;
 pub mod rest;
 pub mod routers;
+pub mod samples;
 pub mod slow;
 
 use std::sync::Arc;
@@ -71,6 +72,7 @@ pub fn start(compute: &Compute, lease: &Lease) {
     every(compute, lease, Duration::from_secs(10), "slow", slow::run);
     let waiting = |compute| boot::end_overdue(compute, boot::GRACE);
     every(compute, lease, Duration::from_secs(5), "waiting", waiting);
+    every(compute, lease, Duration::from_secs(60), "samples", samples::run);
     every(compute, lease, Duration::from_secs(30), "rest", rest::run);
     let shelved = Duration::try_from(compute.options.shelved_poll_interval).unwrap_or_default();
     if !shelved.is_zero() {

@@ -65,6 +65,7 @@ mod resize;
 mod retyping;
 mod round_trips;
 mod routers;
+mod samples;
 mod scheduler_filters;
 mod shelve;
 mod show;

@@ -11,6 +11,9 @@ use super::viewer::Viewer;
 use crate::app::Dashboard;
 use crate::views;
 
+/// The periods of plots.
+pub(crate) const PERIODS: [&str; 3] = ["day", "week", "month"];
+
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new().route("/capacity", get(show))
 }
@@ -25,5 +28,16 @@ async fn show(
         path.push_str(&format!("?flavor={}", escaped(flavor)));
     }
     let mut found = dashboard.0.cloud.get(&viewer.caller, &path).await?;
-    Ok(Html(views::capacity::page(&viewer.session, &found["capacity"].take())))
+    let period =
+        query.get("period").filter(|period| PERIODS.contains(period)).unwrap_or(PERIODS[0]);
+    // With a flavor the page is about that flavor alone.
+    let usage = match query.get("flavor") {
+        Some(_) => None,
+        None => {
+            let path = format!("/compute/v2.1/kilonova/usage?period={period}");
+            Some(dashboard.0.cloud.get(&viewer.caller, &path).await?["usage"].take())
+        }
+    };
+    let capacity = found["capacity"].take();
+    Ok(Html(views::capacity::page(&viewer.session, &capacity, usage.as_ref())))
 }

@@ -42,6 +42,7 @@ use tracing::Instrument;
 use crate::app::Dashboard;
 use crate::error::Error;
 use answers::Refusal;
+pub(crate) use capacity::PERIODS;
 pub(crate) use enrolment::HOURS;
 pub(crate) use floor::{Choices, Colour, Floor, Group, Show, Size};
 pub(crate) use groups::is_icmp;

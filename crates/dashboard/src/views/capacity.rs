@@ -6,12 +6,13 @@ use serde_json::Value;
 
 use super::frame;
 use super::parts::{head, host_address, list, path, text};
-use crate::api::PATH;
+use super::plot::plot;
+use crate::api::{PATH, PERIODS};
 use crate::app::session::Session;
 use crate::texts;
 
-/// The page; `capacity` is of all flavors, or of one with its gains.
-pub(crate) fn page(session: &Session, capacity: &Value) -> Markup {
+/// The page; `capacity` is of all flavors with their past `usage`, or of one with its gains.
+pub(crate) fn page(session: &Session, capacity: &Value, usage: Option<&Value>) -> Markup {
     let number = |key: &str| capacity[key].as_u64().unwrap_or_default();
     let main = html! {
         @if !capacity["gains"].is_null() {
@@ -30,8 +31,34 @@ pub(crate) fn page(session: &Session, capacity: &Value) -> Markup {
             @if list(&capacity["devices"]).next().is_none() { p class="quiet" { (texts::NO_DEVICES) } }
             @else { (devices(capacity)) }
         }
+        @if let Some(usage) = usage { (plots(usage)) }
     };
     frame(texts::CAPACITY, Some(session), &main)
+}
+
+fn plots(usage: &Value) -> Markup {
+    let period = text(usage, "period");
+    html! {
+        section class="card" aria-labelledby="usage" {
+            div class="head" {
+                h2 id="usage" { (texts::USAGE) }
+                nav aria-label=(texts::PERIOD) class="pages" {
+                    @for one in PERIODS {
+                        a href={ (PATH) "/capacity?period=" (one) "#usage" } aria-current=[(one == period).then_some("true")] {
+                            (texts::period(one))
+                        }
+                    }
+                }
+            }
+            @if list(&usage["classes"]).next().is_none() { p class="quiet" { (texts::NO_SAMPLES) } }
+            @else {
+                p class="quiet" { (texts::PLOT_LINES) }
+                div class="plots" {
+                    @for class in list(&usage["classes"]) { (plot(usage, class)) }
+                }
+            }
+        }
+    }
 }
 
 fn flavors(capacity: &Value) -> Markup {

@@ -20,6 +20,7 @@ pub(crate) mod launch;
 pub(crate) mod login;
 pub(crate) mod networks;
 mod parts;
+mod plot;
 pub(crate) mod profiles;
 pub(crate) mod projects;
 pub(crate) mod quotas;

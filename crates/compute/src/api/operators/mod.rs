@@ -8,6 +8,7 @@ mod host;
 mod rebalance;
 mod room;
 mod server;
+mod usage;
 
 use kilonova_access::{Routes, get, post};
 use kilonova_compute_app::Compute;
@@ -19,6 +20,7 @@ pub(super) fn routes() -> Routes<Compute> {
         .route("/v2.1/kilonova/servers/{id}", [get("kilonova:servers:show", server::show)])
         .route("/v2.1/kilonova/floor", [get("kilonova:floor:show", floor::show)])
         .route("/v2.1/kilonova/capacity", [get("kilonova:capacity:show", capacity::show)])
+        .route("/v2.1/kilonova/usage", [get("kilonova:capacity:show", usage::show)])
         .route("/v2.1/kilonova/doctor", [get("kilonova:doctor:show", doctor::show)])
         .route("/v2.1/kilonova/room", [get("kilonova:room:show", room::show)])
         .route(
