@@ -13,14 +13,15 @@ use crate::collector::DeviceProblem;
 pub(super) type Capacity = BTreeMap<String, BTreeMap<String, u32>>;
 
 /// The type of each card that is kept: for each type with a minimum the first cards by address, after those that have
-/// no other type.
+/// no other type. `is_theirs` is true for types that the cards may have.
 pub(super) fn kept(
     config: &MdevConfig,
     capacity: &Capacity,
+    is_theirs: impl Fn(&str) -> bool,
     problems: &mut Vec<DeviceProblem>,
 ) -> BTreeMap<String, String> {
     let mut kept: BTreeMap<String, String> = BTreeMap::new();
-    for (mdev_type, least) in config.minimums() {
+    for (mdev_type, least) in config.minimums().iter().filter(|(one, _)| is_theirs(one)) {
         let room = |types: &BTreeMap<String, u32>| types.get(mdev_type).copied().unwrap_or(0);
         let only = capacity.values().filter(|types| types.len() == 1);
         let mut sum: u32 = only.map(room).fold(0, u32::saturating_add);

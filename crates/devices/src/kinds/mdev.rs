@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::KindInput;
 use super::kept::{Capacity, kept};
+use super::mig;
 use crate::collector::{Collector, DeviceProblem, Naming, Offer};
 use crate::mdev::{mdevs_and_problems, parents_and_problems};
 use crate::traits::of_type;
@@ -88,7 +89,7 @@ pub(crate) fn find(
             });
         }
     }
-    keep(config, &mut found, collector);
+    keep(config, host, &mut found, collector);
     cap(config, &mut found);
     let mut claimed = BTreeSet::new();
     for one in found.iter().filter(|one| one.ours + one.available > 0) {
@@ -150,14 +151,20 @@ impl InUse {
 }
 
 /// Leaves the kept cards only their type.
-fn keep(config: &MdevConfig, found: &mut Vec<UsableParent>, collector: &mut Collector) {
+fn keep(
+    config: &MdevConfig,
+    host: KindInput<'_>,
+    found: &mut Vec<UsableParent>,
+    collector: &mut Collector,
+) {
     let mut capacity = Capacity::new();
     for one in found.iter() {
         let types = capacity.entry(one.card.clone()).or_default();
         let sum = types.entry(one.mdev_type.clone()).or_default();
         *sum = sum.saturating_add(one.ours.saturating_add(one.available));
     }
-    let kept = kept(config, &capacity, &mut collector.problems);
+    let is_theirs = |one: &str| !mig::is_instance_type(config, host, one);
+    let kept = kept(config, &capacity, is_theirs, &mut collector.problems);
     found.retain(|one| kept.get(&one.card).is_none_or(|kept| *kept == one.mdev_type));
 }
 

@@ -4,11 +4,10 @@
 //! claims only what fits. An instance that no guest of ours has keeps its slices, and a function whose type no guest of
 //! ours has is not offered.
 
-use std::collections::BTreeMap;
-
 use kilonova_node_api::{Deployable, DeviceKind, HandleSlot, Mig, MigProfile};
 
 use super::KindInput;
+use super::kept::{Capacity, kept};
 use crate::bus::OnBus;
 use crate::collector::{Collector, DeviceProblem, Naming, Offer};
 use crate::discovery::MigScan;
@@ -21,20 +20,66 @@ const OPTION: &str = "[devices] mig_instances";
 /// more.
 const MOST_SLICES: u8 = 8;
 
+/// A card with the types that it may have, and the functions for them.
+struct Usable<'a> {
+    card: &'a MigCard,
+    on_bus: &'a OnBus,
+    types: Vec<&'a InstanceType>,
+    functions: Vec<&'a OnBus>,
+}
+
 pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Collector) {
     let Some(scan) = host.context.mig.filter(|_| config.manages_instances()) else { return };
+    let mut all = Vec::new();
     for card in scan.cards {
-        match offers(config, host, scan, card, &mut collector.problems) {
-            Ok((mig, offers)) if !offers.is_empty() => {
-                collector.mig.insert(card.address.clone(), mig);
-                claim(host, card, collector);
-                collector.offers.extend(offers);
-            }
+        match usable(config, host, scan, card, &mut collector.problems) {
+            Ok(usable) if !usable.types.is_empty() => all.push(usable),
             Ok(_) => {}
             Err(reason) => {
                 claim(host, card, collector);
                 collector.problems.push(DeviceProblem::note(&card.address, reason));
             }
+        }
+    }
+    keep(config, host, &mut all, collector);
+    for one in all {
+        collector.mig.insert(one.card.address.clone(), geometry(scan, &one));
+        claim(host, one.card, collector);
+        collector
+            .offers
+            .extend(one.types.iter().map(|of| offer(config, one.on_bus, of, &one.functions)));
+    }
+}
+
+/// True for a type that needs a GPU instance of a card of this host.
+pub(super) fn is_instance_type(config: &MdevConfig, host: KindInput<'_>, vgpu_type: &str) -> bool {
+    let cards = host.context.mig.map_or(&[][..], |mig| mig.cards);
+    let mut types = cards.iter().flat_map(|card| &card.types);
+    config.manages_instances() && types.any(|one| one.id == vgpu_type)
+}
+
+/// Leaves the kept cards only their type.
+fn keep(
+    config: &MdevConfig,
+    host: KindInput<'_>,
+    all: &mut [Usable<'_>],
+    collector: &mut Collector,
+) {
+    let of_card = |one: &Usable<'_>| {
+        let functions = u32::try_from(one.functions.len()).unwrap_or(u32::MAX);
+        let room = |of: &&InstanceType| {
+            let profile = one.card.profiles.iter().find(|profile| profile.name == of.profile);
+            let most = profile.map_or(0, |profile| u32::from(profile.most));
+            (of.id.clone(), most.min(functions))
+        };
+        (one.card.address.clone(), one.types.iter().map(room).collect())
+    };
+    let capacity: Capacity = all.iter().map(of_card).collect();
+    let is_theirs = |one: &str| is_instance_type(config, host, one);
+    let kept = kept(config, &capacity, is_theirs, &mut collector.problems);
+    for one in all {
+        if let Some(only) = kept.get(&one.card.address) {
+            one.types.retain(|of| of.id == *only);
         }
     }
 }
@@ -49,21 +94,21 @@ fn claim(host: KindInput<'_>, card: &MigCard, collector: &mut Collector) {
     }
 }
 
-/// The geometry of a card, and a part for each of its types.
-fn offers(
+/// The types that a card may have, and its functions that can be vGPUs.
+fn usable<'a>(
     config: &MdevConfig,
-    host: KindInput<'_>,
+    host: KindInput<'a>,
     scan: MigScan<'_>,
-    card: &MigCard,
+    card: &'a MigCard,
     problems: &mut Vec<DeviceProblem>,
-) -> Result<(Mig, Vec<Offer>), String> {
+) -> Result<Usable<'a>, String> {
     let on_bus = host.bus.get_by(&card.address).ok_or("it is not on the PCI bus")?;
     let slices = card.slices;
     if slices > MOST_SLICES {
         return Err(format!("a card with {slices} memory slices is not supported"));
     }
     let wanted = config.types_of(&card.address);
-    let types: Vec<&InstanceType> =
+    let mut types: Vec<&InstanceType> =
         wanted.iter().filter_map(|id| card.types.iter().find(|one| one.id == *id)).collect();
     let missing: Vec<&str> = wanted
         .iter()
@@ -88,28 +133,26 @@ fn offers(
                 .to_owned(),
         );
     }
-    let mut vgpu_types: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for one in &types {
-        vgpu_types.entry(&one.profile).or_default().push(one.id.clone());
-    }
+    types.retain(|of| card.profiles.iter().any(|profile| profile.name == of.profile));
+    Ok(Usable { card, on_bus, types, functions })
+}
+
+/// The geometry of a card for its types.
+fn geometry(scan: MigScan<'_>, usable: &Usable<'_>) -> Mig {
+    let Usable { card, types, .. } = usable;
     let profiles = card.profiles.iter().filter_map(|profile| {
-        Some(MigProfile {
+        let of_it = types.iter().filter(|one| one.profile == profile.name);
+        let vgpu_types: Vec<String> = of_it.map(|one| one.id.clone()).collect();
+        (!vgpu_types.is_empty()).then(|| MigProfile {
             name: profile.name.clone(),
-            vgpu_types: vgpu_types.remove(profile.name.as_str())?,
+            vgpu_types,
             most: profile.most,
             placements: profile.placements.clone(),
         })
     });
-    let profiles: Vec<MigProfile> = profiles.collect();
     let is_ours = |one: &_| (scan.is_ours)(&KernelObject::Instance(Clone::clone(one)));
     let foreign = card.instances.iter().filter(|one| !is_ours(one)).map(|one| one.place);
-    let mig = Mig { slices: card.slices, profiles, foreign: foreign.collect() };
-    let known = |one: &&&InstanceType| {
-        mig.profiles.iter().any(|profile| profile.vgpu_types.contains(&one.id))
-    };
-    let offers = types.iter().filter(known).map(|one| offer(config, on_bus, one, &functions));
-    let offers = offers.collect();
-    Ok((mig, offers))
+    Mig { slices: card.slices, profiles: profiles.collect(), foreign: foreign.collect() }
 }
 
 fn is_usable(scan: MigScan<'_>, on_bus: &OnBus, state: &VgpuState) -> bool {

@@ -11,6 +11,7 @@ use kilonova_node_api::{Deployable, DeviceKind, HandleSlot};
 
 use super::KindInput;
 use super::kept::{Capacity, kept};
+use super::mig;
 use crate::bus::OnBus;
 use crate::collector::{Collector, DeviceProblem, Naming, Offer};
 use crate::traits::of_type;
@@ -75,7 +76,7 @@ pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Col
     let mut claimed: BTreeSet<&str> = BTreeSet::new();
     let has_it = |one: &Choice<'_>| one.candidate.has(one.vgpu_type);
     let (typed, idle): (Vec<_>, Vec<_>) =
-        choices(config, &all, collector).into_iter().partition(has_it);
+        choices(config, host, &all, collector).into_iter().partition(has_it);
     for one in typed.into_iter().chain(idle) {
         let room = left
             .entry(one.vgpu_type)
@@ -124,6 +125,7 @@ fn learn_names(all: &[Candidate<'_>], host: KindInput<'_>) {
 /// only their type.
 fn choices<'a>(
     config: &MdevConfig,
+    host: KindInput<'_>,
     all: &'a [Candidate<'a>],
     collector: &mut Collector,
 ) -> Vec<Choice<'a>> {
@@ -144,7 +146,8 @@ fn choices<'a>(
             }
         }
     }
-    let kept = kept(config, &capacity, &mut collector.problems);
+    let is_theirs = |one: &str| !mig::is_instance_type(config, host, one);
+    let kept = kept(config, &capacity, is_theirs, &mut collector.problems);
     choices.retain(|one| kept.get(&one.card).is_none_or(|kept| kept == one.vgpu_type));
     choices
 }

@@ -76,10 +76,16 @@ fn scan_with(
 }
 
 fn options(fixture: &Fixture, enabled: &[&str]) -> MdevConfig {
-    let groups = |name: &&str| ((*name).to_owned(), MdevGroup::default());
+    options_of(fixture, enabled.iter().map(|name| (*name, MdevGroup::default())))
+}
+
+fn options_of<'a>(
+    fixture: &Fixture,
+    groups: impl Iterator<Item = (&'a str, MdevGroup)> + Clone,
+) -> MdevConfig {
     let options = MdevOptions {
-        enabled: enabled.iter().map(|one| (*one).to_owned()).collect(),
-        groups: enabled.iter().map(groups).collect(),
+        enabled: groups.clone().map(|(name, _)| name.to_owned()).collect(),
+        groups: groups.map(|(name, group)| (name.to_owned(), group)).collect(),
         retyping: true,
         mig_instances: true,
     };
@@ -137,6 +143,52 @@ fn no_other_option_offers_parts_of_the_card() {
         let found = scan_with(others, &fixture, card(Vec::new()), &BOTH, &[]);
         assert_eq!(found.devices, alone.devices, "{spec}");
     }
+}
+
+/// The types that each of two cards offers, and the notes.
+fn types_of(groups: &[(&str, MdevGroup)]) -> ([Vec<String>; 2], Vec<String>) {
+    const OTHER: &str = "0000:c1:00.0";
+    let fixture = a100([0; 3]);
+    fixture.function(OTHER, IDS, 1, "nvidia");
+    for address in fixture.virtual_functions(OTHER, "0000:c1:00.4", 3, IDS, "nvidia") {
+        fixture.vgpu_files(&format!("devices/pci0000:c1/{address}"), 0, &[]);
+    }
+    let cards = [card(Vec::new()), MigCard { address: OTHER.into(), ..card(Vec::new()) }];
+    let mdev = options_of(&fixture, groups.iter().cloned());
+    let discovery = Discovery { mdev, ..Discovery::default() };
+    let mig = Some(MigScan { cards: &cards, is_ours: &|_| false });
+    let context = ScanContext { mig, ..ScanContext::default() };
+    let found = discovery.scan_with(&fixture.sysfs(), &|_| false, context).expect("readable");
+    let of_card = |address: &str| {
+        let devices = found.devices.iter().filter(|device| device.address == address);
+        let profiles = devices.flat_map(|device| &device.mig.as_ref().expect("MIG mode").profiles);
+        profiles.flat_map(|profile| profile.vgpu_types.clone()).collect()
+    };
+    ([of_card(CARD), of_card(OTHER)], reasons(&found))
+}
+
+#[test]
+fn an_operator_keeps_cards_for_a_type_or_lists_them_for_one() {
+    let plain = MdevGroup::default;
+    let least = |least| MdevGroup { min_instances: Some(least), ..plain() };
+    let both = || BOTH.map(str::to_owned).to_vec();
+    let large = || vec![BOTH[1].to_owned()];
+    let kept = |most| types_of(&[(BOTH[0], plain()), (BOTH[1], least(most))]);
+    assert_eq!(kept(0), ([both(), both()], Vec::new()));
+    assert_eq!(kept(1), ([large(), both()], Vec::new()));
+    assert_eq!(kept(2), ([large(), both()], Vec::new()));
+    assert_eq!(kept(3), ([large(), large()], Vec::new()));
+    let why = "[mdev_nvidia-478]: min_instances = 5, but its cards hold only 4";
+    assert_eq!(kept(5), ([large(), large()], vec![why.to_owned()]));
+    // Three functions are for three of seven small instances.
+    let small = types_of(&[(BOTH[0], least(4)), (BOTH[1], plain())]);
+    assert_eq!(small, ([vec![BOTH[0].to_owned()], vec![BOTH[0].to_owned()]], Vec::new()));
+    // A type that needs no instance has its own cards.
+    let other = types_of(&[(BOTH[0], plain()), ("nvidia-1", least(1))]);
+    assert_eq!(other.1, Vec::<String>::new());
+    let listed = MdevGroup { device_addresses: vec![CARD.to_owned()], ..plain() };
+    let types = types_of(&[(BOTH[0], plain()), (BOTH[1], listed)]);
+    assert_eq!(types, ([large(), vec![BOTH[0].to_owned()]], Vec::new()));
 }
 
 #[test]
