@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use kilonova_devices::Sysfs;
+use kilonova_devices::{Error, MigCard, MigDriver, Sysfs};
 use kilonova_hypervisor::{
     ConsoleFuture, DefinedDomain, Definition, DomainState, DriverFuture, Hypervisor,
     HypervisorInfo, MigrationState, PluggedVolumes,
@@ -14,8 +14,8 @@ use kilonova_hypervisor::{
 use kilonova_ids::{AttachmentId, ServerId, VolumeId};
 use kilonova_node::{DisconnectFuture, VolumeFuture, Volumes};
 use kilonova_node_api::{
-    Connector, ConsoleKind, DiskFormat, GuestVerb, OutgoingMigration, Peer, Usage, Volume,
-    VolumeSource,
+    Connector, ConsoleKind, DiskFormat, GpuInstance, GuestVerb, OutgoingMigration, Peer, Usage,
+    Volume, VolumeSource,
 };
 use tokio::sync::watch;
 
@@ -304,5 +304,32 @@ impl Sysfs for Fragile<dyn Sysfs> {
     }
     fn real(&self, path: &str) -> io::Result<String> {
         self.inner.real(path)
+    }
+}
+
+impl Fragile<dyn MigDriver> {
+    fn step(&self, step: &str, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let dead = || Err(Error::Mig(self.doom.hang().to_string()));
+        match self.doom.fate(step) {
+            Fate::Live => work(),
+            Fate::DieBefore => dead(),
+            Fate::DieAfter => {
+                let _ = work();
+                self.doom.dead.send_replace(true);
+                dead()
+            }
+        }
+    }
+}
+
+impl MigDriver for Fragile<dyn MigDriver> {
+    fn cards(&self) -> Result<Vec<MigCard>, Error> {
+        self.inner.cards()
+    }
+    fn create(&self, instance: &GpuInstance) -> Result<(), Error> {
+        self.step("create_instance", || self.inner.create(instance))
+    }
+    fn destroy(&self, instance: &GpuInstance) -> Result<(), Error> {
+        self.step("destroy_instance", || self.inner.destroy(instance))
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kilonova_devices::{Sysfs, mdevs};
+use kilonova_devices::{MigDriver, Sysfs, mdevs};
 use kilonova_hypervisor::{Definition, DomainState, Hypervisor};
 use kilonova_ids::ServerId;
 use kilonova_node::topology::Topology;
@@ -42,8 +42,13 @@ impl Host {
              devices = {{ enabled_mdev_types = [\"nvidia-35\"] }}\n",
             GPUS[0], GPUS[1]
         );
+        Self::of(&text)
+    }
+
+    /// The host of a topology, whose name is `gpu1`.
+    pub fn of(text: &str) -> Self {
         let topology =
-            Topology::parse(&text, Path::new("test.toml")).expect("the topology is valid");
+            Topology::parse(text, Path::new("test.toml")).expect("the topology is valid");
         Self { folder: tempfile::tempdir().expect("a temporary directory is created"), topology }
     }
 
@@ -75,6 +80,7 @@ impl Host {
         parts.hypervisor =
             Arc::new(Fragile::<dyn Hypervisor> { doom: Arc::clone(doom), inner: parts.hypervisor });
         parts.sysfs = Arc::new(Fragile::<dyn Sysfs> { doom: Arc::clone(doom), inner: parts.sysfs });
+        parts.mig = Arc::new(Fragile::<dyn MigDriver> { doom: Arc::clone(doom), inner: parts.mig });
         parts.volumes =
             Arc::new(Fragile::<dyn Volumes> { doom: Arc::clone(doom), inner: parts.volumes });
         Running::start(Node::new(parts).expect("the agent starts"), control)

@@ -1,17 +1,20 @@
-//! A driver of GPU instances that does not always answer.
+//! A card in MIG mode: a driver of GPU instances that does not always answer, and an agent that dies before and after
+//! each step of a guest with instances.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use kilonova_devices::{Error, MigCard, MigDriver};
-use kilonova_ids::ServerId;
-use kilonova_node::Node;
-use kilonova_node::topology::Topology;
-use kilonova_node_api::{GpuInstance, Outcome};
+use kilonova_devices::{Error, MigCard, MigDriver, vgpu_state};
+use kilonova_ids::{OperationId, ServerId};
+use kilonova_node_api::{
+    Attachment, Desired, Domain, GpuInstance, MigPlacement, Outcome, Power, Verb,
+};
 
 use crate::agent::control::Control;
-use crate::agent::host::{Running, guest, present};
+use crate::agent::crashing_host::{Death, Doom};
+use crate::agent::host::{Host, Running, guest, present};
+
+const CARD: &str = "0000:41:00.0";
 
 const HOST: &str = r#"
 [card.a100]
@@ -21,14 +24,19 @@ class = "030200"
 driver = "nvidia"
 vfio_types = true
 mig = "a100-40gb"
-types = [{ id = "nvidia-35", name = "NVIDIA A100-1-5C", available_instances = 7, mig_profile = "1g.5gb" }]
+types = [
+    { id = "nvidia-35", name = "NVIDIA A100-1-5C", available_instances = 7, mig_profile = "1g.5gb" },
+    { id = "nvidia-36", name = "NVIDIA A100-3-20C", available_instances = 2, mig_profile = "3g.20gb" },
+]
 [[host]]
 name = "gpu1"
 vcpus = 16
 memory_mb = 65536
 disk_gb = 500
 card = [{ card = "a100", addresses = ["0000:41:00.0"], vfs = 8 }]
-devices = { enabled_mdev_types = ["nvidia-35"], mdev_retyping = true, mig_instances = true }
+devices = { enabled_mdev_types = ["nvidia-35", "nvidia-36"], mdev_retyping = true, mig_instances = true }
+mdev.nvidia-35 = {}
+mdev.nvidia-36 = {}
 "#;
 
 /// Shows the cards once, at the second attempt.
@@ -54,13 +62,10 @@ impl MigDriver for Moody {
 
 #[tokio::test]
 async fn a_card_is_never_offered_without_its_geometry() {
-    let topology = Topology::parse(HOST, Path::new("test.toml")).expect("the topology is valid");
-    let folder = tempfile::tempdir().expect("a temporary directory is created");
-    let node = Node::simulated(&topology.hosts[0], folder.path()).expect("the agent starts");
-    let mut parts = node.parts().clone();
+    let (host, control) = (Host::of(HOST), Control::new());
+    let mut parts = host.parts();
     parts.mig = Arc::new(Moody { attempts: AtomicU32::new(0), inner: parts.mig });
-    let control = Control::new();
-    let node = Running::start(Node::new(parts).expect("the agent starts"), &control);
+    let node = host.run_parts(parts, &control);
     let server = ServerId::new_v4();
     let started = control.want(server, present(&guest("plain", Vec::new())));
     control.expect(started, Outcome::Running).await;
@@ -70,4 +75,138 @@ async fn a_card_is_never_offered_without_its_geometry() {
     assert_eq!(registrations.len(), 1);
     let devices = &registrations[0].devices;
     assert!(devices.len() == 1 && devices[0].mig.is_some(), "{devices:?}");
+}
+
+/// An instance of five or twenty gigabytes for a virtual function.
+fn instance(function: u8, large: bool, start: u8) -> Attachment {
+    let (vgpu_type, profile, size) =
+        if large { ("nvidia-36", "3g.20gb", 4) } else { ("nvidia-35", "1g.5gb", 1) };
+    Attachment::Vfio {
+        address: format!("0000:41:00.{function}"),
+        vgpu_type: vgpu_type.into(),
+        instance: Some(GpuInstance {
+            card: CARD.into(),
+            profile: profile.into(),
+            place: MigPlacement { start, size },
+        }),
+    }
+}
+
+/// The desired states of the server, in order.
+fn wishes() -> Vec<(Desired, Outcome, Option<Domain>)> {
+    let mut domain = guest("db", vec![instance(4, false, 0), instance(5, true, 4)]);
+    let mut wishes = vec![(present(&domain), Outcome::Running, Some(domain.clone()))];
+    domain.verb = Some((OperationId::new_v4(), Verb::RebootHard));
+    wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
+    // Another instance, and another size on a function that stays.
+    domain.config.devices = vec![instance(5, false, 1), instance(6, false, 2)];
+    for (power, outcome) in [
+        (Power::On, Outcome::Running),
+        (Power::Off, Outcome::Stopped),
+        (Power::On, Outcome::Running),
+    ] {
+        domain.power = power;
+        wishes.push((present(&domain), outcome, Some(domain.clone())));
+    }
+    wishes.push((Desired::Absent, Outcome::Absent, None));
+    wishes
+}
+
+/// Runs all documents with a crash at one step. Returns whether the host survived to the end.
+async fn live(death: Death) -> bool {
+    let (host, control) = (Host::of(HOST), Control::new());
+    let doom = Doom::new(Some(death));
+    let mut node = host.run_doomed(&control, &doom);
+    let mut lived = true;
+    let server = ServerId::new_v4();
+    for (desired, outcome, domain) in wishes() {
+        let generation = control.want(server, desired);
+        if lived {
+            tokio::select! {
+                () = control.expect(generation, outcome.clone()) => {}
+                () = doom.died() => {
+                    lived = false;
+                    node.kill().await;
+                    doom.bury();
+                    node = host.run(&control);
+                }
+            }
+        }
+        control.expect(generation, outcome).await;
+        check(&node, domain.as_ref(), death);
+    }
+    node.stop().await;
+    host.assert_empty(&format!("after {death:?}"));
+    control.with(|state| {
+        let failed = |one: &&_| matches!(one, Outcome::Failed { .. });
+        let outcomes = state.observations.iter().map(|one| &one.outcome);
+        assert_eq!(outcomes.clone().find(failed), None, "{death:?}");
+        // An instance of a guest is the agent's own after a start too.
+        for device in state.registrations.iter().flat_map(|one| &one.devices) {
+            let mig = device.mig.as_ref().expect("the card is in MIG mode");
+            assert_eq!(mig.foreign, [], "{death:?}");
+            assert!(device.deployables.iter().all(|part| part.slots.len() == 8), "{death:?}");
+        }
+    });
+    lived
+}
+
+/// The card has exactly the guest's instances, and exactly its functions have a type.
+fn check(node: &Running, domain: Option<&Domain>, death: Death) {
+    let devices = domain.map(|domain| domain.config.devices.clone()).unwrap_or_default();
+    let (mut expected, mut types) = (Vec::new(), Vec::new());
+    for device in devices {
+        let Attachment::Vfio { address, vgpu_type, instance } = device else { continue };
+        expected.extend(instance.map(|one| (one.profile, one.place.start)));
+        types.push((address, vgpu_type));
+    }
+    let card = node.parts.mig.cards().expect("the card is readable").remove(0);
+    let mut actual: Vec<_> =
+        card.instances.into_iter().map(|one| (one.profile, one.place.start)).collect();
+    actual.sort();
+    expected.sort();
+    assert_eq!(actual, expected, "{death:?}");
+    let current = |n: u8| {
+        let address = format!("0000:41:0{}.{}", n / 8, n % 8);
+        let state = vgpu_state(&*node.parts.sysfs, &address).expect("the function is readable");
+        state.and_then(|state| state.current).map(|current| (address, current))
+    };
+    let actual: Vec<_> = (4..12).filter_map(current).collect();
+    assert_eq!(actual, types, "{death:?}");
+}
+
+#[tokio::test]
+async fn death_before_and_after_every_step_leaves_no_instance() {
+    for after in [false, true] {
+        let mut step = 0;
+        while !live(Death { step, after }).await {
+            step += 1;
+        }
+        assert!(step >= 18, "the wishes take more than {step} steps");
+    }
+}
+
+/// The agent dies after it has created an instance, and the guest is deleted before the next one starts.
+#[tokio::test]
+async fn instances_of_a_guest_that_is_deleted_while_the_agent_is_down_are_destroyed() {
+    for step in 0..6 {
+        for after in [false, true] {
+            let death = Death { step, after };
+            let (host, control) = (Host::of(HOST), Control::new());
+            let doom = Doom::new(Some(death));
+            let node = host.run_doomed(&control, &doom);
+            let server = ServerId::new_v4();
+            let devices = vec![instance(4, false, 0), instance(5, true, 4)];
+            control.want(server, present(&guest("db", devices)));
+            doom.died().await;
+            node.kill().await;
+            doom.bury();
+            let generation = control.want(server, Desired::Absent);
+            let node = host.run(&control);
+            control.expect(generation, Outcome::Absent).await;
+            check(&node, None, death);
+            node.stop().await;
+            host.assert_empty(&format!("after {death:?}"));
+        }
+    }
 }
