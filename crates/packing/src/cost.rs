@@ -7,6 +7,11 @@ use crate::state::{Host, Shape, WHOLE};
 pub trait Scorer {
     /// The score of a state, given the state after the request.
     fn score(&self, before: &Host, after: &Host, shape: &Shape) -> f64;
+
+    /// How much a place loses on a card that requests of other kinds could have entirely, if cards serve several kinds.
+    fn kept_for_others(&self) -> f64 {
+        0.0
+    }
 }
 
 /// The number of free devices that typical requests cannot use, weighted by requests and by
@@ -88,6 +93,10 @@ impl Weights {
 /// Thousandths of a CPU that weigh as much as a device when hosts without devices are compared.
 const CPU_OF_DEVICE: f64 = 1_000_000.0;
 
+/// A card of which requests of other kinds could have nothing any more is preferred to an empty one like a host with so
+/// many free devices less: a card counts more than its host.
+const OTHERS: f64 = 10.0;
+
 impl Default for Weights {
     fn default() -> Self {
         Self::BALANCED
@@ -135,5 +144,9 @@ impl Scorer for Cost {
         let emptiness = self.weights.emptiness;
         let emptiness = if shape.is_accelerated() { emptiness } else { emptiness.abs() };
         self.of(before) - self.of(after) - emptiness * free
+    }
+
+    fn kept_for_others(&self) -> f64 {
+        self.weights.emptiness * OTHERS
     }
 }

@@ -212,7 +212,8 @@ fn best(scorer: &impl Scorer, state: &Host, shape: &Shape) -> Score {
     }
     if !shape.is_accelerated() || shape.share >= WHOLE || shape.count > 1 {
         let after = state.after(shape, None)?;
-        return Some((scorer.score(state, &after, shape), None));
+        let others = if shape.share >= WHOLE { state.others(WHOLE) } else { 0 };
+        return Some((scorer.score(state, &after, shape) - weigh(scorer, others), None));
     }
     let mut found: Score = None;
     let mut last = None;
@@ -223,10 +224,15 @@ fn best(scorer: &impl Scorer, state: &Host, shape: &Shape) -> Score {
         }
         last = Some(*remainder);
         let after = state.after(shape, Some(*remainder))?;
-        let score = scorer.score(state, &after, shape);
+        let score = scorer.score(state, &after, shape) - weigh(scorer, state.others(*remainder));
         if found.is_none_or(|(best, _)| score > best + EQUAL) {
             found = Some((score, Some(*remainder)));
         }
     }
     found
+}
+
+/// The loss of a place on a card of which requests of other kinds could have so many thousandths.
+fn weigh(scorer: &impl Scorer, others: u16) -> f64 {
+    scorer.kept_for_others() * f64::from(others) / f64::from(WHOLE)
 }

@@ -7,7 +7,7 @@
 //!
 //! A request goes to the first legal start of a card. The starts of all 256 masks of occupied slices are computed once
 //! for a card's geometry. [`Geometry::choose`], the fullest card first, is for the comparisons of `kilonova-bench`: the
-//! product chooses host and device by packing.
+//! product chooses host and device by packing, which prefers full cards too.
 
 use std::cmp::Reverse;
 use std::fmt;

@@ -89,6 +89,9 @@ pub struct Host {
     pub model: Model,
     /// Free thousandths of the devices, most first. Devices with equal remainders are interchangeable.
     free: Box<[u16]>,
+    /// For each device, the thousandths of its card that requests of other kinds could have; the least first among
+    /// devices with equal remainders. Empty if there are none.
+    others: Box<[u16]>,
 }
 
 impl Host {
@@ -96,7 +99,34 @@ impl Host {
     #[must_use]
     pub fn new(cpu: u32, memory: u32, model: Model, mut free: Vec<u16>) -> Self {
         free.sort_unstable_by(|a, b| b.cmp(a));
-        Self { cpu, memory, model, free: free.into() }
+        Self { cpu, memory, model, free: free.into(), others: Box::default() }
+    }
+
+    /// A host whose devices are parts of cards that serve other kinds of requests as well: the free thousandths of
+    /// each device, and the thousandths of its card that the others could have.
+    #[must_use]
+    pub fn of_cards(cpu: u32, memory: u32, model: Model, mut devices: Vec<(u16, u16)>) -> Self {
+        if devices.iter().all(|(_, others)| *others == 0) {
+            let free = devices.into_iter().map(|(free, _)| free).collect();
+            return Self::new(cpu, memory, model, free);
+        }
+        devices.sort_unstable_by_key(|(free, others)| (std::cmp::Reverse(*free), *others));
+        let (free, others): (Vec<u16>, Vec<u16>) = devices.into_iter().unzip();
+        Self { cpu, memory, model, free: free.into(), others: others.into() }
+    }
+
+    /// The devices, as [`Host::of_cards`] takes them.
+    fn devices_of_cards(&self) -> Vec<(u16, u16)> {
+        let others = self.others.iter().copied().chain(std::iter::repeat(0));
+        self.free.iter().copied().zip(others).collect()
+    }
+
+    /// The thousandths that others could have of the card from which a request with this remainder takes its device: the
+    /// fullest one with the remainder.
+    #[must_use]
+    pub fn others(&self, remainder: u16) -> u16 {
+        let at = self.free.iter().position(|free| *free == remainder);
+        at.and_then(|at| self.others.get(at)).copied().unwrap_or(0)
     }
 
     /// Number of its devices, used or not.
@@ -161,30 +191,30 @@ impl Host {
         if !self.fits(shape) {
             return None;
         }
-        let mut free = self.free.to_vec();
+        let mut free = self.devices_of_cards();
         if shape.is_accelerated() {
             for _ in 0..shape.count {
                 let at = if shape.are_shares() {
-                    let fitting = (0..free.len()).filter(|at| free[*at] >= shape.share);
+                    let fitting = (0..free.len()).filter(|at| free[*at].0 >= shape.share);
                     fitting.min_by_key(|at| free[*at])?
                 } else {
                     let wanted = remainder.unwrap_or(WHOLE);
-                    free.iter().position(|free| *free == wanted && wanted >= shape.share)?
+                    free.iter().position(|(free, _)| *free == wanted && wanted >= shape.share)?
                 };
-                free[at] -= shape.share;
+                free[at].0 -= shape.share;
             }
         }
-        Some(Self::new(self.cpu - shape.cpu, self.memory - shape.memory, self.model, free))
+        Some(Self::of_cards(self.cpu - shape.cpu, self.memory - shape.memory, self.model, free))
     }
 
     /// The state after the release of a request whose devices have these remainders now.
     #[must_use]
     pub fn without(&self, shape: &Shape, remainders: &[u16]) -> Option<Self> {
-        let mut free = self.free.to_vec();
+        let mut free = self.devices_of_cards();
         for remainder in remainders {
-            let at = free.iter().position(|free| free == remainder)?;
-            free[at] = free[at].checked_add(shape.share)?;
+            let at = free.iter().position(|(free, _)| free == remainder)?;
+            free[at].0 = free[at].0.checked_add(shape.share)?;
         }
-        Some(Self::new(self.cpu + shape.cpu, self.memory + shape.memory, self.model, free))
+        Some(Self::of_cards(self.cpu + shape.cpu, self.memory + shape.memory, self.model, free))
     }
 }

@@ -25,6 +25,41 @@ pub(super) fn free_of(inventory: &Inventory) -> u16 {
     u16::try_from(thousandths).unwrap_or(WHOLE).min(WHOLE)
 }
 
+/// The cards of a tree that have a provider for each of several types, of which one excludes parts of the others.
+///
+/// They are known by the names of their providers alone. A wrong name has an effect on preferences only.
+#[derive(Default)]
+pub(super) struct Cards<'a>(BTreeMap<&'a str, (u32, u32)>);
+
+impl<'a> Cards<'a> {
+    pub(super) fn of(tree: &TreeView<'a>) -> Self {
+        let mut cards: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+        for node in tree.nodes() {
+            let Some(card) = card_of(node.name()) else { continue };
+            for (_, inventory) in node.inventories().filter(|(class, _)| is_device(class)) {
+                let (sum, count) = cards.entry(card).or_default();
+                *sum += u32::from(free_of(&inventory));
+                *count += 1;
+            }
+        }
+        Self(cards)
+    }
+
+    /// The thousandths of a provider's card that requests of the other types could have, as their mean.
+    pub(super) fn others(&self, name: &str, own: &Inventory) -> u16 {
+        let card = card_of(name).and_then(|card| self.0.get(card));
+        let Some((sum, count)) = card.filter(|(_, count)| *count > 1) else { return 0 };
+        let mean = sum.saturating_sub(u32::from(free_of(own))) / (count - 1);
+        u16::try_from(mean).unwrap_or(WHOLE).min(WHOLE)
+    }
+}
+
+/// `gpu1_0000:41:00.0` of `gpu1_0000:41:00.0_nvidia-474`.
+fn card_of(provider: &str) -> Option<&str> {
+    let (card, number) = provider.rsplit_once("_nvidia-")?;
+    number.parse::<u32>().is_ok().then_some(card)
+}
+
 /// A resource class with the traits of its providers.
 #[derive(Debug)]
 struct Kind {
@@ -48,7 +83,8 @@ impl Kinds {
     /// The states of a host: one for each kind of its devices, or one if it has none.
     pub(super) fn hosts(&mut self, tree: &TreeView<'_>) -> Vec<Host> {
         let (mut cpu, mut memory) = (0_i64, 0_i64);
-        let mut devices: BTreeMap<Model, Vec<u16>> = BTreeMap::new();
+        let cards = Cards::of(tree);
+        let mut devices: BTreeMap<Model, Vec<(u16, u16)>> = BTreeMap::new();
         for node in tree.nodes() {
             for (class, inventory) in node.inventories() {
                 let free = inventory.capacity().saturating_sub(inventory.used).max(0);
@@ -58,7 +94,8 @@ impl Kinds {
                     _ if node.parent().is_some() && is_device(class) => {
                         let traits = node.traits().cloned().collect();
                         let model = self.model(class, traits, inventory.total);
-                        devices.entry(model).or_default().push(free_of(&inventory));
+                        let others = cards.others(node.name(), &inventory);
+                        devices.entry(model).or_default().push((free_of(&inventory), others));
                     }
                     _ => {}
                 }
@@ -68,7 +105,8 @@ impl Kinds {
         if devices.is_empty() {
             return vec![Host::new(cpu, memory, Model(0), Vec::new())];
         }
-        devices.into_iter().map(|(model, free)| Host::new(cpu, memory, model, free)).collect()
+        let host = |(model, devices)| Host::of_cards(cpu, memory, model, devices);
+        devices.into_iter().map(host).collect()
     }
 
     fn model(&mut self, class: &ResourceClass, mut traits: Vec<Arc<str>>, units: i64) -> Model {

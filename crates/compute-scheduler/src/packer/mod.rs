@@ -12,13 +12,13 @@ mod kinds;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kilonova_engine::{Query, Snapshot};
+use kilonova_engine::{Candidate, Query, Snapshot, TreeView};
 use kilonova_ids::ProviderId;
 use kilonova_packing::{Cost, Demand, Fleet, Model, Scorer, Shape, WHOLE, Weights};
 
 pub use demand::Request;
 pub(crate) use kinds::is_device;
-use kinds::{Kinds, free_of};
+use kinds::{Cards, Kinds, free_of};
 
 /// The fraction by which the known demand must grow before the scores are recomputed.
 const GROWTH: f64 = 0.125;
@@ -278,19 +278,29 @@ impl State {
     }
 }
 
-/// Free thousandths of the device at which a candidate takes a share, if it takes one.
-pub(crate) fn remainder_of(
-    world: &Snapshot,
-    candidate: &kilonova_engine::Candidate,
-) -> Option<u16> {
-    let (provider, class, _) = candidate
-        .allocations
-        .iter()
-        .find(|(id, class, _)| *id != candidate.root && is_device(class))?;
-    let tree = world.tree(candidate.root)?;
-    let node = tree.nodes().find(|node| node.id() == *provider)?;
-    let inventory = node.inventories().find(|(known, _)| *known == class)?.1;
-    Some(free_of(&inventory))
+/// The free parts of the devices of a host, for its candidates.
+pub(crate) struct Remainders<'a> {
+    tree: Option<TreeView<'a>>,
+    cards: Cards<'a>,
+}
+
+impl<'a> Remainders<'a> {
+    pub(crate) fn of_host(world: &'a Snapshot, root: ProviderId) -> Self {
+        let tree = world.tree(root);
+        Self { tree, cards: tree.as_ref().map(Cards::of).unwrap_or_default() }
+    }
+
+    /// Free thousandths of the device at which a candidate takes a share, if it takes one; and those of its card that
+    /// requests of other types could have.
+    pub(crate) fn of(&self, candidate: &Candidate) -> Option<(u16, u16)> {
+        let (provider, class, _) = candidate
+            .allocations
+            .iter()
+            .find(|(id, class, _)| *id != candidate.root && is_device(class))?;
+        let node = self.tree?.nodes().find(|node| node.id() == *provider)?;
+        let inventory = node.inventories().find(|(known, _)| *known == class)?.1;
+        Some((free_of(&inventory), self.cards.others(node.name(), &inventory)))
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use kilonova_engine::{Candidate, Group, Inventory, Provider, Query, Snapshot, Tr
 use kilonova_ids::{ProviderId, ResourceClass};
 use kilonova_packing::Weights;
 
-use super::{Packer, Preference, Request, remainder_of};
+use super::{Packer, Preference, Remainders, Request};
 
 fn id(number: u128) -> ProviderId {
     ProviderId::from_bytes(number.to_be_bytes())
@@ -87,7 +87,49 @@ fn a_share_goes_to_the_device_that_is_used_already() {
     assert_eq!(roots(&order), [id(200), id(100)]);
     assert_eq!(order[0].remainder, Some(750));
     assert_eq!(order[1].remainder, Some(1000));
-    assert_eq!(remainder_of(&world, &taken(202, "VGPU", 1)), Some(750));
+    let remainders = Remainders::of_host(&world, id(200));
+    assert_eq!(remainders.of(&taken(202, "VGPU", 1)), Some((750, 0)));
+}
+
+/// A host with cards in MIG mode: for each the free units of a type of seven, of one of two and of one of one.
+fn in_mig_mode(first: u128, cards: &[[i64; 3]]) -> Tree {
+    let mut providers = vec![provider(first, None, &[("VCPU", 32), ("MEMORY_MB", 65536)])];
+    for (card, free) in cards.iter().enumerate() {
+        for (at, (class, total)) in [("SMALL", 7), ("LARGE", 2), ("HALF", 1)].iter().enumerate() {
+            let number = first + 1 + (card * 10 + at) as u128;
+            let mut one = provider(number, Some(first), &[(class, *total)]);
+            one.name = format!("h{first}_0000:4{card}:00.0_nvidia-{at}").into();
+            one.inventories[0].1.reserved = total - free[at];
+            providers.push(one);
+        }
+    }
+    Tree { providers }
+}
+
+#[test]
+fn a_card_that_others_could_use_least_is_preferred() {
+    // An empty card; one with an instance in its upper half; one whose upper half is full.
+    let (empty, used, half) = ([7, 2, 1], [6, 1, 1], [4, 1, 1]);
+    let alone =
+        world([in_mig_mode(100, &[empty]), in_mig_mode(200, &[used]), in_mig_mode(300, &[half])]);
+    for class in ["LARGE", "HALF", "SMALL"] {
+        let order = order(&Packer::default(), &alone, &query(1, &[(class, 1)]));
+        assert_eq!(roots(&order), [id(300), id(200), id(100)], "{class}");
+    }
+    let together = world([in_mig_mode(100, &[empty, used, half])]);
+    let remainders = Remainders::of_host(&together, id(100));
+    let rest = |provider: u128, class| {
+        let candidate = taken(provider, class, 1);
+        remainders.of(&Candidate { root: id(100), ..candidate }).expect("a device")
+    };
+    assert_eq!(rest(103, "HALF"), (1000, 1000));
+    assert_eq!(rest(113, "HALF"), (1000, (857 + 500) / 2));
+    assert_eq!(rest(123, "HALF"), (1000, (571 + 500) / 2));
+    assert_eq!(rest(122, "LARGE"), (500, (571 + 1000) / 2));
+    // The set that spreads prefers the empty card.
+    let wanted = query(1, &[("HALF", 1)]);
+    let spread = Packer::default().order(&alone, &wanted, Weights::SPREAD, 0, 9).expect("an order");
+    assert_eq!(roots(&spread)[0], id(100));
 }
 
 #[test]

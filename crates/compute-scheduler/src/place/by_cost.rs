@@ -16,7 +16,7 @@ use kilonova_packing::Weights;
 use super::{ALTERNATES, Choice, NAMED, Plan, confined, draw};
 use crate::constraints::Constraints;
 use crate::fleet::Host;
-use crate::packer::{Preference, remainder_of};
+use crate::packer::{Preference, Remainders};
 use crate::reason::{NoHost, Obstacle, is_by_hand, obstacle_of_host, passed_over};
 
 /// Hosts in the first batch of the order; each further batch is eight times as large.
@@ -234,24 +234,30 @@ impl Finder<'_> {
     fn add(&mut self, preference: Preference, host: Arc<Host>) -> Result<(), NoHost> {
         let here = confined(self.query, preference.root);
         let search = self.world.search(&here).map_err(|error| NoHost::new(format!("{error}.")))?;
+        let remainders = Remainders::of_host(self.world, preference.root);
         let (mut preferred, mut others) = (Vec::new(), Vec::new());
         for candidate in search.take(DEVICES).filter(|one| one.root == preference.root) {
             if is_by_hand(&candidate) {
                 self.met.insert(preference.root, Obstacle::NoDevice);
                 continue;
             }
+            let found = remainders.of(&candidate);
             let is_preferred = preference
                 .remainder
-                .is_none_or(|wanted| remainder_of(self.world, &candidate) == Some(wanted));
+                .is_none_or(|wanted| found.is_some_and(|(free, _)| free == wanted));
+            let room = found.map_or(0, |(_, room)| room);
             if is_preferred {
-                preferred.push(candidate)
+                preferred.push((room, candidate));
             } else {
-                others.push(candidate)
+                others.push(candidate);
             }
-            if preferred.len() >= ON_ONE_HOST {
+            if preferred.len() >= ON_ONE_HOST && preferred.iter().all(|(room, _)| *room == 0) {
                 break;
             }
         }
+        // The fullest card first, of those that serve other types too.
+        preferred.sort_by_key(|(room, _)| *room);
+        let mut preferred: Vec<Candidate> = preferred.into_iter().map(|(_, one)| one).collect();
         preferred.append(&mut others);
         preferred.truncate(ON_ONE_HOST);
         if !preferred.is_empty() {

@@ -45,10 +45,14 @@ fn provider(number: u128, parent: Option<u128>, class: &str, total: i64, used: i
 
 /// A host with one GPU of 16 units.
 fn host(fleet: &Fleet, world: &mut Snapshot, number: u128, used: i64) {
-    let providers = vec![
-        provider(number * 10, None, "VCPU", 64, 0),
-        provider(number * 10 + 1, Some(number * 10), "VGPU", 16, used),
-    ];
+    let gpu = provider(number * 10 + 1, Some(number * 10), "VGPU", 16, used);
+    host_of(fleet, world, number, vec![gpu]);
+}
+
+/// A host with these devices.
+fn host_of(fleet: &Fleet, world: &mut Snapshot, number: u128, devices: Vec<Provider>) {
+    let mut providers = vec![provider(number * 10, None, "VCPU", 64, 0)];
+    providers.extend(devices);
     world.upsert(Tree { providers });
     fleet.refresh(&HostRow {
         version: Version { number: 1, revision: 0, epoch: 1 },
@@ -197,4 +201,34 @@ fn hosts_of_another_controller_are_used_if_there_are_too_few_others() {
     assert_eq!(first(&[10]), id(20), "the next one");
     assert_eq!(first(&[10, 20]), id(30), "the last one");
     assert_eq!(first(&[10, 20, 30]), id(10), "all are used again");
+}
+
+/// Cards in MIG mode have a provider for each type. Which of two cards is fuller shows in the other types.
+#[test]
+fn of_the_cards_of_a_host_the_fullest_one_gets_an_instance() {
+    let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());
+    let part = |at: u128, card: u128, class: &str, total, used| Provider {
+        name: format!("host1_0000:{card}:00.0_nvidia-{at}").into(),
+        ..provider(10 + 2 * card + at, Some(10), class, total, used)
+    };
+    // Each card has room for one large instance; the first and the last one are emptier.
+    let cards = [(1, 0), (2, 3), (3, 1)];
+    let parts = cards.iter().flat_map(|(card, used)| {
+        [part(0, *card, "LARGE", 1, 0), part(1, *card, "SMALL", 7, *used)]
+    });
+    host_of(&fleet, &mut world, 1, parts.collect());
+    let spec = spec();
+    let (rules, excluded, facts) = (Rules::default(), HashSet::new(), Facts::default());
+    let scope = Scope { fleet: &fleet, packer: &packer, rules: &rules };
+    let constraints =
+        Constraints::new(scope, ("p", &spec), &facts, &excluded, Timestamp::UNIX_EPOCH);
+    let amounts = [("VCPU", 1), ("LARGE", 1)];
+    let resources = amounts.map(|(class, amount)| (ResourceClass::verbatim(class), amount));
+    for seed in 0..8 {
+        let groups = vec![Group { resources: resources.to_vec(), ..Group::default() }];
+        let query = Query { groups, seed, ..Query::default() };
+        let plan = places(&world, &constraints, &query, 1).expect("there is room");
+        let first = plan[0].candidates[0].allocations.iter().find(|(root, ..)| *root != id(10));
+        assert_eq!(first.map(|(card, ..)| *card), Some(id(14)), "seed {seed}");
+    }
 }

@@ -270,6 +270,11 @@ impl<'a> NodeView<'a> {
         self.node().id
     }
 
+    /// Its name.
+    pub fn name(&self) -> &'a str {
+        &self.node().name
+    }
+
     /// Its parent.
     pub fn parent(&self) -> Option<ProviderId> {
         self.node().parent.map(|parent| self.tree.nodes()[parent].id)
