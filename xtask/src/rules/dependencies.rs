@@ -61,7 +61,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "kilonova-bench",
         &[
             "accelerator",
+            "changes",
+            "compute-db",
+            "compute-scheduler",
+            "engine",
             "ids",
+            "node",
             "node-api",
             "node-link",
             "packing",

@@ -10,13 +10,14 @@ use serde_json::Value;
 
 use super::Format;
 use crate::bench::Table;
-use crate::bench::packing::{self, Size};
+use crate::bench::packing::{self, Of, Size};
 
 const EXAMPLES: &str = "\
 Examples:
   kilonova-bench packing --hosts hosts.csv requests.csv
   kilonova-bench packing --hosts hosts.csv --churn 2 --seeds 2 requests.csv
-  kilonova-bench packing --mig 400 --seeds 3";
+  kilonova-bench packing --mig 400 --seeds 3
+  kilonova-bench packing --mig 120 --seeds 3 --ledger";
 
 /// Options of `kilonova-bench packing`.
 #[derive(Debug, Args)]
@@ -42,6 +43,13 @@ pub struct Packing {
     /// Compare static, changing and mixed MIG profiles on this many cards; without files.
     #[arg(long, value_name = "CARDS", conflicts_with_all = ["requests", "hosts", "published", "churn"])]
     mig: Option<usize>,
+    /// Compare them also on simulated hosts, where scheduler and ledger assign the cards, on SQLite in the
+    /// directory for temporary files.
+    #[arg(long, requires = "mig")]
+    ledger: bool,
+    /// Only the mixes of profiles whose names begin so.
+    #[arg(long, value_name = "NAME", requires = "mig")]
+    mix: Option<String>,
     /// The weights of the cost.
     #[arg(long, value_enum, default_value = "balanced")]
     packing: Set,
@@ -70,7 +78,12 @@ impl Set {
 
 pub(super) fn run(options: Packing) -> Result<ExitCode, Failure> {
     let tables = match options.mig {
-        Some(cards) => vec![packing::mig(cards.max(1), options.seeds)?],
+        Some(cards) => {
+            let mix = options.mix.as_deref().unwrap_or_default();
+            let of = [Of::Geometry, Of::Hosts].into_iter().take(1 + usize::from(options.ledger));
+            let tables = of.map(|of| packing::mig(of, mix, cards.max(1), options.seeds));
+            tables.collect::<Result<_, _>>()?
+        }
         None => packing::run(&Size {
             hosts: options.hosts.unwrap_or_default(),
             workloads: options.requests,

@@ -1,11 +1,17 @@
 //! GPUs that are cut into MIG instances: requests arrive and depart, with types that are fixed
 //! beforehand, with empty cards that change their type, and with mixed cards.
+//!
+//! The cards are those of a geometry alone, or those of simulated hosts, which the product's scheduler and ledger
+//! assign.
+
+mod hosts;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use kilonova_packing::mig::{Card, Geometry, Instances, Placement};
 
+use self::hosts::Hosts;
 use super::mean;
 use super::random::Random;
 use crate::bench::table::{Aim, Table};
@@ -56,26 +62,58 @@ enum Typing {
 
 const TYPINGS: [Typing; 3] = [Typing::EqualParts, Typing::Retyped, Typing::Mixed];
 
-/// Runs the mixes on so many cards. Returns a table.
-pub fn run(cards: usize, seeds: u64) -> Result<Table, String> {
-    let a100 = Card::A100;
-    let geometry =
-        Geometry::new(a100.slices(), a100.profiles()).map_err(|invalid| invalid.to_string())?;
+/// The cards of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// A geometry, each request on the fullest card on which it fits.
+    Geometry,
+    /// Simulated hosts: the product's scheduler chooses, and its ledger assigns.
+    Hosts,
+}
+
+/// A fleet of cards.
+trait Fleet {
+    /// An instance in use.
+    type Guest: Ord + Copy;
+
+    /// Places a request of a profile, an index of [`PROFILES`]; `None` if it is refused.
+    fn place(&mut self, wanted: usize) -> Result<Option<Self::Guest>, String>;
+
+    /// A guest is deleted.
+    fn remove(&mut self, guest: Self::Guest) -> Result<(), String>;
+}
+
+/// Runs the mixes whose names begin with `mix` on so many cards. Returns a table.
+pub fn run(of: Of, mix: &str, cards: usize, seeds: u64) -> Result<Table, String> {
+    let geometry = a100()?;
     let columns = ["equal parts", "retyped", "mixed"].map(str::to_owned);
+    let cards = match of {
+        Of::Geometry => cards,
+        Of::Hosts => cards.next_multiple_of(PROFILES.len()),
+    };
+    let by = match of {
+        Of::Geometry => "the geometry alone",
+        Of::Hosts => "scheduler and ledger, SQLite",
+    };
     let title = format!(
-        "MIG: {cards} cards, {seeds} seeds, 100 % of the compute slices requested at any time; \
-         compute slices accepted"
+        "MIG, {by}: {cards} cards, {seeds} seeds, 100 % of the compute slices requested at any \
+         time; compute slices accepted"
     );
     let mut table = Table::new(title, columns);
-    for mix in &MIXES {
-        let accepted = TYPINGS.map(|typing| {
-            mean(
-                (0..seeds.max(1))
-                    .map(|seed| one(&geometry, mix, typing, cards, seed))
-                    .collect::<Vec<_>>()
-                    .into_iter(),
-            )
-        });
+    for mix in MIXES.iter().filter(|one| one.name.starts_with(mix)) {
+        let mut accepted = [0.0; 3];
+        for (accepted, typing) in accepted.iter_mut().zip(TYPINGS) {
+            let one = |seed| match of {
+                Of::Geometry => {
+                    one(&geometry, mix, seed, cards, &mut Cards::new(&geometry, typing, cards))
+                }
+                Of::Hosts => {
+                    one(&geometry, mix, seed, cards, &mut Hosts::new(&geometry, typing, cards)?)
+                }
+            };
+            let each: Vec<f64> = (0..seeds.max(1)).map(one).collect::<Result<_, String>>()?;
+            *accepted = mean(each.into_iter());
+        }
         let [equal, retyped, mixed] = accepted;
         table.row(mix.name, "%", None, accepted.map(Some));
         let gains = [None, Some(retyped / equal), Some(mixed / equal)];
@@ -84,18 +122,32 @@ pub fn run(cards: usize, seeds: u64) -> Result<Table, String> {
     Ok(table)
 }
 
+fn a100() -> Result<Geometry, String> {
+    let card = Card::A100;
+    Geometry::new(card.slices(), card.profiles()).map_err(|invalid| invalid.to_string())
+}
+
+/// The profiles of the mixes in a geometry.
+fn profiles(geometry: &Geometry) -> [usize; 6] {
+    PROFILES.map(|name| geometry.find(name).unwrap_or_default())
+}
+
 /// The compute slices that were accepted, in percent of those requested.
-fn one(geometry: &Geometry, mix: &Mix, typing: Typing, cards: usize, seed: u64) -> f64 {
+fn one<F: Fleet>(
+    geometry: &Geometry,
+    mix: &Mix,
+    seed: u64,
+    cards: usize,
+    fleet: &mut F,
+) -> Result<f64, String> {
     let mut random = Random::new(seed);
-    let profiles = PROFILES.map(|name| geometry.find(name).unwrap_or_default());
-    let compute = profiles.map(|profile| f64::from(geometry.profiles()[profile].compute));
+    let compute = profiles(geometry).map(|profile| f64::from(geometry.profiles()[profile].compute));
     let opposite = mix.turns.then(|| {
         let mut parts = mix.parts;
         parts.reverse();
         parts
     });
-    let mut fleet = Fleet::new(geometry, typing, &profiles, cards);
-    let mut ends: BinaryHeap<Reverse<(u64, usize, Placement)>> = BinaryHeap::new();
+    let mut ends: BinaryHeap<Reverse<(u64, F::Guest)>> = BinaryHeap::new();
     let (mut now, mut requested, mut accepted) = (0.0_f64, 0.0, 0.0);
     loop {
         let is_opposite = (now / TURN) as u64 % 2 == 1;
@@ -105,15 +157,15 @@ fn one(geometry: &Geometry, mix: &Mix, typing: Typing, cards: usize, seed: u64) 
         let rate = cards as f64 * 7.0 / (slices / all as f64);
         now += random.exponential() / rate;
         if now > END {
-            return accepted / requested * 100.0;
+            return Ok(accepted / requested * 100.0);
         }
-        while let Some(Reverse((at, card, place))) = ends.peek().copied() {
+        while let Some(Reverse((at, guest))) = ends.peek().copied() {
             // Positive floating-point numbers sort like their bits.
             if f64::from_bits(at) > now {
                 break;
             }
             ends.pop();
-            fleet.cards[card].remove(place);
+            fleet.remove(guest)?;
         }
         let mut lot = random.below(all);
         let wanted = parts.iter().position(|part| {
@@ -125,14 +177,14 @@ fn one(geometry: &Geometry, mix: &Mix, typing: Typing, cards: usize, seed: u64) 
         let life = (random.normal() - 0.5).exp();
         let counts = if now > WARM { compute[wanted] } else { 0.0 };
         requested += counts;
-        if let Some((card, place)) = fleet.place(profiles[wanted]) {
+        if let Some(guest) = fleet.place(wanted)? {
             accepted += counts;
-            ends.push(Reverse(((now + life).to_bits(), card, place)));
+            ends.push(Reverse(((now + life).to_bits(), guest)));
         }
     }
 }
 
-struct Fleet<'a> {
+struct Cards<'a> {
     geometry: &'a Geometry,
     typing: Typing,
     /// The profile of each card. Mixed cards have none.
@@ -140,13 +192,18 @@ struct Fleet<'a> {
     cards: Vec<Instances>,
 }
 
-impl<'a> Fleet<'a> {
-    fn new(geometry: &'a Geometry, typing: Typing, profiles: &[usize], cards: usize) -> Self {
-        let kinds = profiles.iter().copied().cycle().take(cards).collect();
+impl<'a> Cards<'a> {
+    fn new(geometry: &'a Geometry, typing: Typing, cards: usize) -> Self {
+        let kinds = profiles(geometry).into_iter().cycle().take(cards).collect();
         Self { geometry, typing, kinds, cards: vec![Instances::default(); cards] }
     }
+}
 
-    fn place(&mut self, profile: usize) -> Option<(usize, Placement)> {
+impl Fleet for Cards<'_> {
+    type Guest = (usize, Placement);
+
+    fn place(&mut self, wanted: usize) -> Result<Option<Self::Guest>, String> {
+        let profile = profiles(self.geometry)[wanted];
         let may = |at: &usize| match self.typing {
             Typing::EqualParts => self.kinds[*at] == profile,
             Typing::Retyped => self.kinds[*at] == profile || self.cards[*at].placed().is_empty(),
@@ -154,10 +211,15 @@ impl<'a> Fleet<'a> {
         };
         let cards: Vec<usize> = (0..self.cards.len()).filter(may).collect();
         let among = cards.iter().map(|&at| &self.cards[at]);
-        let (index, place) = self.geometry.choose(profile, among)?;
+        let Some((index, place)) = self.geometry.choose(profile, among) else { return Ok(None) };
         let card = cards[index];
         self.kinds[card] = profile;
-        self.cards[card].add(profile, place).then_some((card, place))
+        Ok(self.cards[card].add(profile, place).then_some((card, place)))
+    }
+
+    fn remove(&mut self, (card, place): Self::Guest) -> Result<(), String> {
+        self.cards[card].remove(place);
+        Ok(())
     }
 }
 
@@ -165,15 +227,36 @@ impl<'a> Fleet<'a> {
 mod tests {
     use super::*;
 
+    fn accepted(geometry: &Geometry, mix: &Mix, typing: Typing, cards: usize) -> f64 {
+        one(geometry, mix, 0, cards, &mut Cards::new(geometry, typing, cards)).expect("it runs")
+    }
+
     #[test]
     fn retyped_and_mixed_cards_accept_more_than_static_ones() {
-        let a100 = Card::A100;
-        let geometry = Geometry::new(a100.slices(), a100.profiles()).expect("a valid table");
+        let geometry = a100().expect("a valid table");
         for mix in &MIXES {
-            let [equal, retyped, mixed] = TYPINGS.map(|typing| one(&geometry, mix, typing, 400, 0));
+            let [equal, retyped, mixed] =
+                TYPINGS.map(|typing| accepted(&geometry, mix, typing, 400));
             assert!(retyped >= GAIN * equal, "{}: {retyped} beside {equal}", mix.name);
             assert!(mixed >= GAIN * equal, "{}: {mixed} beside {equal}", mix.name);
             assert!(mixed > retyped, "{}: {mixed} beside {retyped}", mix.name);
+        }
+    }
+
+    /// Cards whose profile is fixed leave no choice, so the ledger accepts exactly what the geometry has room for.
+    #[test]
+    fn scheduler_and_ledger_accept_what_fits() {
+        let (geometry, mix) = (a100().expect("a valid table"), &MIXES[0]);
+        for typing in TYPINGS {
+            let mut hosts = Hosts::new(&geometry, typing, 6).expect("the hosts report");
+            let ledger = one(&geometry, mix, 0, 6, &mut hosts).expect("it runs");
+            let alone = accepted(&geometry, mix, typing, 6);
+            match typing {
+                Typing::EqualParts => assert!((ledger - alone).abs() < 1e-9, "{ledger} {alone}"),
+                Typing::Retyped | Typing::Mixed => {
+                    assert!(ledger > 0.8 * alone, "{typing:?}: {ledger} beside {alone}");
+                }
+            }
         }
     }
 }

@@ -19,6 +19,7 @@ use std::time::Instant;
 use kilonova_packing::{Demand, Model, Profile, Shape};
 use kilonova_program::Failure;
 
+pub use self::mig::Of;
 use self::policy::Policy;
 use self::trace::{Published, Trace};
 use super::table::{Aim, Table};
@@ -46,9 +47,9 @@ pub struct Size {
 /// Compares cards whose MIG profile is fixed with cards that change it and with mixed ones.
 ///
 /// # Errors
-/// When the geometry of the cards is invalid.
-pub fn mig(cards: usize, seeds: u64) -> Result<Table, Failure> {
-    mig::run(cards, seeds).map_err(|why| Failure::failed("cannot cut the cards", why))
+/// When the geometry of the cards is invalid, and when the database fails.
+pub fn mig(of: Of, mix: &str, cards: usize, seeds: u64) -> Result<Table, Failure> {
+    mig::run(of, mix, cards, seeds).map_err(|why| Failure::failed("cannot cut the cards", why))
 }
 
 /// Runs one of the tests on each workload. Returns its tables.
