@@ -183,11 +183,12 @@ fn first_unmet(snapshot: &Snapshot, plan: &Plan, slot: Slot, effort: &mut Effort
             }
         }
     }
-    let only_traits = Relaxed { subtree: true, isolate: true, room: true };
+    let only_traits = Relaxed { subtree: true, isolate: true, room: true, alike: true };
     let stages = [
         only_traits,
         Relaxed { room: false, ..only_traits },
-        Relaxed { subtree: true, ..Relaxed::default() },
+        Relaxed { subtree: true, alike: true, ..Relaxed::default() },
+        Relaxed { alike: true, ..Relaxed::default() },
         Relaxed::default(),
     ];
     let mut stuck = |relaxed: &Relaxed| {
@@ -289,10 +290,15 @@ fn condition(query: &Query, plan: &Plan, rank: Rank) -> Condition {
             "group_policy=isolate".into(),
             "room on different devices (group_policy=isolate)",
         ),
-        _ => Condition::have(
+        (_, 3, _) => Condition::have(
             "same_subtree".into(),
             "the requested resources within one subtree (same_subtree)",
         ),
+        _ => {
+            let constraints = query.alike.iter().map(|one| one.constraint.clone());
+            let what: Vec<String> = query.alike.iter().map(|one| one.what.clone()).collect();
+            Condition::have(constraints.collect::<Vec<_>>().join(","), &list(&what, "and"))
+        }
     }
 }
 

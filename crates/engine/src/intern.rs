@@ -58,6 +58,15 @@ impl<T: Clone + Eq + Hash + Borrow<str>> Interned<T> {
         number
     }
 
+    /// The numbers of all names with a prefix.
+    pub(crate) fn beginning_with(&self, prefix: &str) -> Vec<Name> {
+        let all = self.0.numbers.iter();
+        let found = all.filter(|(name, _)| (*name).borrow().starts_with(prefix));
+        let mut numbers: Vec<Name> = found.map(|(_, number)| *number).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
     pub(crate) fn name(&self, number: Name) -> Option<&T> {
         self.0.names.get(number as usize)
     }

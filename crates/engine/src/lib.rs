@@ -15,6 +15,6 @@ mod snapshot;
 
 pub use explain::{Explanation, Nearest, Step};
 pub use model::{Candidate, Inventory, Provider, Tree};
-pub use query::{Group, Query, QueryError};
+pub use query::{Alike, Group, Query, QueryError};
 pub use search::Search;
 pub use snapshot::{NodeView, Snapshot, TreeView};

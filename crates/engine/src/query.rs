@@ -31,6 +31,24 @@ pub struct Group {
     pub in_tree: Option<ProviderId>,
 }
 
+/// A condition that the providers of several groups have a trait in common.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Alike {
+    /// The suffixes of the groups.
+    pub groups: Vec<String>,
+    /// If the unsuffixed group is one of them: the classes of it whose providers count.
+    pub classes: Vec<ResourceClass>,
+    /// How the common trait begins. Which one it is does not matter.
+    pub prefix: String,
+    /// True if the groups must take all providers of the tree that have the common trait and offer a class of the
+    /// groups.
+    pub whole: bool,
+    /// The condition in the language of the request, for explanations.
+    pub constraint: String,
+    /// The object of the sentence that a host has it, for explanations: `the devices below one switch`.
+    pub what: String,
+}
+
 /// A request for allocation candidates.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Query {
@@ -42,6 +60,8 @@ pub struct Query {
     /// Sets of suffixes. One of the providers of a set must be an ancestor of, or equal to, all of
     /// them.
     pub same_subtree: Vec<Vec<String>>,
+    /// Traits in common. Placement's queries have no such condition.
+    pub alike: Vec<Alike>,
     /// Traits that the root must have.
     pub root_required: Vec<String>,
     /// Traits that the root must not have.

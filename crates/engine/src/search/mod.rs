@@ -9,6 +9,7 @@
 //! and after [`MAX_WASTED_TRIES`] wasted tries over all trees the search ends with the candidates
 //! it has.
 
+mod alike;
 mod plan;
 mod reach;
 mod refute;

@@ -7,7 +7,7 @@
 use uuid::Uuid;
 
 use crate::intern::{Name, SHARES};
-use crate::query::{Group, Query};
+use crate::query::{Alike, Group, Query};
 use crate::snapshot::{Slot, Snapshot};
 
 /// The conditions on the providers of one group.
@@ -30,6 +30,16 @@ pub(crate) struct Part {
     pub(crate) needs: Vec<(usize, i64)>,
     /// Indexes of the `same_subtree` sets that contain it.
     pub(crate) subtrees: Vec<usize>,
+    /// Indexes of the [`Alike`] conditions on its provider.
+    pub(crate) alike: Vec<usize>,
+}
+
+/// A condition of a common trait.
+#[derive(Debug)]
+pub(crate) struct AlikePlan {
+    /// The traits that begin as requested.
+    pub(crate) traits: Vec<Name>,
+    pub(crate) whole: bool,
 }
 
 #[derive(Debug)]
@@ -45,6 +55,7 @@ pub(crate) struct Plan {
     pub(crate) isolate: bool,
     /// Number of `same_subtree` sets.
     pub(crate) subtrees: usize,
+    pub(crate) alike: Vec<AlikePlan>,
     /// Index of the unsuffixed group, if it requires traits.
     pub(crate) collective: Option<usize>,
     pub(crate) root_required: Vec<Name>,
@@ -70,6 +81,7 @@ impl Plan {
             shared: Vec::new(),
             isolate: query.isolate,
             subtrees: query.same_subtree.len(),
+            alike: query.alike.iter().map(|one| alike_of(snapshot, one)).collect(),
             collective: None,
             root_required: names(&query.root_required),
             root_forbidden: names(&query.root_forbidden),
@@ -86,17 +98,20 @@ impl Plan {
                 .collect();
             if group.suffix.is_empty() {
                 plan.collective = (!group.required.is_empty()).then_some(index);
-                plan.parts.extend(needs.into_iter().map(|need| Part {
+                let classes = group.resources.iter().map(|(class, _)| class);
+                plan.parts.extend(needs.into_iter().zip(classes).map(|(need, class)| Part {
                     group: index,
                     suffixed: false,
                     needs: vec![need],
                     subtrees: Vec::new(),
+                    alike: conditions_on(query, "", |one| one.classes.contains(class)),
                 }));
             } else {
                 let subtrees = (0..query.same_subtree.len())
                     .filter(|set| query.same_subtree[*set].contains(&group.suffix))
                     .collect();
-                plan.parts.push(Part { group: index, suffixed: true, needs, subtrees });
+                let alike = conditions_on(query, &group.suffix, |_| true);
+                plan.parts.push(Part { group: index, suffixed: true, needs, subtrees, alike });
             }
         }
         plan.mark_shared_classes(snapshot);
@@ -130,6 +145,18 @@ impl Plan {
             }
         }
     }
+}
+
+/// The indexes of the conditions of a common trait on a group, among those of interest.
+fn conditions_on(query: &Query, suffix: &str, is_meant: impl Fn(&Alike) -> bool) -> Vec<usize> {
+    let is_on = |one: &Alike| one.groups.iter().any(|group| group == suffix) && is_meant(one);
+    let all = query.alike.iter().enumerate();
+    all.filter(|(_, one)| is_on(one)).map(|(index, _)| index).collect()
+}
+
+fn alike_of(snapshot: &Snapshot, alike: &Alike) -> AlikePlan {
+    let traits = snapshot.names.traits.beginning_with(&alike.prefix);
+    AlikePlan { traits, whole: alike.whole }
 }
 
 fn conditions_of(snapshot: &Snapshot, group: &Group) -> GroupConditions {

@@ -18,6 +18,7 @@ impl Solver<'_> {
         (0..self.clauses).any(|clause| !self.can_cover(plan, clause))
             || last.is_some_and(|depth| !self.can_root_all(plan, depth, self.picks[depth]))
             || open.clone().any(stuck)
+            || (0..self.alike.len()).any(|set| !self.can_be_alike(plan, set, far))
             || (far && open.len() > 1 && self.is_overfull(plan))
     }
 

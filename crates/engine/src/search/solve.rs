@@ -13,6 +13,7 @@
 //! requested of it. It also stops after a number of tries without a find: packing is hard in the
 //! worst case, and no tree may hold up the others.
 
+use super::alike::AlikeSet;
 use super::plan::Plan;
 use super::reach::{AnchorTree, Supplier};
 use super::symmetry::Symmetry;
@@ -23,6 +24,7 @@ pub(crate) struct Relaxed {
     pub(crate) subtree: bool,
     pub(crate) isolate: bool,
     pub(crate) room: bool,
+    pub(crate) alike: bool,
 }
 
 /// The state in which a search stopped.
@@ -57,6 +59,8 @@ pub(crate) struct Solver<'a> {
     /// By provider and clause of the unsuffixed group's required traits.
     pub(super) covers: Vec<bool>,
     pub(super) clauses: usize,
+    /// The conditions of a common trait.
+    pub(super) alike: Vec<AlikeSet>,
     pub(super) picks: Vec<usize>,
     next: Vec<usize>,
     /// Computed only when it can matter.
@@ -88,8 +92,10 @@ impl<'a> Solver<'a> {
             let node = supplier.node();
             covers.extend(required.iter().map(|any| any.iter().any(|t| node.has_trait(*t))));
         }
+        let alike = AlikeSet::all(plan, &anchor);
         let solver = Self {
             relaxed,
+            alike,
             holds: vec![0; anchor.suppliers.len()],
             next: vec![0; order.len()],
             picks: Vec::with_capacity(order.len()),
@@ -193,8 +199,15 @@ impl<'a> Solver<'a> {
         if self.symmetry.is_none() {
             let (order, choices) = (&self.order, &self.choices);
             let rooms = rooms(plan, &self.anchor);
-            self.symmetry =
-                Some(Symmetry::find(plan, &self.anchor, order, choices, &rooms, &self.covers));
+            self.symmetry = Some(Symmetry::find(
+                plan,
+                &self.anchor,
+                order,
+                choices,
+                &rooms,
+                &self.covers,
+                &self.alike,
+            ));
         }
     }
 

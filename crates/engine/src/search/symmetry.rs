@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 
+use super::alike::AlikeSet;
 use super::plan::{Part, Plan};
 use super::reach::AnchorTree;
 
@@ -28,12 +29,13 @@ impl Symmetry {
         choices: &[Vec<usize>],
         rooms: &[i64],
         covers: &[bool],
+        alike: &[AlikeSet],
     ) -> Self {
         if choices.iter().all(|choice| choice.len() < 2) {
             return Self::default();
         }
         Self {
-            kinds: kinds(plan, anchor, choices, rooms, covers),
+            kinds: kinds(plan, anchor, choices, rooms, covers, alike),
             twins: twins(plan, order, choices),
         }
     }
@@ -72,6 +74,7 @@ fn kinds(
     choices: &[Vec<usize>],
     rooms: &[i64],
     covers: &[bool],
+    conditions: &[AlikeSet],
 ) -> Vec<(usize, usize)> {
     let suppliers = anchor.suppliers.len();
     let (classes, clauses) = (rooms.len() / suppliers, covers.len() / suppliers);
@@ -86,6 +89,8 @@ fn kinds(
         key.extend(
             covers[supplier * clauses..(supplier + 1) * clauses].iter().map(|c| i64::from(*c)),
         );
+        let common = conditions.iter().flat_map(|set| set.traits_of(supplier));
+        key.extend(common.map(i64::from));
         key.push(place(plan, anchor, supplier));
         let next = members.len();
         let member = members.entry(key).or_insert((next, 0));
@@ -111,7 +116,11 @@ fn place(plan: &Plan, anchor: &AnchorTree<'_>, supplier: usize) -> i64 {
 
 fn twins(plan: &Plan, order: &[usize], choices: &[Vec<usize>]) -> Vec<Option<usize>> {
     let alike = |a: &Part, b: &Part| {
-        a.suffixed && b.suffixed && a.needs == b.needs && a.subtrees == b.subtrees
+        a.suffixed
+            && b.suffixed
+            && a.needs == b.needs
+            && a.subtrees == b.subtrees
+            && a.alike == b.alike
     };
     (0..order.len())
         .map(|depth| {

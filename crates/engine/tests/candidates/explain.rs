@@ -1,6 +1,6 @@
 //! The sentences of explanations.
 
-use kilonova_engine::{Group, Query};
+use kilonova_engine::{Alike, Group, Query};
 
 use crate::build::{With, forest, gpu_host, group, id, provider, query};
 
@@ -54,6 +54,20 @@ fn joint_conditions_are_told_apart() {
         ..query(groups(2, 1))
     };
     assert_eq!(constraint(&together), "same_subtree");
+    let alike = Query {
+        isolate: true,
+        alike: vec![Alike {
+            groups: vec!["1".into(), "2".into()],
+            prefix: "CUSTOM_SWITCH_".into(),
+            constraint: "topology=same-switch".into(),
+            what: "the devices below one switch".into(),
+            ..Alike::default()
+        }],
+        ..query(groups(2, 1))
+    };
+    assert_eq!(constraint(&alike), "topology=same-switch");
+    let why = snapshot.explain(&alike).to_string();
+    assert!(why.contains("The only host does not have the devices below one switch."), "{why}");
 }
 
 /// The explanation for `hosts` hosts, the first of which has a GPU with `units` VGPU.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use kilonova_engine::{Group, Inventory, Provider, Query, Snapshot, Tree};
+use kilonova_engine::{Alike, Group, Inventory, Provider, Query, Snapshot, Tree};
 use kilonova_ids::{ProviderId, ResourceClass};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -137,6 +137,30 @@ fn group(suffix: &'static str) -> impl Strategy<Value = Group> {
     )
 }
 
+/// A condition of a common trait: that it goes for the unsuffixed group, for how many of the other groups, how it
+/// begins, and that all providers with it are requested.
+fn alike() -> impl Strategy<Value = Option<(bool, usize, &'static str, bool)>> {
+    let prefix = select(vec!["T_", "T_", "T_B", "U_"]);
+    prop_oneof![
+        1 => Just(None),
+        1 => (any::<bool>(), 1..4_usize, prefix, any::<bool>()).prop_map(Some),
+    ]
+}
+
+fn of_groups(alike: Option<(bool, usize, &str, bool)>, groups: &[Group]) -> Vec<Alike> {
+    let Some((unsuffixed, many, prefix, whole)) = alike else { return Vec::new() };
+    let suffixed = groups.iter().filter(|group| !group.suffix.is_empty()).take(many);
+    let unsuffixed = groups.iter().filter(|group| group.suffix.is_empty() && unsuffixed);
+    let of = || unsuffixed.clone().chain(suffixed.clone()).map(|group| group.suffix.clone());
+    vec![Alike {
+        groups: of().collect(),
+        classes: CLASSES[..1].iter().copied().map(ResourceClass::verbatim).collect(),
+        prefix: prefix.to_owned(),
+        whole,
+        ..Alike::default()
+    }]
+}
+
 pub fn queries() -> impl Strategy<Value = Query> {
     let suffixes = subsequence(&SUFFIXES[..], 1..=4);
     suffixes
@@ -153,20 +177,23 @@ pub fn queries() -> impl Strategy<Value = Query> {
             };
             let groups: Vec<_> = suffixes.into_iter().map(|s| group(s).boxed()).collect();
             let roots = (rarely(names(&TRAITS[..2], 1)), rarely(names(&TRAITS[2..3], 1)));
-            (groups, subtree, any::<bool>(), roots, any::<u64>())
+            (groups, subtree, any::<bool>(), roots, any::<u64>(), alike())
         })
         .prop_filter("asks for something", |(groups, ..)| {
             groups.iter().any(|group| !group.resources.is_empty())
         })
-        .prop_map(|(groups, same_subtree, isolate, (root_required, root_forbidden), seed)| Query {
-            groups,
-            isolate,
-            same_subtree,
-            root_required,
-            root_forbidden,
-            limit: None,
-            seed,
-        })
+        .prop_map(
+            |(groups, same_subtree, isolate, (root_required, root_forbidden), seed, alike)| Query {
+                alike: of_groups(alike, &groups),
+                groups,
+                isolate,
+                same_subtree,
+                root_required,
+                root_forbidden,
+                limit: None,
+                seed,
+            },
+        )
 }
 
 pub fn plant(trees: &[Tree]) -> Snapshot {

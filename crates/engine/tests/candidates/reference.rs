@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kilonova_engine::{Candidate, Group, Inventory, Provider, Query, Tree};
+use kilonova_engine::{Alike, Candidate, Group, Inventory, Provider, Query, Tree};
 use kilonova_ids::{ProviderId, ResourceClass};
 use uuid::Uuid;
 
@@ -62,7 +62,7 @@ pub fn candidates(trees: &[Tree], query: &Query) -> BTreeSet<Canonical> {
         let choices: Vec<Vec<&Provider>> =
             parts.iter().map(|part| forest.choices(anchor, part)).collect();
         for picks in product(&choices) {
-            if forest.holds(query, &parts, &picks) {
+            if forest.holds(query, anchor, &parts, &picks) {
                 found.insert(merged(&parts, &picks));
             }
         }
@@ -109,7 +109,13 @@ impl Forest<'_> {
             })
     }
 
-    fn holds(&self, query: &Query, parts: &[Part<'_>], picks: &[&Provider]) -> bool {
+    fn holds(
+        &self,
+        query: &Query,
+        anchor: &Provider,
+        parts: &[Part<'_>],
+        picks: &[&Provider],
+    ) -> bool {
         let served = |suffix: &str| -> Vec<&Provider> {
             let of_group = parts.iter().zip(picks).filter(|(part, _)| part.group.suffix == suffix);
             of_group.map(|(_, provider)| *provider).collect()
@@ -132,7 +138,45 @@ impl Forest<'_> {
                 inventory.used + n <= inventory.capacity() && n <= inventory.max_unit
             })
         });
-        collective && (apart || !query.isolate) && subtrees && room
+        let alike = query.alike.iter().all(|alike| self.is_alike(alike, anchor.id, parts, picks));
+        collective && (apart || !query.isolate) && subtrees && room && alike
+    }
+
+    fn is_alike(
+        &self,
+        alike: &Alike,
+        anchor: ProviderId,
+        parts: &[Part<'_>],
+        picks: &[&Provider],
+    ) -> bool {
+        let is_meant = |part: &Part<'_>| {
+            let suffix = &part.group.suffix;
+            let of_class = |(class, _): &(ResourceClass, i64)| alike.classes.contains(class);
+            alike.groups.contains(suffix)
+                && (!suffix.is_empty() || part.resources.iter().any(of_class))
+        };
+        let meant: Vec<(&Part<'_>, &Provider)> = parts
+            .iter()
+            .zip(picks)
+            .filter(|(part, _)| is_meant(part))
+            .map(|(part, provider)| (part, *provider))
+            .collect();
+        let Some((_, first)) = meant.first() else { return true };
+        let all_taken = |name: &str| {
+            self.providers.values().all(|provider| {
+                self.roots[&provider.id] != anchor
+                    || !has_trait(provider, name)
+                    || meant.iter().any(|(_, taken)| taken.id == provider.id)
+                    || !meant
+                        .iter()
+                        .flat_map(|(part, _)| &part.resources)
+                        .any(|(class, _)| inventory(provider, class).is_some())
+            })
+        };
+        first.traits.iter().filter(|name| name.starts_with(&*alike.prefix)).any(|name| {
+            meant.iter().all(|(_, provider)| has_trait(provider, name))
+                && (!alike.whole || all_taken(name))
+        })
     }
 
     fn is_under(&self, provider: ProviderId, top: ProviderId) -> bool {

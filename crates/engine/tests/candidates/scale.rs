@@ -1,7 +1,7 @@
 //! Effort, counted in steps rather than time: wide trees and large clouds stay cheap, whether or
 //! not a request fits.
 
-use kilonova_engine::{Query, Snapshot};
+use kilonova_engine::{Alike, Query, Snapshot};
 
 use crate::build::{With, forest, gpu_host, group, query};
 
@@ -182,4 +182,53 @@ fn an_explanation_looks_at_no_more_hosts_than_it_has_time_for() {
         "Looked at {some} of 10000 hosts. None of {some} hosts has room for all requested resources"
     );
     assert!(packed.to_string().starts_with(&words), "{packed}");
+}
+
+#[test]
+fn devices_of_one_switch() {
+    let snapshot = forest((0..200_u128).map(|n| {
+        let root = 1 + 100 * n;
+        let mut tree = vec![crate::build::provider(root, None).has("VCPU", 64)];
+        for gpu in 0..8_u128 {
+            let device = crate::build::provider(root + 1 + gpu, Some(root)).has("VGPU", 1);
+            let switch = if gpu < 4 { "CUSTOM_SWITCH_0" } else { "CUSTOM_SWITCH_1" };
+            tree.push(device.is(switch).is("CUSTOM_ISLAND_0"));
+        }
+        tree
+    }));
+    let of = |count: usize, prefix: &str, whole| {
+        let names: Vec<String> = (0..count).map(|n| format!("_{n}")).collect();
+        let mut groups = vec![group("", &[("VCPU", 1)])];
+        groups.extend(names.iter().map(|name| group(name, &[("VGPU", 1)])));
+        let prefix = prefix.to_owned();
+        let alike = Alike { groups: names, prefix, whole, ..Alike::default() };
+        Query { alike: vec![alike], limit: Some(200), ..query(groups) }
+    };
+    for (count, prefix, whole, hosts) in [
+        (4, "CUSTOM_SWITCH_", false, 200),
+        (4, "CUSTOM_SWITCH_", true, 200),
+        (3, "CUSTOM_SWITCH_", true, 0),
+        (5, "CUSTOM_SWITCH_", false, 0),
+        (8, "CUSTOM_ISLAND_", false, 200),
+        (8, "CUSTOM_ISLAND_", true, 200),
+        (7, "CUSTOM_ISLAND_", true, 0),
+        (2, "CUSTOM_NODE_", false, 0),
+    ] {
+        let query = of(count, prefix, whole);
+        let (found, steps) = effort(&snapshot, &query);
+        assert_eq!(found, hosts, "{count} {prefix} {whole}");
+        assert!(steps < 200 * 40, "{count} {prefix} {whole}: {steps} steps");
+        for candidate in snapshot.search(&query).expect("the query is valid").take(20) {
+            let of = |one: &kilonova_ids::ProviderId| {
+                snapshot.tree(candidate.root).map(|tree| {
+                    let node = tree.nodes().find(|node| node.id() == *one);
+                    node.map(|node| node.traits().any(|name| &**name == "CUSTOM_SWITCH_0"))
+                })
+            };
+            let devices = candidate.mappings.iter().filter(|(suffix, _)| !suffix.is_empty());
+            let switches: std::collections::BTreeSet<_> =
+                devices.flat_map(|(_, providers)| providers.iter().map(of)).collect();
+            assert!(prefix != "CUSTOM_SWITCH_" || switches.len() == 1, "{candidate:?}");
+        }
+    }
 }

@@ -49,6 +49,7 @@ pub fn read(call: &Call) -> Result<CandidatesRequest, Refusal> {
             groups,
             isolate: policy == Some("isolate"),
             same_subtree,
+            alike: Vec::new(),
             root_required: roots.required.into_iter().flatten().collect(),
             root_forbidden: roots.forbidden,
             limit: None,
