@@ -13,7 +13,7 @@ use std::time::Duration;
 use kilonova_disks::Disks;
 use kilonova_hypervisor::Hypervisor;
 use kilonova_libvirt::Driver;
-use kilonova_node::devices::{Directory, Discovery, MdevConfig, mig_driver};
+use kilonova_node::devices::{Directory, Discovery, Links, MdevConfig, NvidiaSmi, mig_driver};
 use kilonova_node::{Commands, Error, Network, Node, Parts};
 use kilonova_node_api::ControlPlane;
 use kilonova_program::signals::StopSignals;
@@ -184,7 +184,7 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
     let cleanup = settings.sources.cleanup.clone();
     let node = Node::new(Parts {
         registration: registration.map_err(|error| error.to_string())?,
-        discovery: Arc::new(Discovery { mdev, ..settings.sources.clone() }),
+        discovery: Arc::new(Discovery { mdev, links: links(settings), ..settings.sources.clone() }),
         sysfs: Arc::clone(&sysfs) as _,
         mig: mig_driver(&settings.mdev),
         hypervisor: Arc::clone(&driver) as Arc<dyn Hypervisor>,
@@ -207,6 +207,17 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
     let mut tasks = JoinSet::new();
     tasks.spawn(disks.clean_periodically());
     Ok(Started { connection, node, control, driver, lacking, _tasks: tasks })
+}
+
+/// How GPUs are connected by NVLink. The connections are read once: they change only with the hardware.
+fn links(settings: &Settings) -> Links {
+    let links = settings.sources.links.clone();
+    links.resolved(&NvidiaSmi::default()).unwrap_or_else(|error| {
+        tracing::error!(
+            "{error}; no GPU of this host counts as connected until the agent restarts"
+        );
+        Links::default()
+    })
 }
 
 async fn volumes(

@@ -41,6 +41,8 @@ fn gpu() -> Device {
         address: "0000:84:00.0".into(),
         card: None,
         one_type: false,
+        switch: None,
+        peers: Vec::new(),
         mig: None,
         kind: DeviceKind::Gpu,
         vendor_id: "10de".into(),

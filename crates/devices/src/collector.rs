@@ -198,6 +198,8 @@ fn blank(bus: &Bus, address: &str, kind: DeviceKind) -> Device {
         address: address.to_owned(),
         card: None,
         one_type: false,
+        switch: None,
+        peers: Vec::new(),
         mig: None,
         kind,
         vendor_id: function.map_or_else(String::new, |one| one.vendor_id.clone()),

@@ -11,8 +11,8 @@ use crate::bus::Bus;
 use crate::collector::{Collector, Found};
 use crate::kinds::{self, KindInput};
 use crate::{
-    Cleanup, DeviceSpec, Driver, Error, Fake, Function, HealthOptions, KernelObject, MdevConfig,
-    MigCard, NicOptions, NvmeSpec, Sysfs, TypeNames, Watch, parents, vgpu_state,
+    Cleanup, DeviceSpec, Driver, Error, Fake, Function, HealthOptions, KernelObject, Links,
+    MdevConfig, MigCard, NicOptions, NvmeSpec, Sysfs, TypeNames, Watch, parents, vgpu_state,
 };
 
 /// The options of device discovery.
@@ -36,6 +36,8 @@ pub struct Discovery {
     pub health: HealthOptions,
     /// The clean-up of released functions.
     pub cleanup: Cleanup,
+    /// The cards that are connected by NVLink.
+    pub links: Links,
 }
 
 /// Facts that an agent remembers and sysfs does not show.
@@ -106,6 +108,7 @@ impl Discovery {
         }
         let mut found = collector.found(sysfs, &bus, context.watch);
         self.cleanup.mark(&mut found.devices);
+        crate::near::mark(&self.links, sysfs, &mut found.devices);
         Ok(found)
     }
 

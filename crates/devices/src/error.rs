@@ -97,6 +97,9 @@ pub enum Error {
         "cannot read the GPU instances of this host: {0}; run `nvidia-smi mig -lgi` as the agent's user"
     )]
     Mig(String),
+    /// The driver does not tell how GPUs are connected.
+    #[error("cannot read the NVLink connections of this host: {0}")]
+    Links(String),
     /// The vGPU type of a virtual function could not be set or cleared.
     #[error("{address} cannot be a vGPU of type {vgpu_type}: {reason}")]
     Vgpu {

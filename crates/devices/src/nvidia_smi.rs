@@ -119,6 +119,25 @@ impl NvidiaSmi {
     }
 }
 
+impl NvidiaSmi {
+    /// The pairs of GPUs that are connected by NVLink, by address. Relies on the matrix of `nvidia-smi topo -m`, in
+    /// which `NV` and a number stand for that many links.
+    pub(crate) fn nvlinks(&self) -> Result<Vec<(String, String)>, String> {
+        let list = self.run(&["--query-gpu=index,pci.bus_id", "--format=csv,noheader"])?;
+        let mut addresses = BTreeMap::new();
+        for line in list.lines().filter(|line| !line.trim().is_empty()) {
+            let (index, address) = line.split_once(',').ok_or_else(|| unreadable(line))?;
+            let address = address_of(address.trim()).ok_or_else(|| unreadable(line))?;
+            addresses.insert(format!("GPU{}", index.trim()), address);
+        }
+        let matrix = self.run(&["topo", "-m"])?;
+        let address = |name: &String| addresses.get(name).cloned();
+        let named = |(one, other): &(String, String)| Some((address(one)?, address(other)?));
+        let pairs = linked(&matrix)?;
+        pairs.iter().map(|pair| named(pair).ok_or_else(|| unreadable(&pair.0))).collect()
+    }
+}
+
 impl MigDriver for NvidiaSmi {
     fn cards(&self) -> Result<Vec<MigCard>, Error> {
         let query = ["--query-gpu=pci.bus_id,mig.mode.current", "--format=csv,noheader"];
@@ -188,6 +207,38 @@ fn address_of(text: &str) -> Option<String> {
     let (domain, rest) = lower.split_once(':')?;
     let domain = u32::from_str_radix(domain, 16).ok()?;
     PciAddress::parse(&format!("{domain:04x}:{rest}")).map(|address| address.to_string())
+}
+
+/// The pairs of names that a matrix connects by NVLink: `GPU0  X  NV18  SYS`. Its first line has the names of the columns,
+/// underlined.
+fn linked(matrix: &str) -> Result<Vec<(String, String)>, String> {
+    let plain = matrix.replace("\u{1b}[4m", "").replace("\u{1b}[0m", "");
+    let is_gpu = |word: &&str| {
+        let number = word.strip_prefix("GPU");
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    let mut lines = plain.lines().filter(|line| !line.trim().is_empty());
+    let header = lines.next().unwrap_or_default();
+    let columns: Vec<&str> = header.split_whitespace().take_while(is_gpu).collect();
+    if columns.is_empty() {
+        return Err(unreadable(header));
+    }
+    let mut pairs = Vec::new();
+    for line in lines {
+        let mut words = line.split_whitespace();
+        let Some(name) = words.next().filter(is_gpu) else { continue };
+        let cells: Vec<&str> = words.take(columns.len()).collect();
+        if cells.len() < columns.len() {
+            return Err(unreadable(line));
+        }
+        let is_link = |cell: &str| {
+            let number = cell.strip_prefix("NV");
+            number.is_some_and(|number| number.parse::<u32>().is_ok_and(|links| links > 0))
+        };
+        let others = columns.iter().zip(cells).filter(|(_, cell)| is_link(cell));
+        pairs.extend(others.map(|(other, _)| (name.to_owned(), (*other).to_owned())));
+    }
+    Ok(pairs)
 }
 
 fn unreadable(line: &str) -> String {

@@ -155,3 +155,38 @@ fn output_of_another_form_is_an_error() {
     let error = missing.cards().expect_err("there is no program").to_string();
     assert!(error.contains("cannot read the GPU instances") && error.contains("absent"), "{error}");
 }
+
+#[test]
+fn a_matrix_of_links_is_read() {
+    let matrix = "\t\u{1b}[4mGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\u{1b}[0m\n\
+        GPU0\t X \tNV18\tSYS\tPIX\t0-47\t0\t\tN/A\n\
+        GPU1\tNV18\t X \tNODE\tSYS\t0-47\t0\t\tN/A\n\
+        GPU2\tSYS\tNODE\t X \tSYS\t48-95\t1\t\tN/A\n\
+        NIC0\tPIX\tSYS\tSYS\t X \n\n\
+        Legend:\n\n  X    = Self\n  NV#  = Connection traversing a bonded set of # NVLinks\n";
+    let pair = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+    assert_eq!(linked(matrix), Ok(vec![pair("GPU0", "GPU1"), pair("GPU1", "GPU0")]));
+    for wrong in ["", "No devices were found\n", "\tGPU0\tGPU1\nGPU0\t X \n"] {
+        assert!(linked(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn links_have_the_addresses_of_the_cards() {
+    let folder = tempfile::tempdir().expect("a directory is created");
+    let path = folder.path().join("nvidia-smi");
+    let text = "#!/bin/sh\ncase \"$*\" in\n--query-gpu=index*) echo '0, 00000000:1B:00.0'; \
+        echo '1, 00000000:43:00.0' ;;\n'topo -m') printf '\\tGPU0\\tGPU1\\tCPU Affinity\\n'; \
+        printf 'GPU0\\t X \\tNV12\\t0\\n'; printf 'GPU1\\tNV12\\t X \\t0\\n' ;;\nesac\n";
+    std::fs::write(&path, text).expect("the program is written");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&path, mode).expect("the program becomes executable");
+    let links = crate::Links::parse(&["driver".to_owned()]).expect("the option is valid");
+    let links = links.resolved(&NvidiaSmi::with_program(path)).expect("the driver answers");
+    let listed = ["0000:1b:00.0,0000:43:00.0".to_owned()];
+    let listed = crate::Links::parse(&listed).expect("the option is valid");
+    assert_eq!(format!("{links:?}").replace("true", "false"), format!("{listed:?}"));
+    let missing = NvidiaSmi::with_program(folder.path().join("none"));
+    let links = crate::Links::parse(&["driver".to_owned()]).expect("the option is valid");
+    assert!(links.resolved(&missing).is_err());
+}

@@ -98,6 +98,8 @@ impl Fake {
             address: self.address.clone(),
             card: None,
             one_type: false,
+            switch: None,
+            peers: Vec::new(),
             mig: None,
             kind: self.kind,
             vendor_id: "abcd".to_owned(),

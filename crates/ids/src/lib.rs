@@ -5,6 +5,7 @@
 //! Owns the identifier types only. It must never know how an object is stored or shown.
 
 mod names;
+pub mod nearness;
 
 use newtype_uuid::{GenericUuid, TypedUuid, TypedUuidKind, TypedUuidTag};
 

@@ -127,6 +127,13 @@ pub struct Device {
     pub model: String,
     /// NUMA node; -1 if the kernel reports none.
     pub numa_node: i64,
+    /// The PCIe switch above it: the address of its upstream port, the outermost one if there are several. `None` if
+    /// it is below none, and from agents of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<String>,
+    /// The cards to which its card is connected by NVLink or xGMI, by address; empty from agents of earlier builds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<String>,
     /// True if it may be given to guests.
     #[serde(default)]
     pub health: Health,

@@ -298,6 +298,7 @@ fn a_registration_keeps_its_names() {
         json!({
             "address": "0000:84:00.1", "card": "0000:84:00.0", "kind": kind, "vendor_id": "10de",
             "product_id": "13bd", "model": "M10", "numa_node": -1, "health": health,
+            "switch": "0000:81:00.0", "peers": ["0000:85:00.0"],
             "deployables": [{
                 "name": "pci_0000_84_00_1", "resource_class": "VGPU", "traits": ["CUSTOM_A"],
                 "driver": "nvidia", "facts": {"on_release": "clean"},

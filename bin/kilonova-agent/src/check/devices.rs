@@ -1,7 +1,7 @@
 //! Checks that the configured devices are on this host.
 
 use kilonova_node::devices::{
-    Directory, Discovery, MdevConfig, MigScan, ScanContext, Sysfs, mig_driver, parents,
+    Directory, Discovery, MdevConfig, MigScan, NvidiaSmi, ScanContext, Sysfs, mig_driver, parents,
 };
 
 use super::Report;
@@ -17,6 +17,11 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
             return report.wrong(AREA, error.to_string(), offered(&sysfs));
         }
     };
+    if let Err(error) = settings.sources.links.clone().resolved(&NvidiaSmi::default()) {
+        let remedy = "run `nvidia-smi topo -m` as the agent's user, or list the islands in \
+                      [devices] nvlink_islands";
+        report.wrong(AREA, error.to_string(), remedy);
+    }
     let discovery = Discovery { mdev, ..settings.sources.clone() };
     let mig = match mig_driver(&settings.mdev).cards() {
         Ok(cards) => cards,

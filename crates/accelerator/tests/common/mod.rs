@@ -53,6 +53,8 @@ pub fn device(
         address: address.into(),
         card: None,
         one_type: false,
+        switch: None,
+        peers: Vec::new(),
         mig: None,
         kind,
         vendor_id: "10de".into(),

@@ -24,6 +24,8 @@ const MAX_TEXT: usize = 4096;
 const MAX_TRAITS: usize = 1000;
 /// Maximum number of ports of a host's Fibre Channel adapters.
 const MAX_PORTS: usize = 256;
+/// Maximum number of cards that a card is connected to.
+const MAX_PEERS: usize = 256;
 /// Maximum number of MIG profiles of a GPU, and of places or types of each.
 const MAX_MIG: usize = 64;
 /// Maximum number of NUMA cells.
@@ -272,6 +274,8 @@ fn check_device(problems: &mut Problems, device: &Device) {
         product_id,
         model,
         numa_node,
+        switch,
+        peers,
         health,
         deployables: _,
     } = device;
@@ -286,6 +290,15 @@ fn check_device(problems: &mut Problems, device: &Device) {
     }
     problems.text(format_args!("the model of device {name:?}"), model);
     problems.number(format_args!("the NUMA node of device {name:?}"), *numa_node, -1, 65535);
+    if let Some(switch) = switch {
+        problems.word(format_args!("the PCIe switch of device {name:?}"), switch);
+    }
+    problems.unless(peers.len() <= MAX_PEERS, || {
+        format!("device {name:?} is connected to more than {MAX_PEERS} others")
+    });
+    for peer in peers {
+        problems.word(format_args!("a peer of device {name:?}"), peer);
+    }
     if let Some(mig) = mig {
         check_mig(problems, address, mig);
     }
@@ -375,6 +388,8 @@ mod tests {
             address: "0000:84:00.0".into(),
             card: None,
             one_type: false,
+            switch: None,
+            peers: Vec::new(),
             mig: None,
             kind: DeviceKind::Gpu,
             vendor_id: "10de".into(),
@@ -438,7 +453,7 @@ mod tests {
     #[test]
     fn refusals_name_every_invalid_value() {
         type Corrupt = fn(&mut Registration);
-        let cases: [(&str, Corrupt); 31] = [
+        let cases: [(&str, Corrupt); 34] = [
             ("its name", |r| r.host = HostName::verbatim("127.0.0.1")),
             ("its name", |r| r.host = HostName::verbatim("a\nb")),
             ("its name", |r| r.host = HostName::verbatim("")),
@@ -464,6 +479,9 @@ mod tests {
             ("vendor_id", |r| r.devices[0].vendor_id = "10 de".into()),
             ("model", |r| r.devices[0].model = "a\0b".into()),
             ("NUMA node", |r| r.devices[0].numa_node = -2),
+            ("PCIe switch", |r| r.devices[0].switch = Some("0000:16\n".into())),
+            ("a peer", |r| r.devices[0].peers.push("two words\0".into())),
+            ("connected to more", |r| r.devices[0].peers = vec!["0000:84:00.0".into(); 257]),
             ("class", |r| {
                 r.devices[0].deployables[0].resource_class =
                     kilonova_ids::ResourceClass::verbatim("pgpu")

@@ -182,7 +182,12 @@ fn add(
     let key = format!("{key}.addresses");
     let path = match PciAddress::parse(&address) {
         Some(pci) if pci.to_string() == address => {
-            format!("devices/pci{:04x}:{:02x}/{address}", pci.domain, pci.bus)
+            let above = match &entry.switch {
+                Some(switch) => bridges(switch, &pci, entry)
+                    .ok_or_else(|| (key.clone(), format!("'{switch}' is no PCI address")))?,
+                None => format!("devices/pci{:04x}:{:02x}", pci.domain, pci.bus),
+            };
+            format!("{above}/{address}")
         }
         None if address
             .split('_')
@@ -203,4 +208,17 @@ fn add(
     let (numa_node, card) = (entry.numa_node, Arc::clone(&known.card));
     tree.slots.push(Slot { address, path, numa_node, card, physical, virtuals: Vec::new() });
     Ok(tree.slots.len() - 1)
+}
+
+/// The directory of the downstream port of a switch above a card. The root port is on the bus before that of the switch, and
+/// the downstream ports are on the one after it.
+fn bridges(switch: &str, card: &PciAddress, entry: &CardEntry) -> Option<String> {
+    let upstream = PciAddress::parse(switch).filter(|one| one.to_string() == switch)?;
+    let root = PciAddress { bus: upstream.bus.checked_sub(1)?, ..upstream };
+    let address = card.to_string();
+    let number = entry.addresses.iter().position(|one| *one == address).unwrap_or(0);
+    let device = u8::try_from(number).ok()?;
+    let down = PciAddress { bus: upstream.bus.checked_add(1)?, device, function: 0, ..upstream };
+    let bridge = format!("devices/pci{:04x}:{:02x}", root.domain, root.bus);
+    Some(format!("{bridge}/{root}/{upstream}/{down}"))
 }

@@ -139,6 +139,8 @@ pub(super) struct DevicesOptions {
     pub enabled_mdev_types: Vec<String>,
     pub mdev_retyping: bool,
     pub mig_instances: bool,
+    /// As in the configuration file: the addresses of an island for each entry.
+    pub nvlink_islands: Vec<String>,
     /// The reaction to Xid messages: `94:quarantine, 13:report`.
     pub xid_policy: String,
     /// As in the configuration file: resource class, colon, command.
@@ -205,6 +207,8 @@ pub(super) struct CardEntry {
     pub addresses: Vec<String>,
     #[serde(default = "no_node")]
     pub numa_node: i64,
+    /// Address of the upstream port of the PCIe switch above them.
+    pub switch: Option<String>,
     #[serde(default)]
     pub vfs: u32,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kilonova_devices::{
-    Cleanup, DeviceSpec, Discovery, Driver, Fake, HealthOptions, MdevConfig, MdevOptions,
+    Cleanup, DeviceSpec, Discovery, Driver, Fake, HealthOptions, Links, MdevConfig, MdevOptions,
     NicOptions, NvmeSpec, PciAddress, XidPolicy,
 };
 use kilonova_hypervisor::Step;
@@ -149,6 +149,9 @@ fn template(
     let xid_policy = entry.devices.as_ref().map_or("", |own| own.xid_policy.as_str());
     let xid_policy =
         XidPolicy::parse(xid_policy).map_err(|why| (format!("{key}.devices.xid_policy"), why))?;
+    let links = entry.devices.as_ref().map_or(&[][..], |own| &own.nvlink_islands);
+    let links =
+        Links::parse(links).map_err(|why| (format!("{key}.devices.nvlink_islands"), why))?;
     let health = HealthOptions { kernel_log: None, xid_policy };
     let own = match (entry.devices, entry.mdev) {
         (None, None) => None,
@@ -212,6 +215,7 @@ fn template(
             fakes,
             cleanup,
             health,
+            links,
         }),
         times,
         create_mdev,

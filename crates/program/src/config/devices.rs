@@ -1,11 +1,12 @@
 //! Parses `[devices]` and `[mdev_<type>]` as in nova.conf, and their old names `enabled_vgpu_types`
-//! and `[vgpu_<type>]`; `mdev_retyping`, `mig_instances` and `min_instances` are Kilonova's own.
+//! and `[vgpu_<type>]`; `mdev_retyping`, `mig_instances`, `nvlink_islands` and `min_instances` are
+//! Kilonova's own.
 //!
 //! `kilonova_devices` owns their meaning.
 
 use std::collections::BTreeMap;
 
-use kilonova_devices::{Cleanup, MdevGroup, MdevOptions};
+use kilonova_devices::{Cleanup, Links, MdevGroup, MdevOptions};
 use kilonova_ids::ResourceClass;
 
 use super::File;
@@ -20,6 +21,7 @@ const MOST: &str = "max_instances";
 const LEAST: &str = "min_instances";
 const RETYPING: &str = "mdev_retyping";
 const MIG: &str = "mig_instances";
+const ISLANDS: &str = "nvlink_islands";
 const CLEANUP: &str = "cleanup_command";
 const CLEANUP_TIME: &str = "cleanup_timeout";
 
@@ -29,7 +31,7 @@ pub(super) fn is_known_group(group: &str) -> bool {
 
 pub(super) fn is_known(group: &str, option: &str) -> bool {
     if group == GROUP {
-        matches!(option, ENABLED | ENABLED_OLD | RETYPING | MIG | CLEANUP | CLEANUP_TIME)
+        matches!(option, ENABLED | ENABLED_OLD | RETYPING | MIG | ISLANDS | CLEANUP | CLEANUP_TIME)
     } else {
         mdev_type(group).is_some() && matches!(option, ADDRESSES | CLASS | MOST | LEAST)
     }
@@ -87,6 +89,16 @@ pub fn cleanup(file: &File) -> Result<Cleanup, Failure> {
         return Err(file.wrong(GROUP, CLEANUP_TIME, "it must be at least 1"));
     }
     Cleanup::new(&entries, seconds).map_err(|why| file.wrong(GROUP, CLEANUP, &why))
+}
+
+/// Parses `[devices] nvlink_islands`, once per island.
+///
+/// # Errors
+/// A message with file, line, group and option.
+pub fn links(file: &File) -> Result<Links, Failure> {
+    let values = file.values(GROUP, ISLANDS).into_iter();
+    let values: Vec<String> = values.map(|(_, text)| text).collect();
+    Links::parse(&values).map_err(|why| file.wrong(GROUP, ISLANDS, &why))
 }
 
 fn group(file: &File, name: &str) -> Result<MdevGroup, Failure> {

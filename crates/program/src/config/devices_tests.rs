@@ -159,3 +159,20 @@ fn each_class_may_have_a_command() {
         assert!(message.contains(part), "{message}");
     }
 }
+
+#[test]
+fn islands_have_a_line_each() {
+    let text = "[devices]\nnvlink_islands = 0000:18:00.0, 0000:2A:00.0\nnvlink_islands = 0000:84:00.0,0000:8b:00.0\n";
+    let of = |text: &str| {
+        let (_folder, file) = file(text)?;
+        links(&file).map_err(|failure| failure.to_string())
+    };
+    let listed = ["0000:18:00.0,0000:2a:00.0", "0000:84:00.0,0000:8b:00.0"].map(str::to_owned);
+    assert_eq!(of(text).ok(), Links::parse(&listed).ok());
+    assert_eq!(of("[devices]\n").ok(), Some(Links::default()));
+    let why = of("[devices]\nnvlink_islands = 0000:18:00.0\n").expect_err("one card");
+    assert!(
+        why.contains("kilonova.conf:2: [devices] nvlink_islands: '0000:18:00.0' is no"),
+        "{why}"
+    );
+}

@@ -79,7 +79,8 @@ pub fn read(file: &File) -> Result<Discovery, Failure> {
         NicOptions::new(mapping("physical_device_mappings"), mapping("function_device_mappings"))
             .map_err(|error| file.wrong(NICS, "physical_device_mappings", &error.to_string()))?;
     let cleanup = super::devices::cleanup(file)?;
-    Ok(Discovery { specs, nvme, drivers, nics, health, cleanup, ..Discovery::default() })
+    let links = super::devices::links(file)?;
+    Ok(Discovery { specs, nvme, drivers, nics, health, cleanup, links, ..Discovery::default() })
 }
 
 /// Parses `[pci] alias`. The control plane uses it; a host only validates it.

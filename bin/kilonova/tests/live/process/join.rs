@@ -608,6 +608,8 @@ async fn nonsense_of_a_host_is_refused_in_a_sentence() {
         address: "0000:0c:00.0".into(),
         card: None,
         one_type: false,
+        switch: None,
+        peers: Vec::new(),
         mig: None,
         kind: DeviceKind::Fpga,
         vendor_id: "8086".into(),

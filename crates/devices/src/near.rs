@@ -1,0 +1,127 @@
+//! Where devices are: the PCIe switch above each, and the cards to which it is connected by NVLink or xGMI.
+//!
+//! The switch is the upstream port directly below a root port, so that all devices below cascaded switches have the same.
+//! NVIDIA's driver describes NVLink only while it drives the GPUs, which it does not for passthrough; an operator
+//! therefore can list the islands. xGMI is read from sysfs. A layout that cannot be read is absent, never guessed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kilonova_node_api::Device;
+
+use crate::{Error, NvidiaSmi, PciAddress, Sysfs};
+
+/// The value of the option by which the driver describes the connections.
+const DRIVER: &str = "driver";
+
+/// The cards that are connected by NVLink.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Links {
+    /// The other cards of each card.
+    peers: BTreeMap<String, BTreeSet<String>>,
+    from_driver: bool,
+}
+
+impl Links {
+    /// Parses `[devices] nvlink_islands`: the cards of one island for each value, or `driver`.
+    ///
+    /// # Errors
+    /// The reason, for the operator.
+    pub fn parse(values: &[String]) -> Result<Self, String> {
+        if let [only] = values
+            && only.trim() == DRIVER
+        {
+            return Ok(Self { from_driver: true, ..Self::default() });
+        }
+        let (mut links, mut seen) = (Self::default(), BTreeSet::new());
+        for value in values {
+            let mut island = BTreeSet::new();
+            for word in value.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+                let word = word.to_ascii_lowercase();
+                if PciAddress::parse(&word).is_none() {
+                    return Err(format!("'{word}' is neither a PCI address nor '{DRIVER}'"));
+                }
+                if !seen.insert(word.clone()) {
+                    return Err(format!("{word} is listed twice"));
+                }
+                island.insert(word);
+            }
+            if island.len() < 2 {
+                return Err(format!("'{value}' is no island of at least two cards"));
+            }
+            for card in &island {
+                let others = island.iter().filter(|other| *other != card);
+                links.peers.insert(card.clone(), others.cloned().collect());
+            }
+        }
+        Ok(links)
+    }
+
+    /// With the connections that NVIDIA's driver describes now, if the option says so.
+    ///
+    /// # Errors
+    /// [`Error::Links`] if the driver does not.
+    pub fn resolved(self, program: &NvidiaSmi) -> Result<Self, Error> {
+        if !self.from_driver {
+            return Ok(self);
+        }
+        let mut links = Self { from_driver: true, ..Self::default() };
+        for (one, other) in program.nvlinks().map_err(Error::Links)? {
+            links.peers.entry(one.clone()).or_default().insert(other.clone());
+            links.peers.entry(other).or_default().insert(one);
+        }
+        Ok(links)
+    }
+}
+
+/// Sets where the devices are.
+pub(crate) fn mark(links: &Links, sysfs: &dyn Sysfs, devices: &mut [Device]) {
+    let card_of = |device: &Device| device.card.clone().unwrap_or_else(|| device.address.clone());
+    let on_bus = |card: &String| PciAddress::parse(card).is_some();
+    let cards: BTreeSet<String> = devices.iter().map(card_of).filter(on_bus).collect();
+    let mut hives: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for card in &cards {
+        if let Some(hive) = hive(sysfs, card) {
+            hives.entry(hive).or_default().insert(card.clone());
+        }
+    }
+    for device in devices {
+        let card = card_of(device);
+        if !cards.contains(&card) {
+            continue;
+        }
+        device.switch = switch(sysfs, &card);
+        let hive = hives.values().find(|hive| hive.contains(&card));
+        let peers = links.peers.get(&card).into_iter().chain(hive).flatten();
+        let peers: BTreeSet<&String> = peers.filter(|peer| **peer != card).collect();
+        device.peers = peers.into_iter().cloned().collect();
+    }
+}
+
+/// The upstream port of the PCIe switch above a function: in the directory of its host bridge the second of at least three
+/// functions above it (root port, upstream port, downstream port).
+fn switch(sysfs: &dyn Sysfs, address: &str) -> Option<String> {
+    let real = sysfs.real(&format!("bus/pci/devices/{address}")).ok()?;
+    let mut above: Vec<&str> = Vec::new();
+    for name in real.split('/') {
+        if name.starts_with("pci") {
+            // A further host bridge, such as that of a volume management device.
+            above.clear();
+        } else if PciAddress::parse(name).is_some() {
+            above.push(name);
+        }
+    }
+    let own = above.pop()?;
+    (own == address && above.len() >= 3).then(|| above[1].to_owned())
+}
+
+/// The hive of an AMD GPU, all of whose GPUs are connected by xGMI.
+fn hive(sysfs: &dyn Sysfs, address: &str) -> Option<String> {
+    let path = format!("bus/pci/devices/{address}/xgmi_hive_info/xgmi_hive_id");
+    let hive = sysfs.read(&path).ok()?.trim().to_owned();
+    let is_one = !hive.is_empty() && hive.trim_start_matches("0x").bytes().any(|byte| byte != b'0');
+    is_one.then_some(hive)
+}
+
+#[cfg(test)]
+#[path = "near_tests.rs"]
+mod tests;
