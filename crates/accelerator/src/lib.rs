@@ -19,6 +19,7 @@ pub mod nova;
 pub mod reconcile;
 mod schema;
 mod states;
+mod topology;
 
 pub use api::{RULES, State, UNBOUND_LIMIT, operations, routes, service};
 pub use db::statements;
@@ -29,3 +30,4 @@ pub use states::{
     ArqState, AttachType, DeviceStatus, EventStatus, HandleState, HealthState, OrderState,
     OrderTask, OwnerChange,
 };
+pub use topology::{TOPOLOGY, Topology};

@@ -16,7 +16,8 @@
 //! `devices.card` is the physical function that a device belongs to, usually itself. `mixed` is 1
 //! if handles of one card exclude each other. `one_type` is 1 if its card has vGPUs of one type at a
 //! time. `mig` is the geometry of a GPU in MIG mode (`kilonova_node_api::Mig`); a handle of it that is in use has the memory
-//! slices from `mig_start` on, `mig_size` of them. `health` is the effective health: an event (`health_event`, in the node's time) that an
+//! slices from `mig_start` on, `mig_size` of them. `pcie_switch` is the switch above it, and `island` the first card of the
+//! devices of which every two are connected by NVLink or xGMI. `health` is the effective health: an event (`health_event`, in the node's time) that an
 //! administrator acknowledged (`health_dealt`) does not count.
 //!
 //! `parked` is the reason why a handle without an owner waits to be cleaned. Such a handle is
@@ -45,6 +46,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "accelerator-005-plans", sql: PLANS },
     Migration { name: "accelerator-006-one-type", sql: ONE_TYPE },
     Migration { name: "accelerator-007-mig", sql: MIG },
+    Migration { name: "accelerator-008-places", sql: PLACES },
 ];
 
 const SPEAKERS: &str = "
@@ -80,6 +82,11 @@ const MIG: &str = "
 ALTER TABLE devices ADD COLUMN mig TEXT;
 ALTER TABLE attach_handles ADD COLUMN mig_start BIGINT;
 ALTER TABLE attach_handles ADD COLUMN mig_size BIGINT;
+";
+
+const PLACES: &str = "
+ALTER TABLE devices ADD COLUMN pcie_switch TEXT;
+ALTER TABLE devices ADD COLUMN island TEXT;
 ";
 
 /// For the diagnosis of a boot without a valid host.

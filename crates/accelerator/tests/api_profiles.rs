@@ -189,6 +189,22 @@ async fn malformed_profiles_are_refused_with_the_reason() {
         (group(json!({"resources:FPGA": "1", "accel:x": "a\u{7}"})), "accel:x".into()),
         (group(json!({"resources:FPGA": "1", "accel:": "a"})), "accel:".into()),
         (group(json!({"resources:FPGA": "1", "accel:x": {}})), "accel:x".into()),
+        (
+            group(json!({"resources:PGPU": "1", "accel:topology": "exclusive-island"})),
+            "Invalid value 'exclusive-island' of accel:topology. It must be one of 'any', 'same-numa', \
+             'same-switch', 'nvlink', 'nvlink-full'."
+                .into(),
+        ),
+        (
+            with(
+                "groups",
+                json!([
+                    {"resources:PGPU": "1", "accel:topology": "nvlink"},
+                    {"resources:PGPU": "1", "accel:topology": "same-numa"},
+                ]),
+            ),
+            "The groups of a device profile must agree on accel:topology.".into(),
+        ),
         (with("uuid", json!("zzz")), "Expected a uuid but received zzz.".into()),
         (with("uuid", json!(5)), "Expected a uuid but received 5.".into()),
         (with("description", json!(5)), "must be a string".into()),

@@ -189,7 +189,7 @@ async fn a_device_that_its_node_cannot_read_keeps_its_providers() {
         assert_eq!(kept.len(), 2, "{name}");
         assert_eq!(
             kept.iter().find(|spec| spec.id == specs[0].id).unwrap().traits,
-            ["CUSTOM_TEST"]
+            ["CUSTOM_TEST", "CUSTOM_NUMA_NODE_0"]
         );
         assert_eq!(reserved(&store, specs[0].id).await, 4, "{name}");
         report_host(&store, &world, with(Health::Healthy)).await;

@@ -37,7 +37,7 @@ async fn providers_are_named_and_numbered_as_cyborg_does() {
         assert_eq!(specs.len(), 1, "{name}");
         assert_eq!(specs[0].name, "cmp1_FakeDevice");
         assert_eq!(specs[0].id.to_string(), "99efe5b3-5d2b-3cbd-bf9b-6cdfa6028320");
-        assert_eq!(specs[0].traits, ["CUSTOM_TEST"]);
+        assert_eq!(specs[0].traits, ["CUSTOM_TEST", "CUSTOM_NUMA_NODE_0"]);
         let (class, inventory) = &specs[0].inventories[0];
         assert_eq!((class.as_str(), inventory.total, inventory.max_unit), ("FPGA", 16, 16));
         let known = specs[0].id;
@@ -243,6 +243,66 @@ async fn two_thousand_functions_of_a_card_are_reported() {
         let second = report(&store, devices).await.expect("the report is accepted");
         assert_eq!(second.len(), 1999, "{name}");
         assert_eq!(count(&store, HANDLES).await, 1999, "{name}");
+        assert_eq!(audit(&store).await, [""; 0], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_report_says_where_devices_are() {
+    for (name, store, _guard) in stores().await {
+        let at = |address: &str, switch: Option<&str>, peers: &[&str]| Device {
+            switch: switch.map(str::to_owned),
+            peers: peers.iter().map(|one| (*one).to_owned()).collect(),
+            ..vgpu(address, 4)
+        };
+        let (a, b, c) = ("0000:84:00.0", "0000:85:00.0", "0000:86:00.0");
+        let near = vec![
+            at(a, Some("0000:81:00.0"), &[b]),
+            at(b, Some("0000:81:00.0"), &[a]),
+            at(c, None, &["0000:99:00.0"]),
+        ];
+        let specs = report(&store, near.clone()).await.unwrap();
+        let traits = |at: usize, specs: &[kilonova_placement::ledger::ProviderSpec]| {
+            specs[at].traits.join(" ")
+        };
+        let both = "CUSTOM_TEST CUSTOM_NUMA_NODE_0 CUSTOM_PCIE_SWITCH_0 CUSTOM_GPU_ISLAND_0";
+        for at in 0..2 {
+            assert_eq!(traits(at, &specs), both, "{name}");
+        }
+        assert_eq!(traits(2, &specs), "CUSTOM_TEST CUSTOM_NUMA_NODE_0", "{name}");
+        let ids: Vec<_> = specs.iter().map(|spec| spec.id).collect();
+        let places = |store: &Store| {
+            let (store, ids) = (store.clone(), ids.clone());
+            async move {
+                let read = move |tx: &mut kilonova_store::Tx<'_>| {
+                    let size = ledger::island_size(tx, &host(), "0000:84:00.0")?;
+                    let mut places = ledger::device_places(tx, &ids)?;
+                    places.sort_by(|a, b| a.card.cmp(&b.card));
+                    Ok::<_, Error>((places, size))
+                };
+                store.read(read).await.unwrap()
+            }
+        };
+        let (found, size) = places(&store).await;
+        assert_eq!((found.len(), size), (3, 2), "{name}");
+        assert_eq!(found[1].switch.as_deref(), Some("0000:81:00.0"), "{name}");
+        assert_eq!(found[1].island.as_deref(), Some(a), "{name}");
+        assert_eq!((found[2].node, &found[2].switch, &found[2].island), (Some(0), &None, &None));
+
+        // The same report writes nothing; one with another layout changes the rows.
+        let before = everything(&store).await;
+        report(&store, near.clone()).await.unwrap();
+        assert_eq!(everything(&store).await, before, "{name}");
+        let apart = vec![at(a, None, &[]), near[1].clone(), near[2].clone()];
+        let specs = report(&store, apart).await.unwrap();
+        assert_eq!(traits(0, &specs), "CUSTOM_TEST CUSTOM_NUMA_NODE_0 CUSTOM_GPU_ISLAND_0");
+        let (found, _) = places(&store).await;
+        assert_eq!(found[0].switch, None, "{name}");
+        let alone = vec![at(a, None, &[]), at(b, None, &[])];
+        let specs = report(&store, alone).await.unwrap();
+        assert_eq!(traits(0, &specs), "CUSTOM_TEST CUSTOM_NUMA_NODE_0", "{name}");
+        let (found, size) = places(&store).await;
+        assert_eq!((found[0].island.as_deref(), size), (None, 0), "{name}");
         assert_eq!(audit(&store).await, [""; 0], "{name}");
     }
 }

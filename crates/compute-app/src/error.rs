@@ -50,6 +50,9 @@ pub enum Error {
     /// The NUMA topology of a guest does not fit on the host of a candidate; the reason is a clause about the host.
     #[error("the NUMA topology does not fit on the host: {0}")]
     Misfit(String),
+    /// The devices of a candidate are no longer where the plan saw them.
+    #[error("the devices of the planned host have changed places")]
+    Moved,
     /// The planned hosts have room, but none for the NUMA topology; plan again without them. Of the servers
     /// of the request, so many found a place before.
     #[error("the NUMA topology of a server does not fit on any planned host")]
@@ -90,6 +93,7 @@ impl Error {
                         | Refusal::NotProgrammable { .. }
                 )
             }
+            Self::Moved => true,
             _ => false,
         }
     }
@@ -125,6 +129,7 @@ impl IntoRefusal for Error {
             ) => Refusal::internal(error),
             Self::Unreadable { .. } => Refusal::internal(self),
             Self::Aged
+            | Self::Moved
             | Self::Fenced
             | Self::NoRoot(_)
             | Self::Unexplained(_)

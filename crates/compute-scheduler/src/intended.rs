@@ -114,7 +114,7 @@ mod tests {
             allocations: vec![(HOST, ResourceClass::verbatim("VCPU"), cpus)],
             mappings: Vec::new(),
         };
-        vec![Choice { candidates: vec![candidate], how: String::new() }; servers]
+        vec![Choice { candidates: vec![candidate], ..Choice::default() }; servers]
     }
 
     #[test]

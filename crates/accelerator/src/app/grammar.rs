@@ -3,13 +3,14 @@
 //!
 //! Pure. The messages are Cyborg's where it has one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_ids::{DeviceProfileId, parse_uuid_like};
 use serde_json::{Map, Value};
 
 use crate::Error;
 use crate::db::profiles::Group;
+use crate::topology::{TOPOLOGY, Topology};
 
 /// Maximum number of accelerators that one profile may request.
 const MAX_ACCELERATORS: i64 = 1024;
@@ -122,6 +123,9 @@ fn groups(profile: &Map<String, Value>) -> Result<Vec<Group>, Error> {
         total = total.saturating_add(amount);
         groups.push(group);
     }
+    if groups.iter().filter_map(|group| group.get(TOPOLOGY)).collect::<BTreeSet<_>>().len() > 1 {
+        return invalid(format!("The groups of a device profile must agree on {TOPOLOGY}."));
+    }
     if total > MAX_ACCELERATORS {
         return invalid(format!(
             "A device profile may ask for at most {MAX_ACCELERATORS} accelerators, not {total}."
@@ -212,6 +216,12 @@ fn accel(name: &str, value: &Value) -> Result<(String, String), Error> {
         return invalid(format!("Device profile group key accel:{} is invalid", shown(name)));
     }
     match value {
+        Value::String(text)
+            if format!("accel:{name}") == TOPOLOGY && Topology::parse(text).is_none() =>
+        {
+            let text = shown(text);
+            invalid(format!("Invalid value '{text}' of {TOPOLOGY}. {}", Topology::allowed()))
+        }
         Value::String(text) if !bad(text) => Ok((format!("accel:{name}"), text.clone())),
         _ => invalid(format!("The value of accel:{name} must be a short, printable string.")),
     }

@@ -30,6 +30,8 @@ pub(crate) struct DeviceRow {
     pub one_type: bool,
     /// The geometry of a GPU in MIG mode.
     pub mig: Option<String>,
+    pub switch: Option<String>,
+    pub island: Option<String>,
     pub health: DeviceHealth,
     /// The time of the last health event that an administrator has acknowledged.
     pub acknowledged: Option<Timestamp>,
@@ -52,6 +54,8 @@ pub(crate) struct DesiredDevice<'a> {
     pub mixed: bool,
     pub one_type: bool,
     pub mig: Option<&'a str>,
+    pub switch: Option<&'a str>,
+    pub island: Option<&'a str>,
     pub health: DeviceHealth,
 }
 
@@ -70,8 +74,8 @@ macro_rules! select {
     ($condition:literal) => {
         concat!(
             "SELECT id, uuid, host, address, kind, vendor_id, product_id, model, numa_node, status,
-            present, created_at, updated_at, card, mixed, one_type, mig, health, health_reason,
-            health_since, health_event, health_dealt FROM devices ",
+            present, created_at, updated_at, card, mixed, one_type, mig, pcie_switch, island, health,
+            health_reason, health_since, health_event, health_dealt FROM devices ",
             $condition
         )
     };
@@ -113,15 +117,15 @@ statements! {
     BY_UUID = select!("WHERE uuid = ?1");
     /// Inserts devices.
     INSERT = "INSERT INTO devices (uuid, host, address, kind, vendor_id, product_id, model,
-        numa_node, status, present, created_at, card, mixed, one_type, mig, health, health_reason,
-        health_since, health_event)
-        VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+        numa_node, status, present, created_at, card, mixed, one_type, mig, pcie_switch, island, health,
+        health_reason, health_since, health_event)
+        VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
         RETURNING id, address";
     /// Updates a device from the node's report.
     UPDATE = "UPDATE devices SET kind = ?2, vendor_id = ?3, product_id = ?4, model = ?5,
         numa_node = ?6, present = 1, updated_at = ?7, card = ?8, mixed = ?9, health = ?10,
         health_reason = ?11, health_since = ?12, health_event = ?13, one_type = ?14,
-        mig = ?15 WHERE id = ?1";
+        mig = ?15, pcie_switch = ?16, island = ?17 WHERE id = ?1";
     /// Sets which handles of its card exclude each other.
     SET_EXCLUSIONS = "UPDATE devices SET mixed = ?2, one_type = ?3, updated_at = ?4 WHERE id = ?1";
     /// Acknowledges the health event of a device.
@@ -156,6 +160,8 @@ fn read(row: &Row) -> Result<DeviceRow, Error> {
         mixed: row.bool("mixed")?,
         one_type: row.bool("one_type")?,
         mig: row.string_opt("mig")?,
+        switch: row.string_opt("pcie_switch")?,
+        island: row.string_opt("island")?,
         health: DeviceHealth {
             state: HealthState::read(row, "health")?,
             reason: row.string_opt("health_reason")?,
@@ -232,8 +238,8 @@ pub(crate) fn ask_insert(
     desired: &[DesiredDevice<'_>],
     now: Timestamp,
 ) -> Result<Vec<Asked>, Error> {
-    let row = |desired: &DesiredDevice<'_>| -> [Value; 19] {
-        let DesiredDevice { device, card, mixed, one_type, mig, health } = desired;
+    let row = |desired: &DesiredDevice<'_>| -> [Value; 21] {
+        let DesiredDevice { device, card, mixed, one_type, mig, switch, island, health } = desired;
         [
             ascending::<DeviceId>().into(),
             host.into(),
@@ -250,6 +256,8 @@ pub(crate) fn ask_insert(
             (*mixed).into(),
             (*one_type).into(),
             (*mig).into(),
+            (*switch).into(),
+            (*island).into(),
             health.state.into(),
             health.reason.as_deref().into(),
             health.since.into(),
@@ -273,7 +281,7 @@ pub(crate) fn update(
     desired: &DesiredDevice<'_>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let DesiredDevice { device, card, mixed, one_type, mig, health } = desired;
+    let DesiredDevice { device, card, mixed, one_type, mig, switch, island, health } = desired;
     tx.defer(
         UPDATE,
         params![
@@ -291,7 +299,9 @@ pub(crate) fn update(
             health.since,
             health.event,
             *one_type,
-            *mig
+            *mig,
+            *switch,
+            *island
         ],
     )?;
     Ok(())

@@ -30,6 +30,10 @@ pub struct FloorDevice {
     pub model: String,
     /// Its NUMA node; `None` if the kernel reports none.
     pub numa_node: Option<i64>,
+    /// The PCIe switch above it.
+    pub switch: Option<String>,
+    /// The first card of its island.
+    pub island: Option<String>,
     /// The administrative status.
     pub status: DeviceStatus,
     /// False if its host no longer has it.
@@ -81,7 +85,7 @@ pub struct FloorHandle {
 statements! {
     /// The devices of some hosts.
     DEVICES = "SELECT id, uuid, host, address, card, kind, vendor_id, product_id, model, numa_node,
-        status, present, health, health_reason, health_since FROM devices
+        pcie_switch, island, status, present, health, health_reason, health_since FROM devices
         WHERE host IN ({}) ORDER BY id";
     /// Their deployables.
     PARTS = "SELECT p.id, p.device_id, p.provider_id, p.name, p.resource_class
@@ -123,6 +127,8 @@ pub(crate) fn devices(
             product_id: row.string("product_id")?,
             model: row.string("model")?,
             numa_node: Some(row.int("numa_node")?).filter(|node| *node >= 0),
+            switch: row.string_opt("pcie_switch")?,
+            island: row.string_opt("island")?,
             status: DeviceStatus::read(&row, "status")?,
             present: row.bool("present")?,
             health: HealthState::read(&row, "health")?,

@@ -16,6 +16,7 @@ pub(crate) mod handles;
 pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod mig;
+pub(crate) mod near;
 pub(crate) mod orders;
 pub(crate) mod parked;
 pub(crate) mod profiles;
@@ -41,6 +42,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         health::STATEMENTS,
         history::STATEMENTS,
         mig::STATEMENTS,
+        near::STATEMENTS,
         orders::STATEMENTS,
         parked::STATEMENTS,
         profiles::STATEMENTS,

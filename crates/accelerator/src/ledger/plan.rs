@@ -5,12 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_engine::Inventory;
-use kilonova_ids::{HostName, ProviderId, ResourceClass};
+use kilonova_ids::{HostName, ProviderId, ResourceClass, nearness};
 use kilonova_node_api::{Deployable, Device, HandleSlot};
 use kilonova_placement::ledger::ProviderSpec;
 use newtype_uuid::GenericUuid;
 use uuid::Uuid;
 
+use super::near::{Places, places};
 use crate::Error;
 use crate::db::handles::HandleKey;
 use crate::db::mig;
@@ -32,6 +33,8 @@ pub(super) struct DeployablePlan<'a> {
     pub slots: BTreeMap<HandleKey, i64>,
     /// The maximum number of GPU instances, which have fewer than one for each function.
     most: Option<i64>,
+    /// The traits that say where its device is.
+    places: Vec<String>,
 }
 
 /// A device that should exist.
@@ -40,6 +43,8 @@ pub(super) struct DevicePlan<'a> {
     pub deployables: Vec<DeployablePlan<'a>>,
     /// The geometry of a GPU in MIG mode, for its row.
     pub mig: Option<String>,
+    /// Where it is.
+    pub places: Places,
 }
 
 impl DevicePlan<'_> {
@@ -68,9 +73,16 @@ impl DeployablePlan<'_> {
             id: self.provider,
             name: self.name.clone(),
             inventories: units(&self.class, total, withheld),
-            traits: self.deployable.traits.clone(),
+            traits: with_places(self.deployable.traits.clone(), &self.places),
         }
     }
+}
+
+/// The traits of a provider. The ledger alone says where a device is, and no agent's trait.
+pub(super) fn with_places(mut traits: Vec<String>, places: &[String]) -> Vec<String> {
+    traits.retain(|name| !nearness::is_place(name));
+    traits.extend_from_slice(places);
+    traits
 }
 
 /// An inventory of `total` units, `withheld` of which are reserved.
@@ -103,7 +115,7 @@ pub(super) fn plan<'a>(
     let mut addresses = BTreeSet::new();
     let mut names = BTreeSet::new();
     let mut plans = Vec::new();
-    for device in devices {
+    for (device, places) in devices.iter().zip(places(devices)) {
         if device.address.is_empty() || !addresses.insert(device.address.as_str()) {
             return Err(wrong(format!("two devices have the address {:?}", device.address)));
         }
@@ -131,7 +143,9 @@ pub(super) fn plan<'a>(
             let provider =
                 ProviderId::from_untyped_uuid(Uuid::new_v3(&Uuid::NAMESPACE_DNS, name.as_bytes()));
             let most = most(device, deployable, &slots).map_err(wrong)?;
-            deployables.push(DeployablePlan { deployable, name, provider, class, slots, most });
+            let places = places.traits.clone();
+            let plan = DeployablePlan { deployable, name, provider, class, slots, most, places };
+            deployables.push(plan);
         }
         let mig = device.mig.as_ref().map(|mig| {
             mig::geometry(mig)?;
@@ -139,7 +153,7 @@ pub(super) fn plan<'a>(
         });
         let address = &device.address;
         let mig = mig.transpose().map_err(|why| wrong(format!("device {address:?}: {why}")))?;
-        plans.push(DevicePlan { device, deployables, mig });
+        plans.push(DevicePlan { device, deployables, mig, places });
     }
     Ok(plans)
 }

@@ -15,7 +15,7 @@ use kilonova_wire::time;
 use super::exclusions::{has_types, is_mixed};
 use super::known::Known;
 use super::orders::function_trait;
-use super::plan::{DeployablePlan, DevicePlan, plan, units};
+use super::plan::{DeployablePlan, DevicePlan, plan, units, with_places};
 use super::unchanged;
 use crate::Error;
 use crate::db::attributes::{self, AttributeRow, NewAttribute};
@@ -113,7 +113,8 @@ pub fn report(
         spec.traits.extend(loaded(deployable, &known));
         spec
     });
-    Ok(reported.chain(unreadable.into_iter().map(|row| as_last_reported(row, &known))).collect())
+    let unreadable = unreadable.into_iter().map(|row| as_last_reported(row, &plans, &known));
+    Ok(reported.chain(unreadable).collect())
 }
 
 /// Takes from the deployables what guests still hold of it through a deployable that no longer offers it: a host that
@@ -165,14 +166,17 @@ fn unreadable<'a>(plans: &[DevicePlan<'_>], known: &'a Known) -> Vec<&'a Deploya
 }
 
 /// The provider of a deployable that the host cannot read now. All of it is reserved.
-fn as_last_reported(row: &DeployableRow, known: &Known) -> ProviderSpec {
+fn as_last_reported(row: &DeployableRow, plans: &[DevicePlan<'_>], known: &Known) -> ProviderSpec {
     let is_trait = |one: &&AttributeRow| one.reported && one.name.starts_with("traits");
     let traits = known.attributes_of(row.id).iter().filter(is_trait);
+    let device = known.devices.iter().find(|device| device.id == row.device_id);
+    let plan = device.and_then(|row| plans.iter().find(|one| one.device.address == row.address));
+    let places = plan.map_or(&[][..], |plan| &plan.places.traits);
     ProviderSpec {
         id: row.provider,
         name: row.name.clone(),
         inventories: units(&row.resource_class, row.handles, withheld::ALL),
-        traits: traits.map(|one| one.value.clone()).collect(),
+        traits: with_places(traits.map(|one| one.value.clone()).collect(), places),
     }
 }
 
@@ -309,6 +313,8 @@ fn apply_devices<'a>(
             mixed: exclusions.mixed.contains(plan.card()),
             one_type: exclusions.one_type.contains(plan.card()),
             mig: plan.mig.as_deref(),
+            switch: plan.places.switch.as_deref(),
+            island: plan.places.island.as_deref(),
             health: effective_health(plan, known, now),
         };
         let row = known.device_at(&device.address);
@@ -327,6 +333,8 @@ fn apply_devices<'a>(
             && row.mixed == desired.mixed
             && row.one_type == desired.one_type
             && row.mig.as_deref() == desired.mig
+            && row.switch.as_deref() == desired.switch
+            && row.island.as_deref() == desired.island
             && row.health == desired.health;
         if !same {
             devices::update(tx, row.id, &desired, now)?;

@@ -16,7 +16,7 @@ use newtype_uuid::GenericUuid;
 
 use super::super::aliases;
 use super::query::{ProfileGroups, Profiles};
-use super::{GuestSource, machine};
+use super::{GuestSource, machine, near};
 use crate::numa::{self, Misfits, TakenDevices};
 use crate::ports::GuestPorts;
 use crate::{Compute, Error};
@@ -158,6 +158,7 @@ pub(super) fn claim_along<A>(
                     &wants,
                 )?
             };
+            near::check(tx, candidate, &choice.alike)?;
             let numa = match fit {
                 None => None,
                 Some(fit) => {

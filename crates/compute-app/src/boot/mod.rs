@@ -11,6 +11,7 @@
 mod claim;
 mod guest_metadata;
 pub mod machine;
+mod near;
 mod query;
 mod request;
 mod run;

@@ -12,6 +12,7 @@ use kilonova_node_api::GUEST_NUMA;
 use kilonova_topology::GuestTopology;
 use kilonova_wire::Refusal;
 
+use super::near;
 use crate::aliases::{self, Aliases};
 use crate::{Error, numa};
 
@@ -72,7 +73,8 @@ impl ProfileGroups {
 
     /// True if it names a bitstream, so that devices may have to be programmed.
     pub(crate) fn may_program(&self) -> bool {
-        self.groups.iter().flat_map(|group| group.keys()).any(|key| key.starts_with("accel:"))
+        let mut keys = self.groups.iter().flat_map(|group| group.keys());
+        keys.any(|key| key.starts_with("accel:") && key != near::OF_PROFILE)
     }
 }
 
@@ -168,10 +170,12 @@ pub fn query_of(
         }
     }
     root_required.sort_unstable();
+    let alike = near::conditions(flavor, profiles, &all)?;
     Ok(Query {
         groups: all,
         isolate,
         same_subtree: Vec::new(),
+        alike,
         root_required,
         root_forbidden: vec!["COMPUTE_STATUS_DISABLED".to_owned()],
         limit: None,

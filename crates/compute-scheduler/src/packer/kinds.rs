@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kilonova_engine::{Inventory, TreeView};
-use kilonova_ids::ResourceClass;
+use kilonova_ids::{ResourceClass, nearness};
 use kilonova_packing::{Host, Model, Models, Shape, WHOLE};
 
 use super::demand::{Devices, Request};
@@ -13,7 +13,7 @@ use super::demand::{Devices, Request};
 const NO_DEVICES: [&str; 5] = ["VCPU", "PCPU", "MEMORY_MB", "DISK_GB", "MEM_ENCRYPTION_CONTEXT"];
 
 /// True if units of a class are parts of devices.
-pub(crate) fn is_device(class: &ResourceClass) -> bool {
+pub fn is_device(class: &ResourceClass) -> bool {
     let class = class.as_str();
     !NO_DEVICES.contains(&class) && !class.starts_with("NET_") && !class.starts_with("IPV4_")
 }
@@ -60,7 +60,7 @@ fn card_of(provider: &str) -> Option<&str> {
     number.parse::<u32>().is_ok().then_some(card)
 }
 
-/// A resource class with the traits of its providers.
+/// A resource class with the traits of its providers, but for those that say where a device is.
 #[derive(Debug)]
 struct Kind {
     class: ResourceClass,
@@ -92,7 +92,8 @@ impl Kinds {
                     "VCPU" | "PCPU" => cpu += free,
                     "MEMORY_MB" => memory += free,
                     _ if node.parent().is_some() && is_device(class) => {
-                        let traits = node.traits().cloned().collect();
+                        let is_own = |name: &&Arc<str>| !nearness::is_place(name);
+                        let traits = node.traits().filter(is_own).cloned().collect();
                         let model = self.model(class, traits, inventory.total);
                         let others = cards.others(node.name(), &inventory);
                         devices.entry(model).or_default().push((free_of(&inventory), others));

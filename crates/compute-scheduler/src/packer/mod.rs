@@ -17,7 +17,7 @@ use kilonova_ids::ProviderId;
 use kilonova_packing::{Cost, Demand, Fleet, Model, Scorer, Shape, WHOLE, Weights};
 
 pub use demand::Request;
-pub(crate) use kinds::is_device;
+pub use kinds::is_device;
 use kinds::{Cards, Kinds, free_of};
 
 /// The fraction by which the known demand must grow before the scores are recomputed.

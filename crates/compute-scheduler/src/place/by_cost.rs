@@ -13,7 +13,7 @@ use kilonova_engine::{Candidate, Query, Snapshot};
 use kilonova_ids::ProviderId;
 use kilonova_packing::Weights;
 
-use super::{ALTERNATES, Choice, NAMED, Plan, confined, draw};
+use super::{ALTERNATES, Choice, NAMED, Plan, confined, draw, whole};
 use crate::constraints::Constraints;
 use crate::fleet::Host;
 use crate::packer::{Preference, Remainders};
@@ -32,7 +32,7 @@ const HOSTS: usize = 2;
 const ON_ONE_HOST: usize = BY_COST / HOSTS;
 
 /// Candidates examined per host to find the best device.
-const DEVICES: usize = 32;
+pub(super) const DEVICES: usize = 32;
 
 /// Hosts that are looked at for servers that must be on one host.
 const ORDERED_FOR_ALL: usize = 256;
@@ -182,7 +182,7 @@ fn on_host(
         let cheapest = rated.min_by(|a, b| a.0.total_cmp(&b.0));
         let Some((_, candidate)) = cheapest else { break };
         world.take(&candidate);
-        plan.push(Choice { candidates: vec![candidate], how: String::new() });
+        plan.push(Choice { candidates: vec![candidate], ..Choice::default() });
     }
     Ok((plan, world))
 }
@@ -235,8 +235,13 @@ impl Finder<'_> {
         let here = confined(self.query, preference.root);
         let search = self.world.search(&here).map_err(|error| NoHost::new(format!("{error}.")))?;
         let remainders = Remainders::of_host(self.world, preference.root);
+        let places = whole::Places::of(self.world, preference.root, &here);
+        let ordered: Box<dyn Iterator<Item = Candidate>> = match places.are_none() {
+            true => Box::new(search.take(DEVICES)),
+            false => Box::new(self.by_place(&places, &here)?.into_iter()),
+        };
         let (mut preferred, mut others) = (Vec::new(), Vec::new());
-        for candidate in search.take(DEVICES).filter(|one| one.root == preference.root) {
+        for candidate in ordered.filter(|one| one.root == preference.root) {
             if is_by_hand(&candidate) {
                 self.met.insert(preference.root, Obstacle::NoDevice);
                 continue;
@@ -267,6 +272,22 @@ impl Finder<'_> {
         Ok(())
     }
 
+    /// The candidates on a host with islands or switches, the best for those that need all of one first.
+    fn by_place(&self, places: &whole::Places, here: &Query) -> Result<Vec<Candidate>, NoHost> {
+        let mut found: Vec<Candidate> = Vec::new();
+        for query in places.queries(here) {
+            let search =
+                self.world.search(&query).map_err(|error| NoHost::new(format!("{error}.")))?;
+            for candidate in search.take(DEVICES) {
+                if !found.contains(&candidate) {
+                    found.push(candidate);
+                }
+            }
+        }
+        found.sort_by_cached_key(|candidate| places.cost(candidate));
+        Ok(found)
+    }
+
     fn choice(mut self) -> Option<Choice> {
         if self.found.is_empty() {
             return None;
@@ -281,6 +302,6 @@ impl Finder<'_> {
         };
         how.push_str(&passed_over(self.constraints, &self.met));
         let candidates = self.found.into_iter().flat_map(|found| found.candidates);
-        Some(Choice { candidates: candidates.take(BY_COST).collect(), how })
+        Some(Choice { candidates: candidates.take(BY_COST).collect(), how, alike: Vec::new() })
     }
 }

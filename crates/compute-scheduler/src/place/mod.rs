@@ -8,12 +8,15 @@
 //! result is used if it places more servers.
 
 mod by_cost;
+mod whole;
+
+pub use whole::device_groups;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kilonova_compute_db::server_groups::Policy;
-use kilonova_engine::{Candidate, Query, Snapshot};
+use kilonova_engine::{Alike, Candidate, Query, Snapshot};
 use kilonova_ids::ProviderId;
 
 use super::constraints::{Constraints, GroupFacts};
@@ -39,6 +42,8 @@ pub struct Choice {
     pub candidates: Vec<Candidate>,
     /// The scheduling decision for the first, for operators.
     pub how: String,
+    /// The conditions on where the devices are. The claim checks them again.
+    pub alike: Vec<Alike>,
 }
 
 /// One choice per placed server.
@@ -90,14 +95,15 @@ pub(super) fn plan(
     query: &Query,
     count: usize,
 ) -> Result<Plan, NoHost> {
-    let plan = if count > 1 && is_affine(constraints) {
+    let mut plan = if count > 1 && is_affine(constraints) {
         together(world, constraints, query, count)?
     } else {
         one_by_one(world, constraints, query, count)?
     };
     if plan.len() < count && !is_affine(constraints) {
-        return Ok(better(plan, packed(world, constraints, query, count)?));
+        plan = better(plan, packed(world, constraints, query, count)?);
     }
+    plan.iter_mut().for_each(|choice| choice.alike.clone_from(&query.alike));
     Ok(plan)
 }
 
@@ -210,7 +216,7 @@ fn by_weight(
     }
     if found.len() < 2 {
         let how = describe(constraints, &hosts, &[], &met);
-        return Ok(Choice { candidates: found, how });
+        return Ok(Choice { candidates: found, how, alike: Vec::new() });
     }
     let weights = weigh(world, constraints, query, &hosts);
     let mut order: Vec<usize> = (0..found.len()).collect();
@@ -221,7 +227,7 @@ fn by_weight(
     let how = describe(constraints, &hosts, &ranking, &met);
     let candidates =
         order.into_iter().take(ALTERNATES).filter_map(|at| found.get(at).cloned()).collect();
-    Ok(Choice { candidates, how })
+    Ok(Choice { candidates, how, alike: Vec::new() })
 }
 
 /// Moves one of the best, as many as `host_subset_size` says, to the front.
@@ -272,7 +278,7 @@ fn packed(
         .pack(query, count, share, usable)
         .map_err(|error| NoHost::new(format!("{error}.")))?;
     let how = "Placed together with the other servers of the request.";
-    let one = |place| Choice { candidates: vec![place], how: how.to_owned() };
+    let one = |place| Choice { candidates: vec![place], how: how.to_owned(), alike: Vec::new() };
     Ok(places.into_iter().map(one).collect())
 }
 

@@ -27,6 +27,7 @@ mod floor;
 mod full_disk;
 mod glance;
 mod golden;
+mod gpu_topology;
 mod guest_events;
 mod guest_metadata;
 mod heartbeats;

@@ -171,6 +171,12 @@ product = "a808"
 class = "010802"
 driver = "nvme"
 
+[card.h100]
+vendor = "10de"
+product = "2330"
+class = "030200"
+driver = "vfio-pci"
+
 [card.c62x]
 vendor = "8086"
 product = "37c8"

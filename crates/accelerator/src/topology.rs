@@ -1,0 +1,55 @@
+//! Where the devices of a request must be relative to each other.
+
+use std::fmt;
+
+/// The key of a device profile.
+pub const TOPOLOGY: &str = "accel:topology";
+
+/// How near the devices of a server must be to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topology {
+    /// No condition.
+    Any,
+    /// On one NUMA node.
+    SameNuma,
+    /// Below one PCIe switch.
+    SameSwitch,
+    /// In one island: every two are connected by NVLink or xGMI.
+    NvLink,
+    /// All devices of one island.
+    NvLinkFull,
+}
+
+impl Topology {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Any, Self::SameNuma, Self::SameSwitch, Self::NvLink, Self::NvLinkFull];
+
+    /// Its word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::SameNuma => "same-numa",
+            Self::SameSwitch => "same-switch",
+            Self::NvLink => "nvlink",
+            Self::NvLinkFull => "nvlink-full",
+        }
+    }
+
+    /// The topology of a word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.word() == word)
+    }
+
+    /// The words, as a sentence for a refusal.
+    pub fn allowed() -> String {
+        let words: Vec<String> = Self::ALL.iter().map(|one| format!("'{one}'")).collect();
+        format!("It must be one of {}.", words.join(", "))
+    }
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}

@@ -1,0 +1,125 @@
+//! Keeps islands of GPUs, and the devices of PCIe switches, whole for the servers that need all of one.
+//!
+//! Of the candidates on a host, the best breaks the fewest islands and switches of which no device is in use, and leaves the fewest
+//! devices free beside those that it takes. This orders candidates, and never refuses one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kilonova_engine::{Alike, Candidate, NodeView, Query, Snapshot};
+use kilonova_ids::{ProviderId, ResourceClass, nearness};
+
+use crate::packer::is_device;
+
+/// The islands and switches of a host with at least two devices.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    islands: Vec<Place>,
+    switches: Vec<Place>,
+    /// The groups that request devices, and the classes.
+    groups: Vec<String>,
+    classes: Vec<ResourceClass>,
+}
+
+/// An island, or the devices below a switch: each provider, and whether all of it is free.
+type Place = Vec<(ProviderId, bool)>;
+
+impl Places {
+    /// Those of a host. None if the request is for no devices.
+    pub(super) fn of(world: &Snapshot, root: ProviderId, query: &Query) -> Self {
+        let (groups, classes) = device_groups(query);
+        let Some(tree) = world.tree(root).filter(|_| !groups.is_empty()) else {
+            return Self::default();
+        };
+        let mut all: BTreeMap<&str, Place> = BTreeMap::new();
+        for node in tree.nodes().filter(|node| node.parent().is_some()) {
+            for name in node.traits().filter(|name| nearness::is_place(name)) {
+                all.entry(name).or_default().push((node.id(), is_free(&node)));
+            }
+        }
+        all.retain(|_, place| place.len() > 1);
+        let of = |prefix: &str| {
+            let named = all.iter().filter(|(name, _)| name.starts_with(prefix));
+            named.map(|(_, place)| place.clone()).collect()
+        };
+        let (islands, switches) = (of(nearness::GPU_ISLAND), of(nearness::PCIE_SWITCH));
+        Self { islands, switches, groups, classes }
+    }
+
+    /// True if all candidates on the host are equally good.
+    pub(super) fn are_none(&self) -> bool {
+        self.islands.is_empty() && self.switches.is_empty()
+    }
+
+    /// The searches for candidates on the host: first for several devices at one place, which a search without a condition
+    /// may not reach.
+    pub(super) fn queries(&self, query: &Query) -> Vec<Query> {
+        let at_one = |prefix: &str| {
+            let condition = Alike {
+                groups: self.groups.clone(),
+                classes: self.classes.clone(),
+                prefix: prefix.to_owned(),
+                ..Alike::default()
+            };
+            let mut query = query.clone();
+            query.alike.push(condition);
+            query
+        };
+        let mut queries = Vec::new();
+        if self.groups.len() > 1 {
+            let kinds =
+                [(&self.switches, nearness::PCIE_SWITCH), (&self.islands, nearness::GPU_ISLAND)];
+            let some = kinds.into_iter().filter(|(places, _)| !places.is_empty());
+            queries.extend(some.map(|(_, prefix)| at_one(prefix)));
+        }
+        queries.push(query.clone());
+        queries
+    }
+
+    /// The cost of a candidate; less is better.
+    pub(super) fn cost(&self, candidate: &Candidate) -> [usize; 4] {
+        let taken: BTreeSet<ProviderId> =
+            candidate.allocations.iter().map(|(provider, ..)| *provider).collect();
+        let (mut broken, mut left) = ([0; 2], [0; 2]);
+        for (kind, places) in [&self.islands, &self.switches].into_iter().enumerate() {
+            for place in places {
+                let takes = place.iter().filter(|(provider, _)| taken.contains(provider)).count();
+                if takes == 0 || takes == place.len() {
+                    continue;
+                }
+                broken[kind] += usize::from(place.iter().all(|(_, is_free)| *is_free));
+                let rest = place
+                    .iter()
+                    .filter(|(provider, is_free)| *is_free && !taken.contains(provider));
+                left[kind] += rest.count();
+            }
+        }
+        [broken[0], broken[1], left[0], left[1]]
+    }
+}
+
+/// True if all units of a device are free.
+fn is_free(node: &NodeView<'_>) -> bool {
+    let mut devices = node.inventories().filter(|(class, _)| is_device(class)).peekable();
+    devices.peek().is_some()
+        && devices.all(|(_, inventory)| inventory.used == 0 && inventory.capacity() > 0)
+}
+
+/// The suffixes of the groups that request devices, and the classes of the devices.
+pub fn device_groups(query: &Query) -> (Vec<String>, Vec<ResourceClass>) {
+    let (mut groups, mut classes) = (Vec::new(), Vec::new());
+    for group in &query.groups {
+        let of_group = group.resources.iter().map(|(class, _)| class).filter(|one| is_device(one));
+        let before = classes.len();
+        classes.extend(of_group.cloned());
+        if classes.len() > before {
+            groups.push(group.suffix.clone());
+        }
+    }
+    classes.sort_unstable();
+    classes.dedup();
+    (groups, classes)
+}
+
+#[cfg(test)]
+#[path = "whole_tests.rs"]
+mod tests;
