@@ -183,8 +183,9 @@ fn add(
     let path = match PciAddress::parse(&address) {
         Some(pci) if pci.to_string() == address => {
             let above = match &entry.switch {
-                Some(switch) => bridges(switch, &pci, entry)
-                    .ok_or_else(|| (key.clone(), format!("'{switch}' is no PCI address")))?,
+                Some(switch) => bridges(switch, &pci, entry).ok_or_else(|| {
+                    (key.clone(), format!("'{switch}' is no PCI address of a switch"))
+                })?,
                 None => format!("devices/pci{:04x}:{:02x}", pci.domain, pci.bus),
             };
             format!("{above}/{address}")

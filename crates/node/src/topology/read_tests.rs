@@ -150,6 +150,14 @@ fn refusals_name_the_file_and_the_key() {
             card("addresses = [\"0000:ff:1f.0\"], vfs = 9"),
             "host[0].card[0].vfs: not enough addresses after 0000:ff:1f.0",
         ),
+        (
+            card("addresses = [\"0000:84:00.0\"], switch = \"0000:16\""),
+            "host[0].card[0].addresses: '0000:16' is no PCI address of a switch",
+        ),
+        (
+            host("devices = { nvlink_islands = [\"0000:84:00.0\"] }\n"),
+            "host[0].devices.nvlink_islands: '0000:84:00.0' is no island",
+        ),
         (host("fake = [{ address = \"x\" }]\n"), "host[0].fake[0].address: 'x'"),
         (
             numa("{ shared = \"0,1\", memory_mb = 1 }"),
