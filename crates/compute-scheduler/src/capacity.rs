@@ -11,7 +11,7 @@ use kilonova_ids::{ProviderId, ResourceClass};
 use uuid::Uuid;
 
 use crate::constraints::Constraints;
-use crate::packer::is_device;
+use crate::packer::{is_device, kind_traits};
 use crate::place::confined;
 use crate::reason::{NoHost, is_by_hand, obstacle_of_host, reason};
 
@@ -158,8 +158,7 @@ pub fn devices(world: &Snapshot) -> BTreeMap<DeviceKind, DeviceUse> {
     for tree in world.roots().filter_map(|root| world.tree(root)) {
         for node in tree.nodes().filter(|node| node.parent().is_some()) {
             for (class, inventory) in node.inventories().filter(|(class, _)| is_device(class)) {
-                let mut traits: Vec<Arc<str>> = node.traits().cloned().collect();
-                traits.sort_unstable();
+                let traits = kind_traits(&node);
                 let kind = DeviceKind { class: class.clone(), traits, units: inventory.total };
                 let known = kinds.entry(kind).or_default();
                 let free = inventory.capacity().saturating_sub(inventory.used).max(0);

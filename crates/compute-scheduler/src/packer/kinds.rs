@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kilonova_engine::{Inventory, TreeView};
+use kilonova_engine::{Inventory, NodeView, TreeView};
 use kilonova_ids::{ResourceClass, nearness};
 use kilonova_packing::{Host, Model, Models, Shape, WHOLE};
 
@@ -16,6 +16,14 @@ const NO_DEVICES: [&str; 5] = ["VCPU", "PCPU", "MEMORY_MB", "DISK_GB", "MEM_ENCR
 pub fn is_device(class: &ResourceClass) -> bool {
     let class = class.as_str();
     !NO_DEVICES.contains(&class) && !class.starts_with("NET_") && !class.starts_with("IPV4_")
+}
+
+/// The traits that say what a device is, sorted. Where it is does not matter.
+pub(crate) fn kind_traits(node: &NodeView<'_>) -> Vec<Arc<str>> {
+    let is_own = |name: &&Arc<str>| !nearness::is_place(name);
+    let mut traits: Vec<Arc<str>> = node.traits().filter(is_own).cloned().collect();
+    traits.sort_unstable();
+    traits
 }
 
 /// Free thousandths of a device.
@@ -92,9 +100,7 @@ impl Kinds {
                     "VCPU" | "PCPU" => cpu += free,
                     "MEMORY_MB" => memory += free,
                     _ if node.parent().is_some() && is_device(class) => {
-                        let is_own = |name: &&Arc<str>| !nearness::is_place(name);
-                        let traits = node.traits().filter(is_own).cloned().collect();
-                        let model = self.model(class, traits, inventory.total);
+                        let model = self.model(class, kind_traits(&node), inventory.total);
                         let others = cards.others(node.name(), &inventory);
                         devices.entry(model).or_default().push((free_of(&inventory), others));
                     }
@@ -110,8 +116,7 @@ impl Kinds {
         devices.into_iter().map(host).collect()
     }
 
-    fn model(&mut self, class: &ResourceClass, mut traits: Vec<Arc<str>>, units: i64) -> Model {
-        traits.sort_unstable();
+    fn model(&mut self, class: &ResourceClass, traits: Vec<Arc<str>>, units: i64) -> Model {
         let is_known =
             |kind: &Kind| kind.class == *class && kind.units == units && *kind.traits == *traits;
         let at = self.0.iter().position(is_known).unwrap_or_else(|| {

@@ -18,6 +18,7 @@ use kilonova_packing::{Cost, Demand, Fleet, Model, Scorer, Shape, WHOLE, Weights
 
 pub use demand::Request;
 pub use kinds::is_device;
+pub(crate) use kinds::kind_traits;
 use kinds::{Cards, Kinds, free_of};
 
 /// The fraction by which the known demand must grow before the scores are recomputed.

@@ -282,6 +282,22 @@ fn traits_tell_kinds_apart() {
 }
 
 #[test]
+fn places_do_not_tell_kinds_apart() {
+    let mut tree = host(100, 2, "PGPU", 1);
+    for (at, places) in
+        [(1, ["CUSTOM_NUMA_NODE_0", "CUSTOM_A100"]), (2, ["CUSTOM_A100", "CUSTOM_NUMA_NODE_1"])]
+    {
+        tree.providers[at].traits = places.map(Into::into).to_vec();
+    }
+    let world = world([tree]);
+    let kinds = crate::capacity::devices(&world);
+    assert_eq!(kinds.len(), 1, "{kinds:?}");
+    let (kind, used) = kinds.first_key_value().expect("there is a kind");
+    assert_eq!(kind.traits, [std::sync::Arc::from("CUSTOM_A100")]);
+    assert_eq!(used.devices, 2);
+}
+
+#[test]
 fn a_request_is_one_key_however_much_memory_it_asks_for() {
     let packer = Packer::default();
     let mut large = query(2, &[("VGPU", 1)]);

@@ -23,7 +23,7 @@ use kilonova_ids::{HostName, ProviderId, ResourceClass, ServerId};
 use crate::capacity::{Searches, fitting};
 use crate::constraints::{Constraints, Scope};
 use crate::facts::Facts;
-use crate::packer::is_device;
+use crate::packer::{is_device, kind_traits};
 use crate::place::plan;
 use crate::reason::{NoHost, is_by_hand, obstacle, obstacle_of_host};
 
@@ -534,9 +534,7 @@ fn kinds(world: &Snapshot, amounts: &[Amount]) -> BTreeMap<(ResourceClass, Vec<A
     for (provider, class, amount) in amounts.iter().filter(|(_, class, _)| is_device(class)) {
         let tree = world.root_of(*provider).and_then(|root| world.tree(root));
         let node = tree.and_then(|tree| tree.nodes().find(|node| node.id() == *provider));
-        let mut traits: Vec<Arc<str>> =
-            node.map(|node| node.traits().cloned().collect()).unwrap_or_default();
-        traits.sort_unstable();
+        let traits = node.map(|node| kind_traits(&node)).unwrap_or_default();
         let sum = kinds.entry((class.clone(), traits)).or_default();
         *sum = sum.saturating_add(*amount);
     }
