@@ -52,6 +52,21 @@ pub async fn walks(store: &Store, sql: &str) -> Result<Vec<Walk>, Error> {
     Ok(walks)
 }
 
+/// The tables that a statement scans on an empty database, as its sessions are: a connection keeps the plan that it makes
+/// then.
+///
+/// # Errors
+/// Store errors, if the database refuses the statement.
+pub async fn walks_when_empty(store: &Store, sql: &str) -> Result<Vec<Walk>, Error> {
+    let mut walks = match store.system() {
+        System::Postgres => postgres::walks_with(store, sql, &[]).await?,
+        System::Sqlite => sqlite::walks(store, sql).await?,
+    };
+    walks.sort();
+    walks.dedup();
+    Ok(walks)
+}
+
 /// The tables of a database.
 ///
 /// # Errors

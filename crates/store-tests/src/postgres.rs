@@ -55,6 +55,14 @@ pub(crate) async fn grow(store: &Store) -> Result<(), Error> {
 }
 
 pub(crate) async fn walks(store: &Store, sql: &str) -> Result<Vec<Walk>, Error> {
+    walks_with(store, sql, &SETTINGS).await
+}
+
+pub(crate) async fn walks_with(
+    store: &Store,
+    sql: &str,
+    settings: &'static [&'static str],
+) -> Result<Vec<Walk>, Error> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let name = format!("plan_{}", NUMBER.fetch_add(1, Ordering::SeqCst));
     let arguments = match parameters(sql) {
@@ -66,7 +74,7 @@ pub(crate) async fn walks(store: &Store, sql: &str) -> Result<Vec<Walk>, Error> 
     let deallocate = format!("DEALLOCATE {name}");
     let lines: Vec<String> = store
         .write(move |tx| {
-            for setting in SETTINGS {
+            for setting in settings {
                 tx.execute(setting, &[])?;
             }
             tx.execute(&prepare, &[])?;
