@@ -76,8 +76,8 @@ async fn renew(lease: &Lease, store: &Store, seen: &mut Seen) {
                 tracing::warn!("another controller has taken over the loops of the cloud");
             }
         }
+        // Whether another controller has taken over is said once the lease is reached again.
         Err(error) => {
-            seen.holds = lease.is_held();
             if failed {
                 tracing::debug!(%error, "still cannot renew the lease on the loops");
             } else {
