@@ -76,7 +76,7 @@ async fn renew(lease: &Lease, store: &Store, seen: &mut Seen) {
                 tracing::warn!("another controller has taken over the loops of the cloud");
             }
         }
-        // Whether another controller has taken over is said once the lease is reached again.
+        // The next renewal that succeeds says if another controller has taken over.
         Err(error) => {
             if failed {
                 tracing::debug!(%error, "still cannot renew the lease on the loops");
