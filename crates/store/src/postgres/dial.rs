@@ -159,12 +159,14 @@ async fn begin(
     // for the life of its connection, and the tests have seen it: the server would otherwise plan each of them five times on
     // each connection, and those whose plan it takes for dearer without parameters at every call. On a new database
     // that plan is made while the tables are empty, where reading all of a table looks cheapest: it must use
-    // an index all the same.
+    // an index all the same. Where it cannot, its cost counts as so high that the server would compile it (JIT), which
+    // takes longer than any of our statements.
     let sql = format!(
         "SET statement_timeout = {statement}; SET lock_timeout = {}; \
          SET idle_in_transaction_session_timeout = {statement}; \
          SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
-         SET enable_mergejoin = off; SHOW transaction_read_only",
+         SET enable_mergejoin = off; SET jit = off; \
+         SHOW transaction_read_only",
         options.lock_timeout.as_millis(),
     );
     let answer = tokio::select! {
