@@ -173,6 +173,28 @@ async fn a_degraded_device_is_scheduled_and_reported() {
     }
 }
 
+/// The version of a host's provider tree, by which others learn that something has changed.
+async fn version(store: &Store) -> i64 {
+    let sql = "SELECT version FROM resource_providers WHERE name = 'cmp1'";
+    let read = store.read(move |tx| tx.row(sql, &[])?.map(|row| row.int("version")).transpose());
+    read.await.expect("the version is read").expect("the host has a provider")
+}
+
+#[tokio::test]
+async fn others_learn_that_a_degraded_device_is_enabled() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let reason = "Xid 63: a row was remapped".into();
+        let degraded = Health::Degraded { reason, since: Timestamp::from_second(5).ok() };
+        report_host(&store, &world, with(degraded)).await;
+        let api = Api::admin(&store);
+        let path = format!("/v2/devices/{}", uuid_of(&api, GPU).await);
+        let before = version(&store).await;
+        api.post(&format!("{path}/enable"), json!({})).await;
+        assert!(version(&store).await > before, "{name}: its amounts are those of before");
+    }
+}
+
 #[tokio::test]
 async fn a_device_that_its_node_cannot_read_keeps_its_providers() {
     for (name, store, _guard) in stores().await {

@@ -36,5 +36,8 @@ pub(crate) fn set_enabled(
     for provider in providers {
         placement::drain(tx, world, provider, !enabled)?;
     }
+    if acknowledged && let Some(root) = placement::root_by_name(tx, &row.host)? {
+        placement::facts_changed(tx, world, root)?;
+    }
     Ok(())
 }

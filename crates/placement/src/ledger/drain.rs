@@ -50,3 +50,12 @@ pub fn drain(
         None => Ok(()),
     }
 }
+
+/// Says that facts beside the amounts of a host's providers have changed, such as the health of a device, to all who follow
+/// its tree. Call this after the last write of the transaction to the tree.
+///
+/// # Errors
+/// Store errors only.
+pub fn facts_changed(tx: &mut Tx<'_>, world: &World, root: ProviderId) -> Result<(), Error> {
+    world.tree_changed(tx, root)
+}

@@ -20,7 +20,7 @@ pub use claim::{
     AskedClaim, CheckedClaim, Held, ask_claim, claim, expect_held, held, release, release_held,
 };
 pub(crate) use claim::{log_trees, publish_usage};
-pub use drain::{drain, mark_drained};
+pub use drain::{drain, facts_changed, mark_drained};
 pub use hand_over::hand_over;
 pub use membership::{join, leave};
 pub(crate) use report::delete as delete_provider;
