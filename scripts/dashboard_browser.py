@@ -34,8 +34,9 @@ class Pages(Browser):
         self.axe = axe and open(axe, encoding="utf-8").read()
 
     def status(self):
-        """The beginning of the page, for a message."""
-        return self.driver.execute_script("return document.body.innerText")[:600]
+        """The address and the beginning of the page without its header, for a message."""
+        text = "return location.pathname + ': ' + (document.querySelector('main') ?? document.body).innerText"
+        return self.driver.execute_script(text)[:600]
 
     def open(self, path):
         """Loads a page."""
@@ -61,6 +62,7 @@ class Pages(Browser):
     def click(self, path):
         """Clicks the first element that an XPath names; the page may replace it meanwhile."""
         from selenium.common.exceptions import StaleElementReferenceException
+        address = self.driver.current_url
 
         def clicked():
             try:
@@ -69,7 +71,8 @@ class Pages(Browser):
                     found[0].click()
                 return bool(found)
             except StaleElementReferenceException:
-                return False
+                # The driver may say so of a link whose click has already loaded the next page.
+                return self.driver.current_url != address
         self.until(f"no {path}", clicked)
 
     def press(self, text):
