@@ -248,7 +248,7 @@ async fn ports_at_switch(
     if let Err(why) = &ports
         && nets.hybrid.is_empty()
     {
-        tracing::info!(%why, "could not remove unused ports at Open vSwitch");
+        tracing::debug!(%why, "could not look for unused ports at Open vSwitch");
     }
     ports
 }

@@ -1,7 +1,8 @@
 //! The ports of hybrid plugs at Open vSwitch (`ovs-vsctl`), by which Neutron's agent finds them.
 //!
 //! A port there is a row of Open vSwitch's database: it outlives its link and a reboot. Ours have the external id
-//! [`OURS`] with the name of their bridge; no other port is ever changed or removed.
+//! [`OURS`] with the name of their bridge. No other port is ever changed or removed, but for a row with the name of a plug
+//! and no link.
 
 use std::collections::BTreeMap;
 

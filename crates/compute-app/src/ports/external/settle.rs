@@ -98,12 +98,9 @@ pub async fn settle(compute: &Compute, server: ServerId) -> Result<Attempt, Erro
     let longest = cloud.options.longest_attempt;
     // No other worker leases the server while calls may be in progress.
     let lease = longest.saturating_add(longest / 10);
-    let controller = Arc::clone(&compute.controller);
-    let taken = compute.store.write(move |tx| take(tx, server, &controller, lease)).await?;
-    let Some(mut taken) = taken else { return Ok(Attempt::None) };
-    let hosts = [&taken.row.host, &taken.row.next_host].into_iter().flatten();
-    let is_old = |host: &&HostName| !compute.host_has_trait(host, OVS_HYBRID_PLUG);
-    taken.without_hybrid_plugs = hosts.filter(is_old).cloned().collect();
+    let taker = compute.clone();
+    let taken = compute.store.write(move |tx| take(tx, &taker, server, lease)).await?;
+    let Some(taken) = taken else { return Ok(Attempt::None) };
     let mut made = BTreeMap::new();
     let result =
         match tokio::time::timeout(longest.unsigned_abs(), cloud.work(&taken, &mut made)).await {
@@ -134,13 +131,13 @@ pub async fn settle(compute: &Compute, server: ServerId) -> Result<Attempt, Erro
 
 fn take(
     tx: &mut Tx<'_>,
+    compute: &Compute,
     server: ServerId,
-    controller: &str,
     lease: SignedDuration,
 ) -> Result<Option<Taken>, Error> {
     let now = time::now();
     let (due, until) = (time::after(now, OWN_TIME), time::after(now, lease));
-    let Some(row) = external_ports::take(tx, server, controller, now, due, until)? else {
+    let Some(row) = external_ports::take(tx, server, &compute.controller, now, due, until)? else {
         return Ok(None);
     };
     let ports = journal::ports(tx, server)?;
@@ -152,7 +149,9 @@ fn take(
             profiles.insert(device.port, device_profile(&device.arq.to_string(), &slot));
         }
     }
-    let without_hybrid_plugs = Vec::new();
+    let hosts = [&row.host, &row.next_host].into_iter().flatten();
+    let is_old = |host: &&HostName| !compute.host_has_trait(host, OVS_HYBRID_PLUG);
+    let without_hybrid_plugs = hosts.filter(is_old).cloned().collect();
     Ok(Some(Taken { row, ports, facts, devices: profiles, without_hybrid_plugs }))
 }
 
