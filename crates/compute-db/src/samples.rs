@@ -70,7 +70,7 @@ pub struct Usage {
     pub capacity: i64,
 }
 
-/// The begin of the slot of a time.
+/// The beginning of the slot of a time.
 fn slot(step: Step, at: Timestamp) -> Timestamp {
     let second = at.as_second();
     Timestamp::from_second(second - second.rem_euclid(step.seconds)).unwrap_or(at)

@@ -428,7 +428,7 @@ texts! {
     NO_FLAVORS = "There are no flavors.";
     USAGE = "Usage";
     PERIOD = "Period";
-    NO_SAMPLES = "There are no samples of this time yet. The first one is taken a minute after the start.";
+    NO_SAMPLES = "There are no samples for this period yet. A controller takes the first one a minute after it starts.";
     PLOT_LINES = "The solid line is the amount in use, the dashed line the capacity. Times without a sample are gaps.";
     MAKE_ROOM = "Make room";
     NO_GAIN = "No one or two live migrations make room for more.";
@@ -604,8 +604,13 @@ pub(crate) fn period(period: &str) -> &str {
 }
 
 /// A plot in words.
-pub(crate) fn plot(used: i64, capacity: i64, most: i64) -> String {
-    format!("{used} of {capacity} in use at the last sample, at most {most} in this time")
+pub(crate) fn plot(last: Option<(i64, i64)>, most: i64) -> String {
+    match last {
+        Some((used, capacity)) => {
+            format!("{used} of {capacity} in use at the last sample, at most {most} in this period")
+        }
+        None => format!("not in the last samples, at most {most} in use in this period"),
+    }
 }
 
 /// The gain of live migrations.

@@ -19,6 +19,9 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     compute.catch_up().await;
     let world = compute.world.snapshot();
     let sample = on_thread(move || of_world(&world)).await?;
+    if sample.is_empty() {
+        return Ok(());
+    }
     compute.store.write(move |tx| Ok::<_, Error>(samples::add(tx, now, &sample)?)).await
 }
 

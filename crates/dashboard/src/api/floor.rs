@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 use axum::extract::State;
@@ -14,7 +15,7 @@ use super::answers::{Html, Refusal};
 use super::viewer::Viewer;
 use crate::app::Dashboard;
 use crate::app::floor::{Answer, Host, Projects, Use};
-use crate::app::recent::Page;
+use crate::app::recent::{Before, Page};
 use crate::error::Error;
 use crate::views::floor as page;
 use crate::views::units::Look;
@@ -186,21 +187,22 @@ impl Floor {
 /// The hosts after a marker: those that were read last, with what has changed since, or all of them.
 async fn page_of(dashboard: &Dashboard, viewer: &Viewer, marker: &str) -> Result<Page, Error> {
     // Taken first: whatever changes while the hosts are read counts as changed at the next reading.
-    let marks = dashboard.0.compute.floor_marks();
-    let recent = &dashboard.0.recent_floor;
-    if let Some((page, changed)) = recent.get(marker, &marks) {
+    dashboard.0.compute.catch_up().await;
+    let before = Before { marks: dashboard.0.compute.floor_marks(), at: Instant::now() };
+    let floor = &dashboard.0.recent_floor;
+    if let Some(recent) = floor.get(marker, &before) {
         let mut now = Vec::new();
-        let names: Vec<&str> = changed.iter().map(|name| &**name).collect();
+        let names: Vec<&str> = recent.changed.iter().map(|name| &**name).collect();
         // The service answers each viewer itself, also when nothing has changed.
         let none: &[&str] = &[""];
         let asked = names.chunks(READ).chain(names.is_empty().then_some(none));
         for some in asked {
             now.extend(some_hosts(dashboard, viewer, some.iter().copied()).await?);
         }
-        let page = page.with(&changed, now);
-        if page.hosts.len() <= PAGE {
-            recent.update(marker, &page, marks);
-            return Ok(page);
+        let recent = recent.with(now);
+        if recent.page.hosts.len() <= PAGE {
+            floor.update(marker, &recent, before);
+            return Ok(recent.page);
         }
     }
     let (mut hosts, mut next) = (Vec::new(), Some(marker.to_owned()));
@@ -209,12 +211,12 @@ async fn page_of(dashboard: &Dashboard, viewer: &Viewer, marker: &str) -> Result
         if !marker.is_empty() {
             path.push_str(&format!("&marker={}", escaped(&marker)));
         }
-        let Answer { floor } = dashboard.0.cloud.read(&viewer.caller, &path).await?;
-        hosts.extend(floor.hosts.into_iter().map(Arc::new));
-        next = floor.next_marker;
+        let answer: Answer = dashboard.0.cloud.read(&viewer.caller, &path).await?;
+        hosts.extend(answer.floor.hosts.into_iter().map(Arc::new));
+        next = answer.floor.next_marker;
     }
     let page = Page { hosts, next };
-    recent.keep(marker, &page, marks);
+    floor.keep(marker, &page, before);
     Ok(page)
 }
 

@@ -1,5 +1,5 @@
-//! The floor as it was last read, so that pages that are opened soon after read what has changed since. A viewer gets
-//! it only after the service has answered that viewer itself: this file never decides who sees what.
+//! The pages of the floor that were read last. A page that is opened soon after reads only the hosts that have changed since. A
+//! viewer gets it only after the service has answered that viewer itself: this file never decides who sees what.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,10 +10,13 @@ use kilonova_ids::HostName;
 
 use super::floor::Host;
 
-/// How long it is kept, and so how late a page may learn what the marks do not cover, such as the new name of a server.
-const KEPT: Duration = Duration::from_secs(60);
-/// A page with more changes is read again.
+/// How long a page is kept after it was read as a whole. So late a page may show what the marks do not cover: a new name of a
+/// server, the aggregates of a host, or the end of programming where no amount changes.
+const KEPT: Duration = Duration::from_secs(10);
+/// Of a page with more changes all is read again.
 const MOST: usize = 200;
+/// Pages that are kept, by their markers.
+const PAGES: usize = 5;
 
 /// The hosts of one page of the service, in the order of their names, before filters.
 #[derive(Debug, Clone, Default)]
@@ -23,83 +26,98 @@ pub(crate) struct Page {
     pub next: Option<String>,
 }
 
-/// A page, and the state of the cloud from before it was read.
-#[derive(Debug)]
-struct Kept {
-    marker: String,
-    page: Page,
-    marks: FloorMarks,
-    read_at: Instant,
+/// The state of the cloud before a page is read.
+#[derive(Debug, Clone)]
+pub(crate) struct Before {
+    pub marks: FloorMarks,
+    pub at: Instant,
 }
 
-/// The page that was read last.
+#[derive(Debug, Clone)]
+struct Kept {
+    page: Page,
+    marks: FloorMarks,
+    /// When its reading as a whole began.
+    begun: Instant,
+}
+
+/// A page that was kept, and what has changed on it.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    pub page: Page,
+    pub changed: Vec<HostName>,
+    begun: Instant,
+}
+
+/// The pages that were read last.
 #[derive(Debug, Default)]
-pub(crate) struct RecentFloor(Mutex<Option<Kept>>);
+pub(crate) struct RecentFloor(Mutex<BTreeMap<String, Kept>>);
 
 impl RecentFloor {
     /// The page after a marker, and the hosts on it that have changed since; `None` if it has to be read.
-    pub fn get(&self, marker: &str, now: &FloorMarks) -> Option<(Page, Vec<HostName>)> {
-        self.forget_old(Instant::now());
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = kept.as_ref().filter(|kept| kept.marker == marker)?;
-        let last = kept.page.hosts.last().map(|host| host.name.as_str()).unwrap_or_default();
+    pub fn get(&self, marker: &str, now: &Before) -> Option<Recent> {
+        let Kept { page, marks, begun } = {
+            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            forget_old(&mut kept, now.at);
+            kept.get(marker).cloned()?
+        };
         let is_here = |name: &HostName| {
             let name: &str = name;
-            name > marker && (kept.page.next.is_none() || name <= last)
+            name > marker && page.next.as_deref().is_none_or(|next| name <= next)
         };
         let changed: Vec<HostName> =
-            now.changed_since(&kept.marks).into_iter().filter(is_here).collect();
-        (changed.len() <= MOST).then(|| (kept.page.clone(), changed))
+            now.marks.changed_since(&marks).into_iter().filter(is_here).collect();
+        (changed.len() <= MOST).then_some(Recent { page, changed, begun })
     }
 
-    /// Keeps a page that was read as a whole after the marks were taken, until it is too old.
-    pub fn keep(self: &Arc<Self>, marker: &str, page: &Page, marks: FloorMarks) {
-        self.set(marker, page, marks, Instant::now());
+    /// Keeps a page that was read as a whole.
+    pub fn keep(self: &Arc<Self>, marker: &str, page: &Page, before: Before) {
+        self.set(marker, page, before.marks, before.at);
         let of: Weak<Self> = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep(KEPT + Duration::from_secs(1)).await;
             if let Some(recent) = of.upgrade() {
-                recent.forget_old(Instant::now());
+                let mut kept = recent.0.lock().unwrap_or_else(PoisonError::into_inner);
+                forget_old(&mut kept, Instant::now());
             }
         });
     }
 
-    /// Frees the memory of a page that is too old.
-    fn forget_old(&self, now: Instant) {
+    /// Keeps a page whose changed hosts were read. Its age stays that of its reading as a whole.
+    pub fn update(&self, marker: &str, recent: &Recent, before: Before) {
+        self.set(marker, &recent.page, before.marks, recent.begun);
+    }
+
+    fn set(&self, marker: &str, page: &Page, marks: FloorMarks, begun: Instant) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.take_if(|kept| now.duration_since(kept.read_at) > KEPT);
-    }
-
-    /// Keeps a page with its changed hosts replaced. Its age stays that of its last complete reading.
-    pub fn update(&self, marker: &str, page: &Page, marks: FloorMarks) {
-        let read_at = {
-            let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.as_ref().filter(|kept| kept.marker == marker).map(|kept| kept.read_at)
-        };
-        if let Some(read_at) = read_at {
-            self.set(marker, page, marks, read_at);
+        if kept.len() >= PAGES && !kept.contains_key(marker) {
+            let oldest = kept.iter().min_by_key(|(_, kept)| kept.begun);
+            if let Some(oldest) = oldest.map(|(marker, _)| marker.clone()) {
+                kept.remove(&oldest);
+            }
         }
-    }
-
-    fn set(&self, marker: &str, page: &Page, marks: FloorMarks, read_at: Instant) {
-        let kept = Kept { marker: marker.to_owned(), page: page.clone(), marks, read_at };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+        kept.insert(marker.to_owned(), Kept { page: page.clone(), marks, begun });
     }
 }
 
-impl Page {
-    /// The page with some of its hosts as they are now; those that `now` lacks are gone.
-    pub fn with(mut self, changed: &[HostName], now: Vec<Host>) -> Self {
-        if changed.is_empty() {
+/// Frees the memory of pages that are too old.
+fn forget_old(kept: &mut BTreeMap<String, Kept>, now: Instant) {
+    kept.retain(|_, kept| now.saturating_duration_since(kept.begun) <= KEPT);
+}
+
+impl Recent {
+    /// With the changed hosts as they are now; those that `now` lacks are gone.
+    pub fn with(mut self, now: Vec<Host>) -> Self {
+        if self.changed.is_empty() {
             return self;
         }
         let mut all: BTreeMap<String, Arc<Host>> =
-            self.hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
-        for name in changed {
+            self.page.hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
+        for name in &self.changed {
             all.remove(&**name);
         }
         all.extend(now.into_iter().map(|host| (host.name.clone(), Arc::new(host))));
-        self.hosts = all.into_values().collect();
+        self.page.hosts = all.into_values().collect();
         self
     }
 }
@@ -109,14 +127,23 @@ mod tests {
     use super::*;
     use crate::app::floor::tests::host;
 
+    fn before(at: Instant) -> Before {
+        Before { marks: FloorMarks::default(), at }
+    }
+
+    fn page(names: &[&str], next: Option<&str>) -> Page {
+        let hosts = names.iter().map(|name| Arc::new(host(name, vec![]))).collect();
+        Page { hosts, next: next.map(str::to_owned) }
+    }
+
     #[test]
     fn changed_hosts_are_replaced_in_their_places() {
-        let hosts = ["a", "b", "c"].map(|name| Arc::new(host(name, vec![])));
-        let page = Page { hosts: hosts.to_vec(), next: Some("c".into()) };
-        let changed = ["aa", "b", "c"].map(HostName::verbatim);
+        let changed = ["aa", "b", "c"].map(HostName::verbatim).to_vec();
+        let page = page(&["a", "b", "c"], Some("c"));
+        let recent = Recent { page, changed, begun: Instant::now() };
         let mut new = host("b", vec![]);
         new.state = "down".into();
-        let page = page.with(&changed, vec![host("aa", vec![]), new]);
+        let page = recent.with(vec![host("aa", vec![]), new]).page;
         let names: Vec<&str> = page.hosts.iter().map(|host| host.name.as_str()).collect();
         assert_eq!(names, ["a", "aa", "b"]);
         assert_eq!(page.hosts[2].state, "down");
@@ -124,20 +151,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_is_kept_for_a_while() {
+    async fn a_page_is_kept_for_a_while_from_the_begin_of_its_reading() {
         let recent = Arc::new(RecentFloor::default());
-        let page = Page { hosts: vec![Arc::new(host("a", vec![]))], next: None };
-        let marks = FloorMarks::default();
-        assert!(recent.get("", &marks).is_none());
-        recent.keep("", &page, marks.clone());
-        let (kept, changed) = recent.get("", &marks).expect("it is kept");
-        assert_eq!((kept.hosts.len(), changed.len()), (1, 0));
-        assert!(recent.get("a", &marks).is_none(), "another page");
         let begun = Instant::now();
-        recent.update("", &kept, marks.clone());
-        recent.forget_old(begun + KEPT / 2);
-        assert!(recent.get("", &marks).is_some());
-        recent.forget_old(begun + KEPT + Duration::from_secs(1));
-        assert!(recent.get("", &marks).is_none(), "a change does not make it younger");
+        assert!(recent.get("", &before(begun)).is_none());
+        recent.keep("", &page(&["a"], None), before(begun));
+        let kept = recent.get("", &before(begun + KEPT)).expect("it is kept");
+        assert_eq!((kept.page.hosts.len(), kept.changed.len()), (1, 0));
+        recent.update("", &kept, before(begun + KEPT));
+        assert!(recent.get("a", &before(begun)).is_none(), "another page");
+        let late = begun + KEPT + Duration::from_secs(1);
+        assert!(recent.get("", &before(late)).is_none(), "a change does not make it younger");
+        assert!(recent.0.lock().expect("not poisoned").is_empty(), "its memory is free");
+    }
+
+    #[tokio::test]
+    async fn few_pages_are_kept() {
+        let recent = Arc::new(RecentFloor::default());
+        let begun = Instant::now();
+        for number in 0..PAGES + 1 {
+            let at = begun + Duration::from_millis(u64::try_from(number).expect("it is small"));
+            recent.keep(&format!("h{number}"), &page(&["z"], None), before(at));
+        }
+        assert!(recent.get("h0", &before(begun)).is_none());
+        assert!(recent.get("h1", &before(begun)).is_some());
     }
 }

@@ -34,7 +34,9 @@ pub(super) fn plot(usage: &Value, class: &Value) -> Markup {
     let last = samples.last().copied().unwrap_or_default();
     let most = samples.iter().map(|(_, used, _)| *used).max().unwrap_or_default();
     let name = text(class, "resource_class");
-    let words = texts::plot(last.1, last.2, most);
+    // A class that no host has any more is in older samples alone.
+    let is_present = last.0 > to - 2 * step;
+    let words = texts::plot(is_present.then_some((last.1, last.2)), most);
     html! {
         figure class="plot" {
             figcaption { strong { (name) } " " span class="quiet" { (words) } }
@@ -100,11 +102,14 @@ mod tests {
     fn a_plot_says_its_amounts_in_words() {
         let usage = json!({"from": 0, "to": 100, "step": 10});
         let class =
-            json!({"resource_class": "VGPU", "samples": [[0, 1, 8], [10, 3, 8], [20, 2, 8]]});
+            json!({"resource_class": "VGPU", "samples": [[70, 1, 8], [80, 3, 8], [90, 2, 8]]});
         let shown = plot(&usage, &class).into_string();
         assert!(shown.contains("2 of 8 in use at the last sample, at most 3"), "{shown}");
         assert!(shown.contains("role=\"img\"") && !shown.contains("style="), "{shown}");
         assert!(shown.contains("1970-01-01 00:01:40 UTC"), "{shown}");
+        let gone = json!({"resource_class": "VGPU", "samples": [[70, 1, 8], [80, 3, 8]]});
+        let shown = plot(&usage, &gone).into_string();
+        assert!(shown.contains("not in the last samples, at most 3"), "{shown}");
         let none = plot(&usage, &json!({"resource_class": "<b>", "samples": []})).into_string();
         assert!(none.contains("&lt;b&gt;"), "{none}");
     }
