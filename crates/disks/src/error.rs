@@ -50,6 +50,9 @@ pub enum Error {
         /// Virtual size of the image in bytes.
         size: u64,
     },
+    /// A program is missing.
+    #[error("{0} is not installed on this host; `kilonova-agent check` names its package")]
+    NotInstalled(String),
     /// A program failed.
     #[error("{program}: {why}")]
     Program {

@@ -59,8 +59,9 @@ pub(crate) async fn size(path: &Path, format: Format) -> Result<u64, Error> {
 
 /// Inspects a received image, and refuses one that is not self-contained.
 pub(crate) async fn checked(image: ImageId, path: &Path, format: Format) -> Result<Info, Error> {
-    let info = of(path, format).await.map_err(|error| {
-        Error::image(image, format!("not a valid {} image: {error}", format.as_str()))
+    let info = of(path, format).await.map_err(|error| match error {
+        Error::NotInstalled(_) => error,
+        _ => Error::image(image, format!("not a valid {} image: {error}", format.as_str())),
     })?;
     let data = info.format_specific.as_ref().and_then(|specific| specific.data.as_ref());
     let why = if info.backing_filename.is_some() {

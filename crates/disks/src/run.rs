@@ -15,6 +15,10 @@ use crate::Error;
 const ANSWER: usize = 256 * 1024;
 /// How much of its error output is kept, in bytes.
 const COMPLAINT: usize = 2048;
+/// The program that sets the limits of another.
+const LIMITS: &str = "prlimit";
+/// Its exit code if there is no such program.
+const NOT_FOUND: i32 = 127;
 /// Memory and CPU time of programs that read an untrusted image.
 const UNTRUSTED: [&str; 2] = ["--as=1073741824", "--cpu=30"];
 /// Memory of programs that convert an untrusted image: they need buffers and threads.
@@ -43,7 +47,7 @@ impl Run {
 
     /// A program that reads untrusted data, under limits.
     pub fn untrusted(program: &str) -> Self {
-        Self::new("prlimit").args(UNTRUSTED).arg("--").arg(program)
+        Self::new(LIMITS).args(UNTRUSTED).arg("--").arg(program)
     }
 
     /// A program that converts untrusted data, under limits: a file of at most `bytes`, in at most
@@ -51,7 +55,7 @@ impl Run {
     pub fn untrusted_convert(program: &str, limit: Duration, bytes: u64) -> Self {
         let processor = format!("--cpu={}", limit.as_secs().max(1));
         let file = format!("--fsize={}", bytes.next_multiple_of(1 << 16));
-        let run = Self::new("prlimit").args([UNPACKING, &processor, &file]);
+        let run = Self::new(LIMITS).args([UNPACKING, &processor, &file]);
         run.arg("--").arg(program).limit(limit)
     }
 
@@ -82,17 +86,22 @@ impl Run {
         self
     }
 
+    /// True if `prlimit` starts the program.
+    fn has_limits(&self) -> bool {
+        self.program == LIMITS
+    }
+
     /// The name of the program for error messages, without `prlimit`.
     fn name(&self) -> String {
-        let untrusted = self.program == "prlimit";
         let limits = self.arguments.iter().position(|argument| argument == "--");
-        let program = limits.and_then(|at| self.arguments.get(at + 1)).filter(|_| untrusted);
+        let program =
+            limits.and_then(|at| self.arguments.get(at + 1)).filter(|_| self.has_limits());
         Path::new(program.unwrap_or(&self.program)).display().to_string()
     }
 
     /// Runs the program and returns its output. Kills the program when dropped.
     pub async fn wait(self) -> Result<Vec<u8>, Error> {
-        let name = self.name();
+        let (name, limits) = (self.name(), self.has_limits());
         let program_error = |why: String| Error::Program { program: name.clone(), why };
         let mut command = Command::new(&self.program);
         command
@@ -105,7 +114,7 @@ impl Run {
             .kill_on_drop(true)
             .process_group(0);
         let mut child = command.spawn().map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => program_error("not installed on this host".to_owned()),
+            std::io::ErrorKind::NotFound => Error::NotInstalled(name.clone()),
             _ => program_error(format!("could not be started: {error}")),
         })?;
         let (answer, complaint) = (child.stdout.take(), child.stderr.take());
@@ -122,6 +131,9 @@ impl Run {
                 if status.code().is_some_and(|n| self.success_codes.contains(&n)) =>
             {
                 Ok(answer)
+            }
+            Ok((_, _, Ok(status))) if limits && status.code() == Some(NOT_FOUND) => {
+                Err(Error::NotInstalled(name.clone()))
             }
             Ok((answer, complaint, Ok(status))) => {
                 let message = if complaint.is_empty() { answer } else { complaint };
@@ -187,7 +199,10 @@ mod tests {
         assert!(full.expect_err("the program fails").to_string().contains("free up space"));
         let absent =
             Run::new("/nowhere/qemu-img").wait().await.expect_err("the program does not exist");
-        assert_eq!(absent.to_string(), "/nowhere/qemu-img: not installed on this host");
+        let text = "/nowhere/qemu-img is not installed on this host; `kilonova-agent check` names its package";
+        assert_eq!(absent.to_string(), text);
+        let absent = Run::untrusted("/nowhere/qemu-img").wait().await;
+        assert_eq!(absent.expect_err("the program does not exist").to_string(), text);
     }
 
     #[tokio::test]

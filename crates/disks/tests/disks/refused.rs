@@ -93,7 +93,10 @@ async fn an_unknown_image_and_a_missing_program() {
     let mut want = guest(host.image(vec![7; 512], "raw"));
     want.config.machine.config_drive = true;
     let error = host.disks.prepare(&want).await.expect_err("the program is missing").to_string();
-    assert_eq!(error, "/nowhere/mkisofs: not installed on this host");
+    assert_eq!(
+        error,
+        "/nowhere/mkisofs is not installed on this host; `kilonova-agent check` names its package"
+    );
     want.config.machine.config_drive = false;
     host.disks.prepare(&want).await.expect("the next attempt succeeds");
     let folder = host.disks.volumes(want.server).folder;
