@@ -79,6 +79,7 @@ texts! {
     CREATED = "Created";
     FILTER_NAME = "Name contains";
     FILTER_STATUS = "Status";
+    FILTER_IP = "Address contains";
     ANY_STATUS = "any";
     ALL_PROJECTS = "All projects";
     FILTER = "Filter";
@@ -187,6 +188,7 @@ texts! {
     LAUNCH_BUTTON = "Launch";
     LAUNCH_CHECK = "Check whether it fits";
     LAUNCH_NO_FLAVORS = "There are no flavors. An administrator creates one.";
+    LAUNCH_MORE_IMAGES = "There are more images. To launch from one that is not in this list, choose it on the page Images.";
     LAUNCH_NO_IMAGES = "There are no images. Upload one first.";
     LAUNCH_MISSING = "Choose a flavor and an image, and type a name.";
     LAUNCH_TOO_MUCH = "The user data is too large; the limit is 48 KiB.";

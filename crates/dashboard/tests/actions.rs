@@ -69,7 +69,7 @@ async fn an_administrator_moves_a_server() {
     for cloud in clouds().await {
         let id = cloud.boot("ann", "one", "f-tiny").await;
         cloud.becomes(&id, "ACTIVE").await;
-        let host = |page: &str| page.contains("<dd>h1</dd>");
+        let host = |page: &str| page.contains(r#"<a href="/dashboard/hosts/h1">"#);
         let mut admin = Browser::of(&cloud, "admin", "admin").await;
         let here = format!("/dashboard/servers/{id}");
         let page = admin.get(&here).await;

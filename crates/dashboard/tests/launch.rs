@@ -1,5 +1,9 @@
 //! The form of new servers.
 
+use axum::body::Body;
+use http::Method;
+use serde_json::json;
+
 use crate::browser::Browser;
 use crate::cloud::clouds;
 
@@ -48,5 +52,26 @@ async fn servers_are_launched_and_the_form_says_whether_they_fit() {
         page.came(400).shows("type a name");
         let checked = ann.get("/dashboard/launch?name=x&count=9&flavor=f-vgpu").await;
         checked.shows("So many do not fit now.").shows("value=\"x\"").shows("value=\"9\"");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_image_that_is_not_among_the_first_is_offered_where_it_is_wanted() {
+    for cloud in clouds().await {
+        let mut ann = Browser::of(&cloud, "ann", "red").await;
+        let wanted = format!("value=\"{}\" selected", cloud.image);
+        let at = format!("/dashboard/launch?image={}", cloud.image);
+        ann.get(&at).await.came(200).shows(&wanted).hides("There are more images");
+        let image = json!({"name": "a", "visibility": "public", "disk_format": "raw", "container_format": "bare"});
+        for _ in 0..200 {
+            let made = cloud.post("/image/v2/images", image.clone()).await;
+            let path = format!("/image/v2/images/{}/file", made["id"].as_str().unwrap());
+            cloud.send(Method::PUT, &path, "application/octet-stream", Body::from("a")).await;
+        }
+        let page = ann.get("/dashboard/launch").await;
+        page.came(200).shows("There are more images").hides(&cloud.image);
+        ann.get(&at).await.came(200).shows("There are more images").shows(&wanted);
+        let missing = "/dashboard/launch?image=00000000-0000-0000-0000-000000000000";
+        ann.get(missing).await.came(200).hides(" selected>00000000");
     }
 }

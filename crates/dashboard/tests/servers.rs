@@ -52,7 +52,7 @@ async fn a_project_sees_its_servers_and_no_others() {
         admin.get("/dashboard/servers?all=1").await.shows("zebra").shows("h1</td>");
         bea.get("/dashboard/servers?all=1").await.came(200).hides("zebra");
         let page = admin.get(&format!("/dashboard/servers/{id}")).await;
-        page.came(200).shows("actions/live-migrate").shows("<dd>h1</dd>").shows("MDEV");
+        page.came(200).shows("actions/live-migrate").shows("hosts/h1\">h1</a>").shows("MDEV");
         page.hides("actions/evacuate");
     }
 }
@@ -78,6 +78,20 @@ async fn lists_are_filtered_and_paged() {
         page.shows(&odd).shows("Clear");
         ann.get("/dashboard/servers?name=((").await.came(200).shows("No server matches");
         ann.get("/dashboard/servers?status=PAUSED").await.shows("No server matches");
+        // Every server of one host and one network matches, and none of another.
+        let page = ann.get("/dashboard/servers?ip=192.0.2.").await;
+        page.came(200).shows(">a.b<").shows("value=\"192.0.2.\"").hides("name=\"host\"");
+        ann.get("/dashboard/servers?ip=203.0.113.").await.came(200).shows("No server matches");
+        let mut admin = Browser::of(&cloud, "admin", "admin").await;
+        let mut found = 0;
+        for host in ["h1", "h2"] {
+            let page = admin.get(&format!("/dashboard/servers?all=1&host={host}&name=a.b")).await;
+            page.came(200).shows("name=\"host\"").shows(&format!("value=\"{host}\""));
+            found += usize::from(page.html.contains(&odd));
+        }
+        assert_eq!(found, 1, "it is on one of them");
+        let page = admin.get("/dashboard/servers?all=1&host=%3Ch9%3E").await;
+        page.came(200).shows("No server matches").hides("<h9>");
         let wrong = ann.get("/dashboard/servers?marker=nothing").await;
         assert!(wrong.status.is_client_error() && wrong.html.contains("<h1>"), "{wrong:?}");
     }

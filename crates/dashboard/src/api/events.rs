@@ -37,7 +37,7 @@ use super::bulk;
 use super::floor::Open;
 use super::host;
 use super::server::find;
-use super::servers::{Filters, List, digest, may_see_all};
+use super::servers::{Filters, List, May, digest};
 use super::viewer::{Viewer, validated};
 use crate::app::Dashboard;
 use crate::app::live::{News, SharedList, Viewer as Watcher, Watched};
@@ -120,7 +120,7 @@ async fn of_list(
     request: Request,
 ) -> Result<Response, Response> {
     let viewer = viewer(request, &dashboard).await?;
-    let filters = Filters::of(&query, may_see_all(&dashboard, &viewer));
+    let filters = Filters::of(&query, May::of(&dashboard, &viewer));
     let refuse = |error: Error| Refusal(error).into_response();
     // Older pages do not show new servers.
     let project = (!filters.all_projects).then(|| viewer.session.project.clone());

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::PATH;
 use super::answers::{Html, Refusal, forbidden};
 use super::form::{Fields, Form};
+use super::server::part;
 use super::servers::{LAUNCH_RULE, may_launch};
 use super::viewer::Viewer;
 use crate::app::Dashboard;
@@ -24,6 +25,8 @@ use crate::views::launch as page;
 const USER_DATA: usize = 48 * 1024;
 /// Maximum number of servers of one form.
 pub(crate) const MOST_SERVERS: u64 = 100;
+/// The images that the form offers.
+const IMAGES: usize = 200;
 
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new().route("/launch", get(show).post(create)).route("/launch/room", get(room))
@@ -59,14 +62,46 @@ pub(super) async fn flavors(dashboard: &Dashboard, viewer: &Viewer) -> Result<Ve
     Ok(flavors)
 }
 
+/// The images that the form offers, one of them by its id, and true if there are more.
+async fn images(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    wanted: Option<&str>,
+) -> Result<(Vec<Value>, bool), Error> {
+    let ready = "/image/v2/images?status=active&sort_key=name&sort_dir=asc";
+    let path = format!("{ready}&limit={}", IMAGES + 1);
+    let (mut images, more) = cut(listed(dashboard, viewer, &path, "images").await?);
+    let Some(id) = wanted.filter(|id| more && !images.iter().any(|image| image["id"] == *id))
+    else {
+        return Ok((images, more));
+    };
+    let image = part(dashboard, viewer, &format!("/image/v2/images/{}", escaped(id))).await?;
+    if image["status"] == "active" {
+        images.insert(0, image);
+    }
+    Ok((images, more))
+}
+
+/// The images of a form, and true if there are more.
+fn cut(mut images: Vec<Value>) -> (Vec<Value>, bool) {
+    let more = images.len() > IMAGES;
+    images.truncate(IMAGES);
+    (images, more)
+}
+
 /// The choices of the form.
-async fn choices(dashboard: &Dashboard, viewer: &Viewer) -> Result<page::Choices, Error> {
-    let ready = "/image/v2/images?status=active&sort_key=name&sort_dir=asc&limit=200";
+async fn choices(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    typed: &Fields,
+) -> Result<page::Choices, Error> {
+    let (images, more_images) = images(dashboard, viewer, typed.text("image")).await?;
     let project = escaped(&viewer.session.project);
     let groups = format!("/network/v2.0/security-groups?project_id={project}");
     Ok(page::Choices {
         flavors: flavors(dashboard, viewer).await?,
-        images: listed(dashboard, viewer, ready, "images").await?,
+        images,
+        more_images,
         networks: networks(dashboard, viewer).await?,
         keys: listed(dashboard, viewer, "/compute/v2.1/os-keypairs", "keypairs").await?,
         groups: listed(dashboard, viewer, &groups, "security_groups").await?,
@@ -103,7 +138,7 @@ async fn form(
     status: StatusCode,
     refused: Option<&str>,
 ) -> Result<Response, Refusal> {
-    let choices = choices(dashboard, viewer).await?;
+    let choices = choices(dashboard, viewer, typed).await?;
     let flavor = typed.text("flavor").map(str::to_owned).or_else(|| {
         choices.flavors.first().and_then(|flavor| flavor["id"].as_str()).map(str::to_owned)
     });

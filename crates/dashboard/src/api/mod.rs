@@ -50,7 +50,7 @@ pub(crate) use host::{Draining, Found};
 pub(crate) use images::FORMATS;
 pub(crate) use launch::MOST_SERVERS;
 pub(crate) use listing::Rows;
-pub(crate) use servers::{Filters, List, digest};
+pub(crate) use servers::{Filters, List, May, digest};
 
 /// Where the pages are.
 pub const PATH: &str = "/dashboard";

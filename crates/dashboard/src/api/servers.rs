@@ -36,26 +36,49 @@ pub(crate) struct Filters {
     pub name: String,
     /// Nova's status.
     pub status: String,
+    /// A part of an IP address.
+    pub ip: String,
+    /// A host.
+    pub host: String,
     /// True for the servers of all projects.
     pub all_projects: bool,
     /// The server after which the page begins.
     pub marker: String,
 }
 
+/// The filters that a user's role allows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct May {
+    /// The servers of all projects.
+    pub see_all: bool,
+    /// Those of a host. The service ignores this filter for others.
+    pub name_hosts: bool,
+}
+
+impl May {
+    pub(super) fn of(dashboard: &Dashboard, viewer: &Viewer) -> Self {
+        let rule = "os_compute_api:servers:allow_all_filters";
+        let name_hosts = dashboard.0.compute.policy.allows_own(&viewer.context, rule);
+        Self { see_all: may_see_all(dashboard, viewer), name_hosts }
+    }
+}
+
 impl Filters {
-    pub(super) fn of(query: &Query, may_see_all: bool) -> Self {
+    pub(super) fn of(query: &Query, may: May) -> Self {
         let text = |key: &str| query.get(key).unwrap_or_default().trim().to_owned();
         Self {
             name: text("name"),
             status: text("status"),
-            all_projects: may_see_all && query.get("all").is_some(),
+            ip: text("ip"),
+            host: if may.name_hosts { text("host") } else { String::new() },
+            all_projects: may.see_all && query.get("all").is_some(),
             marker: text("marker"),
         }
     }
 
     /// True if the page may lack servers of the project.
     pub(crate) fn narrow(&self) -> bool {
-        !self.name.is_empty() || !self.status.is_empty()
+        [&self.name, &self.status, &self.ip, &self.host].iter().any(|text| !text.is_empty())
     }
 
     /// The query of a page's address, with another first server.
@@ -64,8 +87,10 @@ impl Filters {
         if !self.name.is_empty() {
             pairs.push(format!("name={}", escaped(&self.name)));
         }
-        if !self.status.is_empty() {
-            pairs.push(format!("status={}", escaped(&self.status)));
+        for (key, text) in [("status", &self.status), ("ip", &self.ip), ("host", &self.host)] {
+            if !text.is_empty() {
+                pairs.push(format!("{key}={}", escaped(text)));
+            }
         }
         if self.all_projects {
             pairs.push("all=1".to_owned());
@@ -83,8 +108,10 @@ impl Filters {
             // The service takes a regular expression; people type text.
             path.push_str(&format!("&name={}", escaped(&literal(&self.name))));
         }
-        if !self.status.is_empty() {
-            path.push_str(&format!("&status={}", escaped(&self.status)));
+        for (key, text) in [("status", &self.status), ("ip", &self.ip), ("host", &self.host)] {
+            if !text.is_empty() {
+                path.push_str(&format!("&{key}={}", escaped(text)));
+            }
         }
         if self.all_projects {
             path.push_str("&all_tenants=1");
@@ -167,14 +194,14 @@ async fn show(
     viewer: Viewer,
     query: Query,
 ) -> Result<Html, Refusal> {
-    let sees_all = may_see_all(&dashboard, &viewer);
-    let filters = Filters::of(&query, sees_all);
+    let may = May::of(&dashboard, &viewer);
+    let filters = Filters::of(&query, may);
     let list = List::read(&dashboard, &viewer, &filters).await?;
     Ok(Html(page::page(&page::Shown {
         session: &viewer.session,
         filters: &filters,
         list: &list,
-        sees_all,
+        may,
         launches: may_launch(&dashboard, &viewer),
         bulk: &super::bulk::allowed(&dashboard, &viewer.context),
     })))
@@ -186,15 +213,17 @@ mod tests {
 
     #[test]
     fn the_address_of_a_page_keeps_its_filters() {
-        let query = Query::parse("name=a.b&status=ACTIVE&all=1&marker=x");
-        let filters = Filters::of(&query, true);
-        assert_eq!(filters.address("y"), "name=a.b&status=ACTIVE&all=1&marker=y");
+        let query = Query::parse("name=a.b&status=ACTIVE&ip=10.0&host=h1&all=1&marker=x");
+        let filters = Filters::of(&query, May { see_all: true, name_hosts: true });
+        let address = "name=a.b&status=ACTIVE&ip=10.0&host=h1&all=1&marker=y";
+        assert_eq!(filters.address("y"), address);
         assert_eq!(
             filters.path(),
-            "/compute/v2.1/servers/detail?limit=51&name=a%5C.b&status=ACTIVE&all_tenants=1&marker=x"
+            "/compute/v2.1/servers/detail?limit=51&name=a%5C.b&status=ACTIVE&ip=10.0&host=h1&all_tenants=1&marker=x"
         );
-        assert!(!Filters::of(&query, false).all_projects, "not for everybody");
-        let none = Filters::of(&Query::default(), true);
+        let others = Filters::of(&query, May::default());
+        assert!(!others.all_projects && others.host.is_empty(), "not for everybody");
+        let none = Filters::of(&Query::default(), May::default());
         assert_eq!((none.address(""), none.narrow()), (String::new(), false));
     }
 }

@@ -15,6 +15,8 @@ pub(crate) struct Choices {
     pub flavors: Vec<Value>,
     /// Images.
     pub images: Vec<Value>,
+    /// True if there are more of them.
+    pub more_images: bool,
     /// Networks.
     pub networks: Vec<Value>,
     /// Key pairs, each below `keypair`.
@@ -165,6 +167,7 @@ fn images(shown: &Shown<'_>) -> Markup {
                 }
             }
         }
+        @if shown.choices.more_images { p class="hint" { (texts::LAUNCH_MORE_IMAGES) } }
     }
 }
 

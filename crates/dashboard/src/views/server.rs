@@ -1,13 +1,14 @@
 //! A server's page.
 
+use kilonova_wire::query::escaped;
 use maud::{Markup, html};
 use serde_json::Value;
 
 use super::parts::{
-    address_of, head, list, moment, name, path, path_of_server, size, status, text,
+    address_of, head, host_address, list, moment, name, path, path_of_server, size, status, text,
 };
 use super::{csrf, frame};
-use crate::api::digest;
+use crate::api::{PATH, digest};
 use crate::app::actions::{Ask, Offer};
 use crate::app::session::Session;
 use crate::texts;
@@ -57,7 +58,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
             (buttons(shown))
             div class="columns" {
                 div {
-                    (overview(server))
+                    (overview(shown.session, server))
                     (devices(shown.records))
                 }
                 div {
@@ -121,11 +122,18 @@ fn buttons(shown: &Shown<'_>) -> Markup {
     }
 }
 
-fn overview(server: &Value) -> Markup {
+fn overview(session: &Session, server: &Value) -> Markup {
     let flavor = &server["flavor"];
     let image = match server["image"]["id"].as_str() {
-        Some(id) => id,
-        None => texts::VOLUME,
+        Some(id) => html! { a href={ (PATH) "/images/" (escaped(id)) } { code { (id) } } },
+        None => html! { (texts::VOLUME) },
+    };
+    let host = match text(server, "OS-EXT-SRV-ATTR:host") {
+        "" => html! {},
+        host if session.operates => html! {
+            dt { (texts::HOST) } dd { a href=(host_address(host)) { (host) } }
+        },
+        host => html! { dt { (texts::HOST) } dd { (host) } },
     };
     let profile = text(&flavor["extra_specs"], "accel:device_profile");
     let groups: Vec<&str> =
@@ -145,10 +153,10 @@ fn overview(server: &Value) -> Markup {
                     (text(flavor, "original_name")) br; span class="quiet" { (size(flavor)) }
                 }))
                 (words(texts::PROFILE, profile))
-                (fact(texts::IMAGE, html! { code { (image) } }))
+                (fact(texts::IMAGE, image))
                 (words(texts::KEY, text(server, "key_name")))
                 (fact(texts::POWER, html! { (texts::power(server["OS-EXT-STS:power_state"].as_i64())) }))
-                (words(texts::HOST, text(server, "OS-EXT-SRV-ATTR:host")))
+                (host)
                 (words(texts::ZONE, text(server, "OS-EXT-AZ:availability_zone")))
                 (words(texts::SECURITY_GROUPS, &groups.join(", ")))
                 (fact(texts::CREATED, moment(text(server, "created"))))

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::frame;
 use super::parts::{address_of, addresses, head, moment, name, status, text};
-use crate::api::{Filters, List, PATH, digest};
+use crate::api::{Filters, List, May, PATH, digest};
 use crate::app::actions::Offer;
 use crate::app::session::Session;
 use crate::texts;
@@ -32,8 +32,8 @@ pub(crate) struct Shown<'a> {
     pub filters: &'a Filters,
     /// The servers.
     pub list: &'a List,
-    /// True if the user may see those of all projects.
-    pub sees_all: bool,
+    /// The filters that the user has.
+    pub may: May,
     /// True if the user may launch some.
     pub launches: bool,
     /// The actions on several servers that the user has.
@@ -97,7 +97,17 @@ fn filter_form(shown: &Shown<'_>) -> Markup {
                     }
                 }
             }
-            @if shown.sees_all {
+            div {
+                label for="ip" { (texts::FILTER_IP) }
+                input id="ip" name="ip" type="search" maxlength="45" spellcheck="false" value=(filters.ip);
+            }
+            @if shown.may.name_hosts {
+                div {
+                    label for="host" { (texts::HOST) }
+                    input id="host" name="host" type="search" maxlength="255" spellcheck="false" value=(filters.host);
+                }
+            }
+            @if shown.may.see_all {
                 div class="check" {
                     input id="all" name="all" type="checkbox" value="1" checked[filters.all_projects];
                     label for="all" { (texts::ALL_PROJECTS) }
