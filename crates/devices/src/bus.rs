@@ -11,6 +11,7 @@ use crate::collector::DeviceProblem;
 use crate::{Error, PciAddress, PciFunction, Sysfs};
 
 const FUNCTIONS: &str = "bus/pci/devices";
+const NODES: &str = "devices/system/node";
 
 /// A PCI function on the bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,11 +46,15 @@ impl Bus {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(source) => return Err(Error::Read { path: FUNCTIONS.to_owned(), source }),
         };
+        let only = only_node(sysfs);
         let mut functions = BTreeMap::new();
         for address in names {
             let Some(place) = PciAddress::parse(&address) else { continue };
             match PciFunction::read(sysfs, &address) {
-                Ok(Some(function)) => {
+                Ok(Some(mut function)) => {
+                    if function.numa_node < 0 {
+                        function.numa_node = only.unwrap_or(function.numa_node);
+                    }
                     let physical = physical(sysfs, &address);
                     functions.insert(place, OnBus { address, place, function, physical });
                 }
@@ -78,7 +83,37 @@ impl Bus {
     }
 }
 
+/// The NUMA node of a host that has one. The kernel may report -1 for functions of such a host, which all are on this node.
+fn only_node(sysfs: &dyn Sysfs) -> Option<i64> {
+    let names = sysfs.list(NODES).ok()?;
+    let mut nodes = names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok());
+    nodes.next().filter(|_| nodes.next().is_none())
+}
+
 fn physical(sysfs: &dyn Sysfs, address: &str) -> Option<PciAddress> {
     let path = sysfs.real(&format!("{FUNCTIONS}/{address}/physfn")).ok()?;
     PciAddress::parse(path.rsplit('/').next()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Fixture;
+
+    #[test]
+    fn functions_of_a_host_with_one_node_are_on_it() {
+        let fixture = Fixture::new();
+        fixture.function("0000:00:06.0", ("10de", "2335", "030200"), -1, "nvidia");
+        fixture.function("0000:00:07.0", ("10de", "2335", "030200"), 3, "nvidia");
+        let nodes = || -> Vec<i64> {
+            let bus = Bus::read(&fixture.sysfs(), &mut Vec::new()).expect("the bus is read");
+            bus.all().map(|one| one.function.numa_node).collect()
+        };
+        assert_eq!(nodes(), [-1, 3], "the kernel reports no nodes");
+        fixture.write("devices/system/node/online", "0\n");
+        fixture.write("devices/system/node/node0/cpulist", "0-15\n");
+        assert_eq!(nodes(), [0, 3]);
+        fixture.write("devices/system/node/node1/cpulist", "16-31\n");
+        assert_eq!(nodes(), [-1, 3]);
+    }
 }

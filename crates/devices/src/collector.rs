@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::bus::Bus;
 use crate::health::{health_without_memory, worse};
-use crate::{PciAddress, Sysfs, Watch};
+use crate::{Models, PciAddress, Sysfs, Watch};
 
 /// A problem that keeps a device from guests.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -101,7 +101,12 @@ impl Collector {
     }
 
     /// Combines the parts of each card.
-    pub fn found(mut self, sysfs: &dyn Sysfs, bus: &Bus, watch: Option<&Watch>) -> Found {
+    pub fn found(
+        mut self,
+        sysfs: &dyn Sysfs,
+        (bus, models): (&Bus, &Models),
+        watch: Option<&Watch>,
+    ) -> Found {
         let health = |address: &str| match watch {
             Some(watch) => watch.health(sysfs, address),
             None => health_without_memory(sysfs, address),
@@ -116,7 +121,7 @@ impl Collector {
             devices.iter().flat_map(|device| &device.deployables).map(|part| part.name.clone()),
         );
         for (address, (kind, parts)) in cards {
-            let mut device = blank(bus, &address, kind);
+            let mut device = blank((bus, models), &address, kind);
             device.mig = self.mig.remove(&address);
             device.one_type = self.one_type.contains(&address);
             device.health = health(&address);
@@ -158,7 +163,7 @@ impl Collector {
                     }
                     None => DeviceKind::Mdev,
                 };
-                devices.push(Device { health, ..blank(bus, &problem.address, kind) });
+                devices.push(Device { health, ..blank((bus, models), &problem.address, kind) });
             }
         }
         devices.sort_by(|a, b| a.address.cmp(&b.address));
@@ -191,7 +196,7 @@ impl Collector {
     }
 }
 
-fn blank(bus: &Bus, address: &str, kind: DeviceKind) -> Device {
+fn blank((bus, models): (&Bus, &Models), address: &str, kind: DeviceKind) -> Device {
     let function = PciAddress::parse(address).and_then(|place| bus.get(place));
     let function = function.map(|one| &one.function);
     Device {
@@ -204,7 +209,7 @@ fn blank(bus: &Bus, address: &str, kind: DeviceKind) -> Device {
         kind,
         vendor_id: function.map_or_else(String::new, |one| one.vendor_id.clone()),
         product_id: function.map_or_else(String::new, |one| one.product_id.clone()),
-        model: String::new(),
+        model: function.map_or_else(String::new, |one| models.of(&one.vendor_id, &one.product_id)),
         numa_node: function.map_or(-1, |one| one.numa_node),
         health: Health::Healthy,
         deployables: Vec::new(),

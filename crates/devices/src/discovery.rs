@@ -12,7 +12,8 @@ use crate::collector::{Collector, Found};
 use crate::kinds::{self, KindInput};
 use crate::{
     Cleanup, DeviceSpec, Driver, Error, Fake, Function, HealthOptions, KernelObject, Links,
-    MdevConfig, MigCard, NicOptions, NvmeSpec, Sysfs, TypeNames, Watch, parents, vgpu_state,
+    MdevConfig, MigCard, Models, NicOptions, NvmeSpec, Sysfs, TypeNames, Watch, parents,
+    vgpu_state,
 };
 
 /// The options of device discovery.
@@ -38,6 +39,8 @@ pub struct Discovery {
     pub cleanup: Cleanup,
     /// The cards that are connected by NVLink.
     pub links: Links,
+    /// The models of the host's devices.
+    pub models: Models,
 }
 
 /// Facts that an agent remembers and sysfs does not show.
@@ -106,7 +109,7 @@ impl Discovery {
         for fake in &self.fakes {
             fake.find(&mut collector);
         }
-        let mut found = collector.found(sysfs, &bus, context.watch);
+        let mut found = collector.found(sysfs, (&bus, &self.models), context.watch);
         self.cleanup.mark(&mut found.devices);
         crate::near::mark(&self.links, sysfs, &mut found.devices);
         Ok(found)

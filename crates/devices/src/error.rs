@@ -97,6 +97,9 @@ pub enum Error {
         "cannot read the GPU instances of this host: {0}; run `nvidia-smi mig -lgi` as the agent's user"
     )]
     Mig(String),
+    /// The names of PCI devices could not be read.
+    #[error("cannot read the names of PCI devices: {0}; install the package pci.ids or hwdata")]
+    Models(String),
     /// The driver does not tell how GPUs are connected.
     #[error("cannot read the NVLink connections of this host: {0}")]
     Links(String),

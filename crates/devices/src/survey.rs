@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::bus::{Bus, OnBus};
 use crate::kinds::is_accelerator;
 use crate::{
-    DeviceProblem, Discovery, Error, MigCard, MigScan, ScanContext, Sysfs, Watch, parents,
+    DeviceProblem, Discovery, Error, MigCard, MigScan, Models, ScanContext, Sysfs, Watch, parents,
     vgpu_state,
 };
 
@@ -26,6 +26,8 @@ pub struct UsableCard {
     pub vendor_id: String,
     /// Four hex digits, empty for a virtual parent.
     pub product_id: String,
+    /// Vendor and product in words; empty if they are unknown.
+    pub model: String,
     /// Kernel driver, empty if none.
     pub driver: String,
     /// -1 if the kernel reports none.
@@ -100,7 +102,7 @@ pub fn survey(
         let virtual_functions = bus.virtuals(card.place).count();
         let offered = found.devices.iter().any(|device| device.address == card.address);
         if offered || virtual_functions > 0 || !types.is_empty() || is_accelerator(&card.function) {
-            usable.push(of_card(card, virtual_functions, types));
+            usable.push(of_card(card, &discovery.models, virtual_functions, types));
         }
     }
     problems.sort();
@@ -117,13 +119,19 @@ fn merge(into: &mut Vec<UsableType>, types: impl Iterator<Item = UsableType>) {
     }
 }
 
-fn of_card(card: &OnBus, virtual_functions: usize, types: Vec<UsableType>) -> UsableCard {
+fn of_card(
+    card: &OnBus,
+    models: &Models,
+    virtual_functions: usize,
+    types: Vec<UsableType>,
+) -> UsableCard {
     let function = &card.function;
     UsableCard {
         address: card.address.clone(),
         kind: function.kind(),
         vendor_id: function.vendor_id.clone(),
         product_id: function.product_id.clone(),
+        model: models.of(&function.vendor_id, &function.product_id),
         driver: function.driver.clone(),
         numa_node: function.numa_node,
         virtual_functions,
@@ -138,6 +146,7 @@ fn virtual_parent(address: String, types: Vec<UsableType>) -> UsableCard {
         kind: DeviceKind::Mdev,
         vendor_id: String::new(),
         product_id: String::new(),
+        model: String::new(),
         numa_node: -1,
         virtual_functions: 0,
         types,
@@ -153,7 +162,8 @@ impl Survey {
         }
         if !self.usable.is_empty() {
             let mut rows = vec![
-                ["ADDRESS", "KIND", "ID", "DRIVER", "NUMA", "VFS", "TYPES"].map(str::to_owned),
+                ["ADDRESS", "KIND", "ID", "DRIVER", "NUMA", "VFS", "TYPES", "MODEL"]
+                    .map(str::to_owned),
             ];
             rows.extend(self.usable.iter().map(UsableCard::row));
             text.push_str(&aligned(&rows));
@@ -185,7 +195,7 @@ impl Survey {
 }
 
 impl UsableCard {
-    fn row(&self) -> [String; 7] {
+    fn row(&self) -> [String; 8] {
         let types: Vec<String> =
             self.types.iter().map(|one| format!("{} ({} free)", one.id, one.available)).collect();
         let ids = if self.vendor_id.is_empty() {
@@ -202,6 +212,7 @@ impl UsableCard {
             self.numa_node.to_string(),
             self.virtual_functions.to_string(),
             or_dash(&types.join(", ")),
+            or_dash(&self.model),
         ]
     }
 }

@@ -34,9 +34,9 @@ fn cards_types_offers_and_problems_are_shown() {
     let found = survey(&fixture.sysfs(), &everything(), &[]).expect("the survey succeeds");
     let text = found.table();
     for line in [
-        "0000:25:00.0  GPU   10de:2235  nvidia  1     2    nvidia-558 (2 free)",
-        "0000:84:00.0  GPU   10de:13bd  nvidia  1     0    nvidia-35 (16 free)",
-        "mtty_mtty     MDEV  -          mtty    -1    0    mtty-1 (24 free)",
+        "0000:25:00.0  GPU   10de:2235  nvidia  1     2    nvidia-558 (2 free)  -",
+        "0000:84:00.0  GPU   10de:13bd  nvidia  1     0    nvidia-35 (16 free)  -",
+        "mtty_mtty     MDEV  -          mtty    -1    0    mtty-1 (24 free)     -",
         "<host>_0000:84:00.0  PGPU   1      healthy  OWNER_CYBORG CUSTOM_NVIDIA_13BD",
         "0000:3d:00.0: bus/pci/devices/0000:3d:00.0/device has unexpected content \"\"",
     ] {

@@ -300,14 +300,19 @@ impl Host {
     }
 }
 
-/// A device's model, or its PCI identifiers where the model says no more than its kind.
+/// How `lspci` calls a product that it does not know, after its vendor.
+const UNKNOWN: &str = " Device";
+
+/// A device's model: of `NVIDIA Corporation GH100 [H100 SXM5 80GB]` the name of the product, and of a model that says no more
+/// than its kind or its vendor its PCI identifiers.
 pub(crate) fn model_of(device: &Device) -> String {
-    match device.model.as_str() {
-        model if model.is_empty() || model == device.kind => {
-            format!("{}:{}", device.vendor_id, device.product_id)
-        }
-        model => model.to_owned(),
+    let model = device.model.as_str();
+    let known = !model.is_empty() && model != device.kind && !model.ends_with(UNKNOWN);
+    if !known {
+        return format!("{}:{}", device.vendor_id, device.product_id);
     }
+    let product = model.rsplit_once('[').and_then(|(_, rest)| rest.strip_suffix(']'));
+    product.filter(|product| !product.is_empty()).unwrap_or(model).to_owned()
 }
 
 /// The projects of a cloud by their ids, each with its place in the order of their names.
@@ -385,6 +390,25 @@ pub(crate) mod tests {
             "health_since": null, "programming": false, "parts": [part],
         }))
         .expect("it is a device")
+    }
+
+    #[test]
+    fn a_model_is_the_name_of_the_product() {
+        let mut one = device("0000:84:00.0", part([1, 0, 0, 1], json!([])));
+        for (model, shown) in [
+            ("Tesla M10", "Tesla M10"),
+            ("NVIDIA Corporation GH100 [H100 SXM5 80GB]", "H100 SXM5 80GB"),
+            (
+                "Intel Corporation Ethernet Virtual Function 700 Series",
+                "Intel Corporation Ethernet Virtual Function 700 Series",
+            ),
+            ("NVIDIA Corporation Device", "10de:13bd"),
+            ("GPU", "10de:13bd"),
+            ("", "10de:13bd"),
+        ] {
+            one.model = model.to_owned();
+            assert_eq!(model_of(&one), shown);
+        }
     }
 
     pub(crate) fn part(amounts: [i64; 4], handles: Value) -> Value {

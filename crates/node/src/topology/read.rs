@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kilonova_devices::{
     Cleanup, DeviceSpec, Discovery, Driver, Fake, HealthOptions, Links, MdevConfig, MdevOptions,
-    NicOptions, NvmeSpec, PciAddress, XidPolicy,
+    Models, NicOptions, NvmeSpec, PciAddress, XidPolicy,
 };
 use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::{Failure, GuestLocation};
@@ -216,6 +216,7 @@ fn template(
             cleanup,
             health,
             links,
+            models: Models::default(),
         }),
         times,
         create_mdev,
