@@ -400,13 +400,23 @@ async fn a_process_leaves_no_rows_behind() {
     let age = "UPDATE store_commits SET used = now() - INTERVAL '2 days'";
     store.write(move |tx| tx.execute(age, params![])).await.expect("the rows are old");
     assert!(rows(old).await.expect("the table is readable") > 0);
-    // A connection that was not ready deletes them: one of another process.
+    // Another process has locked them; a new connection does not wait.
+    let mut config = crate::postgres::server();
     let name = "SELECT CAST(current_database() AS TEXT) AS name";
     let name = store.read(move |tx| tx.row(name, params![])).await.expect("it is readable");
     let name = name.expect("there is a row").string("name").expect("it is a text");
-    let mut config = crate::postgres::server();
     config.dbname(&name);
+    let (busy, connection) = config.connect(tokio_postgres::NoTls).await.expect("it connects");
+    tokio::spawn(connection);
+    busy.batch_execute("BEGIN; SELECT 1 FROM store_commits FOR UPDATE")
+        .await
+        .expect("they are locked");
     let url = DatabaseUrl::Postgres(Box::new(config.into()));
+    let first = Store::open(&url).await.expect("it opens");
+    first.write(|tx| tx.execute(INSERT, params![2])).await.expect("it writes");
+    assert!(rows(old).await.expect("the table is readable") > 0);
+    busy.batch_execute("ROLLBACK").await.expect("they are free");
+    // A connection that was not ready deletes them: one of another process.
     let other = Store::open(&url).await.expect("it opens");
     other.write(|tx| tx.execute(INSERT, params![1])).await.expect("it writes");
     assert_eq!(rows(old).await.expect("the table is readable"), 0);

@@ -55,7 +55,7 @@ impl Mark {
     }
 
     /// Creates the table, deletes the rows of connections that ended long ago, and prepares the
-    /// statement that marks a commit.
+    /// statement that marks a commit. Connections that begin together do not wait for the rows that another one deletes.
     pub(super) fn setup(&self) -> String {
         let id = self.id;
         format!(
@@ -65,7 +65,8 @@ impl Mark {
              fence BIGINT NOT NULL DEFAULT {}, used TIMESTAMPTZ NOT NULL, \
              CHECK (number <= fence)); \
              END IF; END $$; \
-             DELETE FROM {TABLE} WHERE used < now() - INTERVAL '1 day'; \
+             DELETE FROM {TABLE} WHERE id IN (SELECT id FROM {TABLE} \
+             WHERE used < now() - INTERVAL '1 day' FOR UPDATE SKIP LOCKED); \
              PREPARE {TABLE} (BIGINT) AS \
              INSERT INTO {TABLE} (id, number, used) VALUES ('{id}', $1, now()) \
              ON CONFLICT (id) DO UPDATE SET number = EXCLUDED.number, used = EXCLUDED.used",
