@@ -84,21 +84,12 @@ mod tests {
     const HOST: ProviderId = ProviderId::from_bytes([1; 16]);
 
     fn world() -> Snapshot {
-        let inventory = Inventory {
-            total: 10_000,
-            reserved: 0,
-            min_unit: 1,
-            max_unit: 10_000,
-            step_size: 1,
-            allocation_ratio: 1.0,
-            used: 0,
-        };
         let provider = Provider {
             id: HOST,
             name: "host".into(),
             parent: None,
             generation: 0,
-            inventories: vec![(ResourceClass::verbatim("VCPU"), inventory)],
+            inventories: vec![(ResourceClass::verbatim("VCPU"), Inventory::of(10_000))],
             traits: Vec::new(),
             aggregates: Vec::new(),
         };

@@ -27,6 +27,19 @@ pub struct Inventory {
 }
 
 impl Inventory {
+    /// An inventory without overcommitment of which nothing is reserved or used. One request may ask for any amount.
+    pub const fn of(total: i64) -> Self {
+        Self {
+            total,
+            reserved: 0,
+            min_unit: 1,
+            max_unit: total,
+            step_size: 1,
+            allocation_ratio: 1.0,
+            used: 0,
+        }
+    }
+
     /// The amount that can be allocated: `(total - reserved) * allocation_ratio`, rounded down.
     pub fn capacity(&self) -> i64 {
         ((self.total - self.reserved) as f64 * self.allocation_ratio) as i64

@@ -91,15 +91,7 @@ pub(super) fn units(
     total: i64,
     withheld: i64,
 ) -> Vec<(ResourceClass, Inventory)> {
-    let inventory = Inventory {
-        total,
-        reserved: withheld.min(total),
-        min_unit: 1,
-        max_unit: total,
-        step_size: 1,
-        allocation_ratio: 1.0,
-        used: 0,
-    };
+    let inventory = Inventory { reserved: withheld.min(total), ..Inventory::of(total) };
     if total > 0 { vec![(class.clone(), inventory)] } else { Vec::new() }
 }
 

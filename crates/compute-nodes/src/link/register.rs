@@ -164,13 +164,10 @@ fn warn_of_pins(tx: &mut Tx<'_>, registration: &Registration) -> Result<(), Erro
 fn root_of(registration: &Registration, id: ProviderId) -> placement::ProviderSpec {
     let [cpu, memory, disk] = registration.ratios;
     let inventory = |total: i64, reserved: i64, ratio: f64| Inventory {
-        total,
         reserved,
-        min_unit: 1,
         max_unit: total.min(MAX_UNIT),
-        step_size: 1,
         allocation_ratio: ratio,
-        used: 0,
+        ..Inventory::of(total)
     };
     let (shared, dedicated) = cpus(registration);
     let amounts = [

@@ -15,16 +15,7 @@ fn class(name: &str) -> ResourceClass {
 }
 
 fn stock(class_name: &str, total: i64) -> (ResourceClass, Inventory) {
-    let inventory = Inventory {
-        total,
-        reserved: 0,
-        min_unit: 1,
-        max_unit: total,
-        step_size: 1,
-        allocation_ratio: 1.0,
-        used: 0,
-    };
-    (class(class_name), inventory)
+    (class(class_name), Inventory::of(total))
 }
 
 fn provider(number: u128, parent: Option<u128>, inventories: &[(&str, i64)]) -> Provider {

@@ -23,15 +23,7 @@ fn id(number: u128) -> ProviderId {
 }
 
 fn provider(number: u128, parent: Option<u128>, class: &str, total: i64, used: i64) -> Provider {
-    let inventory = Inventory {
-        total,
-        reserved: 0,
-        min_unit: 1,
-        max_unit: total,
-        step_size: 1,
-        allocation_ratio: 1.0,
-        used,
-    };
+    let inventory = Inventory { used, ..Inventory::of(total) };
     Provider {
         id: id(number),
         name: format!("p{number}").into(),

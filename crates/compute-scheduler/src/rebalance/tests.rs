@@ -100,15 +100,7 @@ impl Few {
                 generation: 0,
                 inventories: vec![(
                     class,
-                    Inventory {
-                        total,
-                        reserved: 0,
-                        min_unit: 1,
-                        max_unit: total,
-                        step_size: 1,
-                        allocation_ratio: 1.0,
-                        used: self.used(provider),
-                    },
+                    Inventory { used: self.used(provider), ..Inventory::of(total) },
                 )],
                 traits: Vec::new(),
                 aggregates: Vec::new(),

@@ -17,15 +17,7 @@ pub fn agg(number: u128) -> Uuid {
 }
 
 pub fn stock(total: i64) -> Inventory {
-    Inventory {
-        total,
-        reserved: 0,
-        min_unit: 1,
-        max_unit: i64::from(i32::MAX),
-        step_size: 1,
-        allocation_ratio: 1.0,
-        used: 0,
-    }
+    Inventory { max_unit: i64::from(i32::MAX), ..Inventory::of(total) }
 }
 
 pub fn provider(number: u128, parent: Option<u128>) -> Provider {

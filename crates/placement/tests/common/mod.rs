@@ -16,15 +16,7 @@ pub async fn stores() -> Vec<(&'static str, Store, kilonova_testkit::Guard)> {
 }
 
 pub fn inventory(total: i64) -> Inventory {
-    Inventory {
-        total,
-        reserved: 0,
-        min_unit: 1,
-        max_unit: total,
-        step_size: 1,
-        allocation_ratio: 1.0,
-        used: 0,
-    }
+    Inventory::of(total)
 }
 
 pub fn spec(name: &str, inventories: &[(&str, i64)], traits: &[&str]) -> ProviderSpec {

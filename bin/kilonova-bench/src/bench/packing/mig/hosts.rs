@@ -214,18 +214,7 @@ async fn report(
 }
 
 fn root(name: &str) -> ProviderSpec {
-    let stock = |class: &str, total| {
-        let inventory = Inventory {
-            total,
-            reserved: 0,
-            min_unit: 1,
-            max_unit: total,
-            step_size: 1,
-            allocation_ratio: 1.0,
-            used: 0,
-        };
-        (ResourceClass::verbatim(class), inventory)
-    };
+    let stock = |class: &str, total| (ResourceClass::verbatim(class), Inventory::of(total));
     ProviderSpec {
         id: ProviderId::new_v4(),
         name: name.to_owned(),
