@@ -1,6 +1,6 @@
 //! Kinds of devices; translates hosts and requests into states and shapes of these kinds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kilonova_engine::{Inventory, NodeView, TreeView};
@@ -41,9 +41,14 @@ pub(super) struct Cards<'a>(BTreeMap<&'a str, (u32, u32)>);
 
 impl<'a> Cards<'a> {
     pub(super) fn of(tree: &TreeView<'a>) -> Self {
+        let several: BTreeSet<&str> =
+            tree.nodes().filter_map(|node| without_type(node.name())).collect();
         let mut cards: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
         for node in tree.nodes() {
-            let Some(card) = card_of(node.name()) else { continue };
+            let card = card_of(node.name());
+            if !several.contains(card) {
+                continue;
+            }
             for (_, inventory) in node.inventories().filter(|(class, _)| is_device(class)) {
                 let (sum, count) = cards.entry(card).or_default();
                 *sum += u32::from(free_of(&inventory));
@@ -55,15 +60,20 @@ impl<'a> Cards<'a> {
 
     /// The thousandths of a provider's card that requests of the other types could have, as their mean.
     pub(super) fn others(&self, name: &str, own: &Inventory) -> u16 {
-        let card = card_of(name).and_then(|card| self.0.get(card));
+        let card = self.0.get(card_of(name));
         let Some((sum, count)) = card.filter(|(_, count)| *count > 1) else { return 0 };
         let mean = sum.saturating_sub(u32::from(free_of(own))) / (count - 1);
         u16::try_from(mean).unwrap_or(WHOLE).min(WHOLE)
     }
 }
 
+/// The name of a provider's card. The provider of a card's first type may have the name of the card.
+fn card_of(provider: &str) -> &str {
+    without_type(provider).unwrap_or(provider)
+}
+
 /// `gpu1_0000:41:00.0` of `gpu1_0000:41:00.0_nvidia-474`.
-fn card_of(provider: &str) -> Option<&str> {
+fn without_type(provider: &str) -> Option<&str> {
     let (card, number) = provider.rsplit_once("_nvidia-")?;
     number.parse::<u32>().is_ok().then_some(card)
 }

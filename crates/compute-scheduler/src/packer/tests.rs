@@ -123,6 +123,34 @@ fn a_card_that_others_could_use_least_is_preferred() {
     assert_eq!(roots(&spread)[0], id(100));
 }
 
+/// A retyped card's first type has the name of the card.
+#[test]
+fn the_first_of_two_types_counts_for_its_card() {
+    let tree = |first: u128, reserved| {
+        let card = format!("h{first}_pci_0000_41_00_0");
+        let mut one = provider(first + 1, Some(first), &[("SMALL", 4)]);
+        let mut other = provider(first + 2, Some(first), &[("LARGE", 2)]);
+        other.name = format!("{card}_nvidia-36").into();
+        one.name = card.into();
+        other.inventories[0].1.reserved = reserved;
+        let plain = provider(first + 3, Some(first), &[("PGPU", 1)]);
+        let host = provider(first, None, &[("VCPU", 32), ("MEMORY_MB", 65536)]);
+        Tree { providers: vec![host, one, other, plain] }
+    };
+    let world = world([tree(100, 0), tree(200, 1)]);
+    let rest = |provider: u128, class| {
+        let root = id(provider / 100 * 100);
+        Remainders::of_host(&world, root).of(&taken(provider, class, 1)).expect("a device")
+    };
+    assert_eq!(rest(101, "SMALL"), (1000, 1000));
+    assert_eq!(rest(102, "LARGE"), (1000, 1000));
+    assert_eq!(rest(201, "SMALL"), (1000, 500));
+    assert_eq!(rest(202, "LARGE"), (500, 1000));
+    assert_eq!(rest(103, "PGPU"), (1000, 0), "a device without types");
+    let order = order(&Packer::default(), &world, &query(1, &[("SMALL", 1)]));
+    assert_eq!(roots(&order), [id(200), id(100)]);
+}
+
 #[test]
 fn the_last_unit_of_a_device_is_offered() {
     let mut world = world([host(100, 1, "VGPU", 16)]);
