@@ -1,13 +1,12 @@
 //! A host that crashes before and after each step. The next agent on the same state must reach the
 //! desired state and leave nothing behind.
 
-use std::sync::Arc;
-
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{Desired, Domain, GuestVerb, Outcome, Power, Rescue, Verb};
 
 use crate::agent::control::Control;
-use crate::agent::crashing_host::{Death, Doom};
+use crate::agent::crashing_host::Death;
+use crate::agent::deaths::{at_every_step, deleted_while_down, live_through};
 use crate::agent::host::{GPUS, Host, Running, guest, present, uuids, vgpu};
 
 /// The desired states of the server, in order.
@@ -54,37 +53,10 @@ fn wishes() -> Vec<(Desired, Outcome, Option<Domain>)> {
 /// Runs all documents with a crash at one step. Returns whether the host survived to the end.
 async fn live(death: Death) -> bool {
     let (host, control) = (Host::new(""), Control::new());
-    let doom = Doom::new(Some(death));
-    let mut node = host.run_doomed(&control, &doom);
-    let mut lived = true;
-    let server = ServerId::new_v4();
-    for (desired, outcome, domain) in wishes() {
-        let generation = control.want(server, desired);
-        if lived {
-            tokio::select! {
-                () = control.expect(generation, outcome.clone()) => {}
-                () = doom.died() => {
-                    lived = false;
-                    node.kill().await;
-                    doom.bury();
-                    node = restart(&host, &control);
-                }
-            }
-        }
-        control.expect(generation, outcome).await;
-        check(&node, server, domain.as_ref(), death).await;
-    }
-    node.stop().await;
-    host.assert_empty(&format!("after {death:?}"));
-    let failed = control.with(|state| {
-        state.observations.iter().any(|one| matches!(one.outcome, Outcome::Failed { .. }))
-    });
-    assert!(!failed, "{death:?}");
-    lived
-}
-
-fn restart(host: &Host, control: &Arc<Control>) -> Running {
-    host.run(control)
+    let check = async |node: &Running, server, domain: Option<Domain>| {
+        check(node, server, domain.as_ref(), death).await;
+    };
+    live_through(&host, &control, death, wishes(), check).await
 }
 
 async fn check(node: &Running, server: ServerId, domain: Option<&Domain>, death: Death) {
@@ -106,33 +78,12 @@ async fn check(node: &Running, server: ServerId, domain: Option<&Domain>, death:
 
 #[tokio::test]
 async fn death_before_and_after_every_step() {
-    for after in [false, true] {
-        let mut step = 0;
-        while !live(Death { step, after }).await {
-            step += 1;
-        }
-        assert!(step >= 15, "the wishes take more than {step} steps");
-    }
+    at_every_step(15, live).await;
 }
 
 #[tokio::test]
 async fn delete_while_the_agent_is_down() {
-    for step in 0..5 {
-        for after in [false, true] {
-            let (host, control) = (Host::new(""), Control::new());
-            let doom = Doom::new(Some(Death { step, after }));
-            let node = host.run_doomed(&control, &doom);
-            let server = ServerId::new_v4();
-            control.want(server, present(&guest("db", vec![vgpu(GPUS[0]), vgpu(GPUS[1])])));
-            doom.died().await;
-            node.kill().await;
-            doom.bury();
-            let generation = control.want(server, Desired::Absent);
-            let node = host.run(&control);
-            control.expect(generation, Outcome::Absent).await;
-            assert!(node.mdevs().is_empty());
-            node.stop().await;
-            host.assert_empty(&format!("after death at {step}, {after}"));
-        }
-    }
+    let devices = vec![vgpu(GPUS[0]), vgpu(GPUS[1])];
+    let check = |node: &Running, death| assert!(node.mdevs().is_empty(), "{death:?}");
+    deleted_while_down(|| Host::new(""), 5, devices, check).await;
 }

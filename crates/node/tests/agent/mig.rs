@@ -11,7 +11,8 @@ use kilonova_node_api::{
 };
 
 use crate::agent::control::Control;
-use crate::agent::crashing_host::{Death, Doom};
+use crate::agent::crashing_host::Death;
+use crate::agent::deaths::{at_every_step, deleted_while_down, live_through};
 use crate::agent::host::{Host, Running, guest, present};
 
 const CARD: &str = "0000:41:00.0";
@@ -115,39 +116,16 @@ fn wishes() -> Vec<(Desired, Outcome, Option<Domain>)> {
 /// Runs all documents with a crash at one step. Returns whether the host survived to the end.
 async fn live(death: Death) -> bool {
     let (host, control) = (Host::of(HOST), Control::new());
-    let doom = Doom::new(Some(death));
-    let mut node = host.run_doomed(&control, &doom);
-    let mut lived = true;
-    let server = ServerId::new_v4();
-    for (desired, outcome, domain) in wishes() {
-        let generation = control.want(server, desired);
-        if lived {
-            tokio::select! {
-                () = control.expect(generation, outcome.clone()) => {}
-                () = doom.died() => {
-                    lived = false;
-                    node.kill().await;
-                    doom.bury();
-                    node = host.run(&control);
-                }
-            }
-        }
-        control.expect(generation, outcome).await;
-        check(&node, domain.as_ref(), death);
+    let check = async |node: &Running, _, domain: Option<Domain>| {
+        check(node, domain.as_ref(), death);
+    };
+    let lived = live_through(&host, &control, death, wishes(), check).await;
+    // An instance of a guest is the agent's own after a start too.
+    for device in control.registrations().iter().flat_map(|one| &one.devices) {
+        let mig = device.mig.as_ref().expect("the card is in MIG mode");
+        assert_eq!(mig.foreign, [], "{death:?}");
+        assert!(device.deployables.iter().all(|part| part.slots.len() == 8), "{death:?}");
     }
-    node.stop().await;
-    host.assert_empty(&format!("after {death:?}"));
-    control.with(|state| {
-        let failed = |one: &&_| matches!(one, Outcome::Failed { .. });
-        let outcomes = state.observations.iter().map(|one| &one.outcome);
-        assert_eq!(outcomes.clone().find(failed), None, "{death:?}");
-        // An instance of a guest is the agent's own after a start too.
-        for device in state.registrations.iter().flat_map(|one| &one.devices) {
-            let mig = device.mig.as_ref().expect("the card is in MIG mode");
-            assert_eq!(mig.foreign, [], "{death:?}");
-            assert!(device.deployables.iter().all(|part| part.slots.len() == 8), "{death:?}");
-        }
-    });
     lived
 }
 
@@ -177,36 +155,13 @@ fn check(node: &Running, domain: Option<&Domain>, death: Death) {
 
 #[tokio::test]
 async fn death_before_and_after_every_step_leaves_no_instance() {
-    for after in [false, true] {
-        let mut step = 0;
-        while !live(Death { step, after }).await {
-            step += 1;
-        }
-        assert!(step >= 18, "the wishes take more than {step} steps");
-    }
+    at_every_step(18, live).await;
 }
 
 /// The agent dies after it has created an instance, and the guest is deleted before the next one starts.
 #[tokio::test]
 async fn instances_of_a_guest_that_is_deleted_while_the_agent_is_down_are_destroyed() {
-    for step in 0..6 {
-        for after in [false, true] {
-            let death = Death { step, after };
-            let (host, control) = (Host::of(HOST), Control::new());
-            let doom = Doom::new(Some(death));
-            let node = host.run_doomed(&control, &doom);
-            let server = ServerId::new_v4();
-            let devices = vec![instance(4, false, 0), instance(5, true, 4)];
-            control.want(server, present(&guest("db", devices)));
-            doom.died().await;
-            node.kill().await;
-            doom.bury();
-            let generation = control.want(server, Desired::Absent);
-            let node = host.run(&control);
-            control.expect(generation, Outcome::Absent).await;
-            check(&node, None, death);
-            node.stop().await;
-            host.assert_empty(&format!("after {death:?}"));
-        }
-    }
+    let devices = vec![instance(4, false, 0), instance(5, true, 4)];
+    let check = |node: &Running, death| check(node, None, death);
+    deleted_while_down(|| Host::of(HOST), 6, devices, check).await;
 }

@@ -2,6 +2,7 @@
 
 pub mod control;
 mod crashing_host;
+mod deaths;
 mod host;
 
 mod crash;

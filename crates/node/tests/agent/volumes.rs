@@ -7,8 +7,9 @@ use kilonova_node_api::{
 use serde_json::json;
 
 use crate::agent::control::Control;
-use crate::agent::crashing_host::{Death, Doom};
-use crate::agent::host::{Host, guest, present};
+use crate::agent::crashing_host::Death;
+use crate::agent::deaths::{at_every_step, live_through};
+use crate::agent::host::{Host, Running, guest, present};
 
 pub fn volume(device: &str) -> Volume {
     serde_json::from_value(json!({
@@ -291,23 +292,7 @@ fn wishes() -> Vec<(Desired, Outcome, Vec<Volume>)> {
 /// Runs all documents with a crash at one step. Returns whether the host survived to the end.
 async fn live(death: Death) -> bool {
     let (host, control) = (Host::new(""), Control::new());
-    let doom = Doom::new(Some(death));
-    let (mut node, mut lived) = (host.run_doomed(&control, &doom), true);
-    let server = ServerId::new_v4();
-    for (desired, outcome, volumes) in wishes() {
-        let generation = control.want(server, desired);
-        if lived {
-            tokio::select! {
-                () = control.expect(generation, outcome.clone()) => {}
-                () = doom.died() => {
-                    lived = false;
-                    node.kill().await;
-                    doom.bury();
-                    node = host.run(&control);
-                }
-            }
-        }
-        control.expect(generation, outcome).await;
+    let check = async |node: &Running, server, volumes: Vec<Volume>| {
         let all: Vec<&Volume> = volumes.iter().collect();
         assert_eq!(connected(&host), ids(&all), "{death:?}");
         if let Some((definition, _)) = node.domain(server).await {
@@ -315,19 +300,11 @@ async fn live(death: Death) -> bool {
             assert_eq!(definition.config.volumes, plain, "{death:?}");
             assert_eq!(definition.sources.len(), volumes.len(), "{death:?}");
         }
-    }
-    node.stop().await;
-    host.assert_empty(&format!("after {death:?}"));
-    lived
+    };
+    live_through(&host, &control, death, wishes(), check).await
 }
 
 #[tokio::test]
 async fn no_crash_leaks_a_volume() {
-    for after in [false, true] {
-        let mut step = 0;
-        while !live(Death { step, after }).await {
-            step += 1;
-        }
-        assert!(step >= 10, "the wishes take more than {step} steps");
-    }
+    at_every_step(10, live).await;
 }
