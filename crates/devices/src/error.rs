@@ -93,9 +93,7 @@ pub enum Error {
         reason: String,
     },
     /// The driver does not tell which GPU instances exist.
-    #[error(
-        "cannot read the GPU instances of this host: {0}; run `nvidia-smi mig -lgi` as the agent's user"
-    )]
+    #[error("cannot read the GPU instances of this host: {0}")]
     Mig(String),
     /// The names of PCI devices could not be read.
     #[error("cannot read the names of PCI devices: {0}; install the package pci.ids or hwdata")]

@@ -22,6 +22,15 @@ pub struct MigCard {
     pub types: Vec<InstanceType>,
     /// The existing instances.
     pub instances: Vec<GpuInstance>,
+    /// Why the driver does not tell the rest, or if the card is in MIG mode at all.
+    pub unreadable: Option<String>,
+}
+
+impl MigCard {
+    /// A card of which only the address is known.
+    pub fn unreadable(address: &str, why: String) -> Self {
+        Self { address: address.to_owned(), unreadable: Some(why), ..Self::default() }
+    }
 }
 
 /// A profile of GPU instances.
@@ -48,10 +57,10 @@ pub struct InstanceType {
 
 /// A driver that manages GPU instances.
 pub trait MigDriver: Send + Sync {
-    /// The cards in MIG mode.
+    /// The cards in MIG mode, and those that cannot be read.
     ///
     /// # Errors
-    /// If the driver does not answer.
+    /// If the driver does not list the cards.
     fn cards(&self) -> Result<Vec<MigCard>, Error>;
 
     /// Creates an instance, unless it exists.

@@ -1,7 +1,7 @@
 //! GPU instances through the program `nvidia-smi`, which comes with NVIDIA's driver.
 //!
 //! NVML's functions for GPU instances are in no safe wrapper, and this repository has no other `unsafe` than libvirt's. A
-//! table that this file cannot read is an error, never a card without profiles. It runs no other program.
+//! table that this file cannot read makes its card unreadable, never one without profiles. It runs no other program.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -115,6 +115,7 @@ impl NvidiaSmi {
             types,
             profiles: profiles.into_iter().map(|one| one.profile).collect(),
             instances: instances.into_iter().map(|one| one.instance).collect(),
+            unreadable: None,
         })
     }
 }
@@ -143,7 +144,14 @@ impl MigDriver for NvidiaSmi {
         let query = ["--query-gpu=pci.bus_id,mig.mode.current", "--format=csv,noheader"];
         let list = self.run(&query).map_err(Error::Mig)?;
         let cards = in_mig_mode(&list).map_err(Error::Mig)?;
-        cards.iter().map(|card| self.card(card).map_err(Error::Mig)).collect()
+        let read = |listed: MigCard| match listed.unreadable {
+            Some(_) => listed,
+            None => {
+                let card = self.card(&listed.address);
+                card.unwrap_or_else(|why| MigCard::unreadable(&listed.address, why))
+            }
+        };
+        Ok(cards.into_iter().map(read).collect())
     }
 
     fn create(&self, instance: &GpuInstance) -> Result<(), Error> {
@@ -189,14 +197,19 @@ fn listen(from: Option<impl Read + Send + 'static>) -> Receiver<String> {
     listener
 }
 
-/// The addresses of cards in MIG mode: `00000000:41:00.0, Enabled`.
-fn in_mig_mode(list: &str) -> Result<Vec<String>, String> {
+/// The cards in MIG mode, by address: `00000000:41:00.0, Enabled`. A card whose mode is unknown, such as `[GPU is lost]`,
+/// is unreadable.
+fn in_mig_mode(list: &str) -> Result<Vec<MigCard>, String> {
     let mut cards = Vec::new();
     for line in list.lines().filter(|line| !line.trim().is_empty()) {
         let (address, mode) = line.split_once(',').ok_or_else(|| unreadable(line))?;
-        if mode.trim() == "Enabled" {
-            cards.push(address_of(address.trim()).ok_or_else(|| unreadable(line))?);
-        }
+        let unknown = match mode.trim() {
+            "Disabled" | "N/A" | "[N/A]" | "[Not Supported]" => continue,
+            "Enabled" => None,
+            other => Some(format!("{PROGRAM} does not tell its MIG mode: {other}")),
+        };
+        let address = address_of(address.trim()).ok_or_else(|| unreadable(line))?;
+        cards.push(MigCard { address, unreadable: unknown, ..MigCard::default() });
     }
     Ok(cards)
 }

@@ -136,21 +136,47 @@ fn a_long_list_of_types_is_read() {
 }
 
 #[test]
-fn output_of_another_form_is_an_error() {
+fn a_card_whose_tables_have_another_form_is_unreadable() {
     let folder = tempfile::tempdir().expect("a temporary directory is created");
-    for (from, to) in [
-        ("echo \"00000000:41:00.0, Enabled\"", "echo \"41, Enabled\""),
-        ("{0,4}:4", "{0,x}:4"),
-        ("19     7/7 ", "19     many"),
-        ("|   0  MIG 1g", "|   0  Mig 1g"),
-    ] {
+    for (from, to) in
+        [("{0,4}:4", "{0,x}:4"), ("19     7/7 ", "19     many"), ("|   0  MIG 1g", "|   0  Mig 1g")]
+    {
         let text = PROGRAM_TEXT.replace(from, to).replace(
             "|   0  MIG 3g.20gb        9     2/2",
             if from.starts_with('|') { "| " } else { "|   0  MIG 3g.20gb        9     2/2" },
         );
-        let driver = driver(folder.path(), &text);
-        assert!(driver.cards().is_err(), "{to}");
+        assert_ne!(text, PROGRAM_TEXT);
+        let cards = driver(folder.path(), &text).cards().expect("the list is read");
+        let why = cards[0].unreadable.clone().unwrap_or_default();
+        assert!(!why.is_empty(), "{to}");
+        assert_eq!(cards, [MigCard::unreadable(CARD, why)], "{to}");
     }
+}
+
+/// A lost card does not hide the others.
+#[test]
+fn an_unreadable_card_is_told_apart_from_a_readable_one() {
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
+    let listed = "    echo \"00000000:C1:00.0, Disabled\"";
+    for (line, reason) in [
+        ("00000000:C1:00.0, Enabled", "unknown: mig -lgipp -i 0000:c1:00.0"),
+        ("00000000:C1:00.0, [GPU is lost]", "[GPU is lost]"),
+    ] {
+        let text = PROGRAM_TEXT.replace(listed, &format!("    echo \"{line}\""));
+        let cards = driver(folder.path(), &text).cards().expect("the list is read");
+        let [card, lost] = &cards[..] else { panic!("two cards: {cards:?}") };
+        assert_eq!((card.unreadable.as_ref(), card.types.len()), (None, 2));
+        let why = lost.unreadable.clone().unwrap_or_default();
+        assert!(why.contains(reason), "{why}");
+        assert_eq!(*lost, MigCard::unreadable("0000:c1:00.0", why));
+    }
+}
+
+#[test]
+fn a_list_of_cards_that_cannot_be_read_is_an_error() {
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
+    let text = PROGRAM_TEXT.replace("00000000:41:00.0, Enabled", "41, Enabled");
+    assert!(driver(folder.path(), &text).cards().is_err());
     let missing = NvidiaSmi::with_program(folder.path().join("absent"));
     let error = missing.cards().expect_err("there is no program").to_string();
     assert!(error.contains("cannot read the GPU instances") && error.contains("absent"), "{error}");

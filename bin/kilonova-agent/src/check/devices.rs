@@ -26,8 +26,8 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
     let mig = match mig_driver(&settings.mdev).cards() {
         Ok(cards) => cards,
         Err(error) => {
-            let remedy = "the agent registers the host only after it has read them; check that NVIDIA's driver is \
-                          loaded";
+            let remedy = "run the command above as the agent's user; the agent registers the host only after it has \
+                          read which cards are in MIG mode";
             return report.wrong(AREA, error.to_string(), remedy);
         }
     };

@@ -102,6 +102,9 @@ fn usable<'a>(
     card: &'a MigCard,
     problems: &mut Vec<DeviceProblem>,
 ) -> Result<Usable<'a>, String> {
+    if let Some(why) = &card.unreadable {
+        return Err(format!("its GPU instances cannot be read, so it is not offered: {why}"));
+    }
     let on_bus = host.bus.get_by(&card.address).ok_or("it is not on the PCI bus")?;
     let slices = card.slices;
     if slices > MOST_SLICES {

@@ -254,8 +254,8 @@ impl Work {
     }
 
     /// Reads the cards in MIG mode, if their instances are managed. Cards that can no longer be read stay as they were:
-    /// their guests must stay managed. Before the first read nothing is known, and a card in MIG mode would count as
-    /// another one.
+    /// their guests must stay managed. Before the first list of cards nothing is known, and a card in MIG mode would
+    /// count as another one.
     async fn read_mig_cards(
         &self,
         discovery: &Discovery,
@@ -267,7 +267,21 @@ impl Work {
         let read = blocking(move || mig.cards()).await;
         let mut last = self.mig_cards.lock().unwrap_or_else(PoisonError::into_inner);
         match (read, &*last) {
-            (Ok(cards), _) => Ok(last.insert(cards).clone()),
+            (Ok(mut cards), _) => {
+                for card in &mut cards {
+                    let Some(why) = &card.unreadable else { continue };
+                    let mut known = last.iter().flatten();
+                    let known = known.find(|one| one.address == card.address);
+                    if let Some(known) = known.filter(|known| known.unreadable.is_none()) {
+                        tracing::warn!(
+                            host = %self.host, card = %card.address, %why,
+                            "the card in MIG mode stays as it was last read"
+                        );
+                        *card = known.clone();
+                    }
+                }
+                Ok(last.insert(cards).clone())
+            }
             (Err(error), Some(cards)) => {
                 tracing::warn!(host = %self.host, %error, "the cards in MIG mode stay as they were last read");
                 Ok(cards.clone())

@@ -265,6 +265,7 @@ impl MigDriver for SimulatedSysfs {
                 profiles: geometry.profiles().iter().map(profile).collect(),
                 types: slot.card.types.iter().filter_map(vgpu_type).collect(),
                 instances: mdevs.placed(at).iter().map(instance).collect(),
+                unreadable: None,
             })
         });
         Ok(cards.collect())

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use kilonova_devices::{Error, MigCard, MigDriver, vgpu_state};
 use kilonova_ids::{OperationId, ServerId};
@@ -40,18 +41,18 @@ mdev.nvidia-35 = {}
 mdev.nvidia-36 = {}
 "#;
 
-/// Shows the cards once, at the second attempt.
+/// The answer of a driver to a request for its cards, by the number of the attempt.
+type Answer = fn(u32, Vec<MigCard>) -> Result<Vec<MigCard>, Error>;
+
 struct Moody {
-    attempts: AtomicU32,
+    answer: Answer,
+    attempts: Arc<AtomicU32>,
     inner: Arc<dyn MigDriver>,
 }
 
 impl MigDriver for Moody {
     fn cards(&self) -> Result<Vec<MigCard>, Error> {
-        match self.attempts.fetch_add(1, Ordering::Relaxed) {
-            1 => self.inner.cards(),
-            _ => Err(Error::Mig("the driver is busy".into())),
-        }
+        (self.answer)(self.attempts.fetch_add(1, Ordering::Relaxed), self.inner.cards()?)
     }
     fn create(&self, instance: &GpuInstance) -> Result<(), Error> {
         self.inner.create(instance)
@@ -63,9 +64,14 @@ impl MigDriver for Moody {
 
 #[tokio::test]
 async fn a_card_is_never_offered_without_its_geometry() {
+    // The cards are shown once, at the second attempt.
+    let answer: Answer = |attempt, cards| match attempt {
+        1 => Ok(cards),
+        _ => Err(Error::Mig("the driver is busy".into())),
+    };
     let (host, control) = (Host::of(HOST), Control::new());
     let mut parts = host.parts();
-    parts.mig = Arc::new(Moody { attempts: AtomicU32::new(0), inner: parts.mig });
+    parts.mig = Arc::new(Moody { answer, attempts: Arc::default(), inner: parts.mig });
     let node = host.run_parts(parts, &control);
     let server = ServerId::new_v4();
     let started = control.want(server, present(&guest("plain", Vec::new())));
@@ -76,6 +82,32 @@ async fn a_card_is_never_offered_without_its_geometry() {
     assert_eq!(registrations.len(), 1);
     let devices = &registrations[0].devices;
     assert!(devices.len() == 1 && devices[0].mig.is_some(), "{devices:?}");
+}
+
+/// A host of which one card is lost still registers. A card that was read before stays as it was.
+#[tokio::test]
+async fn a_card_that_cannot_be_read_is_not_offered_until_it_can() {
+    let answer: Answer = |attempt, cards| match attempt {
+        1 => Ok(cards),
+        _ => Ok(vec![MigCard::unreadable(CARD, "the GPU is lost".into())]),
+    };
+    let (host, control) = (Host::of(HOST), Control::new());
+    let mut parts = host.parts();
+    parts.settings.rescan = Duration::from_millis(10);
+    let attempts = Arc::<AtomicU32>::default();
+    parts.mig = Arc::new(Moody { answer, attempts: Arc::clone(&attempts), inner: parts.mig });
+    let node = host.run_parts(parts, &control);
+    let enough = async {
+        while attempts.load(Ordering::Relaxed) < 5 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), enough).await.expect("the agent scans");
+    node.stop().await;
+    let registrations = control.registrations();
+    let cards = |at: usize| registrations[at].devices.iter().filter(|one| one.mig.is_some());
+    assert_eq!(registrations.len(), 2, "the second one has the card");
+    assert_eq!((registrations[0].devices.len(), cards(1).count()), (0, 1));
 }
 
 /// An instance of five or twenty gigabytes for a virtual function.

@@ -48,6 +48,7 @@ fn card(instances: Vec<GpuInstance>) -> MigCard {
         profiles: rows.iter().map(profile).collect(),
         types: rows.iter().map(vgpu_type).collect(),
         instances,
+        unreadable: None,
     }
 }
 
@@ -189,6 +190,20 @@ fn an_operator_keeps_cards_for_a_type_or_lists_them_for_one() {
     let listed = MdevGroup { device_addresses: vec![CARD.to_owned()], ..plain() };
     let types = types_of(&[(BOTH[0], plain()), (BOTH[1], listed)]);
     assert_eq!(types, ([large(), vec![BOTH[0].to_owned()]], Vec::new()));
+}
+
+/// No option offers a card that the driver cannot read.
+#[test]
+fn an_unreadable_card_is_left_out_and_reported() {
+    let fixture = a100([0; 3]);
+    let lost = MigCard::unreadable(CARD, "the GPU is lost".into());
+    let specs = DeviceSpec::parse(r#"{"vendor_id": "10de"}"#).expect("a valid entry");
+    let drivers = vec![Driver::NvidiaGpu];
+    let others = Discovery { specs, drivers, ..Discovery::default() };
+    let found = scan_with(others, &fixture, lost, &BOTH, &[]);
+    assert_eq!(found.devices, []);
+    let all = reasons(&found);
+    assert!(all.iter().any(|one| one.contains("the GPU is lost")), "{all:?}");
 }
 
 #[test]
