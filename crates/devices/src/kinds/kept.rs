@@ -34,7 +34,8 @@ pub(super) fn kept(
                 sum = sum.saturating_add(room(types));
             }
         }
-        // The other way to create vGPUs has its own cards.
+        // Mediated devices and VFIO functions have their own cards: a host without cards of one way reports nothing for
+        // it.
         if sum < *least && !capacity.is_empty() {
             let reason = format!("min_instances = {least}, but its cards hold only {sum}");
             problems.push(DeviceProblem::note(&format!("[mdev_{mdev_type}]"), reason));

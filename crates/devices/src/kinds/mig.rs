@@ -25,7 +25,10 @@ struct Usable<'a> {
     card: &'a MigCard,
     on_bus: &'a OnBus,
     types: Vec<&'a InstanceType>,
+    /// Those that can be vGPUs of guests.
     functions: Vec<&'a OnBus>,
+    /// The number of all that can be vGPUs: the others have a type that no guest of ours has, or cannot be read.
+    capacity: u32,
 }
 
 pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Collector) {
@@ -43,8 +46,13 @@ pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Col
     }
     keep(config, host, &mut all, collector);
     for one in all {
-        collector.mig.insert(one.card.address.clone(), geometry(scan, &one));
         claim(host, one.card, collector);
+        if one.functions.is_empty() {
+            let reason = "none of its virtual functions can be a vGPU, or all have a type already; see sriov-manage";
+            collector.problems.push(DeviceProblem::note(&one.card.address, reason.to_owned()));
+            continue;
+        }
+        collector.mig.insert(one.card.address.clone(), geometry(scan, &one));
         collector
             .offers
             .extend(one.types.iter().map(|of| offer(config, one.on_bus, of, &one.functions)));
@@ -66,11 +74,10 @@ fn keep(
     collector: &mut Collector,
 ) {
     let of_card = |one: &Usable<'_>| {
-        let functions = u32::try_from(one.functions.len()).unwrap_or(u32::MAX);
         let room = |of: &&InstanceType| {
             let profile = one.card.profiles.iter().find(|profile| profile.name == of.profile);
             let most = profile.map_or(0, |profile| u32::from(profile.most));
-            (of.id.clone(), most.min(functions))
+            (of.id.clone(), most.min(one.capacity))
         };
         (one.card.address.clone(), one.types.iter().map(room).collect())
     };
@@ -121,23 +128,18 @@ fn usable<'a>(
     if config.listed(&card.address).is_some() && !missing.is_empty() {
         return Err(format!("its vGPU types {} need no GPU instance", missing.join(", ")));
     }
-    let mut functions = Vec::new();
+    let (mut functions, mut capacity) = (Vec::new(), 0);
     for one in host.bus.virtuals(on_bus.place) {
         match vgpu_state(host.sysfs, &one.address) {
-            Ok(state) => {
-                functions.extend(state.filter(|state| is_usable(scan, one, state)).map(|_| one));
-            }
+            Ok(None) => continue,
+            Ok(Some(state)) if is_usable(scan, one, &state) => functions.push(one),
+            Ok(Some(_)) => {}
             Err(error) => problems.push(DeviceProblem::note(&one.address, error.to_string())),
         }
-    }
-    if !types.is_empty() && functions.is_empty() {
-        return Err(
-            "none of its virtual functions can be a vGPU, or all have a type already; see sriov-manage"
-                .to_owned(),
-        );
+        capacity += 1;
     }
     types.retain(|of| card.profiles.iter().any(|profile| profile.name == of.profile));
-    Ok(Usable { card, on_bus, types, functions })
+    Ok(Usable { card, on_bus, types, functions, capacity })
 }
 
 /// The geometry of a card for its types.

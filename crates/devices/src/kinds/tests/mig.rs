@@ -148,14 +148,21 @@ fn no_other_option_offers_parts_of_the_card() {
 
 /// The types that each of two cards offers, and the notes.
 fn types_of(groups: &[(&str, MdevGroup)]) -> ([Vec<String>; 2], Vec<String>) {
+    types_beside(&a100([0; 3]), groups)
+}
+
+/// The same for another first card.
+fn types_beside(
+    fixture: &Fixture,
+    groups: &[(&str, MdevGroup)],
+) -> ([Vec<String>; 2], Vec<String>) {
     const OTHER: &str = "0000:c1:00.0";
-    let fixture = a100([0; 3]);
     fixture.function(OTHER, IDS, 1, "nvidia");
     for address in fixture.virtual_functions(OTHER, "0000:c1:00.4", 3, IDS, "nvidia") {
         fixture.vgpu_files(&format!("devices/pci0000:c1/{address}"), 0, &[]);
     }
     let cards = [card(Vec::new()), MigCard { address: OTHER.into(), ..card(Vec::new()) }];
-    let mdev = options_of(&fixture, groups.iter().cloned());
+    let mdev = options_of(fixture, groups.iter().cloned());
     let discovery = Discovery { mdev, ..Discovery::default() };
     let mig = Some(MigScan { cards: &cards, is_ours: &|_| false });
     let context = ScanContext { mig, ..ScanContext::default() };
@@ -190,6 +197,22 @@ fn an_operator_keeps_cards_for_a_type_or_lists_them_for_one() {
     let listed = MdevGroup { device_addresses: vec![CARD.to_owned()], ..plain() };
     let types = types_of(&[(BOTH[0], plain()), (BOTH[1], listed)]);
     assert_eq!(types, ([large(), vec![BOTH[0].to_owned()]], Vec::new()));
+}
+
+/// Neither a foreign guest's type nor an unreadable function changes which cards are kept.
+#[test]
+fn types_and_unreadable_functions_change_no_kept_card() {
+    let least = MdevGroup { min_instances: Some(3), ..MdevGroup::default() };
+    let groups = [(BOTH[0], least), (BOTH[1], MdevGroup::default())];
+    let kept = |fixture: &Fixture| types_beside(fixture, &groups).0;
+    let both = BOTH.map(str::to_owned).to_vec();
+    let expected = [vec![BOTH[0].to_owned()], both.clone()];
+    assert_eq!(kept(&a100([0; 3])), expected);
+    assert_eq!(kept(&a100([0, 478, 0])), expected, "a foreign type");
+    assert_eq!(kept(&a100([474; 3])), [Vec::new(), both], "nothing is left of the kept card");
+    let fixture = a100([0; 3]);
+    fixture.spoil("devices/pci0000:41/0000:41:00.5/nvidia/current_vgpu_type");
+    assert_eq!(kept(&fixture), expected, "an unreadable function");
 }
 
 /// No option offers a card that the driver cannot read.
