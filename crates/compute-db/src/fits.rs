@@ -57,6 +57,8 @@ kilonova_store::statements! {
     MOVE = "UPDATE fits SET consumer_id = ?2 WHERE consumer_id = ?1";
     /// The dedicated CPUs in use on a host.
     PINS_ON = "SELECT cpu FROM pins WHERE host = ?1 ORDER BY cpu";
+    /// One of some hosts with dedicated CPUs in use.
+    PINNED = "SELECT host FROM pins WHERE host IN ({}) LIMIT 1";
 }
 
 /// The rules of fits, for the audit.
@@ -157,6 +159,13 @@ pub fn pins_on(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<u32>, Error> {
     let rows = tx.rows(PINS_ON, params![host])?;
     let cpu = |cpu: i64| u32::try_from(cpu).map_err(|_| shape(format!("CPU {cpu} of {host}")));
     rows.iter().map(|row| cpu(row.int("cpu")?)).collect()
+}
+
+/// True if dedicated CPUs of one of these hosts are in use.
+pub fn are_pinned(tx: &mut Tx<'_>, hosts: &[HostName]) -> Result<bool, Error> {
+    let hosts: Vec<Value> = hosts.iter().map(Value::from).collect();
+    let asked = tx.ask_list(PINNED, &hosts)?;
+    Ok(!tx.answers(asked)?.is_empty())
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {

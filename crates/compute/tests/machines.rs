@@ -10,6 +10,7 @@ use kilonova_node_api::{
     Outcome, Refusal, Registration,
 };
 use kilonova_placement::World;
+use kilonova_store::testing::Meter;
 use kilonova_store::{Store, params};
 use kilonova_testkit::Guard;
 
@@ -201,6 +202,25 @@ async fn a_renamed_machine_offers_nothing_that_its_old_name_holds() {
             cloud.register(host, "m1").await.expect("the controller accepts the report");
             assert_eq!(cloud.gpu_of(host).await.1, 0, "{}: {host}", cloud.name);
         }
+    }
+}
+
+/// The machines of one image may all have its machine id.
+#[tokio::test]
+async fn the_names_of_a_machine_cost_no_statement_each() {
+    for mut cloud in clouds().await {
+        let meter = Meter::counting();
+        let store = cloud.store.with_meter(meter.clone());
+        let compute = Compute::open(store, World::new()).await.expect("the service opens");
+        cloud.link = Link(compute);
+        let mut statements = Vec::new();
+        for number in 0..9 {
+            meter.take();
+            let registered = cloud.register(&format!("host{number}"), "m1").await;
+            registered.expect("the controller accepts the report");
+            statements.push(meter.take());
+        }
+        assert_eq!(statements[1], statements[8], "{}: {statements:?}", cloud.name);
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kilonova_ids::{DeviceId, HostName, ServerId};
 use kilonova_node_api::DeviceKind;
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_store::{Error, Row, Tx, Value, params, statements};
 
 use crate::states::{DeviceStatus, HealthState, device_kind};
 
@@ -70,15 +70,22 @@ statements! {
         passes!(),
         " AND a.server_id IS NOT NULL ORDER BY a.server_id"
     );
-    /// Number of handles of a host that are not free.
-    HELD = "SELECT COUNT(*) AS held FROM attach_handles h
+    /// Number of handles that are not free, of each host with such handles.
+    HELD = "SELECT d.host, COUNT(*) AS held FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id
-        JOIN devices d ON d.id = p.device_id WHERE d.host = ?1 AND h.state <> 'free'";
+        JOIN devices d ON d.id = p.device_id WHERE d.host IN ({}) AND h.state <> 'free'
+        GROUP BY d.host";
 }
 
-/// Number of handles of a host that are not free.
-pub(crate) fn held_on(tx: &mut Tx<'_>, host: &HostName) -> Result<i64, Error> {
-    tx.row(HELD, params![host])?.map_or(Ok(0), |row| row.int("held"))
+/// Number of handles that are not free, of each of these hosts with such handles.
+pub(crate) fn held_on(
+    tx: &mut Tx<'_>,
+    hosts: &[HostName],
+) -> Result<BTreeMap<HostName, i64>, Error> {
+    let hosts: Vec<Value> = hosts.iter().map(Value::from).collect();
+    let asked = tx.ask_list(HELD, &hosts)?;
+    let read = |row: &Row| Ok((row.host("host")?, row.int("held")?));
+    tx.answers(asked)?.iter().map(read).collect()
 }
 
 /// The devices that pass the filters.

@@ -2,18 +2,20 @@
 //!
 //! Read-only. Servers stay where they are: their owners decide.
 
+use std::collections::BTreeMap;
+
 use kilonova_ids::HostName;
 use kilonova_store::Tx;
 
 use crate::Error;
 use crate::db::health::{self, CheckedDevice, HealthFilter};
 
-/// Number of handles of a host that are owned or dirty.
+/// Number of handles that are owned or dirty, of each of these hosts with such handles.
 ///
 /// # Errors
 /// Store errors only.
-pub fn held_on(tx: &mut Tx<'_>, host: &HostName) -> Result<i64, Error> {
-    Ok(health::held_on(tx, host)?)
+pub fn held_on(tx: &mut Tx<'_>, hosts: &[HostName]) -> Result<BTreeMap<HostName, i64>, Error> {
+    Ok(health::held_on(tx, hosts)?)
 }
 
 /// The devices that match; without filters, the unhealthy ones.

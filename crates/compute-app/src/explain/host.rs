@@ -68,7 +68,7 @@ pub fn explain_host(
     for id in ids {
         guests.push(guest(tx, name, id)?);
     }
-    let devices_held = devices::held_on(tx, name)?;
+    let devices_held = devices::held_on(tx, std::slice::from_ref(name))?.into_values().sum();
     Ok(Some(HostExplanation { host: HostNow { row, up }, guests, devices_held }))
 }
 

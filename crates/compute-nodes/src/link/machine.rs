@@ -14,6 +14,9 @@ use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 
+/// How many other names of a machine a warning contains.
+const NAMED: usize = 3;
+
 /// The parts of a registration that guests of the machine's other names may use.
 pub(super) struct Offered<'a> {
     /// The devices; all of them failed if servers of another name hold accelerators.
@@ -47,18 +50,23 @@ pub(super) fn identify<'a>(
         machines::put(tx, host, machine, now)?;
     }
     let others = machines::others(tx, machine, host)?;
-    for old in &others {
-        tracing::warn!(
-            %host, %old, %machine,
-            "this machine was registered under another name; drain that host and delete its service, or restore the name"
-        );
-        if offered.cells.is_some() && !fits::pins_on(tx, old)?.is_empty() {
-            offered.cells = None;
-        }
-        let held = devices::held_on(tx, old)?;
-        if held > 0 && matches!(offered.devices, Cow::Borrowed(_)) {
-            offered.devices = Cow::Owned(as_failed(&registration.devices, old, held));
-        }
+    if others.is_empty() {
+        return Ok(offered);
+    }
+    let names: Vec<&str> = others.iter().take(NAMED).map(HostName::as_str).collect();
+    tracing::warn!(
+        %host, %machine, others = others.len(), newest = names.join(", "),
+        "this machine was registered under other names; drain those hosts and delete their services, or restore the \
+         name"
+    );
+    if offered.cells.is_some() && fits::are_pinned(tx, &others)? {
+        offered.cells = None;
+    }
+    let held = devices::held_on(tx, &others)?;
+    // The newest name first.
+    let held = others.iter().find_map(|old| Some((old, *held.get(old)?)));
+    if let Some((old, held)) = held {
+        offered.devices = Cow::Owned(as_failed(&registration.devices, old, held));
     }
     Ok(offered)
 }
