@@ -141,6 +141,13 @@ pub struct Device {
     pub deployables: Vec<Deployable>,
 }
 
+impl Device {
+    /// The address of its card: of its physical function, or its own.
+    pub fn card_address(&self) -> &str {
+        self.card.as_deref().unwrap_or(&self.address)
+    }
+}
+
 /// The geometry of a GPU in MIG mode, as its driver describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Mig {

@@ -34,7 +34,7 @@ pub(super) fn places(devices: &[Device]) -> Vec<Places> {
     let island_numbers = numbers(islands.values().map(String::as_str).collect());
     let each = devices.iter().map(|device| {
         let switch = device.switch.clone();
-        let island = islands.get(card(device)).cloned();
+        let island = islands.get(device.card_address()).cloned();
         let node = (device.numa_node >= 0).then(|| device.numa_node.to_string());
         let number = |of: &BTreeMap<String, usize>, name: &Option<String>| {
             name.as_ref().and_then(|name| of.get(name)).map(ToString::to_string)
@@ -51,19 +51,16 @@ pub(super) fn places(devices: &[Device]) -> Vec<Places> {
     each.collect()
 }
 
-fn card(device: &Device) -> &str {
-    device.card.as_deref().unwrap_or(&device.address)
-}
-
 /// The island of each card that is in one.
 fn islands(devices: &[Device]) -> BTreeMap<String, String> {
     let mut peers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let known: BTreeSet<&str> = devices.iter().map(card).collect();
+    let known: BTreeSet<&str> = devices.iter().map(Device::card_address).collect();
     for device in devices {
+        let card = device.card_address();
         for peer in device.peers.iter().map(String::as_str) {
-            if peer != card(device) && known.contains(peer) {
-                peers.entry(card(device)).or_default().insert(peer);
-                peers.entry(peer).or_default().insert(card(device));
+            if peer != card && known.contains(peer) {
+                peers.entry(card).or_default().insert(peer);
+                peers.entry(peer).or_default().insert(card);
             }
         }
     }

@@ -50,7 +50,7 @@ pub(super) struct DevicePlan<'a> {
 impl DevicePlan<'_> {
     /// The address of its card: of its physical function, or its own.
     pub fn card(&self) -> &str {
-        self.device.card.as_deref().unwrap_or(&self.device.address)
+        self.device.card_address()
     }
 }
 
