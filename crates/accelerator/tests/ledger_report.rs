@@ -275,16 +275,22 @@ async fn a_report_says_where_devices_are() {
             let (store, ids) = (store.clone(), ids.clone());
             async move {
                 let read = move |tx: &mut kilonova_store::Tx<'_>| {
-                    let size = ledger::island_size(tx, &host(), "0000:84:00.0")?;
+                    ledger::expect_island_of(tx, ids[0])?;
                     let mut places = ledger::device_places(tx, &ids)?;
-                    places.sort_by(|a, b| a.card.cmp(&b.card));
-                    Ok::<_, Error>((places, size))
+                    places.sort_by_key(|place| ids.iter().position(|id| *id == place.provider));
+                    let mut island = ledger::island_of(tx, ids[0])?;
+                    island.sort_unstable();
+                    Ok::<_, Error>((places, island))
                 };
                 store.read(read).await.unwrap()
             }
         };
-        let (found, size) = places(&store).await;
-        assert_eq!((found.len(), size), (3, 2), "{name}");
+        let (found, island) = places(&store).await;
+        assert_eq!(found.len(), 3, "{name}");
+        let class = kilonova_ids::ResourceClass::verbatim("VGPU");
+        let mut both = [(ids[0], class.clone()), (ids[1], class)];
+        both.sort_unstable();
+        assert_eq!(island, both, "{name}");
         assert_eq!(found[1].switch.as_deref(), Some("0000:81:00.0"), "{name}");
         assert_eq!(found[1].island.as_deref(), Some(a), "{name}");
         assert_eq!((found[2].node, &found[2].switch, &found[2].island), (Some(0), &None, &None));
@@ -301,8 +307,8 @@ async fn a_report_says_where_devices_are() {
         let alone = vec![at(a, None, &[]), at(b, None, &[])];
         let specs = report(&store, alone).await.unwrap();
         assert_eq!(traits(0, &specs), "CUSTOM_TEST CUSTOM_NUMA_NODE_0", "{name}");
-        let (found, size) = places(&store).await;
-        assert_eq!((found[0].island.as_deref(), size), (None, 0), "{name}");
+        let (found, island) = places(&store).await;
+        assert_eq!((found[0].island.as_deref(), island), (None, Vec::new()), "{name}");
         assert_eq!(audit(&store).await, [""; 0], "{name}");
     }
 }

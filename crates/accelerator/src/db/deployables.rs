@@ -66,9 +66,6 @@ statements! {
     /// The hosts of the devices of providers.
     HOSTS_OF_PROVIDERS = "SELECT p.provider_id, d.host FROM deployables p
         JOIN devices d ON d.id = p.device_id WHERE p.provider_id IN ({})";
-    /// The NUMA nodes of the devices of providers.
-    NODES_OF_PROVIDERS = "SELECT p.provider_id, d.numa_node FROM deployables p
-        JOIN devices d ON d.id = p.device_id WHERE p.provider_id IN ({})";
     /// Inserts deployables.
     INSERT = "INSERT INTO deployables (uuid, device_id, provider_id, name, resource_class, driver,
         present, created_at) VALUES ({}, {}, {}, {}, {}, {}, {}, {}) RETURNING id, provider_id";
@@ -128,17 +125,6 @@ pub(crate) fn ask_hosts_of(
 ) -> Result<Vec<Asked>, Error> {
     let providers: Vec<Value> = providers.map(Value::from).collect();
     tx.ask_list(HOSTS_OF_PROVIDERS, &providers)
-}
-
-/// The NUMA nodes of the devices of providers; `None` where the kernel reports none.
-pub(crate) fn nodes_of(
-    tx: &mut Tx<'_>,
-    providers: &[ProviderId],
-) -> Result<HashMap<ProviderId, Option<u32>>, Error> {
-    let providers: Vec<Value> = providers.iter().map(|provider| Value::from(*provider)).collect();
-    let asked = tx.ask_list(NODES_OF_PROVIDERS, &providers)?;
-    let read = |row: &Row| Ok((row.id("provider_id")?, u32::try_from(row.int("numa_node")?).ok()));
-    tx.answers(asked)?.iter().map(read).collect()
 }
 
 /// The hosts after [`ask_hosts_of`], by provider.

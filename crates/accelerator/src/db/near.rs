@@ -1,6 +1,6 @@
 //! Where devices are: the columns `numa_node`, `pcie_switch` and `island` of `devices`.
 
-use kilonova_ids::{HostName, ProviderId};
+use kilonova_ids::{ProviderId, ResourceClass};
 use kilonova_store::{Error, Row, Tx, Value, params, statements};
 
 /// Where the device of a provider is.
@@ -8,10 +8,6 @@ use kilonova_store::{Error, Row, Tx, Value, params, statements};
 pub struct DevicePlace {
     /// The provider.
     pub provider: ProviderId,
-    /// Its host.
-    pub host: HostName,
-    /// The address of its card.
-    pub card: String,
     /// The NUMA node; `None` if the kernel reports none.
     pub node: Option<i64>,
     /// The PCIe switch above it.
@@ -22,11 +18,15 @@ pub struct DevicePlace {
 
 statements! {
     /// Where the devices of providers are.
-    OF_PROVIDERS = "SELECT p.provider_id, d.host, d.card, d.numa_node, d.pcie_switch, d.island
+    OF_PROVIDERS = "SELECT p.provider_id, d.numa_node, d.pcie_switch, d.island
         FROM deployables p JOIN devices d ON d.id = p.device_id WHERE p.provider_id IN ({})";
-    /// The number of cards of an island.
-    ISLAND_SIZE = "SELECT COUNT(DISTINCT card) AS cards FROM devices
-        WHERE host = ?1 AND island = ?2 AND present = 1";
+    /// The providers with handles in the island of a provider's device.
+    IN_ISLAND_OF = "SELECT p.provider_id, p.resource_class FROM deployables one
+        JOIN devices its ON its.id = one.device_id
+        JOIN devices d ON d.host = its.host AND d.island = its.island AND d.present = 1
+        JOIN deployables p ON p.device_id = d.id AND p.present = 1
+        WHERE one.provider_id = ?1 AND EXISTS (SELECT 1 FROM attach_handles h
+            WHERE h.deployable_id = p.id AND h.present = 1)";
 }
 
 pub(crate) fn of_providers(
@@ -38,8 +38,6 @@ pub(crate) fn of_providers(
     let read = |row: &Row| {
         Ok(DevicePlace {
             provider: row.id("provider_id")?,
-            host: row.host("host")?,
-            card: row.string("card")?,
             node: Some(row.int("numa_node")?).filter(|node| *node >= 0),
             switch: row.string_opt("pcie_switch")?,
             island: row.string_opt("island")?,
@@ -48,8 +46,15 @@ pub(crate) fn of_providers(
     tx.answers(asked)?.iter().map(read).collect()
 }
 
-pub(crate) fn island_size(tx: &mut Tx<'_>, host: &HostName, island: &str) -> Result<usize, Error> {
-    let row = tx.row(ISLAND_SIZE, params![host, island])?;
-    let cards = row.map(|row| row.int("cards")).transpose()?.unwrap_or(0);
-    Ok(usize::try_from(cards).unwrap_or(0))
+/// Announces [`in_island_of`].
+pub(crate) fn expect_in_island_of(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
+    tx.expect(IN_ISLAND_OF, params![provider])
+}
+
+pub(crate) fn in_island_of(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+) -> Result<Vec<(ProviderId, ResourceClass)>, Error> {
+    let rows = tx.rows(IN_ISLAND_OF, params![provider])?;
+    rows.iter().map(|row| Ok((row.id("provider_id")?, row.class("resource_class")?))).collect()
 }

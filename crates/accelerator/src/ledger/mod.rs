@@ -29,7 +29,7 @@ mod report;
 pub(crate) mod tally;
 mod unchanged;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use kilonova_ids::{DeviceProfileId, ProviderId};
 use kilonova_store::Tx;
@@ -51,7 +51,7 @@ pub use floor::floor;
 pub use hand_over::hand_over;
 pub use health::{health, held_on};
 pub use history::{handle_history, held_for, left_by};
-pub use near::{DevicePlace, device_places, island_size};
+pub use near::{DevicePlace, device_places, expect_island_of, island_of, numa_nodes};
 pub use ports::{PortDevice, is_port, of_ports};
 pub use report::{expect_report, report};
 pub use tally::{Binds, binds};
@@ -92,16 +92,4 @@ pub fn profile_by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<Profile>, E
 /// Store errors only.
 pub fn is_device_provider(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
     Ok(db::deployables::host_of(tx, provider)?.is_some())
-}
-
-/// The NUMA nodes of the devices of providers; `None` where the kernel reports none. Providers without a
-/// device are left out.
-///
-/// # Errors
-/// Store errors only.
-pub fn numa_nodes(
-    tx: &mut Tx<'_>,
-    providers: &[ProviderId],
-) -> Result<HashMap<ProviderId, Option<u32>>, Error> {
-    Ok(db::deployables::nodes_of(tx, providers)?)
 }

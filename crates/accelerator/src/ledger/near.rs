@@ -4,9 +4,9 @@
 //! the islands are disjoint sets of cards that are; each card joins the first such set in the order of addresses. A fact that
 //! a host does not report is absent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kilonova_ids::{HostName, ProviderId, nearness};
+use kilonova_ids::{ProviderId, ResourceClass, nearness};
 use kilonova_node_api::Device;
 use kilonova_store::Tx;
 
@@ -90,12 +90,37 @@ pub fn device_places(tx: &mut Tx<'_>, providers: &[ProviderId]) -> Result<Vec<De
     Ok(db::near::of_providers(tx, providers)?)
 }
 
-/// The number of cards of an island.
+/// The NUMA nodes of the devices of providers; `None` where the kernel reports none. Providers without a
+/// device are left out.
 ///
 /// # Errors
 /// Store errors only.
-pub fn island_size(tx: &mut Tx<'_>, host: &HostName, island: &str) -> Result<usize, Error> {
-    Ok(db::near::island_size(tx, host, island)?)
+pub fn numa_nodes(
+    tx: &mut Tx<'_>,
+    providers: &[ProviderId],
+) -> Result<HashMap<ProviderId, Option<u32>>, Error> {
+    let node = |place: &DevicePlace| place.node.and_then(|node| u32::try_from(node).ok());
+    let places = device_places(tx, providers)?;
+    Ok(places.iter().map(|place| (place.provider, node(place))).collect())
+}
+
+/// Announces [`island_of`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_island_of(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
+    Ok(db::near::expect_in_island_of(tx, provider)?)
+}
+
+/// The providers in the island of a provider's device, with their classes. None if it is in no island.
+///
+/// # Errors
+/// Store errors only.
+pub fn island_of(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+) -> Result<Vec<(ProviderId, ResourceClass)>, Error> {
+    Ok(db::near::in_island_of(tx, provider)?)
 }
 
 #[cfg(test)]

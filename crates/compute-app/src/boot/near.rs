@@ -94,8 +94,9 @@ fn condition(key: &str, value: &str, groups: Vec<Group>) -> Result<Option<Alike>
 pub(super) fn check(tx: &mut Tx<'_>, candidate: &Candidate, alike: &[Alike]) -> Result<(), Error> {
     for condition in alike {
         let providers = providers(candidate, condition);
-        if providers.is_empty() {
-            continue;
+        let Some(one_of_them) = providers.first().copied() else { continue };
+        if condition.whole {
+            devices::expect_island_of(tx, one_of_them)?;
         }
         let all: Vec<ProviderId> = providers.iter().copied().collect();
         let places = devices::device_places(tx, &all)?;
@@ -111,12 +112,22 @@ pub(super) fn check(tx: &mut Tx<'_>, candidate: &Candidate, alike: &[Alike]) -> 
         if places.iter().any(|place| at(place).as_deref() != Some(&*one)) {
             return Err(Error::Moved);
         }
-        let cards: BTreeSet<&str> = places.iter().map(|place| place.card.as_str()).collect();
-        if condition.whole && devices::island_size(tx, &first.host, &one)? != cards.len() {
+        if condition.whole && island(tx, one_of_them, condition)? != providers {
             return Err(Error::Moved);
         }
     }
     Ok(())
+}
+
+/// The providers in the island of a provider that offer a class of a condition.
+fn island(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    condition: &Alike,
+) -> Result<BTreeSet<ProviderId>, Error> {
+    let all = devices::island_of(tx, provider)?.into_iter();
+    let offering = all.filter(|(_, class)| condition.classes.contains(class));
+    Ok(offering.map(|(provider, _)| provider).collect())
 }
 
 /// The providers of a candidate that a condition is on.

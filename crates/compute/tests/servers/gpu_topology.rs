@@ -29,6 +29,19 @@ card = [{ card = "h100", addresses = [
 pci.device_spec = ['{"vendor_id": "10de", "product_id": "2330", "resource_class": "H100"}']
 "#;
 
+/// A host with two islands, each of a GPU of its own class and two equal ones.
+const TWO_CLASSES: &str = r#"
+card = [
+    { card = "h100", addresses = ["0000:18:00.0", "0000:19:00.0", "0000:98:00.0", "0000:99:00.0"] },
+    { card = "m10", addresses = ["0000:1a:00.0", "0000:9a:00.0"] },
+]
+devices = { nvlink_islands = ["0000:18:00.0,0000:19:00.0,0000:1a:00.0", "0000:98:00.0,0000:99:00.0,0000:9a:00.0"] }
+pci.device_spec = [
+    '{"vendor_id": "10de", "product_id": "2330", "resource_class": "H100"}',
+    '{"vendor_id": "10de", "product_id": "13bd", "resource_class": "M10"}',
+]
+"#;
+
 fn layouts(entries: &[(&str, &str)]) -> Topology {
     let entries: Vec<(&str, [&str; 1])> =
         entries.iter().map(|(name, one)| (*name, [*one])).collect();
@@ -165,6 +178,26 @@ async fn the_claim_reads_where_the_devices_are() {
         }
         assert_eq!(cloud.used("CUSTOM_H100").await, 0);
         cloud.assert_consistent(&running, "refused").await;
+    }
+}
+
+#[tokio::test]
+async fn a_whole_island_is_all_its_devices_of_the_requested_classes() {
+    for (cloud, running) in Cloud::all_running(layouts(&[("a", TWO_CLASSES)])).await {
+        gpus(&running, "full-2", 2, "nvlink-full").await;
+        let specs = json!({
+            "hw:gpu_topology": "nvlink-full", "resources1:CUSTOM_H100": "1",
+            "resources2:CUSTOM_H100": "1", "resources3:CUSTOM_M10": "1",
+        });
+        flavor(&running, "full-3", 1, 512, specs).await;
+        let pair = running.active_server(&cloud, "pair", "full-2").await;
+        let pair = buses(&cloud, &running, &pair).await;
+        assert!(["18 19", "98 99"].contains(&&*pair), "{pair}");
+        let three = running.active_server(&cloud, "three", "full-3").await;
+        let three = buses(&cloud, &running, &three).await;
+        let other = if pair == "18 19" { "98 99 9a" } else { "18 19 1a" };
+        assert_eq!(three, other);
+        cloud.teardown(&running, "classes").await;
     }
 }
 
