@@ -172,8 +172,8 @@ fn on_host(
     let (mut world, mut plan) = (world.clone(), Plan::new());
     let here = confined(query, root);
     while plan.len() < count {
-        let search = world.search(&here).map_err(|error| NoHost::new(format!("{error}.")))?;
-        let usable = search.filter(|one| one.root == root && !is_by_hand(one)).take(DEVICES);
+        let usable =
+            search(&world, &here)?.filter(|one| one.root == root && !is_by_hand(one)).take(DEVICES);
         let rated = usable.map(|candidate| {
             let mut after = world.clone();
             after.take(&candidate);
@@ -185,6 +185,13 @@ fn on_host(
         plan.push(Choice { candidates: vec![candidate], ..Choice::default() });
     }
     Ok((plan, world))
+}
+
+fn search<'a>(
+    world: &'a Snapshot,
+    query: &'a Query,
+) -> Result<impl Iterator<Item = Candidate> + 'a, NoHost> {
+    world.search(query).map_err(|error| NoHost::new(format!("{error}.")))
 }
 
 impl Finder<'_> {
@@ -233,11 +240,10 @@ impl Finder<'_> {
     /// Adds the host's candidate on the device that the order prefers, or its first one.
     fn add(&mut self, preference: Preference, host: Arc<Host>) -> Result<(), NoHost> {
         let here = confined(self.query, preference.root);
-        let search = self.world.search(&here).map_err(|error| NoHost::new(format!("{error}.")))?;
         let remainders = Remainders::of_host(self.world, preference.root);
         let places = whole::Places::of(self.world, preference.root, &here);
         let ordered: Box<dyn Iterator<Item = Candidate>> = match places.are_none() {
-            true => Box::new(search.take(DEVICES)),
+            true => Box::new(search(self.world, &here)?.take(DEVICES)),
             false => Box::new(self.by_place(&places, &here)?.into_iter()),
         };
         let (mut preferred, mut others) = (Vec::new(), Vec::new());
@@ -276,9 +282,7 @@ impl Finder<'_> {
     fn by_place(&self, places: &whole::Places, here: &Query) -> Result<Vec<Candidate>, NoHost> {
         let mut found: Vec<Candidate> = Vec::new();
         for query in places.queries(here) {
-            let search =
-                self.world.search(&query).map_err(|error| NoHost::new(format!("{error}.")))?;
-            for candidate in search.take(DEVICES) {
+            for candidate in search(self.world, &query)?.take(DEVICES) {
                 if !found.contains(&candidate) {
                     found.push(candidate);
                 }

@@ -10,7 +10,7 @@ use kilonova_ids::{ProviderId, ResourceClass, nearness};
 
 use crate::packer::is_device;
 
-/// The islands and switches of a host with at least two devices.
+/// The islands and switches of a host with at least two devices of the requested classes.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     islands: Vec<Place>,
@@ -32,8 +32,9 @@ impl Places {
         };
         let mut all: BTreeMap<&str, Place> = BTreeMap::new();
         for node in tree.nodes().filter(|node| node.parent().is_some()) {
+            let Some(is_free) = is_free(&node, &classes) else { continue };
             for name in node.traits().filter(|name| nearness::is_place(name)) {
-                all.entry(name).or_default().push((node.id(), is_free(&node)));
+                all.entry(name).or_default().push((node.id(), is_free));
             }
         }
         all.retain(|_, place| place.len() > 1);
@@ -97,11 +98,13 @@ impl Places {
     }
 }
 
-/// True if all units of a device are free.
-fn is_free(node: &NodeView<'_>) -> bool {
-    let mut devices = node.inventories().filter(|(class, _)| is_device(class)).peekable();
-    devices.peek().is_some()
-        && devices.all(|(_, inventory)| inventory.used == 0 && inventory.capacity() > 0)
+/// True if all units of a device are free; `None` if it offers none of the classes. A card that its other types have cut
+/// is not free.
+fn is_free(node: &NodeView<'_>, classes: &[ResourceClass]) -> Option<bool> {
+    let mut offered =
+        node.inventories().filter(|(class, _)| classes.binary_search(class).is_ok()).peekable();
+    offered.peek()?;
+    Some(offered.all(|(_, one)| one.used == 0 && one.capacity() >= one.total))
 }
 
 /// The suffixes of the groups that request devices, and the classes of the devices.

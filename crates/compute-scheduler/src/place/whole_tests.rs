@@ -23,6 +23,12 @@ fn provider(number: u128, class: &str, total: i64, used: i64, traits: &[&str]) -
 
 /// Eight GPUs, 1 to 8: two switches of four, and islands of two. Those in `used` are in use.
 fn world(used: &[u128]) -> Snapshot {
+    let mut world = Snapshot::default();
+    world.upsert(Tree { providers: gpus(used) });
+    world
+}
+
+fn gpus(used: &[u128]) -> Vec<Provider> {
     let gpu = |number: u128| {
         let switch = format!("CUSTOM_PCIE_SWITCH_{}", (number - 1) / 4);
         let island = format!("CUSTOM_GPU_ISLAND_{}", (number - 1) / 2);
@@ -31,14 +37,15 @@ fn world(used: &[u128]) -> Snapshot {
     };
     let mut providers = vec![provider(0, "VCPU", 64, 0, &[])];
     providers.extend((1..=8).map(gpu));
-    let mut world = Snapshot::default();
-    world.upsert(Tree { providers });
-    world
+    providers
 }
 
 /// The GPUs that a request for so many gets.
 fn chosen(used: &[u128], count: usize) -> Vec<u128> {
-    let world = world(used);
+    chosen_in(&world(used), count)
+}
+
+fn chosen_in(world: &Snapshot, count: usize) -> Vec<u128> {
     let group = |suffix: String, class: &str| Group {
         suffix,
         resources: vec![(ResourceClass::verbatim(class), 1)],
@@ -47,7 +54,7 @@ fn chosen(used: &[u128], count: usize) -> Vec<u128> {
     let mut groups = vec![group(String::new(), "VCPU")];
     groups.extend((0..count).map(|n| group(format!("_{n}"), "PGPU")));
     let query = Query { groups, ..Query::default() };
-    let places = Places::of(&world, id(0), &query);
+    let places = Places::of(world, id(0), &query);
     assert!(!places.are_none());
     let queries = places.queries(&query);
     let found = queries.iter().flat_map(|query| {
@@ -67,6 +74,38 @@ fn small_requests_keep_off_whole_islands() {
     assert_eq!(chosen(&[1, 8], 2), [5, 6], "an island of that size");
     assert_eq!(chosen(&[3], 4), [5, 6, 7, 8], "the whole of a switch");
     assert_eq!(chosen(&[], 8), [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+#[test]
+fn devices_of_other_classes_are_no_part_of_a_place() {
+    let mut providers = gpus(&[]);
+    let nic = ["CUSTOM_PCIE_SWITCH_1", "CUSTOM_NUMA_NODE_0"];
+    providers.extend([(9, 1), (10, 0)].map(|(at, used)| provider(at, "CUSTOM_NIC", 1, used, &nic)));
+    let mut world = Snapshot::default();
+    world.upsert(Tree { providers });
+    assert_eq!(chosen_in(&world, 1), [1], "a network card in use breaks no switch of GPUs");
+    world.take(&Candidate {
+        root: id(0),
+        allocations: vec![(id(1), ResourceClass::verbatim("PGPU"), 1)],
+        mappings: Vec::new(),
+    });
+    assert_eq!(
+        chosen_in(&world, 4),
+        [5, 6, 7, 8],
+        "the whole of a switch, but for its network cards"
+    );
+}
+
+#[test]
+fn a_card_that_other_types_have_cut_is_not_free() {
+    let mut providers = gpus(&[]);
+    for card in &mut providers[1..] {
+        (card.inventories[0].1.total, card.inventories[0].1.max_unit) = (7, 7);
+    }
+    providers[8].inventories[0].1.reserved = 3;
+    let mut world = Snapshot::default();
+    world.upsert(Tree { providers });
+    assert_eq!(chosen_in(&world, 1), [7], "its island is broken");
 }
 
 #[test]
