@@ -124,7 +124,13 @@ impl Discovery {
             || !self.drivers.iter().all(needs_none)
     }
 
-    /// The options that have no effect on this host, one sentence each.
+    /// The cards of `[devices] nvlink_islands` that this host does not have, one sentence each.
+    pub fn absent_links(&self, sysfs: &dyn Sysfs) -> Vec<String> {
+        let said = |card| format!("[devices] nvlink_islands: this host has no PCI function {card}");
+        self.links.absent(sysfs).map(said).collect()
+    }
+
+    /// The options of types that have no effect on this host, one sentence each.
     pub fn ineffective_options(
         &self,
         sysfs: &dyn Sysfs,

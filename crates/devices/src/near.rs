@@ -36,14 +36,13 @@ impl Links {
         for value in values {
             let mut island = BTreeSet::new();
             for word in value.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-                let word = word.to_ascii_lowercase();
-                if PciAddress::parse(&word).is_none() {
-                    return Err(format!("'{word}' is neither a PCI address nor '{DRIVER}'"));
+                let card = PciAddress::parse(word)
+                    .ok_or_else(|| format!("'{word}' is neither a PCI address nor '{DRIVER}'"))?
+                    .to_string();
+                if !seen.insert(card.clone()) {
+                    return Err(format!("{card} is listed twice"));
                 }
-                if !seen.insert(word.clone()) {
-                    return Err(format!("{word} is listed twice"));
-                }
-                island.insert(word);
+                island.insert(card);
             }
             if island.len() < 2 {
                 return Err(format!("'{value}' is no island of at least two cards"));
@@ -71,36 +70,45 @@ impl Links {
         }
         Ok(links)
     }
+
+    /// The cards that a host does not have.
+    pub(crate) fn absent<'a>(&'a self, sysfs: &'a dyn Sysfs) -> impl Iterator<Item = &'a String> {
+        self.peers.keys().filter(|card| !sysfs.exists(&path_of(card)))
+    }
+}
+
+/// The directory of a function in sysfs.
+fn path_of(address: &str) -> String {
+    format!("bus/pci/devices/{address}")
 }
 
 /// Sets where the devices are.
 pub(crate) fn mark(links: &Links, sysfs: &dyn Sysfs, devices: &mut [Device]) {
-    let card_of = |device: &Device| device.card.clone().unwrap_or_else(|| device.address.clone());
-    let on_bus = |card: &String| PciAddress::parse(card).is_some();
-    let cards: BTreeSet<String> = devices.iter().map(card_of).filter(on_bus).collect();
+    let on_bus = |card: &&str| PciAddress::parse(card).is_some();
+    let cards: BTreeSet<&str> = devices.iter().map(Device::card_address).filter(on_bus).collect();
+    let switches: BTreeMap<String, Option<String>> =
+        cards.into_iter().map(|card| (card.to_owned(), switch(sysfs, card))).collect();
     let mut hives: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for card in &cards {
+    for card in switches.keys() {
         if let Some(hive) = hive(sysfs, card) {
             hives.entry(hive).or_default().insert(card.clone());
         }
     }
     for device in devices {
-        let card = card_of(device);
-        if !cards.contains(&card) {
-            continue;
-        }
-        device.switch = switch(sysfs, &card);
-        let hive = hives.values().find(|hive| hive.contains(&card));
-        let peers = links.peers.get(&card).into_iter().chain(hive).flatten();
-        let peers: BTreeSet<&String> = peers.filter(|peer| **peer != card).collect();
+        let card = device.card_address();
+        let Some(switch) = switches.get(card) else { continue };
+        let hive = hives.values().find(|hive| hive.contains(card));
+        let peers = links.peers.get(card).into_iter().chain(hive).flatten();
+        let peers: BTreeSet<&String> = peers.filter(|peer| *peer != card).collect();
         device.peers = peers.into_iter().cloned().collect();
+        device.switch.clone_from(switch);
     }
 }
 
 /// The upstream port of the PCIe switch above a function: in the directory of its host bridge the second of at least three
 /// functions above it (root port, upstream port, downstream port).
 fn switch(sysfs: &dyn Sysfs, address: &str) -> Option<String> {
-    let real = sysfs.real(&format!("bus/pci/devices/{address}")).ok()?;
+    let real = sysfs.real(&path_of(address)).ok()?;
     let mut above: Vec<&str> = Vec::new();
     for name in real.split('/') {
         if name.starts_with("pci") {
@@ -116,7 +124,7 @@ fn switch(sysfs: &dyn Sysfs, address: &str) -> Option<String> {
 
 /// The hive of an AMD GPU, all of whose GPUs are connected by xGMI.
 fn hive(sysfs: &dyn Sysfs, address: &str) -> Option<String> {
-    let path = format!("bus/pci/devices/{address}/xgmi_hive_info/xgmi_hive_id");
+    let path = path_of(address) + "/xgmi_hive_info/xgmi_hive_id";
     let hive = sysfs.read(&path).ok()?.trim().to_owned();
     let is_one = !hive.is_empty() && hive.trim_start_matches("0x").bytes().any(|byte| byte != b'0');
     is_one.then_some(hive)

@@ -63,7 +63,7 @@ fn islands_come_from_the_option_and_hives_from_sysfs() {
         let path = format!("{path}/xgmi_hive_info/xgmi_hive_id");
         fixture.write(&path, hive);
     }
-    let found = found(&fixture, &["0000:40:00.0, 0000:42:00.0"]);
+    let found = found(&fixture, &["00000000:40:00.0, 0000:42:00.0"]);
     let peers: Vec<Vec<String>> = found.iter().map(|one| one.peers.clone()).collect();
     let one = |address: &str| vec![address.to_owned()];
     let none = Vec::new;
@@ -100,10 +100,24 @@ fn a_virtual_function_is_where_its_card_is() {
 }
 
 #[test]
+fn cards_of_islands_that_a_host_lacks_are_named() {
+    let fixture = Fixture::new();
+    fixture.function("0000:40:00.0", GPU, 0, "vfio-pci");
+    let links = Links::parse(&["0000:40:00.0,0000:4F:00.0".to_owned()]);
+    let discovery =
+        Discovery { links: links.expect("the island is valid"), ..Discovery::default() };
+    assert_eq!(
+        discovery.absent_links(&fixture.sysfs()),
+        ["[devices] nvlink_islands: this host has no PCI function 0000:4f:00.0"]
+    );
+}
+
+#[test]
 fn wrong_islands_are_refused() {
     for (values, why) in [
         (&["0000:40:00.0"][..], "no island of at least two cards"),
         (&["0000:40:00.0,40:00"], "'40:00' is neither a PCI address"),
+        (&["0000:4A:00.0,00000000:4a:00.0"], "0000:4a:00.0 is listed twice"),
         (&["driver", "0000:40:00.0,0000:41:00.0"], "'driver' is neither a PCI address"),
         (&["0000:40:00.0,0000:41:00.0", "0000:41:00.0,0000:42:00.0"], "41:00.0 is listed twice"),
     ] {

@@ -139,9 +139,13 @@ impl Inventory {
     pub(super) async fn ineffective_options(&self) -> Result<Vec<String>, Error> {
         let (discovery, sysfs) = (Arc::clone(&self.parts.discovery), Arc::clone(&self.parts.sysfs));
         let cards = self.work.mig_cards();
-        blocking(move || discovery.ineffective_options(&*sysfs, &cards))
-            .await
-            .map_err(|source| self.device_error(source))
+        blocking(move || {
+            let mut all = discovery.ineffective_options(&*sysfs, &cards)?;
+            all.extend(discovery.absent_links(&*sysfs));
+            Ok(all)
+        })
+        .await
+        .map_err(|source| self.device_error(source))
     }
 
     async fn scan(&self) -> Result<Vec<Device>, Error> {
