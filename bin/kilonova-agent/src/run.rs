@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use kilonova_disks::Disks;
 use kilonova_hypervisor::Hypervisor;
+use kilonova_ids::HostName;
 use kilonova_libvirt::Driver;
 use kilonova_node::devices::{Directory, Discovery, Links, MdevConfig, NvidiaSmi, mig_driver};
 use kilonova_node::{Commands, Error, Network, Node, Parts};
@@ -179,12 +180,14 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
             (MdevConfig::default(), Some(why))
         }
     };
+    let links =
+        links(settings.sources.links.clone(), NvidiaSmi::default(), &connection.host).await?;
     let registration = facts::registration(settings, &connection.host, connection.address);
     let volumes = volumes(settings, &connection, directory).await?;
     let cleanup = settings.sources.cleanup.clone();
     let node = Node::new(Parts {
         registration: registration.map_err(|error| error.to_string())?,
-        discovery: Arc::new(Discovery { mdev, links: links(settings), ..settings.sources.clone() }),
+        discovery: Arc::new(Discovery { mdev, links, ..settings.sources.clone() }),
         sysfs: Arc::clone(&sysfs) as _,
         mig: mig_driver(&settings.mdev),
         hypervisor: Arc::clone(&driver) as Arc<dyn Hypervisor>,
@@ -210,13 +213,13 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
 }
 
 /// How GPUs are connected by NVLink. The connections are read once: they change only with the hardware.
-fn links(settings: &Settings) -> Links {
-    let links = settings.sources.links.clone();
-    links.resolved(&NvidiaSmi::default()).unwrap_or_else(|error| {
-        tracing::error!(
-            "{error}; no GPU of this host counts as connected until the agent restarts"
-        );
-        Links::default()
+async fn links(links: Links, program: NvidiaSmi, host: &HostName) -> Result<Links, String> {
+    let resolved = tokio::task::spawn_blocking(move || links.resolved(&program)).await;
+    let resolved = resolved.map_err(|error| format!("{host}: {error}"))?;
+    resolved.map_err(|error| {
+        format!(
+            "{host}: {error}; run `nvidia-smi topo -m`, or list the islands in [devices] nvlink_islands"
+        )
     })
 }
 
@@ -274,6 +277,18 @@ mod tests {
             .expect_err("the state directory is owned")
             .to_string();
         assert!(message.contains("owned by a running instance"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_does_not_describe_links_is_asked_again() {
+        let host = HostName::verbatim("gpu-7");
+        let listed = Links::parse(&["0000:18:00.0,0000:19:00.0".into()]).expect("an island");
+        let absent = || NvidiaSmi::with_program("/nowhere/nvidia-smi".into());
+        assert_eq!(links(listed.clone(), absent(), &host).await, Ok(listed));
+        let driver = Links::parse(&["driver".into()]).expect("the option is valid");
+        let why = links(driver, absent(), &host).await.expect_err("there is no such program");
+        assert!(why.starts_with("gpu-7: cannot read the NVLink connections"), "{why}");
+        assert!(why.contains("[devices] nvlink_islands"), "{why}");
     }
 
     #[tokio::test]

@@ -1,7 +1,8 @@
 //! Checks that the configured devices are on this host.
 
 use kilonova_node::devices::{
-    Directory, Discovery, MdevConfig, MigScan, NvidiaSmi, ScanContext, Sysfs, mig_driver, parents,
+    Directory, Discovery, Links, MdevConfig, MigScan, NvidiaSmi, ScanContext, Sysfs, mig_driver,
+    parents,
 };
 
 use super::Report;
@@ -17,12 +18,19 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
             return report.wrong(AREA, error.to_string(), offered(&sysfs));
         }
     };
-    if let Err(error) = settings.sources.links.clone().resolved(&NvidiaSmi::default()) {
-        let remedy = "run `nvidia-smi topo -m` as the agent's user, or list the islands in \
-                      [devices] nvlink_islands";
-        report.wrong(AREA, error.to_string(), remedy);
+    let links = match settings.sources.links.clone().resolved(&NvidiaSmi::default()) {
+        Ok(links) => links,
+        Err(error) => {
+            let remedy = "the agent registers the host only after it has read them; run `nvidia-smi topo -m` as the \
+                          agent's user, or list the islands in [devices] nvlink_islands";
+            report.wrong(AREA, error.to_string(), remedy);
+            Links::default()
+        }
+    };
+    let discovery = Discovery { mdev, links, ..settings.sources.clone() };
+    for doubt in discovery.absent_links(&sysfs) {
+        report.wrong(AREA, doubt, "`kilonova discover` lists the devices of this host");
     }
-    let discovery = Discovery { mdev, ..settings.sources.clone() };
     let mig = match mig_driver(&settings.mdev).cards() {
         Ok(cards) => cards,
         Err(error) => {
@@ -138,6 +146,10 @@ mod tests {
                 report.text()
             );
         }
+        let absent = looked("[devices]\nnvlink_islands = 0000:18:00.0,0000:19:00.0\n");
+        assert_eq!(absent.exit_code(), 1, "{}", absent.text());
+        let why = "nvlink_islands: this host has no PCI function 0000:18:00.0";
+        assert!(absent.text().contains(why), "{}", absent.text());
         assert_eq!(looked("").exit_code(), 0, "none are configured");
     }
 }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kilonova_node::devices::{Directory, Discovery, Driver, MdevConfig, mig_driver, survey};
+use kilonova_node::devices::{
+    Directory, Discovery, Driver, MdevConfig, NvidiaSmi, mig_driver, survey,
+};
 
 use super::Format;
 use crate::config;
@@ -46,7 +48,8 @@ pub(super) fn run(options: DiscoverArgs) -> Result<ExitCode, Failure> {
             let mdev =
                 MdevConfig::new(&options, &sysfs).map_err(|e| Failure::Refused(e.to_string()))?;
             let cards = mig_driver(&options).cards().map_err(failed)?;
-            (Discovery { mdev, ..sources }, cards)
+            let links = sources.links.clone().resolved(&NvidiaSmi::default()).map_err(failed)?;
+            (Discovery { mdev, links, ..sources }, cards)
         }
         None => (Discovery { drivers: real_drivers(), ..Discovery::default() }, Vec::new()),
     };
