@@ -254,7 +254,9 @@ async fn a_vanished_device_stays_reserved_while_it_has_allocations() {
     for (_, store, _guard) in stores().await {
         let world = World::new();
         let host = spec("h1", &[("VCPU", 8)], &[]);
-        let (held, idle) = (spec("gpu0", &[("VGPU", 2)], &[]), spec("gpu1", &[("VGPU", 2)], &[]));
+        let at_island = &["CUSTOM_A40", "CUSTOM_GPU_ISLAND_0"];
+        let (held, idle) =
+            (spec("gpu0", &[("VGPU", 2)], at_island), spec("gpu1", &[("VGPU", 2)], &[]));
         report(&store, &world, &host, &[held.clone(), idle.clone()]).await;
         let consumer = ConsumerId::new_v4();
         claim(&store, &world, claim_of(consumer, &[(held.id, "VGPU", 1)]))
@@ -264,9 +266,18 @@ async fn a_vanished_device_stays_reserved_while_it_has_allocations() {
         report(&store, &world, &host, &[]).await;
         assert_eq!(room(&world, "VGPU", 1), Vec::<ProviderId>::new());
         assert_eq!(number(&store, "SELECT COUNT(*) FROM resource_providers").await, 2);
+        let traits = || {
+            let snapshot = world.snapshot();
+            let tree = snapshot.tree(host.id).expect("the host is known");
+            let node = tree.nodes().find(|node| node.id() == held.id);
+            let node = node.expect("the provider stays");
+            node.traits().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(traits(), "CUSTOM_A40", "another device may have its place now");
         audited(&store).await;
 
         report(&store, &world, &host, std::slice::from_ref(&held)).await;
+        assert_eq!(traits(), "CUSTOM_A40 CUSTOM_GPU_ISLAND_0");
         assert_eq!(room(&world, "VGPU", 1), vec![held.id], "the device is offered again");
 
         release(&store, &world, consumer).await;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use kilonova_node::topology::Topology;
 use serde_json::{Value, json};
 
-use crate::kit::{Cloud, RunningCloud, fault, hosts};
+use crate::kit::{Cloud, RunningCloud, fault, hosts, wait_until};
 use crate::servers::checklist::inspect::devices;
 use crate::servers::numa::flavor;
 use crate::servers::resize::admin;
@@ -41,6 +41,19 @@ pci.device_spec = [
     '{"vendor_id": "10de", "product_id": "13bd", "resource_class": "M10"}',
 ]
 "#;
+/// A host with two islands of two GPUs, one of which the second entry lacks.
+const FOUR: [&str; 2] = [
+    r#"
+card = [{ card = "h100", addresses = ["0000:18:00.0", "0000:19:00.0", "0000:98:00.0", "0000:99:00.0"] }]
+devices = { nvlink_islands = ["0000:18:00.0,0000:19:00.0", "0000:98:00.0,0000:99:00.0"] }
+pci.device_spec = ['{"vendor_id": "10de", "product_id": "2330", "resource_class": "H100"}']
+"#,
+    r#"
+card = [{ card = "h100", addresses = ["0000:19:00.0", "0000:98:00.0", "0000:99:00.0"] }]
+devices = { nvlink_islands = ["0000:98:00.0,0000:99:00.0"] }
+pci.device_spec = ['{"vendor_id": "10de", "product_id": "2330", "resource_class": "H100"}']
+"#,
+];
 
 fn layouts(entries: &[(&str, &str)]) -> Topology {
     let entries: Vec<(&str, [&str; 1])> =
@@ -66,6 +79,13 @@ async fn buses(cloud: &Cloud, running: &RunningCloud, id: &str) -> String {
     let all: BTreeSet<String> =
         devices(cloud, host, id).into_iter().map(|seen| seen.is[5..7].to_owned()).collect();
     all.into_iter().collect::<Vec<_>>().join(" ")
+}
+
+/// The number of devices that hosts report.
+async fn present(cloud: &Cloud) -> i64 {
+    let sql = "SELECT COUNT(*) FROM devices WHERE present = 1";
+    let read = cloud.store.read(move |tx| tx.row(sql, &[])?.map_or(Ok(0), |row| row.int(0)));
+    read.await.unwrap_or_else(|error: kilonova_store::Error| panic!("{error}"))
 }
 
 async fn refused(cloud: &Cloud, running: &RunningCloud, flavor: &str) -> String {
@@ -198,6 +218,24 @@ async fn a_whole_island_is_all_its_devices_of_the_requested_classes() {
         let other = if pair == "18 19" { "98 99 9a" } else { "18 19 1a" };
         assert_eq!(three, other);
         cloud.teardown(&running, "classes").await;
+    }
+}
+
+#[tokio::test]
+async fn a_held_card_that_vanishes_is_in_no_island() {
+    for (cloud, mut running) in Cloud::all_running(layouts(&[("a", FOUR[0])])).await {
+        gpus(&running, "one", 1, "any").await;
+        gpus(&running, "full-2", 2, "nvlink-full").await;
+        let held = running.active_server(&cloud, "held", "one").await;
+        assert_eq!(buses(&cloud, &running, &held).await, "18");
+        // The other island has its number now.
+        running.nodes.kill("a").await;
+        running.nodes.start(&layouts(&[("a", FOUR[1])]).hosts[0]);
+        wait_until("the card is absent", async || present(&cloud).await == 3).await;
+        let pair = running.active_server(&cloud, "pair", "full-2").await;
+        assert_eq!(buses(&cloud, &running, &pair).await, "98 99");
+        cloud.audit("the card is held").await;
+        running.delete_all_servers().await;
     }
 }
 

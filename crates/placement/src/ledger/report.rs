@@ -6,15 +6,15 @@
 //! Drained providers stay drained. Traits that operators added stay, and so does a `reserved` that
 //! they set; for a device it is the minimum, because the part that the host cannot offer is always
 //! reserved. A device that disappears while it has allocations keeps its provider, fully reserved,
-//! until they are released. Inventories of the root that its children now offer move to them
-//! ([`super::move_down`]). Children that no host reported (created through the API) are left
-//! unchanged.
+//! until they are released, without the traits that say where it was: other devices may have these
+//! now. Inventories of the root that its children now offer move to them ([`super::move_down`]).
+//! Children that no host reported (created through the API) are left unchanged.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use kilonova_engine::Inventory;
-use kilonova_ids::{ProviderId, ResourceClass};
+use kilonova_ids::{ProviderId, ResourceClass, nearness};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
@@ -90,7 +90,8 @@ fn report(
     let reported: HashSet<ProviderId> = children.iter().map(|child| child.id).collect();
     for row in tree.providers.values() {
         if row.id != id && row.reported && !reported.contains(&row.id) {
-            changed |= withdraw_provider(tx, row, now)?;
+            let traits = tree.traits.remove(&row.id).unwrap_or_default();
+            changed |= withdraw_provider(tx, row, traits, now)?;
         }
     }
     let stored = providers::ask_reported_below(tx, id)?;
@@ -346,7 +347,12 @@ fn write_traits<'a>(
 
 /// Deletes a provider that its host no longer reports, or reserves all of it while it has
 /// allocations or children. Returns whether anything changed.
-fn withdraw_provider(tx: &mut Tx<'_>, row: &ProviderRow, now: Timestamp) -> Result<bool, Error> {
+fn withdraw_provider(
+    tx: &mut Tx<'_>,
+    row: &ProviderRow,
+    traits: HashMap<String, bool>,
+    now: Timestamp,
+) -> Result<bool, Error> {
     if !consumers::any_on(tx, row.id)? && !providers::has_children(tx, row.id)? {
         delete(tx, row.id)?;
         return Ok(true);
@@ -354,6 +360,11 @@ fn withdraw_provider(tx: &mut Tx<'_>, row: &ProviderRow, now: Timestamp) -> Resu
     let mut changed = false;
     for inventory in inventories::of_provider(tx, row.id)? {
         changed |= withdraw(tx, row.id, inventory, now)?;
+    }
+    let is_place = |(name, reported): &(String, bool)| *reported && nearness::is_place(name);
+    for (name, _) in traits.into_iter().filter(is_place) {
+        traits::remove(tx, row.id, &name)?;
+        changed = true;
     }
     if changed {
         providers::defer_bump(tx, row.id, now)?;
