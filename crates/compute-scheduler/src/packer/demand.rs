@@ -1,8 +1,8 @@
 //! A kind of request in the learned demand: the resources that one server requests, by names that
 //! every controller knows.
 
-use kilonova_engine::Query;
-use kilonova_ids::ResourceClass;
+use kilonova_engine::{Group, Query};
+use kilonova_ids::{ResourceClass, nearness};
 use serde::{Deserialize, Serialize};
 
 use super::kinds::is_device;
@@ -48,15 +48,7 @@ impl Request {
                     "VCPU" | "PCPU" => request.vcpus += amount,
                     "MEMORY_MB" => request.memory_mb += amount,
                     _ if is_device(class) => {
-                        // The traits of the unsuffixed group may be those of another provider.
-                        let own = !group.suffix.is_empty();
-                        let devices = Devices {
-                            class: class.clone(),
-                            amount: *amount,
-                            count: 1,
-                            required: if own { group.required.clone() } else { Vec::new() },
-                            forbidden: if own { group.forbidden.clone() } else { Vec::new() },
-                        };
+                        let devices = Devices::of(group, class, *amount);
                         match kinds.iter_mut().find(|kind| kind.is_like(&devices)) {
                             Some(kind) => kind.count = kind.count.saturating_add(1),
                             None => kinds.push(devices),
@@ -72,6 +64,27 @@ impl Request {
 }
 
 impl Devices {
+    fn of(group: &Group, class: &ResourceClass, amount: i64) -> Self {
+        let mut devices = Self {
+            class: class.clone(),
+            amount,
+            count: 1,
+            required: Vec::new(),
+            forbidden: Vec::new(),
+        };
+        // The traits of the unsuffixed group may be those of another provider.
+        if !group.suffix.is_empty() {
+            // Kinds have no places.
+            let has_place =
+                |clause: &&Vec<String>| clause.iter().any(|name| nearness::is_place(name));
+            let required = group.required.iter().filter(|clause| !has_place(clause));
+            devices.required = required.cloned().collect();
+            let forbidden = group.forbidden.iter().filter(|name| !nearness::is_place(name));
+            devices.forbidden = forbidden.cloned().collect();
+        }
+        devices
+    }
+
     fn is_like(&self, other: &Self) -> bool {
         (&self.class, self.amount, &self.required, &self.forbidden)
             == (&other.class, other.amount, &other.required, &other.forbidden)

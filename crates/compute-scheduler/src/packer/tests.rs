@@ -317,6 +317,20 @@ fn places_do_not_tell_kinds_apart() {
 }
 
 #[test]
+fn requests_for_a_place_are_packed_and_learned_like_those_without() {
+    let mut tree = host(100, 1, "PGPU", 1);
+    tree.providers[1].traits = ["CUSTOM_A100", "CUSTOM_NUMA_NODE_1"].map(Into::into).to_vec();
+    let world = world([tree]);
+    let mut wanted = query(1, &[("PGPU", 1)]);
+    wanted.groups[1].required = vec![vec!["CUSTOM_A100".into()]];
+    let without = Request::of(&wanted);
+    wanted.groups[1].required.push(vec!["CUSTOM_NUMA_NODE_1".into(), "CUSTOM_NUMA_NODE_2".into()]);
+    wanted.groups[1].forbidden = vec!["CUSTOM_GPU_ISLAND_0".into()];
+    assert_eq!(Request::of(&wanted), without);
+    assert_eq!(roots(&order(&Packer::default(), &world, &wanted)), [id(100)]);
+}
+
+#[test]
 fn a_request_is_one_key_however_much_memory_it_asks_for() {
     let packer = Packer::default();
     let mut large = query(2, &[("VGPU", 1)]);
