@@ -28,6 +28,8 @@ const MAX_PORTS: usize = 256;
 const MAX_PEERS: usize = 256;
 /// Maximum number of MIG profiles of a GPU, and of places or types of each.
 const MAX_MIG: usize = 64;
+/// The last NUMA node that a kernel can have.
+const MAX_NODE: i64 = 1023;
 /// Maximum number of NUMA cells.
 const MAX_CELLS: usize = 1024;
 /// Maximum length of all lists in NUMA cells together.
@@ -289,7 +291,7 @@ fn check_device(problems: &mut Problems, device: &Device) {
         problems.unless(is_valid, || format!("the {what} of device {name:?} is {:?}", shorten(id)));
     }
     problems.text(format_args!("the model of device {name:?}"), model);
-    problems.number(format_args!("the NUMA node of device {name:?}"), *numa_node, -1, 65535);
+    problems.number(format_args!("the NUMA node of device {name:?}"), *numa_node, -1, MAX_NODE);
     if let Some(switch) = switch {
         problems.word(format_args!("the PCIe switch of device {name:?}"), switch);
     }
@@ -453,7 +455,7 @@ mod tests {
     #[test]
     fn refusals_name_every_invalid_value() {
         type Corrupt = fn(&mut Registration);
-        let cases: [(&str, Corrupt); 34] = [
+        let cases: [(&str, Corrupt); 35] = [
             ("its name", |r| r.host = HostName::verbatim("127.0.0.1")),
             ("its name", |r| r.host = HostName::verbatim("a\nb")),
             ("its name", |r| r.host = HostName::verbatim("")),
@@ -479,6 +481,7 @@ mod tests {
             ("vendor_id", |r| r.devices[0].vendor_id = "10 de".into()),
             ("model", |r| r.devices[0].model = "a\0b".into()),
             ("NUMA node", |r| r.devices[0].numa_node = -2),
+            ("NUMA node", |r| r.devices[0].numa_node = 1024),
             ("PCIe switch", |r| r.devices[0].switch = Some("0000:16\n".into())),
             ("a peer", |r| r.devices[0].peers.push("two words\0".into())),
             ("connected to more", |r| r.devices[0].peers = vec!["0000:84:00.0".into(); 257]),

@@ -2,14 +2,17 @@
 //!
 //! As the other checks of a search, these err towards "still possible" until no part is open, and are exact then.
 
+use std::collections::BTreeSet;
+
 use super::plan::Plan;
 use super::reach::AnchorTree;
 use super::solve::Solver;
+use crate::intern::Name;
 
 /// A condition of a common trait on one tree.
 #[derive(Debug)]
 pub(super) struct AlikeSet {
-    /// The traits that some provider has.
+    /// The traits that some provider of the tree has.
     traits: Vec<Common>,
     whole: bool,
 }
@@ -36,14 +39,18 @@ impl AlikeSet {
                 };
                 supplier.slot == anchor.slot && needs().any(|(class, _)| has(*class))
             };
-            let common = |name: &crate::intern::Name| {
+            let common = |name: Name| {
                 let has: Vec<bool> =
-                    anchor.suppliers.iter().map(|one| one.node().has_trait(*name)).collect();
+                    anchor.suppliers.iter().map(|one| one.node().has_trait(name)).collect();
                 let members = (0..has.len()).filter(|at| alike.whole && has[*at] && offers(*at));
                 let members = members.collect();
-                has.contains(&true).then_some(Common { has, members })
+                Common { has, members }
             };
-            Self { traits: alike.traits.iter().filter_map(common).collect(), whole: alike.whole }
+            // Not those of the whole cloud: there may be many more.
+            let here = anchor.suppliers.iter().flat_map(|one| one.node().traits.iter().copied());
+            let names: BTreeSet<Name> =
+                here.filter(|name| alike.traits.binary_search(name).is_ok()).collect();
+            Self { traits: names.into_iter().map(common).collect(), whole: alike.whole }
         };
         plan.alike.iter().enumerate().map(set).collect()
     }

@@ -37,7 +37,7 @@ pub(crate) struct Part {
 /// A condition of a common trait.
 #[derive(Debug)]
 pub(crate) struct AlikePlan {
-    /// The traits that begin as requested.
+    /// The traits that begin as requested, sorted.
     pub(crate) traits: Vec<Name>,
     pub(crate) whole: bool,
 }
