@@ -58,7 +58,11 @@ async fn addresses(cloud: &Cloud, running: &RunningCloud, id: &str) -> Vec<Strin
 }
 
 /// Boots a server for which there is no valid host; returns its fault.
-async fn boot_without_valid_host(cloud: &Cloud, running: &RunningCloud, flavor: &str) -> String {
+pub async fn boot_without_valid_host(
+    cloud: &Cloud,
+    running: &RunningCloud,
+    flavor: &str,
+) -> String {
     let id = running.boot(cloud, flavor, flavor).await;
     let server = running.wait_for_status(&id, "ERROR").await;
     running.delete(&id).await;
