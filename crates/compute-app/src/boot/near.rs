@@ -28,7 +28,7 @@ pub const OF_FLAVOR: &str = "hw:gpu_topology";
 /// flavor requests, by whichever key; that of a profile is on the profile's devices.
 ///
 /// # Errors
-/// 400 for an unknown topology. It is older than the check.
+/// 400 for an unknown topology. A stored one may be older than the check.
 pub(super) fn conditions(
     flavor: &FlavorOf,
     profiles: &Profiles,
