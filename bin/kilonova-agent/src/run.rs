@@ -14,7 +14,9 @@ use kilonova_disks::Disks;
 use kilonova_hypervisor::Hypervisor;
 use kilonova_ids::HostName;
 use kilonova_libvirt::Driver;
-use kilonova_node::devices::{Directory, Discovery, Links, MdevConfig, NvidiaSmi, mig_driver};
+use kilonova_node::devices::{
+    Directory, Discovery, Links, MdevConfig, Models, NvidiaSmi, mig_driver,
+};
 use kilonova_node::{Commands, Error, Network, Node, Parts};
 use kilonova_node_api::ControlPlane;
 use kilonova_program::signals::StopSignals;
@@ -182,12 +184,13 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
     };
     let links =
         links(settings.sources.links.clone(), NvidiaSmi::default(), &connection.host).await?;
+    let models = models(Arc::clone(&sysfs)).await;
     let registration = facts::registration(settings, &connection.host, connection.address);
     let volumes = volumes(settings, &connection, directory).await?;
     let cleanup = settings.sources.cleanup.clone();
     let node = Node::new(Parts {
         registration: registration.map_err(|error| error.to_string())?,
-        discovery: Arc::new(Discovery { mdev, links, ..settings.sources.clone() }),
+        discovery: Arc::new(Discovery { mdev, links, models, ..settings.sources.clone() }),
         sysfs: Arc::clone(&sysfs) as _,
         mig: mig_driver(&settings.mdev),
         hypervisor: Arc::clone(&driver) as Arc<dyn Hypervisor>,
@@ -210,6 +213,16 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
     let mut tasks = JoinSet::new();
     tasks.spawn(disks.clean_periodically());
     Ok(Started { connection, node, control, driver, lacking, _tasks: tasks })
+}
+
+/// The models of this host's devices. A host without their names works like any other.
+async fn models(sysfs: Arc<Directory>) -> Models {
+    let read = tokio::task::spawn_blocking(move || Models::read(&*sysfs)).await;
+    let read = read.map_err(|error| error.to_string());
+    read.and_then(|models| models.map_err(|error| error.to_string())).unwrap_or_else(|why| {
+        tracing::info!("the devices of this host have no models: {why}");
+        Models::default()
+    })
 }
 
 /// How GPUs are connected by NVLink. The connections are read once: they change only with the hardware.

@@ -1,14 +1,17 @@
 //! Checks that the configured devices are on this host.
 
 use kilonova_node::devices::{
-    Directory, Discovery, Links, MdevConfig, MigScan, NvidiaSmi, ScanContext, Sysfs, mig_driver,
-    parents,
+    Directory, Discovery, Links, MdevConfig, MigScan, NvidiaSmi, PciFunction, ScanContext, Sysfs,
+    mig_driver, parents,
 };
+use kilonova_node_api::{Device, HandleSlot};
 
 use super::Report;
 use crate::settings::Settings;
 
 const AREA: &str = "devices";
+/// Drivers of GPUs that let go of a card only when nothing on the host uses it.
+const HOLDING: [&str; 4] = ["nvidia", "nouveau", "amdgpu", "radeon"];
 
 pub(super) fn look(settings: &Settings, report: &mut Report) {
     let sysfs = Directory(settings.sysfs.clone());
@@ -65,6 +68,16 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
         let remedy = "it is not offered to guests; `kilonova discover` lists the devices";
         report.warn(AREA, what, remedy);
     }
+    for (address, driver) in held(&sysfs, &found.devices) {
+        report.warn(
+            AREA,
+            format!("{address}: the driver {driver} of this host has it, and guests get it as a whole"),
+            format!(
+                "a guest's start fails or hangs while this host uses the card: bind it to vfio-pci, for example with \
+                 `driverctl set-override {address} vfio-pci`"
+            ),
+        );
+    }
     let slots: usize = found
         .devices
         .iter()
@@ -79,6 +92,20 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
         ),
         many => report.fine(AREA, format!("{many} offered, with {slots} deployables")),
     }
+}
+
+/// The functions for passthrough that a driver of the host's own holds, each with the driver.
+fn held(sysfs: &dyn Sysfs, devices: &[Device]) -> Vec<(String, String)> {
+    let slots = devices.iter().flat_map(|device| &device.deployables).flat_map(|part| &part.slots);
+    let driver_of = |slot: &HandleSlot| match slot {
+        HandleSlot::Pci { address } => {
+            let function = PciFunction::read(sysfs, address).ok()??;
+            let holds = HOLDING.contains(&function.driver.as_str());
+            holds.then(|| (address.clone(), function.driver))
+        }
+        HandleSlot::Mdev { .. } | HandleSlot::Vfio { .. } | HandleSlot::TestPci { .. } => None,
+    };
+    slots.filter_map(driver_of).collect()
 }
 
 /// The mdev parents and types that exist.
@@ -99,7 +126,7 @@ mod tests {
     use super::*;
     use crate::settings::CommandLine;
 
-    /// The report for a host with one mdev parent and this configuration.
+    /// The report for a host with one mdev parent, a GPU that the driver has, and this configuration.
     fn looked(devices: &str) -> Report {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
         let parent = folder.path().join("sys/devices/virtual/mtty/mtty");
@@ -114,6 +141,14 @@ mod tests {
         ] {
             std::fs::write(kind.join(name), text).expect("the file is written");
         }
+        let gpu = folder.path().join("sys/bus/pci/devices/0000:84:00.0");
+        std::fs::create_dir_all(&gpu).expect("the directory is created");
+        for (name, text) in [("vendor", "0x10de"), ("device", "0x2335"), ("class", "0x030200")] {
+            std::fs::write(gpu.join(name), text).expect("the file is written");
+        }
+        let nvidia = folder.path().join("sys/bus/pci/drivers/nvidia");
+        std::fs::create_dir_all(&nvidia).expect("the directory is created");
+        std::os::unix::fs::symlink(nvidia, gpu.join("driver")).expect("the link is created");
         let class = folder.path().join("sys/class/mdev_bus");
         std::fs::create_dir_all(&class).expect("the directory is created");
         std::os::unix::fs::symlink("../../devices/virtual/mtty/mtty", class.join("mtty"))
@@ -151,5 +186,17 @@ mod tests {
         let why = "nvlink_islands: this host has no PCI function 0000:18:00.0";
         assert!(absent.text().contains(why), "{}", absent.text());
         assert_eq!(looked("").exit_code(), 0, "none are configured");
+    }
+
+    #[test]
+    fn a_gpu_that_the_host_itself_drives_is_named() {
+        let held = "0000:84:00.0: the driver nvidia of this host has it";
+        let spec = r#"device_spec = {"vendor_id": "10de", "product_id": "2335"}"#;
+        let report = looked(&format!("[pci]\n{spec}\n"));
+        assert!(report.text().contains(held), "{}", report.text());
+        assert!(report.text().contains("driverctl set-override 0000:84:00.0 vfio-pci"));
+        assert_eq!(report.exit_code(), 0, "{}", report.text());
+        let others = looked("[devices]\nenabled_mdev_types = mtty-1\n");
+        assert!(!others.text().contains(held), "{}", others.text());
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kilonova_node::devices::{
-    Directory, Discovery, Driver, MdevConfig, NvidiaSmi, mig_driver, survey,
+    Directory, Discovery, Driver, MdevConfig, Models, NvidiaSmi, mig_driver, survey,
 };
 
 use super::Format;
@@ -53,6 +53,9 @@ pub(super) fn run(options: DiscoverArgs) -> Result<ExitCode, Failure> {
         }
         None => (Discovery { drivers: real_drivers(), ..Discovery::default() }, Vec::new()),
     };
+    // Without the file the table has no models.
+    let models = Models::read(&sysfs).unwrap_or_default();
+    let discovery = Discovery { models, ..discovery };
     let found = survey(&sysfs, &discovery, &cards).map_err(failed)?;
     match options.format {
         Format::Table => print!("{}", found.table()),
