@@ -44,7 +44,7 @@ test: ## Run every test on SQLite and PostgreSQL, then the demo and the kill -9 
 	@scripts/test.sh $(ARGS)
 
 test-long: ## Run the tests with more repetitions (kills, concurrent claims, random requests); takes hours
-	@KILONOVA_NEXTEST=long KILONOVA_KILLS=60 KILONOVA_STRIKES=1000 KILONOVA_LONGEST=90 KILONOVA_CLAIMS=100000 KILONOVA_FUZZ=100000 KILONOVA_FUZZ_BODIES=200000 $(MAKE) --no-print-directory test
+	@KILONOVA_NEXTEST=long KILONOVA_CRASHES=all KILONOVA_NUMA_STEPS=1000 KILONOVA_KILLS=60 KILONOVA_STRIKES=1000 KILONOVA_LONGEST=90 KILONOVA_CLAIMS=100000 KILONOVA_FUZZ=100000 KILONOVA_FUZZ_BODIES=200000 $(MAKE) --no-print-directory test
 
 test-upgrade: ## Upgrade an earlier build (OLD=program) killed in the middle of every operation, on both databases
 	@scripts/bootstrap.sh build postgres

@@ -1,6 +1,8 @@
 //! Runs an operation repeatedly, with a crash at another write each time, until a run has no crash.
 //!
-//! There are three kinds of crash: of everything, of only the services, and of only the agents.
+//! There are three kinds of crash: of everything, of only the services, and of only the agents. The services die before
+//! a write's commit on one store and after it on the other; the stores take turns with each write. With the variable
+//! `KILONOVA_CRASHES` set to `all`, as in `make test-long`, each store has both.
 //! After the restart every server ends in a state that the operation allows, the ledger's rules
 //! hold, hosts and memory agree with the ledger, and after all servers are deleted nothing is left.
 
@@ -19,6 +21,23 @@ use crate::kit::{Cloud, RunningCloud};
 /// More writes than any operation has.
 const MOST: u64 = 60;
 const DEATHS: [Death; 2] = [Death::BeforeCommit, Death::AfterCommit];
+
+/// The deaths at a write on a store, which are one of both or all of them.
+fn deaths(store: usize, at: u64, all: bool) -> impl Iterator<Item = Death> {
+    let (store, at) = (store as u64, at % 2);
+    let each = DEATHS.into_iter().zip(0..);
+    each.filter(move |(_, number)| all || (store + at + number) % 2 == 0).map(|(death, _)| death)
+}
+
+#[test]
+fn each_write_has_both_deaths_on_the_stores_together() {
+    for at in 0..4 {
+        let of = |store, all| deaths(store, at, all).collect::<Vec<_>>();
+        assert_eq!((of(0, true).len(), of(0, false).len(), of(1, false).len()), (2, 1, 1));
+        assert_ne!(of(0, false), of(1, false));
+        assert_ne!(of(0, false), deaths(0, at + 1, false).collect::<Vec<_>>());
+    }
+}
 
 pub async fn run(flow: Flow) {
     run_with(flow, Options::default()).await;
@@ -55,8 +74,10 @@ enum Elsewhere {
 }
 
 async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
+    let all = std::env::var("KILONOVA_CRASHES").is_ok_and(|text| text == "all");
+    let least = if all { 8 } else { 5 };
     let mut agents = JoinSet::new();
-    for mut cloud in Cloud::all((flow.topology)()).await {
+    for (store, mut cloud) in Cloud::all((flow.topology)()).await.into_iter().enumerate() {
         cloud.options = options.clone();
         match elsewhere {
             Some(Elsewhere::Glance) => drop(cloud.start_glance().await),
@@ -76,7 +97,7 @@ async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
             for at in 0.. {
                 assert!(at < MOST, "{}: no end", flow.name);
                 let mut died = false;
-                for death in DEATHS {
+                for death in deaths(store, at, all) {
                     let plan = CrashPlan::at(at, death);
                     (running, died) = crash(&flow, &cloud, running, plan, everything, died).await;
                     points += u32::from(died);
@@ -87,7 +108,7 @@ async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
             }
         }
         points += crash_nodes(&flow, &cloud, &mut running).await;
-        assert!(points >= 8, "{}: {points} crash points", flow.name);
+        assert!(points >= least, "{}: {points} crash points", flow.name);
         println!("{} on {}: {points} crash points", flow.name, cloud.name);
         running.kill().await;
     }
