@@ -149,7 +149,7 @@ pub(crate) fn query_of(
     spec: &Spec,
     flavor: Option<ProfileGroups>,
 ) -> Result<Query, String> {
-    let profiles = Profiles { flavor, ports: Vec::new() };
+    let profiles = Profiles { flavor, ..Profiles::default() };
     let aliases = &compute.options.pci_aliases;
     match boot::query_of(&spec.flavor, &spec.image_properties, &profiles, aliases, 0) {
         Ok(query) => Ok(query),

@@ -147,6 +147,8 @@ changes! {
     INTERFACE_TAGS = 70;
     /// Servers show their server group.
     GROUP_IN_SERVER = 71;
+    /// A boot takes ports that request resources.
+    PORT_RESOURCES = 72;
     /// A lock has a reason.
     LOCK_REASON = 73;
     /// A boot names its host.

@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use kilonova_store::{Error, Store, params};
 use kilonova_wire::time;
 
-use crate::{counted, fits};
+use crate::{counted, fits, port_claims};
 
 /// Rules across services.
 pub const ACROSS: &[(&str, &str)] = &[
@@ -220,6 +220,7 @@ pub async fn run(store: &Store) -> Result<Vec<Finding>, Error> {
                 ACROSS,
                 &[counted::AUDIT],
                 fits::AUDIT,
+                port_claims::AUDIT,
             ] {
                 for (rule, sql) in rules {
                     let rows = tx.rows(sql, params![])?;

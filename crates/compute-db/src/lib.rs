@@ -32,6 +32,7 @@ pub mod migrations_moves;
 pub mod migrations_resources;
 pub mod migrations_servers;
 pub mod moves;
+pub mod port_claims;
 pub mod questions;
 pub mod queue;
 pub mod quotas;
@@ -87,6 +88,8 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         keypairs::STATEMENTS,
         machines::STATEMENTS,
         moves::STATEMENTS,
+        port_claims::AUDIT,
+        port_claims::STATEMENTS,
         questions::STATEMENTS,
         queue::STATEMENTS,
         quotas::STATEMENTS,

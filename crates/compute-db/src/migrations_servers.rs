@@ -29,6 +29,7 @@ pub const SERVERS: &[Migration] = &[
     super::cells::CELLS,
     super::fits::FITS,
     super::samples::SAMPLES,
+    super::port_claims::PORT_CLAIMS,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -6,6 +6,7 @@
 //!   network         networks and subnets
 //!   port            ports of servers
 //!   binding         the bindings of a port to hosts, one of which is active
+//!   resources       the resources that a port requests from resource providers
 //!   profile         the compute service's keys of binding:profile
 //!   security_group  security groups, without their rules
 //!   floating_ip     floating addresses of ports
@@ -25,6 +26,7 @@ mod network;
 mod port;
 mod profile;
 mod quota;
+mod resources;
 mod security_group;
 mod topology;
 mod values;
@@ -37,4 +39,5 @@ pub use floating_ip::FloatingIp;
 pub use network::{Network, NetworkFilter, Route, Segment, Subnet};
 pub use port::{FixedIp, NewPort, Port, PortChange, PortFilter, RequestedIp};
 pub use profile::{Profile, released};
+pub use resources::{RequestGroup, ResourceRequest, allocation};
 pub use security_group::{GroupFilter, SecurityGroup};

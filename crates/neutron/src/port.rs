@@ -74,6 +74,12 @@ pub struct Port {
     /// The profile of its accelerator.
     #[serde(default)]
     pub device_profile: Option<String>,
+    /// Its QoS policy.
+    #[serde(default)]
+    pub qos_policy_id: Option<String>,
+    /// The QoS policy of its network.
+    #[serde(default)]
+    pub qos_network_policy_id: Option<String>,
 }
 
 fn normal() -> String {
@@ -92,6 +98,11 @@ impl Port {
             Some(groups) => groups.as_array().is_some_and(|groups| !groups.is_empty()),
             None => !self.resource_request.is_empty(),
         }
+    }
+
+    /// True if it may request resources, as far as anybody sees: only QoS policies do.
+    pub fn has_policy(&self) -> bool {
+        self.qos_policy_id.is_some() || self.qos_network_policy_id.is_some()
     }
 
     /// True if a guest need not wait for it.

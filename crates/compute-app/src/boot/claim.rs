@@ -2,10 +2,11 @@
 //! They run within the caller's transaction.
 
 use kilonova_accelerator::ledger as devices;
+use kilonova_compute_db::port_claims::{self, PortClaim};
 use kilonova_compute_db::servers::instance_name;
 use kilonova_compute_scheduler::{Choice, owners};
 use kilonova_engine::Candidate;
-use kilonova_ids::{ConsumerId, HostName, PortId, ServerId};
+use kilonova_ids::{ConsumerId, HostName, PortId, ProviderId, ResourceClass, ServerId};
 use kilonova_node_api::{
     Attachment, Boot, Desired, Domain, DomainConfig, GuestNuma, Power, Volume,
 };
@@ -15,7 +16,7 @@ use kilonova_topology::Request;
 use newtype_uuid::GenericUuid;
 
 use super::super::aliases;
-use super::query::{ProfileGroups, Profiles};
+use super::query::{PortResources, ProfileGroups, Profiles};
 use super::{GuestSource, machine, near};
 use crate::numa::{self, Misfits, TakenDevices};
 use crate::ports::GuestPorts;
@@ -168,6 +169,7 @@ pub(super) fn claim_along<A>(
                 }
             };
             claim.record(tx, &compute.world)?;
+            record_ports(tx, candidate, profiles, consumer_of(server), &host.name)?;
             for (binding, port) in bindings.iter().zip(ports) {
                 if let Some(port) = port {
                     devices::is_port(tx, binding.arq, port)?;
@@ -194,6 +196,54 @@ pub(super) fn claim_along<A>(
         }
     }
     Ok(Err(misfits))
+}
+
+/// Records the providers of the resources that ports request.
+fn record_ports(
+    tx: &mut Tx<'_>,
+    candidate: &Candidate,
+    profiles: &Profiles,
+    consumer: ConsumerId,
+    host: &HostName,
+) -> Result<(), Error> {
+    for PortResources { port, request } in &profiles.resources {
+        for group in &request.groups {
+            let Some(provider) = provider_of(candidate, &group.id) else { continue };
+            let claim = PortClaim {
+                consumer,
+                group: group.id.clone(),
+                port: *port,
+                host: host.clone(),
+                provider,
+                resources: group.resources.clone(),
+            };
+            port_claims::insert(tx, &claim)?;
+        }
+    }
+    Ok(())
+}
+
+/// Releases the resources that are claimed for a port, which its server does not have any more.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn release_port(tx: &mut Tx<'_>, compute: &Compute, port: PortId) -> Result<(), Error> {
+    for claim in port_claims::take(tx, port)? {
+        let part = |(class, amount): (&String, &i64)| placement::Allocation {
+            provider: claim.provider,
+            class: ResourceClass::verbatim(class.as_str()),
+            amount: *amount,
+        };
+        let parts: Vec<_> = claim.resources.iter().map(part).collect();
+        placement::release_part(tx, &compute.world, claim.consumer, &parts)?;
+    }
+    Ok(())
+}
+
+/// The provider of a group of a candidate.
+fn provider_of(candidate: &Candidate, suffix: &str) -> Option<ProviderId> {
+    let found = candidate.mappings.iter().find(|(name, _)| *name == suffix);
+    found.and_then(|(_, providers)| providers.first().copied())
 }
 
 /// The devices of a claim by provider.
@@ -315,15 +365,11 @@ fn wants(
     profiles: &Profiles,
 ) -> Result<(Vec<devices::BindRequest>, Vec<Option<PortId>>), Error> {
     let (mut wants, mut ports) = (Vec::new(), Vec::new());
-    let mut by_profile: Vec<(kilonova_ids::ProviderId, i64)> = Vec::new();
+    let mut by_profile: Vec<(ProviderId, i64)> = Vec::new();
     for profile in profiles.iter() {
         for (index, group) in profile.groups.iter().enumerate() {
             let suffix = profile.suffix(index);
-            let provider = candidate
-                .mappings
-                .iter()
-                .find(|(name, _)| *name == suffix)
-                .and_then(|(_, providers)| providers.first().copied());
+            let provider = provider_of(candidate, &suffix);
             let count = ProfileGroups::count_of(group);
             if let Some(provider) = provider.filter(|_| count > 0) {
                 by_profile.push((provider, count));

@@ -189,6 +189,7 @@ mod tests {
         let profiles = Profiles {
             flavor: Some(profile(None, None)),
             ports: vec![profile(Some(port), Some("nvlink"))],
+            resources: Vec::new(),
         };
         let found = of(&flavor(&specs), &profiles).expect("the topology is known");
         assert_eq!(
@@ -212,7 +213,8 @@ mod tests {
             let found = of(&flavor(&specs), &none).expect(word);
             assert_eq!(found.len(), usize::from(topology != Topology::Any), "{word}");
         }
-        let profiles = Profiles { flavor: Some(profile(None, Some("near"))), ports: Vec::new() };
+        let profiles =
+            Profiles { flavor: Some(profile(None, Some("near"))), ..Profiles::default() };
         let error = of(&flavor(&[]), &profiles).expect_err("an unknown topology");
         let Error::Refused(refusal) = error else { panic!("{error}") };
         assert!(refusal.message.contains("Invalid value 'near' of accel:topology"), "{refusal:?}");

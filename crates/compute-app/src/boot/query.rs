@@ -1,6 +1,6 @@
 //! Builds the candidates query from a flavor, image traits, aliases and device profiles, as Nova's
 //! `scheduler/utils.py` does: `resources[S]:*`, `trait[S]:*`, `group_policy`, profile groups as
-//! `device_profile_<n>`.
+//! `device_profile_<n>`, the requests of ports in a cloud's Neutron as groups named by their ids.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ use kilonova_compute_db::servers::{FlavorOf, Spec};
 use kilonova_compute_scheduler::owners;
 use kilonova_engine::{Group, Query};
 use kilonova_ids::{DeviceProfileId, PortId, ResourceClass};
+use kilonova_neutron::{RequestGroup, ResourceRequest};
 use kilonova_node_api::GUEST_NUMA;
 use kilonova_topology::GuestTopology;
 use kilonova_wire::Refusal;
@@ -27,13 +28,24 @@ pub struct ProfileGroups {
     pub port: Option<PortId>,
 }
 
-/// The device profiles of a server: those of its flavor and of its ports.
+/// The resources that a port in a cloud's Neutron requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortResources {
+    /// The port.
+    pub port: PortId,
+    /// Its request.
+    pub request: ResourceRequest,
+}
+
+/// The device profiles of a server, those of its flavor and of its ports, and the resources that its ports request.
 #[derive(Debug, Clone, Default)]
 pub struct Profiles {
     /// The flavor's profile.
     pub flavor: Option<ProfileGroups>,
     /// One for each port with a device.
     pub ports: Vec<ProfileGroups>,
+    /// One for each port that requests resources.
+    pub resources: Vec<PortResources>,
 }
 
 impl Profiles {
@@ -171,16 +183,36 @@ pub fn query_of(
     }
     root_required.sort_unstable();
     let alike = near::conditions(flavor, profiles, &all)?;
+    let mut same_subtree = Vec::new();
+    for PortResources { request, .. } in &profiles.resources {
+        all.extend(request.groups.iter().map(of_port));
+        let is_known = |id: &String| request.groups.iter().any(|group| group.id == *id);
+        if !request.same_subtree.is_empty() && request.same_subtree.iter().all(is_known) {
+            same_subtree.push(request.same_subtree.clone());
+        }
+    }
     Ok(Query {
         groups: all,
         isolate,
-        same_subtree: Vec::new(),
+        same_subtree,
         alike,
         root_required,
         root_forbidden: vec!["COMPUTE_STATUS_DISABLED".to_owned()],
         limit: None,
         seed,
     })
+}
+
+/// A group of a port's request. As for flavors, an unknown class or trait is not an error, because no host has it.
+fn of_port(group: &RequestGroup) -> Group {
+    let amounts = group.resources.iter().filter(|(_, amount)| **amount > 0);
+    let amount =
+        |(class, amount): (&String, &i64)| (ResourceClass::verbatim(class.as_str()), *amount);
+    Group {
+        resources: amounts.map(amount).collect(),
+        required: group.required.iter().map(|name| vec![name.clone()]).collect(),
+        ..empty(&group.id)
+    }
 }
 
 /// Requests the CPUs of a topology: dedicated ones are units of `PCPU`. Groups with a suffix may request some of them.

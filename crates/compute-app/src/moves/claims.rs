@@ -3,6 +3,7 @@
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::fits;
 use kilonova_compute_db::moves::{self, Move};
+use kilonova_compute_db::port_claims;
 use kilonova_compute_db::servers::Server;
 use kilonova_ids::{ConsumerId, HostName, ServerId};
 use kilonova_placement::ledger as placement;
@@ -18,6 +19,8 @@ struct Sides {
     migration: ConsumerId,
     /// True if one of the claims may have a NUMA topology.
     has_topology: bool,
+    /// True if one of the claims may be for ports.
+    has_ports: bool,
 }
 
 impl Sides {
@@ -25,7 +28,12 @@ impl Sides {
         let properties = &server.spec.image_properties;
         let flavors = [&migration.old_flavor, &migration.new_flavor];
         let has_topology = flavors.iter().any(|flavor| numa::is_requested(flavor, properties));
-        Self { server: consumer_of(server.id), migration: migration.id, has_topology }
+        Self {
+            server: consumer_of(server.id),
+            migration: migration.id,
+            has_topology,
+            has_ports: server.spec.networked,
+        }
     }
 
     fn hand_over(
@@ -37,6 +45,9 @@ impl Sides {
     ) -> Result<(), Error> {
         if self.has_topology {
             fits::hand_over(tx, from, to)?;
+        }
+        if self.has_ports {
+            port_claims::hand_over(tx, from, to)?;
         }
         placement::hand_over(tx, from, to, consumer_type)?;
         Ok(devices::hand_over(tx, from, to)?)

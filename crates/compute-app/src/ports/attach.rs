@@ -36,6 +36,13 @@ pub fn add(
         if seen.has_accelerator() {
             return Err(with_accelerator());
         }
+        if seen.requests_resources() {
+            return Err(Refusal::bad_request(format!(
+                "Attaching interfaces with QoS policy is not supported for instance {}.",
+                server.id
+            ))
+            .into());
+        }
         servers::set_spec(tx, server.id, &spec, now)?;
         let ordinal = networks.attach_later(tx, place, seen, now)?;
         return Ok(Added::Later(ordinal.unwrap_or_default()));

@@ -22,7 +22,7 @@ use kilonova_wire::Context;
 use super::external::{External, SeenNetworks};
 use super::request::{NetworkRequest, PortRequest};
 use crate::Error;
-use crate::boot::ProfileGroups;
+use crate::boot::{PortResources, ProfileGroups};
 
 /// The ports that servers of a request get.
 #[derive(Debug, Clone)]
@@ -103,6 +103,12 @@ impl ServerPorts {
         let own = self.list.iter().filter_map(|resolved| resolved.profile.clone());
         let external = self.external.iter().flat_map(|external| &external.connections);
         own.chain(external.filter_map(|(_, profile)| profile.clone())).collect()
+    }
+
+    /// The resources that the ports request from resource providers.
+    pub fn resources(&self) -> Vec<PortResources> {
+        let external = self.external.iter().flat_map(|external| &external.connections);
+        external.filter_map(|(connection, _)| connection.resources()).collect()
     }
 
     /// True if the servers get no ports.
@@ -317,6 +323,11 @@ pub trait Networks: Send + Sync {
         tx: &mut Tx<'_>,
         server: ServerId,
     ) -> Result<Vec<(PortId, Option<String>)>, Error>;
+
+    /// The resources that the ports of a server request from resource providers.
+    fn resources(&self, _tx: &mut Tx<'_>, _server: ServerId) -> Result<Vec<PortResources>, Error> {
+        Ok(Vec::new())
+    }
 
     /// The names of the security groups of servers' ports, by id.
     fn group_names(

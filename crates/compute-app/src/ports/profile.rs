@@ -1,4 +1,5 @@
-//! Device profiles of ports: a port of kind `accelerator-direct` is a device of its server.
+//! Device profiles of ports: a port of kind `accelerator-direct` is a device of its server. Also the resources that
+//! ports request.
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::servers::{FlavorOf, Server};
@@ -47,7 +48,8 @@ pub fn of_flavor(
     Ok(found.map(Some).ok_or_else(|| format!("Device profile {name} could not be found.")))
 }
 
-/// The profiles of an existing server, from its flavor and its ports; or the error.
+/// The profiles of an existing server, from its flavor and its ports, and the resources that these request; or the
+/// error.
 ///
 /// # Errors
 /// Store errors only.
@@ -61,7 +63,7 @@ pub fn profiles_of(
         Ok(found) => found,
         Err(why) => return Ok(Err(why)),
     };
-    let mut profiles = Profiles { flavor, ports: Vec::new() };
+    let mut profiles = Profiles { flavor, ..Profiles::default() };
     if server.spec.networked {
         for (port, profile) in networks.device_profiles(tx, server.id)? {
             match of_port(tx, port, profile.as_deref())? {
@@ -69,6 +71,7 @@ pub fn profiles_of(
                 Err(why) => return Ok(Err(why)),
             }
         }
+        profiles.resources = networks.resources(tx, server.id)?;
     }
     Ok(Ok(profiles))
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kilonova_compute_app::ports::neutron::{
-    Attached, Attachment, Failure, Wanted, Wish, attach, release, resolve,
+    Attached, Attachment, Failure, Providers, Wanted, Wish, attach, release, resolve,
 };
 use kilonova_compute_app::ports::{NetworkRequest, PortRequest};
 use kilonova_ids::{PortId, ServerId};
@@ -62,6 +62,7 @@ impl Guest {
             wanted,
             groups: &[],
             devices: &HashMap::new(),
+            providers: &Providers::default(),
         };
         let made = &mut BTreeMap::new();
         attach(&cloud.neutron, cloud.call(), cloud.own(), &attachment, made).await

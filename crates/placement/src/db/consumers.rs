@@ -54,6 +54,9 @@ statements! {
     /// Deletes one allocation.
     DELETE_ALLOCATION = "DELETE FROM allocations
         WHERE consumer_id = ?1 AND provider_id = ?2 AND class = ?3";
+    /// Reduces one allocation.
+    REDUCE_ALLOCATION = "UPDATE allocations SET used = used - ?4, updated_at = ?5
+        WHERE consumer_id = ?1 AND provider_id = ?2 AND class = ?3";
     /// Increments the generation after a change of allocations.
     BUMP = "UPDATE consumers SET generation = generation + 1, updated_at = ?2 WHERE id = ?1";
     /// Deletes all allocations of a consumer.
@@ -283,6 +286,18 @@ pub fn delete_allocation(
     class: &ResourceClass,
 ) -> Result<(), Error> {
     tx.defer(DELETE_ALLOCATION, params![id, provider, class])
+}
+
+/// Reduces one allocation, which must be larger. The provider's usage stays unchanged.
+pub fn reduce_allocation(
+    tx: &mut Tx<'_>,
+    id: ConsumerId,
+    provider: ProviderId,
+    class: &ResourceClass,
+    amount: i64,
+    now: Timestamp,
+) -> Result<(), Error> {
+    tx.defer(REDUCE_ALLOCATION, params![id, provider, class, amount, now])
 }
 
 /// Inserts one allocation, or adds to it. The provider's usage stays unchanged.

@@ -11,7 +11,7 @@ use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_store::{Asked, Tx};
 use kilonova_wire::time;
 
-use super::Claim;
+use super::{Allocation, Claim};
 use crate::db::consumers::{self, ConsumerOwner, HeldAllocation};
 use crate::db::inventories::{self, InventoryRow};
 use crate::db::providers;
@@ -164,8 +164,18 @@ pub fn release_held(
     let now = time::now();
     consumers::delete_allocations(tx, consumer)?;
     consumers::delete(tx, consumer)?;
+    release_usage(tx, world, &held.0, now)
+}
+
+/// Subtracts amounts, ordered by provider, from the usage of their providers.
+fn release_usage(
+    tx: &mut Tx<'_>,
+    world: &World,
+    amounts: &[HeldAllocation],
+    now: Timestamp,
+) -> Result<(), Error> {
     let mut roots = BTreeSet::new();
-    for part in held.0.chunk_by(|a, b| a.provider == b.provider) {
+    for part in amounts.chunk_by(|a, b| a.provider == b.provider) {
         let Some(HeldAllocation { provider, root, .. }) = part.first() else { continue };
         providers::defer_touch(tx, *provider)?;
         let amounts: Vec<_> = part.iter().map(|row| (&row.class, row.used)).collect();
@@ -179,6 +189,37 @@ pub fn release_held(
         roots.insert(*root);
     }
     log_trees(tx, world, roots, now)
+}
+
+/// Releases some resources of a consumer, which keeps others.
+///
+/// # Errors
+/// Store errors only.
+pub fn release_part(
+    tx: &mut Tx<'_>,
+    world: &World,
+    consumer: ConsumerId,
+    parts: &[Allocation],
+) -> Result<(), Error> {
+    let (now, held) = (time::now(), held(tx, consumer)?);
+    let mut left = Vec::new();
+    for mut row in held.0 {
+        let released =
+            parts.iter().filter(|part| part.provider == row.provider && part.class == row.class);
+        let released: i64 = released.map(|part| part.amount).sum();
+        let (provider, class) = (row.provider, &row.class);
+        if released >= row.used {
+            consumers::delete_allocation(tx, consumer, provider, class)?;
+        } else if released > 0 {
+            consumers::reduce_allocation(tx, consumer, provider, class, released, now)?;
+        } else {
+            continue;
+        }
+        row.used = row.used.min(released);
+        left.push(row);
+    }
+    consumers::bump(tx, consumer, now)?;
+    release_usage(tx, world, &left, now)
 }
 
 /// Publishes the provider's usage of all classes after the commit. On PostgreSQL hooks may run in

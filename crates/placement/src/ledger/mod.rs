@@ -18,6 +18,7 @@ use kilonova_store::Tx;
 
 pub use claim::{
     AskedClaim, CheckedClaim, Held, ask_claim, claim, expect_held, held, release, release_held,
+    release_part,
 };
 pub(crate) use claim::{log_trees, publish_usage};
 pub use drain::{drain, facts_changed, mark_drained};

@@ -77,7 +77,9 @@ impl Port {
             view.insert("binding:vif_type".into(), json!(active.vif_type));
             view.insert("binding:vif_details".into(), active.details());
             view.insert("binding:profile".into(), json!(active.profile));
-            view.insert("resource_request".into(), Value::Null);
+            view.entry("resource_request").or_insert(Value::Null);
+        } else {
+            view.remove("resource_request");
         }
         Value::Object(view)
     }
@@ -217,6 +219,12 @@ impl State {
     pub fn change_port(&mut self, port: &str, key: &str, value: Value) {
         let port = self.ports.get_mut(port).expect("the port exists");
         port.body.insert(key.to_owned(), value);
+    }
+
+    /// A QoS policy guarantees a port these resources, as `resource_request` says.
+    pub fn set_resource_request(&mut self, port: &str, request: Value) {
+        self.change_port(port, "qos_policy_id", json!(new_id()));
+        self.change_port(port, "resource_request", request);
     }
 
     /// Gives a port an unconnected binding with this profile.

@@ -2,6 +2,7 @@
 
 use kilonova_compute_db::external_ports::{self, ExternalPort, ExternalServer};
 use kilonova_ids::{PortId, SecurityGroupId, ServerId};
+use kilonova_neutron::ResourceRequest;
 use kilonova_store::Tx;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,9 @@ pub(super) struct Request {
     /// The device profile of the port's accelerator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_profile: Option<String>,
+    /// The resources that the port requests.
+    #[serde(default, skip_serializing_if = "ResourceRequest::is_empty")]
+    pub resources: ResourceRequest,
 }
 
 /// A connection of a server.
@@ -45,6 +49,8 @@ pub(super) struct PortRow {
     pub wish: Wish,
     pub tag: Option<String>,
     pub device_profile: Option<String>,
+    /// The resources that the port requested when the server was to get it.
+    pub resources: ResourceRequest,
     pub view: Option<PortView>,
     pub next_view: Option<PortView>,
 }
@@ -55,6 +61,12 @@ impl PortRow {
         // Before its first view, a supplied port is checked again.
         let known = self.port.filter(|_| self.view.is_some());
         Wanted { wish: self.wish.clone(), known }
+    }
+
+    /// The resources that the port requests, as far as it was seen.
+    pub(super) fn requested(&self) -> &ResourceRequest {
+        let seen = self.view.as_ref().and_then(|view| view.resources.as_ref());
+        seen.unwrap_or(&self.resources)
     }
 }
 
@@ -78,7 +90,8 @@ pub(super) fn facts(server: &ExternalServer) -> Result<ServerFacts, Error> {
 }
 
 fn read(row: ExternalPort) -> Result<PortRow, Error> {
-    let Request { wish, tag, device_profile } = from_text("external_ports.request", &row.request)?;
+    let request = from_text("external_ports.request", &row.request)?;
+    let Request { wish, tag, device_profile, resources } = request;
     let view = |text: &Option<String>| -> Result<Option<PortView>, Error> {
         text.as_deref().map(|text| from_text("external_ports.view", text)).transpose()
     };
@@ -91,6 +104,7 @@ fn read(row: ExternalPort) -> Result<PortRow, Error> {
         wish,
         tag,
         device_profile,
+        resources,
         view: view(&row.view)?,
         next_view: view(&row.next_view)?,
     })

@@ -15,6 +15,7 @@ use super::requests::{External, SeenNetworks};
 use super::view::PortView;
 use super::{CloudNeutron, OWN_TIME};
 use crate::Error;
+use crate::boot::PortResources;
 use crate::ports::networks::{
     GuestPorts, Networks, PortOwner, Requested, ResolvedPort, ServerPorts,
 };
@@ -104,7 +105,8 @@ impl CloudNeutron {
             Source::Existing(_) | Source::New { .. } | Source::Allocated => None,
         };
         let (wish, tag) = (Wish::from(connection), connection.tag.clone());
-        let request = journal::to_text(&Request { wish, tag, device_profile })?;
+        let resources = connection.resources().map(|found| found.request).unwrap_or_default();
+        let request = journal::to_text(&Request { wish, tag, device_profile, resources })?;
         Ok(external_ports::add_port(tx, server, ordinal, supplied, &request)?)
     }
 }
@@ -385,6 +387,15 @@ impl Networks for CloudNeutron {
         let rows = journal::ports(tx, server)?;
         let with = rows.into_iter().filter(|row| row.device_profile.is_some() && !row.is_leaving);
         Ok(with.filter_map(|row| Some((row.port?, row.device_profile))).collect())
+    }
+
+    fn resources(&self, tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<PortResources>, Error> {
+        let rows = journal::ports(tx, server)?;
+        let with = rows.iter().filter(|row| !row.is_leaving && !row.requested().is_empty());
+        let of = |row: &PortRow| {
+            Some(PortResources { port: row.port?, request: row.requested().clone() })
+        };
+        Ok(with.filter_map(of).collect())
     }
 
     fn group_names(

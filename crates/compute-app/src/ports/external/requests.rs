@@ -33,6 +33,15 @@ impl SeenNetworks {
             Source::New { .. } | Source::Allocated => false,
         })
     }
+
+    /// True if the port of a connection requests resources from resource providers.
+    pub fn requests_resources(&self) -> bool {
+        let Self::Read(resolved, _) = self else { return false };
+        resolved.connections.iter().any(|connection| match &connection.source {
+            Source::Existing(port) => port.requests_resources(),
+            Source::New { .. } | Source::Allocated => false,
+        })
+    }
 }
 
 /// The connections of servers whose ports Neutron has.
@@ -63,7 +72,8 @@ impl Compute {
         let request_id = request_id(context);
         let by = Requested { policy: &self.policy, context };
         let user = cloud.for_user(token, request_id.as_deref());
-        let found = resolve(user, by, request, groups, count).await?;
+        let mut found = resolve(user, by, request, groups, count).await?;
+        cloud.read_resources(&mut found).await?;
         Ok(SeenNetworks::Read(Arc::new(found), token.clone()))
     }
 
@@ -80,7 +90,9 @@ impl Compute {
         let token = user_token(context)?;
         let request_id = request_id(context);
         let by = Requested { policy: &self.policy, context };
-        let found = resolve_one(cloud.for_user(token, request_id.as_deref()), by, line).await?;
+        let user = cloud.for_user(token, request_id.as_deref());
+        let mut found = resolve_one(user, by, line).await?;
+        cloud.read_resources(&mut found).await?;
         Ok(SeenNetworks::Read(Arc::new(found), token.clone()))
     }
 }
@@ -88,6 +100,25 @@ impl Compute {
 impl CloudNeutron {
     fn for_user<'a>(&'a self, token: &'a UserToken, request_id: Option<&'a str>) -> ForUser<'a> {
         ForUser { neutron: &self.client, call: Call { caller: Caller::User(token), request_id } }
+    }
+
+    /// Reads the resources that supplied ports request. Only administrators see them.
+    async fn read_resources(&self, resolved: &mut Resolved) -> Result<(), Refusal> {
+        for connection in &mut resolved.connections {
+            let Source::Existing(port) = &mut connection.source else { continue };
+            if !port.has_policy() {
+                continue;
+            }
+            let seen = self.client.port(own(), port.id).await;
+            port.resource_request = seen.map_err(IntoRefusal::into_refusal)?.resource_request;
+            if port.requested().is_none() {
+                return Err(Refusal::bad_request(format!(
+                    "Port {} requests resources in a form that is not supported.",
+                    port.id
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Adds a security group to all ports of a server, or removes it, with the token of the caller. Returns

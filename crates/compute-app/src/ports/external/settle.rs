@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_accelerator::ledger as devices;
-use kilonova_compute_db::documents;
 use kilonova_compute_db::external_ports::{self, ExternalServer, NewView};
+use kilonova_compute_db::{documents, port_claims};
 use kilonova_ids::{HostName, NetworkId, PortId, ServerId, SubnetId};
 use kilonova_neutron::{GroupFilter, PortFilter, Profile};
 use kilonova_node_api::{Desired, OVS_HYBRID_PLUG};
@@ -20,8 +20,9 @@ use super::journal::{self, PortRow, ServerFacts};
 use super::networks::{are_plugged, prepared, present};
 use super::view::{PortView, Surroundings};
 use super::{CloudNeutron, OWN_TIME, failed, own, vouched};
+use crate::boot::release_port;
 use crate::ports::neutron::{
-    Attached, Attachment, Failure, Wanted, Wish, attach, device_profile, release, unbind,
+    Attached, Attachment, Failure, Providers, Wanted, Wish, attach, device_profile, release, unbind,
 };
 use crate::ports::{name_of, refresh};
 use crate::{Compute, Error, flows};
@@ -64,6 +65,8 @@ pub(super) struct Taken {
     pub ports: Vec<PortRow>,
     facts: ServerFacts,
     devices: HashMap<PortId, Profile>,
+    /// The providers of the resources that ports request.
+    providers: Providers,
     /// The hosts of the goal whose agents are too old for hybrid plugs.
     without_hybrid_plugs: Vec<HostName>,
 }
@@ -149,10 +152,16 @@ fn take(
             profiles.insert(device.port, device_profile(&device.arq.to_string(), &slot));
         }
     }
+    let mut providers = Providers::default();
+    if ports.iter().any(|port| !port.requested().is_empty()) {
+        for claim in port_claims::of_server(tx, server)? {
+            providers.add(&claim);
+        }
+    }
     let hosts = [&row.host, &row.next_host].into_iter().flatten();
     let is_old = |host: &&HostName| !compute.host_has_trait(host, OVS_HYBRID_PLUG);
     let without_hybrid_plugs = hosts.filter(is_old).cloned().collect();
-    Ok(Some(Taken { row, ports, facts, devices: profiles, without_hybrid_plugs }))
+    Ok(Some(Taken { row, ports, facts, devices: profiles, providers, without_hybrid_plugs }))
 }
 
 fn has_device(port: &PortRow) -> bool {
@@ -200,6 +209,7 @@ impl CloudNeutron {
             wanted: &wanted,
             groups: &taken.facts.groups,
             devices: &taken.devices,
+            providers: &taken.providers,
         };
         let mut places = BTreeMap::new();
         let user = user.unwrap_or(own());
@@ -297,11 +307,15 @@ impl CloudNeutron {
         let text = |view: &PortView| {
             journal::to_text(view).map_err(|error| Failure::Host(error.to_string()))
         };
-        let view = match (of(&attached.port), &row.view, &taken.row.host) {
+        let mut view = match (of(&attached.port), &row.view, &taken.row.host) {
             (Ok(view), _, _) => view,
             (Err(_), Some(view), None) => view.clone(),
             (Err(why), _, _) => return Err(Failure::Host(why)),
         };
+        // The next claim counts it.
+        let resources = attached.port.requested().unwrap_or_default();
+        let is_shown = !resources.is_empty() || !row.resources.is_empty();
+        view.resources = is_shown.then_some(resources);
         let next = match &attached.next {
             Some(next) => Some(text(&of(next).map_err(Failure::Host)?)?),
             None => None,
@@ -345,7 +359,7 @@ fn finish(
             Ok(None)
         }
         Ok(Settled::Views(views)) => {
-            store_views(tx, taken, views)?;
+            store_views(tx, compute, taken, views)?;
             // Inactive bindings are deleted, except that of the next host.
             external_ports::settle(tx, &taken.row, taken.row.next_host.is_some())?;
             deliver(tx, compute, taken)?;
@@ -373,7 +387,12 @@ fn note_made(tx: &mut Tx<'_>, server: ServerId, made: &BTreeMap<i64, PortId>) ->
     Ok(())
 }
 
-fn store_views(tx: &mut Tx<'_>, taken: &Taken, views: &[NewView]) -> Result<(), Error> {
+fn store_views(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    taken: &Taken,
+    views: &[NewView],
+) -> Result<(), Error> {
     let id = taken.row.id;
     for view in views {
         external_ports::set_view(tx, id, view)?;
@@ -384,6 +403,9 @@ fn store_views(tx: &mut Tx<'_>, taken: &Taken, views: &[NewView]) -> Result<(), 
                 tracing::info!(server = %id, port = ?port.port, "a port of the server is gone in Neutron");
             }
             external_ports::forget_port(tx, id, port.ordinal)?;
+            if let Some(gone) = port.port.filter(|_| !port.requested().is_empty()) {
+                release_port(tx, compute, gone)?;
+            }
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use kilonova_ids::{HostName, ServerId, SubnetId};
 use kilonova_network::VnicType;
 use kilonova_network::ledger::{Fixed, GroupFacts, ServerPort};
-use kilonova_neutron::{FloatingIp, Port, SecurityGroup, Subnet};
+use kilonova_neutron::{FloatingIp, Port, ResourceRequest, SecurityGroup, Subnet};
 use kilonova_node_api::Interface;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,9 @@ pub(super) struct PortView {
     /// The device profile of its accelerator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_profile: Option<String>,
+    /// The resources that it requests, if it does or did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequest>,
     /// Its security groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupView>,
@@ -119,6 +122,7 @@ impl PortView {
             host: (!port.host.is_empty()).then(|| HostName::verbatim(port.host.as_str())),
             vnic_type: port.vnic_type.clone(),
             device_profile: port.device_profile.clone(),
+            resources: None,
             groups: groups.collect(),
         })
     }

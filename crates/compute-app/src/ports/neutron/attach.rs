@@ -18,6 +18,7 @@ use kilonova_wire::{IntoRefusal, Refusal};
 use serde_json::Value;
 
 use super::connection::{Wanted, Wish};
+use super::providers::Providers;
 
 /// The server that gets ports, and its place.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +44,8 @@ pub struct Attachment<'a> {
     pub groups: &'a [SecurityGroupId],
     /// The keys that the devices of ports add to `binding:profile`.
     pub devices: &'a HashMap<PortId, Profile>,
+    /// The providers of the resources that ports request.
+    pub providers: &'a Providers,
 }
 
 /// A port of the server, bound to its host.
@@ -146,13 +149,16 @@ pub async fn attach(
         if wanted.known.is_none() {
             check_groups(attachment, &network)?;
         }
+        if let Some(host) = attachment.host.filter(|host| port.host != *host) {
+            attachment.providers.check(&port, host)?;
+        }
         let had_name = port.dns_name.clone();
         let port = bound(logins, attachment, port, &network).await?;
         if wanted.known.is_none() && had_name != attachment.hostname {
             named(logins, attachment, &port, &network).await?;
         }
-        if wanted.known.is_none() && port.requests_resources() {
-            return Err(uncounted(attachment.server, wanted, &port, &network));
+        if wanted.known.is_none() && wanted.is_made() && port.requests_resources() {
+            return Err(uncounted(attachment.server, &network));
         }
         let next = settle_bindings(logins, attachment, &port, wanted.known.is_some()).await?;
         attached.push(Some(Attached { port, next, network }));
@@ -160,22 +166,13 @@ pub async fn attach(
     Ok(attached)
 }
 
-/// The refusal of a port whose request for resources the claim did not count. Only administrators see that
-/// request, so nothing refused it before.
-fn uncounted(server: ServerId, wanted: &Wanted, port: &Port, network: &Network) -> Failure {
-    let words = if wanted.is_made() {
-        format!(
-            "Using networks with QoS policy is not supported for instance {server}. (Network ID is {})",
-            network.id
-        )
-    } else {
-        format!(
-            "Port {} has a QoS policy that guarantees resources, which servers here cannot claim: remove the \
-             minimum bandwidth or packet rate from the policy.",
-            port.id
-        )
-    };
-    Failure::Request(Refusal::bad_request(words))
+/// The refusal of a new port that requests resources by the QoS policy of its network: nothing is claimed for it.
+/// Only administrators see that request, so nothing refused it before.
+fn uncounted(server: ServerId, network: &Network) -> Failure {
+    Failure::Request(Refusal::bad_request(format!(
+        "Using networks with QoS policy is not supported for instance {server}. (Network ID is {})",
+        network.id
+    )))
 }
 
 /// The networks of one attachment.
@@ -330,7 +327,7 @@ async fn bound(
 ) -> Result<Port, Failure> {
     let Some(host) = attachment.host else { return parked(logins, attachment, port).await };
     let id = port.id;
-    let mut profile = port.profile.clone();
+    let mut profile = attachment.providers.profile(&port, host);
     if let Some(device) = attachment.devices.get(&id) {
         profile.extend(device.clone());
     }
@@ -461,8 +458,13 @@ async fn settle_bindings(
         return Ok(next.map(|_| port.clone()));
     }
     let (mut prepared, mut has_deleted) = (None, false);
+    if let Some(next) = next {
+        attachment.providers.check(port, next)?;
+    }
     for binding in neutron.bindings(own, port.id).await? {
-        if next == Some(binding.host.as_str()) {
+        let names_providers =
+            |host: &str| attachment.providers.are_in(&binding.profile, port, host);
+        if next.is_some_and(|next| next == binding.host && names_providers(next)) {
             prepared = Some(binding);
         } else if binding.status == BindingStatus::Inactive {
             match neutron.delete_binding(own, port.id, &binding.host).await {
@@ -486,7 +488,7 @@ async fn settle_bindings(
             let new = NewBinding {
                 host: next.to_owned(),
                 vnic_type: port.vnic_type.clone(),
-                profile: port.profile.clone(),
+                profile: attachment.providers.profile(port, next),
             };
             neutron.create_binding(own, port.id, &new).await.map_err(|error| {
                 match error.kind() {

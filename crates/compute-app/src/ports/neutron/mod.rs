@@ -5,6 +5,7 @@
 //!   groups      security groups by name or id
 //!   connection  a requested connection in the form that rows keep
 //!   attach      after the commit: ports are created, bound and prepared, or released
+//!   providers   the providers of the resources that ports request
 //!   vif         a bound port as the interface of a guest
 //! ```
 //!
@@ -15,6 +16,7 @@
 mod attach;
 mod connection;
 mod groups;
+mod providers;
 mod resolve;
 mod vif;
 
@@ -23,6 +25,7 @@ use kilonova_wire::{IntoRefusal, Refusal};
 
 pub use attach::{Attached, Attachment, Failure, attach, device_profile, release, unbind};
 pub use connection::{Wanted, Wish};
+pub use providers::Providers;
 pub use resolve::{Connection, Resolved, Source, resolve, resolve_one};
 pub use vif::{BoundPort, interface};
 

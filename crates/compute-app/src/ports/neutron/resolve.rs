@@ -9,6 +9,7 @@ use kilonova_neutron::{Network, NetworkFilter, Port, PortFilter, Type};
 use kilonova_wire::Refusal;
 
 use super::{ForUser, groups, unnamed};
+use crate::boot::PortResources;
 use crate::ports::request::{NetworkRequest, no_network, no_port};
 use crate::ports::{PortRequest, Requested};
 
@@ -43,6 +44,13 @@ impl Connection {
             Source::Existing(port) => Some(port.id),
             Source::New { .. } | Source::Allocated => None,
         }
+    }
+
+    /// The resources that its port requests.
+    pub fn resources(&self) -> Option<PortResources> {
+        let Source::Existing(port) = &self.source else { return None };
+        let request = port.requested().filter(|request| !request.is_empty())?;
+        Some(PortResources { port: port.id, request })
     }
 }
 

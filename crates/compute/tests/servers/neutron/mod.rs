@@ -1,5 +1,6 @@
 //! The Neutron of a cloud as the network service: a strict fake answers in its place, and fails on demand.
 
+mod bandwidth;
 mod hybrid;
 mod plugging;
 

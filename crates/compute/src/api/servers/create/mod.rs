@@ -48,6 +48,12 @@ pub(super) async fn create(
     let seen = compute.images.look_up(&caller, new.disks.image.into_iter().chain(root)).await?;
     let (count, groups) = ((new.min_count, new.max_count), &new.security_groups);
     let networks = compute.look_up_networks(&caller, &new.networks, groups, count).await?;
+    if networks.requests_resources() && version < microversions::PORT_RESOURCES {
+        return Err(Refusal::bad_request(
+            "Creating servers with ports having resource requests, like a port with a QoS minimum bandwidth \
+             policy, is not supported until microversion 2.72.",
+        ));
+    }
     let known = (compute.clone(), caller.context.clone(), seen, networks);
     let resolved = resolve(known.clone(), new.clone(), disks, false).await?;
     let mut request = match resolved {

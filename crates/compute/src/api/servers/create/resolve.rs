@@ -83,7 +83,8 @@ pub(super) fn resolve(
     let by = ports::Requested { policy: &compute.policy, context };
     let ports = compute.networks.resolve(tx, by, networks, groups, new.max_count, seen_networks)?;
     let most = ports.most;
-    let profiles = Profiles { flavor: flavor_profile, ports: ports.profiles() };
+    let profiles =
+        Profiles { flavor: flavor_profile, ports: ports.profiles(), resources: ports.resources() };
     for profile in &profiles.ports {
         check_bitstreams(tx, compute, profile)?;
     }

@@ -1,0 +1,283 @@
+//! Ports with guaranteed bandwidth and packet rates: their resources are claimed with the server.
+
+use kilonova_compute_app::attention::report::examine;
+use kilonova_testkit::neutron::{Failure, FakeNeutron};
+use serde_json::{Value, json};
+
+use super::{clouds, end, event, operate, text};
+use crate::kit::{ANN, Cloud, RunningCloud, fault, wait_until};
+use crate::servers::host_selection::placement;
+
+const BANDWIDTH: &str = "NET_BW_EGR_KILOBIT_PER_SEC";
+const PACKETS: &str = "NET_PACKET_RATE_KILOPACKET_PER_SEC";
+const PHYSNET: &str = "CUSTOM_PHYSNET_P";
+const VNIC: &str = "CUSTOM_VNIC_TYPE_NORMAL";
+
+/// The providers of Neutron's agent on a host, and of its bridge, which has 1000 kbit/s.
+struct Agent {
+    agent: String,
+    bridge: String,
+}
+
+impl Agent {
+    /// Adds them, as Neutron does.
+    async fn add(running: &RunningCloud, host: &str) -> Self {
+        let path = format!("/resource_providers?name={host}");
+        let found = placement(running, "GET", &path, Value::Null).await;
+        let root = text(&found["resource_providers"][0], "uuid");
+        for name in [PHYSNET, VNIC] {
+            placement(running, "PUT", &format!("/traits/{name}"), Value::Null).await;
+        }
+        let add = async |name: &str, parent: &str, class: &str, traits: &[&str]| {
+            let id = uuid::Uuid::new_v4().to_string();
+            let body = json!({"name": name, "uuid": id, "parent_provider_uuid": parent});
+            placement(running, "POST", "/resource_providers", body).await;
+            let path = format!("/resource_providers/{id}");
+            let inventories = json!({class: {"total": 1000}});
+            let body = json!({"resource_provider_generation": 0, "inventories": inventories});
+            placement(running, "PUT", &format!("{path}/inventories"), body).await;
+            let body = json!({"resource_provider_generation": 1, "traits": traits});
+            placement(running, "PUT", &format!("{path}/traits"), body).await;
+            id
+        };
+        let name = format!("{host}:Open vSwitch agent");
+        let agent = add(&name, &root, PACKETS, &[VNIC]).await;
+        let name = format!("{name}:br-p");
+        let bridge = add(&name, &agent, BANDWIDTH, &[PHYSNET, VNIC]).await;
+        Self { agent, bridge }
+    }
+
+    /// The bandwidth and the packet rate in use.
+    async fn used(&self, running: &RunningCloud) -> (i64, i64) {
+        let mut used = Vec::new();
+        for (provider, class) in [(&self.bridge, BANDWIDTH), (&self.agent, PACKETS)] {
+            let path = format!("/resource_providers/{provider}/usages");
+            let usages = placement(running, "GET", &path, Value::Null).await;
+            used.push(usages["usages"][class].as_i64().expect("it offers the class"));
+        }
+        (used[0], used[1])
+    }
+}
+
+/// A port with these guarantees, and the ids of its groups.
+fn add_port(cloud: &Cloud, neutron: &FakeNeutron, bandwidth: i64) -> (String, [String; 2]) {
+    let network = text(&cloud.networks()[0], "uuid");
+    let port = neutron.state().add_port("red", &network, "normal");
+    let groups = guarantee(neutron, &port, bandwidth);
+    (port, groups)
+}
+
+/// Gives a port a policy, or another one.
+fn guarantee(neutron: &FakeNeutron, port: &str, bandwidth: i64) -> [String; 2] {
+    let ids = [0, 1].map(|_| uuid::Uuid::new_v4().to_string());
+    let groups = json!([
+        {"id": ids[0], "required": [PHYSNET, VNIC], "resources": {BANDWIDTH: bandwidth}},
+        {"id": ids[1], "required": [VNIC], "resources": {PACKETS: 10}},
+    ]);
+    let request = json!({"request_groups": groups, "same_subtree": ids});
+    neutron.state().set_resource_request(port, request);
+    ids
+}
+
+fn allocation(neutron: &FakeNeutron, port: &str) -> Value {
+    neutron.state().port(port)["binding:profile"]["allocation"].clone()
+}
+
+async fn boot(running: &RunningCloud, cloud: &Cloud, name: &str, port: &str) -> String {
+    running.boot_with(cloud, name, "plain", json!({"networks": [{"port": port}]})).await
+}
+
+async fn boot_on_a(running: &RunningCloud, cloud: &Cloud, port: &str) -> String {
+    running.force_down("b", true).await;
+    let id = boot(running, cloud, "one", port).await;
+    running.wait_for_status(&id, "ACTIVE").await;
+    running.force_down("b", false).await;
+    id
+}
+
+#[tokio::test]
+async fn a_boot_claims_what_its_ports_request() {
+    for (cloud, mut running, neutron) in clouds(&["a"]).await {
+        let agent = Agent::add(&running, "a").await;
+        let (port, [one, two]) = add_port(&cloud, &neutron, 600);
+        let mut request = running.boot_request(&cloud, "one", "plain");
+        request["server"]["networks"] = json!([{"port": port}]);
+        let answer = running.call(ANN, "2.71", "POST /servers", Some(request)).await;
+        answer.refused(400, "is not supported until microversion 2.72");
+
+        neutron.fail("PUT /ports", Failure::AnswerLost, 2);
+        let id = boot(&running, &cloud, "one", &port).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        neutron.heal();
+        let wanted = json!({one: agent.bridge, two: agent.agent});
+        assert_eq!(allocation(&neutron, &port), wanted);
+        assert_eq!(agent.used(&running).await, (600, 10));
+        cloud.audit("with claims for a port").await;
+        let found = examine(&running.compute).await.expect("it is readable");
+        assert!(found.notices.is_empty(), "{:?}", found.notices);
+
+        // The providers are Neutron's: the next registration of the host does not touch them.
+        running.restart_nodes(&cloud, async |_| ()).await;
+        running.wait_for_hosts().await;
+        assert_eq!(agent.used(&running).await, (600, 10));
+
+        let (second, _) = add_port(&cloud, &neutron, 401);
+        let late = boot(&running, &cloud, "two", &second).await;
+        let server = running.wait_for_status(&late, "ERROR").await;
+        assert!(fault(&server).contains("No valid host"), "{server}");
+        let seen = running.get(crate::kit::ADMIN, "2.90", &format!("/servers/{late}")).await;
+        let details = seen.body["server"]["fault"]["details"].to_string();
+        assert!(details.contains(BANDWIDTH), "{details}");
+        for server in [&id, &late] {
+            running.delete(server).await;
+            running.wait_until_gone(server).await;
+        }
+        cloud.wait_for_neutron().await;
+        assert_eq!(agent.used(&running).await, (0, 0));
+        assert_eq!(allocation(&neutron, &port), Value::Null);
+
+        // Without the extension for groups.
+        let old = json!({"required": [PHYSNET], "resources": {BANDWIDTH: 1000}});
+        neutron.state().set_resource_request(&port, old);
+        let id = boot(&running, &cloud, "three", &port).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(allocation(&neutron, &port), json!(agent.bridge));
+        assert_eq!(agent.used(&running).await, (1000, 0));
+        let mut left = [port.as_str(), second.as_str()];
+        left.sort_unstable();
+        end(&cloud, &running, &neutron, &left).await;
+        assert_eq!(agent.used(&running).await, (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_no_host_can_fulfil_is_refused() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        Agent::add(&running, "a").await;
+        let network = text(&cloud.networks()[0], "uuid");
+        let port = neutron.state().add_port("red", &network, "normal");
+        for (required, class) in [("CUSTOM_NOWHERE", BANDWIDTH), (VNIC, "CUSTOM_NOWHERE")] {
+            let group = json!({"id": "g", "required": [required], "resources": {class: 1}});
+            neutron.state().set_resource_request(&port, json!({"request_groups": [group]}));
+            let id = boot(&running, &cloud, "one", &port).await;
+            let server = running.wait_for_status(&id, "ERROR").await;
+            assert!(fault(&server).contains("No valid host"), "{server}");
+        }
+        // A port that is created on a network with such a policy.
+        neutron.state().set_resource_request(&port, json!({"request_groups": [7]}));
+        let mut request = running.boot_request(&cloud, "one", "plain");
+        request["server"]["networks"] = json!([{"port": port}]);
+        let answer = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
+        answer.refused(400, "requests resources in a form that is not supported");
+        end(&cloud, &running, &neutron, &[&port]).await;
+    }
+}
+
+#[tokio::test]
+async fn claims_follow_their_server() {
+    for (cloud, running, neutron) in clouds(&["a", "b"]).await {
+        let agents = [Agent::add(&running, "a").await, Agent::add(&running, "b").await];
+        let (port, groups) = add_port(&cloud, &neutron, 600);
+        let id = boot_on_a(&running, &cloud, &port).await;
+        let bound = |groups: &[String; 2], at: usize| json!({&groups[0]: agents[at].bridge, &groups[1]: agents[at].agent});
+        let is_at = async |at: usize, when: &str| {
+            cloud.wait_for_neutron().await;
+            let used = |of: usize| if of == at { (600, 10) } else { (0, 0) };
+            wait_until("the other host is left", async || {
+                agents[0].used(&running).await == used(0)
+                    && agents[1].used(&running).await == used(1)
+            })
+            .await;
+            assert_eq!(allocation(&neutron, &port), bound(&groups, at), "{when}");
+            cloud.audit(when).await;
+        };
+        is_at(0, "boot").await;
+        let live = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
+        operate(&running, &id, live.clone()).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        is_at(1, "live migration").await;
+
+        // The destination fails, or has no room.
+        neutron.state().remove_agent("a");
+        for action in [&live, &json!({"migrate": null})] {
+            operate(&running, &id, action.clone()).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            is_at(1, "failed move").await;
+        }
+        neutron.state().add_agent("a");
+        for (end, at) in [("revertResize", 1), ("confirmResize", 0)] {
+            operate(&running, &id, json!({"migrate": null})).await;
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
+            cloud.wait_for_neutron().await;
+            assert_eq!(allocation(&neutron, &port), bound(&groups, 0));
+            assert_eq!(agents[0].used(&running).await, (600, 10));
+            assert_eq!(agents[1].used(&running).await, (600, 10));
+            cloud.audit("two claims").await;
+            let path = format!("POST /servers/{id}/action");
+            let answer = running.admin("2.90", &path, json!({end: null})).await;
+            assert!(answer.status.is_success(), "{}", answer.body);
+            running.wait_for_status(&id, "ACTIVE").await;
+            is_at(at, end).await;
+        }
+        running.force_down("a", true).await;
+        let path = format!("POST /servers/{id}/action");
+        running.admin("2.91", &path, json!({"evacuate": {}})).await.expect(200);
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.force_down("a", false).await;
+        is_at(1, "evacuation").await;
+
+        operate(&running, &id, json!({"shelve": null})).await;
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        cloud.wait_for_neutron().await;
+        assert_eq!(agents[1].used(&running).await, (0, 0));
+        assert_eq!(allocation(&neutron, &port), Value::Null);
+        // Its policy may change meanwhile.
+        let groups = guarantee(&neutron, &port, 300);
+        operate(&running, &id, json!({"unshelve": null})).await;
+        let unshelved = |server: &Value| {
+            server["status"] == "SHELVED_OFFLOADED" && server["OS-EXT-STS:task_state"].is_null()
+        };
+        wait_until("it fails", async || unshelved(&running.server(&id).await)).await;
+        cloud.wait_for_neutron().await;
+        assert_eq!(agents[0].used(&running).await, (0, 0));
+        operate(&running, &id, json!({"unshelve": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.wait_for_neutron().await;
+        let at = usize::from(running.server(&id).await["OS-EXT-SRV-ATTR:host"] == "b");
+        assert_eq!(allocation(&neutron, &port), bound(&groups, at));
+        assert_eq!(agents[at].used(&running).await, (300, 10));
+        end(&cloud, &running, &neutron, &[&port]).await;
+        assert_eq!(agents[at].used(&running).await, (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_leaves_its_server_releases_its_claims() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let agent = Agent::add(&running, "a").await;
+        let (port, _) = add_port(&cloud, &neutron, 600);
+        let id = boot(&running, &cloud, "one", &port).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        let path = format!("/servers/{id}/os-interface");
+        let (second, _) = add_port(&cloud, &neutron, 1);
+        let body = json!({"interfaceAttachment": {"port_id": second}});
+        let answer = running.call(ANN, "2.90", &format!("POST {path}"), Some(body)).await;
+        answer.refused(400, "Attaching interfaces with QoS policy is not supported");
+
+        running.call(ANN, "2.90", &format!("DELETE {path}/{port}"), None).await.expect(202);
+        cloud.wait_for_neutron().await;
+        assert_eq!(agent.used(&running).await, (0, 0));
+        assert_eq!(allocation(&neutron, &port), Value::Null);
+        cloud.audit("after the detachment").await;
+
+        let id = boot(&running, &cloud, "two", &port).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(agent.used(&running).await, (600, 10));
+        neutron.state().remove_port(&port);
+        event(&running, &id, "network-vif-deleted", "completed", &port).await;
+        cloud.wait_for_neutron().await;
+        assert_eq!(agent.used(&running).await, (0, 0));
+        cloud.audit("after the deletion").await;
+        end(&cloud, &running, &neutron, &[&second]).await;
+    }
+}
