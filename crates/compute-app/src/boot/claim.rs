@@ -3,7 +3,7 @@
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::port_claims::{self, PortClaim};
-use kilonova_compute_db::servers::instance_name;
+use kilonova_compute_db::servers::{Server, instance_name};
 use kilonova_compute_scheduler::{Choice, owners};
 use kilonova_engine::Candidate;
 use kilonova_ids::{ConsumerId, HostName, PortId, ProviderId, ResourceClass, ServerId};
@@ -16,11 +16,14 @@ use kilonova_topology::Request;
 use newtype_uuid::GenericUuid;
 
 use super::super::aliases;
-use super::query::{PortResources, ProfileGroups, Profiles};
+use super::query::{PortResources, ProfileGroups, Profiles, query_of_port};
 use super::{GuestSource, machine, near};
 use crate::numa::{self, Misfits, TakenDevices};
 use crate::ports::GuestPorts;
 use crate::{Compute, Error};
+
+/// Number of candidates that are tried for one more port of a server.
+const CANDIDATES_OF_PORT: usize = 8;
 
 /// A successful claim.
 #[derive(Debug, Clone)]
@@ -126,15 +129,7 @@ pub(super) fn claim_along<A>(
                 consumer_type: Some("INSTANCE".into()),
                 project_id: project_id.to_owned(),
                 user_id: initiator.user_id.to_owned(),
-                allocations: candidate
-                    .allocations
-                    .iter()
-                    .map(|(provider, class, amount)| placement::Allocation {
-                        provider: *provider,
-                        class: class.clone(),
-                        amount: *amount,
-                    })
-                    .collect(),
+                allocations: allocations(candidate),
             };
             let (wants, ports) = wants(tx, candidate, profiles)?;
             let claim = placement::ask_claim(tx, &claim)?;
@@ -169,7 +164,7 @@ pub(super) fn claim_along<A>(
                 }
             };
             claim.record(tx, &compute.world)?;
-            record_ports(tx, candidate, profiles, consumer_of(server), &host.name)?;
+            record_ports(tx, candidate, &profiles.resources, consumer_of(server), &host.name)?;
             for (binding, port) in bindings.iter().zip(ports) {
                 if let Some(port) = port {
                     devices::is_port(tx, binding.arq, port)?;
@@ -202,11 +197,11 @@ pub(super) fn claim_along<A>(
 fn record_ports(
     tx: &mut Tx<'_>,
     candidate: &Candidate,
-    profiles: &Profiles,
+    ports: &[PortResources],
     consumer: ConsumerId,
     host: &HostName,
 ) -> Result<(), Error> {
-    for PortResources { port, request } in &profiles.resources {
+    for PortResources { port, request } in ports {
         for group in &request.groups {
             let Some(provider) = provider_of(candidate, &group.id) else { continue };
             let claim = PortClaim {
@@ -221,6 +216,49 @@ fn record_ports(
         }
     }
     Ok(())
+}
+
+/// Claims the resources of one more port for a server on a host. False if the host has too few.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn claim_port(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+    host: &HostName,
+    port: PortResources,
+) -> Result<bool, Error> {
+    let Some(known) = compute.fleet.by_name(host) else { return Ok(false) };
+    let (world, consumer) = (compute.world.snapshot(), consumer_of(server.id));
+    let query = query_of_port(&port.request, known.root);
+    let Ok(search) = world.search(&query) else { return Ok(false) };
+    for candidate in search.take(CANDIDATES_OF_PORT) {
+        let claimed = tx.attempt(|tx| {
+            let claim = placement::Claim {
+                consumer,
+                consumer_type: None,
+                project_id: server.project_id.clone(),
+                user_id: server.user_id.clone(),
+                allocations: allocations(&candidate),
+            };
+            placement::extend(tx, &compute.world, &claim)?;
+            record_ports(tx, &candidate, std::slice::from_ref(&port), consumer, host)
+        });
+        match claimed {
+            Ok(()) => return Ok(true),
+            Err(error) if error.is_lack_of_room() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+fn allocations(candidate: &Candidate) -> Vec<placement::Allocation> {
+    let amount = |(provider, class, amount): &(ProviderId, ResourceClass, i64)| {
+        placement::Allocation { provider: *provider, class: class.clone(), amount: *amount }
+    };
+    candidate.allocations.iter().map(amount).collect()
 }
 
 /// Releases the resources that are claimed for a port, which its server does not have any more.

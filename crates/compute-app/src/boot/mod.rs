@@ -22,8 +22,8 @@ mod waiting;
 use claim::claim_along;
 pub use claim::{Initiator, Placement, Wanted, abandon, claim, desired, release};
 pub(crate) use claim::{
-    abandon_of, actor_of, consumer_of, expect_held, expect_initiator_of, held, initiator_of,
-    reclaim, release_held, release_port,
+    abandon_of, actor_of, claim_port, consumer_of, expect_held, expect_initiator_of, held,
+    initiator_of, reclaim, release_held, release_port,
 };
 pub use guest_metadata::{GuestSource, guest_metadata};
 pub use query::{PortResources, ProfileGroups, Profiles, on_host, query_of};

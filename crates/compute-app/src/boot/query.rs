@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use kilonova_compute_db::servers::{FlavorOf, Spec};
 use kilonova_compute_scheduler::owners;
 use kilonova_engine::{Group, Query};
-use kilonova_ids::{DeviceProfileId, PortId, ResourceClass};
+use kilonova_ids::{DeviceProfileId, PortId, ProviderId, ResourceClass};
 use kilonova_neutron::{RequestGroup, ResourceRequest};
 use kilonova_node_api::GUEST_NUMA;
 use kilonova_topology::GuestTopology;
@@ -186,10 +186,7 @@ pub fn query_of(
     let mut same_subtree = Vec::new();
     for PortResources { request, .. } in &profiles.resources {
         all.extend(request.groups.iter().map(of_port));
-        let is_known = |id: &String| request.groups.iter().any(|group| group.id == *id);
-        if !request.same_subtree.is_empty() && request.same_subtree.iter().all(is_known) {
-            same_subtree.push(request.same_subtree.clone());
-        }
+        same_subtree.extend(subtree(request));
     }
     Ok(Query {
         groups: all,
@@ -201,6 +198,24 @@ pub fn query_of(
         limit: None,
         seed,
     })
+}
+
+/// Builds the query for the resources of one more port of a server, in the tree of its host.
+pub(crate) fn query_of_port(request: &ResourceRequest, root: ProviderId) -> Query {
+    let group = |group| Group { in_tree: Some(root), ..of_port(group) };
+    Query {
+        groups: request.groups.iter().map(group).collect(),
+        same_subtree: subtree(request).into_iter().collect(),
+        seed: rand::random(),
+        ..Query::default()
+    }
+}
+
+/// The groups of a request whose providers are in one subtree.
+fn subtree(request: &ResourceRequest) -> Option<Vec<String>> {
+    let is_known = |id: &String| request.groups.iter().any(|group| group.id == *id);
+    let ids = &request.same_subtree;
+    (!ids.is_empty() && ids.iter().all(is_known)).then(|| ids.clone())
 }
 
 /// A group of a port's request. As for flavors, an unknown class or trait is not an error, because no host has it.

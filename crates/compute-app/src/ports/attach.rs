@@ -36,12 +36,15 @@ pub fn add(
         if seen.has_accelerator() {
             return Err(with_accelerator());
         }
-        if seen.requests_resources() {
-            return Err(Refusal::bad_request(format!(
-                "Attaching interfaces with QoS policy is not supported for instance {}.",
-                server.id
-            ))
-            .into());
+        for port in seen.resources() {
+            let id = port.port;
+            if !boot::claim_port(tx, compute, server, &host, port)? {
+                return Err(Refusal::bad_request(format!(
+                    "Failed to allocate additional resources to instance {} for port {id}: {host} has too few.",
+                    server.id
+                ))
+                .into());
+            }
         }
         servers::set_spec(tx, server.id, &spec, now)?;
         let ordinal = networks.attach_later(tx, place, seen, now)?;

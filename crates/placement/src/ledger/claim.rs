@@ -30,7 +30,8 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
 #[must_use = "a claim may not fit"]
 pub struct AskedClaim<'a> {
     consumer: ConsumerId,
-    inserted: Asked,
+    /// The insertion of a new consumer.
+    inserted: Option<Asked>,
     parts: Vec<AskedPart<'a>>,
     now: Timestamp,
 }
@@ -48,7 +49,40 @@ struct AskedPart<'a> {
 /// # Errors
 /// [`Error::BadClaim`] for amounts that no claim can have; store errors.
 pub fn ask_claim<'a>(tx: &mut Tx<'_>, claim: &'a Claim) -> Result<AskedClaim<'a>, Error> {
-    let mut wanted: BTreeMap<ProviderId, BTreeMap<&ResourceClass, i64>> = BTreeMap::new();
+    let wanted = wanted(claim)?;
+    let now = time::now();
+    let owner = ConsumerOwner {
+        consumer_type: claim.consumer_type.as_deref(),
+        project_id: &claim.project_id,
+        user_id: &claim.user_id,
+    };
+    let inserted = Some(consumers::ask_insert(tx, claim.consumer, owner, now)?);
+    let parts = ask_parts(tx, wanted, now)?;
+    Ok(AskedClaim { consumer: claim.consumer, inserted, parts, now })
+}
+
+/// Claims further resources for a consumer that has some, all or nothing.
+///
+/// # Errors
+/// Those of [`claim`].
+pub fn extend(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error> {
+    let wanted = wanted(claim)?;
+    let (consumer, now) = (claim.consumer, time::now());
+    // The row is written first, as by a claim.
+    consumers::bump(tx, consumer, now)?;
+    let parts = ask_parts(tx, wanted, now)?;
+    let checked = AskedClaim { consumer, inserted: None, parts, now }.check(tx, world)?;
+    for (provider, class, amount) in &checked.amounts {
+        consumers::add_allocation(tx, consumer, *provider, class, *amount, now)?;
+    }
+    log_trees(tx, world, checked.roots, now)
+}
+
+/// The amounts of a claim by provider and class.
+type Amounts<'a> = BTreeMap<ProviderId, BTreeMap<&'a ResourceClass, i64>>;
+
+fn wanted(claim: &Claim) -> Result<Amounts<'_>, Error> {
+    let mut wanted = Amounts::new();
     for part in &claim.allocations {
         if part.amount <= 0 {
             return Err(Error::BadClaim(claim.consumer));
@@ -60,13 +94,14 @@ pub fn ask_claim<'a>(tx: &mut Tx<'_>, claim: &'a Claim) -> Result<AskedClaim<'a>
     if wanted.is_empty() {
         return Err(Error::BadClaim(claim.consumer));
     }
-    let now = time::now();
-    let owner = ConsumerOwner {
-        consumer_type: claim.consumer_type.as_deref(),
-        project_id: &claim.project_id,
-        user_id: &claim.user_id,
-    };
-    let inserted = consumers::ask_insert(tx, claim.consumer, owner, now)?;
+    Ok(wanted)
+}
+
+fn ask_parts<'a>(
+    tx: &mut Tx<'_>,
+    wanted: Amounts<'a>,
+    now: Timestamp,
+) -> Result<Vec<AskedPart<'a>>, Error> {
     let mut parts = Vec::with_capacity(wanted.len());
     for (provider, classes) in wanted {
         let amounts: Vec<_> = classes.into_iter().collect();
@@ -74,7 +109,7 @@ pub fn ask_claim<'a>(tx: &mut Tx<'_>, claim: &'a Claim) -> Result<AskedClaim<'a>
         let claimed = inventories::ask_claim(tx, provider, &amounts)?;
         parts.push(AskedPart { provider, amounts, bumped, claimed });
     }
-    Ok(AskedClaim { consumer: claim.consumer, inserted, parts, now })
+    Ok(parts)
 }
 
 /// A claim that fits, but whose allocations are not recorded yet.
@@ -93,7 +128,9 @@ impl<'a> AskedClaim<'a> {
     /// Those of [`claim`].
     pub fn check(self, tx: &mut Tx<'_>, world: &World) -> Result<CheckedClaim<'a>, Error> {
         let Self { consumer, inserted, parts, now } = self;
-        if !consumers::inserted(tx, inserted)? {
+        if let Some(inserted) = inserted
+            && !consumers::inserted(tx, inserted)?
+        {
             return Err(Error::ConsumerExists(consumer));
         }
         let mut roots = BTreeSet::new();

@@ -17,8 +17,8 @@ use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_store::Tx;
 
 pub use claim::{
-    AskedClaim, CheckedClaim, Held, ask_claim, claim, expect_held, held, release, release_held,
-    release_part,
+    AskedClaim, CheckedClaim, Held, ask_claim, claim, expect_held, extend, held, release,
+    release_held, release_part,
 };
 pub(crate) use claim::{log_trees, publish_usage};
 pub use drain::{drain, facts_changed, mark_drained};

@@ -374,7 +374,11 @@ pub(crate) fn create_port(state: &mut State, identity: &Identity, body: &Value) 
         "allowed_address_pairs": [], "revision_number": 1,
     });
     let vnic_type = asked["binding:vnic_type"].as_str().unwrap_or("normal").to_owned();
-    let body = fields.as_object().cloned().unwrap_or_default();
+    let mut body = fields.as_object().cloned().unwrap_or_default();
+    if let Some(request) = state.guaranteed.get(&network_id) {
+        body.insert("qos_network_policy_id".into(), json!(new_id()));
+        body.insert("resource_request".into(), request.clone());
+    }
     let port = Port { body, vnic_type, bindings: Vec::new(), is_skipped: false };
     let view = port.view(identity);
     state.ports.insert(id, port);

@@ -107,6 +107,8 @@ pub struct State {
     pub(crate) hybrid: BTreeSet<String>,
     pub(crate) last_mac: u32,
     pub(crate) can_allocate: Option<bool>,
+    /// The resources that QoS policies of networks guarantee their ports.
+    pub(crate) guaranteed: BTreeMap<String, Value>,
 }
 
 /// A new id, as Neutron makes them.
@@ -225,6 +227,11 @@ impl State {
     pub fn set_resource_request(&mut self, port: &str, request: Value) {
         self.change_port(port, "qos_policy_id", json!(new_id()));
         self.change_port(port, "resource_request", request);
+    }
+
+    /// The QoS policy of a network guarantees its new ports these resources.
+    pub fn guarantee(&mut self, network: &str, request: Value) {
+        self.guaranteed.insert(network.to_owned(), request);
     }
 
     /// Gives a port an unconnected binding with this profile.

@@ -8,7 +8,7 @@ use kilonova_neutron::{Call, GroupFilter, PortChange, PortFilter};
 use kilonova_wire::{Context, IntoRefusal, Refusal, UserToken};
 
 use super::{CloudNeutron, own};
-use crate::boot::ProfileGroups;
+use crate::boot::{PortResources, ProfileGroups};
 use crate::ports::networks::Requested;
 use crate::ports::neutron::{Connection, ForUser, Resolved, Source, resolve, resolve_one};
 use crate::ports::{NetworkRequest, PortRequest};
@@ -34,13 +34,10 @@ impl SeenNetworks {
         })
     }
 
-    /// True if the port of a connection requests resources from resource providers.
-    pub fn requests_resources(&self) -> bool {
-        let Self::Read(resolved, _) = self else { return false };
-        resolved.connections.iter().any(|connection| match &connection.source {
-            Source::Existing(port) => port.requests_resources(),
-            Source::New { .. } | Source::Allocated => false,
-        })
+    /// The resources that the ports of the connections request from resource providers.
+    pub fn resources(&self) -> Vec<PortResources> {
+        let Self::Read(resolved, _) = self else { return Vec::new() };
+        resolved.connections.iter().filter_map(Connection::resources).collect()
     }
 }
 

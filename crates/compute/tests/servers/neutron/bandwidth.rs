@@ -5,7 +5,7 @@ use kilonova_testkit::neutron::{Failure, FakeNeutron};
 use serde_json::{Value, json};
 
 use super::{clouds, end, event, operate, text};
-use crate::kit::{ANN, Cloud, RunningCloud, fault, wait_until};
+use crate::kit::{ADMIN, ANN, Cloud, GPU, RunningCloud, fault, hosts, wait_until};
 use crate::servers::host_selection::placement;
 
 const BANDWIDTH: &str = "NET_BW_EGR_KILOBIT_PER_SEC";
@@ -22,6 +22,10 @@ struct Agent {
 impl Agent {
     /// Adds them, as Neutron does.
     async fn add(running: &RunningCloud, host: &str) -> Self {
+        Self::add_named(running, host, "Open vSwitch agent").await
+    }
+
+    async fn add_named(running: &RunningCloud, host: &str, name: &str) -> Self {
         let path = format!("/resource_providers?name={host}");
         let found = placement(running, "GET", &path, Value::Null).await;
         let root = text(&found["resource_providers"][0], "uuid");
@@ -40,7 +44,7 @@ impl Agent {
             placement(running, "PUT", &format!("{path}/traits"), body).await;
             id
         };
-        let name = format!("{host}:Open vSwitch agent");
+        let name = format!("{host}:{name}");
         let agent = add(&name, &root, PACKETS, &[VNIC]).await;
         let name = format!("{name}:br-p");
         let bridge = add(&name, &agent, BANDWIDTH, &[PHYSNET, VNIC]).await;
@@ -125,13 +129,14 @@ async fn a_boot_claims_what_its_ports_request() {
         let late = boot(&running, &cloud, "two", &second).await;
         let server = running.wait_for_status(&late, "ERROR").await;
         assert!(fault(&server).contains("No valid host"), "{server}");
-        let seen = running.get(crate::kit::ADMIN, "2.90", &format!("/servers/{late}")).await;
+        let seen = running.get(ADMIN, "2.90", &format!("/servers/{late}")).await;
         let details = seen.body["server"]["fault"]["details"].to_string();
         assert!(details.contains(BANDWIDTH), "{details}");
         for server in [&id, &late] {
             running.delete(server).await;
             running.wait_until_gone(server).await;
         }
+        cloud.forget_workers().await;
         cloud.wait_for_neutron().await;
         assert_eq!(agent.used(&running).await, (0, 0));
         assert_eq!(allocation(&neutron, &port), Value::Null);
@@ -150,6 +155,25 @@ async fn a_boot_claims_what_its_ports_request() {
     }
 }
 
+/// The services die between the claim and the binding.
+#[tokio::test]
+async fn a_restart_keeps_the_providers() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let agent = Agent::add(&running, "a").await;
+        let (port, [one, two]) = add_port(&cloud, &neutron, 600);
+        neutron.fail("PUT /ports", Failure::Lost, 1000);
+        let id = boot(&running, &cloud, "one", &port).await;
+        running.kill().await;
+        assert_eq!(allocation(&neutron, &port), Value::Null);
+        neutron.heal();
+        cloud.forget_workers().await;
+        let running = cloud.start().await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(allocation(&neutron, &port), json!({one: agent.bridge, two: agent.agent}));
+        end(&cloud, &running, &neutron, &[&port]).await;
+    }
+}
+
 #[tokio::test]
 async fn a_request_that_no_host_can_fulfil_is_refused() {
     for (cloud, running, neutron) in clouds(&["a"]).await {
@@ -163,12 +187,17 @@ async fn a_request_that_no_host_can_fulfil_is_refused() {
             let server = running.wait_for_status(&id, "ERROR").await;
             assert!(fault(&server).contains("No valid host"), "{server}");
         }
-        // A port that is created on a network with such a policy.
         neutron.state().set_resource_request(&port, json!({"request_groups": [7]}));
         let mut request = running.boot_request(&cloud, "one", "plain");
         request["server"]["networks"] = json!([{"port": port}]);
         let answer = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
         answer.refused(400, "requests resources in a form that is not supported");
+        // A port that is created on a network with such a policy.
+        let group = json!({"id": "g", "resources": {BANDWIDTH: 1}});
+        neutron.state().guarantee(&network, json!({"request_groups": [group]}));
+        let id = running.boot(&cloud, "one", "plain").await;
+        let server = running.wait_for_status(&id, "ERROR").await;
+        assert!(fault(&server).contains("Using networks with QoS policy"), "{server}");
         end(&cloud, &running, &neutron, &[&port]).await;
     }
 }
@@ -259,10 +288,27 @@ async fn a_port_that_leaves_its_server_releases_its_claims() {
         let id = boot(&running, &cloud, "one", &port).await;
         running.wait_for_status(&id, "ACTIVE").await;
         let path = format!("/servers/{id}/os-interface");
-        let (second, _) = add_port(&cloud, &neutron, 1);
-        let body = json!({"interfaceAttachment": {"port_id": second}});
-        let answer = running.call(ANN, "2.90", &format!("POST {path}"), Some(body)).await;
-        answer.refused(400, "Attaching interfaces with QoS policy is not supported");
+        let (second, _) = add_port(&cloud, &neutron, 401);
+        let attach = async || {
+            let body = json!({"interfaceAttachment": {"port_id": second}});
+            running.call(ANN, "2.90", &format!("POST {path}"), Some(body)).await
+        };
+        attach().await.refused(400, "Failed to allocate additional resources to instance");
+        let groups = guarantee(&neutron, &second, 400);
+        // A failed attempt leaves nothing behind.
+        neutron.fail("PUT /ports", Failure::Status(500), 1);
+        attach().await.refused(503, "The network service is temporarily unavailable");
+        cloud.wait_for_neutron().await;
+        assert_eq!(agent.used(&running).await, (600, 10));
+        attach().await.expect(200);
+        let wanted = json!({&groups[0]: agent.bridge, &groups[1]: agent.agent});
+        assert_eq!(allocation(&neutron, &second), wanted);
+        assert_eq!(agent.used(&running).await, (1000, 20));
+        cloud.audit("after the attachment").await;
+        running.call(ANN, "2.90", &format!("DELETE {path}/{second}"), None).await.expect(202);
+        cloud.wait_for_neutron().await;
+        assert_eq!(agent.used(&running).await, (600, 10));
+        assert_eq!(allocation(&neutron, &second), Value::Null);
 
         running.call(ANN, "2.90", &format!("DELETE {path}/{port}"), None).await.expect(202);
         cloud.wait_for_neutron().await;
@@ -279,5 +325,41 @@ async fn a_port_that_leaves_its_server_releases_its_claims() {
         assert_eq!(agent.used(&running).await, (0, 0));
         cloud.audit("after the deletion").await;
         end(&cloud, &running, &neutron, &[&second]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_resize_on_one_host_may_change_the_provider() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
+        let neutron = cloud.start_neutron().await;
+        cloud.options.allow_resize_to_same_host = true;
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
+        let mut agents = Vec::new();
+        for name in ["one", "two"] {
+            agents.push(Agent::add_named(&running, "a", name).await);
+        }
+        let (port, groups) = add_port(&cloud, &neutron, 600);
+        let id = boot(&running, &cloud, "one", &port).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        let bound =
+            |at: usize| json!({&groups[0]: agents[at].bridge, &groups[1]: agents[at].agent});
+        let first = usize::from(allocation(&neutron, &port) == bound(1));
+        for end in ["revertResize", "confirmResize"] {
+            operate(&running, &id, json!({"resize": {"flavorRef": "vgpu"}})).await;
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
+            cloud.wait_for_neutron().await;
+            assert_eq!(allocation(&neutron, &port), bound(1 - first), "{end}");
+            cloud.audit("two claims on one host").await;
+            let path = format!("POST /servers/{id}/action");
+            let answer = running.admin("2.90", &path, json!({end: null})).await;
+            assert!(answer.status.is_success(), "{}", answer.body);
+            running.wait_for_status(&id, "ACTIVE").await;
+            cloud.wait_for_neutron().await;
+            let last = if end == "confirmResize" { 1 - first } else { first };
+            assert_eq!(allocation(&neutron, &port), bound(last), "{end}");
+            assert_eq!(agents[1 - last].used(&running).await, (0, 0), "{end}");
+        }
+        end(&cloud, &running, &neutron, &[&port]).await;
     }
 }

@@ -48,7 +48,7 @@ pub(super) async fn create(
     let seen = compute.images.look_up(&caller, new.disks.image.into_iter().chain(root)).await?;
     let (count, groups) = ((new.min_count, new.max_count), &new.security_groups);
     let networks = compute.look_up_networks(&caller, &new.networks, groups, count).await?;
-    if networks.requests_resources() && version < microversions::PORT_RESOURCES {
+    if version < microversions::PORT_RESOURCES && !networks.resources().is_empty() {
         return Err(Refusal::bad_request(
             "Creating servers with ports having resource requests, like a port with a QoS minimum bandwidth \
              policy, is not supported until microversion 2.72.",
