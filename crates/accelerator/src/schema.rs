@@ -17,7 +17,7 @@
 //! if handles of one card exclude each other. `one_type` is 1 if its card has vGPUs of one type at a
 //! time. `mig` is the geometry of a GPU in MIG mode (`kilonova_node_api::Mig`); a handle of it that is in use has the memory
 //! slices from `mig_start` on, `mig_size` of them. `pcie_switch` is the switch above it, and `island` the first card of the
-//! devices of which every two are connected by NVLink or xGMI. `health` is the effective health: an event (`health_event`, in the node's time) that an
+//! devices that are all connected to each other by NVLink or xGMI. `health` is the effective health: an event (`health_event`, in the node's time) that an
 //! administrator acknowledged (`health_dealt`) does not count.
 //!
 //! `parked` is the reason why a handle without an owner waits to be cleaned. Such a handle is

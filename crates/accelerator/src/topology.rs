@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The key of a device profile.
+/// The key in a group of a device profile.
 pub const TOPOLOGY: &str = "accel:topology";
 
 /// How near the devices of a server must be to each other.
@@ -14,18 +14,18 @@ pub enum Topology {
     SameNuma,
     /// Below one PCIe switch.
     SameSwitch,
-    /// In one island: every two are connected by NVLink or xGMI.
+    /// In one island, so that all are connected to each other by NVLink or xGMI.
     NvLink,
     /// All devices of one island.
     NvLinkFull,
 }
 
 impl Topology {
-    /// All of them.
+    /// All topologies.
     pub const ALL: [Self; 5] =
         [Self::Any, Self::SameNuma, Self::SameSwitch, Self::NvLink, Self::NvLinkFull];
 
-    /// Its word.
+    /// The value of [`TOPOLOGY`] that requests it.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Any => "any",
@@ -36,12 +36,12 @@ impl Topology {
         }
     }
 
-    /// The topology of a word.
+    /// The topology that a value of [`TOPOLOGY`] requests.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.word() == word)
     }
 
-    /// The words, as a sentence for a refusal.
+    /// The allowed values, as a sentence for an error message.
     pub fn allowed() -> String {
         let words: Vec<String> = Self::ALL.iter().map(|one| format!("'{one}'")).collect();
         format!("It must be one of {}.", words.join(", "))

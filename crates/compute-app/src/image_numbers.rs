@@ -1,7 +1,7 @@
-//! The numbers of images for their EC2 names, which the cloud assigns once and never changes.
+//! The numbers in the EC2 names of images. The cloud assigns a number once and never changes it.
 //!
 //! A server's row has the numbers of its images, so that its host and the metadata service give the
-//! guest the same names. Memory saves the look-up for images that are booted often.
+//! guest the same names. A copy in memory saves the query for images that are booted often.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,7 +54,7 @@ impl SeenImageNumbers {
 }
 
 impl Compute {
-    /// The numbers of the images of a server that is about to be created. An image without one gets one.
+    /// The numbers of the images of a server that is about to be created. An image without a number gets one.
     ///
     /// # Errors
     /// Store errors only.

@@ -1,5 +1,5 @@
-//! Removes a compute host: its service, hypervisor, providers, devices, and pending removals. It is
-//! registered as a new host if its node returns.
+//! Removes a compute host: its service, hypervisor, providers, devices, and pending removals of
+//! guests. If its agent returns, the host registers as a new one.
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::hosts::{self, Host};
@@ -14,15 +14,15 @@ use crate::{Compute, Error, aggregates, services};
 /// Removes a host.
 ///
 /// # Errors
-/// 409 while its node is up, servers are on it, or other consumers have allocations on its
+/// 409 while its agent is up, servers are on it, or other consumers have allocations on its
 /// providers; store errors.
 pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Error> {
     let name = &host.host;
     let now = time::now();
     if services::is_up(&compute.fleet, host, now) {
         return Err(Refusal::conflict(format!(
-            "Unable to delete compute service of {name}: its node is up and would register again. Stop \
-             the node first."
+            "Unable to delete compute service of {name}: its agent is up and would register again. Stop \
+             the agent first."
         ))
         .into());
     }

@@ -105,7 +105,7 @@ pub fn ask_count(tx: &mut Tx<'_>, project_id: &str, more: ProjectUsage) -> Resul
     Ok(asked)
 }
 
-/// The usage after [`ask_count`].
+/// The usage that [`ask_count`] asked for.
 pub fn counted(tx: &mut Tx<'_>, asked: Asked) -> Result<ProjectUsage, Error> {
     let row = tx.answer_row(asked)?;
     usage(&row.ok_or_else(|| StoreError::Shape("INSERT returned no row".into()))?)

@@ -17,7 +17,7 @@ use kilonova_wire::time;
 use super::servers::shape;
 use crate::Error;
 
-/// Selects [`Document`]s with their host.
+/// Selects [`Document`]s with their hosts.
 macro_rules! select {
     () => {
         "SELECT host, server_id, generation, body FROM documents"
@@ -65,7 +65,7 @@ kilonova_store::statements! {
         WHERE q.host = ?1 AND q.generation > ?2 AND q.answer IS NULL) AS asked, EXISTS (SELECT 1
         FROM console_requests c WHERE c.host = ?1 AND c.generation > ?2) AS watched
         FROM hosts WHERE host = ?1";
-    /// Increases the generation of a host and requests its guests' security groups with it.
+    /// Increases the generation of a host. The new generation carries the security groups of its guests.
     FILTER = concat!("UPDATE hosts SET filtered = ", later!(), ", ", next!(), "
         WHERE host = ?1 RETURNING generation");
     /// Writes the document of a server on a host.
@@ -73,7 +73,7 @@ kilonova_store::statements! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (host, server_id) DO UPDATE SET
         generation = excluded.generation, body = excluded.body,
         lacks_volumes = excluded.lacks_volumes, held = excluded.held";
-    /// Writes it again; one that is held back stays so.
+    /// Writes a document again; a document that is held back stays held back.
     PUT_AGAIN = "INSERT INTO documents (host, server_id, generation, body, lacks_volumes)
         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (host, server_id) DO UPDATE SET
         generation = excluded.generation, body = excluded.body,
@@ -104,8 +104,8 @@ pub trait Wake {
     /// Wakes the host's long poll once the generation is durable.
     fn wake_on_commit(&self, tx: &mut Tx<'_>, host: &HostName, generation: i64);
 
-    /// The document completed with the guest's volumes on the host, and whether some are still
-    /// missing, so that the host must not get it yet. `None` if the document needs no change.
+    /// The document with the guest's volumes on the host, and true if some volumes are still missing.
+    /// The host must not get a document that lacks volumes. `None` if the document needs no change.
     ///
     /// # Errors
     /// Store errors only.
@@ -217,7 +217,7 @@ pub fn put_next_as(
     Ok(())
 }
 
-/// The generation after [`ask_next`]; notifies the other controllers.
+/// The generation that [`ask_next`] asked for; notifies the other controllers.
 fn generation(
     tx: &mut Tx<'_>,
     host: &HostName,
@@ -291,8 +291,8 @@ pub fn expect_of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> 
     Ok(tx.expect(OF_SERVER, params![server])?)
 }
 
-/// The document of a server on a host, selected from all documents of the server. A caller
-/// announces those before it knows the host.
+/// The document of a server on a host, selected from all documents of the server, so that a caller
+/// can announce the query before it knows the host.
 ///
 /// # Errors
 /// Store errors only.
@@ -335,7 +335,7 @@ pub fn ask_of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Asked, Error> 
     Ok(tx.ask(OF_SERVER, params![server])?)
 }
 
-/// The documents after [`ask_of_server`].
+/// The documents that [`ask_of_server`] asked for.
 ///
 /// # Errors
 /// Store errors only.
@@ -373,20 +373,20 @@ pub struct Newest {
     pub generation: i64,
     /// The last generations before it, newest first.
     pub history: Vec<i64>,
-    /// The generation with which its guests' security groups were last requested.
+    /// The last generation that carries the security groups of its guests.
     pub filtered: i64,
     /// True if the host may have questions to answer since the given generation.
     pub asked: bool,
-    /// True if there may be requests for consoles of its guests since the given generation.
+    /// True if the host may have console requests since the given generation.
     pub watched: bool,
 }
 
 /// The origin of a generation that a host has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// These rows had it: the host lacks only what is newer.
+    /// These rows had it: the host lacks only newer documents.
     Ours,
-    /// These rows never had it: the database lost commits, and the host has documents of those.
+    /// These rows never had it: the database lost commits, and the host has documents of the lost commits.
     Foreign,
     /// It is older than the generations that the row keeps.
     Forgotten,
@@ -417,7 +417,7 @@ fn history(row: &Row) -> Result<Vec<i64>, Error> {
     whole.split_terminator(' ').map(number).collect()
 }
 
-/// The newest generation of a host, compared with one that it has.
+/// The newest generation of a host that has the generation `since`.
 ///
 /// # Errors
 /// Store errors only.
@@ -450,8 +450,8 @@ pub fn since(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Vec<Documen
     tx.rows(SINCE, params![host, since])?.iter().map(read).collect()
 }
 
-/// The epoch of a host's session, and those of its documents whose text contains an image's id anywhere. The
-/// caller checks the meaning of the id. One statement: the host's other documents stay in the database.
+/// The epoch of a host's session, and the host's documents whose text contains an image's id. The caller checks
+/// how a document uses the id. One statement selects them, so that the host's other documents stay in the database.
 ///
 /// # Errors
 /// Store errors only.
@@ -471,8 +471,8 @@ pub fn containing(
     Ok((epoch, documents))
 }
 
-/// Requests the security groups of the host's guests with its next generation, and wakes it on
-/// commit.
+/// Increases the generation of a host, so that the host gets the security groups of its guests, and
+/// wakes the host on commit.
 ///
 /// # Errors
 /// Store errors only.

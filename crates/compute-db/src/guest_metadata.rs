@@ -5,7 +5,7 @@ use kilonova_store::{Migration, Tx, params};
 
 use crate::Error;
 
-/// Adds the password to the server's row, which it must not outlive, and a counter for images.
+/// Adds the password to the server's row, so that it never outlives the server, and a counter for images.
 pub const GUEST_METADATA: Migration = Migration {
     name: "compute-0600-guest-metadata",
     sql: "
@@ -30,7 +30,7 @@ kilonova_store::statements! {
     ADD_NUMBER = "INSERT INTO ec2_images (image) VALUES (?1) ON CONFLICT (image) DO NOTHING";
 }
 
-/// The password that a server's guest has set, empty without one; `None` if there is no such server.
+/// The password that a server's guest has set, empty if it has set none; `None` if there is no such server.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.

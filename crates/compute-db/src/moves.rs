@@ -292,7 +292,7 @@ pub fn ask_open_of(tx: &mut Tx<'_>, server: ServerId) -> Result<Asked, Error> {
     Ok(tx.ask(OPEN_OF, params![server])?)
 }
 
-/// The open migration after [`ask_open_of`].
+/// The open migration that [`ask_open_of`] asked for.
 pub fn opened(tx: &mut Tx<'_>, asked: Asked) -> Result<Option<Move>, Error> {
     tx.answer_row(asked)?.as_ref().map(read).transpose()
 }

@@ -68,7 +68,7 @@ pub fn ask_all(
     Ok(tx.ask(ALL, params![class, project_id, user_id.unwrap_or_default()])?)
 }
 
-/// The limits after [`ask_all`].
+/// The limits that [`ask_all`] asked for.
 pub fn levels(tx: &mut Tx<'_>, asked: Asked) -> Result<Levels, Error> {
     let mut levels = Levels::default();
     for row in tx.answer(asked)? {

@@ -66,7 +66,7 @@ pub fn ask_reserved(
     })
 }
 
-/// The resources after [`ask_reserved`].
+/// The resources that [`ask_reserved`] asked for.
 ///
 /// # Errors
 /// Store errors only.

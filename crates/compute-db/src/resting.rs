@@ -1,5 +1,5 @@
-//! Resting servers, which are shelved, rescued or soft-deleted: the time, and the image from which
-//! a shelved server is unshelved.
+//! Servers that rest: they are shelved, rescued or soft-deleted. A record has the time at which
+//! a server entered that state, and the image from which a shelved server is unshelved.
 
 use jiff::Timestamp;
 use kilonova_ids::{ImageId, ServerId};
@@ -16,7 +16,7 @@ kilonova_store::statements! {
     IMAGE = "SELECT image_id FROM resting WHERE server_id = ?1";
     /// Deletes the record of a server.
     END = "DELETE FROM resting WHERE server_id = ?1";
-    /// Servers in a state since before a time, without a task.
+    /// Servers without a task that have been in a state since before a time.
     LONG = "SELECT r.server_id FROM resting r JOIN servers s ON s.id = r.server_id
         WHERE r.why = ?1 AND r.since < ?2 AND s.task_state IS NULL AND s.vm_state = ?3
         ORDER BY r.since LIMIT 100";
@@ -42,7 +42,7 @@ impl Why {
         }
     }
 
-    /// The server's state while the time counts.
+    /// The `vm_state` of a server that rests for this reason.
     fn vm_state(self) -> &'static str {
         match self {
             Self::Shelved => "shelved",
@@ -84,7 +84,7 @@ pub fn end(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     Ok(())
 }
 
-/// At most a hundred servers that have rested since `before`, without a task.
+/// At most a hundred servers without a task that have rested since before `before`.
 pub fn long(tx: &mut Tx<'_>, why: Why, before: Timestamp) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(LONG, params![why.as_str(), before, why.vm_state()])?;
     rows.iter().map(|row| Ok(row.id("server_id")?)).collect()

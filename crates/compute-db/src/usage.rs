@@ -137,7 +137,7 @@ pub fn of_hosts(tx: &mut Tx<'_>) -> Result<HashMap<HostName, HostUsage>, Error> 
     Ok(usages)
 }
 
-/// The usage of one host by project, in the order of their ids.
+/// The usage of one host by project, in the order of the projects' ids.
 pub fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<ProjectOnHost>, Error> {
     let mut projects: BTreeMap<String, ProjectOnHost> = BTreeMap::new();
     for row in tx.rows(ON_HOST, params![host])? {

@@ -1,7 +1,7 @@
 //! The controller's side of the node API: documents, reports and image data of hosts.
 //!
-//! [`Link`] implements it for hosts in this process; [`api`] serves it over HTTP to agents elsewhere,
-//! apart from Nova's API. The crate must never serve a tenant.
+//! [`Link`] implements the API for agents in this process; [`api`] serves it over HTTP to all other
+//! agents, separately from Nova's API. The crate must never serve a tenant.
 
 pub mod api;
 mod drain;

@@ -28,8 +28,8 @@ pub struct Requirements<'a> {
     pub forced: bool,
 }
 
-/// Candidates, best first; or the data needed to explain why there are none. The reason is not
-/// determined here, because this may be a write transaction.
+/// Candidates, best first; or the data needed to explain why there are none. The caller determines
+/// the reason later, because this may be a write transaction.
 ///
 /// # Errors
 /// Store errors only. A lack of candidates is not an error.

@@ -24,7 +24,7 @@ use super::facts::Facts;
 use super::place::places;
 use super::reason::NoHost;
 
-/// A search without a result, and its input.
+/// The input of a search that found no host.
 #[derive(Clone)]
 pub struct Unplaced {
     /// The server.
@@ -52,7 +52,7 @@ impl Unplaced {
         Constraints { forced: self.forced, ..constraints }
     }
 
-    /// The reason. Walks over the hosts: never call it in a write transaction.
+    /// The reason why no host is valid. Walks over the hosts: never call this in a write transaction.
     pub fn reason(&self, scope: Scope<'_>) -> NoHost {
         match places(&self.world, &self.constraints(scope), &self.query, 1) {
             Err(reason) => reason,
@@ -74,7 +74,7 @@ impl Reasons {
         Self(Some(Arc::default()))
     }
 
-    /// Stores a reason for the next run.
+    /// Determines a reason, and stores it for the next run.
     pub fn tell(&self, unplaced: &Unplaced, scope: Scope<'_>) {
         if let Some(known) = &self.0 {
             let reason = unplaced.reason(scope);
@@ -88,7 +88,9 @@ impl Reasons {
     /// # Errors
     /// The search itself, if the caller must determine the reason first.
     pub fn of(&self, unplaced: Box<Unplaced>) -> Result<NoHost, Box<Unplaced>> {
-        let Some(known) = &self.0 else { return Ok(NoHost::new("No host has room for it.")) };
+        let Some(known) = &self.0 else {
+            return Ok(NoHost::new("No host has room for the server."));
+        };
         let known = known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&unplaced.server).cloned().ok_or(unplaced)
     }

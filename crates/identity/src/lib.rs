@@ -157,7 +157,7 @@ impl Identity {
         })
     }
 
-    /// Replaces upstream's default policy by the operator's.
+    /// Replaces upstream's default policy with the operator's.
     #[must_use]
     pub fn with_policy(mut self, policy: Enforcer) -> Self {
         self.policy = policy;

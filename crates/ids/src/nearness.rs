@@ -7,7 +7,7 @@
 pub const NUMA_NODE: &str = "CUSTOM_NUMA_NODE_";
 /// The PCIe switch.
 pub const PCIE_SWITCH: &str = "CUSTOM_PCIE_SWITCH_";
-/// The island: devices of which every two are connected by NVLink or xGMI.
+/// The island: devices that are all connected to each other by NVLink or xGMI.
 pub const GPU_ISLAND: &str = "CUSTOM_GPU_ISLAND_";
 
 /// True if a trait says where a device is, and nothing about what it is. A search counts every name that begins like one,

@@ -83,7 +83,7 @@ impl Images {
         Self::open_with(store, directory, ImageOptions::default()).await
     }
 
-    /// [`Images::open`] with chosen options.
+    /// [`Images::open`] with these options.
     ///
     /// # Errors
     /// As [`Images::open`].
@@ -112,7 +112,7 @@ impl Images {
         Ok(images)
     }
 
-    /// Replaces upstream's default policy by the operator's.
+    /// Replaces upstream's default policy with the operator's.
     #[must_use]
     pub fn with_policy(mut self, policy: Enforcer) -> Self {
         self.policy = policy;
@@ -217,8 +217,8 @@ pub fn reserve(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> {
     app::insert(tx, image)
 }
 
-/// Adds an active image whose data are empty, in the caller's transaction: its properties say all. The store
-/// has no object of it.
+/// Adds an active image with empty data in the caller's transaction: its properties describe it completely. The
+/// store has no object for the image.
 ///
 /// # Errors
 /// [`Error::Conflict`] when the id is taken; [`Error::Invalid`] and [`Error::TooLarge`] for properties that no
@@ -230,8 +230,8 @@ pub fn add_empty(tx: &mut Tx<'_>, images: &Images, image: &ImageRecord) -> Resul
 }
 
 impl Images {
-    /// Refuses an image beyond the project's quota. Called in the transaction of [`reserve`], before
-    /// it.
+    /// Refuses an image beyond the project's quota. Call this before [`reserve`], in the same
+    /// transaction.
     ///
     /// # Errors
     /// [`Error::TooLarge`], with a message for the user.

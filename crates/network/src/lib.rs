@@ -58,7 +58,7 @@ impl Networks {
         Self { store, options: Arc::new(options), policy }
     }
 
-    /// Replaces upstream's default policy by the operator's.
+    /// Replaces upstream's default policy with the operator's.
     #[must_use]
     pub fn with_policy(mut self, policy: Enforcer) -> Self {
         self.policy = policy;

@@ -24,8 +24,8 @@ pub use follow::Providers;
 
 use crate::{Error, db};
 
-/// Maximum number of trees that are remembered as changed by another controller, the last ones: a search looks at all of
-/// them before it uses one.
+/// Maximum number of trees that are remembered as changed by another controller, because a search passes over all of them
+/// before it uses one. The oldest ones are forgotten first.
 const MOST_FOREIGN: usize = 64;
 
 /// The in-memory copy; a handle that is cheap to clone.
@@ -49,7 +49,7 @@ struct Writer {
     entries: HashMap<ProviderId, i64>,
     /// The last entry at the time of the full load. Hooks for it or earlier entries are outdated.
     floor: i64,
-    /// Our own entries that the copy includes, until the follower comes to them.
+    /// Our own entries that the copy includes, until the follower reaches them.
     own: HashSet<i64>,
     /// True if the copy follows the change log, which prunes `own`.
     followed: bool,
@@ -79,15 +79,15 @@ impl World {
         self.0.reread.load(Ordering::Relaxed)
     }
 
-    /// The roots of the trees that another controller has changed within this time: it probably claims more on them, and
-    /// this controller's memory will lag behind.
+    /// The roots of the trees that another controller has changed within this time: that controller probably continues to
+    /// claim on them, so that this copy lags behind.
     pub fn foreign(&self, within: Duration) -> HashSet<ProviderId> {
         let foreign = self.0.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         let late = foreign.iter().filter(|(_, at)| at.elapsed() < within);
         late.map(|(root, _)| *root).collect()
     }
 
-    /// Another controller has changed these trees.
+    /// Records that another controller has changed these trees.
     fn others_changed(&self, roots: impl Iterator<Item = ProviderId>) {
         let now = Instant::now();
         let mut foreign = self.0.foreign.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,7 +154,8 @@ impl World {
     }
 }
 
-/// A claim that committed after the tree was read may have published its usage already.
+/// Keeps usage that is newer than the tree: a claim that committed after the tree was read may have published its usage
+/// already.
 fn keep_newer_usage(snapshot: &Snapshot, root: ProviderId, tree: &mut Tree) {
     let Some(shown) = snapshot.tree(root) else { return };
     for provider in &mut tree.providers {

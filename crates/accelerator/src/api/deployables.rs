@@ -1,5 +1,5 @@
 //! `/v2/deployables`: the parts of devices that are scheduled on their own. Their hosts report
-//! them. Programming is an order to the node; the request waits for its result.
+//! them. A request to program a deployable orders its host to do so, and waits for the result.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::db::attributes::{self, AttributeRow};
 use crate::db::deployables::{self, DeployableRow};
 use crate::ledger::orders;
 
-/// How long a request waits for a card to be programmed. Upstream's RPC times out at the same time.
+/// How long a request waits for a deployable to be programmed: the timeout of upstream's RPC.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval between two checks of the order.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ pub(super) fn routes() -> Routes<State> {
         )
 }
 
-/// The name in a filter in WSME form.
+/// The name that a filter in WSME form asks for, if the query has one.
 fn filter(query: &Query) -> Result<Option<String>, Refusal> {
     check(query, &["filters.field", "filters.value"])?;
     match (query.get("filters.field"), query.get("filters.value")) {
@@ -113,7 +113,7 @@ async fn program_again(
     order(&state, &context, &base, &text, &body).await
 }
 
-/// Orders the programming and waits for the node as long as upstream does.
+/// Orders the programming, and waits for the host's result as long as upstream does.
 async fn order(
     state: &State,
     context: &Context,

@@ -1,8 +1,8 @@
 //! Where the devices of a host are, relative to each other: NUMA node, PCIe switch, island.
 //!
-//! An island is a set of at least two cards of which every two are connected. Where cards are connected only in part, as in a ring,
-//! the islands are disjoint sets of cards that are; each card joins the first such set in the order of addresses. A fact that
-//! a host does not report is absent.
+//! An island is a set of at least two cards that are all connected to each other. A card is in at most one island: where only
+//! some cards are connected, as in a ring, each card joins the first island whose cards are all connected to it, in the order of
+//! addresses. A fact that a host does not report is absent.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -51,7 +51,7 @@ pub(super) fn places(devices: &[Device]) -> Vec<Places> {
     each.collect()
 }
 
-/// The island of each card that is in one.
+/// By the address of each card in an island: the first card of that island.
 fn islands(devices: &[Device]) -> BTreeMap<String, String> {
     let mut peers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let known: BTreeSet<&str> = devices.iter().map(Device::card_address).collect();
@@ -90,7 +90,7 @@ pub fn device_places(tx: &mut Tx<'_>, providers: &[ProviderId]) -> Result<Vec<De
     Ok(db::near::of_providers(tx, providers)?)
 }
 
-/// The NUMA nodes of the devices of providers; `None` where the kernel reports none. Providers without a
+/// By provider: the NUMA node of its device; `None` if the kernel reports none. Providers without a
 /// device are left out.
 ///
 /// # Errors
@@ -112,7 +112,7 @@ pub fn expect_island_of(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Err
     Ok(db::near::expect_in_island_of(tx, provider)?)
 }
 
-/// The providers in the island of a provider's device, with their classes. None if it is in no island.
+/// The providers in the island of a provider's device, with their classes; empty if the device is not in an island.
 ///
 /// # Errors
 /// Store errors only.
@@ -183,7 +183,7 @@ mod tests {
         let ring = ring.map(|(name, peers)| device(name, &peers));
         let (first, second) = ("CUSTOM_GPU_ISLAND_0", "CUSTOM_GPU_ISLAND_1");
         assert_eq!(traits(&ring), [first, first, second, second]);
-        // Only one side reports the link, and one peer is no device of the host's.
+        // Only one side reports the link, and one peer is not a device of this host.
         let half = [device("a", &["b", "z", "a"]), device("b", &[]), device("c", &["z"])];
         assert_eq!(traits(&half), [first, first, ""]);
     }

@@ -20,18 +20,18 @@ use crate::numa::{self, Misfits};
 use crate::volumes::resolve;
 use crate::{Compute, Error, ports, server_groups, usage};
 
-/// Number of plans whose candidates other requests may take before the request fails with "no valid host".
+/// Number of plans that may lose their candidates to other requests before the request fails with "no valid host".
 const ROUNDS: usize = 12;
 
-/// How long a host counts as one where another controller claims. A controller that boots servers without pause fills a
-/// host within about this time.
+/// How long a host counts as in use by another controller after that controller has changed it. A controller that boots
+/// servers without pause fills a host within about this time.
 const LATELY: Duration = Duration::from_secs(1);
 
 /// Number of further plans, each without the hosts on which the NUMA topology did not fit.
 const UNFIT_ROUNDS: usize = 64;
 
 /// Boots `request.min_count` to `request.max_count` servers and returns their ids. If no host fits,
-/// the servers exist in `ERROR` with the reason, as upstream's do.
+/// creates the servers in `ERROR` with the reason, as upstream does.
 ///
 /// # Errors
 /// 400 for a flavor that cannot be scheduled and for an unknown zone; store errors.
@@ -51,8 +51,8 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
     let mut query =
         query_of(&flavor, &spec.image_properties, &request.profiles, aliases, rand::random())?;
     compute.packer.record(&query, request.max_count);
-    // A recent commit may have freed capacity that memory does not show yet, so no request is
-    // refused before catching up.
+    // A recent commit may have freed capacity that memory does not show yet, so the controller
+    // catches up before it refuses a request.
     let mut has_caught_up = false;
     let (mut misfits, mut rounds) = (Misfits::default(), 0..ROUNDS + UNFIT_ROUNDS);
     let mut aged = 0;
@@ -118,7 +118,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
                 if !found.is_empty() {
                     misfits.extend(found);
                 } else if placed >= request.min_count && placed < max_count {
-                    // The hosts fit no more than these.
+                    // The hosts have room for no more servers than these.
                     max_count = placed;
                 } else {
                     let reason = format!(
@@ -157,8 +157,8 @@ pub(super) async fn read_facts(compute: &Compute, request: &BootRequest) -> Resu
         .await?)
 }
 
-/// The group that the server joins, if any. Its row is written first, so that two boots into one
-/// group are serialized.
+/// Adds the server to the group that it requests, if any. Writes the group's row first, so that two
+/// boots into one group are serialized. [`Error::Aged`] if the group does not allow the host.
 pub(super) fn enter(
     tx: &mut Tx<'_>,
     request: &BootRequest,
@@ -242,8 +242,8 @@ fn commit(
     Ok(ids)
 }
 
-/// Inserts the servers of a request without a valid host in `ERROR`. The caller has determined the
-/// fault in a read, because a write transaction blocks all others.
+/// Inserts the servers of a request that has no valid host, in the state `ERROR`. The caller has
+/// determined the fault in a read, because a write transaction blocks all others.
 async fn refuse(
     compute: &Compute,
     request: BootRequest,

@@ -23,8 +23,8 @@ use super::{consoles, counted};
 use crate::Error;
 use statements as sql;
 
-/// Inserts a server and returns its number, from which the libvirt name is made. The caller has
-/// counted it ([`counted::count`]).
+/// Inserts a server and returns its number, which is part of the name of its libvirt domain. The
+/// caller has counted the server ([`counted::count`]).
 ///
 /// # Errors
 /// Store errors only.
@@ -59,7 +59,7 @@ pub fn ask_insert(tx: &mut Tx<'_>, server: &NewServer, now: Timestamp) -> Result
     Ok(tx.ask(sql::INSERT, params)?)
 }
 
-/// The number of the server after [`ask_insert`].
+/// The number of the server that [`ask_insert`] inserts.
 ///
 /// # Errors
 /// Store errors only.
@@ -76,7 +76,7 @@ pub fn find(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<Server>, Error> {
     tx.row(sql::FIND, params![id])?.as_ref().map(read).transpose()
 }
 
-/// At most `limit` servers before number `before`, newest first; of one project or of all.
+/// At most `limit` servers of one project or of all, with numbers below `before`, newest first.
 ///
 /// # Errors
 /// Store errors only.
@@ -172,8 +172,8 @@ pub fn set_launched(tx: &mut Tx<'_>, id: ServerId, now: Timestamp) -> Result<(),
     Ok(())
 }
 
-/// Sets or clears the host, and ends the tokens for consoles on the former one. Returns whether the server
-/// has ports, which must follow.
+/// Sets or clears the host, and ends the tokens for consoles on the former host. Returns true if the server
+/// has ports, which must follow the server.
 ///
 /// # Errors
 /// Store errors only.
@@ -310,7 +310,7 @@ pub fn set_tags(
     Ok(())
 }
 
-/// Locks or unlocks; the update time stays, as upstream.
+/// Locks or unlocks a server. As in Nova, `updated_at` does not change.
 ///
 /// # Errors
 /// Store errors only.
@@ -331,8 +331,8 @@ pub fn loads(tx: &mut Tx<'_>) -> Result<Vec<(HostName, i64, i64)>, Error> {
 }
 
 /// Deletes the row. The caller has released the server's resources. Copies the row to the deleted
-/// servers, removes the server from its group and ends its tokens for consoles. Returns whether the server has ports, which must
-/// be deleted too.
+/// servers, removes the server from its group and ends its tokens for consoles. Returns true if the
+/// server has ports, which must be deleted too.
 ///
 /// # Errors
 /// Store errors only.

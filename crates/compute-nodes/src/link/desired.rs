@@ -1,8 +1,8 @@
 //! The long poll for documents.
 //!
-//! The host's row decides which session is valid. Memory only says when it is worth reading the row:
-//! when the session or the generation is not the known one, and when there is something to hand out.
-//! An answer without documents needs no read.
+//! The host's row decides which session is valid. Memory only decides when to read the row: when the
+//! session or the generation differs from the known one, or when there is something to send. An
+//! answer without documents needs no read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,8 +67,8 @@ pub(super) async fn desired(
     Ok(batch)
 }
 
-/// The host, after a check of its session. Reads the row if the host, the epoch or the generation is
-/// not the known one: the host may have talked to another controller just now.
+/// The host, after a check of its session. Reads the row if memory does not know the host, the epoch
+/// or the generation, because the host may have just talked to another controller.
 async fn session(
     compute: &Compute,
     host: &HostName,
@@ -95,7 +95,7 @@ async fn session(
 }
 
 /// Frees the handles that waited for the host to acknowledge a generation. A request for the
-/// documents after a generation acknowledges it, if the row had that generation. Usually no handle
+/// documents after a generation acknowledges that generation, if the row had it. Usually no handle
 /// waits, and nothing is written.
 async fn acknowledge(
     compute: &Compute,

@@ -28,7 +28,7 @@ use kilonova_node_api::{
     Session, VendordataAnswer, VendordataRequest,
 };
 
-/// The implementation for nodes in this process.
+/// The implementation for agents in this process.
 #[derive(Clone)]
 pub struct Link(pub Compute);
 

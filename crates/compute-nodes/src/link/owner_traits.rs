@@ -3,7 +3,7 @@
 use kilonova_compute_scheduler::owners::{CYBORG, NOVA};
 use kilonova_placement::ledger::ProviderSpec;
 
-/// Adds the trait of a host's root provider.
+/// Adds the owner trait of a host's root provider.
 pub(super) fn mark_root(traits: &mut Vec<String>) {
     add(traits, NOVA);
 }

@@ -30,7 +30,7 @@ fn provider(number: u128, parent: Option<u128>, inventories: &[(&str, i64)]) -> 
     }
 }
 
-/// A host with 32 processors and `gpus` GPUs of this class with `units` units each, numbered from
+/// A host with 32 vCPUs and `gpus` GPUs of this class with `units` units each, numbered from
 /// `first`.
 fn host(first: u128, gpus: u128, class: &str, units: i64) -> Tree {
     let mut providers = vec![provider(first, None, &[("VCPU", 32), ("MEMORY_MB", 65536)])];
@@ -82,7 +82,8 @@ fn a_share_goes_to_the_device_that_is_used_already() {
     assert_eq!(remainders.of(&taken(202, "VGPU", 1)), Some((750, 0)));
 }
 
-/// A host with cards in MIG mode: for each the free units of a type of seven, of one of two and of one of one.
+/// A host with cards in MIG mode. Each card has types of seven units, two units and one unit; `cards` has the free
+/// units of each type.
 fn in_mig_mode(first: u128, cards: &[[i64; 3]]) -> Tree {
     let mut providers = vec![provider(first, None, &[("VCPU", 32), ("MEMORY_MB", 65536)])];
     for (card, free) in cards.iter().enumerate() {
@@ -117,7 +118,7 @@ fn a_card_that_others_could_use_least_is_preferred() {
     assert_eq!(rest(113, "HALF"), (1000, (857 + 500) / 2));
     assert_eq!(rest(123, "HALF"), (1000, (571 + 500) / 2));
     assert_eq!(rest(122, "LARGE"), (500, (571 + 1000) / 2));
-    // The set that spreads prefers the empty card.
+    // The weights that spread prefer the empty card.
     let wanted = query(1, &[("HALF", 1)]);
     let spread = Packer::default().order(&alone, &wanted, Weights::SPREAD, 0, 9).expect("an order");
     assert_eq!(roots(&spread)[0], id(100));
@@ -200,7 +201,7 @@ fn the_sets_pack_or_spread() {
 
 #[test]
 fn the_demand_keeps_hosts_for_those_who_need_them() {
-    // Servers of four GPUs and 32 processors still fit on host 100, and no longer on host 200.
+    // A server with four GPUs and 32 vCPUs still fits on host 100, but no longer on host 200.
     let mut world = world([host(100, 4, "PGPU", 1), host(200, 4, "PGPU", 1)]);
     world.take(&taken(200, "VCPU", 8));
     let small = query(8, &[]);
@@ -209,7 +210,7 @@ fn the_demand_keeps_hosts_for_those_who_need_them() {
     let packer = Packer::default();
     packer.record(&large, 10);
     assert_eq!(roots(&order(&packer, &world, &small)), [id(200), id(100)]);
-    // The database's demand replaces the counted one.
+    // The demand from the database replaces the demand that the packer has counted.
     packer.learn(packer.take_pending());
     assert_eq!(roots(&order(&packer, &world, &small)), [id(200), id(100)]);
     packer.learn([]);

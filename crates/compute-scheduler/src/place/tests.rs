@@ -131,12 +131,12 @@ fn servers_that_must_be_together_fill_the_host_that_just_holds_them() {
             plan.iter().map(|choice| choice.candidates[0].root).collect::<Vec<_>>()
         };
         let nobody = || group(HashMap::new());
-        assert_eq!(roots(nobody(), 2), [id(30), id(30)], "it has two units");
-        assert_eq!(roots(nobody(), 3), [id(40); 3], "it is fuller than the empty one");
-        assert_eq!(roots(nobody(), 12), [id(20); 12], "only the empty one has twelve");
+        assert_eq!(roots(nobody(), 2), [id(30), id(30)], "host 3 has just two free units");
+        assert_eq!(roots(nobody(), 3), [id(40); 3], "host 4 is fuller than the empty host");
+        assert_eq!(roots(nobody(), 12), [id(20); 12], "only the empty host has twelve free units");
         let members = HashMap::from([(HostName::verbatim("host4"), 1)]);
         assert_eq!(roots(group(members), 2), [id(40), id(40)], "the group is there");
-        assert_eq!(roots(nobody(), 20).len(), 16, "no host has more");
+        assert_eq!(roots(nobody(), 20).len(), 16, "no host has more units");
     }
 }
 
@@ -162,7 +162,7 @@ fn requests_that_are_not_claimed_yet_leave_the_same_room_to_nobody() {
     begun.clear();
     let again = plan(&queries(1)[0]).expect("there is room");
     assert_eq!(again[0].candidates[0].root, id(10), "nothing is intended any more");
-    // All sixteen units of the other host as well: an intention refuses nobody.
+    // The intentions cover all units of both hosts, but an intention refuses no request.
     let begun: Vec<_> = queries(19)
         .iter()
         .map(|query| intended.begin(&plan(query).expect("there is room")))
@@ -195,7 +195,7 @@ fn hosts_of_another_controller_are_used_if_there_are_too_few_others() {
     assert_eq!(first(&[10, 20, 30]), id(10), "all are used again");
 }
 
-/// Cards in MIG mode have a provider for each type. Which of two cards is fuller shows in the other types.
+/// Cards in MIG mode have a provider for each type. The usage of the other types shows which of two cards is fuller.
 #[test]
 fn of_the_cards_of_a_host_the_fullest_one_gets_an_instance() {
     let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());
@@ -203,7 +203,7 @@ fn of_the_cards_of_a_host_the_fullest_one_gets_an_instance() {
         name: format!("host1_0000:{card}:00.0_nvidia-{at}").into(),
         ..provider(10 + 2 * card + at, Some(10), class, total, used)
     };
-    // Each card has room for one large instance; the first and the last one are emptier.
+    // Each card has room for one large instance; the first and the last card are emptier.
     let cards = [(1, 0), (2, 3), (3, 1)];
     let parts = cards.iter().flat_map(|(card, used)| {
         [part(0, *card, "LARGE", 1, 0), part(1, *card, "SMALL", 7, *used)]

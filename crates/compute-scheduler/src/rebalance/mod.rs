@@ -1,8 +1,9 @@
 //! Finds one or two live migrations that make room for a request, or that lower the cost of the hosts most.
 //!
-//! Pure except for the given time, bounded by a number of searches, and never a claim: each move is an ordinary
-//! live migration, which claims its destination again. A guest holds its source until it has arrived, so a
-//! move's destination is looked for while the source is still in use, and the second move after the first.
+//! The search is pure, takes the time as an argument, makes a bounded number of searches of the world, and claims
+//! nothing: each move is an ordinary live migration, which claims its destination itself. A guest holds its source
+//! until it has arrived. The destination of a move must therefore have room while the source is still in use. The
+//! second move begins after the first one has ended.
 //!
 //! ```text
 //!   a host with room for the request without one guest ─► a place for that guest elsewhere        one move
@@ -29,16 +30,17 @@ use crate::reason::{NoHost, is_by_hand, obstacle, obstacle_of_host};
 
 pub use cost::{Lowered, costliest, lower_cost};
 
-/// Moves of one plan.
+/// Maximum number of moves in a plan.
 pub const MOST_MOVES: usize = 2;
 
-/// Destinations that are compared for one guest.
+/// Maximum number of destinations that are compared for one guest.
 const DESTINATIONS: usize = 8;
 
-/// Candidates that are examined for the destination of one guest, if the best by cost have other devices.
+/// Maximum number of candidates that are examined for the destination of one guest, if the best candidates by cost have
+/// devices of other kinds.
 const LOOKED_AT: usize = 256;
 
-/// Plans that are compared before the best one is taken.
+/// Number of plans after which the search ends and takes the best one.
 const ENOUGH: usize = 16;
 
 /// An amount of a class on a provider.
@@ -53,7 +55,7 @@ pub struct Guest {
     pub project_id: String,
     /// The root of its host's tree.
     pub source: ProviderId,
-    /// Everything that it holds there.
+    /// Everything that the guest holds on its source.
     pub held: Vec<Amount>,
     /// The request for its destination.
     pub query: Query,
@@ -63,7 +65,7 @@ pub struct Guest {
     pub facts: Facts,
     /// Hosts that it cannot use; its own is one of them.
     pub excluded: HashSet<HostName>,
-    /// The memory that travels, in MiB: what a move costs.
+    /// The memory that a move copies, in MiB: the cost of the move.
     pub memory_mb: i64,
 }
 
@@ -73,7 +75,7 @@ impl Guest {
         Constraints::new(scope, server, &self.facts, &self.excluded, now)
     }
 
-    /// True if a move of the other has the same effect and the same destinations.
+    /// True if a move of the other guest has the same effect and the same destinations.
     fn is_like(&self, other: &Self) -> bool {
         let is_free = |guest: &Self| {
             let Facts { group, same_host, different_host, .. } = &guest.facts;
@@ -89,7 +91,8 @@ impl Guest {
             && self.spec.image_properties == other.spec.image_properties
     }
 
-    /// True if a plan may move both. The hosts of a group are known as they were before the plan.
+    /// True if one plan may move both guests. Two guests of a server group may not: the facts of the group are those
+    /// before the plan.
     fn goes_with(&self, other: &Self) -> bool {
         let group = |guest: &Self| guest.facts.group.as_ref().map(|(id, _)| *id);
         self.server != other.server && (group(self).is_none() || group(self) != group(other))
@@ -105,7 +108,7 @@ pub struct Move {
     pub to: Candidate,
 }
 
-/// Moves, in order, and what they gain.
+/// Moves, in order, and their gain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rebalance {
     /// The moves. Each must end before the next begins.
@@ -117,20 +120,20 @@ pub struct Rebalance {
 /// The request for which room is made.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a> {
-    /// Everything but resources.
+    /// All conditions but the resources.
     pub constraints: &'a Constraints<'a>,
     /// Its resources.
     pub query: &'a Query,
 }
 
 impl Wanted<'_> {
-    /// True if a server of it may be on the host, whatever the host's load.
+    /// True if a server of the request may be on the host, regardless of the host's load.
     fn may_use(&self, root: ProviderId) -> bool {
         let host = self.constraints.host(root);
         host.is_some_and(|host| obstacle_of_host(self.constraints, &host).is_none())
     }
 
-    /// How many servers of it fit on a host.
+    /// How many servers of the request fit on a host.
     fn fitting(
         &self,
         world: &Snapshot,
@@ -147,7 +150,7 @@ impl Wanted<'_> {
 
 /// Why a search ends.
 enum Stop {
-    /// It has used up its searches; what was found holds.
+    /// It has used up its searches; the plans that it has found are valid.
     Exhausted,
     Invalid(NoHost),
 }
@@ -170,8 +173,8 @@ fn after(world: &Snapshot, guests: &[Guest], one: &Move) -> Snapshot {
     world
 }
 
-/// Hosts on which a server of the request would fit if they had no guests, those with the most free of what it
-/// asks for first, at most `most`. Only their guests need to be read.
+/// At most `most` hosts on which a server of the request would fit if they had no guests. Those with the largest free
+/// share of the requested resources come first. The caller needs to read the guests of these hosts only.
 pub fn promising(world: &Snapshot, wanted: &Wanted<'_>, most: usize) -> Vec<ProviderId> {
     let mut asked: HashMap<&ResourceClass, i64> = HashMap::new();
     for (class, amount) in wanted.query.groups.iter().flat_map(|group| &group.resources) {
@@ -180,7 +183,7 @@ pub fn promising(world: &Snapshot, wanted: &Wanted<'_>, most: usize) -> Vec<Prov
     let mut rated: Vec<(f64, Arc<str>, ProviderId)> = Vec::new();
     for root in world.roots() {
         let Some(tree) = world.tree(root).filter(|_| wanted.may_use(root)) else { continue };
-        // By class: what is free, and all.
+        // By class: the free amount, and the capacity.
         let mut amounts: HashMap<&ResourceClass, [i64; 2]> = HashMap::new();
         for (class, inventory) in tree.nodes().flat_map(|node| node.inventories()) {
             let capacity = inventory.capacity().max(0);
@@ -203,8 +206,8 @@ pub fn promising(world: &Snapshot, wanted: &Wanted<'_>, most: usize) -> Vec<Prov
     rated.into_iter().take(most).map(|(_, _, root)| root).collect()
 }
 
-/// One or two moves after which more servers of a request fit; the fewest moves, then the most servers, then the
-/// least memory. `None` if there are none, or none was found within `left` searches.
+/// One or two moves after which more servers of a request fit: the plan with the fewest moves, then the largest gain,
+/// then the least memory. `None` if there is no such plan, or if `left` searches did not find one.
 ///
 /// # Errors
 /// [`NoHost`] for an invalid query.
@@ -233,19 +236,19 @@ pub fn make_room(
     Ok(found.into_iter().min_by_key(rank))
 }
 
-/// A host that live migrations empty, and the gain.
+/// The live migrations of all guests of a host, and their gain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Emptied {
     /// The root of its tree.
     pub source: ProviderId,
     /// The moves, in order.
     pub moves: Vec<Move>,
-    /// How many more servers of the request fit after them, the host included.
+    /// How many more servers of the request fit after the moves, including those on this host.
     pub gain: i64,
 }
 
-/// The host of `hosts`, whose guests can all move, that gains most for a request when all of them leave it. `None` if
-/// none gains, or none was found within `left` searches.
+/// The host of `hosts` that gains most for a request when all its guests leave it, among those whose guests can all
+/// move. `None` if no host gains, or if `left` searches did not find one.
 ///
 /// # Errors
 /// [`NoHost`] for an invalid query.
@@ -275,7 +278,7 @@ pub fn empty_host(
     Ok(best)
 }
 
-/// How many more servers of a request fit after some moves. `None` if that takes more searches than are left.
+/// How many more servers of a request fit after some moves. `None` if the count takes more than `left` searches.
 pub fn gain(
     world: &Snapshot,
     wanted: &Wanted<'_>,
@@ -307,7 +310,7 @@ impl Board<'_> {
         hosts
     }
 
-    /// Plans of one move, without the guests in `staying`.
+    /// Plans of one move, of a guest that is not in `staying`.
     fn one_move(
         &self,
         world: &Snapshot,
@@ -369,7 +372,7 @@ impl Board<'_> {
                     {
                         continue;
                     }
-                    // The one that has fewer places may have to go first.
+                    // The guest with fewer destinations may have to move first.
                     for pair in [[*first, *second], [*second, *first]] {
                         if let Some(plan) = self.pair(world, wanted, pair, left)? {
                             found.push(plan);
@@ -388,7 +391,7 @@ impl Board<'_> {
         Ok(())
     }
 
-    /// Two guests of one host, each to its first destination.
+    /// The first plan that moves these two guests of one host.
     fn pair(
         &self,
         world: &Snapshot,
@@ -405,7 +408,7 @@ impl Board<'_> {
         Ok(None)
     }
 
-    /// A move and then one of a guest, to the first destination for which more servers of the request fit.
+    /// The plan of a move and then one of `guest`, to the first destination after which more servers of the request fit.
     fn then(
         &self,
         world: &Snapshot,
@@ -424,7 +427,7 @@ impl Board<'_> {
         Ok(None)
     }
 
-    /// One move makes room for a guest, and the guest's own makes room for the request.
+    /// One move makes room for a guest, and the move of that guest makes room for the request.
     fn chain(
         &self,
         world: &Snapshot,
@@ -449,7 +452,7 @@ impl Board<'_> {
         Ok(())
     }
 
-    /// All guests of a host, each to its first destination, if more servers of the request fit then.
+    /// The moves of all guests of a host, each to its first destination, if more servers of the request fit after them.
     fn emptied(
         &self,
         world: &Snapshot,
@@ -527,8 +530,8 @@ impl Board<'_> {
     }
 }
 
-/// The kinds of the devices in some amounts, by class and by the traits of the provider, with their sums: two units of
-/// one device or one of each of two are both two devices. A running guest can only take over devices of the kinds that it has.
+/// The number of units in some amounts by kind of device: by class and by the traits of the provider. Two units of one device
+/// count like one unit of each of two devices. A running guest can only continue on devices of the kinds that it has.
 fn kinds(world: &Snapshot, amounts: &[Amount]) -> BTreeMap<(ResourceClass, Vec<Arc<str>>), i64> {
     let mut kinds: BTreeMap<_, i64> = BTreeMap::new();
     for (provider, class, amount) in amounts.iter().filter(|(_, class, _)| is_device(class)) {

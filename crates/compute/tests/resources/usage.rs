@@ -141,7 +141,7 @@ async fn a_service_with_a_live_agent_is_not_deleted() {
         api.host("h1", kilonova_wire::time::now()).await;
         let list = api.get(ADMIN, "2.1", "/os-services?host=h1").await.expect(200);
         let delete = format!("DELETE /os-services/{}", list["services"][0]["id"]);
-        api.call(ADMIN, "2.1", &delete, None).await.refused(409, "Stop the node first");
+        api.call(ADMIN, "2.1", &delete, None).await.refused(409, "Stop the agent first");
     }
 }
 

@@ -1,6 +1,7 @@
-//! `/hosts/{host}`: one host, what is on it, its drain, and its devices; `/hosts/{host}/events`.
+//! `/hosts/{host}`: one host with its servers and devices, and its drain.
 //!
-//! A drain goes on in rounds, each a form of the page: the page remembers what it has requested, and nothing here does.
+//! A drain proceeds in rounds. In each round the page submits a form with the moves that it has requested so far; the
+//! controller stores nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,13 +25,13 @@ use crate::error::Error;
 use crate::texts;
 use crate::views::host as page;
 
-/// The rule of a change of a host.
+/// The policy rule for changes of a host.
 const CHANGE_RULE: &str = "os_compute_api:os-services:update";
-/// Changes of owners on a page.
+/// Maximum number of ownership changes on a page.
 const CHANGES: usize = 30;
-/// Servers of a host that move at the same time.
+/// Maximum number of servers of a host that move at the same time.
 const PARALLEL: usize = 4;
-/// Refusals whose reasons a form carries: its size is limited.
+/// Maximum number of refusals whose reasons a form carries, because the size of a form is limited.
 const REASONS: usize = 200;
 /// Maximum number of characters of a reason.
 const REASON: usize = 250;
@@ -44,13 +45,13 @@ pub(super) fn routes() -> Router<Dashboard> {
         .route("/hosts/{host}/devices/{uuid}/{change}", post(change_device))
 }
 
-/// A host as the services tell it.
+/// A host as the services describe it.
 pub(crate) struct Found {
-    /// The answer about it.
+    /// The compute service's answer.
     pub host: Value,
-    /// The same for a drain.
+    /// The same answer, parsed for a drain.
     pub drained: DrainedHost,
-    /// Its devices; `None` if it is gone from memory meanwhile.
+    /// Its devices; `None` if the compute service no longer has the host in memory.
     pub floor: Option<Host>,
     /// Changes of the owners of its devices, the newest first.
     pub changes: Value,
@@ -61,7 +62,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Differs between two pages that show something else.
+    /// A digest of the shown state: two pages that show different states have different digests.
     pub(crate) fn digest(&self) -> String {
         let floor = self.floor.as_ref().map_or(0, Host::fingerprint);
         let shown = ["guests", "state", "status", "disabled_reason", "forced_down"];
@@ -70,7 +71,7 @@ impl Found {
     }
 }
 
-/// The ids of the servers with anything on a host.
+/// The ids of the servers that are on a host, or that have a document or a claim there.
 pub(super) async fn servers(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -134,15 +135,15 @@ pub(crate) struct Draining {
     pub asked: BTreeSet<String>,
     /// Servers on the host when it began.
     pub total: usize,
-    /// The reasons of what the service has refused, by server. It is not requested again.
+    /// By server: the reason why the service refused a request. The drain does not repeat that request.
     pub refused: BTreeMap<String, String>,
-    /// The reasons of what failed in this round and is requested again, by server.
+    /// By server: the reason why a request failed in this round. The next round repeats that request.
     pub unanswered: BTreeMap<String, String>,
 }
 
 impl Draining {
-    /// The next step of each guest, and true for those whose move was requested and ended without leaving the host, or
-    /// whose step was refused.
+    /// The next step of each guest, and true if the step failed: the service refused it, or the requested move ended
+    /// while the guest is still on the host.
     pub(crate) fn steps(&self, host: &DrainedHost) -> Vec<(Step, bool)> {
         let up = host.state == HostState::Up;
         let allowed = Allowed { cold: self.cold };
@@ -159,8 +160,8 @@ impl Draining {
         steps.collect()
     }
 
-    /// Notes why a request for a guest was not accepted. A refused one is not repeated; one that the service could not
-    /// answer is.
+    /// Records why the service did not accept a request for a guest. The drain repeats a request that the service could
+    /// not answer, but not a request that the service refused.
     fn note(&mut self, guest: &str, error: &Error, moves: bool) {
         let why = words(error).2.chars().take(REASON).collect();
         if !matches!(error, Error::Refused { status: 400..=499, .. }) {
@@ -175,7 +176,7 @@ impl Draining {
         }
     }
 
-    /// The drain of a form.
+    /// The drain that a form describes.
     fn of(fields: &Fields, guests: usize) -> Self {
         let refusal = |field: &str| {
             let (guest, why) = field.split_once(' ')?;
@@ -206,7 +207,7 @@ impl Draining {
         fields
     }
 
-    /// True if another round can do more, or something is still to be awaited.
+    /// True if another round can do more, or if an operation of a guest is still in progress.
     pub(crate) fn goes_on(&self, host: &DrainedHost) -> bool {
         let steps = self.steps(host);
         steps.iter().any(|(step, failed)| !failed && !matches!(step, Step::Stays(_)))
@@ -233,7 +234,7 @@ async fn shown(
     Ok(Html(page::page(&page::Shown { session, found: &found, changes, draining })))
 }
 
-/// The page after a round of a drain. Its script takes the part of the drain alone, for which the rest is not read.
+/// The page after a round of a drain. The page's script gets only the part about the drain, so that nothing else is read.
 async fn after_round(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -282,7 +283,7 @@ async fn drain(
         match dashboard.0.cloud.post(&viewer.caller, &path, body).await {
             Ok(_) if moves => drop(draining.asked.insert(guest.id.clone())),
             Ok(_) => {}
-            // It left by itself.
+            // The server was deleted meanwhile.
             Err(error) if error.is(404) => continue,
             Err(error @ Error::NoSession) => return Err(error.into()),
             Err(error) => draining.note(&guest.id, &error, moves),
@@ -316,7 +317,7 @@ fn back(name: &str) -> Response {
     Redirect::to(&format!("{}/hosts/{}", super::PATH, escaped(name))).into_response()
 }
 
-/// The address of a drain without a form, as a browser without script keeps it.
+/// `GET` of the address that a browser without scripts shows after a round of a drain.
 async fn left(Path(name): Path<String>) -> Response {
     back(&name)
 }
@@ -382,7 +383,7 @@ mod tests {
         assert!(draining.goes_on(&both));
         let steps = draining.steps(&both);
         assert!(matches!(steps[0], (Step::Live, false)) && matches!(steps[1].0, Step::Stays(_)));
-        // It was requested, and the server is still here without an operation: it failed.
+        // The move was requested, and the server is still here without an operation: the move failed.
         draining.asked.insert("one".into());
         assert!(draining.steps(&both)[0].1 && !draining.goes_on(&both));
         let mut busy = guest("one", "active");
@@ -409,7 +410,7 @@ mod tests {
         assert_eq!(draining.unanswered["two"], texts::UNAVAILABLE_TEXT);
     }
 
-    /// The drain as the next round's form has it.
+    /// The drain that the form of the next round describes.
     fn next(draining: &Draining) -> Draining {
         let fields = draining.fields();
         let pairs = fields.iter().map(|(name, value)| format!("{name}={}", escaped(value)));
@@ -433,7 +434,7 @@ mod tests {
         assert!(!draining.goes_on(&both) && draining.cold && draining.total == 2);
         assert_eq!(draining.refused["one"], "No valid host");
         assert_eq!(draining.refused["two"], "it is locked & busy");
-        // The reasons of many do not exceed what a form may have.
+        // The reasons of many refusals do not exceed the size limit of a form.
         let mut many = Draining::default();
         for guest in 0..1000 {
             let guest = format!("a5a5a5a5-0000-4000-8000-{guest:012}");

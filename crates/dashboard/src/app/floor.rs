@@ -4,8 +4,8 @@
 //!   host ── NUMA node ── card (a physical function) ── device ── part ── units
 //! ```
 //!
-//! A unit is what a guest can get: a vGPU, a virtual function, a whole card. The service tells the amounts of a part
-//! and its handles that are not free; the units follow from both.
+//! A unit is what a guest can get: a vGPU, a virtual function, a whole card. The service reports the amounts of a
+//! part and its handles that are not free; the units follow from both.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,10 +14,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// The count of colours of owners.
+/// Number of colours for owners.
 pub(crate) const COLOURS: usize = 8;
 
-/// A host as the service tells it.
+/// A host as the service reports it.
 #[derive(Debug, Clone, Hash, Deserialize)]
 pub(crate) struct Host {
     pub name: String,
@@ -143,7 +143,7 @@ impl Use {
     }
 }
 
-/// Some equal units of a part: one with an owner, or several without.
+/// Equal units of a part: one unit with a handle that is not free, or several units without one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unit<'a> {
     pub state: Use,
@@ -162,7 +162,7 @@ pub(crate) struct Card<'a> {
 }
 
 impl<'a> Card<'a> {
-    /// Its units: the owned ones first in the order of its functions.
+    /// Its units in the order of its functions; of each part, the owned units come first.
     pub fn units(&self) -> Vec<Unit<'a>> {
         self.functions.iter().flat_map(|device| units_of(device)).collect()
     }
@@ -213,7 +213,7 @@ fn units_of_part<'a>(device: &'a Device, part: &'a Part) -> Vec<Unit<'a>> {
     units
 }
 
-/// Why units of a device that nobody has cannot be allocated.
+/// Why units of a device without an owner cannot be allocated.
 fn withheld_by(device: &Device) -> Use {
     if !device.present {
         Use::Absent
@@ -228,7 +228,7 @@ fn withheld_by(device: &Device) -> Use {
     }
 }
 
-/// The order of PCI addresses; others follow them.
+/// The sort key of an address: PCI addresses are in numerical order, and all other addresses follow.
 fn place(address: &str) -> (Vec<u64>, &str) {
     let numbers = address.split([':', '.']).map(|part| u64::from_str_radix(part, 16));
     (numbers.collect::<Result<_, _>>().unwrap_or_else(|_| vec![u64::MAX]), address)
@@ -245,7 +245,7 @@ impl Host {
         self.state == "up"
     }
 
-    /// Its cards by NUMA node, in the order of their addresses. Cards of no known node come last.
+    /// Its cards by NUMA node, in the order of their addresses. Cards without a known node come last.
     pub fn cards(&self) -> BTreeMap<(bool, i64), Vec<Card<'_>>> {
         let mut cards: BTreeMap<&str, Vec<&Device>> = BTreeMap::new();
         for device in &self.devices {
@@ -291,20 +291,20 @@ impl Host {
         totals
     }
 
-    /// Differs between two states that are drawn differently.
+    /// A digest of the state: two states that are drawn differently have different fingerprints.
     pub fn fingerprint(&self) -> u64 {
-        // The same on every controller of one build.
+        // The hash is the same on every controller of one build.
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
         hasher.finish()
     }
 }
 
-/// How `lspci` calls a product that it does not know, after its vendor.
+/// The suffix that `lspci` shows after the vendor of a product that it does not know.
 const UNKNOWN: &str = " Device";
 
-/// A device's model: of `NVIDIA Corporation GH100 [H100 SXM5 80GB]` the name of the product, and of a model that says no more
-/// than its kind or its vendor its PCI identifiers.
+/// The displayed model of a device. The name in brackets replaces the whole model: `H100 SXM5 80GB` for
+/// `NVIDIA Corporation GH100 [H100 SXM5 80GB]`. The PCI identifiers replace a model that names only the kind or the vendor.
 pub(crate) fn model_of(device: &Device) -> String {
     let model = device.model.as_str();
     let known = !model.is_empty() && model != device.kind && !model.ends_with(UNKNOWN);
@@ -331,7 +331,7 @@ impl Projects {
         Self(numbered.map(|(at, (name, id))| (id, (at, name))).collect())
     }
 
-    /// The place of a project; one that is not in the list has that of its id.
+    /// The place of a project; a project that is not in the list has a place derived from its id.
     pub fn place(&self, id: &str) -> usize {
         self.0.get(id).map_or_else(|| number_of(id) % (26 * 26), |(at, _)| *at)
     }
@@ -342,13 +342,13 @@ impl Projects {
     }
 }
 
-/// A number that a text always has.
+/// A number that is always the same for a text.
 pub(crate) fn number_of(text: &str) -> usize {
     let hash = Sha256::digest(text);
     hash.iter().take(3).fold(0, |number, byte| (number << 8) | usize::from(*byte))
 }
 
-/// A text as an identifier of a page's element; names may have any character.
+/// The id of a page's element for a text, because names may contain any character.
 pub(crate) fn key_of(text: &str) -> String {
     Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -368,7 +368,7 @@ pub(crate) struct Answer {
     pub floor: Hosts,
 }
 
-/// Some hosts, and the marker of those after them.
+/// A page of hosts, and the marker of the next page.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Hosts {
     pub hosts: Vec<Host>,

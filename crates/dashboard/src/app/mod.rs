@@ -1,4 +1,4 @@
-//! The parts of the dashboard that know no page: sessions, the services, and what changes while a page is open.
+//! The parts of the dashboard that render no pages: sessions, calls to the services, and changes while a page is open.
 
 pub(crate) mod actions;
 pub(crate) mod cloud;
@@ -20,7 +20,7 @@ use cloud::Cloud;
 use live::Live;
 use recent::RecentFloor;
 
-/// The policies of the services beside compute, whose policy is in [`Parts::compute`].
+/// The policies of the services other than compute, whose policy is in [`Parts::compute`].
 #[derive(Clone)]
 pub struct Policies {
     /// Of the accelerator service.
@@ -39,9 +39,9 @@ pub struct Parts {
     pub auth: Arc<dyn Authenticator>,
     /// The compute service: its policy, its table of actions, and which servers have changed.
     pub compute: Compute,
-    /// Tell pages which buttons a user has; the services themselves decide.
+    /// Decide which buttons a page shows to a user. The services check each request themselves.
     pub policies: Policies,
-    /// Seals sessions; every controller of a cloud has the same one.
+    /// Seals sessions; every controller of a cloud has the same key.
     pub key: SealKey,
 }
 

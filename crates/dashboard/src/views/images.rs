@@ -1,4 +1,4 @@
-//! Images.
+//! The pages of images.
 
 use kilonova_wire::query::escaped;
 use maud::{Markup, html};
@@ -45,7 +45,7 @@ fn status(image: &Value) -> Markup {
 fn amount(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match units.into_iter().find(|(_, shift)| bytes >= 1 << shift) {
-        // Tenths, without a number in floating point.
+        // Tenths, computed in integers.
         Some((unit, shift)) => {
             let tenths = (u128::from(bytes) * 10) >> shift;
             format!("{}.{} {unit}", tenths / 10, tenths % 10)
@@ -63,7 +63,7 @@ fn size(image: &Value) -> Markup {
     }
 }
 
-/// The list.
+/// The list of images.
 pub(crate) fn list(session: &Session, rows: &Rows, creates: bool) -> Markup {
     let cells = rows.rows.iter().map(|image| {
         html! {
@@ -87,17 +87,17 @@ pub(crate) struct Shown<'a> {
     pub session: &'a Session,
     /// The image.
     pub image: &'a Value,
-    /// True if the user may give it data.
+    /// True if the user may upload its data.
     pub uploads: bool,
     /// True if the user may delete it.
     pub deletes: bool,
-    /// True if the user may launch servers of it.
+    /// True if the user may launch servers from it.
     pub launches: bool,
     /// Why an upload was refused.
     pub refused: Option<&'a str>,
 }
 
-/// Attributes that are no properties, or that have a place of their own.
+/// Attributes that are not properties, or that the page shows separately.
 const ATTRIBUTES: [&str; 24] = [
     "id",
     "name",
@@ -125,7 +125,7 @@ const ATTRIBUTES: [&str; 24] = [
     "direct_url",
 ];
 
-/// An image.
+/// The page of an image.
 pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     let image = shown.image;
     let here = format!("{PATH}/images/{}", escaped(text(image, "id")));
@@ -179,7 +179,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
 
 fn upload(session: &Session, here: &str) -> Markup {
     html! {
-        // The data come last: the fields before them are checked first.
+        // The file is the last field, so that the service checks the other fields before it reads the file.
         form id="upload" class="card" method="post" enctype="multipart/form-data" action={ (here) "/file" }
             hx-post={ (here) "/file" } hx-encoding="multipart/form-data" hx-select="#image" hx-target="#image"
             hx-swap="outerHTML" hx-disabled-elt="find button" {
@@ -198,7 +198,7 @@ fn upload(session: &Session, here: &str) -> Markup {
     }
 }
 
-/// The form of a new one.
+/// The form of a new image.
 pub(crate) fn form(
     session: &Session,
     typed: &dyn Fn(&str) -> String,

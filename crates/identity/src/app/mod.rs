@@ -50,7 +50,7 @@ fn flag(fields: &Fields, key: &str) -> Result<Option<bool>, Error> {
     }
 }
 
-/// Accepts `domain_id` only if it is the one domain.
+/// Accepts `domain_id` only if it is the id of the default domain.
 fn only_domain(fields: &Fields) -> Result<(), Error> {
     match text(fields, "domain_id")? {
         Some(id) if id != DOMAIN_ID => Err(Error::NotFound("domain", id)),
@@ -58,7 +58,7 @@ fn only_domain(fields: &Fields) -> Result<(), Error> {
     }
 }
 
-/// Merges attributes that the service stores without interpreting them; null removes one.
+/// Merges attributes that the service stores without interpreting them; null removes an attribute.
 fn extras(extra: &mut Fields, fields: &Fields, known: &[&str]) -> Result<(), Error> {
     for (key, value) in fields.iter().filter(|(key, _)| !known.contains(&key.as_str())) {
         if key.contains('\0') || value.to_string().contains("\\u0000") {

@@ -60,7 +60,7 @@ statements! {
     REGISTERED = concat!(select_registered!(), " ORDER BY service_id, resource_name, region_id");
     /// One registered limit.
     REGISTERED_BY_ID = concat!(select_registered!(), " WHERE id = ?1");
-    /// The registered limit of a resource; the region is empty for none.
+    /// The registered limit of a resource; `?3` is empty for a limit without a region.
     REGISTERED_FOR = concat!(select_registered!(),
         " WHERE service_id = ?1 AND resource_name = ?2 AND region_id = ?3");
     /// Detects a concurrent change of the registered limit on which a limit depends.

@@ -1,4 +1,4 @@
-//! Upload and download of image data, and its conversion from and to bodies.
+//! Upload and download of image data, and its conversion from and to HTTP bodies.
 
 use std::io;
 use std::pin::Pin;

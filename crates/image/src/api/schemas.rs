@@ -1,5 +1,5 @@
-//! The JSON schemas that clients read to learn the attributes of images, and the empty import
-//! information: the attributes and limits of Glance's schemas, without descriptions.
+//! The JSON schemas that clients read to learn the attributes of images, and the empty list of import
+//! methods. The schemas have the attributes and limits of Glance's schemas, without descriptions.
 
 use axum::extract::Path;
 use axum::response::IntoResponse as _;
@@ -35,7 +35,7 @@ fn fixed(mut schema: Value) -> Value {
     schema
 }
 
-/// One of `words` or null: clients validate images, and a new image has no formats.
+/// One of `words` or null, because clients validate images and a new image has no formats.
 fn word_or_null(words: &[&str]) -> Value {
     let words: Vec<Option<&str>> =
         [None].into_iter().chain(words.iter().copied().map(Some)).collect();
@@ -177,7 +177,7 @@ async fn schema(_: Context, Path(name): Path<String>) -> Answer {
     Ok(axum::Json(schema).into_response())
 }
 
-/// The schemas of [`super::metadefs`], which clients read before they list.
+/// The schemas of [`super::metadefs`], which clients read before they list metadata definitions.
 const METADEFS: &str = include_str!("metadefs.json");
 
 async fn metadef(_: Context, Path(name): Path<String>) -> Answer {

@@ -2,8 +2,9 @@
 //! Every step is safe on several controllers at once.
 //!
 //! An upload is dead if its store proves it, or if its row has had no heartbeat for [`SILENCE`]. This process
-//! measures silence between its own reads and by its own clock, and counts a pause of its own or of the
-//! database as one interval. Clocks that differ and outages therefore end no upload.
+//! measures silence between its own reads and by its own clock, and counts the time between two reads as at
+//! most two check intervals, however long the process or the database paused. Clocks that differ and outages therefore
+//! end no upload.
 //!
 //! An object may be deleted if no row names it, because a row names an object before the store has it, and
 //! the rows are read after the store was listed. The object must also be an hour old: a database that was
@@ -30,10 +31,10 @@ const CHECK_EVERY: Duration = Duration::from_secs(15);
 /// The time between two sweeps of the stores.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 
-/// The sweep of a store ends after this many failed deletions in a row, each of which may have
-/// taken the store's time limit.
+/// The sweep of a store ends after this many failed deletions in a row, because each may have taken as
+/// long as the store's time limit.
 const GIVES_UP: usize = 10;
-/// The most failed deletions of a sweep that are logged one by one.
+/// Maximum number of failed deletions of a sweep that are logged one by one.
 const LOGGED: usize = 20;
 
 /// The uploads in progress, as this process last saw them.
@@ -123,7 +124,8 @@ impl Images {
         });
     }
 
-    /// Resets the images of dead uploads to `queued`, and returns their number. It must run regularly.
+    /// Resets the images of dead uploads to `queued`, and returns their number. Call this regularly, because
+    /// silence is measured between the calls.
     ///
     /// # Errors
     /// Database errors.
@@ -167,8 +169,8 @@ impl Images {
         own && store.is_abandoned(&upload.location.name).await.unwrap_or_default()
     }
 
-    /// Deletes the objects and unfinished uploads that no image names, if they are old enough. An object that
-    /// cannot be deleted does not keep the others from being deleted, nor does a store that fails.
+    /// Deletes the objects and unfinished uploads that no image names, if they are old enough. The
+    /// sweep continues after an object that cannot be deleted, and after a store that fails.
     ///
     /// # Errors
     /// The last error of the stores and the database.

@@ -1,6 +1,6 @@
 //! The DHCP port of a network: one per network, the same on all of its hosts.
 //!
-//! It has an address on each subnet with DHCP: the highest free one, because users tend to pick low
+//! The port has an address on each subnet with DHCP: the highest free one, because users tend to pick low
 //! ones. Every host answers its own guests with this address and hides it from the physical network,
 //! so the port is not bound to a host. A subnet without a free address has no DHCP server.
 
@@ -19,9 +19,9 @@ use crate::db::subnets::{self, Subnet};
 use crate::error::refused;
 use kilonova_wire::refusal::Kind;
 
-/// Its `device_owner`.
+/// The `device_owner` of a DHCP port.
 pub(crate) const OWNER: &str = "network:dhcp";
-/// Addresses to try, from the highest down.
+/// Maximum number of addresses to try, from the highest down.
 const TRIES: u128 = 32;
 
 /// Adjusts the DHCP port to the network's subnets; creates or removes it as needed.
@@ -64,7 +64,7 @@ pub(crate) fn reconcile(tx: &mut Tx<'_>, network: &Network, now: Timestamp) -> R
 }
 
 fn make(tx: &mut Tx<'_>, network: &Network, now: Timestamp) -> Result<Port, Error> {
-    // Without a project, so that no quota counts it; the network's owner sees it.
+    // The port has no project, so that no quota counts it; the network's owner sees it.
     let port = app::serving("", network.id, OWNER, &format!("dhcp-{}", network.id), now);
     let port = app::insert(tx, port, true, Some(&[]))?;
     networks::set_dhcp_port(tx, network.id, Some(port.record.id))?;
@@ -116,7 +116,7 @@ pub(crate) fn release_address(tx: &mut Tx<'_>, subnet: &Subnet) -> Result<(), Er
     }
 }
 
-/// Refuses changes and removal by users.
+/// Refuses to let users change or delete a DHCP port.
 pub(crate) fn check(port: &Port) -> Result<(), Error> {
     if port.record.text("device_owner") == OWNER && port.record.project.is_empty() {
         let id = port.record.id;

@@ -24,7 +24,7 @@ pub(crate) struct Port {
     pub device_id: String,
     /// The host that it is bound to.
     pub host: Option<HostName>,
-    /// The value in the body.
+    /// The `binding:vnic_type` in the body.
     pub vnic_type: VnicType,
     pub server: Option<ServerId>,
     pub made_for: Option<ServerId>,
@@ -52,7 +52,7 @@ impl Port {
 /// Conditions of a port list; all must hold.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PortQuery {
-    /// The project whose ports are searched; all without one.
+    /// The project that lists ports; `None` lists the ports of all projects.
     pub viewer: Option<String>,
     pub device: Option<String>,
     pub network: Option<String>,
@@ -195,7 +195,7 @@ fn fold(rows: &[Row]) -> Result<Vec<Port>, Error> {
     Ok(ports)
 }
 
-/// Asks for a port without its addresses. [`is_done`] is false if its MAC address is in use.
+/// Asks to insert a port without its addresses. [`is_done`] is false if its MAC address is in use.
 pub(crate) fn ask_insert(tx: &mut Tx<'_>, port: &Port) -> Result<Asked, Error> {
     let record = &port.record;
     let values = params![
@@ -219,7 +219,7 @@ pub(crate) fn ask_insert(tx: &mut Tx<'_>, port: &Port) -> Result<Asked, Error> {
     tx.ask(INSERT, values)
 }
 
-/// True if the statement that was asked wrote its row.
+/// True if the statement of `asked` wrote its row.
 pub(crate) fn is_done(tx: &mut Tx<'_>, asked: Asked) -> Result<bool, Error> {
     Ok(tx.answer_row(asked)?.is_some())
 }
@@ -342,7 +342,7 @@ pub(crate) fn allocate(
     is_done(tx, asked)
 }
 
-/// Allocates addresses of a subnet to ports at these ordinals. Returns one that is in use, if there is one.
+/// Allocates addresses of a subnet to ports at these ordinals. Returns an address that is in use, if there is one.
 pub(crate) fn allocate_all(
     tx: &mut Tx<'_>,
     subnet: SubnetId,

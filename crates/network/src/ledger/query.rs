@@ -1,4 +1,4 @@
-//! Queries of the compute service before it connects a server, and the groups of a server's ports.
+//! Queries of the compute service before it connects a server, and the security groups of a server's ports.
 
 use jiff::Timestamp;
 use kilonova_ids::{NetworkId, PortId, SecurityGroupId, ServerId};
@@ -63,7 +63,7 @@ fn facts(network: &Network, has_subnets: bool) -> NetworkFacts {
 /// Announces [`network`].
 ///
 /// # Errors
-/// Database errors; so for all functions here.
+/// Database errors; also for all functions below.
 pub fn expect_network(tx: &mut Tx<'_>, id: NetworkId) -> Result<(), Error> {
     networks::expect(tx, id)?;
     Ok(subnets::expect_of_network(tx, id)?)
@@ -138,7 +138,8 @@ pub fn groups_by_name(
     groups::named(tx, project, names, now)
 }
 
-/// Adds a group to all ports of a server or removes it; returns the number of changed ports.
+/// Adds a security group to all ports of a server, or removes it from them. Skips ports without port security, and returns
+/// the number of changed ports.
 pub fn set_groups(
     tx: &mut Tx<'_>,
     server: ServerId,

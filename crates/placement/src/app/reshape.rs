@@ -73,7 +73,7 @@ pub fn run(
     Ok(())
 }
 
-/// Makes other writers to the trees wait. Trees are locked in the order of their roots, so that two
+/// Locks the trees, so that other writers wait. Locks them in the order of their roots, so that two
 /// reshapes of the same trees do not deadlock.
 fn lock(tx: &mut Tx<'_>, targets: &[Target]) -> Result<(), Error> {
     let mut roots = BTreeSet::new();

@@ -1,7 +1,7 @@
-//! The resource ledger for other services with a transaction of their own: claim, release, and the
-//! reports of hosts.
+//! The resource ledger for other services, which call it in their own transactions: claim, release,
+//! and the reports of hosts.
 //!
-//! The database is the truth. Each function writes rows and registers a hook that updates the
+//! The database is authoritative. Each function writes rows and registers a hook that updates the
 //! in-memory [`World`] after the commit, and never before.
 
 mod claim;

@@ -63,8 +63,8 @@ pub fn reserve_each(
     roots.into_iter().try_for_each(|root| world.tree_changed(tx, root))
 }
 
-/// Like [`reserve`], but first clears a smaller amount set by an operator, because it does not
-/// apply to the new reason.
+/// Like [`reserve`], but first clears a smaller amount set by an operator, because the operator did
+/// not set it for the new reason.
 ///
 /// # Errors
 /// Store errors only.

@@ -47,7 +47,7 @@ impl Subscriber for Providers {
 }
 
 impl World {
-    /// Replaces the copy by the content of the database.
+    /// Replaces the copy with the content of the database.
     ///
     /// # Errors
     /// Store errors only.

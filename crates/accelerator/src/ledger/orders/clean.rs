@@ -87,7 +87,7 @@ fn withhold(tx: &mut Tx<'_>, world: &World, parked: &Parked) -> Result<(), Error
     Ok(placement::reserve_at_least(tx, world, parked.provider, withheld)?)
 }
 
-/// Orders the cleaning of a parked handle if its node can do it.
+/// Orders the cleaning of a parked handle if its host can clean it.
 pub(super) fn order(
     tx: &mut Tx<'_>,
     actor: &Actor,

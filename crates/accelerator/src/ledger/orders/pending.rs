@@ -20,7 +20,7 @@ use crate::ledger::Actor;
 /// Delay before a failed cleaning is retried.
 const AGAIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// The work done.
+/// The numbers of processed handles.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Processed {
     /// Handles that an operator declared clean.
@@ -71,7 +71,7 @@ pub fn process_pending(
 enum Step {
     /// An operator declared the handle clean.
     Clean,
-    /// The node retries.
+    /// The host cleans the handle again.
     Again,
 }
 
@@ -82,8 +82,8 @@ fn plan(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<(Idle, Step)>, Error> {
     }
     let mut steps = Vec::new();
     for (provider, idle) in by_provider {
-        // If an operator's `reserved` is below the unavailable amount, the operator declares the
-        // rest clean.
+        // An operator declares handles clean by setting `reserved` below the number of parked
+        // handles; the handles beyond `reserved` are clean.
         let reserved = placement::operator_reserved(tx, provider)?;
         let keep = reserved.map_or(usize::MAX, |units| usize::try_from(units).unwrap_or(0));
         for (at, one) in idle.into_iter().enumerate() {

@@ -30,7 +30,7 @@ use crate::{Compute, Error, moves as claims, ports};
 pub(super) enum FailedMove {
     /// A resize or a cold migration.
     Cold(ColdKind, ColdState),
-    /// A revert, which leaves the destination on request.
+    /// A revert, in which the server leaves the destination at the user's request.
     Revert(RevertState),
     /// An evacuation.
     Evacuation(EvacuationState),
@@ -39,7 +39,7 @@ pub(super) enum FailedMove {
 }
 
 impl FailedMove {
-    /// The move in that operation, if a destination is made or cleared for it.
+    /// The move in that operation and the step of its destination, if the operation waits for the destination.
     fn awaiting_dest(state: &Operation) -> Option<(Self, DestStep)> {
         match state {
             Operation::Resize(cold) => Self::of_cold(Operation::Resize, cold),
@@ -112,7 +112,7 @@ impl FailedMove {
         }
     }
 
-    /// The search for a place; a revert has none.
+    /// The attempts of the move; a revert has none.
     fn attempts(&self) -> Option<&Attempts> {
         match self {
             Self::Cold(_, state) => Some(&state.attempts),
@@ -131,8 +131,8 @@ impl FailedMove {
         }
     }
 
-    /// True if the move tries another host: not for a revert, an aborted migration, or a guest that
-    /// may have left its source.
+    /// The step that follows once the destination is clear. A revert, an aborted migration, and a
+    /// guest that may have left its source try no other host.
     fn may_try_next(&self, max_attempts: usize) -> Next {
         let goes_back = match self {
             Self::Cold(..) | Self::Evacuation(_) => false,
@@ -151,18 +151,18 @@ impl FailedMove {
 enum Next {
     /// The server continues at its old place.
     GoBack,
-    /// Another host is tried.
+    /// The move tries another host.
     TryHost,
     /// The server continues at its old place, because `max_attempts` hosts failed.
     Exhausted,
 }
 
-/// The part of the destination in an open move.
+/// The step that the destination of an open move carries out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DestStep {
-    /// It creates the guest, or prepares for it.
+    /// The destination creates the guest, or prepares for it.
     Make,
-    /// It removes the guest.
+    /// The destination removes the guest.
     Drop,
 }
 
@@ -185,7 +185,7 @@ pub(super) fn drop_dest(
     ctx.advance(tx, &failed.drop_dest())
 }
 
-/// Abandons a destination for which nothing was written.
+/// Releases a destination for which the move has written no document yet.
 pub(super) fn release_untouched_dest(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -270,7 +270,7 @@ fn no_other_host(failed: &FailedMove, why: &NoHost) -> String {
     }
 }
 
-/// Claims another place and begins there. Returns why there is none.
+/// Claims another place and begins the move there. Returns the reason if there is none.
 fn next_host(
     tx: &mut Tx<'_>,
     ctx: &mut FlowContext<'_>,
@@ -332,8 +332,8 @@ fn restore(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: FailedMove) -> Result
     }
 }
 
-/// True if a guest that is put back is paused until its ports are plugged: upstream has a revert wait, and
-/// no other rollback.
+/// The wait of a guest that is put back. As upstream, the guest of a revert is paused until its ports are
+/// plugged, and the guest of any other rollback does not wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waits {
     ForPorts,
@@ -421,13 +421,13 @@ fn not_restored(
     journal::finish(tx, ctx.open, End::Failed, Some(&message), ctx.now)
 }
 
-/// Ends the operation of a server in its previous state.
+/// Ends the operation and leaves the server in its previous state.
 fn end_as_before(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: &FailedMove) -> Result<(), Error> {
     servers::set_task(tx, ctx.server.id, None, ctx.now)?;
     end(tx, ctx, failed)
 }
 
-/// Ends the operation, with the reason in the action.
+/// Ends the operation, and records the reason in the instance action.
 fn end(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: &FailedMove) -> Result<(), Error> {
     let (id, now) = (ctx.open.row.id, ctx.now);
     let reason = failed.attempts().map_or("The move failed.", Attempts::reason);
@@ -453,7 +453,8 @@ fn end(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: &FailedMove) -> Result<()
     }
 }
 
-/// Continues a move whose destination is down without it. Returns whether there was one.
+/// Continues the server's move without its destination, if that host is down. Returns false if the server has no
+/// such move.
 ///
 /// # Errors
 /// The database's.
@@ -475,7 +476,7 @@ pub fn abandon_dest(
     }
     tracing::warn!(
         server = %server.id, host = %dest,
-        "the destination of the move is down; continuing without it, its devices stay dirty"
+        "the destination of the move is down; the move continues without it, and its devices stay dirty"
     );
     let ctx = FlowContext { compute, open: &open, server, migration, now };
     if step == DestStep::Make {
@@ -500,8 +501,8 @@ pub fn abandon_dest(
     Ok(true)
 }
 
-/// Tries another host. Closes the migration to the host that is down, which keeps the dirty devices
-/// there, and continues with a new migration.
+/// Tries another host with a new migration. Closes the migration to the host that is down; the closed
+/// migration keeps the dirty devices there.
 fn try_third_host(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -528,8 +529,9 @@ fn try_third_host(
     next_host(tx, &mut ctx, failed)?.map_err(|why| Refusal::conflict(why.all()).into())
 }
 
-/// Closes the migration of a move that another operation replaces (a delete, an evacuation): the
-/// server holds its present place, the migration the other one. The caller writes the documents.
+/// Closes the migration of a move that another operation replaces (a delete, an evacuation). The
+/// server then holds its present place, and the migration holds the other place. The caller writes the
+/// documents.
 ///
 /// # Errors
 /// The database's.

@@ -5,7 +5,7 @@ use kilonova_compute_db::keypairs::Keypair;
 use kilonova_wire::{Microversion, time};
 use serde_json::{Value, json};
 
-/// In a list.
+/// The view in a list.
 pub(super) fn brief(keypair: &Keypair, version: Microversion) -> Value {
     let mut shown = json!({
         "name": keypair.name,
@@ -18,14 +18,14 @@ pub(super) fn brief(keypair: &Keypair, version: Microversion) -> Value {
     shown
 }
 
-/// In the answer to its creation.
+/// The view in the answer to a creation.
 pub(super) fn created(keypair: &Keypair, version: Microversion) -> Value {
     let mut shown = brief(keypair, version);
     shown["user_id"] = json!(keypair.user_id);
     shown
 }
 
-/// The full form.
+/// The full view.
 pub(super) fn detail(keypair: &Keypair, version: Microversion) -> Value {
     let mut shown = created(keypair, version);
     shown["created_at"] = json!(time::naive(keypair.created_at));

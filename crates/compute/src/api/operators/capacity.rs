@@ -39,7 +39,8 @@ fn view(capacity: &CloudCapacity) -> Value {
             }
             Fits::Unusable(why) => (Some(0), Some(0), Some(why.clone())),
             Fits::NotCounted => {
-                let why = "It takes too long beside the other flavors; ask for this one alone.";
+                let why =
+                    "Counting takes too long beside the other flavors; request this flavor alone.";
                 (None, None, Some(why.to_owned()))
             }
         };

@@ -84,7 +84,7 @@ pub(super) async fn detail(
     answer(&Answer { servers: ServerViews { all, view }, servers_links }, all.len() * 2000)
 }
 
-/// The response, with a buffer for the expected number of bytes.
+/// Serializes the answer into a buffer of the expected size.
 fn answer(answer: &impl Serialize, expected_bytes: usize) -> Result<Response, Refusal> {
     let mut bytes = Vec::with_capacity(expected_bytes);
     serde_json::to_writer(&mut bytes, answer).map_err(Refusal::internal)?;
@@ -100,7 +100,7 @@ fn links(base: &Base, path: &str, next: Option<String>) -> Vec<Next> {
 /// The network connections and the volumes of servers.
 type Related = (Connections, ServerVolumes);
 
-/// The page and the query of the next one.
+/// The servers of a page, and the query for the next page.
 async fn page(
     compute: &Compute,
     context: &Caller,
