@@ -19,7 +19,7 @@ impl Compute {
     /// no other process can have the controller's id.
     ///
     /// # Errors
-    /// The database's.
+    /// Store errors only.
     pub async fn end_earlier_leases(&self) -> Result<(), Error> {
         let controller = self.controller.clone();
         let end = move |tx: &mut Tx<'_>| {

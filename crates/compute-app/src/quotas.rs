@@ -64,7 +64,7 @@ pub fn ask_both(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Res
     Ok(rows::ask_all(tx, DEFAULT_CLASS, project_id, user_id)?)
 }
 
-/// The limits after [`ask_both`].
+/// The limits that [`ask_both`] requested.
 pub fn both_of(tx: &mut Tx<'_>, asked: Asked) -> Result<(Limits, Limits), Error> {
     let levels = rows::levels(tx, asked)?;
     let mut limits = built_in();

@@ -34,7 +34,7 @@ pub(crate) fn empty_flavor() -> FlavorOf {
 /// Announces the reads of [`flavor`] and [`image`], so that they take one round trip.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn expect(
     tx: &mut Tx<'_>,
     compute: &Compute,

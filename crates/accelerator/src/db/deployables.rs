@@ -127,7 +127,7 @@ pub(crate) fn ask_hosts_of(
     tx.ask_list(HOSTS_OF_PROVIDERS, &providers)
 }
 
-/// The hosts after [`ask_hosts_of`], by provider.
+/// The hosts that [`ask_hosts_of`] requested, by provider.
 pub(crate) fn found_hosts(
     tx: &mut Tx<'_>,
     asked: Vec<Asked>,
@@ -158,7 +158,7 @@ pub(crate) fn ask_insert(
     tx.ask_rows(INSERT, &rows)
 }
 
-/// The row ids after [`ask_insert`], by provider.
+/// The ids of the rows that [`ask_insert`] inserted, by provider.
 pub(crate) fn inserted(
     tx: &mut Tx<'_>,
     asked: Vec<Asked>,

@@ -268,7 +268,7 @@ pub(crate) fn ask_insert(
     tx.ask_rows(INSERT, &rows)
 }
 
-/// The row ids after [`ask_insert`], by address.
+/// The ids of the rows that [`ask_insert`] inserted, by address.
 pub(crate) fn inserted(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<HashMap<String, i64>, Error> {
     let rows = tx.answers(asked)?;
     rows.iter().map(|row| Ok((row.string("address")?, row.int("id")?))).collect()

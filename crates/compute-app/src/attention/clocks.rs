@@ -73,7 +73,7 @@ pub struct Redated {
 /// correct again.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn redate(store: &Store, now: Timestamp) -> Result<Redated, Error> {
     store
         .write(move |tx| {

@@ -81,7 +81,7 @@ impl Default for Bounds {
 /// Collects all notices from one snapshot of the database.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn collect(store: &Store, bounds: &Bounds) -> Result<Vec<Notice>, Error> {
     let bounds = *bounds;
     store

@@ -36,7 +36,7 @@ pub struct HostContact {
 /// Every host and its last heartbeat.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn contacts(store: &Store) -> Result<Vec<HostContact>, Error> {
     store
         .read(|tx| {

@@ -55,7 +55,7 @@ type Last = (Instant, Arc<Examination>);
 /// that has requested it, so that none begins beside its statements.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn examine(compute: &Compute) -> Result<Arc<Examination>, Error> {
     let mut last = Arc::clone(&compute.examiner.0).lock_owned().await;
     if let Some((at, found)) = last.as_ref()

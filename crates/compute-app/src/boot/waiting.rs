@@ -347,7 +347,7 @@ fn refuse_waiting(tx: &mut Tx<'_>, server: ServerId, why: &str) -> Result<(), Er
 /// Ends the waits whose time is over for so long: the controller that has their requests is gone.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn end_overdue(compute: Compute, grace: SignedDuration) -> Result<(), Error> {
     let overdue = compute.store.read(move |tx| {
         let now = tx.database_time()?;

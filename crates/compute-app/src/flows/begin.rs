@@ -68,7 +68,7 @@ pub(super) fn ask_begin(
 /// Records an action that is complete when it is requested, such as a lock.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn record_action(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -84,7 +84,7 @@ pub fn record_action(
 /// Records an action that could not begin, with an event that contains the reason.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn record_failure(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -103,7 +103,7 @@ pub fn record_failure(
 /// Records the failure of an action after its request was answered.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn record_late_failure(
     tx: &mut Tx<'_>,
     server: &Server,
@@ -121,7 +121,7 @@ pub fn record_late_failure(
 /// Records an action of the service itself.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn record_own_action(
     tx: &mut Tx<'_>,
     server: &Server,

@@ -157,7 +157,7 @@ fn open_build(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<OpenBuild>, Er
 /// Aborts the server's build. Returns false if none is open.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn abort_build(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -173,7 +173,7 @@ pub fn abort_build(
 /// True if the build waits for its ports alone.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub(crate) fn is_plugging(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
     Ok(open_build(tx, server)?.is_some_and(|build| build.plugs))
 }
@@ -181,7 +181,7 @@ pub(crate) fn is_plugging(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Err
 /// Ends a build that waits for its ports alone, and whose guest runs: an earlier version has started it so.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub(super) fn end_plugged(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -242,7 +242,7 @@ fn cleared(
 /// holds nothing. Its devices stay dirty until their host has removed the guest.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn fail_slow_build(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -264,7 +264,7 @@ pub fn fail_slow_build(
 /// nothing. Its devices stay dirty until their host has removed the guest.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn fail_build(
     tx: &mut Tx<'_>,
     compute: &Compute,

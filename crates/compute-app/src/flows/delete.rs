@@ -34,7 +34,7 @@ pub const RELEASE: SignedDuration = SignedDuration::from_secs(30);
 /// are down, is deleted at once. Idempotent.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn delete(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -78,7 +78,7 @@ fn is_deletion(open: &OpenOperation) -> bool {
 /// Ends a deletion that waits only for hosts that are down. Returns whether the server is gone.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn delete_without_hosts(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -277,7 +277,7 @@ fn remove_now(
 /// Removes the row of a server whose ports or volumes have just been released, if nothing else is left.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn released(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -294,7 +294,7 @@ pub fn released(
 /// Removes the row of a server whose ports and volumes take longer than [`RELEASE`].
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn end_release(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -26,7 +26,7 @@ pub(super) struct Report<'a> {
 /// Compares a report with its document.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub(super) fn check(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -67,7 +67,7 @@ pub fn read(row: flow::Operation) -> Result<OpenOperation, Error> {
 /// Announces [`open_of`].
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn expect_open_of(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     Ok(flow::expect_open_of(tx, server)?)
 }
@@ -100,7 +100,7 @@ pub fn begin(
 /// answer.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn ask_begin(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -124,7 +124,7 @@ pub fn begun(tx: &mut Tx<'_>, open: &OpenOperation, asked: Asked) -> Result<(), 
 /// Begins the first operation of a server that this transaction inserts.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn begin_first(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -159,7 +159,7 @@ fn opened(new: NewOperation, state: Operation, now: Timestamp) -> OpenOperation 
 /// Records an operation that has already ended; another one may be open meanwhile.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn record(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -191,7 +191,7 @@ pub fn advance(
 /// Ends an operation.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn finish(
     tx: &mut Tx<'_>,
     open: &OpenOperation,

@@ -61,7 +61,7 @@ pub use reset_state::reset_state;
 /// statement.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn expect(tx: &mut Tx<'_>, host: &HostName, observation: &Observation) -> Result<(), Error> {
     documents::expect(tx, host, observation.server)?;
     journal::expect_open_of(tx, observation.server)
@@ -70,7 +70,7 @@ pub fn expect(tx: &mut Tx<'_>, host: &HostName, observation: &Observation) -> Re
 /// Announces the reads of a change of a server after the server's row.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn expect_change(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     journal::expect_open_of(tx, server)?;
     Ok(documents::expect_of_server(tx, server)?)
@@ -79,7 +79,7 @@ pub fn expect_change(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
 /// Announces the reads of [`confirm`] after the server's row.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn expect_confirm(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     Ok(moves::expect_open_of(tx, server)?)
 }
@@ -87,7 +87,7 @@ pub fn expect_confirm(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
 /// Announces the reads of [`delete`] after the server's row.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn expect_delete(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     expect_change(tx, server)?;
     moves::expect_open_of(tx, server)?;

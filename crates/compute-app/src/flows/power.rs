@@ -109,7 +109,7 @@ pub fn change_power(
 /// Reboots a server hard whose soft reboot takes longer than `reboot_timeout`.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn force_reboot(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -78,7 +78,7 @@ impl SeenImages {
     /// An image, if the caller may use it.
     ///
     /// # Errors
-    /// The database's.
+    /// Store errors only.
     pub fn visible(
         &self,
         tx: &mut Tx<'_>,
@@ -95,7 +95,7 @@ impl SeenImages {
     /// An image that a server of the caller uses already, if it still exists.
     ///
     /// # Errors
-    /// The database's.
+    /// Store errors only.
     pub fn used(&self, tx: &mut Tx<'_>, id: ImageId) -> Result<Option<ImageRecord>, Error> {
         match self {
             Self::InRows => Ok(kilonova_image::find(tx, id)?),
@@ -151,7 +151,7 @@ impl ImageService {
     /// another statement.
     ///
     /// # Errors
-    /// The database's.
+    /// Store errors only.
     pub fn expect(&self, tx: &mut Tx<'_>, image: ImageId) -> Result<(), Error> {
         match self {
             Self::Elsewhere | Self::Own(_) => Ok(kilonova_image::expect(tx, image)?),
@@ -267,7 +267,7 @@ impl ImageService {
     /// The image that a snapshot creates; `None` if it was deleted.
     ///
     /// # Errors
-    /// The database's.
+    /// Store errors only.
     pub fn snapshot(
         &self,
         tx: &mut Tx<'_>,

@@ -9,7 +9,7 @@ use crate::{Compute, Error, flows};
 /// Confirms all of them once.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     let window = compute.options.resize_confirm_window;
     if window.is_zero() {

@@ -6,7 +6,7 @@ use crate::{Compute, Error};
 /// Processes everything that is due, once.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     match compute.images.glance() {
         Some(glance) => glance.sweep(&compute).await,

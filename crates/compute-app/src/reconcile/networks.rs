@@ -16,7 +16,7 @@ use crate::{Compute, Error, ports};
 /// Takes all recorded changes once.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     let own = compute.clone();
     if !compute.store.read(move |tx| own.networks.has_changed(tx)).await? {

@@ -7,7 +7,7 @@ use crate::{Compute, Error};
 /// Processes everything that is due, once.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     match compute.neutron.clone() {
         Some(cloud) => cloud.work_off(&compute).await,

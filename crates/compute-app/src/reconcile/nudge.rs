@@ -18,7 +18,7 @@ const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 /// Retries all of them once.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     let before = time::before(time::now(), PATIENCE);
     for server in compute.store.read(move |tx| stuck::awaited(tx, before)).await? {

@@ -12,7 +12,7 @@ use crate::{Compute, Error, flows};
 /// Reclaims soft-deleted servers and ends rescues once.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     let options = compute.options.clone();
     over(&compute, Why::Deleted, options.reclaim_instance_interval, flows::reclaim).await?;
@@ -22,7 +22,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
 /// Offloads shelved servers once.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn shelved(compute: Compute) -> Result<(), Error> {
     let limit = compute.options.shelved_offload_time;
     over(&compute, Why::Shelved, limit, flows::offload_expired).await

@@ -82,7 +82,7 @@ impl Page {
 /// Finds the routers that need a host or another host, and places them.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn run(compute: Compute, page: Page) -> Result<(), Error> {
     let now = time::now();
     // Memory only suggests lost hosts; their rows decide.

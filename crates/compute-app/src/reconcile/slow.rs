@@ -12,7 +12,7 @@ use crate::{Compute, Error, flows};
 /// Ends all such builds, reboots and deletions, once.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     let options = compute.options.clone();
     if let Some(before) = before(options.instance_build_timeout) {

@@ -66,7 +66,7 @@ impl From<kilonova_compute_db::Error> for Trouble {
 /// hours, and must not delay the servers that are due next.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     let Some(volumes) = compute.volumes.clone() else { return Ok(()) };
     let due = compute.store.read(move |tx| rows::due(tx, time::now())).await?;
@@ -88,7 +88,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
 /// Processes one server until everything is done, a host has to report first, or a call fails.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn work(compute: &Compute, server: ServerId) -> Result<(), Error> {
     work_in(compute, server, None).await
 }

@@ -76,23 +76,6 @@ pub fn find(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<Server>, Error> {
     tx.row(sql::FIND, params![id])?.as_ref().map(read).transpose()
 }
 
-/// At most `limit` servers of one project or of all, with numbers below `before`, newest first.
-///
-/// # Errors
-/// Store errors only.
-pub fn page(
-    tx: &mut Tx<'_>,
-    project: Option<&str>,
-    before: Timestamp,
-    limit: i64,
-) -> Result<Vec<Server>, Error> {
-    let rows = match project {
-        Some(project) => tx.rows(sql::PAGE_OF_PROJECT, params![project, before, limit])?,
-        None => tx.rows(sql::PAGE, params![before, limit])?,
-    };
-    rows.iter().map(read).collect()
-}
-
 /// Sets the states of a server.
 ///
 /// # Errors

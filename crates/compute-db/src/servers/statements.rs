@@ -18,12 +18,6 @@ kilonova_store::statements! {
         RETURNING seq";
     /// One server.
     FIND = concat!("SELECT ", columns!(), " FROM servers WHERE id = ?1");
-    /// A page over all projects.
-    PAGE = concat!("SELECT ", columns!(), " FROM servers
-        WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2");
-    /// A page of one project.
-    PAGE_OF_PROJECT = concat!("SELECT ", columns!(), " FROM servers
-        WHERE project_id = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3");
     /// Sets the states.
     SET_STATE = "UPDATE servers SET vm_state = ?2, task_state = ?3, power_state = ?4, updated_at = ?5,
         fault = NULL WHERE id = ?1";

@@ -131,7 +131,7 @@ pub(crate) fn ask_default_of(tx: &mut Tx<'_>, project: &str) -> Result<Asked, Er
     tx.ask(DEFAULT, params![project])
 }
 
-/// The default group after [`ask_default_of`].
+/// The default group that [`ask_default_of`] requested.
 pub(crate) fn found_default(
     tx: &mut Tx<'_>,
     asked: Asked,

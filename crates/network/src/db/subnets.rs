@@ -105,7 +105,7 @@ pub(crate) fn ask_of_network(tx: &mut Tx<'_>, id: NetworkId) -> Result<Asked, Er
     tx.ask(OF_NETWORK, params![id])
 }
 
-/// The subnets after [`ask_of_network`].
+/// The subnets that [`ask_of_network`] requested.
 pub(crate) fn found(tx: &mut Tx<'_>, asked: Asked) -> Result<Vec<Subnet>, Error> {
     tx.answer(asked)?.iter().map(read).collect()
 }

@@ -52,7 +52,7 @@ pub fn ask_of(tx: &mut Tx<'_>, providers: &[ProviderId]) -> Result<Vec<Asked>, E
     tx.ask_list(SOME, &providers)
 }
 
-/// The drained providers after [`ask_of`].
+/// The drained providers that [`ask_of`] requested.
 pub fn found(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<HashSet<ProviderId>, Error> {
     tx.answers(asked)?.iter().map(|row| row.id("provider_id")).collect()
 }

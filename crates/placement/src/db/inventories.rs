@@ -153,7 +153,7 @@ pub struct Placed {
     pub row: InventoryRow,
 }
 
-/// The inventories after [`ask_of`].
+/// The inventories that [`ask_of`] requested.
 pub fn found(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<Vec<Placed>, Error> {
     let placed = |row: &Row| {
         let (provider, root) = (row.id("provider_id")?, row.id("root_id")?);
@@ -254,7 +254,7 @@ pub fn ask_release(
     tx.ask(RELEASE, &last)
 }
 
-/// The version of a provider and its usage by class, after [`ask_release`]; `None` without rows.
+/// The version of a provider and its usage by class, as [`ask_release`] left them; `None` without rows.
 pub fn released(rows: &[Row]) -> Option<(i64, Vec<(ResourceClass, i64)>)> {
     let version = rows.first()?.int("version").ok()?;
     let used = rows.iter().map(|row| Ok((row.class("class")?, row.int("used")?)));
@@ -284,7 +284,7 @@ fn claim_values(provider: ProviderId, four: &[(&ResourceClass, i64)]) -> Vec<Val
     values
 }
 
-/// The inventories after [`ask_claim`].
+/// The inventories that [`ask_claim`] requested.
 pub fn claimed(tx: &mut Tx<'_>, asked: Asked) -> Result<Vec<InventoryRow>, Error> {
     tx.answer(asked)?.iter().map(read).collect()
 }

@@ -288,7 +288,7 @@ pub fn defer_bumps(tx: &mut Tx<'_>, ids: &[ProviderId], now: Timestamp) -> Resul
     Ok(())
 }
 
-/// The counters after [`ask_bump`].
+/// The counters as [`ask_bump`] set them.
 pub fn bumped(tx: &mut Tx<'_>, asked: Asked) -> Result<Option<Counters>, Error> {
     let row = tx.answer_row(asked)?;
     counters(row)

@@ -137,7 +137,7 @@ pub fn command(
 /// Ends the rescue of a server that exceeds `rescue_timeout`.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn unrescue_expired(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -200,7 +200,7 @@ fn rescue(server: &Server, image: Option<&RescueImage>) -> Result<Rescue, Error>
 /// removed from the document. Operations of other flows are left unchanged.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub(super) fn cancel(
     tx: &mut Tx<'_>,
     compute: &Compute,

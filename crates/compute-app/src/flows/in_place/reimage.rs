@@ -51,7 +51,7 @@ pub(super) fn released(
 /// Cinder has replaced the data of the root volume.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub(crate) fn reimaged(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -78,7 +78,7 @@ pub(crate) fn reimaged(
 /// Cinder has not replaced the data of the root volume, and never will.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub(crate) fn not_reimaged(
     tx: &mut Tx<'_>,
     compute: &Compute,

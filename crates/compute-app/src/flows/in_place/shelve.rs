@@ -104,7 +104,7 @@ pub fn offload(
 /// Begins `shelveOffload` for a server that exceeds `shelved_offload_time`.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn offload_expired(
     tx: &mut Tx<'_>,
     compute: &Compute,

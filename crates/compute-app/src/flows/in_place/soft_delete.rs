@@ -76,7 +76,7 @@ pub fn restore(
 /// Deletes a soft-deleted server permanently once its `reclaim_instance_interval` is over.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn reclaim(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -44,7 +44,7 @@ pub fn confirm(
 /// Confirms a migration that exceeds `resize_confirm_window`. Returns whether it did.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn confirm_expired(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -103,7 +103,7 @@ fn release_source(
 /// `os-resetState` confirms a migration that waits for it.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub(in crate::flows) fn confirm_on_reset(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -136,7 +136,7 @@ fn is_at_limit(tx: &mut Tx<'_>, compute: &Compute, host: &HostName) -> Result<bo
 /// Starts queued live migrations of a source up to its limit.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn start_queued(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -211,7 +211,7 @@ fn stayed(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, mut transit: Transit) -> Resul
 /// long is put in `ERROR`.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn locate_guest(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -457,7 +457,7 @@ fn end(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: &FailedMove) -> Result<()
 /// such move.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn abandon_dest(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -534,7 +534,7 @@ fn try_third_host(
 /// documents.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub(in crate::flows) fn cancel(
     tx: &mut Tx<'_>,
     compute: &Compute,

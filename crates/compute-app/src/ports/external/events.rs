@@ -47,7 +47,7 @@ impl NetworkEvent {
 /// Applies an event.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn observe(
     tx: &mut Tx<'_>,
     compute: &Compute,

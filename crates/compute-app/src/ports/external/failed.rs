@@ -179,7 +179,7 @@ impl Compute {
     /// end with a client that goes away, and leave the server leased.
     ///
     /// # Errors
-    /// The database's.
+    /// Store errors only.
     pub async fn refresh_ports(&self, server: ServerId) -> Result<(), Error> {
         for _ in 0..REFRESH_ATTEMPTS {
             let row = self.store.read(move |tx| external_ports::find(tx, server)).await?;

@@ -95,7 +95,7 @@ pub enum Attempt {
 /// leases it.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn settle(compute: &Compute, server: ServerId) -> Result<Attempt, Error> {
     let Some(cloud) = compute.neutron.clone() else { return Ok(Attempt::None) };
     let longest = cloud.options.longest_attempt;

@@ -17,7 +17,7 @@ const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 /// Processes everything that is due, once.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     let Some(volumes) = compute.volumes.clone() else { return Ok(()) };
     let due = |tx: &mut Tx<'_>| Ok::<_, Error>(rows::due(tx, time::now())?);
