@@ -1,7 +1,7 @@
 //! The example with one host for each kind of device: the registration of each, and a guest with
 //! one device until its deletion.
 
-mod h200;
+mod mig_tables;
 mod orders;
 
 use std::path::Path;

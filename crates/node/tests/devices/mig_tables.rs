@@ -1,5 +1,5 @@
-//! Reads the tables that NVIDIA's driver 580.159.04 printed for an H200, and compares the simulated card with it. The card was
-//! not in MIG mode, so its vGPU types and its instances are not among them.
+//! Reads the tables that NVIDIA's driver 580.159.04 printed for an H100 and an H200, and compares the simulated cards with
+//! them. The cards were not in MIG mode, so their vGPU types and their instances are not among the tables.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -20,26 +20,32 @@ esac
 "#;
 
 #[test]
-fn the_simulated_card_is_like_the_drivers() {
+fn simulated_cards_are_like_the_drivers() {
+    // The table of placements is the same for both.
+    is_like_the_drivers(Card::A100Large, include_str!("h100-lgip.txt"));
+    is_like_the_drivers(Card::H200, include_str!("h200-lgip.txt"));
+}
+
+fn is_like_the_drivers(known: Card, profiles: &str) {
     let folder = tempfile::tempdir().expect("a directory is created");
     let write = |name: &str, text: &str| {
         std::fs::write(folder.path().join(name), text).expect("the file is written");
     };
-    write("lgip", include_str!("h200-lgip.txt"));
-    write("lgipp", include_str!("h200-lgipp.txt"));
+    write("lgip", profiles);
+    write("lgipp", include_str!("hopper-lgipp.txt"));
     write("nvidia-smi", PROGRAM);
     let program = folder.path().join("nvidia-smi");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
         .expect("the program becomes executable");
     let cards = NvidiaSmi::with_program(program).cards().expect("the tables are read");
     let [card] = &cards[..] else { panic!("one card: {cards:?}") };
-    assert_eq!((&*card.address, card.slices), ("0000:00:06.0", Card::H200.slices()));
+    assert_eq!((&*card.address, card.slices), ("0000:00:06.0", known.slices()));
     assert!(card.types.is_empty() && card.instances.is_empty());
     let driver = card.profiles.iter().map(|one| {
         let places: Vec<_> = one.placements.iter().map(|place| (place.start, place.size)).collect();
         (one.name.clone(), one.most, places)
     });
-    let simulated = Card::H200.profiles().into_iter().map(|one| {
+    let simulated = known.profiles().into_iter().map(|one| {
         let places: Vec<_> = one.placements.iter().map(|place| (place.start, place.size)).collect();
         (one.name, one.most, places)
     });
