@@ -10,7 +10,7 @@ use super::Report;
 use crate::settings::Settings;
 
 const AREA: &str = "devices";
-/// Drivers of GPUs that let go of a card only when nothing on the host uses it.
+/// Drivers of GPUs that release a device only when nothing on the host uses it.
 const HOLDING: [&str; 4] = ["nvidia", "nouveau", "amdgpu", "radeon"];
 
 pub(super) fn look(settings: &Settings, report: &mut Report) {
@@ -71,9 +71,9 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
     for (address, driver) in held(&sysfs, &found.devices) {
         report.warn(
             AREA,
-            format!("{address}: the driver {driver} of this host has it, and guests get it as a whole"),
+            format!("{address} is offered for passthrough, but bound to this host's driver {driver}"),
             format!(
-                "a guest's start fails or hangs while this host uses the card: bind it to vfio-pci, for example with \
+                "the start of a guest fails or hangs while this host uses the device: bind it to vfio-pci, for example with \
                  `driverctl set-override {address} vfio-pci`"
             ),
         );
@@ -94,7 +94,7 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
     }
 }
 
-/// The functions for passthrough that a driver of the host's own holds, each with the driver.
+/// The functions for passthrough that are bound to one of these drivers, each with its driver.
 fn held(sysfs: &dyn Sysfs, devices: &[Device]) -> Vec<(String, String)> {
     let slots = devices.iter().flat_map(|device| &device.deployables).flat_map(|part| &part.slots);
     let driver_of = |slot: &HandleSlot| match slot {
@@ -189,8 +189,9 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_the_host_itself_drives_is_named() {
-        let held = "0000:84:00.0: the driver nvidia of this host has it";
+    fn a_gpu_that_is_bound_to_the_hosts_driver_is_named() {
+        let held =
+            "0000:84:00.0 is offered for passthrough, but bound to this host's driver nvidia";
         let spec = r#"device_spec = {"vendor_id": "10de", "product_id": "2335"}"#;
         let report = looked(&format!("[pci]\n{spec}\n"));
         assert!(report.text().contains(held), "{}", report.text());
