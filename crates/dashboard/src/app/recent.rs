@@ -10,10 +10,10 @@ use kilonova_ids::HostName;
 
 use super::floor::Host;
 
-/// How long a page is kept after it was read as a whole. So late a page may show what the marks do not cover: a new name of a
-/// server, the aggregates of a host, or the end of programming where no amount changes.
+/// How long a page is kept after it was read as a whole. A page may show with this delay what the marks do not cover: a new
+/// name of a server, the aggregates of a host, or the end of programming where no amount changes.
 const KEPT: Duration = Duration::from_secs(10);
-/// Of a page with more changes all is read again.
+/// A page with more changes is read as a whole again.
 const MOST: usize = 200;
 /// Pages that are kept, by their markers.
 const PAGES: usize = 5;

@@ -239,24 +239,24 @@ pub fn release_part(
     parts: &[Allocation],
 ) -> Result<(), Error> {
     let (now, held) = (time::now(), held(tx, consumer)?);
-    let mut left = Vec::new();
+    let mut released = Vec::new();
     for mut row in held.0 {
-        let released =
+        let matching =
             parts.iter().filter(|part| part.provider == row.provider && part.class == row.class);
-        let released: i64 = released.map(|part| part.amount).sum();
+        let amount: i64 = matching.map(|part| part.amount).sum();
         let (provider, class) = (row.provider, &row.class);
-        if released >= row.used {
+        if amount >= row.used {
             consumers::delete_allocation(tx, consumer, provider, class)?;
-        } else if released > 0 {
-            consumers::reduce_allocation(tx, consumer, provider, class, released, now)?;
+        } else if amount > 0 {
+            consumers::reduce_allocation(tx, consumer, provider, class, amount, now)?;
         } else {
             continue;
         }
-        row.used = row.used.min(released);
-        left.push(row);
+        row.used = row.used.min(amount);
+        released.push(row);
     }
     consumers::bump(tx, consumer, now)?;
-    release_usage(tx, world, &left, now)
+    release_usage(tx, world, &released, now)
 }
 
 /// Publishes the provider's usage of all classes after the commit. On PostgreSQL hooks may run in
