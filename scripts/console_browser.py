@@ -41,18 +41,26 @@ return [width, height, ...ink];
 PATIENCE = 60
 
 
-def selenium(parser):
-    """Selenium, Chromium and its driver; ends the program where one is missing."""
+def programs():
+    """Selenium, Chromium and its driver; `Wrong` names what is missing."""
     for folder in glob.glob(os.path.join(ROOT, ".venv-browser/lib/python3*/site-packages")):
         site.addsitedir(folder)
     try:
         from selenium import webdriver
     except ImportError:
-        parser.error("selenium is missing; run scripts/bootstrap.sh browser")
-    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if None in programs:
-        parser.error("chromium or chromedriver is missing; run scripts/bootstrap.sh browser")
-    return webdriver, *programs
+        raise Wrong("selenium is missing; run scripts/bootstrap.sh browser") from None
+    found = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if None in found:
+        raise Wrong("chromium or chromedriver is missing; run scripts/bootstrap.sh browser")
+    return webdriver, *found
+
+
+def selenium(parser):
+    """As `programs`; ends the program where one is missing."""
+    try:
+        return programs()
+    except Wrong as why:
+        parser.error(str(why))
 
 
 class Browser:

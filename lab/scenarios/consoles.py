@@ -1,8 +1,11 @@
-"""The display of a real guest by its console URL, before, through and after a live migration."""
+"""The display of a real guest by its console URL, before, through and after a live migration: with a websocket, and as a
+user sees it, by noVNC in a headless Chromium."""
 
 import os
+import tempfile
 import urllib.parse
 
+from console_browser import Browser, programs
 from consoles import Socket
 from host import clean, of, other
 from scenarios.live import host_of, migrate, settled
@@ -10,6 +13,36 @@ from stack import Gone, Wrong
 
 # RFB's message SetEncodings with raw alone, which every server understands.
 RAW = bytes([2, 0, 0, 1, 0, 0, 0, 0])
+# The size of noVNC's canvas and the number of its colours; None without a picture.
+COLOURS = """
+const canvas = document.querySelector("#screen canvas");
+if (!canvas || !canvas.width) return null;
+const {width, height} = canvas;
+const pixels = new Uint32Array(canvas.getContext("2d").getImageData(0, 0, width, height).data.buffer);
+return [width, height, new Set(pixels).size];
+"""
+
+
+def novnc(lab, ident, what):
+    """Looks at the display as a user does, and keeps the picture of the page beside the logs."""
+    try:
+        parts = programs()
+    except Wrong as why:
+        lab.say(f"skipped: the display in a browser: {why}")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        browser = Browser(*parts, folder)
+        try:
+            browser.driver.get(lab.cloud.run("console", "url", "show", "--novnc", ident, "-c", "url").table["url"])
+            width, height, colours = browser.until("no picture", lambda: (
+                (seen := browser.driver.execute_script(COLOURS)) and seen[2] >= 2 and seen))
+            lab.tick(f"{what}: noVNC shows a picture of {width}x{height} with {colours} colours",
+                     browser.status() == "Connected", str(browser.status()))
+            file = os.path.join(lab.cloud.folder, f"novnc-{what.replace(' ', '-')}.png")
+            browser.driver.save_screenshot(file)
+            lab.say(f"the page is in {file}")
+        finally:
+            browser.driver.quit()
 
 
 def browser(lab, ident):
@@ -63,6 +96,7 @@ def run(lab):
     ident = lab.cloud.boot("vgpu", "watched")["id"]
     lab.cloud.guest_log(ident)
     listens(lab, ident)
+    novnc(lab, ident, "before the migration")
     socket, name, width, height = browser(lab, ident)
     lab.say(f"QEMU calls the display {name!r}")
     shown(lab, socket, width, height, "before the migration")
@@ -82,6 +116,7 @@ def run(lab):
     socket, name, width, height = browser(lab, ident)
     shown(lab, socket, width, height, "after the migration")
     socket.close()
+    novnc(lab, ident, "after the migration")
     listens(lab, ident)
     lab.cloud.delete(ident)
     clean(lab)
