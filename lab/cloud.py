@@ -55,8 +55,12 @@ class Cloud(Lane):
 
     def _asked(self):
         api = Asked(self.serve.url, timeout=60)
-        api.login(self.serve.openrc())
+        api.login(self.openrc())
         return api
+
+    def openrc(self):
+        """The administrator's variables."""
+        return self.serve.openrc()
 
     def say(self, text=""):
         if self.name:

@@ -32,9 +32,9 @@ from build import plan  # noqa: E402
 from cloud import Cloud  # noqa: E402
 from stack import Gone, Wrong  # noqa: E402
 
-# In this order. `ground` needs neither control plane nor agent; `hosts` begins what the rest uses.
+# In this order. `ground` needs neither control plane nor agent; `hosts` begins what the rest uses; `volumes` replaces it.
 SCENARIOS = ["ground", "hosts", "life", "create", "moves", "live", "consoles", "network", "certificates", "packages", "faults",
-             "lost", "numa"]
+             "lost", "numa", "volumes"]
 # Those that leave the hosts as they are run side by side, in lanes: an emulated host has one processor, and
 # a guest that boots keeps it busy.
 LANES = [["life"], ["create", "moves"], ["live", "consoles", "network"]]

@@ -17,6 +17,8 @@ from stack import Wrong
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDER = os.path.join(CACHE, "run")
+# The files with the ids of the other processes of a run.
+PIDS = ("serve.pid", "keystone.pid", "nova.pid", "tgtd.pid")
 NODES = (1, 2)
 # Disk space that a complete build and a run need, in GB.
 NEEDED_GB = 6
@@ -56,7 +58,8 @@ class Run:
             down()
             shutil.rmtree(FOLDER, ignore_errors=True)
         else:
-            end(os.path.join(FOLDER, "serve.pid"), FOLDER)
+            for name in PIDS:
+                end(os.path.join(FOLDER, name), FOLDER)
             shutil.rmtree(os.path.join(FOLDER, "cloud"), ignore_errors=True)
         keys(FOLDER)
         guest = os.path.join(FOLDER, "share/guest")
@@ -87,19 +90,21 @@ class Run:
             folders[:] = [name for name in folders if name not in ("share", "images")]
             for name in files:
                 if name.endswith((".log", ".out")):
-                    shutil.copy(os.path.join(path, name), logs)
+                    found = os.path.join(path, name)
+                    shutil.copy(found, os.path.join(logs, os.path.relpath(found, FOLDER).replace("/", "-")))
         return logs
 
 
 def down():
-    """Stops whatever an earlier run left: nodes, ssh connections, the control plane."""
+    """Stops whatever an earlier run left: nodes, ssh connections, control planes, the iSCSI target."""
     if not os.path.isdir(FOLDER):
         return
     for number in NODES:
         node = Node(number, FOLDER, None)
         node.leave()
         node.kill()
-    end(os.path.join(FOLDER, "serve.pid"), FOLDER)
+    for name in PIDS:
+        end(os.path.join(FOLDER, name), FOLDER)
 
 
 def end(path, belongs):

@@ -34,6 +34,9 @@ SETTINGS = {
 # Units that start with the node: those that Debian leaves to the operator, and the lab's own.
 ENABLED = {"sysinit.target": ["lab-node.service"], "multi-user.target": ["lab-ready.service"],
            "sockets.target": ["libvirtd-tcp.socket"]}
+# Units that Debian's packages enable and that only one scenario needs; it starts them.
+ON_DEMAND = {"openvswitch-switch.service", "ovsdb-server.service", "ovs-vswitchd.service", "ovs-record-hostname.service",
+             "iscsid.service", "iscsid.socket", "open-iscsi.service", "iscsi.service"}
 
 
 def units(tree):
@@ -42,6 +45,9 @@ def units(tree):
     for unit in lines("masked"):
         os.symlink("/dev/null", os.path.join(folder, unit))
     os.symlink("/usr/lib/systemd/system/multi-user.target", os.path.join(folder, "default.target"))
+    for place, _, names in os.walk(folder):
+        for name in ON_DEMAND.intersection(names) if place.endswith((".wants", ".requires")) else ():
+            os.remove(os.path.join(place, name))
     for target, names in ENABLED.items():
         wants = os.path.join(folder, f"{target}.wants")
         os.makedirs(wants, exist_ok=True)
@@ -54,7 +60,7 @@ def units(tree):
 def parts(root, kernel):
     """The inputs that decide whether the image is rebuilt."""
     contents = [text(os.path.join(HERE, "files", name)) for name in [*INSIDE, "node-early"]]
-    return [root, kernel, SIZE_GIB, INSIDE, SETTINGS, ENABLED, lines("masked"), text(guest.BUSYBOX), *contents]
+    return [root, kernel, SIZE_GIB, INSIDE, SETTINGS, ENABLED, sorted(ON_DEMAND), lines("masked"), text(guest.BUSYBOX), *contents]
 
 
 def make(root, kernel):

@@ -38,7 +38,7 @@ def command(lab, *words):
     """The answer of a command of `kilonova` that an operator types."""
     serve = lab.cloud.serve
     words = [serve.binary, *words, "--format", "json"]
-    done = subprocess.run(words, env={**os.environ, **serve.openrc()}, stdin=subprocess.DEVNULL,
+    done = subprocess.run(words, env={**os.environ, **lab.cloud.openrc()}, stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         raise Wrong(f"{' '.join(words)}: {done.stderr}")
@@ -59,6 +59,14 @@ def join(lab, node):
     return output
 
 
+def joined(lab):
+    """Both hosts join."""
+    with ThreadPoolExecutor(len(lab.nodes)) as pool:
+        for output in pool.map(lambda node: join(lab, node), lab.nodes):
+            lab.say(output)
+    lab.cloud.hosts([node.name for node in lab.nodes])
+
+
 def run(lab):
     """From nothing to two hosts with devices."""
     lab.heading("Two hosts join")
@@ -69,10 +77,7 @@ def run(lab):
     cloud.serve.config = configure(cloud.folder)
     lab.say(cloud.start())
     agent.offer(lab.options, cloud.folder)
-    with ThreadPoolExecutor(len(lab.nodes)) as pool:
-        for output in pool.map(lambda node: join(lab, node), lab.nodes):
-            lab.say(output)
-    cloud.hosts([node.name for node in lab.nodes])
+    joined(lab)
     shown = cloud.run("hypervisor", "list")
     lab.tick("both hosts are up, under QEMU", sorted(
         (row["Hypervisor Hostname"], row["Hypervisor Type"], row["State"]) for row in shown.table.rows)
