@@ -1,6 +1,7 @@
 //! The cost of a host's state, and the scores derived from it.
 
 use crate::demand::Profile;
+use crate::islands::SPLIT;
 use crate::state::{Host, Shape, WHOLE};
 
 /// Rates a place for a request; the highest score wins.
@@ -50,6 +51,8 @@ pub struct Weights {
     /// Free devices of a host that is not idle, times the fraction of the demand that requests
     /// shares.
     pub broken: f64,
+    /// Free devices in no whole island, on hosts with islands.
+    pub islands: f64,
     /// Free devices before the request: a fuller host is preferred.
     pub emptiness: f64,
 }
@@ -63,6 +66,7 @@ impl Weights {
         partly_used: 0.03,
         scarcity: 1.0,
         broken: 0.0,
+        islands: 0.5,
         emptiness: 0.03,
     };
 
@@ -75,6 +79,7 @@ impl Weights {
         partly_used: 0.03,
         scarcity: 1.0,
         broken: 0.05,
+        islands: 0.5,
         emptiness: 0.1,
     };
 
@@ -86,6 +91,7 @@ impl Weights {
         partly_used: 0.0,
         scarcity: 0.0,
         broken: 0.0,
+        islands: 0.0,
         emptiness: -1.0,
     };
 }
@@ -129,13 +135,15 @@ impl Cost {
             + weights.starved * starved
             + weights.partly_used * partly as f64
             + weights.broken * broken
+            + weights.islands * f64::from(host.outside_whole_islands()) / f64::from(WHOLE)
             - weights.scarcity * self.profile.scarcity(host) * free
     }
 }
 
 impl Scorer for Cost {
     /// Hosts without devices have no cost; the one with the most free CPU wins. Under every set of weights, a
-    /// request without devices prefers hosts with few free devices.
+    /// request without devices prefers hosts with few free devices. A request for several devices prefers a host on which
+    /// one island has room for all, if the host has islands.
     fn score(&self, before: &Host, after: &Host, shape: &Shape) -> f64 {
         if before.devices() == 0 {
             return f64::from(before.cpu) / CPU_OF_DEVICE;
@@ -143,7 +151,8 @@ impl Scorer for Cost {
         let free = f64::from(before.total()) / f64::from(WHOLE);
         let emptiness = self.weights.emptiness;
         let emptiness = if shape.is_accelerated() { emptiness } else { emptiness.abs() };
-        self.of(before) - self.of(after) - emptiness * free
+        let split = if before.splits(shape) { f64::from(SPLIT) * shape.devices() } else { 0.0 };
+        self.of(before) - self.of(after) - emptiness * free - self.weights.islands * split
     }
 
     fn kept_for_others(&self) -> f64 {

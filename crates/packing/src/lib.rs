@@ -13,10 +13,12 @@
 mod cost;
 mod demand;
 mod fleet;
+mod islands;
 pub mod mig;
 mod state;
 
 pub use cost::{Cost, Scorer, Weights, fragment};
 pub use demand::{Demand, Profile, Typical};
 pub use fleet::{Fleet, Place, Placement};
-pub use state::{Host, Model, Models, Shape, WHOLE};
+pub use islands::SPLIT;
+pub use state::{Device, Host, Model, Models, Shape, WHOLE};

@@ -1,5 +1,7 @@
 //! The state of a host, and the shape of a request.
 
+use crate::islands::{Islands, normalize};
+
 /// A whole device, in thousandths.
 pub const WHOLE: u16 = 1000;
 
@@ -78,7 +80,28 @@ impl Shape {
     }
 }
 
+/// A device of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Device {
+    /// Free thousandths.
+    pub free: u16,
+    /// The thousandths of its card that requests of other kinds could have.
+    pub others: u16,
+    /// Its island: devices of the host that are all connected to each other have the same number.
+    pub island: Option<u16>,
+}
+
+impl Device {
+    /// A device that serves requests of one kind, in no island.
+    #[must_use]
+    pub const fn of(free: u16) -> Self {
+        Self { free, others: 0, island: None }
+    }
+}
+
 /// The free resources of a host.
+///
+/// Hosts are equal if a renumbering of devices and islands makes them so.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Host {
     /// Thousandths of a CPU.
@@ -87,11 +110,14 @@ pub struct Host {
     pub memory: u32,
     /// The model of its devices.
     pub model: Model,
-    /// Free thousandths of the devices, most first. Devices with equal remainders are interchangeable.
+    /// Free thousandths of the devices, most first. Devices with equal remainders are interchangeable, but for
+    /// `others` and `islands`.
     free: Box<[u16]>,
     /// For each device, the thousandths of its card that requests of other kinds could have; the least first among
     /// devices with equal remainders. Empty if there are none.
     others: Box<[u16]>,
+    /// For each device, its island in the normal form; 0 for a device in none. Empty if there are no islands.
+    islands: Box<[u16]>,
 }
 
 impl Host {
@@ -99,26 +125,76 @@ impl Host {
     #[must_use]
     pub fn new(cpu: u32, memory: u32, model: Model, mut free: Vec<u16>) -> Self {
         free.sort_unstable_by(|a, b| b.cmp(a));
-        Self { cpu, memory, model, free: free.into(), others: Box::default() }
+        let (others, islands) = (Box::default(), Box::default());
+        Self { cpu, memory, model, free: free.into(), others, islands }
     }
 
-    /// A host whose devices are parts of cards that serve other kinds of requests as well: the free thousandths of
-    /// each device, and the thousandths of its card that the others could have.
+    /// A host whose devices are in islands, or are parts of cards that serve other kinds of requests as well. An island
+    /// with a single device of the host is none.
     #[must_use]
-    pub fn of_cards(cpu: u32, memory: u32, model: Model, mut devices: Vec<(u16, u16)>) -> Self {
-        if devices.iter().all(|(_, others)| *others == 0) {
-            let free = devices.into_iter().map(|(free, _)| free).collect();
-            return Self::new(cpu, memory, model, free);
+    pub fn of_devices(cpu: u32, memory: u32, model: Model, mut devices: Vec<Device>) -> Self {
+        normalize(&mut devices);
+        let others: Vec<u16> = match devices.iter().all(|one| one.others == 0) {
+            true => Vec::new(),
+            false => devices.iter().map(|one| one.others).collect(),
+        };
+        let islands: Vec<u16> = match devices.iter().all(|one| one.island.is_none()) {
+            true => Vec::new(),
+            false => devices.iter().map(|one| one.island.unwrap_or(0)).collect(),
+        };
+        let free: Vec<u16> = devices.iter().map(|one| one.free).collect();
+        Self {
+            cpu,
+            memory,
+            model,
+            free: free.into(),
+            others: others.into(),
+            islands: islands.into(),
         }
-        devices.sort_unstable_by_key(|(free, others)| (std::cmp::Reverse(*free), *others));
-        let (free, others): (Vec<u16>, Vec<u16>) = devices.into_iter().unzip();
-        Self { cpu, memory, model, free: free.into(), others: others.into() }
     }
 
-    /// The devices, as [`Host::of_cards`] takes them.
-    fn devices_of_cards(&self) -> Vec<(u16, u16)> {
+    /// The devices, as [`Host::of_devices`] takes them.
+    #[must_use]
+    pub fn each_device(&self) -> Vec<Device> {
         let others = self.others.iter().copied().chain(std::iter::repeat(0));
-        self.free.iter().copied().zip(others).collect()
+        let islands = self.islands.iter().copied().chain(std::iter::repeat(0));
+        let each = self.free.iter().zip(others.zip(islands));
+        let device = |(free, (others, island)): (&u16, (u16, u16))| Device {
+            free: *free,
+            others,
+            island: (island > 0).then_some(island),
+        };
+        each.map(device).collect()
+    }
+
+    /// True if some of its devices are in islands.
+    #[must_use]
+    pub fn has_islands(&self) -> bool {
+        !self.islands.is_empty()
+    }
+
+    /// The free thousandths of devices that are in no whole island: in none, or in one of which a part is in use. 0 for
+    /// a host without islands.
+    #[must_use]
+    pub fn outside_whole_islands(&self) -> u32 {
+        if !self.has_islands() {
+            return 0;
+        }
+        let devices = self.each_device();
+        self.total() - Islands::of(&devices).whole()
+    }
+
+    /// True if a request for several whole devices gets devices that are not all in one island. False for a host without
+    /// islands, and for a request that does not fit.
+    #[must_use]
+    pub fn splits(&self, shape: &Shape) -> bool {
+        if !self.has_islands() || shape.count < 2 || shape.share < WHOLE {
+            return false;
+        }
+        let devices = self.each_device();
+        let islands = Islands::of(&devices);
+        let taken = islands.choose(usize::from(shape.count), WHOLE, WHOLE);
+        taken.is_some_and(|taken| islands.are_split(&taken))
     }
 
     /// The thousandths that others could have of the card from which a request with this remainder takes its device: the
@@ -185,36 +261,42 @@ impl Host {
 
     /// The state after the request. `remainder` is the free remainder of the device from which a
     /// share is taken. Whole devices are interchangeable, and each of several shares comes from the
-    /// device with the smallest sufficient remainder. `None` if it does not fit.
+    /// device with the smallest sufficient remainder. Among devices with equal remainders, those are taken that leave
+    /// whole the most devices of islands. `None` if it does not fit.
     #[must_use]
     pub fn after(&self, shape: &Shape, remainder: Option<u16>) -> Option<Self> {
         if !self.fits(shape) {
             return None;
         }
-        let mut free = self.devices_of_cards();
-        if shape.is_accelerated() {
+        let mut devices = self.each_device();
+        if shape.are_shares() {
             for _ in 0..shape.count {
-                let at = if shape.are_shares() {
-                    let fitting = (0..free.len()).filter(|at| free[*at].0 >= shape.share);
-                    fitting.min_by_key(|at| free[*at])?
-                } else {
-                    let wanted = remainder.unwrap_or(WHOLE);
-                    free.iter().position(|(free, _)| *free == wanted && wanted >= shape.share)?
-                };
-                free[at].0 -= shape.share;
+                let at = Islands::of(&devices).tightest(shape.share)?;
+                devices[at].free -= shape.share;
             }
+        } else if shape.is_accelerated() {
+            let wanted = remainder.unwrap_or(WHOLE);
+            if wanted < shape.share {
+                return None;
+            }
+            let count = usize::from(shape.count);
+            let taken = Islands::of(&devices).choose(count, wanted, shape.share)?;
+            taken.into_iter().for_each(|at| devices[at].free -= shape.share);
         }
-        Some(Self::of_cards(self.cpu - shape.cpu, self.memory - shape.memory, self.model, free))
+        let (cpu, memory) = (self.cpu - shape.cpu, self.memory - shape.memory);
+        Some(Self::of_devices(cpu, memory, self.model, devices))
     }
 
-    /// The state after the release of a request whose devices have these remainders now.
+    /// The state after the release of a request whose devices have these remainders now. Of devices with equal
+    /// remainders it is any.
     #[must_use]
     pub fn without(&self, shape: &Shape, remainders: &[u16]) -> Option<Self> {
-        let mut free = self.devices_of_cards();
+        let mut devices = self.each_device();
         for remainder in remainders {
-            let at = free.iter().position(|(free, _)| free == remainder)?;
-            free[at].0 = free[at].0.checked_add(shape.share)?;
+            let at = devices.iter().position(|one| one.free == *remainder)?;
+            devices[at].free = devices[at].free.checked_add(shape.share)?;
         }
-        Some(Self::of_cards(self.cpu + shape.cpu, self.memory + shape.memory, self.model, free))
+        let (cpu, memory) = (self.cpu + shape.cpu, self.memory + shape.memory);
+        Some(Self::of_devices(cpu, memory, self.model, devices))
     }
 }

@@ -10,7 +10,7 @@ use kilonova_ids::HostName;
 const GROUP: &str = "filter_scheduler";
 
 /// The known options, by group.
-pub(super) const KNOWN: [(&str, &str); 30] = [
+pub(super) const KNOWN: [(&str, &str); 31] = [
     ("scheduler", "limit_tenants_to_placement_aggregate"),
     ("scheduler", "placement_aggregate_required_for_tenants"),
     ("scheduler", "enable_isolated_aggregate_filtering"),
@@ -24,6 +24,7 @@ pub(super) const KNOWN: [(&str, &str); 30] = [
     (GROUP, "packing_partly_used_weight"),
     (GROUP, "packing_scarcity_weight"),
     (GROUP, "packing_broken_weight"),
+    (GROUP, "packing_islands_weight"),
     (GROUP, "packing_emptiness_weight"),
     (GROUP, "max_instances_per_host"),
     (GROUP, "max_io_ops_per_host"),
@@ -149,6 +150,7 @@ fn packing(file: &File) -> Result<Packing, Failure> {
         ("packing_partly_used_weight", &mut weights.partly_used),
         ("packing_scarcity_weight", &mut weights.scarcity),
         ("packing_broken_weight", &mut weights.broken),
+        ("packing_islands_weight", &mut weights.islands),
         ("packing_emptiness_weight", &mut weights.emptiness),
     ] {
         *value = multiplier(file, option, *value)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kilonova_engine::{Inventory, NodeView, TreeView};
 use kilonova_ids::{ResourceClass, nearness};
-use kilonova_packing::{Host, Model, Models, Shape, WHOLE};
+use kilonova_packing::{Device, Host, Model, Models, Shape, WHOLE};
 
 use super::demand::{Devices, Request};
 
@@ -24,6 +24,21 @@ pub(crate) fn kind_traits(node: &NodeView<'_>) -> Vec<Arc<str>> {
     let mut traits: Vec<Arc<str>> = node.traits().filter(is_own).cloned().collect();
     traits.sort_unstable();
     traits
+}
+
+/// The trait of a device's island; the first by name, if an operator has set several.
+fn island_of<'a>(node: &NodeView<'a>) -> Option<&'a str> {
+    let is_island = |name: &&str| name.starts_with(nearness::GPU_ISLAND);
+    node.traits().map(AsRef::as_ref).filter(is_island).min()
+}
+
+/// The position of a name, which is added if it is new.
+fn number<'a>(names: &mut Vec<&'a str>, name: &'a str) -> u16 {
+    let at = names.iter().position(|known| *known == name).unwrap_or_else(|| {
+        names.push(name);
+        names.len() - 1
+    });
+    u16::try_from(at).unwrap_or(u16::MAX)
 }
 
 /// Free thousandths of a device.
@@ -102,7 +117,8 @@ impl Kinds {
     pub(super) fn hosts(&mut self, tree: &TreeView<'_>) -> Vec<Host> {
         let (mut cpu, mut memory) = (0_i64, 0_i64);
         let cards = Cards::of(tree);
-        let mut devices: BTreeMap<Model, Vec<(u16, u16)>> = BTreeMap::new();
+        let mut devices: BTreeMap<Model, Vec<Device>> = BTreeMap::new();
+        let mut islands: Vec<&str> = Vec::new();
         for node in tree.nodes() {
             for (class, inventory) in node.inventories() {
                 let free = inventory.capacity().saturating_sub(inventory.used).max(0);
@@ -112,7 +128,9 @@ impl Kinds {
                     _ if node.parent().is_some() && is_device(class) => {
                         let model = self.model(class, kind_traits(&node), inventory.total);
                         let others = cards.others(node.name(), &inventory);
-                        devices.entry(model).or_default().push((free_of(&inventory), others));
+                        let island = island_of(&node).map(|name| number(&mut islands, name));
+                        let device = Device { free: free_of(&inventory), others, island };
+                        devices.entry(model).or_default().push(device);
                     }
                     _ => {}
                 }
@@ -122,7 +140,7 @@ impl Kinds {
         if devices.is_empty() {
             return vec![Host::new(cpu, memory, Model(0), Vec::new())];
         }
-        let host = |(model, devices)| Host::of_cards(cpu, memory, model, devices);
+        let host = |(model, devices)| Host::of_devices(cpu, memory, model, devices);
         devices.into_iter().map(host).collect()
     }
 

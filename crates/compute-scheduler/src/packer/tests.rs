@@ -317,6 +317,52 @@ fn places_do_not_tell_kinds_apart() {
     assert_eq!(used.devices, 2);
 }
 
+/// A host with GPUs in islands of so many, of which those in `used` are in use.
+fn with_islands(first: u128, gpus: u128, size: u128, used: &[u128]) -> Tree {
+    let mut tree = host(first, gpus, "PGPU", 1);
+    for (gpu, provider) in (0..).zip(&mut tree.providers[1..]) {
+        provider.traits = vec![format!("CUSTOM_GPU_ISLAND_{}", gpu / size).into()];
+        provider.inventories[0].1.used = i64::from(used.contains(&gpu));
+    }
+    tree
+}
+
+#[test]
+fn a_host_is_preferred_where_no_whole_island_breaks() {
+    let gpus = |count: usize| query(1, &vec![("PGPU", 1); count]);
+    // Host 100 has fewer free GPUs, in one whole island; host 200 has a broken one.
+    let trees = || [with_islands(100, 8, 4, &[0, 1, 2, 3]), with_islands(200, 8, 4, &[0])];
+    let packer = Packer::default();
+    for (count, hosts) in [(1, [200, 100]), (2, [200, 100]), (3, [200, 100]), (4, [100, 200])] {
+        let order = order(&packer, &world(trees()), &gpus(count));
+        assert_eq!(roots(&order), hosts.map(id), "{count}");
+    }
+    // Without islands the fuller host comes first.
+    let bare = trees().map(|mut tree| {
+        tree.providers.iter_mut().for_each(|provider| provider.traits.clear());
+        tree
+    });
+    assert_eq!(roots(&order(&packer, &world(bare), &gpus(1))), [100, 200].map(id));
+    // Eight GPUs are one island on host 400 only, although host 300 is fuller.
+    let trees = [with_islands(300, 8, 4, &[]), with_islands(400, 9, 8, &[])];
+    assert_eq!(roots(&order(&packer, &world(trees), &gpus(8))), [400, 300].map(id));
+}
+
+#[test]
+fn equal_hosts_with_islands_are_one_class() {
+    let trees = (1..=50).map(|at| {
+        let mut tree = with_islands(at * 100, 8, 4, &[u128::from(at % 2 == 0) * 5]);
+        // Another order of the islands.
+        if at % 3 == 0 {
+            tree.providers[1..].reverse();
+        }
+        tree
+    });
+    let packer = Packer::default();
+    assert_eq!(order(&packer, &world(trees), &query(1, &[("PGPU", 1)])).len(), 50);
+    assert_eq!(packer.lock().fleet.classes(), 1);
+}
+
 #[test]
 fn requests_for_a_place_are_packed_and_learned_like_those_without() {
     let mut tree = host(100, 1, "PGPU", 1);

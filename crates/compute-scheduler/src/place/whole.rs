@@ -1,12 +1,14 @@
 //! Keeps islands of GPUs, and the devices of PCIe switches, whole for the servers that need all of one.
 //!
-//! Of the candidates on a host, the best breaks the fewest islands and switches of which no device is in use, and leaves the fewest
-//! devices free beside those that it takes. This orders candidates, and never refuses one.
+//! Of the candidates on a host, the best leaves the fewest free devices outside of whole islands, as the cost of the host does
+//! (`kilonova-packing`), breaks the fewest switches of which no device is in use, and leaves the fewest devices free beside those that it
+//! takes. This orders candidates, and never refuses one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_engine::{Alike, Candidate, NodeView, Query, Snapshot};
 use kilonova_ids::{ProviderId, ResourceClass, nearness};
+use kilonova_packing::SPLIT;
 
 use crate::packer::is_device;
 
@@ -77,25 +79,67 @@ impl Places {
     }
 
     /// The cost of a candidate; less is better.
-    pub(super) fn cost(&self, candidate: &Candidate) -> [usize; 4] {
-        let taken: BTreeSet<ProviderId> =
-            candidate.allocations.iter().map(|(provider, ..)| *provider).collect();
-        let (mut broken, mut left) = ([0; 2], [0; 2]);
+    pub(super) fn cost(&self, candidate: &Candidate) -> [i64; 4] {
+        let taken: BTreeSet<ProviderId> = candidate
+            .allocations
+            .iter()
+            .filter(|(_, class, _)| self.classes.binary_search(class).is_ok())
+            .map(|(provider, ..)| *provider)
+            .collect();
+        let (mut broken, mut left) = (0, [0; 2]);
         for (kind, places) in [&self.islands, &self.switches].into_iter().enumerate() {
             for place in places {
-                let takes = place.iter().filter(|(provider, _)| taken.contains(provider)).count();
-                if takes == 0 || takes == place.len() {
+                let rest = beside(place, &taken);
+                if rest.taken == 0 || rest.taken == place.len() {
                     continue;
                 }
-                broken[kind] += usize::from(place.iter().all(|(_, is_free)| *is_free));
-                let rest = place
-                    .iter()
-                    .filter(|(provider, is_free)| *is_free && !taken.contains(provider));
-                left[kind] += rest.count();
+                broken += i64::from(kind == 1 && rest.is_whole);
+                left[kind] += rest.free;
             }
         }
-        [broken[0], broken[1], left[0], left[1]]
+        [self.outside_whole_islands(&taken), broken, left[0], left[1]]
     }
+
+    /// The growth of the number of free devices outside of whole islands, with the cost of a split.
+    fn outside_whole_islands(&self, taken: &BTreeSet<ProviderId>) -> i64 {
+        if self.islands.is_empty() {
+            return 0;
+        }
+        let mut growth = -count(taken.len());
+        let mut is_split = taken.len() > 1;
+        for place in &self.islands {
+            let rest = beside(place, taken);
+            if rest.taken > 0 && rest.is_whole {
+                growth += count(rest.taken) + rest.free;
+            }
+            is_split &= rest.taken < taken.len();
+        }
+        growth + if is_split { i64::from(SPLIT) * count(taken.len()) } else { 0 }
+    }
+}
+
+/// The rest of a place that a candidate leaves.
+struct Beside {
+    /// The devices that it takes.
+    taken: usize,
+    /// The free devices that it leaves.
+    free: i64,
+    /// True if all devices were free.
+    is_whole: bool,
+}
+
+fn beside(place: &Place, taken: &BTreeSet<ProviderId>) -> Beside {
+    let is_taken = |provider: &ProviderId| taken.contains(provider);
+    let rest = place.iter().filter(|(provider, is_free)| *is_free && !is_taken(provider));
+    Beside {
+        taken: place.iter().filter(|(provider, _)| is_taken(provider)).count(),
+        free: count(rest.count()),
+        is_whole: place.iter().all(|(_, is_free)| *is_free),
+    }
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// True if all units of a device are free; `None` if it offers none of the classes. A card that its other types have cut
