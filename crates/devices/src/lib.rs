@@ -49,7 +49,7 @@ pub use kinds::fpga::region_of;
 pub use kinds::nic::NicOptions;
 pub use mdev::{Mdev, Parent, create, find, mdevs, parents, remove};
 pub use mig::{InstanceProfile, InstanceType, MigCard, MigDriver, NoMig, mig_driver, refused};
-pub use models::Models;
+pub use models::{ModelNames, Models};
 pub use near::Links;
 pub use nvidia_smi::NvidiaSmi;
 pub use passthrough::{Fake, Function};

@@ -18,23 +18,42 @@ pub struct Models {
     names: BTreeMap<(String, String), String>,
 }
 
+/// The operating system's file, which names the models of several hosts.
+pub struct ModelNames(Database);
+
+impl ModelNames {
+    /// Reads the file, which has more than a megabyte.
+    ///
+    /// # Errors
+    /// [`Error::Models`] if there is no such file.
+    pub fn read() -> Result<Self, Error> {
+        Database::read().map(Self).map_err(|error| Error::Models(error.to_string()))
+    }
+
+    /// Those of a given file.
+    ///
+    /// # Errors
+    /// As for [`Self::read`].
+    pub fn read_from(file: &Path) -> Result<Self, Error> {
+        Database::read_from_file(file).map(Self).map_err(|error| Error::Models(error.to_string()))
+    }
+
+    /// The models of the functions that a host has now.
+    ///
+    /// # Errors
+    /// [`Error::Read`] if its bus cannot be listed.
+    pub fn of(&self, sysfs: &dyn Sysfs) -> Result<Models, Error> {
+        Models::of_bus(sysfs, &self.0)
+    }
+}
+
 impl Models {
     /// The models of the functions that this host has now, by the operating system's file. Reads more than a megabyte.
     ///
     /// # Errors
     /// [`Error::Models`] if there is no such file, and [`Error::Read`] if the bus cannot be listed.
     pub fn read(sysfs: &dyn Sysfs) -> Result<Self, Error> {
-        let database = Database::read().map_err(|error| Error::Models(error.to_string()))?;
-        Self::of_bus(sysfs, &database)
-    }
-
-    /// Those of a file.
-    ///
-    /// # Errors
-    /// As for [`Self::read`].
-    pub fn read_from(sysfs: &dyn Sysfs, file: &Path) -> Result<Self, Error> {
-        let database = Database::read_from_file(file);
-        Self::of_bus(sysfs, &database.map_err(|error| Error::Models(error.to_string()))?)
+        ModelNames::read()?.of(sysfs)
     }
 
     fn of_bus(sysfs: &dyn Sysfs, database: &Database) -> Result<Self, Error> {
@@ -83,7 +102,8 @@ mod tests {
         }
         fixture.write("pci.ids", FILE);
         let file = fixture.root().join("pci.ids");
-        let models = Models::read_from(&fixture.sysfs(), &file).expect("the file is read");
+        let names = ModelNames::read_from(&file).expect("the file is read");
+        let models = names.of(&fixture.sysfs()).expect("the bus is read");
         assert_eq!(models.of("10de", "2330"), "NVIDIA Corporation GH100 [H100 SXM5 80GB]");
         assert_eq!(models.of("10de", "2335"), "NVIDIA Corporation Device");
         assert_eq!(models.of("abcd", "0001"), "", "an unknown vendor");
@@ -95,7 +115,8 @@ mod tests {
         let known = "NVIDIA Corporation GH100 [H100 SXM5 80GB]";
         assert_eq!(found, [known, "NVIDIA Corporation Device"]);
 
-        let error = Models::read_from(&fixture.sysfs(), &fixture.root().join("none"));
-        assert!(error.expect_err("there is no file").to_string().contains("package pci.ids"));
+        let missing = ModelNames::read_from(&fixture.root().join("none"));
+        let error = missing.err().expect("there is no file");
+        assert!(error.to_string().contains("package pci.ids"), "{error}");
     }
 }

@@ -98,6 +98,7 @@ fn simulate(options: Simulated) -> Result<ExitCode, Failure> {
     };
     let directory = StateDir::take(&options.state_dir)?;
     kilonova_program::logs::start(false, None);
+    let topology = topology.with_models();
     let power_sync = Some(options.sync_power_state_interval)
         .filter(|seconds| *seconds > 0)
         .map(Duration::from_secs);

@@ -34,7 +34,7 @@ pub(super) fn read(settings: &Settings) -> Result<Option<Topology>, Failure> {
         return Ok(None);
     };
     let read = Topology::read_with(path, &settings.devices, cleanup);
-    let read = read.map(|topology| topology.with_xid_policy(&health.xid_policy));
+    let read = read.map(|topology| topology.with_xid_policy(&health.xid_policy).with_models());
     read.map(Some).map_err(|e| Failure::Refused(e.to_string()))
 }
 

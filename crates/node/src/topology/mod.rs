@@ -14,12 +14,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kilonova_devices::{Cleanup, Discovery, HealthOptions, XidPolicy};
+use kilonova_devices::{Cleanup, Discovery, HealthOptions, ModelNames, Models, XidPolicy};
 pub use kilonova_devices::{InvalidOption, MdevGroup, MdevOptions};
 use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::Failure;
 
 use crate::Error;
+use crate::simulated::SimulatedSysfs;
 use kilonova_ids::HostName;
 use kilonova_node_api::NumaCell;
 pub use tree::{Card, MdevType, Slot, Tree};
@@ -92,28 +93,51 @@ impl Topology {
     }
 
     /// Applies a policy to the hosts without settings for Xid messages.
-    pub fn with_xid_policy(mut self, policy: &XidPolicy) -> Self {
+    pub fn with_xid_policy(self, policy: &XidPolicy) -> Self {
+        self.changed(|template| {
+            let mut discovery = (*template.discovery).clone();
+            if discovery.health == HealthOptions::default() {
+                discovery.health.xid_policy = policy.clone();
+            }
+            discovery
+        })
+    }
+
+    /// Names the models of the devices by the operating system's `pci.ids`, as an agent does for those of its host. A
+    /// machine without the file has devices without models. Reads more than a megabyte.
+    pub fn with_models(self) -> Self {
+        match ModelNames::read() {
+            Ok(names) => self.with_models_of(&names),
+            Err(error) => {
+                tracing::info!("the devices of simulated hosts have no models: {error}");
+                self
+            }
+        }
+    }
+
+    fn with_models_of(self, names: &ModelNames) -> Self {
+        self.changed(|template| {
+            let sysfs = SimulatedSysfs::in_memory(Arc::clone(&template.tree));
+            let models = names.of(&sysfs).unwrap_or_else(|error| {
+                tracing::warn!(%error, "the devices of a simulated host have no models");
+                Models::default()
+            });
+            Discovery { models, ..(*template.discovery).clone() }
+        })
+    }
+
+    /// Replaces the discovery of each entry. Its hosts go on sharing one template.
+    fn changed(mut self, discovery: impl Fn(&HostTemplate) -> Discovery) -> Self {
         let mut done: Vec<(Arc<HostTemplate>, Arc<HostTemplate>)> = Vec::new();
         for host in &mut self.hosts {
-            if host.template.discovery.health != HealthOptions::default() {
+            let known = done.iter().find(|(old, _)| Arc::ptr_eq(old, &host.template));
+            if let Some((_, new)) = known {
+                host.template = Arc::clone(new);
                 continue;
             }
-            let known = done.iter().find(|(old, _)| Arc::ptr_eq(old, &host.template));
-            let new = known.map_or_else(
-                || {
-                    let mut discovery = (*host.template.discovery).clone();
-                    discovery.health.xid_policy = policy.clone();
-                    Arc::new(HostTemplate {
-                        discovery: Arc::new(discovery),
-                        ..(*host.template).clone()
-                    })
-                },
-                |(_, new)| Arc::clone(new),
-            );
-            let old = std::mem::replace(&mut host.template, Arc::clone(&new));
-            if !done.iter().any(|(known, _)| Arc::ptr_eq(known, &old)) {
-                done.push((old, new));
-            }
+            let discovery = Arc::new(discovery(&host.template));
+            let new = Arc::new(HostTemplate { discovery, ..(*host.template).clone() });
+            done.push((std::mem::replace(&mut host.template, Arc::clone(&new)), new));
         }
         self
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kilonova_devices::Cleanup;
+use kilonova_devices::{Cleanup, ModelNames};
 use kilonova_node_api::{HandleSlot, NumaCell, NumaPages};
 
 use crate::simulated::SimulatedSysfs;
@@ -235,4 +235,23 @@ fn hosts_may_have_numa_cells() {
     assert_eq!((cells[1].id, cells[1].cores.len(), &*cells[1].distances), (1, 4, &[32, 10][..]));
     let plain = parse(HOST).expect("the topology is valid");
     assert_eq!(plain.hosts[0].template.cells, None);
+}
+
+#[test]
+fn devices_have_the_models_of_their_ids() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("pci.ids");
+    let names = "10de  NVIDIA Corporation\n\t13bd  GM107GL [Tesla M10]\n";
+    std::fs::write(&file, names).expect("the file is written");
+    let names = ModelNames::read_from(&file).expect("the file is read");
+    let demo = example("demo.toml").with_models_of(&names);
+    let models = |host: &Host| -> Vec<String> {
+        let sysfs = SimulatedSysfs::in_memory(Arc::clone(&host.template.tree));
+        let found = host.template.discovery.devices(&sysfs, &|_| false).expect("a tree");
+        found.into_iter().map(|device| device.model).collect()
+    };
+    assert_eq!(models(&demo.hosts[0]), ["NVIDIA Corporation GM107GL [Tesla M10]"; 4]);
+    let bench = example("bench.toml").with_models_of(&names);
+    let (first, last) = (&bench.hosts[0].template, &bench.hosts[999].template);
+    assert!(Arc::ptr_eq(first, last), "the hosts of an entry share their properties");
 }
