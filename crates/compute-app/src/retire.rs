@@ -3,7 +3,7 @@
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::hosts::{self, Host};
-use kilonova_compute_db::{documents, usage};
+use kilonova_compute_db::{documents, drains, usage};
 use kilonova_placement as placement;
 use kilonova_store::Tx;
 use kilonova_wire::{Refusal, time};
@@ -62,6 +62,7 @@ pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Err
         placement::app::providers::delete(tx, &compute.world, host.root_provider)?;
     }
     compute.networks.routers_leave(tx, name, now)?;
+    drains::forget(tx, name)?;
     hosts::delete(tx, name)?;
     let (fleet, name, number) = (compute.fleet.clone(), name.clone(), host.number);
     tx.on_commit(move || fleet.deleted(&name, number));

@@ -296,6 +296,7 @@ const OTHERS: &[Rule] = &[
     // Not upstream's.
     rule("kilonova:servers:show", READER, PROJECT),
     rule("kilonova:hosts:show", ADMIN, PROJECT),
+    rule("kilonova:hosts:drain", ADMIN, PROJECT),
     rule("kilonova:floor:show", ADMIN, PROJECT),
     rule("kilonova:capacity:show", ADMIN, PROJECT),
     rule("kilonova:doctor:show", ADMIN, PROJECT),

@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
+use kilonova_compute_db::drains;
 use kilonova_compute_db::fleet::{About, HostRow, Version};
 use kilonova_compute_db::hosts::{self, Host};
 use kilonova_compute_scheduler::fleet::{DOWN_AFTER, Fleet};
@@ -127,8 +128,8 @@ pub struct Change {
     pub forced_down: Option<bool>,
 }
 
-/// Stores an operator's change of a host, and applies it to the scheduler after the commit. `None`
-/// if the host does not exist.
+/// Stores an operator's change of a host, and applies it to the scheduler after the commit. An enabled host is no
+/// longer drained. `None` if the host does not exist.
 ///
 /// # Errors
 /// Store errors only.
@@ -141,7 +142,10 @@ pub fn change(
 ) -> Result<Option<Service>, Error> {
     let Some(mut host) = hosts::by_name(tx, name)? else { return Ok(None) };
     match &change.status {
-        Some(Status::Enabled) => (host.enabled, host.disabled_reason) = (true, None),
+        Some(Status::Enabled) => {
+            (host.enabled, host.disabled_reason) = (true, None);
+            drains::forget(tx, name)?;
+        }
         Some(Status::Disabled(reason)) => {
             (host.enabled, host.disabled_reason) = (false, reason.clone());
         }

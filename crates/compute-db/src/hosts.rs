@@ -86,6 +86,8 @@ kilonova_store::statements! {
     /// Writes the operator's settings.
     SET_STATUS = "UPDATE hosts SET status = ?2, disabled_reason = ?3, forced_down = ?4,
         updated_at = ?5, revision = revision + 1 WHERE host = ?1";
+    /// Tells that something about a host has changed.
+    TOUCH = "UPDATE hosts SET revision = revision + 1 WHERE host = ?1";
 }
 
 /// The host names that equal this name in lower case.
@@ -279,6 +281,15 @@ pub fn set_status(tx: &mut Tx<'_>, host: &mut Host, now: Timestamp) -> Result<()
         SET_STATUS,
         params![&host.host, status, host.disabled_reason.clone(), host.forced_down, now],
     )?;
+    host.revision += 1;
+    changed(tx, &host.host)?;
+    Ok(())
+}
+
+/// Updates the revision of a host that was read in this transaction, so that open pages of every controller read the
+/// host again.
+pub fn touch(tx: &mut Tx<'_>, host: &mut Host) -> Result<(), Error> {
+    tx.defer(TOUCH, params![&host.host])?;
     host.revision += 1;
     changed(tx, &host.host)?;
     Ok(())

@@ -13,6 +13,7 @@ pub mod consoles;
 pub mod counted;
 pub mod demand;
 pub mod documents;
+pub mod drains;
 pub mod error;
 pub mod external_ports;
 pub mod fits;
@@ -76,6 +77,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         counted::STATEMENTS,
         demand::STATEMENTS,
         documents::STATEMENTS,
+        drains::STATEMENTS,
         external_ports::STATEMENTS,
         fits::AUDIT,
         fits::STATEMENTS,

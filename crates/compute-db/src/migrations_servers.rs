@@ -30,6 +30,7 @@ pub const SERVERS: &[Migration] = &[
     super::fits::FITS,
     super::samples::SAMPLES,
     super::port_claims::PORT_CLAIMS,
+    super::drains::DRAINS,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -51,14 +51,7 @@
     return stream;
   };
 
-  // The page of a drain carries it on also while it is hidden, and then has its result. Read again, it would have neither.
-  const drains = () => document.getElementById("drain-state") !== null;
-
   function rest() {
-    if (drains()) {
-      resting = setTimeout(rest, RESTS_AFTER);
-      return;
-    }
     rested = streams.size > 0;
     streams.forEach((stream) => stream.close());
   }
@@ -66,16 +59,14 @@
   // A browser may keep a page that was left, with its streams, to come back to it.
   addEventListener("pagehide", () => streams.forEach((stream) => stream.close()));
   addEventListener("pageshow", (event) => {
-    if (!event.persisted) return;
-    if (drains()) notice("live-lost", true);
-    else location.reload();
+    if (event.persisted) location.reload();
   });
 
   document.addEventListener("visibilitychange", () => {
     clearTimeout(resting);
     if (document.hidden) {
       resting = setTimeout(rest, RESTS_AFTER);
-    } else if (rested && !drains()) {
+    } else if (rested) {
       location.reload();
     }
   });
@@ -91,22 +82,6 @@
     if (xhr.status !== 404 || !requestConfig.elt.closest("[sse-connect]")) return;
     event.preventDefault();
     location.reload();
-  });
-  // The form of a drain in progress asks again after an answer that failed. Other refusals are shown above the form.
-  const AGAIN_AFTER = 3000;
-  const repeats = ({elt, xhr}) => elt.matches("#drain form[hx-trigger]") && !(xhr.status >= 400 && xhr.status < 500);
-  for (const failed of ["htmx:responseError", "htmx:sendError"]) {
-    document.addEventListener(failed, ({detail}) => {
-      if (!repeats(detail)) return;
-      setTimeout(() => { if (detail.elt.isConnected) htmx.trigger(detail.elt, "submit"); }, AGAIN_AFTER);
-    });
-  }
-  document.addEventListener("htmx:beforeSwap", ({detail}) => {
-    const {xhr, requestConfig: {elt}} = detail;
-    if (xhr.status < 400 || !elt.closest("#drain") || repeats({elt, xhr})) return;
-    detail.shouldSwap = true;
-    detail.selectOverride = "#main > *";
-    detail.swapOverride = "afterbegin";
   });
   // The progress of an upload, whose refusal takes the place of its page.
   const uploads = (elt) => elt.id === "upload";
@@ -124,10 +99,52 @@
     bar.dataset.total = total;
     bar.value = total ? 100 * loaded / total : 0;
   });
-  document.addEventListener("htmx:sendError", ({detail: {elt}}) => {
-    if (!uploads(elt)) return;
+  // A browser that is still sending may lose the answer of a service that refuses the file. So the service is asked before
+  // the upload whether it would take the file, and again after an upload that broke off. Returns true if it would.
+  async function wouldTake(form) {
+    const fields = new URLSearchParams();
+    for (const name of ["csrf", "sum", "size"]) fields.set(name, form.elements[name].value);
+    const headers = {"hx-request": "true"};
+    const answer = await fetch(form.action + "/trial", {method: "POST", body: fields, headers});
+    if (answer.status === 204) return true;
+    const login = answer.headers.get("hx-redirect");
+    if (login) {
+      location.assign(login);
+      return false;
+    }
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const image = page.getElementById("image");
+    const here = document.getElementById("image");
+    if (image) here.replaceWith(image);
+    else here.replaceChildren(...page.getElementById("main").children);
+    htmx.process(document.getElementById("main"));
+    localize(document);
+    return false;
+  }
+  function interrupted() {
     notice("upload-lost", true);
     notice("upload-progress", false);
+  }
+  document.addEventListener("htmx:confirm", (event) => {
+    const {elt, issueRequest} = event.detail;
+    const file = uploads(elt) && elt.elements.file.files[0];
+    if (!file) return;
+    event.preventDefault();
+    elt.elements.size.value = file.size;
+    notice("upload-lost", false);
+    const button = elt.querySelector("button");
+    button.disabled = true;
+    wouldTake(elt).then((taken) => {
+      button.disabled = false;
+      if (taken) issueRequest(true);
+    }, () => {
+      button.disabled = false;
+      interrupted();
+    });
+  });
+  document.addEventListener("htmx:sendError", ({detail: {elt}}) => {
+    if (!uploads(elt)) return;
+    wouldTake(elt).then((taken) => { if (taken) interrupted(); }, interrupted);
   });
   document.addEventListener("htmx:beforeSwap", ({detail}) => {
     const {xhr, requestConfig: {elt}} = detail;

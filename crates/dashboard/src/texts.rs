@@ -118,6 +118,7 @@ texts! {
     IN_PROGRESS = "in progress";
     CANCELLED = "cancelled";
     ACTIONS = "Actions";
+    ACTIONS_DO = "What these actions do";
     NO_ACTIONS = "Your role allows no action in this state.";
     CONSOLE_LOG = "Console log";
     CONSOLE_LOG_EMPTY = "The guest has written nothing to its serial port.";
@@ -164,12 +165,20 @@ texts! {
     LIVE_MIGRATE = "Live migrate";
     MIGRATE = "Migrate";
     MIGRATE_LOSES = "The guest is shut off while the server moves to another host.";
+    ABORT_MIGRATION = "Abort the live migration";
+    ABORT_MIGRATION_LOSES = "The guest stays on its host. What was copied so far is discarded.";
+    COMPLETE_MIGRATION = "Complete the live migration";
+    COMPLETE_MIGRATION_LOSES = "The guest is paused until the rest of its memory is copied.";
+    NO_MIGRATION = "The server has no live migration in progress.";
+    RESET_STATE = "Reset the state";
+    RESET_STATE_LOSES = "A server in ERROR becomes active, and any other one goes to ERROR; its operation in progress is given up. The guest is not touched.";
     EVACUATE = "Evacuate";
     EVACUATE_LOSES = "The server is rebuilt on another host. Do it only when its host is down for good: unless its disk is shared, its content is lost.";
     REBUILD = "Rebuild";
     REBUILD_LOSES = "The server's disk is made anew from its image. Everything on the disk is lost; devices and addresses stay.";
     DELETE = "Delete";
     DELETE_LOSES = "The server and its disk are deleted, and its devices are released.";
+    FORCE_DELETE = "Delete for good";
     IMAGE_NAME = "Name of the image";
     NEW_FLAVOR = "New flavor";
     // Launch.
@@ -193,6 +202,7 @@ texts! {
     LAUNCH_MISSING = "Choose a flavor and an image, and type a name.";
     LAUNCH_TOO_MUCH = "The user data is too large; the limit is 48 KiB.";
     ROOM_UNKNOWN = "Capacity could not be counted now. The request may still fit.";
+    ROOM_INSTEAD = "Flavors of this kind that fit now:";
     ROOM_NONE = "It does not fit now.";
     ROOM_SHORT = "So many do not fit now.";
     // Keys, images, networks, security groups, quotas and device profiles.
@@ -351,6 +361,8 @@ texts! {
     FORCED_DOWN = "forced down";
     DISABLED = "disabled";
     NUMA = "NUMA";
+    PCIE_SWITCH = "PCIe switch";
+    NVLINK_ISLAND = "NVLink island of";
     NO_NUMA = "no NUMA node";
     VCPUS = "vCPU";
     PCPUS = "PCPU";
@@ -397,18 +409,27 @@ texts! {
     FREED = "released";
     // The drain of a host.
     DRAIN = "Drain";
-    DRAIN_TEXT = "The host is disabled, and its servers move to other hosts: running ones by live migration, stopped ones cold, shelved ones are offloaded.";
+    DRAIN_TEXT = "The host is disabled, and its servers move to other hosts: running ones by live migration, stopped ones cold, shelved ones are offloaded. The drain goes on when you leave this page.";
     DRAIN_COLD = "Also shut off, move and start again the running servers that cannot live-migrate";
     DRAIN_REASON = "Reason";
     DRAIN_BEGIN = "Drain this host";
-    DRAIN_PROGRESS = "Drain in progress";
-    DRAIN_CONTINUE = "Continue";
-    DRAIN_STOP = "Stop";
-    DRAIN_HINT = "The page requests further moves while it is open. Moves that were requested go on without it.";
+    DRAIN_PROGRESS = "Progress of the drain";
+    DRAIN_RUNS = "Drain in progress";
+    DRAIN_ENDED = "Drain ended";
+    DRAIN_STOPPED = "Drain stopped";
+    DRAIN_STOP = "Stop the drain";
+    DRAIN_AGAIN = "Drain again";
+    DRAIN_BEGUN = "Begun";
+    DRAIN_OVER = "ended";
+    DRAIN_HINT = "The drain goes on when you leave this page.";
     DRAIN_EMPTY = "The host is empty.";
     DRAIN_STAYS = "Nothing more can move by itself.";
+    DRAIN_HALTED = "Moves that were requested go on.";
+    DRAIN_WAITS = "waits";
+    DRAIN_STAY = "stays";
     DRAIN_FAILED = "it did not move; its timeline says why";
     DRAIN_LATER = "moves next";
+    DRAIN_NOT_MOVED = "it was not asked to move";
     DRAINED_BY = "drained in the dashboard";
     UNDRAIN = "Enable this host";
     DISABLE_HOST = "Disable without a drain";

@@ -13,12 +13,6 @@ fn stream_of(html: &str) -> String {
     html[at..].split('"').next().expect("it ends").replace("&amp;", "&")
 }
 
-/// The text between two others.
-fn between<'a>(html: &'a str, from: &str, to: &str) -> &'a str {
-    let at = html.find(from).unwrap_or_else(|| panic!("no {from}: {html}")) + from.len();
-    html[at..].split(to).next().expect("it ends")
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operators_see_the_floor_and_nobody_else_does() {
     for cloud in clouds().await {
@@ -85,7 +79,7 @@ async fn operators_see_the_floor_and_nobody_else_does() {
                 let page = other.once(Method::GET, &format!("/dashboard/{path}"), None).await;
                 page.came(403).hides("hosts/h1").hides("84:00");
             }
-            for path in ["drain", "enable", "disable"] {
+            for path in ["drain", "drain/stop", "enable", "disable"] {
                 other.submit(&form, &format!("/dashboard/hosts/h1/{path}"), &[]).await.came(403);
             }
             let device = device_of(&page, "disable");
@@ -176,34 +170,17 @@ async fn a_device_is_disabled_and_the_open_floor_shows_it() {
     }
 }
 
-/// The hidden fields of a drain's form.
-fn fields(page: &Page) -> Vec<(String, String)> {
-    let form = between(&page.html, "hx-post=\"", "</form>");
-    let inputs = form.split("<input type=\"hidden\" ").skip(1);
-    let read = |input: &str| {
-        let of = |key: &str| between(input, &format!("{key}=\""), "\"").to_owned();
-        (of("name"), of("value"))
-    };
-    inputs.map(read).filter(|(name, _)| name != "csrf").collect()
-}
-
-async fn carry_on(cloud: &Cloud, admin: &mut Browser, mut page: Page, at: &str) -> Page {
-    for round in 0..300 {
-        if !page.html.contains("hx-trigger=\"load") {
+/// Waits until a host's page says that its drain has ended.
+async fn until_ended(cloud: &Cloud, admin: &mut Browser, here: &str) -> Page {
+    for _ in 0..400 {
+        let page = admin.get(here).await;
+        page.came(200).shows("<section id=\"drain\"");
+        if page.html.contains("Drain ended") {
             return page;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        let fields = fields(&page);
-        let fields: Vec<(&str, &str)> =
-            fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        // With script it is a part of the page, and without the whole page.
-        admin.script = round % 2 == 0;
-        page = admin.submit(&page, at, &fields).await;
-        page.came(200).shows("<section id=\"drain\">");
-        assert_eq!(page.html.contains("<html"), !admin.script, "{}", page.html);
-        admin.script = false;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("{}: the drain does not end: {}", cloud.store, page.html);
+    panic!("{}: the drain does not end", cloud.store);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -219,14 +196,18 @@ async fn a_host_is_drained_with_progress_and_enabled_again() {
         let mut admin = Browser::of(&cloud, "admin", "admin").await;
         let here = format!("/dashboard/hosts/{host}");
         let drain = format!("{here}/drain");
-        // The page asks by script and keeps its address; that of its form leads back.
-        let page = admin.get(&drain).await;
-        page.came(200).shows(&format!("hx-post=\"{drain}\""));
-        assert_eq!(page.at, here);
+        let page = admin.get(&here).await;
+        page.came(200).shows("Drain this host").hides("id=\"drain\"");
+        let mut stream = admin.stream(&stream_of(&page.html)).await;
         let page = admin.submit(&page, &drain, &[("reason", "a new <fan>")]).await;
         page.came(200).shows("Drain in progress").shows("a new &lt;fan&gt;").hides("<fan>");
-        let page = carry_on(&cloud, &mut admin, page, &drain).await;
-        page.shows("The host is empty.").shows("Enable this host");
+        page.shows("Stop the drain").hides("Drain this host");
+        assert_eq!(page.at, here);
+        // Another operator's open page learns of it, and a later page has its progress.
+        stream.until("changed", "changed").await;
+        let page = until_ended(&cloud, &mut admin, &here).await;
+        page.shows("The host is empty.").shows("2 of 2 servers have left");
+        page.shows("Enable this host").hides("Drain again");
         for id in [&first, &second] {
             let shown = cloud.get(&format!("/compute/v2.1/servers/{id}")).await;
             assert_ne!(shown["server"]["OS-EXT-SRV-ATTR:host"], host.as_str(), "{}", cloud.store);
@@ -236,17 +217,23 @@ async fn a_host_is_drained_with_progress_and_enabled_again() {
         floor.shows(&format!("hosts/{host}\""));
         let page = admin.submit(&page, &format!("{here}/enable"), &[]).await;
         page.came(200).hides("a new").shows("Drain this host");
-        // A page that was carrying it on does not disable the host again.
-        let late = admin.submit(&page, &drain, &[("total", "2")]).await;
-        late.came(200).hides("Drain in progress").hides("‖ disabled");
         // The server of a drain without a place to go stays, and the page says so.
         let other = if host == "h1" { "h2" } else { "h1" };
         let away = format!("/dashboard/hosts/{host}/disable");
         admin.submit(&page, &away, &[("reason", " ")]).await.came(200).shows("‖ disabled");
         admin.submit(&page, &away, &[("reason", "no room")]).await.came(200).shows("no room");
         let there = format!("/dashboard/hosts/{other}/drain");
-        let page = admin.submit(&page, &there, &[]).await;
-        let page = carry_on(&cloud, &mut admin, page, &there).await;
+        admin.submit(&page, &there, &[]).await.came(200).shows("Drain in progress");
+        let page = until_ended(&cloud, &mut admin, &format!("/dashboard/hosts/{other}")).await;
         page.shows("Nothing more can move by itself.").shows("0 of 2 servers have left");
+        page.shows("No valid host was found").shows("kilonova server explain").shows("Drain again");
+        // A drain is stopped; one that has ended stays so.
+        let page = admin.submit(&page, &there, &[("cold", "1")]).await;
+        let stopped = admin.submit(&page, &format!("{there}/stop"), &[]).await;
+        stopped.came(200).shows("Drain stopped").shows("Drain again").shows("Enable this host");
+        let page = admin.submit(&stopped, &format!("{there}/stop"), &[]).await;
+        page.came(200).shows("Drain stopped");
+        let enable = format!("/dashboard/hosts/{other}/enable");
+        admin.submit(&page, &enable, &[]).await.came(200).hides("id=\"drain\"");
     }
 }

@@ -1,5 +1,6 @@
 //! Decides the next step for one guest of a host to be drained. Pure.
 
+use kilonova_compute_db::drains::Progress;
 use kilonova_ids::HostName;
 
 use super::guest::{Guest, MoveKind, MoveStatus, VmState};
@@ -42,6 +43,41 @@ pub struct Why {
 
 fn stays(why: impl Into<String>, remedy: impl Into<String>) -> Step {
     Step::Stays(Why { why: why.into(), remedy: remedy.into() })
+}
+
+/// What a drain does next with a guest, after what came of the guest's move so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// It requests this step.
+    Request(Step),
+    /// It waits for an operation.
+    Wait(String),
+    /// The guest stays.
+    Stays(Why),
+    /// The requested move is over, and the guest is still here: it failed.
+    Failed,
+}
+
+/// [`decide`] for a guest whose move has come so far. A move that failed is not requested again.
+pub fn next(
+    host: &HostName,
+    up: bool,
+    guest: &Guest,
+    allowed: Allowed,
+    progress: Option<&Progress>,
+) -> Next {
+    match (decide(host, up, guest, allowed), progress) {
+        (Step::Wait(what), _) => Next::Wait(what),
+        (Step::Stays(why), _) => Next::Stays(why),
+        (_, Some(Progress::Failed(why))) => Next::Stays(Why {
+            why: why.clone(),
+            remedy: format!("kilonova server explain {}, then drain again", guest.id),
+        }),
+        (Step::Live | Step::Cold | Step::Offload, Some(Progress::Requested)) => Next::Failed,
+        (step @ (Step::Live | Step::Cold | Step::Offload | Step::Confirm), _) => {
+            Next::Request(step)
+        }
+    }
 }
 
 /// The next step for a guest of `host`; `up` is the host's state.
@@ -204,6 +240,41 @@ mod tests {
         let gone = Guest { host: None, ..guest("active") };
         assert!(why(ask(&gone, true)).contains("Wait"));
         assert!(why(ask(&gone, false)).contains("when the host is up again"));
+    }
+
+    #[test]
+    fn a_move_that_ended_here_has_failed_and_is_not_requested_again() {
+        let ask = |one: &Guest, progress: Option<Progress>| {
+            next(&host("a"), true, one, Allowed::default(), progress.as_ref())
+        };
+        let one = guest("active");
+        assert_eq!(ask(&one, None), Next::Request(Step::Live));
+        assert_eq!(ask(&one, Some(Progress::Refused("busy".into()))), Next::Request(Step::Live));
+        assert_eq!(ask(&one, Some(Progress::Requested)), Next::Failed);
+        let Next::Stays(why) = ask(&one, Some(Progress::Failed("no host".into()))) else {
+            panic!("it moves again");
+        };
+        assert_eq!(why.why, "no host");
+        // A state that keeps it here tells more than an earlier failure.
+        let Next::Stays(why) = ask(&guest("rescued"), Some(Progress::Failed("no host".into())))
+        else {
+            panic!("it moves");
+        };
+        assert_eq!(why.why, "it is in rescue");
+        let operation = Operation { action: Action::LiveMigration, waits_for: None };
+        let moving = Guest { operation: Some(operation), ..one };
+        assert!(matches!(ask(&moving, Some(Progress::Requested)), Next::Wait(_)));
+        let kept = Guest {
+            host: Some(host("b")),
+            open_move: Some(Move {
+                kind: MoveKind::Migration,
+                status: MoveStatus::Finished,
+                source: host("a"),
+            }),
+            ..guest("resized")
+        };
+        assert_eq!(ask(&kept, Some(Progress::Requested)), Next::Request(Step::Confirm));
+        assert!(matches!(ask(&kept, Some(Progress::Failed("no".into()))), Next::Stays(_)));
     }
 
     #[test]

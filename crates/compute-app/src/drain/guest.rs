@@ -2,8 +2,13 @@
 
 use std::fmt;
 
+use kilonova_compute_db::drains::Progress;
+use kilonova_compute_db::moves::{Kind, Status};
+use kilonova_compute_db::servers::VmState as StoredState;
 use kilonova_ids::HostName;
 use serde::Deserialize;
+
+use crate::explain;
 
 /// A host and the servers on it.
 #[derive(Debug, Clone, Deserialize)]
@@ -22,6 +27,76 @@ pub struct DrainedHost {
     pub accelerators_not_free: i64,
     /// The servers with anything on the host.
     pub guests: Vec<Guest>,
+    /// Its drain, if one runs or has ended. A controller of an earlier version has none.
+    #[serde(default)]
+    pub drain: Option<HostDrain>,
+}
+
+/// The drain of a host.
+#[derive(Debug, Clone, Deserialize)]
+pub struct HostDrain {
+    /// Its state.
+    pub state: DrainState,
+    /// True if it shuts off, moves and restarts servers that cannot live-migrate.
+    pub cold: bool,
+    /// How many servers move at the same time.
+    pub parallel: i64,
+    /// The servers on the host when it began.
+    pub total: usize,
+    /// When it began.
+    pub begun_at: String,
+    /// When it ended.
+    pub ended_at: Option<String>,
+    /// The moves that it has requested.
+    pub moves: Vec<GuestMove>,
+}
+
+/// The state of a drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DrainState {
+    /// It requests moves, or waits for them.
+    Running,
+    /// Nothing more can move by itself.
+    Ended,
+    /// An operator stopped it.
+    Stopped,
+}
+
+/// The move of a guest by a drain.
+#[derive(Debug, Clone, Deserialize)]
+pub struct GuestMove {
+    /// The server.
+    pub server: String,
+    /// What came of it.
+    pub state: MoveState,
+    /// The reason of a refusal or a failure.
+    pub why: Option<String>,
+}
+
+/// What came of a move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MoveState {
+    /// It was requested.
+    Requested,
+    /// The request was refused for now, and is repeated.
+    Refused,
+    /// It failed, or was refused too often.
+    Failed,
+}
+
+impl HostDrain {
+    /// What came of the move of a server; `None` if it was not requested yet.
+    pub fn progress(&self, server: &str) -> Option<Progress> {
+        let one = self.moves.iter().find(|one| one.server == server)?;
+        let why = one.why.clone().unwrap_or_default();
+        Some(match one.state {
+            MoveState::Requested => Progress::Requested,
+            MoveState::Refused => Progress::Refused(why),
+            MoveState::Failed => Progress::Failed(why),
+        })
+    }
 }
 
 /// The state of a host's agent.
@@ -72,6 +147,25 @@ pub enum VmState {
     Other(String),
 }
 
+impl From<StoredState> for VmState {
+    fn from(state: StoredState) -> Self {
+        match state {
+            StoredState::Active => Self::Active,
+            StoredState::Paused => Self::Paused,
+            StoredState::Suspended => Self::Suspended,
+            StoredState::Stopped => Self::Stopped,
+            StoredState::Rescued => Self::Rescued,
+            StoredState::Resized => Self::Resized,
+            StoredState::Shelved => Self::Shelved,
+            StoredState::SoftDeleted => Self::SoftDeleted,
+            StoredState::Error => Self::Error,
+            StoredState::Building | StoredState::ShelvedOffloaded | StoredState::Deleted => {
+                Self::Other(state.as_str().to_owned())
+            }
+        }
+    }
+}
+
 /// Nova's action of an operation, as far as a drain depends on it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub enum Action {
@@ -89,12 +183,27 @@ pub enum Action {
     Other(String),
 }
 
+impl Action {
+    const LIVE: &str = "live-migration";
+    const COLD: &str = "migrate";
+    const OFFLOAD: &str = "shelveOffload";
+
+    fn of(name: &str) -> Self {
+        match name {
+            Self::LIVE => Self::LiveMigration,
+            Self::COLD => Self::Migrate,
+            Self::OFFLOAD => Self::Offload,
+            other => Self::Other(other.to_owned()),
+        }
+    }
+}
+
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::LiveMigration => "live-migration",
-            Self::Migrate => "migrate",
-            Self::Offload => "shelveOffload",
+            Self::LiveMigration => Self::LIVE,
+            Self::Migrate => Self::COLD,
+            Self::Offload => Self::OFFLOAD,
             Self::Other(name) => name,
         })
     }
@@ -168,11 +277,65 @@ pub struct Move {
     pub source: HostName,
 }
 
+impl From<Kind> for MoveKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Cold => Self::Migration,
+            Kind::Resize => Self::Resize,
+            Kind::Live => Self::LiveMigration,
+            Kind::Evacuation => Self::Evacuation,
+        }
+    }
+}
+
+impl From<Status> for MoveStatus {
+    fn from(status: Status) -> Self {
+        if status == Status::Finished {
+            return Self::Finished;
+        }
+        Self::Other(status.as_str().to_owned())
+    }
+}
+
+/// The guest of the explanation from which the API's answer is made. It has no status, on which no decision depends.
+impl From<&explain::Guest> for Guest {
+    fn from(guest: &explain::Guest) -> Self {
+        let server = guest.server.as_ref();
+        let operation = guest.operation.as_ref().map(|one| Operation {
+            action: Action::of(&one.row.kind),
+            waits_for: guest.awaited.as_ref().map(explain::Awaited::text),
+        });
+        let open_move = guest.open.as_ref().map(|one| Move {
+            kind: one.kind.into(),
+            status: one.status.into(),
+            source: one.source.clone(),
+        });
+        Self {
+            id: guest.id.to_string(),
+            name: server.map(|server| server.name.clone()),
+            status: None,
+            vm_state: server.map(|server| server.vm_state.into()),
+            host: server.and_then(|server| server.host.clone()),
+            cannot_move_running: guest.stays.clone(),
+            operation,
+            open_move,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use kilonova_compute_db::servers::VmState as Stored;
 
     use super::*;
+
+    #[test]
+    fn every_action_is_read_as_it_is_named() {
+        for name in [Action::LIVE, Action::COLD, Action::OFFLOAD, "reboot"] {
+            let read: Action = serde_json::from_value(name.into()).unwrap();
+            assert_eq!((read.clone(), read.to_string()), (Action::of(name), name.to_owned()));
+        }
+    }
 
     #[test]
     fn every_state_of_a_server_is_read() {
@@ -191,20 +354,7 @@ mod tests {
             Stored::Deleted,
         ] {
             let name = stored.as_str();
-            let expected = match stored {
-                Stored::Active => VmState::Active,
-                Stored::Paused => VmState::Paused,
-                Stored::Suspended => VmState::Suspended,
-                Stored::Stopped => VmState::Stopped,
-                Stored::Rescued => VmState::Rescued,
-                Stored::Resized => VmState::Resized,
-                Stored::Shelved => VmState::Shelved,
-                Stored::SoftDeleted => VmState::SoftDeleted,
-                Stored::Error => VmState::Error,
-                Stored::Building | Stored::ShelvedOffloaded | Stored::Deleted => {
-                    VmState::Other(name.to_owned())
-                }
-            };
+            let expected = VmState::from(stored);
             let read: VmState = serde_json::from_value(name.into()).unwrap();
             assert_eq!(read, expected, "{name}");
         }

@@ -1,17 +1,28 @@
-//! The decision of a drain: the next step for each guest of a host, from the answer of
-//! `GET /v2.1/kilonova/hosts/{host}`.
+//! The drain of a host: it keeps new servers away and moves the others, as far as the operator allows.
 //!
-//! Clients drain a host by the API: `kilonova host drain` and the dashboard. This module is what they share. It
-//! requests nothing, and reads nothing but that answer.
+//! ```text
+//!   begin: disable the host, one row ──► a round per second, on the controller with the lease:
+//!
+//!     read the host ─► decide, guest by guest ─► request some moves ─► until nothing more can move
+//! ```
+//!
+//! A drain is a row of the database: it goes on after its request, whoever looks, and on another controller after the
+//! death of one. Each move is an ordinary operation of the server, and its transaction records it in the drain. The
+//! decision is pure. `kilonova host drain` makes the same decision from the answer of `GET
+//! /v2.1/kilonova/hosts/{host}` and requests the moves itself.
 
 mod decide;
 mod guest;
+mod run;
 
-pub use decide::{Allowed, Step, Why, decide};
+pub use decide::{Allowed, Next, Step, Why, decide, next};
+pub use kilonova_compute_db::drains::Progress;
+
 pub use guest::{
-    Action, DrainedHost, Guest, HostState, HostStatus, Move, MoveKind, MoveStatus, Operation,
-    VmState,
+    Action, DrainState, DrainedHost, Guest, GuestMove, HostDrain, HostState, HostStatus, Move,
+    MoveKind, MoveState, MoveStatus, Operation, VmState,
 };
+pub use run::{DrainRequest, MAX_PARALLEL, begin, round, stop};
 
 use serde_json::{Value, json};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use kilonova_accelerator::ledger as devices;
+use kilonova_compute_db::drains::{self, Drain, DrainMove};
 use kilonova_compute_db::moves::{self, Move};
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_compute_db::{documents, hosts};
@@ -47,6 +48,8 @@ pub struct HostExplanation {
     pub guests: Vec<Guest>,
     /// Number of accelerators that are not free.
     pub devices_held: i64,
+    /// Its drain with the moves, if one runs or has ended.
+    pub drain: Option<(Drain, Vec<DrainMove>)>,
 }
 
 /// Reads it; `None` if the host does not exist.
@@ -69,7 +72,12 @@ pub fn explain_host(
         guests.push(guest(tx, name, id)?);
     }
     let devices_held = devices::held_on(tx, std::slice::from_ref(name))?.into_values().sum();
-    Ok(Some(HostExplanation { host: HostNow { row, up }, guests, devices_held }))
+    // A controller of an earlier version enables a host without its drain.
+    let drain = match drains::of_host(tx, name)?.filter(|_| !row.enabled) {
+        Some(drain) => Some((drain, drains::moves(tx, name)?)),
+        None => None,
+    };
+    Ok(Some(HostExplanation { host: HostNow { row, up }, guests, devices_held, drain }))
 }
 
 fn guest(tx: &mut Tx<'_>, host: &HostName, id: ServerId) -> Result<Guest, Error> {

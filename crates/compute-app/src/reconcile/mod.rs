@@ -8,6 +8,7 @@
 pub mod confirm;
 pub mod consoles;
 pub mod demand;
+pub mod drains;
 mod fleet;
 pub mod glance;
 pub mod networks;
@@ -66,6 +67,7 @@ pub fn start(compute: &Compute, lease: &Lease) {
         let run = move |compute| routers::run(compute, page.clone());
         every(compute, lease, Duration::from_secs(1), "routers", run);
     }
+    every(compute, lease, Duration::from_secs(1), "drains", drains::run);
     every(compute, lease, Duration::from_secs(10), "confirm", confirm::run);
     every(compute, lease, Duration::from_secs(3600), "purge", purge::run);
     every(compute, lease, Duration::from_secs(60), "consoles", consoles::run);

@@ -18,6 +18,7 @@ mod create_request;
 mod delete;
 mod device_orders;
 mod doctor;
+mod drain;
 mod evacuate;
 mod explain;
 mod external_nova;

@@ -46,7 +46,7 @@ pub(crate) use capacity::PERIODS;
 pub(crate) use enrolment::HOURS;
 pub(crate) use floor::{Choices, Colour, Floor, Group, Show, Size};
 pub(crate) use groups::is_icmp;
-pub(crate) use host::{Draining, Found};
+pub(crate) use host::Found;
 pub(crate) use images::FORMATS;
 pub(crate) use launch::MOST_SERVERS;
 pub(crate) use listing::Rows;

@@ -52,6 +52,12 @@ pub(crate) struct Device {
     pub product_id: String,
     pub model: String,
     pub numa_node: Option<i64>,
+    /// The address of the PCIe switch above it.
+    #[serde(default)]
+    pub pcie_switch: Option<String>,
+    /// The first card of its NVLink island.
+    #[serde(default)]
+    pub island: Option<String>,
     pub status: String,
     pub present: bool,
     pub health: String,

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use maud::{Markup, html};
 
 use super::frame;
-use super::parts::{head, host_address};
+use super::parts::{head, host_address, places, short};
 use super::units::{Look, class_of, mark, sign_of, states, tone_of_health, units};
 use crate::api::{Choices, Colour, Floor, Group, PATH, Show, Size};
 use crate::app::floor::{Amounts, COLOURS, Card, Host, Unit, Use, key_of, letters, model_of};
@@ -222,11 +222,6 @@ fn amounts(host: &Host) -> Markup {
     }
 }
 
-/// The short form of a PCI address within its domain.
-fn short(address: &str) -> &str {
-    address.strip_prefix("0000:").unwrap_or(address)
-}
-
 fn block(card: &Card<'_>, look: &Look<'_>) -> Markup {
     let health = card.health();
     let device = card.device;
@@ -243,6 +238,7 @@ fn block(card: &Card<'_>, look: &Look<'_>) -> Markup {
                 }
             }
             div class="model quiet" title=(model_of(device)) { (model_of(device)) }
+            (places(device))
             (units(&card.units(), look, health))
             p class="block-sum" { (sum_of(&card.units())) }
         }

@@ -1,21 +1,18 @@
 //! One host: its state, its devices with their owners, its servers, and its drain.
 
-use kilonova_compute_app::drain::{DrainedHost, Guest, HostState, HostStatus, Step};
+use kilonova_compute_app::drain::{
+    Allowed, DrainState, DrainedHost, Guest, HostDrain, HostState, HostStatus, Next, Progress, next,
+};
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts::{head, host_address, list, moment, path, text};
+use super::parts::{head, host_address, list, moment, path, places, text};
 use super::units::{Look, states, units};
 use super::{csrf, frame};
-use crate::api::{Colour, Draining, Found, PATH};
+use crate::api::{Colour, Found, PATH};
 use crate::app::floor::{Card, Device, model_of, units_of};
 use crate::app::session::Session;
 use crate::texts;
-
-/// Milliseconds between two rounds of a drain.
-const PAUSE: usize = 1500;
-/// Further ones for each guest.
-const PAUSE_EACH: usize = 4;
 
 /// The data of the page.
 pub(crate) struct Shown<'a> {
@@ -23,22 +20,10 @@ pub(crate) struct Shown<'a> {
     pub session: &'a Session,
     /// The host.
     pub found: &'a Found,
-    /// True if the user may change it.
+    /// True if the user may enable and disable it.
     pub changes: bool,
-    /// The drain that its page carries on.
-    pub draining: Option<&'a Draining>,
-}
-
-/// The data of the part that drains a host.
-pub(crate) struct Drain<'a> {
-    /// The session.
-    pub session: &'a Session,
-    /// The host.
-    pub host: &'a DrainedHost,
-    /// True if the user may change it.
-    pub changes: bool,
-    /// The drain that the page carries on.
-    pub draining: Option<&'a Draining>,
+    /// True if the user may drain it.
+    pub drains: bool,
 }
 
 /// The page.
@@ -47,8 +32,6 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     let name = text(&found.host, "name");
     let here = host_address(name);
     let stream = format!("{here}/events?shown={}", found.digest());
-    let (session, changes, draining) = (shown.session, shown.changes, shown.draining);
-    let part = Drain { session, host: &found.drained, changes, draining };
     let main = html! {
         (path(&[("/floor", texts::FLOOR)]))
         div hx-ext="sse" sse-connect=(stream) sse-close="end" {
@@ -59,8 +42,9 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
             h1 { (name) }
             @if let Some(host) = &found.floor { (states(host)) }
         }
-        (drain(&part))
+        (begin(shown, &here))
         div id="host" {
+            (drain(shown, &here))
             div class="columns" {
                 (overview(found))
                 (guests(found))
@@ -223,6 +207,7 @@ fn device_row(
                 @if device.address != card.device.card { span class="quiet" aria-hidden="true" { "└ " } }
                 (device.kind) " " code { (device.address) }
                 br; span class="quiet" { (model_of(device)) }
+                (places(device))
             }
             td data-label=(texts::UNITS_OF_DEVICE) { (units(&units_of_it, look, &device.health)) }
             td data-label=(texts::DEVICE_HEALTH) {
@@ -301,55 +286,39 @@ fn owner_row(found: &Found, change: &Value, name_of: &dyn Fn(&str) -> String) ->
     }
 }
 
-/// The part that drains a host, which a round replaces.
-pub(crate) fn drain(part: &Drain<'_>) -> Markup {
-    let here = host_address(&part.host.name);
-    html! {
-        section id="drain" {
-            @match part.draining {
-                Some(draining) => (progress(part, draining, &here)),
-                None if part.changes => (offer(part, &here)),
-                None => {}
-            }
-        }
-    }
-}
-
-/// The forms that drain, disable or enable a host.
-fn offer(part: &Drain<'_>, here: &str) -> Markup {
-    let enabled = part.host.status == HostStatus::Enabled;
+/// The forms that begin a drain, or disable the host. An open page does not replace them: somebody may be typing.
+fn begin(shown: &Shown<'_>, here: &str) -> Markup {
+    let host = &shown.found.drained;
+    let enabled = host.status == HostStatus::Enabled;
+    let drains = shown.drains && host.drain.is_none() && (enabled || !host.guests.is_empty());
+    let disables = shown.changes && enabled;
     let reason = |id: &str| {
         html! {
             label for=(id) { (texts::DRAIN_REASON) }
             input id=(id) name="reason" maxlength="255";
         }
     };
-    let guests = part.host.guests.len();
-    let target = format!("{here}/drain");
     html! {
-        div class="actions" {
-            @if !enabled { (enable(part, here)) }
-        }
-        @if enabled || guests > 0 {
+        @if drains || disables {
             details class="card drain" {
                 summary { (texts::DRAIN) "…" }
-                p { (texts::DRAIN_TEXT) }
-                // With script the page keeps its own address, which a reload only reads.
-                form method="post" action=(target) hx-post=(target) hx-select="#drain" hx-target="#drain"
-                    hx-swap="outerHTML" {
-                    (csrf(part.session))
-                    @if enabled { (reason("drain-reason")) }
-                    div class="check" {
-                        input id="cold" name="cold" type="checkbox" value="1";
-                        label for="cold" { (texts::DRAIN_COLD) }
+                @if drains {
+                    p { (texts::DRAIN_TEXT) }
+                    form method="post" action={ (here) "/drain" } {
+                        (csrf(shown.session))
+                        @if enabled { (reason("drain-reason")) }
+                        div class="check" {
+                            input id="cold" name="cold" type="checkbox" value="1";
+                            label for="cold" { (texts::DRAIN_COLD) }
+                        }
+                        button class="primary" { (texts::DRAIN_BEGIN) }
                     }
-                    button class="primary" { (texts::DRAIN_BEGIN) }
                 }
-                @if enabled {
+                @if disables {
                     h3 { (texts::DISABLE_HOST) }
                     p { (texts::DISABLE_TEXT) }
                     form method="post" action={ (here) "/disable" } {
-                        (csrf(part.session))
+                        (csrf(shown.session))
                         (reason("disable-reason"))
                         div class="buttons" { button { (texts::DISABLE_HOST) } }
                     }
@@ -359,86 +328,130 @@ fn offer(part: &Drain<'_>, here: &str) -> Markup {
     }
 }
 
-fn enable(part: &Drain<'_>, here: &str) -> Markup {
+/// The drain of the host with its progress, and the buttons of a host that is disabled.
+fn drain(shown: &Shown<'_>, here: &str) -> Markup {
+    let host = &shown.found.drained;
+    let enables = shown.changes && host.status == HostStatus::Disabled;
     html! {
-        form method="post" action={ (here) "/enable" } {
-            (csrf(part.session))
-            button { (texts::UNDRAIN) }
+        @match &host.drain {
+            Some(drain) => (progress(shown, drain, here)),
+            None if enables => div class="actions" { (button(shown, here, "enable", texts::UNDRAIN)) },
+            None => {}
         }
     }
 }
 
-/// A drain that the page carries on by itself until nothing more can move.
-fn progress(part: &Drain<'_>, draining: &Draining, here: &str) -> Markup {
-    let host = part.host;
-    let goes_on = draining.goes_on(host);
-    let gone = draining.total.saturating_sub(host.guests.len());
-    // The page asks again after a while, a large host less often; without script the button does.
-    let pause = PAUSE + PAUSE_EACH * host.guests.len().min(1000);
-    let trigger = goes_on.then(|| format!("load delay:{pause}ms, submit"));
-    let target = format!("{here}/drain");
+/// A form that is a button.
+fn button(shown: &Shown<'_>, here: &str, does: &str, label: &str) -> Markup {
     html! {
-        div class="card" {
-            h2 { (texts::DRAIN_PROGRESS) }
-            progress max=(draining.total.max(1)) value=(if draining.total == 0 { 1 } else { gone })
-                aria-label=(texts::DRAIN_PROGRESS) {}
-            p id="drain-state" role="status" {
-                strong { (texts::drained(gone, draining.total)) } " "
-                @if host.guests.is_empty() { (texts::DRAIN_EMPTY) }
-                @else if goes_on { (texts::DRAIN_HINT) }
-                @else { (texts::DRAIN_STAYS) }
-            }
-            @if !host.guests.is_empty() { (steps(draining, part)) }
-            div class="actions" {
-                @if goes_on {
-                    form method="post" action=(target) hx-post=(target) hx-trigger=[trigger] hx-select="#drain"
-                        hx-target="#drain" hx-swap="outerHTML" {
-                        (csrf(part.session))
-                        @for (name, value) in draining.fields() { input type="hidden" name=(name) value=(value); }
-                        button class="primary" { (texts::DRAIN_CONTINUE) }
-                    }
-                    a class="button" href=(here) { (texts::DRAIN_STOP) }
-                } @else {
-                    a class="button" href=(here) { (texts::BACK) }
-                    (enable(part, here))
+        form method="post" action={ (here) "/" (does) } {
+            (csrf(shown.session))
+            button { (label) }
+        }
+    }
+}
+
+fn progress(shown: &Shown<'_>, drain: &HostDrain, here: &str) -> Markup {
+    let host = &shown.found.drained;
+    let runs = drain.state == DrainState::Running;
+    let total = drain.total.max(host.guests.len());
+    let gone = total - host.guests.len();
+    html! {
+        section id="drain" class="card" aria-labelledby="drain-head" {
+            h2 id="drain-head" {
+                @match drain.state {
+                    DrainState::Running => (texts::DRAIN_RUNS),
+                    DrainState::Ended => (texts::DRAIN_ENDED),
+                    DrainState::Stopped => (texts::DRAIN_STOPPED),
                 }
             }
+            progress max=(total.max(1)) value=(if total == 0 { 1 } else { gone }) aria-label=(texts::DRAIN_PROGRESS) {}
+            p id="drain-state" role="status" {
+                strong { (texts::drained(gone, total)) } " "
+                @if host.guests.is_empty() { (texts::DRAIN_EMPTY) }
+                @else {
+                    @match drain.state {
+                        DrainState::Running => (texts::DRAIN_HINT),
+                        DrainState::Ended => (texts::DRAIN_STAYS),
+                        DrainState::Stopped => (texts::DRAIN_HALTED),
+                    }
+                }
+            }
+            p class="quiet" {
+                (texts::DRAIN_BEGUN) " " (moment(&drain.begun_at))
+                @if let Some(ended) = &drain.ended_at { ", " (texts::DRAIN_OVER) " " (moment(ended)) }
+            }
+            @if !host.guests.is_empty() { (steps(drain, host)) }
+            @if host.state == HostState::Down { p class="notice bad" { (texts::DOWN) } }
+            div class="actions" {
+                @if runs && shown.drains { (button(shown, here, "drain/stop", texts::DRAIN_STOP)) }
+                @if !runs && shown.drains && !host.guests.is_empty() {
+                    form method="post" action={ (here) "/drain" } {
+                        (csrf(shown.session))
+                        div class="check" {
+                            input id="again-cold" name="cold" type="checkbox" value="1" checked[drain.cold];
+                            label for="again-cold" { (texts::DRAIN_COLD) }
+                        }
+                        button class="primary" { (texts::DRAIN_AGAIN) }
+                    }
+                }
+                @if shown.changes { (button(shown, here, "enable", texts::UNDRAIN)) }
+            }
         }
     }
 }
 
-fn steps(draining: &Draining, part: &Drain<'_>) -> Markup {
-    let host = part.host;
-    let reason = |id: &str, failed: bool| {
-        let of = if failed { &draining.refused } else { &draining.unanswered };
-        of.get(id).filter(|why| !why.is_empty())
-    };
+/// The guests that are still on the host, each with its next step.
+fn steps(drain: &HostDrain, host: &DrainedHost) -> Markup {
+    let up = host.state == HostState::Up;
+    let allowed = Allowed { cold: drain.cold };
+    let runs = drain.state == DrainState::Running;
     html! {
         table class="rows" {
             (head(&[texts::SERVER_NAME, texts::STEP, texts::WHY, texts::REMEDY]))
             tbody {
-                @for (guest, (step, failed)) in host.guests.iter().zip(draining.steps(host)) {
+                @for guest in &host.guests {
+                    @let progress = drain.progress(&guest.id);
                     tr {
                         th scope="row" data-label=(texts::SERVER_NAME) { (called(guest)) }
-                        td data-label=(texts::STEP) {
-                            @if failed { "✕ " (texts::FAILED) } @else { (texts::drain_step(&step)) }
-                        }
-                        td data-label=(texts::WHY) {
-                            @match (&step, reason(&guest.id, failed)) {
-                                (_, Some(why)) => (why),
-                                (_, None) if failed => (texts::DRAIN_FAILED),
-                                (Step::Wait(what), _) => (what),
-                                (Step::Stays(why), _) => (why.why),
-                                _ => (texts::DRAIN_LATER),
+                        @match next(&host.name, up, guest, allowed, progress.as_ref()) {
+                            Next::Wait(what) => {
+                                td data-label=(texts::STEP) { (texts::DRAIN_WAITS) }
+                                td data-label=(texts::WHY) { (what) }
+                                td data-label=(texts::REMEDY) {}
                             }
-                        }
-                        td data-label=(texts::REMEDY) {
-                            @if let Step::Stays(why) = &step { code { (why.remedy) } }
+                            Next::Stays(why) => {
+                                td data-label=(texts::STEP) {
+                                    @match progress {
+                                        Some(Progress::Failed(_)) => { "✕ " (texts::FAILED) }
+                                        Some(Progress::Requested | Progress::Refused(_)) | None => (texts::DRAIN_STAY),
+                                    }
+                                }
+                                td data-label=(texts::WHY) { (why.why) }
+                                td data-label=(texts::REMEDY) { code { (why.remedy) } }
+                            }
+                            Next::Failed => {
+                                td data-label=(texts::STEP) { "✕ " (texts::FAILED) }
+                                td data-label=(texts::WHY) { (texts::DRAIN_FAILED) }
+                                td data-label=(texts::REMEDY) {}
+                            }
+                            Next::Request(step) => {
+                                td data-label=(texts::STEP) {
+                                    @if runs { (texts::drain_step(&step)) } @else { (texts::DRAIN_STAY) }
+                                }
+                                td data-label=(texts::WHY) {
+                                    @match progress {
+                                        Some(Progress::Refused(why)) => (why),
+                                        _ if runs => (texts::DRAIN_LATER),
+                                        _ => (texts::DRAIN_NOT_MOVED),
+                                    }
+                                }
+                                td data-label=(texts::REMEDY) {}
+                            }
                         }
                     }
                 }
             }
         }
-        @if host.state == HostState::Down { p class="notice bad" { (texts::DOWN) } }
     }
 }

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::api::{PATH, Rows};
+use crate::app::floor::Device;
 use crate::texts;
 
 /// The page of a host.
@@ -135,6 +136,22 @@ pub(super) fn address_of(server: &Value) -> String {
 pub(super) fn size(flavor: &Value) -> String {
     let number = |key: &str| flavor[key].as_i64().unwrap_or_default();
     texts::size(number("vcpus"), number("ram"), number("disk"))
+}
+
+/// The short form of a PCI address within its domain.
+pub(super) fn short(address: &str) -> &str {
+    address.strip_prefix("0000:").unwrap_or(address)
+}
+
+/// The places of a device within its NUMA node: the PCIe switch above it, and its NVLink island.
+pub(super) fn places(device: &Device) -> Markup {
+    let switch = device.pcie_switch.as_deref().map(|at| (texts::PCIE_SWITCH, at));
+    let island = device.island.as_deref().map(|first| (texts::NVLINK_ISLAND, first));
+    html! {
+        @for (label, at) in [switch, island].into_iter().flatten() {
+            div class="model quiet" { (label) " " span title=(at) { (short(at)) } }
+        }
+    }
 }
 
 #[cfg(test)]

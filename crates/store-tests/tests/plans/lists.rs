@@ -42,6 +42,7 @@ pub const SMALL: &[(&str, &[&str])] = &[
             "aggregate_hosts",
             "enroll_certificates",
             "enroll_trust",
+            "host_drains",
             "host_reports",
             "hosts",
             "machines",

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 const OURS: &[(&str, &[&str])] = &[
     ("kilonova:servers:show", &["reader", "member", "manager", "admin", "other_admin"]),
     ("kilonova:hosts:show", &["admin", "other_admin"]),
+    ("kilonova:hosts:drain", &["admin", "other_admin"]),
     ("kilonova:floor:show", &["admin", "other_admin"]),
     ("kilonova:capacity:show", &["admin", "other_admin"]),
     ("kilonova:doctor:show", &["admin", "other_admin"]),

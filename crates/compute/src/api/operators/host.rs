@@ -1,10 +1,11 @@
-//! `/kilonova/hosts/{host}`: the guests and devices of a host, and the guests that can live-migrate.
+//! `/kilonova/hosts/{host}`: the guests and devices of a host, the guests that can live-migrate, and its drain.
 
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::explain::{Awaited, Guest, HostExplanation, HostNow, explain_host};
 use kilonova_compute_app::flows::journal::OpenOperation;
+use kilonova_compute_db::drains::{Drain, DrainMove};
 use kilonova_compute_db::moves::Move;
 use kilonova_compute_db::servers::TaskState;
 use kilonova_ids::HostName;
@@ -18,6 +19,11 @@ pub(super) async fn show(
     State(compute): State<Compute>,
     Path(name): Path<HostName>,
 ) -> Result<Json<Value>, Refusal> {
+    shown(&compute, &name).await
+}
+
+/// The answer that describes a host.
+pub(super) async fn shown(compute: &Compute, name: &HostName) -> Result<Json<Value>, Refusal> {
     let (host, fleet) = (name.clone(), compute.fleet.clone());
     let explained =
         compute.store.read(move |tx| explain_host(tx, &fleet, &host, time::now())).await?;
@@ -38,7 +44,30 @@ fn view(explained: &HostExplanation) -> Value {
     shown["clock_ahead_seconds"] = row.clock_skew.map(|skew| skew.as_secs_f64()).into();
     shown["accelerators_not_free"] = explained.devices_held.into();
     shown["guests"] = explained.guests.iter().map(guest).collect();
+    shown["drain"] = explained.drain.as_ref().map(|(drain, moves)| drain_view(drain, moves)).into();
     shown
+}
+
+fn drain_view(drain: &Drain, moves: &[DrainMove]) -> Value {
+    let moves = moves.iter().map(|one| {
+        json!({
+            "server": one.server,
+            "state": one.state(),
+            "tries": one.tries,
+            "why": one.why(),
+        })
+    });
+    json!({
+        "state": drain.state.as_str(),
+        "cold": drain.cold,
+        "parallel": drain.parallel,
+        "total": drain.total,
+        "user_id": drain.user,
+        "request_id": drain.request_id,
+        "begun_at": zulu(drain.begun_at),
+        "ended_at": drain.ended_at.map(zulu),
+        "moves": moves.collect::<Vec<_>>(),
+    })
 }
 
 /// The state of a host.

@@ -1,9 +1,10 @@
-//! `/kilonova/…`: views for the operators' commands, and the moves of a rebalance, at every microversion. Upstream
-//! has no such paths. They are for administrators, with two exceptions: the owner of a server sees part of the
+//! `/kilonova/…`: views for the operators' commands, the moves of a rebalance, and the drains of hosts, at every
+//! microversion. Upstream has no such paths. They are for administrators, with two exceptions: the owner of a server sees part of the
 //! server's view, and a member of a project sees the room for a flavor.
 
 mod capacity;
 mod doctor;
+mod drain;
 mod floor;
 mod host;
 mod rebalance;
@@ -11,7 +12,7 @@ mod room;
 mod server;
 mod usage;
 
-use kilonova_access::{Routes, get, post};
+use kilonova_access::{Routes, delete, get, post};
 use kilonova_compute_app::Compute;
 use kilonova_wire::Refusal;
 use kilonova_wire::query::Query;
@@ -32,6 +33,13 @@ pub(super) fn routes() -> Routes<Compute> {
             ],
         )
         .route("/v2.1/kilonova/hosts/{host}", [get("kilonova:hosts:show", host::show)])
+        .route(
+            "/v2.1/kilonova/hosts/{host}/drain",
+            [
+                post("kilonova:hosts:drain", drain::begin),
+                delete("kilonova:hosts:drain", drain::stop),
+            ],
+        )
 }
 
 /// The flavor that a query names, if any.

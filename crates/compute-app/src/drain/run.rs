@@ -1,0 +1,334 @@
+//! The begin, the rounds and the end of a drain.
+//!
+//! A death between two transactions loses nothing: the move and its record are one transaction, and the next round
+//! decides from the rows.
+
+use jiff::Timestamp;
+use kilonova_compute_db::drains::{self, Drain, DrainMove, Progress, State};
+use kilonova_compute_db::hosts::{self, Host};
+use kilonova_compute_db::{moves, servers};
+use kilonova_flow as flow;
+use kilonova_ids::{HostName, RequestId, ServerId};
+use kilonova_store::Tx;
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{Context, IntoRefusal, Refusal, time};
+
+use super::{Allowed, Guest, Next, Step, next};
+use crate::explain::{HostExplanation, explain_host};
+use crate::flows::{self, ColdRequest, LiveRequest};
+use crate::services::{self, Change, Status};
+use crate::{Compute, Error};
+
+/// Maximum number of servers of a host that move at the same time.
+pub const MAX_PARALLEL: i64 = 100;
+/// How often a server that is busy is asked to move. A move and its confirmation together may take twice as many
+/// requests.
+const TRIES: i64 = 5;
+
+/// The request of a drain.
+#[derive(Debug, Clone)]
+pub struct DrainRequest {
+    /// True to shut off, move and restart servers that cannot live-migrate.
+    pub cold: bool,
+    /// How many servers may move at the same time, from 1 to [`MAX_PARALLEL`].
+    pub parallel: i64,
+    /// The reason shown for the host, if it was enabled.
+    pub reason: Option<String>,
+}
+
+/// Begins the drain of a host, in place of an earlier one: disables the host, and lets the rounds move its servers.
+///
+/// # Errors
+/// 404 if the host does not exist; store errors.
+pub async fn begin(
+    compute: &Compute,
+    context: &Context,
+    name: &HostName,
+    request: &DrainRequest,
+) -> Result<(), Error> {
+    let (fleet, host) = (compute.fleet.clone(), name.clone());
+    let read = compute.store.read(move |tx| explain_host(tx, &fleet, &host, time::now()));
+    let found = read.await?.ok_or_else(|| no_host(name))?;
+    let id = context.request_id.unwrap_or_else(RequestId::new_v4);
+    let drain = Drain {
+        host: name.clone(),
+        state: State::Running,
+        cold: request.cold,
+        parallel: request.parallel.clamp(1, MAX_PARALLEL),
+        total: i64::try_from(found.guests.len()).unwrap_or(i64::MAX),
+        user: context.user_id.clone(),
+        project: context.project_id.clone(),
+        request_id: format!("req-{id}"),
+        begun_at: time::now(),
+        ended_at: None,
+    };
+    let (own, reason) = (compute.clone(), request.reason.clone());
+    let write = move |tx: &mut Tx<'_>| {
+        let name = &drain.host;
+        let row = hosts::by_name(tx, name)?.ok_or_else(|| no_host(name))?;
+        if row.enabled {
+            let status = Some(Status::Disabled(reason.clone()));
+            let change = Change { status, forced_down: None };
+            services::change(tx, &own.fleet, name, &change, drain.begun_at)?;
+        } else {
+            touch(tx, &own, row)?;
+        }
+        Ok::<_, Error>(drains::begin(tx, &drain)?)
+    };
+    compute.store.write(write).await?;
+    tracing::info!(host = %name, user = %context.user_id, "the drain of a host begins");
+    Ok(())
+}
+
+/// Stops the drain of a host, which stays disabled. Requested moves continue.
+///
+/// # Errors
+/// 404 without such a host or a drain of it; 409 if the drain has ended; store errors.
+pub async fn stop(compute: &Compute, name: &HostName) -> Result<(), Error> {
+    let (own, name) = (compute.clone(), name.clone());
+    let write = move |tx: &mut Tx<'_>| {
+        let row = hosts::by_name(tx, &name)?.ok_or_else(|| no_host(&name))?;
+        let shown = name.escape_debug();
+        let drain = drains::of_host(tx, &name)?.ok_or_else(|| {
+            Refusal::not_found(format!("Compute host {shown} is not being drained."))
+        })?;
+        if !drains::end(tx, &drain, State::Stopped, time::now())? {
+            let why = format!("The drain of compute host {shown} has already ended.");
+            return Err(Refusal::conflict(why).into());
+        }
+        touch(tx, &own, row)
+    };
+    compute.store.write(write).await
+}
+
+fn no_host(name: &HostName) -> Error {
+    let name = name.escape_debug();
+    Refusal::not_found(format!("Compute host {name} could not be found.")).into()
+}
+
+/// Tells open pages of every controller that the host has changed.
+fn touch(tx: &mut Tx<'_>, compute: &Compute, mut host: Host) -> Result<(), Error> {
+    hosts::touch(tx, &mut host)?;
+    let (fleet, row) = (compute.fleet.clone(), services::row_of(&host));
+    tx.on_commit(move || fleet.refresh(&row));
+    Ok(())
+}
+
+/// One round of the drain of a host: does everything possible now, and ends the drain if nothing is left to do or to
+/// wait for.
+///
+/// # Errors
+/// Store errors only; the next round repeats what is missing.
+pub async fn round(compute: &Compute, name: &HostName) -> Result<(), Error> {
+    let (fleet, host) = (compute.fleet.clone(), name.clone());
+    let read = compute.store.read(move |tx| explain_host(tx, &fleet, &host, time::now()));
+    let found = read.await?.filter(|host| !host.host.row.enabled);
+    let Some(HostExplanation { host, guests, drain, .. }) = found else {
+        // A controller of an earlier version has enabled or deleted the host.
+        return forget(compute, name).await;
+    };
+    let Some((drain, moves)) = drain.filter(|(drain, _)| drain.state == State::Running) else {
+        return Ok(());
+    };
+    let round = Round { compute, drain, up: host.up };
+    let mut moving = guests.iter().filter(|guest| Guest::from(*guest).is_moving()).count();
+    let parallel = usize::try_from(round.drain.parallel).unwrap_or(1);
+    let (mut goes_on, mut left) = (false, 0_usize);
+    for guest in &guests {
+        let past = moves.iter().find(|one| one.server == guest.id);
+        let waits = match round.next(&guest.into(), past) {
+            Next::Wait(_) => true,
+            Next::Stays(_) => false,
+            Next::Failed => {
+                round.note_failure(guest.id, past).await?;
+                false
+            }
+            Next::Request(Step::Confirm) => round.request(guest.id, Step::Confirm, past).await?,
+            Next::Request(_) if moving >= parallel => true,
+            Next::Request(step) => {
+                moving += 1;
+                round.request(guest.id, step, past).await?
+            }
+        };
+        goes_on |= waits;
+        left += usize::from(!waits);
+    }
+    if !goes_on {
+        round.end(left).await?;
+    }
+    Ok(())
+}
+
+/// Forgets the drain of a host that is enabled, or gone.
+async fn forget(compute: &Compute, name: &HostName) -> Result<(), Error> {
+    let name = name.clone();
+    let write = move |tx: &mut Tx<'_>| {
+        if hosts::by_name(tx, &name)?.is_none_or(|host| host.enabled) {
+            drains::forget(tx, &name)?;
+        }
+        Ok::<_, Error>(())
+    };
+    compute.store.write(write).await
+}
+
+struct Round<'a> {
+    compute: &'a Compute,
+    drain: Drain,
+    up: bool,
+}
+
+impl Round<'_> {
+    fn next(&self, guest: &Guest, past: Option<&DrainMove>) -> Next {
+        let allowed = Allowed { cold: self.drain.cold };
+        next(&self.drain.host, self.up, guest, allowed, past.map(|one| &one.progress))
+    }
+
+    /// Requests a step, unless the drain is over. Returns whether there is something to wait for.
+    async fn request(
+        &self,
+        server: ServerId,
+        step: Step,
+        past: Option<&DrainMove>,
+    ) -> Result<bool, Error> {
+        let tries = past.map_or(0, |one| one.tries) + 1;
+        if tries > 2 * TRIES {
+            let why = format!("it was asked {} times, and is still here", tries - 1);
+            self.record(DrainMove { server, progress: Progress::Failed(why), tries }).await?;
+            return Ok(false);
+        }
+        let compute = self.compute.explaining();
+        let (own, drain) = (compute.clone(), self.drain.clone());
+        let context = Context {
+            user_id: drain.user.clone(),
+            project_id: drain.project.clone(),
+            roles: vec!["admin".to_owned()],
+            request_id: Some(RequestId::new_v4()),
+            ..Context::default()
+        };
+        let write = move |tx: &mut Tx<'_>| {
+            if !is_current(tx, &drain)? {
+                return Ok(());
+            }
+            let Some(found) = servers::find(tx, server)? else { return Ok(()) };
+            if !is_due(tx, &drain.host, &found, &step)? {
+                return Ok(());
+            }
+            take(tx, &own, &context, &found, &step, time::now())?;
+            let requested = DrainMove { server, progress: Progress::Requested, tries };
+            Ok(drains::record(tx, &drain.host, &requested)?)
+        };
+        let refused = match compute.write(write).await {
+            Ok(()) => return Ok(true),
+            Err(error @ Error::Store(_)) => return Err(error),
+            Err(error) => error.into_refusal(),
+        };
+        // A server that is busy is asked again.
+        let again = matches!(refused.kind, Kind::Conflict | Kind::Unavailable) && tries < TRIES;
+        let progress = match again {
+            true => Progress::Refused(refused.message),
+            false => Progress::Failed(refused.message),
+        };
+        self.record(DrainMove { server, progress, tries }).await?;
+        Ok(again)
+    }
+
+    /// Records why a requested move left the guest here.
+    async fn note_failure(&self, server: ServerId, past: Option<&DrainMove>) -> Result<(), Error> {
+        let why = self.compute.store.read(move |tx| failure(tx, server)).await?;
+        let tries = past.map_or(1, |one| one.tries);
+        self.record(DrainMove { server, progress: Progress::Failed(why), tries }).await
+    }
+
+    async fn record(&self, one: DrainMove) -> Result<(), Error> {
+        let (own, drain) = (self.compute.clone(), self.drain.clone());
+        let write = move |tx: &mut Tx<'_>| {
+            if !is_current(tx, &drain)? {
+                return Ok(());
+            }
+            drains::record(tx, &drain.host, &one)?;
+            match hosts::by_name(tx, &drain.host)? {
+                Some(row) => touch(tx, &own, row),
+                None => Ok(()),
+            }
+        };
+        self.compute.store.write(write).await
+    }
+
+    async fn end(&self, left: usize) -> Result<(), Error> {
+        let (own, drain) = (self.compute.clone(), self.drain.clone());
+        let write = move |tx: &mut Tx<'_>| {
+            let has_ended = drains::end(tx, &drain, State::Ended, time::now())?;
+            if let Some(row) = hosts::by_name(tx, &drain.host)?.filter(|_| has_ended) {
+                touch(tx, &own, row)?;
+            }
+            Ok::<_, Error>(has_ended)
+        };
+        if self.compute.store.write(write).await? {
+            tracing::info!(host = %self.drain.host, servers_left = left, "the drain of a host has ended");
+        }
+        Ok(())
+    }
+}
+
+/// True if the drain is still the one of its host, and runs.
+fn is_current(tx: &mut Tx<'_>, drain: &Drain) -> Result<bool, Error> {
+    let now = drains::of_host(tx, &drain.host)?;
+    Ok(now.is_some_and(|now| now.state == State::Running && now.request_id == drain.request_id))
+}
+
+/// True if a step that was decided a moment ago still concerns the host: the server has not left it meanwhile, and a
+/// confirmation is that of a move away from it, never of its owner's resize.
+fn is_due(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    server: &servers::Server,
+    step: &Step,
+) -> Result<bool, Error> {
+    Ok(match step {
+        Step::Live | Step::Cold | Step::Offload => server.host.as_ref() == Some(host),
+        Step::Confirm => {
+            let open = moves::open_of(tx, server.id)?;
+            open.is_some_and(|one| one.kind == moves::Kind::Cold && one.source == *host)
+        }
+        Step::Wait(_) | Step::Stays(_) => false,
+    })
+}
+
+/// Begins the operation of a step.
+fn take(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &servers::Server,
+    step: &Step,
+    now: Timestamp,
+) -> Result<(), Error> {
+    match step {
+        Step::Live => {
+            flows::migrate_live(tx, compute, context, server, &LiveRequest::default(), now)
+        }
+        Step::Cold => {
+            let cold = ColdRequest::Migrate(None);
+            flows::migrate_cold(tx, compute, context, server, &cold, now)
+        }
+        Step::Confirm => flows::confirm(tx, compute, context, server, now),
+        Step::Offload => flows::offload(tx, compute, context, server, now),
+        Step::Wait(_) | Step::Stays(_) => Ok(()),
+    }
+}
+
+/// Why the last operation of a server failed.
+fn failure(tx: &mut Tx<'_>, server: ServerId) -> Result<String, Error> {
+    let nothing = "its move ended without leaving the host; its events state no reason";
+    let Some(last) = flow::history(tx, server, 1)?.into_iter().next() else {
+        return Ok(nothing.to_owned());
+    };
+    let events = flow::events(tx, last.id)?;
+    let details = events.iter().rev().find_map(|event| {
+        event.details.clone().filter(|_| event.result.as_deref() == Some("Error"))
+    });
+    Ok(match last.message.or(details) {
+        Some(why) => format!("its {} failed: {why}", last.kind),
+        None => nothing.to_owned(),
+    })
+}

@@ -1,0 +1,19 @@
+//! Continues the drains of hosts.
+
+use kilonova_compute_db::drains;
+
+use crate::{Compute, Error, drain};
+
+/// One round of each drain that is running. A drain that cannot continue keeps no other one waiting.
+///
+/// # Errors
+/// Store errors only.
+pub async fn run(compute: Compute) -> Result<(), Error> {
+    let read = compute.store.read(|tx| Ok::<_, Error>(drains::running(tx)?));
+    for host in read.await? {
+        if let Err(error) = drain::round(&compute, &host).await {
+            tracing::warn!(%host, %error, "cannot continue the drain of a host; the next round is in a second");
+        }
+    }
+    Ok(())
+}

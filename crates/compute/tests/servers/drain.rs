@@ -1,0 +1,235 @@
+//! Drains of hosts, which the controllers carry out.
+
+use kilonova_compute_app::reconcile::drains;
+use kilonova_store::testing::{CrashPlan, Death};
+use serde_json::{Value, json};
+
+use crate::kit::{ADMIN, ANN, Answer, Cloud, FPGA, GPU, RunningCloud, hosts, wait_until};
+use crate::servers::resize::admin;
+
+async fn shown(running: &RunningCloud, host: &str) -> Value {
+    running.get(ADMIN, "2.1", &format!("/kilonova/hosts/{host}")).await.expect(200)["host"].take()
+}
+
+async fn begin(running: &RunningCloud, host: &str, drain: Value) -> Answer {
+    let what = format!("POST /kilonova/hosts/{host}/drain");
+    running.admin("2.1", &what, json!({"drain": drain})).await
+}
+
+async fn stop(running: &RunningCloud, host: &str) -> Answer {
+    running.call(ADMIN, "2.1", &format!("DELETE /kilonova/hosts/{host}/drain"), None).await
+}
+
+async fn enable(running: &RunningCloud, host: &str, enabled: bool) {
+    let what = if enabled { "PUT /os-services/enable" } else { "PUT /os-services/disable" };
+    let body = json!({"host": host, "binary": "nova-compute"});
+    running.admin("2.11", what, body).await.expect(200);
+}
+
+async fn round(running: &RunningCloud) {
+    drains::run(running.compute.clone()).await.expect("the loop runs");
+}
+
+/// Runs rounds until the drain of a host ends, and returns the host. At no time more than `parallel` servers move.
+async fn until_ended(running: &RunningCloud, host: &str, parallel: usize) -> Value {
+    let mut found = Value::Null;
+    wait_until("the drain has ended", async || {
+        round(running).await;
+        found = shown(running, host).await;
+        let guests = found["guests"].as_array().expect("a list");
+        let moving = guests.iter().filter(|guest| {
+            let action = guest["operation"]["action"].as_str().unwrap_or_default();
+            ["live-migration", "migrate"].contains(&action)
+        });
+        assert!(moving.count() <= parallel, "{found}");
+        found["drain"]["state"] != "running"
+    })
+    .await;
+    assert_eq!(found["drain"]["state"], "ended", "{found}");
+    found
+}
+
+async fn host_of(running: &RunningCloud, id: &str) -> Value {
+    running.server(id).await["OS-EXT-SRV-ATTR:host"].take()
+}
+
+#[tokio::test]
+async fn a_drain_needs_nobody_who_waits_for_it() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let mut servers = Vec::new();
+        for _ in 0..3 {
+            servers.push(running.active_server_on(&cloud, "a", "vgpu").await);
+        }
+        admin(&running, "2.90", &servers[2], json!({"os-stop": null})).await.expect(202);
+        running.wait_for_status(&servers[2], "SHUTOFF").await;
+
+        let begun = begin(&running, "a", json!({"parallel": 1, "reason": "new fans"})).await;
+        let begun = begun.expect(202);
+        let (host, drain) = (&begun["host"], &begun["host"]["drain"]);
+        assert_eq!(
+            (&host["status"], &host["disabled_reason"]),
+            (&json!("disabled"), &json!("new fans"))
+        );
+        assert_eq!((&drain["state"], &drain["total"]), (&json!("running"), &json!(3)), "{begun}");
+        assert_eq!(drain["moves"], json!([]), "{begun}");
+
+        let found = until_ended(&running, "a", 1).await;
+        assert_eq!(found["guests"], json!([]), "{found}");
+        assert!(found["drain"]["ended_at"].is_string(), "{found}");
+        for (id, status) in servers.iter().zip(["ACTIVE", "ACTIVE", "SHUTOFF"]) {
+            running.wait_for_status(id, status).await;
+            assert_eq!(host_of(&running, id).await, "b");
+        }
+        let path = format!("/servers/{}/os-instance-actions", servers[0]);
+        let actions = running.get(ADMIN, "2.90", &path).await.expect(200);
+        assert_eq!(actions["instanceActions"][0]["action"], "live-migration", "{actions}");
+        assert_eq!(actions["instanceActions"][0]["user_id"], found["drain"]["user_id"]);
+
+        enable(&running, "a", true).await;
+        let found = shown(&running, "a").await;
+        assert_eq!((&found["status"], &found["drain"]), (&json!("enabled"), &Value::Null));
+        assert_eq!(cloud.column("SELECT server_id FROM host_drain_moves").await.len(), 0);
+        cloud.assert_consistent(&running, "drained").await;
+        cloud.teardown(&running, "drained").await;
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_move_stays_with_its_reason() {
+    let topology = hosts(&[("a", &[GPU, FPGA]), ("b", &[GPU, FPGA])]);
+    for (cloud, running) in Cloud::all_running(topology).await {
+        let live = running.active_server_on(&cloud, "a", "vgpu").await;
+        let whole = running.active_server_on(&cloud, "a", "fpga").await;
+        enable(&running, "b", false).await;
+        begin(&running, "a", json!({})).await.expect(202);
+        let found = until_ended(&running, "a", 4).await;
+        assert_eq!(found["guests"].as_array().map(Vec::len), Some(2), "{found}");
+        let moves = &found["drain"]["moves"];
+        assert_eq!(moves.as_array().map(Vec::len), Some(1), "the FPGA keeps its server: {found}");
+        assert_eq!((&moves[0]["server"], &moves[0]["state"]), (&json!(live), &json!("failed")));
+        let why = moves[0]["why"].as_str().expect("a reason");
+        assert!(why.contains("No valid host was found"), "{why}");
+
+        // Once there is room, the same drain begins anew.
+        enable(&running, "b", true).await;
+        begin(&running, "a", json!({"cold": true})).await.expect(202);
+        let found = until_ended(&running, "a", 4).await;
+        assert_eq!(found["guests"], json!([]), "{found}");
+        for id in [&live, &whole] {
+            running.wait_for_status(id, "ACTIVE").await;
+            assert_eq!(host_of(&running, id).await, "b");
+        }
+        cloud.assert_consistent(&running, "drained").await;
+        cloud.teardown(&running, "drained").await;
+    }
+}
+
+#[tokio::test]
+async fn a_resize_is_left_to_its_owner() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        admin(&running, "2.90", &id, json!({"resize": {"flavorRef": "vgpu-pair"}}))
+            .await
+            .expect(202);
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        begin(&running, "a", json!({})).await.expect(202);
+        let found = until_ended(&running, "a", 4).await;
+        assert_eq!(found["drain"]["moves"], json!([]), "{found}");
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        cloud.teardown(&running, "resized").await;
+    }
+}
+
+#[tokio::test]
+async fn a_drain_is_stopped_and_ends_with_the_enabling_of_its_host() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        stop(&running, "a").await.refused(404, "is not being drained");
+        stop(&running, "nobody").await.refused(404, "could not be found");
+        begin(&running, "nobody", json!({})).await.refused(404, "could not be found");
+        for wrong in [json!({"parallel": 0}), json!({"cold": "yes"}), json!({"to": "b"}), json!(7)]
+        {
+            begin(&running, "a", wrong).await.is(400);
+        }
+        let what = "POST /kilonova/hosts/a/drain";
+        let body = Some(json!({"drain": {}}));
+        running.call(ANN, "2.90", what, body).await.refused(403, "kilonova:hosts:drain");
+        assert_eq!(shown(&running, "a").await["status"], "enabled");
+
+        begin(&running, "a", json!({})).await.expect(202);
+        stop(&running, "a").await.is(204);
+        stop(&running, "a").await.refused(409, "has already ended");
+        round(&running).await;
+        let found = shown(&running, "a").await;
+        assert_eq!(
+            (&found["status"], &found["drain"]["state"]),
+            (&json!("disabled"), &json!("stopped"))
+        );
+        assert_eq!(found["drain"]["moves"], json!([]), "{found}");
+
+        // A drain that goes on while its host is enabled and disabled again moves nothing.
+        begin(&running, "a", json!({})).await.expect(202);
+        enable(&running, "a", true).await;
+        enable(&running, "a", false).await;
+        round(&running).await;
+        assert_eq!(shown(&running, "a").await["drain"], Value::Null);
+        assert_eq!(host_of(&running, &id).await, "a");
+        // A controller of an earlier version enables the host alone.
+        begin(&running, "a", json!({})).await.expect(202);
+        cloud.execute("UPDATE hosts SET status = 'enabled' WHERE host = 'a'").await;
+        round(&running).await;
+        assert_eq!(cloud.column("SELECT host FROM host_drains").await.len(), 0);
+        assert_eq!(host_of(&running, &id).await, "a");
+        enable(&running, "a", true).await;
+        // A locked server is an administrator's to move.
+        admin(&running, "2.90", &id, json!({"lock": null})).await.expect(202);
+        begin(&running, "a", json!({})).await.expect(202);
+        until_ended(&running, "a", 4).await;
+        assert_eq!(host_of(&running, &id).await, "b");
+        admin(&running, "2.90", &id, json!({"unlock": null})).await.expect(202);
+        cloud.teardown(&running, "drained").await;
+    }
+}
+
+#[tokio::test]
+async fn a_death_at_any_write_leaves_the_drain_to_the_next_controller() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let live = running.active_server_on(&cloud, "a", "vgpu").await;
+        let stopped = running.active_server_on(&cloud, "a", "plain").await;
+        admin(&running, "2.90", &stopped, json!({"os-stop": null})).await.expect(202);
+        running.wait_for_status(&stopped, "SHUTOFF").await;
+        let (mut from, mut to) = ("a", "b");
+        let mut is_over = false;
+        for at in 0..60 {
+            let death = if at % 2 == 0 { Death::BeforeCommit } else { Death::AfterCommit };
+            let when = format!("{death:?} {}", at / 2);
+            begin(&running, from, json!({})).await.expect(202);
+            let plan = CrashPlan::at(at / 2, death);
+            running.replace_services(&cloud, plan.clone()).await;
+            wait_until("the drain has ended, or the process", async || {
+                let _ = drains::run(running.compute.clone()).await;
+                let ended = "SELECT host FROM host_drains WHERE state <> 'running'";
+                plan.is_dead() || !cloud.column(ended).await.is_empty()
+            })
+            .await;
+            is_over = !plan.is_dead();
+            cloud.audit(&when).await;
+            running.replace_services(&cloud, CrashPlan::default()).await;
+            running.compute.world.load(&cloud.store).await.expect("the providers are loaded");
+            let found = until_ended(&running, from, 4).await;
+            assert_eq!(found["guests"], json!([]), "{when}: {found}");
+            for (id, status) in [(&live, "ACTIVE"), (&stopped, "SHUTOFF")] {
+                running.wait_for_status(id, status).await;
+                assert_eq!(host_of(&running, id).await, to, "{when}");
+            }
+            cloud.assert_consistent(&running, &when).await;
+            enable(&running, from, true).await;
+            (from, to) = (to, from);
+            if is_over {
+                break;
+            }
+        }
+        assert!(is_over, "there is an end");
+        cloud.teardown(&running, "drained").await;
+    }
+}
