@@ -2,7 +2,7 @@
 # Installs what the project's commands need and this machine lacks.
 #
 #   scripts/bootstrap.sh build clients postgres nextest     (any of them; default: these four)
-#   scripts/bootstrap.sh compiler conformance objectstore browser suites haproxy deny deb lab
+#   scripts/bootstrap.sh compiler conformance objectstore browser firefox suites haproxy deny deb lab
 #
 # Safe to repeat: it skips what is installed and then prints nothing. It never asks; it prints what it
 # installs and why. Debian packages come from apt-get (with sudo unless root), the Python clients go
@@ -154,6 +154,10 @@ browser() {
     python_env .venv-browser browser 'import selenium.webdriver' 'it drives the browser'
 }
 
+firefox() {
+    has firefox-esr || has firefox || apt_install "the dashboard is used in a second browser" firefox-esr
+}
+
 suites() { python_env .venv-suites suites 'import tempest, stestr, subunit' "upstream's own suites run from it"; }
 
 postgres() {
@@ -254,7 +258,7 @@ deb() {
 [ $# -gt 0 ] || set -- build clients postgres nextest
 for part in "$@"; do
     case $part in
-        compiler | build | clients | conformance | objectstore | browser | suites | postgres | haproxy | nextest | deny | deb | lab) "$part" ;;
-        *) die "unknown part $part; expected compiler, build, clients, conformance, objectstore, browser, suites, postgres, haproxy, nextest, deny, deb or lab" ;;
+        compiler | build | clients | conformance | objectstore | browser | firefox | suites | postgres | haproxy | nextest | deny | deb | lab) "$part" ;;
+        *) die "unknown part $part; expected compiler, build, clients, conformance, objectstore, browser, firefox, suites, postgres, haproxy, nextest, deny, deb or lab" ;;
     esac
 done

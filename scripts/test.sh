@@ -11,8 +11,8 @@
 #   accelerator every accelerator command of both client packages, all methods of openstacksdk
 #   compute     every compute command of the stock client, its requests compared with recordings (skipped
 #               without them), all methods of openstacksdk; on both databases
-#   browser     the console of a simulated guest and the dashboard in a headless Chromium; skipped, with the
-#               reason, where it cannot be installed
+#   browser     the console of a simulated guest and the dashboard in a headless Chromium, the dashboard also in
+#               Firefox; skipped, with the reason, where one cannot be installed
 #   image       the image commands of openstackclient and glanceclient; images and snapshots between two
 #               controllers with one object store
 #   network     the network commands of the client, and servers on networks, on both databases
@@ -310,6 +310,14 @@ browser() {
     script console_browser
     title "browser: the dashboard in Chromium"
     script dashboard_browser
+    title "browser: the dashboard in Firefox"
+    if ! why=$(scripts/bootstrap.sh firefox 2>&1); then
+        echo "skipped: Firefox cannot be installed: $(tail -n 1 <<<"$why")"
+        add 0 0 1
+        return 0
+    fi
+    [ -z "$why" ] || echo "$why"
+    script dashboard_firefox
 }
 
 network() {

@@ -106,7 +106,7 @@ pub struct Drain {
     pub parallel: i64,
     /// The servers on the host when it began.
     pub total: i64,
-    /// Who requested it.
+    /// The user who requested it.
     pub user: String,
     /// That user's project.
     pub project: String,
@@ -118,7 +118,7 @@ pub struct Drain {
     pub ended_at: Option<Timestamp>,
 }
 
-/// What came of the move of a server.
+/// The progress of the move of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
     /// It was requested.
@@ -134,7 +134,7 @@ pub enum Progress {
 pub struct DrainMove {
     /// The server.
     pub server: ServerId,
-    /// What came of it.
+    /// Its progress.
     pub progress: Progress,
     /// How often it was requested or refused.
     pub tries: i64,

@@ -118,7 +118,7 @@ texts! {
     IN_PROGRESS = "in progress";
     CANCELLED = "cancelled";
     ACTIONS = "Actions";
-    ACTIONS_DO = "What these actions do";
+    ACTIONS_DO = "About these actions";
     NO_ACTIONS = "Your role allows no action in this state.";
     CONSOLE_LOG = "Console log";
     CONSOLE_LOG_EMPTY = "The guest has written nothing to its serial port.";
@@ -166,7 +166,7 @@ texts! {
     MIGRATE = "Migrate";
     MIGRATE_LOSES = "The guest is shut off while the server moves to another host.";
     ABORT_MIGRATION = "Abort the live migration";
-    ABORT_MIGRATION_LOSES = "The guest stays on its host. What was copied so far is discarded.";
+    ABORT_MIGRATION_LOSES = "The guest stays on its host. The copy of its memory is discarded.";
     COMPLETE_MIGRATION = "Complete the live migration";
     COMPLETE_MIGRATION_LOSES = "The guest is paused until the rest of its memory is copied.";
     NO_MIGRATION = "The server has no live migration in progress.";

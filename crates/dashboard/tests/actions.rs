@@ -84,9 +84,21 @@ async fn an_administrator_moves_a_server() {
         }
         let page = admin.get(&here).await;
         assert_ne!(host(&page.html), before, "{}", cloud.store);
+        // Without a migration in progress there is none to abort.
+        let abort = format!("{here}/actions/abort-migration");
+        page.hides("abort-migration").hides("reset-state").hides("force-delete");
+        let refused = admin.submit(&page, &abort, &[]).await;
+        refused.came(409).shows("has no live migration in progress");
+        let reset = format!("{here}/actions/reset-state");
+        let failed = admin.submit(&page, &reset, &[]).await;
+        failed.came(200).shows("error").shows("Reset the state").shows("About these actions");
+        admin.submit(&failed, &reset, &[]).await.came(200).hides("reset-state");
+        cloud.becomes(&id, "ACTIVE").await;
         // Its owner may not, by the same policy.
         let mut ann = Browser::of(&cloud, "ann", "red").await;
         let page = ann.get(&here).await;
         ann.submit(&page, &format!("{here}/actions/live-migrate"), &[]).await.came(403);
+        ann.submit(&page, &reset, &[]).await.came(403);
+        ann.submit(&page, &abort, &[]).await.came(403);
     }
 }

@@ -25,6 +25,9 @@ async fn servers_are_launched_and_the_form_says_whether_they_fit() {
         room.shows("So many do not fit now.").shows("8 more servers");
         let room = ann.get("/dashboard/launch/room?flavor=f-greedy&count=1").await;
         room.shows("It does not fit now.").shows("VGPU").hides("h1");
+        room.shows("Flavors of this kind that fit now: vgpu.");
+        let room = ann.get("/dashboard/launch/room?flavor=f-greedy&count=9").await;
+        room.shows("It does not fit now.").hides("Flavors of this kind");
         ann.get("/dashboard/launch/room?flavor=nothing")
             .await
             .came(200)

@@ -157,6 +157,26 @@ async fn images_are_created_filled_and_deleted() {
         let mut bea = Browser::of(&cloud, "bea", "red").await;
         bea.upload(&image, &file, "", data.clone(), true).await.came(403);
         ann.get(&at).await.shows("without data");
+        // The script asks before whether the service would take the file; the question leaves the image as it was.
+        let trial = format!("{file}/trial");
+        for (size, sum, status, why) in [
+            ("3000000", "", 204, ""),
+            ("0", &*sum, 204, ""),
+            ("3000000", "abc", 400, "neither SHA-256"),
+            ("9000000000000000", "", 413, "An image may have at most"),
+        ] {
+            let page = ann.submit(&image, &trial, &[("size", size), ("sum", sum)]).await;
+            page.came(status).shows(why);
+            if status != 204 {
+                page.shows("id=\"image\"").shows("role=\"alert\"");
+            }
+            ann.get(&at).await.shows("without data").shows("id=\"upload\"");
+        }
+        bea.submit(&image, &trial, &[("size", "1")]).await.came(403);
+        let mut nobody = Browser::new(&cloud);
+        nobody.script = true;
+        let page = nobody.submit(&image, &trial, &[("size", "1")]).await;
+        assert_eq!(page.came(401).headers["hx-redirect"], "/dashboard/login");
         let page = ann.upload(&image, &file, &sum, data.clone(), true).await;
         page.came(200).shows("active").shows("2.8 MiB").shows("SHA512").hides("id=\"upload\"");
         assert_eq!(page.at, at);
@@ -170,6 +190,7 @@ async fn images_are_created_filled_and_deleted() {
         // A second upload is refused in the service's words.
         let page = ann.upload(&image, &file, "", data.clone(), true).await;
         page.came(409).shows("role=\"alert\"");
+        ann.submit(&image, &trial, &[("size", "1")]).await.came(409).shows("only a queued image");
         // A reader reads; another project finds nothing.
         let mut rob = Browser::of(&cloud, "rob", "red").await;
         rob.get("/dashboard/images").await.shows("zebra").hides("/dashboard/new/image");

@@ -45,7 +45,7 @@ fn stays(why: impl Into<String>, remedy: impl Into<String>) -> Step {
     Step::Stays(Why { why: why.into(), remedy: remedy.into() })
 }
 
-/// What a drain does next with a guest, after what came of the guest's move so far.
+/// The next act of a drain on a guest, after the progress of the guest's move so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// It requests this step.

@@ -68,13 +68,13 @@ pub enum DrainState {
 pub struct GuestMove {
     /// The server.
     pub server: String,
-    /// What came of it.
+    /// Its progress.
     pub state: MoveState,
     /// The reason of a refusal or a failure.
     pub why: Option<String>,
 }
 
-/// What came of a move.
+/// The progress of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MoveState {
@@ -87,7 +87,7 @@ pub enum MoveState {
 }
 
 impl HostDrain {
-    /// What came of the move of a server; `None` if it was not requested yet.
+    /// The progress of the move of a server; `None` if it was not requested yet.
     pub fn progress(&self, server: &str) -> Option<Progress> {
         let one = self.moves.iter().find(|one| one.server == server)?;
         let why = one.why.clone().unwrap_or_default();

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_wire::query::escaped;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::PATH;
 use super::answers::{Html, Refusal};
@@ -68,11 +68,40 @@ pub(super) async fn request(
     let id = server["id"].as_str().unwrap_or_default();
     let path = format!("/compute/v2.1/servers/{}", escaped(id));
     let cloud = &dashboard.0.cloud;
-    if offer.action == ServerAction::Delete {
-        return cloud.delete(&viewer.caller, &path).await;
+    match offer.action {
+        ServerAction::Delete => return cloud.delete(&viewer.caller, &path).await,
+        ServerAction::AbortLiveMigration => {
+            let migration = live_migration(dashboard, viewer, &path).await?;
+            return cloud.delete(&viewer.caller, &migration).await;
+        }
+        ServerAction::ForceComplete => {
+            let migration = live_migration(dashboard, viewer, &path).await?;
+            let body = json!({"force_complete": null});
+            return cloud
+                .post(&viewer.caller, &format!("{migration}/action"), body)
+                .await
+                .map(drop);
+        }
+        _ => {}
     }
     let body = body(offer, server, given).ok_or(Error::Unreadable(texts::FIELD_MISSING))?;
     cloud.post(&viewer.caller, &format!("{path}/action"), body).await.map(drop)
+}
+
+/// The address of a server's live migration in progress.
+async fn live_migration(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    server: &str,
+) -> Result<String, Error> {
+    let found = dashboard.0.cloud.get(&viewer.caller, &format!("{server}/migrations")).await?;
+    let number = found["migrations"][0]["id"].as_i64();
+    number.map(|number| format!("{server}/migrations/{number}")).ok_or_else(|| Error::Refused {
+        status: 409,
+        message: texts::NO_MIGRATION.to_owned(),
+        request: None,
+        retry_after: None,
+    })
 }
 
 async fn perform(
@@ -86,7 +115,7 @@ async fn perform(
     let given = |name: &str| fields.text(name).map(str::to_owned);
     match request(&dashboard, &viewer, offer, &server, given).await {
         Err(Error::Unreadable(_)) => form(&dashboard, &viewer, &server, offer, None).await,
-        Ok(()) if offer.action == ServerAction::Delete => {
+        Ok(()) if matches!(offer.action, ServerAction::Delete | ServerAction::ForceDelete) => {
             Ok(Redirect::to(&format!("{PATH}/servers")).into_response())
         }
         Ok(()) => Ok(Redirect::to(&format!("{PATH}/servers/{}", escaped(&id))).into_response()),

@@ -1,7 +1,8 @@
 //! `/images`: the images that the project may use, and its own: created, filled with data, deleted.
 //!
 //! Data pass through to the image service as the browser sends them and are never held whole. An image whose upload
-//! ends early has no data, and its page offers another upload.
+//! ends early has no data, and its page offers another upload. A browser that is still sending may lose the answer, so
+//! its script asks first whether the service would take the file.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,6 +55,7 @@ pub(super) fn routes() -> Router<Dashboard> {
         .route("/new/image", get(new).post(create))
         .route("/images/{id}", get(show))
         .route("/images/{id}/file", post(upload))
+        .route("/images/{id}/file/trial", post(attempt))
         .route("/images/{id}/delete", get(ask).post(remove))
 }
 
@@ -240,9 +242,11 @@ fn one_by_one(
     })
 }
 
-/// The form of an upload: the secret of the session, the checksum, and the data last.
+/// The form of an upload: the secret of the session, the checksum, the size, and the data last.
 struct Upload {
     sum: Option<String>,
+    /// The size of the file, which only a script knows before its data.
+    size: Option<u64>,
     data: Field<'static>,
 }
 
@@ -251,12 +255,13 @@ impl Upload {
         let boundary = multer::parse_boundary(media);
         let boundary = boundary.map_err(|_| Error::Unreadable("It is not a form with a file."))?;
         let limits = SizeLimit::new().for_field(CSRF, FIELD).for_field("sum", FIELD);
+        let limits = limits.for_field("size", FIELD);
         let limits = Constraints::new().size_limit(limits);
         let has_begun = Arc::new(AtomicBool::new(false));
         let body = one_by_one(body, Arc::clone(&has_begun));
         let mut form = Multipart::with_constraints(body, boundary, limits);
         let wrong = |_| Error::Unreadable("It is not complete.");
-        let (mut known, mut sum) = (false, None);
+        let (mut known, mut sum, mut size) = (false, None, None);
         while let Some(field) = form.next_field().await.map_err(wrong)? {
             match field.name() {
                 Some(CSRF) => {
@@ -267,9 +272,10 @@ impl Upload {
                     let text = field.text().await.map_err(wrong)?;
                     sum = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
                 }
+                Some("size") => size = field.text().await.map_err(wrong)?.trim().parse().ok(),
                 Some("file") if known => {
                     has_begun.store(true, Ordering::Release);
-                    return Ok(Self { sum, data: field });
+                    return Ok(Self { sum, size, data: field });
                 }
                 Some("file") => return Err(Error::Forged),
                 _ => return Err(Error::Unreadable("It has an unknown field.")),
@@ -303,7 +309,7 @@ async fn keep(
 ) -> Result<Response, Refusal> {
     let image = find(dashboard, viewer, id).await?;
     let refuse = |why: &str| shown(dashboard, viewer, &image, StatusCode::BAD_REQUEST, Some(why));
-    let Upload { sum, data } = form;
+    let Upload { sum, size, data } = form;
     if data.file_name().is_some_and(str::is_empty) {
         return Ok(refuse(texts::FILE_MISSING));
     }
@@ -316,19 +322,60 @@ async fn keep(
             None => return Ok(refuse(texts::SUM_WRONG)),
         },
     };
-    let path = format!("{}/file", path_of(id));
-    match dashboard.0.cloud.put_data(&viewer.caller, &path, data).await {
+    match dashboard.0.cloud.put_data(&viewer.caller, &data_of(id), size, data).await {
         Ok(()) => Ok(Redirect::to(&format!("{PATH}/images/{}", escaped(id))).into_response()),
         Err(_) if differs.load(Ordering::Acquire) => {
             let image = find(dashboard, viewer, id).await?;
             let (status, why) = (StatusCode::CONFLICT, Some(texts::SUM_DIFFERS));
             Ok(shown(dashboard, viewer, &image, status, why))
         }
-        Err(error) => {
-            let (status, why) = said(error)?;
-            let image = find(dashboard, viewer, id).await?;
-            Ok(shown(dashboard, viewer, &image, status, Some(&why)))
+        Err(error) => refusal(dashboard, viewer, id, error).await,
+    }
+}
+
+/// The page of an image whose data the service refused, with its reason.
+async fn refusal(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    id: &str,
+    error: Error,
+) -> Result<Response, Refusal> {
+    let (status, why) = said(error)?;
+    let image = find(dashboard, viewer, id).await?;
+    Ok(shown(dashboard, viewer, &image, status, Some(&why)))
+}
+
+/// The address of an image's data in the image service.
+fn data_of(id: &str) -> String {
+    format!("{}/file", path_of(id))
+}
+
+/// Answers whether the image service would take a file of this size, with no content or with its refusal. The service is
+/// asked as for the upload, and the data break off as soon as it reads them.
+async fn attempt(
+    State(dashboard): State<Dashboard>,
+    Path(id): Path<String>,
+    form: Form,
+) -> Result<Response, Refusal> {
+    let Form { viewer, fields } = form;
+    if fields.text("sum").is_some_and(|sum| Sum::of(sum).is_none()) {
+        let image = find(&dashboard, &viewer, &id).await?;
+        let (status, why) = (StatusCode::BAD_REQUEST, Some(texts::SUM_WRONG));
+        return Ok(shown(&dashboard, &viewer, &image, status, why));
+    }
+    let size = fields.text("size").and_then(|size| size.parse().ok());
+    let reads = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&reads);
+    let nothing = stream::once(async move {
+        flag.store(true, Ordering::Release);
+        Err::<Bytes, _>(io::Error::other("no data, only the question whether they would be taken"))
+    });
+    let data = Body::from_stream(nothing);
+    match dashboard.0.cloud.put_data(&viewer.caller, &data_of(&id), size, data).await {
+        Err(error) if !reads.load(Ordering::Acquire) => {
+            refusal(&dashboard, &viewer, &id, error).await
         }
+        Ok(()) | Err(_) => Ok(StatusCode::NO_CONTENT.into_response()),
     }
 }
 

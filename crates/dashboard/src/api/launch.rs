@@ -1,5 +1,7 @@
 //! `/launch`: the form of new servers; `/launch/room`: whether they fit now, before the user asks for them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -25,6 +27,8 @@ use crate::views::launch as page;
 const USER_DATA: usize = 48 * 1024;
 /// Maximum number of servers of one form.
 pub(crate) const MOST_SERVERS: u64 = 100;
+/// Other flavors that are counted where the wanted one does not fit.
+const TRIED: usize = 8;
 /// The images that the form offers.
 const IMAGES: usize = 200;
 
@@ -163,6 +167,21 @@ fn count(typed: &Fields) -> u64 {
     count.unwrap_or(1).clamp(1, MOST_SERVERS)
 }
 
+/// How many servers of a flavor fit now, as the compute service answers; `None` if it does not tell.
+async fn room_for(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    flavor: &str,
+) -> Result<Option<Value>, Error> {
+    let path = format!("/compute/v2.1/kilonova/room?flavor={}", escaped(flavor));
+    match dashboard.0.cloud.get(&viewer.caller, &path).await {
+        Ok(mut answer) => Ok(Some(answer["room"].take())),
+        // Too many count at once, or the flavor is gone; the launch itself decides.
+        Err(Error::Refused { status: 403 | 404 | 503, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The answer to the question whether servers of a flavor fit now.
 async fn fits(
     dashboard: &Dashboard,
@@ -170,21 +189,80 @@ async fn fits(
     flavor: &str,
     wanted: u64,
 ) -> Result<page::Room, Error> {
-    let path = format!("/compute/v2.1/kilonova/room?flavor={}", escaped(flavor));
-    let answer = match dashboard.0.cloud.get(&viewer.caller, &path).await {
-        Ok(answer) => answer,
-        // Too many count at once, or the flavor is gone; the launch itself decides.
-        Err(Error::Refused { status: 403 | 404 | 503, .. }) => return Ok(page::Room::Unknown),
-        Err(error) => return Err(error),
+    let Some(room) = room_for(dashboard, viewer, flavor).await? else {
+        return Ok(page::Room::Unknown);
     };
-    let room = &answer["room"];
     let reason = room["reason"].as_str().map(str::to_owned);
     Ok(match (room["servers"].as_u64(), room["hosts"].as_u64()) {
-        (Some(0), _) => page::Room::None { reason },
+        (Some(0), _) => {
+            page::Room::None { reason, instead: instead(dashboard, viewer, flavor, wanted).await? }
+        }
         (Some(servers), Some(hosts)) if servers < wanted => page::Room::Short { servers, hosts },
         (Some(servers), Some(hosts)) => page::Room::Enough { servers, hosts },
         _ => page::Room::Unknown,
     })
+}
+
+/// The resource classes of each device profile that the user sees.
+async fn profiles(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+) -> Result<BTreeMap<String, Vec<String>>, Error> {
+    let path = "/accelerator/v2/device_profiles";
+    let found = match listed(dashboard, viewer, path, "device_profiles").await {
+        // The service may not be in this process.
+        Err(error) if error.is(404) => Vec::new(),
+        found => found?,
+    };
+    let named = found.iter().filter_map(|profile| {
+        let groups = profile["groups"].as_array().into_iter().flatten();
+        let keys = groups.filter_map(Value::as_object).flat_map(serde_json::Map::keys);
+        let classes = keys.filter_map(|key| key.strip_prefix("resources:"));
+        Some((profile["name"].as_str()?.to_owned(), classes.map(str::to_owned).collect()))
+    });
+    Ok(named.collect())
+}
+
+/// The resource classes that a flavor requests beyond processors, memory and disk, also by its device profile.
+fn special(flavor: &Value, profiles: &BTreeMap<String, Vec<String>>) -> BTreeSet<String> {
+    let plain = ["VCPU", "PCPU", "MEMORY_MB", "DISK_GB"];
+    let mut classes = BTreeSet::new();
+    for (key, value) in flavor["extra_specs"].as_object().into_iter().flatten() {
+        if key == "accel:device_profile" {
+            let own = value.as_str().and_then(|name| profiles.get(name));
+            classes.extend(own.into_iter().flatten().cloned());
+        }
+        let class = key.strip_prefix("resources").and_then(|rest| rest.rsplit_once(':'));
+        let class = class.map(|(_, class)| class).filter(|class| !plain.contains(class));
+        classes.extend(class.filter(|_| value != "0").map(str::to_owned));
+    }
+    classes
+}
+
+/// The names of flavors of the same kind of which as many servers fit now.
+async fn instead(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    flavor: &str,
+    wanted: u64,
+) -> Result<Vec<String>, Error> {
+    let all = flavors(dashboard, viewer).await?;
+    let Some(own) = all.iter().find(|one| one["id"] == flavor) else { return Ok(Vec::new()) };
+    let profiles = profiles(dashboard, viewer).await?;
+    let own = special(own, &profiles);
+    let of_kind = |one: &&Value| {
+        let other = special(one, &profiles);
+        one["id"] != flavor && (own.is_empty() && other.is_empty() || !own.is_disjoint(&other))
+    };
+    let mut names = Vec::new();
+    for one in all.iter().filter(of_kind).take(TRIED) {
+        let id = one["id"].as_str().unwrap_or_default();
+        let room = room_for(dashboard, viewer, id).await?;
+        if room.is_some_and(|room| room["servers"].as_u64() >= Some(wanted)) {
+            names.push(one["name"].as_str().unwrap_or(id).to_owned());
+        }
+    }
+    Ok(names)
 }
 
 /// The part of the form that says whether it fits, for the script.
@@ -298,6 +376,17 @@ mod tests {
                 "os:scheduler_hints": {"group": "g"},
             })
         );
+    }
+
+    #[test]
+    fn flavors_of_a_kind_request_the_same_devices() {
+        let profiles = BTreeMap::from([("gpu".to_owned(), vec!["VGPU".to_owned()])]);
+        let of = |specs: Value| special(&json!({"extra_specs": specs}), &profiles);
+        let own = json!({"resources:VGPU": "2", "resources:VCPU": "1", "hw:cpu_policy": "shared"});
+        assert_eq!(of(own), BTreeSet::from(["VGPU".to_owned()]));
+        assert_eq!(of(json!({"accel:device_profile": "gpu"})), of(json!({"resources1:VGPU": "1"})));
+        assert!(of(json!({"resources:VGPU": "0", "accel:device_profile": "unknown"})).is_empty());
+        assert!(special(&json!({}), &profiles).is_empty());
     }
 
     #[test]

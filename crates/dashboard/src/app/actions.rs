@@ -86,6 +86,24 @@ pub(crate) const OFFERS: &[Offer] = &[
     plain(ServerAction::LiveMigrate, "live-migrate", texts::LIVE_MIGRATE),
     asking(ServerAction::Migrate, "migrate", texts::MIGRATE, Ask::Confirm(texts::MIGRATE_LOSES)),
     asking(
+        ServerAction::AbortLiveMigration,
+        "abort-migration",
+        texts::ABORT_MIGRATION,
+        Ask::Confirm(texts::ABORT_MIGRATION_LOSES),
+    ),
+    asking(
+        ServerAction::ForceComplete,
+        "complete-migration",
+        texts::COMPLETE_MIGRATION,
+        Ask::Confirm(texts::COMPLETE_MIGRATION_LOSES),
+    ),
+    asking(
+        ServerAction::ResetState,
+        "reset-state",
+        texts::RESET_STATE,
+        Ask::Confirm(texts::RESET_STATE_LOSES),
+    ),
+    asking(
         ServerAction::Evacuate,
         "evacuate",
         texts::EVACUATE,
@@ -102,6 +120,13 @@ pub(crate) const OFFERS: &[Offer] = &[
         action: ServerAction::Delete,
         slug: "delete",
         label: texts::DELETE,
+        ask: Ask::Confirm(texts::DELETE_LOSES),
+        danger: true,
+    },
+    Offer {
+        action: ServerAction::ForceDelete,
+        slug: "force-delete",
+        label: texts::FORCE_DELETE,
         ask: Ask::Confirm(texts::DELETE_LOSES),
         danger: true,
     },
@@ -141,6 +166,10 @@ pub(crate) fn offered(compute: &Compute, user: &Context, server: &Value) -> Vec<
             ServerAction::Unlock => state.locked,
             ServerAction::Evacuate => failed,
             ServerAction::Rebuild => server["image"]["id"].is_string(),
+            // Deletion is final already, but for a server that can still be restored.
+            ServerAction::ForceDelete => state.vm_state == "soft-delete",
+            // A server that is neither failed nor busy has the right state.
+            ServerAction::ResetState => state.vm_state == "error" || state.task_state.is_some(),
             _ => true,
         };
         useful
@@ -150,8 +179,8 @@ pub(crate) fn offered(compute: &Compute, user: &Context, server: &Value) -> Vec<
     OFFERS.iter().filter(fits).collect()
 }
 
-/// The body of `POST /servers/{id}/action`; `None` for a deletion, which has a route of its own, and where the
-/// form lacks what the action needs.
+/// The body of `POST /servers/{id}/action`; `None` for an action with a route of its own, and where the form lacks
+/// what the action needs.
 pub(crate) fn body(
     offer: &Offer,
     server: &Value,
@@ -169,6 +198,10 @@ pub(crate) fn body(
         }
         ServerAction::Migrate => json!({"migrate": null}),
         ServerAction::Evacuate => json!({"evacuate": {}}),
+        ServerAction::ResetState => {
+            let failed = server["OS-EXT-STS:vm_state"] == "error";
+            json!({"os-resetState": {"state": if failed { "active" } else { "error" }}})
+        }
         _ => {
             let key = key?;
             json!({key: null})
@@ -194,11 +227,18 @@ mod tests {
     }
 
     #[test]
-    fn every_offer_but_the_deletion_has_a_body() {
+    fn every_offer_without_a_route_of_its_own_has_a_body() {
         let server = json!({"image": {"id": "i"}});
+        let routed =
+            [ServerAction::Delete, ServerAction::AbortLiveMigration, ServerAction::ForceComplete];
         for offer in OFFERS {
             let body = body(offer, &server, |name| Some(format!("a {name}")));
-            assert_eq!(body.is_none(), offer.action == ServerAction::Delete, "{}", offer.slug);
+            assert_eq!(body.is_none(), routed.contains(&offer.action), "{}", offer.slug);
+        }
+        let reset = by_slug("reset-state").expect("it is offered");
+        for (state, becomes) in [("error", "active"), ("active", "error")] {
+            let body = body(reset, &json!({"OS-EXT-STS:vm_state": state}), |_| None);
+            assert_eq!(body, Some(json!({"os-resetState": {"state": becomes}})));
         }
         let snapshot = by_slug("snapshot").expect("it is offered");
         assert_eq!(body(snapshot, &server, |_| None), None, "it has no name");

@@ -30,6 +30,8 @@ const VERSIONS: [(&str, &str); 3] = [
 
 /// The header of a microversion.
 const VERSION: &str = "openstack-api-version";
+/// The header by which a client announces the size of an image.
+const SIZE: &str = "x-openstack-image-size";
 const JSON: &str = "application/json";
 
 /// The routers of the services.
@@ -132,10 +134,17 @@ impl Cloud {
         Ok(self.request(caller, Method::POST, path, body, version).await?.body)
     }
 
-    /// Sends data as they come; the service reads no faster than it keeps them.
-    pub async fn put_data(&self, caller: &Caller, path: &str, data: Body) -> Result<(), Error> {
+    /// Sends data as they come, and their size if it is known; the service reads no faster than it keeps them.
+    pub async fn put_data(
+        &self,
+        caller: &Caller,
+        path: &str,
+        size: Option<u64>,
+        data: Body,
+    ) -> Result<(), Error> {
         let body = ("application/octet-stream", data);
-        self.request(caller, Method::PUT, path, body, None).await.map(drop)
+        let size = size.map(|size| (SIZE, HeaderValue::from(size)));
+        self.request(caller, Method::PUT, path, body, size).await.map(drop)
     }
 
     /// Sends a request to the service that the path begins with.

@@ -317,8 +317,13 @@ pub(crate) fn model_of(device: &Device) -> String {
     if !known {
         return format!("{}:{}", device.vendor_id, device.product_id);
     }
+    product_of(model).to_owned()
+}
+
+/// The name in brackets of a model from `pci.ids`, or the whole model.
+pub(crate) fn product_of(model: &str) -> &str {
     let product = model.rsplit_once('[').and_then(|(_, rest)| rest.strip_suffix(']'));
-    product.filter(|product| !product.is_empty()).unwrap_or(model).to_owned()
+    product.filter(|product| !product.is_empty()).unwrap_or(model)
 }
 
 /// The projects of a cloud by their ids, each with its place in the order of their names.

@@ -189,6 +189,7 @@ fn upload(session: &Session, here: &str) -> Markup {
             label for="sum" { (texts::SUM) }
             input id="sum" name="sum" maxlength="128" autocapitalize="none" spellcheck="false" aria-describedby="sum-hint";
             p id="sum-hint" class="hint" { (texts::SUM_HINT) }
+            input id="size" name="size" type="hidden";
             label for="file" { (texts::FILE) }
             input id="file" name="file" type="file" required;
             progress id="upload-progress" max="100" value="0" aria-label=(texts::UPLOAD) hidden {}

@@ -47,6 +47,8 @@ pub(crate) enum Room {
     None {
         /// The condition that keeps them off.
         reason: Option<String>,
+        /// Flavors of the same kind that fit.
+        instead: Vec<String>,
     },
     /// Nobody knows now.
     Unknown,
@@ -245,9 +247,10 @@ pub(crate) fn room(room: &Room) -> Markup {
                 Room::Short { servers, hosts } => {
                     (texts::ROOM_SHORT) " " (texts::room(*servers, *hosts))
                 }
-                Room::None { reason } => {
+                Room::None { reason, instead } => {
                     (texts::ROOM_NONE)
                     @if let Some(reason) = reason { " " (reason) }
+                    @if !instead.is_empty() { " " (texts::ROOM_INSTEAD) " " (instead.join(", ")) "." }
                 }
                 Room::Unknown => (texts::ROOM_UNKNOWN),
             }

@@ -10,6 +10,7 @@ use super::parts::{
 use super::{csrf, frame};
 use crate::api::{PATH, digest};
 use crate::app::actions::{Ask, Offer};
+use crate::app::floor::product_of;
 use crate::app::session::Session;
 use crate::texts;
 
@@ -119,6 +120,15 @@ fn buttons(shown: &Shown<'_>) -> Markup {
             }
             @if shown.offers.is_empty() { p class="quiet" { (texts::NO_ACTIONS) } }
         }
+        // A tooltip reaches neither a keyboard nor a finger.
+        @if !shown.offers.is_empty() {
+            details class="about" {
+                summary { (texts::ACTIONS_DO) }
+                dl {
+                    @for offer in shown.offers { dt { (offer.label) } dd { (offer.action.row().about) } }
+                }
+            }
+        }
     }
 }
 
@@ -200,19 +210,19 @@ fn device_row(device: &Value) -> Markup {
             th scope="row" data-label=(texts::DEVICE_CLASS) {
                 (text(device, "resource_class"))
                 @if let Some(model) = device["device"]["model"].as_str() {
-                    br; span class="quiet" { (model) }
+                    br; span class="quiet" title=(model) { (product_of(model)) }
                 }
             }
             td data-label=(texts::DEVICE_ASKED) { (asked) }
-            td data-label=(texts::DEVICE_STATE) { (text(device, "state")) }
-            td data-label=(texts::DEVICE_HANDLE) {
+            td class="nowrap" data-label=(texts::DEVICE_STATE) { (text(device, "state")) }
+            td class="nowrap" data-label=(texts::DEVICE_HANDLE) {
                 @if handle.is_object() {
                     (text(handle, "type")) " " code { (text(handle, "address")) }
                 } @else {
                     span class="quiet" { "–" }
                 }
             }
-            td data-label=(texts::DEVICE_HEALTH) {
+            td class="nowrap" data-label=(texts::DEVICE_HEALTH) {
                 @match health {
                     "" => span class="quiet" { "–" },
                     health => (health),
