@@ -1,14 +1,25 @@
 //! Allocations that clients of the Placement API must not change: those of servers and of their
 //! migrations. These change in one transaction with the server's row, document and devices; a
-//! manual change would leave a running guest without its claim.
+//! manual change would leave a running guest without its claim. What is claimed for the ports of a server is the
+//! exception: Neutron changes it when the QoS policy of a bound port changes.
 //!
 //! Consumers without a server here (those of an external Nova, or an operator's own) may be
 //! changed.
 
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
 use kilonova_compute_db::kept::{self, Kept};
-use kilonova_ids::ConsumerId;
-use kilonova_placement::app::allocations::ConsumerManager;
+use kilonova_compute_db::{self as db, external_ports, port_claims};
+use kilonova_ids::{ConsumerId, ProviderId, ServerId};
+use kilonova_placement::app::allocations::{AmountChanges, ConsumerManager};
 use kilonova_store::{Error, Tx};
+use kilonova_wire::time;
+use newtype_uuid::GenericUuid;
+
+/// How long after a change of allocations the ports are read. Neutron stores its own change after that of the
+/// allocations.
+const READ_AFTER: SignedDuration = SignedDuration::from_secs(5);
 
 /// The servers of this database.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,4 +39,32 @@ impl ConsumerManager for Servers {
             ),
         }))
     }
+    fn adjust(
+        &self,
+        tx: &mut Tx<'_>,
+        consumer: ConsumerId,
+        changes: &AmountChanges,
+    ) -> Result<bool, Error> {
+        adjust(tx, consumer, changes).map_err(|db::Error::Store(error)| error)
+    }
+}
+
+/// Accepts changes of what is claimed for ports only.
+fn adjust(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+    changes: &AmountChanges,
+) -> Result<bool, db::Error> {
+    let mut by_provider: BTreeMap<ProviderId, BTreeMap<String, i64>> = BTreeMap::new();
+    for ((provider, class), amount) in changes {
+        by_provider.entry(*provider).or_default().insert(class.to_string(), *amount);
+    }
+    for (provider, amounts) in &by_provider {
+        if !port_claims::add(tx, consumer, *provider, amounts)? {
+            return Ok(false);
+        }
+    }
+    let server = ServerId::from_untyped_uuid(consumer.into_untyped_uuid());
+    external_ports::refresh_by(tx, server, time::after(time::now(), READ_AFTER))?;
+    Ok(!by_provider.is_empty())
 }

@@ -135,6 +135,9 @@ kilonova_store::statements! {
     DROP_PORT = "UPDATE external_ports SET is_leaving = 1 WHERE server_id = ?1 AND port_id = ?2";
     /// Neutron may have other views of the ports.
     REFRESH = "UPDATE external_servers SET due_at = ?2 WHERE server_id = ?1 AND is_gone = 0";
+    /// The same, unless it is due before.
+    REFRESH_BY = "UPDATE external_servers SET due_at = ?2 WHERE server_id = ?1 AND is_gone = 0
+        AND COALESCE(due_at, ?2) >= ?2";
     /// A guest waits for its ports.
     WAIT = "UPDATE external_servers SET waits_since = COALESCE(waits_since, ?2) WHERE server_id = ?1";
     /// No guest waits for its ports any more.
@@ -400,6 +403,12 @@ pub fn drop_port(tx: &mut Tx<'_>, server: ServerId, port: PortId) -> Result<(), 
 /// Makes the worker read the views again.
 pub fn refresh(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
     tx.defer(REFRESH, params![server, now])?;
+    Ok(())
+}
+
+/// The ports of a server are read again at `due` at the latest.
+pub fn refresh_by(tx: &mut Tx<'_>, server: ServerId, due: Timestamp) -> Result<(), Error> {
+    tx.defer(REFRESH_BY, params![server, due])?;
     Ok(())
 }
 

@@ -3,6 +3,9 @@
 //! A row has the provider of one request group of a port, and what is claimed of it. It belongs to a consumer of the
 //! resource ledger, and references it: the statement that releases the consumer's allocations also releases its
 //! rows, in every operation. During a move the server and its migration have rows for the same group.
+//!
+//! Neutron changes the allocations of a bound port whose QoS policy changes, and names the new groups in the port's
+//! binding afterwards. In between, the row of an earlier group has the new amounts, perhaps none.
 
 use std::collections::BTreeMap;
 
@@ -39,6 +42,14 @@ kilonova_store::statements! {
         UNION ALL SELECT p.consumer_id, p.group_id, p.port_id, p.host, p.provider_id, p.resources, 1 AS is_own
         FROM port_claims p WHERE p.consumer_id = ?1
         ORDER BY is_own, consumer_id, group_id";
+    /// The claims of a consumer on a provider.
+    ON_PROVIDER = "SELECT consumer_id, group_id, port_id, host, provider_id, resources FROM port_claims
+        WHERE consumer_id = ?1 AND provider_id = ?2 ORDER BY group_id";
+    /// Sets what is claimed for a group.
+    SET = "UPDATE port_claims SET resources = ?3 WHERE consumer_id = ?1 AND group_id = ?2";
+    /// Removes the claims of a consumer for a port.
+    TAKE_OF = "DELETE FROM port_claims WHERE consumer_id = ?1 AND port_id = ?2
+        RETURNING consumer_id, group_id, port_id, host, provider_id, resources";
     /// Removes the claims for a port.
     TAKE = "DELETE FROM port_claims WHERE port_id = ?1
         RETURNING consumer_id, group_id, port_id, host, provider_id, resources";
@@ -51,7 +62,7 @@ pub const AUDIT: &[(&str, &str)] = &[(
     "resources that are claimed for a port are allocated to their consumer",
     "SELECT p.port_id AS broken FROM port_claims p
      LEFT JOIN allocations a ON a.consumer_id = p.consumer_id AND a.provider_id = p.provider_id
-     WHERE a.consumer_id IS NULL",
+     WHERE a.consumer_id IS NULL AND p.resources <> '{}'",
 )];
 
 /// The claim for one request group of a port.
@@ -76,10 +87,74 @@ pub struct PortClaim {
 /// # Errors
 /// Store errors only; also for the functions below.
 pub fn insert(tx: &mut Tx<'_>, claim: &PortClaim) -> Result<(), Error> {
-    let PortClaim { consumer, group, port, host, provider, resources } = claim;
-    let resources = serde_json::to_string(resources)
-        .map_err(|error| shape(format!("resources of port {port}: {error}")))?;
+    let PortClaim { consumer, group, port, host, provider, .. } = claim;
+    let resources = resources_of(claim)?;
     Ok(tx.defer(INSERT, params![*consumer, group.as_str(), *port, host, *provider, resources])?)
+}
+
+fn resources_of(claim: &PortClaim) -> Result<String, Error> {
+    serde_json::to_string(&claim.resources)
+        .map_err(|error| shape(format!("resources of port {}: {error}", claim.port)))
+}
+
+/// Adds amounts, which may be negative, to the claims of a consumer on a provider. False if it has none there or
+/// fewer resources: then the caller must abort the transaction. The port whose request has changed is unknown, so the
+/// amounts are added to the first claim with such resources; [`replace`] corrects it once the port is read.
+pub fn add(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+    provider: ProviderId,
+    amounts: &BTreeMap<String, i64>,
+) -> Result<bool, Error> {
+    let rows = tx.rows(ON_PROVIDER, params![consumer, provider])?;
+    let mut claims: Vec<PortClaim> = rows.iter().map(read).collect::<Result<_, _>>()?;
+    if !add_to(&mut claims, amounts) {
+        return Ok(false);
+    }
+    for claim in &claims {
+        tx.defer(SET, params![consumer, claim.group.as_str(), resources_of(claim)?])?;
+    }
+    Ok(true)
+}
+
+fn add_to(claims: &mut [PortClaim], amounts: &BTreeMap<String, i64>) -> bool {
+    for (class, amount) in amounts {
+        let mut left = *amount;
+        if left > 0 {
+            let at = claims.iter().position(|claim| claim.resources.contains_key(class));
+            let Some(claim) = claims.get_mut(at.unwrap_or_default()) else { return false };
+            let sum = claim.resources.entry(class.clone()).or_default();
+            *sum = sum.saturating_add(left);
+            continue;
+        }
+        for claim in claims.iter_mut() {
+            if let Some(sum) = claim.resources.get_mut(class) {
+                let taken = left.max(-*sum);
+                *sum += taken;
+                left -= taken;
+                claim.resources.retain(|_, amount| *amount > 0);
+            }
+        }
+        if left < 0 {
+            return false;
+        }
+    }
+    true
+}
+
+/// Replaces the claims of a consumer for a port, and returns the earlier ones. A consumer without any, because another
+/// has them now, gets none.
+pub fn replace(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+    port: PortId,
+    claims: &[PortClaim],
+) -> Result<Vec<PortClaim>, Error> {
+    let rows = tx.rows(TAKE_OF, params![consumer, port])?;
+    if !rows.is_empty() {
+        claims.iter().try_for_each(|claim| insert(tx, claim))?;
+    }
+    rows.iter().map(read).collect()
 }
 
 /// The claims of a server and its migrations; those of the server last.
@@ -110,4 +185,44 @@ fn read(row: &Row) -> Result<PortClaim, Error> {
         provider: row.id("provider_id")?,
         resources,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claims(amounts: &[&[(&str, i64)]]) -> Vec<PortClaim> {
+        let claim = |amounts: &&[(&str, i64)]| PortClaim {
+            consumer: ConsumerId::nil(),
+            group: String::new(),
+            port: PortId::nil(),
+            host: HostName::verbatim("a"),
+            provider: ProviderId::nil(),
+            resources: map(amounts),
+        };
+        amounts.iter().map(claim).collect()
+    }
+
+    fn map(amounts: &[(&str, i64)]) -> BTreeMap<String, i64> {
+        amounts.iter().map(|(class, amount)| ((*class).to_owned(), *amount)).collect()
+    }
+
+    #[test]
+    fn a_change_is_added_to_the_claims_with_such_resources() {
+        let mut found = claims(&[&[("IN", 1)], &[("OUT", 5)], &[("OUT", 7)]]);
+        assert!(add_to(&mut found, &map(&[("OUT", 3)])));
+        assert_eq!(found, claims(&[&[("IN", 1)], &[("OUT", 8)], &[("OUT", 7)]]));
+        assert!(add_to(&mut found, &map(&[("OUT", -10), ("IN", 1)])));
+        assert_eq!(found, claims(&[&[("IN", 2)], &[], &[("OUT", 5)]]));
+        assert!(add_to(&mut found, &map(&[("NEW", 4)])));
+        assert_eq!(found, claims(&[&[("IN", 2), ("NEW", 4)], &[], &[("OUT", 5)]]));
+    }
+
+    #[test]
+    fn more_than_all_claims_is_not_released() {
+        let mut found = claims(&[&[("OUT", 5)]]);
+        assert!(!add_to(&mut found, &map(&[("OUT", -6)])));
+        assert!(!add_to(&mut found, &map(&[("IN", -1)])));
+        assert!(!add_to(&mut [], &map(&[("IN", 1)])));
+    }
 }

@@ -2,8 +2,7 @@
 //! They run within the caller's transaction.
 
 use kilonova_accelerator::ledger as devices;
-use kilonova_compute_db::port_claims::{self, PortClaim};
-use kilonova_compute_db::servers::{Server, instance_name};
+use kilonova_compute_db::servers::instance_name;
 use kilonova_compute_scheduler::{Choice, owners};
 use kilonova_engine::Candidate;
 use kilonova_ids::{ConsumerId, HostName, PortId, ProviderId, ResourceClass, ServerId};
@@ -16,14 +15,12 @@ use kilonova_topology::Request;
 use newtype_uuid::GenericUuid;
 
 use super::super::aliases;
-use super::query::{PortResources, ProfileGroups, Profiles, query_of_port};
+use super::port_claims::record;
+use super::query::{ProfileGroups, Profiles};
 use super::{GuestSource, machine, near};
 use crate::numa::{self, Misfits, TakenDevices};
 use crate::ports::GuestPorts;
 use crate::{Compute, Error};
-
-/// Number of candidates that are tried for one more port of a server.
-const CANDIDATES_OF_PORT: usize = 8;
 
 /// A successful claim.
 #[derive(Debug, Clone)]
@@ -164,7 +161,7 @@ pub(super) fn claim_along<A>(
                 }
             };
             claim.record(tx, &compute.world)?;
-            record_ports(tx, candidate, &profiles.resources, consumer_of(server), &host.name)?;
+            record(tx, candidate, &profiles.resources, consumer_of(server), &host.name)?;
             for (binding, port) in bindings.iter().zip(ports) {
                 if let Some(port) = port {
                     devices::is_port(tx, binding.arq, port)?;
@@ -193,93 +190,15 @@ pub(super) fn claim_along<A>(
     Ok(Err(misfits))
 }
 
-/// Records the providers of the resources that ports request.
-fn record_ports(
-    tx: &mut Tx<'_>,
-    candidate: &Candidate,
-    ports: &[PortResources],
-    consumer: ConsumerId,
-    host: &HostName,
-) -> Result<(), Error> {
-    for PortResources { port, request } in ports {
-        for group in &request.groups {
-            let Some(provider) = provider_of(candidate, &group.id) else { continue };
-            let claim = PortClaim {
-                consumer,
-                group: group.id.clone(),
-                port: *port,
-                host: host.clone(),
-                provider,
-                resources: group.resources.clone(),
-            };
-            port_claims::insert(tx, &claim)?;
-        }
-    }
-    Ok(())
-}
-
-/// Claims the resources of one more port for a server on a host. False if the host has too few.
-///
-/// # Errors
-/// Store errors only.
-pub(crate) fn claim_port(
-    tx: &mut Tx<'_>,
-    compute: &Compute,
-    server: &Server,
-    host: &HostName,
-    port: PortResources,
-) -> Result<bool, Error> {
-    let Some(known) = compute.fleet.by_name(host) else { return Ok(false) };
-    let (world, consumer) = (compute.world.snapshot(), consumer_of(server.id));
-    let query = query_of_port(&port.request, known.root);
-    let Ok(search) = world.search(&query) else { return Ok(false) };
-    for candidate in search.take(CANDIDATES_OF_PORT) {
-        let claimed = tx.attempt(|tx| {
-            let claim = placement::Claim {
-                consumer,
-                consumer_type: None,
-                project_id: server.project_id.clone(),
-                user_id: server.user_id.clone(),
-                allocations: allocations(&candidate),
-            };
-            placement::extend(tx, &compute.world, &claim)?;
-            record_ports(tx, &candidate, std::slice::from_ref(&port), consumer, host)
-        });
-        match claimed {
-            Ok(()) => return Ok(true),
-            Err(error) if error.is_lack_of_room() => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(false)
-}
-
-fn allocations(candidate: &Candidate) -> Vec<placement::Allocation> {
+pub(super) fn allocations(candidate: &Candidate) -> Vec<placement::Allocation> {
     let amount = |(provider, class, amount): &(ProviderId, ResourceClass, i64)| {
         placement::Allocation { provider: *provider, class: class.clone(), amount: *amount }
     };
     candidate.allocations.iter().map(amount).collect()
 }
 
-/// Releases the resources that are claimed for a port, which its server does not have any more.
-///
-/// # Errors
-/// Store errors only.
-pub(crate) fn release_port(tx: &mut Tx<'_>, compute: &Compute, port: PortId) -> Result<(), Error> {
-    for claim in port_claims::take(tx, port)? {
-        let part = |(class, amount): (&String, &i64)| placement::Allocation {
-            provider: claim.provider,
-            class: ResourceClass::verbatim(class.as_str()),
-            amount: *amount,
-        };
-        let parts: Vec<_> = claim.resources.iter().map(part).collect();
-        placement::release_part(tx, &compute.world, claim.consumer, &parts)?;
-    }
-    Ok(())
-}
-
 /// The provider of a group of a candidate.
-fn provider_of(candidate: &Candidate, suffix: &str) -> Option<ProviderId> {
+pub(super) fn provider_of(candidate: &Candidate, suffix: &str) -> Option<ProviderId> {
     let found = candidate.mappings.iter().find(|(name, _)| *name == suffix);
     found.and_then(|(_, providers)| providers.first().copied())
 }

@@ -12,6 +12,7 @@ mod claim;
 mod guest_metadata;
 pub mod machine;
 mod near;
+mod port_claims;
 mod query;
 mod request;
 mod run;
@@ -22,10 +23,11 @@ mod waiting;
 use claim::claim_along;
 pub use claim::{Initiator, Placement, Wanted, abandon, claim, desired, release};
 pub(crate) use claim::{
-    abandon_of, actor_of, claim_port, consumer_of, expect_held, expect_initiator_of, held,
-    initiator_of, reclaim, release_held, release_port,
+    abandon_of, actor_of, consumer_of, expect_held, expect_initiator_of, held, initiator_of,
+    reclaim, release_held,
 };
 pub use guest_metadata::{GuestSource, guest_metadata};
+pub(crate) use port_claims::{change_claims, claim_port, release_port};
 pub use query::{PortResources, ProfileGroups, Profiles, on_host, query_of};
 pub use request::BootRequest;
 pub use run::boot;

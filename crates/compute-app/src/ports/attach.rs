@@ -38,7 +38,7 @@ pub fn add(
         }
         for port in seen.resources() {
             let id = port.port;
-            if !boot::claim_port(tx, compute, server, &host, port)? {
+            if !boot::claim_port(tx, compute, server.id, &host, port)? {
                 return Err(Refusal::bad_request(format!(
                     "Failed to allocate additional resources to instance {} for port {id}: {host} has too few.",
                     server.id

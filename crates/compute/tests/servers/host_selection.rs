@@ -4,10 +4,17 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, Cloud, FPGA, GPU, GPUS, RunningCloud, fault, hosts};
+use crate::kit::{ADMIN, Answer, Cloud, FPGA, GPU, GPUS, RunningCloud, fault, hosts};
 
 /// A call of the Placement API as an admin.
 pub async fn placement(running: &RunningCloud, method: &str, path: &str, body: Value) -> Value {
+    let answer = send(running, method, path, body).await;
+    assert!(answer.status.is_success(), "{method} {path}: {}", answer.body);
+    answer.body
+}
+
+/// The same, with the whole answer.
+pub async fn send(running: &RunningCloud, method: &str, path: &str, body: Value) -> Answer {
     let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
     let request = Request::builder()
         .method(method)
@@ -18,9 +25,7 @@ pub async fn placement(running: &RunningCloud, method: &str, path: &str, body: V
         .header("openstack-api-version", "placement 1.39")
         .body(body)
         .expect("the request is valid");
-    let answer = running.placement().send(request).await;
-    assert!(answer.status.is_success(), "{method} {path}: {}", answer.body);
-    answer.body
+    running.placement().send(request).await
 }
 
 /// Adds a trait to a pGPU, as upstream's guide does.

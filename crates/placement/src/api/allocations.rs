@@ -210,7 +210,7 @@ async fn delete(call: Call, Path(consumer): Path<String>) -> Result<Response, Re
     let manager = call.app.manager.clone();
     let work = move |tx: &mut Tx<'_>| {
         if let Some(manager) = &manager {
-            allocations::refuse_managed(tx, &**manager, id)?;
+            allocations::refuse_managed(tx, &**manager, id, None)?;
         }
         allocations::delete(tx, &world, id)
     };

@@ -49,9 +49,9 @@ impl Placement {
     /// Refuses changes of consumers that another service of this process manages.
     fn refuse_managed(&self, tx: &mut Tx<'_>, changes: &[AllocationChange]) -> Result<(), Error> {
         let Some(manager) = &self.manager else { return Ok(()) };
-        changes
-            .iter()
-            .try_for_each(|change| consumers::refuse_managed(tx, &**manager, change.consumer))
+        changes.iter().try_for_each(|change| {
+            consumers::refuse_managed(tx, &**manager, change.consumer, Some(change))
+        })
     }
 }
 

@@ -49,9 +49,25 @@ pub trait ConsumerManager: Send + Sync + 'static {
         tx: &mut Tx<'_>,
         consumer: ConsumerId,
     ) -> Result<Option<String>, kilonova_store::Error>;
+
+    /// Adjusts the manager's own rows to a change of the amounts of such a consumer, in the transaction that makes
+    /// the change. False if clients must not make it: then the caller must abort the transaction.
+    ///
+    /// # Errors
+    /// Store errors only.
+    fn adjust(
+        &self,
+        tx: &mut Tx<'_>,
+        consumer: ConsumerId,
+        changes: &AmountChanges,
+    ) -> Result<bool, kilonova_store::Error>;
 }
 
-/// Refuses a change of a consumer that another service manages.
+/// By how much the amounts of a consumer change, by provider and class. No change is zero.
+pub type AmountChanges = BTreeMap<(ProviderId, ResourceClass), i64>;
+
+/// Refuses a change of a consumer that another service manages, unless the manager has adjusted its rows to it.
+/// `change` is `None` for a removal.
 ///
 /// # Errors
 /// 409 with the manager's reason.
@@ -59,11 +75,44 @@ pub fn refuse_managed(
     tx: &mut Tx<'_>,
     manager: &dyn ConsumerManager,
     consumer: ConsumerId,
+    change: Option<&AllocationChange>,
 ) -> Result<(), Error> {
-    match manager.refusal(tx, consumer)? {
-        None => Ok(()),
-        Some(why) => Err(Refusal::conflict(why).into()),
+    let Some(why) = manager.refusal(tx, consumer)? else { return Ok(()) };
+    if let Some(change) = change
+        && let Some(changes) = amount_changes(tx, change)?
+        && manager.adjust(tx, consumer, &changes)?
+    {
+        return Ok(());
     }
+    Err(Refusal::conflict(why).into())
+}
+
+/// The changes of the amounts; `None` if the consumer is new, is removed, or gets another owner or type.
+fn amount_changes(
+    tx: &mut Tx<'_>,
+    change: &AllocationChange,
+) -> Result<Option<AmountChanges>, Error> {
+    let Some(row) = consumers::get(tx, change.consumer)? else { return Ok(None) };
+    let is_owners = change
+        .owner
+        .as_ref()
+        .is_none_or(|(project, user)| *project == row.project_id && *user == row.user_id);
+    let is_type = change.consumer_type.is_none() || change.consumer_type == row.consumer_type;
+    if change.allocations.is_empty() || !is_owners || !is_type {
+        return Ok(None);
+    }
+    let mut changes = AmountChanges::new();
+    for held in consumers::allocations(tx, change.consumer)? {
+        *changes.entry((held.provider, held.class)).or_default() -= held.used;
+    }
+    for (provider, amounts) in &change.allocations {
+        for (class, amount) in amounts {
+            let sum = changes.entry((*provider, class.clone())).or_default();
+            *sum = sum.saturating_add(*amount);
+        }
+    }
+    changes.retain(|_, amount| *amount != 0);
+    Ok(Some(changes))
 }
 
 /// Replaces the allocations of all these consumers, or of none.

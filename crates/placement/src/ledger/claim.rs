@@ -49,7 +49,7 @@ struct AskedPart<'a> {
 /// # Errors
 /// [`Error::BadClaim`] for amounts that no claim can have; store errors.
 pub fn ask_claim<'a>(tx: &mut Tx<'_>, claim: &'a Claim) -> Result<AskedClaim<'a>, Error> {
-    let wanted = wanted(claim)?;
+    let wanted = wanted(claim.consumer, &claim.allocations)?;
     let now = time::now();
     let owner = ConsumerOwner {
         consumer_type: claim.consumer_type.as_deref(),
@@ -65,9 +65,13 @@ pub fn ask_claim<'a>(tx: &mut Tx<'_>, claim: &'a Claim) -> Result<AskedClaim<'a>
 ///
 /// # Errors
 /// Those of [`claim`].
-pub fn extend(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error> {
-    let wanted = wanted(claim)?;
-    let (consumer, now) = (claim.consumer, time::now());
+pub fn extend(
+    tx: &mut Tx<'_>,
+    world: &World,
+    consumer: ConsumerId,
+    parts: &[Allocation],
+) -> Result<(), Error> {
+    let (wanted, now) = (wanted(consumer, parts)?, time::now());
     // The row is written first, as by a claim.
     consumers::bump(tx, consumer, now)?;
     let parts = ask_parts(tx, wanted, now)?;
@@ -81,18 +85,18 @@ pub fn extend(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error
 /// The amounts of a claim by provider and class.
 type Amounts<'a> = BTreeMap<ProviderId, BTreeMap<&'a ResourceClass, i64>>;
 
-fn wanted(claim: &Claim) -> Result<Amounts<'_>, Error> {
+fn wanted(consumer: ConsumerId, parts: &[Allocation]) -> Result<Amounts<'_>, Error> {
     let mut wanted = Amounts::new();
-    for part in &claim.allocations {
+    for part in parts {
         if part.amount <= 0 {
-            return Err(Error::BadClaim(claim.consumer));
+            return Err(Error::BadClaim(consumer));
         }
         let classes = wanted.entry(part.provider).or_default();
         let amount = classes.entry(&part.class).or_default();
-        *amount = amount.checked_add(part.amount).ok_or(Error::BadClaim(claim.consumer))?;
+        *amount = amount.checked_add(part.amount).ok_or(Error::BadClaim(consumer))?;
     }
     if wanted.is_empty() {
-        return Err(Error::BadClaim(claim.consumer));
+        return Err(Error::BadClaim(consumer));
     }
     Ok(wanted)
 }

@@ -229,6 +229,19 @@ impl State {
         self.change_port(port, "resource_request", request);
     }
 
+    /// The policy of a bound port has changed: its request, and the groups that its binding names, as Neutron writes
+    /// both after it has changed the allocations.
+    ///
+    /// # Panics
+    /// When the port is not bound.
+    pub fn change_policy(&mut self, port: &str, request: Value, allocation: Value) {
+        self.set_resource_request(port, request);
+        let port = self.ports.get_mut(port).expect("the port exists");
+        let binding = port.bindings.iter_mut().find(|binding| binding.active);
+        let binding = binding.expect("the port is bound");
+        binding.profile.insert("allocation".to_owned(), allocation);
+    }
+
     /// The QoS policy of a network guarantees its new ports these resources.
     pub fn guarantee(&mut self, network: &str, request: Value) {
         self.guaranteed.insert(network.to_owned(), request);

@@ -20,9 +20,10 @@ use super::journal::{self, PortRow, ServerFacts};
 use super::networks::{are_plugged, prepared, present};
 use super::view::{PortView, Surroundings};
 use super::{CloudNeutron, OWN_TIME, failed, own, vouched};
-use crate::boot::release_port;
+use crate::boot::{change_claims, release_port};
 use crate::ports::neutron::{
-    Attached, Attachment, Failure, Providers, Wanted, Wish, attach, device_profile, release, unbind,
+    Attached, Attachment, ChangedClaims, Failure, Providers, Wanted, Wish, attach, device_profile,
+    release, unbind,
 };
 use crate::ports::{name_of, refresh};
 use crate::{Compute, Error, flows};
@@ -77,7 +78,7 @@ enum Settled {
     /// The ports of a server that is gone are released.
     Released,
     /// The ports match the goal. Views of deleted ports are missing.
-    Views(Vec<NewView>),
+    Views { views: Vec<NewView>, claims: Vec<ChangedClaims> },
 }
 
 /// An attempt to settle a server.
@@ -155,7 +156,7 @@ fn take(
     let mut providers = Providers::default();
     if ports.iter().any(|port| !port.requested().is_empty()) {
         for claim in port_claims::of_server(tx, server)? {
-            providers.add(&claim);
+            providers.add(claim);
         }
     }
     let hosts = [&row.host, &row.next_host].into_iter().flatten();
@@ -222,13 +223,15 @@ impl CloudNeutron {
         let attached = attached?;
         let around = self.around(attached.iter().flatten()).await?;
         let mut views = Vec::with_capacity(attached.len());
+        let mut claims = Vec::new();
         for (row, attached) in staying.iter().zip(&attached) {
             let Some(attached) = attached else { continue };
+            claims.extend(attached.changed_claims.clone());
             if let Some(view) = self.view(taken, row, attached, &around)? {
                 views.push(view);
             }
         }
-        Ok(Settled::Views(views))
+        Ok(Settled::Views { views, claims })
     }
 
     /// Deletes the ports that were made for a connection whose creation was not confirmed. No row names them;
@@ -358,7 +361,8 @@ fn finish(
             flows::released(tx, compute, id, now)?;
             Ok(None)
         }
-        Ok(Settled::Views(views)) => {
+        Ok(Settled::Views { views, claims }) => {
+            change_claims(tx, compute, id, claims)?;
             store_views(tx, compute, taken, views)?;
             // Inactive bindings are deleted, except that of the next host.
             external_ports::settle(tx, &taken.row, taken.row.next_host.is_some())?;

@@ -18,7 +18,7 @@ use kilonova_wire::{IntoRefusal, Refusal};
 use serde_json::Value;
 
 use super::connection::{Wanted, Wish};
-use super::providers::Providers;
+use super::providers::{ChangedClaims, Providers};
 
 /// The server that gets ports, and its place.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +57,8 @@ pub struct Attached {
     pub next: Option<Port>,
     /// Its network.
     pub network: Network,
+    /// The claims for its resources, if Neutron has changed them.
+    pub changed_claims: Option<ChangedClaims>,
 }
 
 /// Why a server does not get its ports.
@@ -119,6 +121,16 @@ pub async fn attach(
     let mut networks = Networks { logins, known: HashMap::new() };
     networks.read(attachment.wanted.iter().filter_map(Wanted::network)).await?;
     networks.read(had.values().filter_map(|port| port.network_id)).await?;
+    let mut providers = attachment.providers.clone();
+    let mut changed_claims = HashMap::new();
+    for port in had.values() {
+        if let Some(host) = attachment.host.filter(|host| port.host == *host)
+            && let Some(changed) = providers.adopt(port, host)
+        {
+            changed_claims.insert(port.id, changed);
+        }
+    }
+    let attachment = &Attachment { providers: &providers, ..*attachment };
     let mut attached = Vec::with_capacity(attachment.wanted.len());
     for (place, wanted) in attachment.wanted.iter().enumerate() {
         let port = match (wanted.known, &wanted.wish) {
@@ -161,7 +173,8 @@ pub async fn attach(
             return Err(uncounted(attachment.server, &network));
         }
         let next = settle_bindings(logins, attachment, &port, wanted.known.is_some()).await?;
-        attached.push(Some(Attached { port, next, network }));
+        let changed_claims = changed_claims.remove(&port.id);
+        attached.push(Some(Attached { port, next, network, changed_claims }));
     }
     Ok(attached)
 }

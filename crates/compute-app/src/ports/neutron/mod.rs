@@ -25,7 +25,7 @@ use kilonova_wire::{IntoRefusal, Refusal};
 
 pub use attach::{Attached, Attachment, Failure, attach, device_profile, release, unbind};
 pub use connection::{Wanted, Wish};
-pub use providers::Providers;
+pub use providers::{ChangedClaims, Providers};
 pub use resolve::{Connection, Resolved, Source, resolve, resolve_one};
 pub use vif::{BoundPort, interface};
 

@@ -6,6 +6,7 @@ use kilonova_compute_db::port_claims::PortClaim;
 use kilonova_ids::{ConsumerId, PortId};
 use kilonova_neutron::{Port, Profile, allocation};
 use kilonova_wire::Refusal;
+use serde_json::Value;
 
 use super::Failure;
 
@@ -19,20 +20,65 @@ pub struct Providers(HashMap<(PortId, String), Claimed>);
 #[derive(Debug, Clone)]
 struct Claimed {
     consumer: ConsumerId,
-    by_group: BTreeMap<String, String>,
+    claims: Vec<PortClaim>,
+}
+
+/// Claims of a port that Neutron has changed with the port's QoS policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedClaims {
+    /// The server or its migration.
+    pub consumer: ConsumerId,
+    /// The port.
+    pub port: PortId,
+    /// All claims that the port has now.
+    pub claims: Vec<PortClaim>,
+}
+
+impl Claimed {
+    fn by_group(&self) -> BTreeMap<String, String> {
+        let pair = |claim: &PortClaim| (claim.group.clone(), claim.provider.to_string());
+        self.claims.iter().map(pair).collect()
+    }
 }
 
 impl Providers {
     /// Adds a claim. One of another consumer for the same port on the same host replaces the earlier ones.
-    pub fn add(&mut self, claim: &PortClaim) {
+    pub fn add(&mut self, claim: PortClaim) {
         let consumer = claim.consumer;
         let place = (claim.port, claim.host.to_string());
-        let new = || Claimed { consumer, by_group: BTreeMap::new() };
+        let new = || Claimed { consumer, claims: Vec::new() };
         let claimed = self.0.entry(place).or_insert_with(new);
         if claimed.consumer != consumer {
             *claimed = new();
         }
-        claimed.by_group.insert(claim.group.clone(), claim.provider.to_string());
+        claimed.claims.push(claim);
+    }
+
+    /// Adopts the groups that the binding of a port to a host names, where Neutron has changed them with the port's QoS
+    /// policy: it changes the allocations first, then the binding. Returns the claims that differ from those known. A
+    /// binding that names another group than the port requests is one that Neutron has not changed yet.
+    pub(super) fn adopt(&mut self, port: &Port, host: &str) -> Option<ChangedClaims> {
+        let claimed = self.0.get_mut(&(port.id, host.to_owned()))?;
+        let requested = port.requested()?;
+        let named = named_providers(port)?;
+        if !named.keys().all(|id| requested.groups.iter().any(|group| group.id == *id)) {
+            return None;
+        }
+        let mut claims = Vec::with_capacity(named.len());
+        for group in &requested.groups {
+            let Some(provider) = named.get(&group.id) else { continue };
+            let has_provider = |claim: &&PortClaim| claim.provider.to_string() == *provider;
+            let earlier = claimed.claims.iter().find(has_provider)?;
+            let (group, resources) = (group.id.clone(), group.resources.clone());
+            claims.push(PortClaim { group, resources, ..earlier.clone() });
+        }
+        let is_same = claims.len() == claimed.claims.len()
+            && claims.iter().all(|claim| claimed.claims.contains(claim));
+        if is_same {
+            return None;
+        }
+        claimed.claims.clone_from(&claims);
+        Some(ChangedClaims { consumer: claimed.consumer, port: port.id, claims })
     }
 
     /// The profile of a port on a host.
@@ -41,7 +87,7 @@ impl Providers {
         if let Some(claimed) = self.of(port, host)
             && port.requests_resources()
         {
-            let value = allocation(&port.id.to_string(), &claimed.by_group);
+            let value = allocation(&port.id.to_string(), &claimed.by_group());
             profile.insert(ALLOCATION.to_owned(), value);
         }
         profile
@@ -57,8 +103,8 @@ impl Providers {
         let requested = port.requested();
         let claimed = self.of(port, host);
         let is_counted = requested.is_some_and(|requested| {
-            let groups = claimed.into_iter().flat_map(|claimed| claimed.by_group.keys());
-            requested.is_empty() || requested.has_groups(groups)
+            let claims = claimed.into_iter().flat_map(|claimed| &claimed.claims);
+            requested.is_empty() || requested.has_groups(claims.map(|claim| &claim.group))
         });
         if is_counted {
             return Ok(());
@@ -78,6 +124,20 @@ impl Providers {
 
     fn of(&self, port: &Port, host: &str) -> Option<&Claimed> {
         self.0.get(&(port.id, host.to_owned()))
+    }
+}
+
+/// The provider of each group that the binding of a port names; `None` if it names none, or in another form.
+fn named_providers(port: &Port) -> Option<BTreeMap<String, String>> {
+    match port.profile.get(ALLOCATION)? {
+        Value::String(only) => Some(BTreeMap::from([(port.id.to_string(), only.clone())])),
+        Value::Object(all) => {
+            let pair = |(group, provider): (&String, &Value)| {
+                Some((group.clone(), provider.as_str()?.to_owned()))
+            };
+            all.iter().map(pair).collect()
+        }
+        _ => None,
     }
 }
 
@@ -115,8 +175,8 @@ mod tests {
     #[test]
     fn the_last_consumer_on_a_host_counts() {
         let mut providers = Providers::default();
-        providers.add(&claim(1, "old", 1));
-        providers.add(&claim(2, "g", 2));
+        providers.add(claim(1, "old", 1));
+        providers.add(claim(2, "g", 2));
         let port = port();
         let profile = providers.profile(&port, "a");
         let provider = id(2);
@@ -125,6 +185,40 @@ mod tests {
         assert!(!providers.are_in(&port.profile, &port, "a"));
         assert_eq!(providers.profile(&port, "b"), port.profile);
         assert!(providers.are_in(&port.profile, &port, "b"));
+    }
+
+    /// What a port with this request and binding is claimed to have, after one group `g` of the provider 1 with 1 unit.
+    fn adopted(request: Value, allocation: Value) -> Option<Vec<(String, i64)>> {
+        let mut providers = Providers::default();
+        let resources = BTreeMap::from([(CLASS.to_owned(), 1)]);
+        providers.add(PortClaim { resources, ..claim(7, "g", 1) });
+        let mut port = port();
+        port.resource_request = serde_json::from_value(request).expect("a request");
+        port.profile.insert("allocation".to_owned(), allocation);
+        let changed = providers.adopt(&port, "a")?;
+        assert_eq!(providers.adopt(&port, "a"), None, "adopted twice");
+        let amount = |claim: PortClaim| (claim.group, claim.resources[CLASS]);
+        Some(changed.claims.into_iter().map(amount).collect())
+    }
+
+    const CLASS: &str = "NET_BW_EGR_KILOBIT_PER_SEC";
+
+    #[test]
+    fn claims_follow_the_binding_that_neutron_has_changed() {
+        let request = |group: &str, amount: i64| json!({"request_groups": [{"id": group, "resources": {CLASS: amount}}]});
+        let (one, two) = (id(1), id(2));
+        assert_eq!(adopted(request("g", 1), json!({"g": one})), None);
+        assert_eq!(adopted(request("g", 5), json!({"g": one})), Some(vec![("g".to_owned(), 5)]));
+        assert_eq!(adopted(request("h", 5), json!({"h": one})), Some(vec![("h".to_owned(), 5)]));
+        assert_eq!(adopted(json!({}), json!({})), Some(vec![]));
+        // Neutron has not changed the binding, or not by this change.
+        assert_eq!(adopted(request("h", 5), json!({"g": one})), None);
+        assert_eq!(adopted(json!({}), json!({"g": one})), None);
+        assert_eq!(adopted(request("h", 5), json!({"h": two})), None);
+        assert_eq!(adopted(request("g", 5), json!(null)), None);
+        let old = json!({"resources": {CLASS: 5}});
+        let port = PortId::nil().to_string();
+        assert_eq!(adopted(old, json!(one)), Some(vec![(port, 5)]));
     }
 
     #[test]
@@ -136,9 +230,9 @@ mod tests {
                 other => format!("{other:?}"),
             });
         assert!(why(&providers, &port).contains("are not claimed"));
-        providers.add(&claim(1, "g", 1));
+        providers.add(claim(1, "g", 1));
         assert_eq!(why(&providers, &port), "Ok(())");
-        providers.add(&claim(1, "h", 1));
+        providers.add(claim(1, "h", 1));
         assert!(why(&providers, &port).contains("requests other resources"));
         port.resource_request.clear();
         assert_eq!(why(&providers, &port), "Ok(())");

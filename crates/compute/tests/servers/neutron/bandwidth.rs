@@ -1,12 +1,14 @@
 //! Ports with guaranteed bandwidth and packet rates: their resources are claimed with the server.
 
+use std::collections::BTreeMap;
+
 use kilonova_compute_app::attention::report::examine;
 use kilonova_testkit::neutron::{Failure, FakeNeutron};
 use serde_json::{Value, json};
 
 use super::{clouds, end, event, operate, text};
-use crate::kit::{ADMIN, ANN, Cloud, GPU, RunningCloud, fault, hosts, wait_until};
-use crate::servers::host_selection::placement;
+use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, RunningCloud, fault, hosts, wait_until};
+use crate::servers::host_selection::{placement, send};
 
 const BANDWIDTH: &str = "NET_BW_EGR_KILOBIT_PER_SEC";
 const PACKETS: &str = "NET_PACKET_RATE_KILOPACKET_PER_SEC";
@@ -73,14 +75,37 @@ fn add_port(cloud: &Cloud, neutron: &FakeNeutron, bandwidth: i64) -> (String, [S
 
 /// Gives a port a policy, or another one.
 fn guarantee(neutron: &FakeNeutron, port: &str, bandwidth: i64) -> [String; 2] {
+    let (request, ids) = request(bandwidth);
+    neutron.state().set_resource_request(port, request);
+    ids
+}
+
+/// A request for these guarantees, and the ids of its groups.
+fn request(bandwidth: i64) -> (Value, [String; 2]) {
     let ids = [0, 1].map(|_| uuid::Uuid::new_v4().to_string());
     let groups = json!([
         {"id": ids[0], "required": [PHYSNET, VNIC], "resources": {BANDWIDTH: bandwidth}},
         {"id": ids[1], "required": [VNIC], "resources": {PACKETS: 10}},
     ]);
-    let request = json!({"request_groups": groups, "same_subtree": ids});
-    neutron.state().set_resource_request(port, request);
-    ids
+    (json!({"request_groups": groups, "same_subtree": ids}), ids)
+}
+
+/// Adds amounts to the allocations of a server, as Neutron does when the policy of a bound port changes. Returns the
+/// answer.
+async fn shift(running: &RunningCloud, server: &str, changes: &[(&str, &str, i64)]) -> Answer {
+    let path = format!("/allocations/{server}");
+    let mut body = placement(running, "GET", &path, Value::Null).await;
+    for (provider, class, amount) in changes {
+        let resources = &mut body["allocations"][provider]["resources"];
+        let sum = resources[class].as_i64().unwrap_or_default() + amount;
+        match sum {
+            0 => drop(resources.as_object_mut().expect("resources").remove(*class)),
+            _ => resources[class] = json!(sum),
+        }
+    }
+    let all = body["allocations"].as_object_mut().expect("allocations");
+    all.retain(|_, one| one["resources"].as_object().is_some_and(|all| !all.is_empty()));
+    send(running, "PUT", &path, body).await
 }
 
 fn allocation(neutron: &FakeNeutron, port: &str) -> Value {
@@ -362,4 +387,147 @@ async fn a_resize_on_one_host_may_change_the_provider() {
         }
         end(&cloud, &running, &neutron, &[&port]).await;
     }
+}
+
+/// Neutron changes the allocations, then the port.
+#[tokio::test]
+async fn a_policy_of_a_bound_port_may_change() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let agent = Agent::add(&running, "a").await;
+        let bridge = agent.bridge.as_str();
+        let (port, _) = add_port(&cloud, &neutron, 300);
+        let id = boot(&running, &cloud, "one", &port).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.wait_for_neutron().await;
+
+        let answer = shift(&running, &id, &[(bridge, BANDWIDTH, 400)]).await;
+        assert_eq!(answer.status, 204, "{}", answer.body);
+        assert_eq!(agent.used(&running).await, (700, 10));
+        cloud.audit("after a change of the allocations").await;
+        let (wanted, [three, four]) = request(700);
+        let named = json!({&three: agent.bridge, &four: agent.agent});
+        neutron.state().change_policy(&port, wanted, named.clone());
+        neutron.take_calls();
+        // Without an event.
+        cloud.wait_for_neutron().await;
+        assert_eq!(claims(&cloud, &port).await, [(three, 700), (four, 10)]);
+        assert_eq!(agent.used(&running).await, (700, 10));
+        let calls = neutron.take_calls();
+        assert!(!calls.iter().any(|call| call.starts_with("PUT")), "{calls:?}");
+        assert_eq!(allocation(&neutron, &port), named);
+
+        // More than there is.
+        let answer = shift(&running, &id, &[(bridge, BANDWIDTH, 301)]).await;
+        assert_eq!(answer.status, 409, "{}", answer.body);
+        assert_eq!(answer.body["errors"][0]["code"], "placement.undefined_code");
+        assert_eq!(agent.used(&running).await, (700, 10));
+        cloud.wait_for_neutron().await;
+
+        // The policy guarantees nothing any more.
+        let changes = [(bridge, BANDWIDTH, -700), (agent.agent.as_str(), PACKETS, -10)];
+        let answer = shift(&running, &id, &changes).await;
+        assert_eq!(answer.status, 204, "{}", answer.body);
+        assert_eq!(agent.used(&running).await, (0, 0));
+        cloud.audit("without allocations").await;
+        neutron.state().change_policy(&port, Value::Null, json!({}));
+        cloud.wait_for_neutron().await;
+        assert_eq!(claims(&cloud, &port).await, []);
+        assert_eq!(allocation(&neutron, &port), json!({}));
+        operate(&running, &id, json!({"reboot": {"type": "HARD"}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        end(&cloud, &running, &neutron, &[&port]).await;
+    }
+}
+
+/// Allocations of a server that are not a port's change only with the server.
+#[tokio::test]
+async fn other_allocations_of_a_server_are_not_changed() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let agent = Agent::add(&running, "a").await;
+        let bridge = agent.bridge.as_str();
+        let (port, _) = add_port(&cloud, &neutron, 300);
+        let id = boot(&running, &cloud, "one", &port).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.wait_for_neutron().await;
+        let root = placement(&running, "GET", "/resource_providers?name=a", Value::Null).await;
+        let root = text(&root["resource_providers"][0], "uuid");
+        let before = placement(&running, "GET", &format!("/allocations/{id}"), Value::Null).await;
+        for changes in [
+            vec![(root.as_str(), "VCPU", 1)],
+            vec![(root.as_str(), "VCPU", -1), (bridge, BANDWIDTH, 1)],
+            vec![(bridge, BANDWIDTH, -301)],
+            vec![(bridge, BANDWIDTH, 0)],
+        ] {
+            let answer = shift(&running, &id, &changes).await;
+            assert!(answer.status.is_client_error(), "{changes:?}: {}", answer.body);
+        }
+        let mut other = before.clone();
+        other["allocations"][bridge]["resources"][BANDWIDTH] = json!(400);
+        other["project_id"] = json!("blue");
+        let path = format!("/allocations/{id}");
+        let answer = send(&running, "PUT", &path, other).await;
+        assert_eq!(answer.status, 409, "{}", answer.body);
+        let message = answer.body["errors"][0]["detail"].to_string();
+        assert!(message.contains("its allocations change only with the server"), "{message}");
+        assert_eq!(placement(&running, "GET", &path, Value::Null).await, before);
+        cloud.audit("after refused changes").await;
+        end(&cloud, &running, &neutron, &[&port]).await;
+    }
+}
+
+/// Placement cannot tell which of two ports on one bridge has changed.
+#[tokio::test]
+async fn the_changed_one_of_two_ports_is_found() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let agent = Agent::add(&running, "a").await;
+        let bridge = agent.bridge.as_str();
+        let (first, _) = add_port(&cloud, &neutron, 300);
+        let (second, _) = add_port(&cloud, &neutron, 300);
+        let networks = json!({"networks": [{"port": first}, {"port": second}]});
+        let id = running.boot_with(&cloud, "one", "plain", networks).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.wait_for_neutron().await;
+        for (port, other) in [(&first, &second), (&second, &first)] {
+            let before = claims(&cloud, other).await;
+            let (wanted, [group, packets]) = request(100);
+            let answer = shift(&running, &id, &[(bridge, BANDWIDTH, -200)]).await;
+            assert_eq!(answer.status, 204, "{}", answer.body);
+            cloud.audit("between both changes").await;
+            let named = json!({&group: agent.bridge, &packets: agent.agent});
+            neutron.state().change_policy(port, wanted, named);
+            event(&running, &id, "network-changed", "completed", port).await;
+            cloud.wait_for_neutron().await;
+            assert_eq!(claims(&cloud, port).await, [(group, 100), (packets, 10)]);
+            assert_eq!(claims(&cloud, other).await, before);
+            cloud.audit("after both changes").await;
+        }
+        assert_eq!(agent.used(&running).await, (200, 20));
+        let path = format!("DELETE /servers/{id}/os-interface/{first}");
+        running.call(ANN, "2.90", &path, None).await.expect(202);
+        cloud.wait_for_neutron().await;
+        assert_eq!(agent.used(&running).await, (100, 10));
+        let mut left = [first.as_str(), second.as_str()];
+        left.sort_unstable();
+        end(&cloud, &running, &neutron, &left).await;
+        assert_eq!(agent.used(&running).await, (0, 0));
+    }
+}
+
+/// The claims for a port by group: that for bandwidth, then that for packets.
+async fn claims(cloud: &Cloud, port: &str) -> Vec<(String, i64)> {
+    let query = "SELECT port_id || ' ' || group_id || ' ' || resources FROM port_claims";
+    let mut found: Vec<(String, String, i64)> = Vec::new();
+    for claim in cloud.column(query).await {
+        let [owner, group, resources] = claim.splitn(3, ' ').collect::<Vec<_>>()[..] else {
+            panic!("three columns: {claim}");
+        };
+        if owner == port {
+            let resources: BTreeMap<String, i64> =
+                serde_json::from_str(resources).expect("the resources are JSON");
+            let (class, amount) = resources.into_iter().next().expect("one class");
+            found.push((class, group.to_owned(), amount));
+        }
+    }
+    found.sort();
+    found.into_iter().map(|(_, group, amount)| (group, amount)).collect()
 }

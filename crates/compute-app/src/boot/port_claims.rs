@@ -1,0 +1,161 @@
+//! Claims for the resources that ports in a cloud's Neutron request: guaranteed bandwidth and packet rates.
+//!
+//! The claim of a boot or a move contains them. This file records their providers, extends and reduces the claim of a
+//! server that has a host, and follows changes that Neutron makes. It never calls Neutron.
+
+use std::collections::BTreeMap;
+
+use kilonova_compute_db::port_claims::{self, PortClaim};
+use kilonova_engine::Candidate;
+use kilonova_ids::{ConsumerId, HostName, PortId, ProviderId, ResourceClass, ServerId};
+use kilonova_placement::ledger as placement;
+use kilonova_store::Tx;
+
+use super::claim::{allocations, consumer_of, provider_of};
+use super::query::{PortResources, query_of_port};
+use crate::ports::neutron::ChangedClaims;
+use crate::{Compute, Error};
+
+/// Number of candidates that are tried for one more port of a server.
+const CANDIDATES: usize = 8;
+
+/// Records the providers of the resources that ports request.
+///
+/// # Errors
+/// Store errors only.
+pub(super) fn record(
+    tx: &mut Tx<'_>,
+    candidate: &Candidate,
+    ports: &[PortResources],
+    consumer: ConsumerId,
+    host: &HostName,
+) -> Result<(), Error> {
+    for PortResources { port, request } in ports {
+        for group in &request.groups {
+            let Some(provider) = provider_of(candidate, &group.id) else { continue };
+            let claim = PortClaim {
+                consumer,
+                group: group.id.clone(),
+                port: *port,
+                host: host.clone(),
+                provider,
+                resources: group.resources.clone(),
+            };
+            port_claims::insert(tx, &claim)?;
+        }
+    }
+    Ok(())
+}
+
+/// Claims the resources of one more port for a server on a host. False if the host has too few.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn claim_port(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    host: &HostName,
+    port: PortResources,
+) -> Result<bool, Error> {
+    let Some(known) = compute.fleet.by_name(host) else { return Ok(false) };
+    let (world, consumer) = (compute.world.snapshot(), consumer_of(server));
+    let query = query_of_port(&port.request, known.root);
+    let Ok(search) = world.search(&query) else { return Ok(false) };
+    for candidate in search.take(CANDIDATES) {
+        let claimed = tx.attempt(|tx| {
+            placement::extend(tx, &compute.world, consumer, &allocations(&candidate))?;
+            record(tx, &candidate, std::slice::from_ref(&port), consumer, host)
+        });
+        match claimed {
+            Ok(()) => return Ok(true),
+            Err(error) if error.is_lack_of_room() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// Releases the resources that are claimed for a port, which its server does not have any more.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn release_port(tx: &mut Tx<'_>, compute: &Compute, port: PortId) -> Result<(), Error> {
+    for claim in port_claims::take(tx, port)? {
+        let part = |(class, amount): (&String, &i64)| placement::Allocation {
+            provider: claim.provider,
+            class: ResourceClass::verbatim(class.as_str()),
+            amount: *amount,
+        };
+        let parts: Vec<_> = claim.resources.iter().map(part).collect();
+        placement::release_part(tx, &compute.world, claim.consumer, &parts)?;
+    }
+    Ok(())
+}
+
+/// Records claims for ports as Neutron has changed them. Neutron changes the allocations itself; they are corrected where
+/// one of several ports was mistaken for another in between. Keeps the earlier claims of all ports, with a warning, if
+/// the providers have too little left for that.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn change_claims(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    changes: &[ChangedClaims],
+) -> Result<(), Error> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    match tx.attempt(|tx| replace_claims(tx, compute, changes)) {
+        Err(error) if error.is_lack_of_room() => {
+            tracing::warn!(
+                %server, %error,
+                "cannot claim the resources that the ports of a server request since a change of their QoS policy: \
+                 set the earlier policy, or move the server"
+            );
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+fn replace_claims(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    changes: &[ChangedClaims],
+) -> Result<(), Error> {
+    let mut sums: BTreeMap<ConsumerId, BTreeMap<(ProviderId, String), i64>> = BTreeMap::new();
+    for ChangedClaims { consumer, port, claims } in changes {
+        let earlier = port_claims::replace(tx, *consumer, *port, claims)?;
+        if earlier.is_empty() {
+            continue;
+        }
+        let sums = sums.entry(*consumer).or_default();
+        for (claims, sign) in [(&earlier, -1), (claims, 1)] {
+            for claim in claims {
+                for (class, amount) in &claim.resources {
+                    *sums.entry((claim.provider, class.clone())).or_default() += sign * amount;
+                }
+            }
+        }
+    }
+    for (consumer, sums) in sums {
+        let parts = |sign: i64| -> Vec<placement::Allocation> {
+            let part = |((provider, class), sum): (&(ProviderId, String), &i64)| {
+                let (class, amount) = (ResourceClass::verbatim(class.as_str()), sign * sum);
+                (amount > 0).then_some(placement::Allocation { provider: *provider, class, amount })
+            };
+            sums.iter().filter_map(part).collect()
+        };
+        let (less, more) = (parts(-1), parts(1));
+        if !less.is_empty() {
+            placement::release_part(tx, &compute.world, consumer, &less)?;
+        }
+        if !more.is_empty() {
+            placement::extend(tx, &compute.world, consumer, &more)?;
+        }
+    }
+    Ok(())
+}
