@@ -59,9 +59,17 @@ class Neutron:
         found = answer.json()["bindings"] if answer.status == 200 else []
         return sorted((one["host"], one["status"]) for one in found)
 
-    def agents(self):
+    def alive(self):
         found = expect(self.call("GET", "/agents?agent_type=Open%20vSwitch%20agent"), 200).json()["agents"]
-        return sorted(one["host"] for one in found if one["alive"])
+        return [one for one in found if one["alive"]]
+
+    def agents(self):
+        return sorted(one["host"] for one in self.alive())
+
+    def has_bandwidth(self, physnet):
+        """True if an agent offers the bandwidth of a bridge of a physical network."""
+        bridges = [(one["configurations"], one["configurations"].get("bridge_mappings", {}).get(physnet)) for one in self.alive()]
+        return any(bridge in one.get("resource_provider_bandwidths", {}) for one, bridge in bridges)
 
 
 def hosts(neutron):
@@ -232,26 +240,6 @@ def named(cloud, kilonova, neutron, journey, image, ports):
     neutron.drop(f"/networks/{network}")
 
 
-def guaranteed(cloud, kilonova, neutron, journey, image, network):
-    """A port whose policy guarantees bandwidth, which servers cannot claim yet, ends the build and stays free."""
-    policy = expect(neutron.call("POST", "/qos/policies", {"policy": {"name": "guaranteed", "shared": True}}), 201).json()["policy"]["id"]
-    rule = {"minimum_bandwidth_rule": {"min_kbps": 1000, "direction": "egress"}}
-    expect(neutron.call("POST", f"/qos/policies/{policy}/minimum_bandwidth_rules", rule), 201)
-    flat = neutron.network("198.51.100.0/24", name="flat", **{"provider:network_type": "flat", "provider:physical_network": "physnet1"})
-    port = neutron.supplied(flat)
-    expect(neutron.call("PUT", f"/ports/{port}", {"port": {"qos_policy_id": policy}}), 200)
-    server = journey.boot("ERROR", imageRef=image, networks=[{"uuid": network}, {"port": port}])
-    fault = kilonova.server(cloud.admin, server)["fault"]["message"]
-    if "guarantees resources" not in fault:
-        raise Wrong(f"the fault of a server whose port guarantees bandwidth is {fault!r}")
-    until("a failed build leaves no port", lambda: not neutron.ports(server))
-    free(neutron, port)
-    journey.delete(server)
-    neutron.drop(f"/ports/{port}")
-    neutron.drop(f"/networks/{flat}")
-    expect(neutron.call("DELETE", f"/qos/policies/{policy}"), 204)
-
-
 def refused(cloud, kilonova, neutron, journey, image, network):
     """Requests that Neutron refuses, and hosts that cannot connect a port."""
     def attempt(status, words, **body):
@@ -305,7 +293,6 @@ def scene(cloud, kilonova):
     free(neutron, supplied)
     gone(cloud, kilonova, neutron, journey, image, network)
     named(cloud, kilonova, neutron, journey, image, ports)
-    guaranteed(cloud, kilonova, neutron, journey, image, network)
     journey.end()
     neutron.drop(f"/ports/{supplied}")
     neutron.drop(f"/networks/{network}")
