@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::shelf::{Shelf, bucket, shelves_with};
+use crate::shelf::{self, Shelf, bucket, shelves_with};
 
 /// A TCP proxy before the server, with TLS if it has a certificate.
 pub struct Proxy {
@@ -28,7 +28,7 @@ pub const USUAL: Duration = Duration::from_secs(20);
 
 impl Proxy {
     pub async fn start(tls: Option<TlsAcceptor>) -> Option<Self> {
-        let server = std::env::var("KILONOVA_TEST_S3").ok()?;
+        let server = shelf::server()?;
         let server = server.trim_start_matches("http://").trim_end_matches('/').to_owned();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let scheme = if tls.is_some() { "https" } else { "http" };

@@ -21,7 +21,7 @@ use tower::ServiceExt as _;
 
 use crate::controllers::{file_of, is_clean};
 use crate::proxy::{HANGS, Proxy, USUAL, behind_proxies};
-use crate::shelf::{ANNA, Shelf, bucket, bytes, shelves_with};
+use crate::shelf::{self, ANNA, Shelf, bucket, bytes, shelves_with};
 
 const MIB: usize = 1 << 20;
 
@@ -169,7 +169,7 @@ async fn a_server_whose_certificate_has_another_authority_is_not_used() {
 /// Deletes every object of the cloud, past the controller.
 async fn empty_bucket(shelf: &Shelf) {
     let mut options = shelf.options.stores.s3.clone().unwrap();
-    options.endpoint = std::env::var("KILONOVA_TEST_S3").unwrap();
+    options.endpoint = shelf::server().unwrap();
     let sql = "SELECT cloud FROM image_clouds";
     let cloud: Result<String, kilonova_store::Error> = shelf
         .store

@@ -60,9 +60,14 @@ pub async fn shelves_with(options: ImageOptions) -> Vec<Shelf> {
     shelves
 }
 
+/// The URL of the S3 server of the tests.
+pub fn server() -> Option<String> {
+    std::env::var("KILONOVA_TEST_S3").ok().filter(|server| !server.is_empty())
+}
+
 /// A new bucket at the server that `KILONOVA_TEST_S3` names, by way of `endpoint` if given.
 pub fn bucket(endpoint: Option<String>) -> Option<StoreOptions> {
-    let Ok(server) = std::env::var("KILONOVA_TEST_S3") else {
+    let Some(server) = server() else {
         kilonova_testkit::skip_part("no object store: KILONOVA_TEST_S3 names no server");
         return None;
     };
