@@ -13,6 +13,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# Tools that cargo installs are not compiled as this workspace is (scripts/test.sh).
+unset RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
+
 RUST_NEEDED=1.95
 PG_BIN=${KILONOVA_PG_BIN:-/usr/lib/postgresql/15/bin}
 

@@ -28,15 +28,15 @@
 #               come and go
 #   controllers two controllers behind haproxy on a PostgreSQL of their own: rolling restart, one that is stopped for
 #               longer than its lease, and strikes at controllers, hosts, database and connections; with
-#               KILONOVA_OLD they are upgraded from that program, one after the other
+#               KILONOVA_PREVIOUS they are upgraded from that program, the version before, one after the other
 #   failover    PostgreSQL hangs, and its standby is promoted under a load of boots: with synchronous
 #               replication nothing acknowledged is lost; with asynchronous replication a loss is counted
 #   copy        kilonova database copy: a cloud that is killed in the middle of every operation continues on a
 #               copy of its database, from SQLite to PostgreSQL and back
 #   restore     an older dump of a running cloud is restored, on both databases: no guest is touched, and doctor
 #               reports those that no row names
-#   upgrade     this build takes over from the program that KILONOVA_OLD names, killed in the middle of every
-#               operation, on both databases; not run unless KILONOVA_OLD is set
+#   upgrade     this build takes over from the program that KILONOVA_OLD names, of any earlier version, killed in the
+#               middle of every operation, on both databases; not run unless KILONOVA_OLD is set
 #   cloud       servers with tokens of a real Keystone, images of a real Glance, ports of a real Neutron and volumes of a
 #               real Cinder; skipped unless KILONOVA_CLOUD is set, because the run changes the cloud that the OS_*
 #               variables name (scripts/cloud_stage.py)
@@ -56,6 +56,9 @@
 #   KILONOVA_FUZZ, KILONOVA_FUZZ_BODIES
 #                         random requests, in the unit step
 #   KILONOVA_NEXTEST      profile of .config/nextest.toml for the unit step (default ci); `long` gives these tests more time
+#
+# KILONOVA_CLIPPY_BUILDS=yes compiles the tests with clippy, so that each dependency is compiled once; .ci/run sets it.
+# KILONOVA_INSTALL names parts of scripts/bootstrap.sh that are installed while the first steps compile; `make test` sets it.
 #
 # The steps after `docs` hardly use a core, so KILONOVA_LANES of them (default 2) run at a time; the output of each is
 # printed when it ends.
@@ -77,13 +80,14 @@ program_built=${KILONOVA:+yes}
 KILONOVA=${KILONOVA:-target/debug/kilonova}
 SCRATCH=$(mktemp -d)
 TALLY=$SCRATCH/tally WRONG=$SCRATCH/wrong FLAKY=$SCRATCH/flaky
-second= output=
+second= output= installing=
 declare -A running=()
 : >"$TALLY" >"$WRONG" >"$FLAKY"
 
 finish() {
     local pid
     end_second
+    [ -z "$installing" ] || wait "$installing" || true
     for pid in "${!running[@]}"; do { kill -INT -- "-$pid" && wait "$pid"; } 2>/dev/null || true; done
     pg_stop
     s3_stop
@@ -133,7 +137,13 @@ lint() {
     gate "formatting" cargo fmt --all --check
     gate "the rules of docs/ARCHITECTURE.md by cargo xtask check" \
         cargo xtask check dependencies layers headers prose microversions
-    gate "clippy, warnings denied" cargo clippy --workspace --all-targets --locked -- -D warnings
+    # Every target is a test, a program or an example, so nextest compiles all of them.
+    if [ -n "$clippy_builds" ]; then
+        gate "clippy, warnings denied, while it compiles the tests" \
+            cargo nextest run --no-run --locked --workspace --all-targets
+    else
+        gate "clippy, warnings denied" cargo clippy --workspace --all-targets --locked -- -D warnings
+    fi
 }
 
 deny() {
@@ -407,13 +417,13 @@ chaos_both() {
     told "chaos: $kills $what on PostgreSQL"
 }
 
-# Two controllers; with KILONOVA_OLD, both begin with that program.
+# Two controllers; with KILONOVA_PREVIOUS, both begin with that program. Versions further apart do not run side by side.
 controllers() {
     program || return 0
     local strikes=${KILONOVA_STRIKES:-6}
     title "controllers: two behind haproxy: rolling restart, a stopped one, and $strikes strikes"
     script controllers --kills "$strikes" --longest "${KILONOVA_LONGEST:-5}" --minutes $((strikes + 5)) \
-        ${KILONOVA_OLD:+--old "$KILONOVA_OLD"}
+        ${KILONOVA_PREVIOUS:+--old "$KILONOVA_PREVIOUS"}
 }
 
 # A cloud that is killed in the middle of every operation continues on a copy of its database.
@@ -463,6 +473,7 @@ cloud() {
     program || return 0
     script cloud
     script cloud_ports
+    script cloud_qos
     script cloud_volumes
     script cloud_kills
 }
@@ -485,6 +496,18 @@ lab() {
     script ../lab/lab --brief run "${scenarios[@]}"
 }
 
+if [ -n "${KILONOVA_PREVIOUS:-}" ] && [ ! -x "$KILONOVA_PREVIOUS" ]; then
+    echo "controllers: KILONOVA_PREVIOUS must name a program of the version before" >&2
+    exit 2
+fi
+# As cargo clippy does, but for a build instead of a check.
+clippy_builds=
+if [ "${KILONOVA_CLIPPY_BUILDS:-}" = yes ]; then
+    clippy_builds=$(dirname "$(rustup which rustc 2>/dev/null || command -v rustc)")/clippy-driver
+    [ -x "$clippy_builds" ] || { echo "KILONOVA_CLIPPY_BUILDS: there is no $clippy_builds" >&2; exit 2; }
+    export RUSTC_WORKSPACE_WRAPPER=$clippy_builds
+    export CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
+fi
 asked=yes
 if [ $# -eq 0 ]; then
     asked=no
@@ -501,8 +524,24 @@ for step in "$@"; do
     esac
 done
 
-title "PostgreSQL 15 in a temporary folder"
-pg_start
+if [ -n "${KILONOVA_INSTALL:-}" ]; then
+    read -ra parts <<<"$KILONOVA_INSTALL"
+    scripts/bootstrap.sh "${parts[@]}" >"$SCRATCH/install" 2>&1 &
+    installing=$!
+fi
+# installed: waits for that, and starts the database.
+installed() {
+    if [ -n "$installing" ]; then
+        wait "$installing" || { cat "$SCRATCH/install" >&2; exit 2; }
+        installing=
+        cat "$SCRATCH/install"
+    fi
+    if [ -z "$PG_URL" ]; then
+        title "PostgreSQL 15 in a temporary folder"
+        pg_start
+    fi
+}
+
 first=() later=()
 for step in "$@"; do
     case $step in
@@ -510,7 +549,11 @@ for step in "$@"; do
         *) later+=("$step") ;;
     esac
 done
-for step in ${first[@]+"${first[@]}"}; do "$step"; done
+for step in ${first[@]+"${first[@]}"}; do
+    case $step in unit) installed ;; esac
+    "$step"
+done
+[ "${#later[@]}" -eq 0 ] || installed
 if [ "${#later[@]}" -gt 1 ]; then
     # Both are shared by the lanes. A step that needs one that failed says so.
     program || true
