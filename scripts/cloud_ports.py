@@ -66,10 +66,12 @@ class Neutron:
     def agents(self):
         return sorted(one["host"] for one in self.alive())
 
-    def has_bandwidth(self, physnet):
-        """True if an agent offers the bandwidth of a bridge of a physical network."""
-        bridges = [(one["configurations"], one["configurations"].get("bridge_mappings", {}).get(physnet)) for one in self.alive()]
-        return any(bridge in one.get("resource_provider_bandwidths", {}) for one, bridge in bridges)
+    def with_bandwidth(self, physnet):
+        """The hosts whose agents offer the bandwidth of a bridge of a physical network."""
+        def offers(configuration):
+            bridge = configuration.get("bridge_mappings", {}).get(physnet)
+            return bridge in configuration.get("resource_provider_bandwidths", {})
+        return sorted(one["host"] for one in self.alive() if offers(one["configurations"]))
 
 
 def hosts(neutron):

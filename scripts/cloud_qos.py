@@ -14,7 +14,7 @@ import os
 import sys
 import urllib.parse
 
-from cloud_ports import Neutron, free, settings
+from cloud_ports import Neutron, free, hosts, settings
 from cloud_ports import lacking as lacks_ports
 from cloud_stage import Cloud, Journey, call, check, expect, main, play, until
 
@@ -36,8 +36,10 @@ class Placement:
 
     def bridges(self):
         """The providers of bandwidth by host."""
-        found = {}
-        for one in self.get("/resource_providers?required=CUSTOM_PHYSNET_" + PHYSNET.upper())["resource_providers"]:
+        found, trait = {}, "CUSTOM_PHYSNET_" + PHYSNET.upper()
+        if trait not in self.get(f"/traits?name=startswith:{trait}")["traits"]:
+            return found
+        for one in self.get(f"/resource_providers?required={trait}")["resource_providers"]:
             root = self.get(f"/resource_providers?uuid={one['root_provider_uuid']}")["resource_providers"][0]
             if CLASS in self.get(f"/resource_providers/{one['uuid']}/inventories")["inventories"]:
                 found[root["name"]] = one["uuid"]
@@ -53,7 +55,13 @@ class Scene:
     def __init__(self, cloud, kilonova):
         self.cloud, self.kilonova = cloud, kilonova
         self.neutron, self.placement = Neutron(cloud), Placement(cloud)
-        self.bridges = until("Neutron reports the bandwidth of a host", self.placement.bridges, REPORTED)
+        named = set(self.neutron.with_bandwidth(PHYSNET)) & set(hosts(self.neutron))
+
+        def reported():
+            found = self.placement.bridges()
+            return found if named <= set(found) else None
+
+        self.bridges = until(f"Neutron reports the bandwidth of {sorted(named)}", reported, REPORTED)
         self.policies = []
 
     def policy(self, *rates):
@@ -172,7 +180,7 @@ def lacking():
         return why
     if (placement.hostname, placement.port, placement.path) != (compute.hostname, compute.port, "/placement"):
         return "the catalog's endpoint of placement is not /placement at that of compute"
-    if not Neutron(cloud).has_bandwidth(PHYSNET):
+    if not Neutron(cloud).with_bandwidth(PHYSNET):
         return f"no agent has resource_provider_bandwidths for {PHYSNET}"
     return ""
 
