@@ -1,7 +1,7 @@
 //! Allocations that clients of the Placement API must not change: those of servers and of their
 //! migrations. These change in one transaction with the server's row, document and devices; a
-//! manual change would leave a running guest without its claim. What is claimed for the ports of a server is the
-//! exception: Neutron changes it when the QoS policy of a bound port changes.
+//! manual change would leave a running guest without its claim. The claims for the ports of a server are the
+//! exception: Neutron changes them when the QoS policy of a bound port changes.
 //!
 //! Consumers without a server here (those of an external Nova, or an operator's own) may be
 //! changed.

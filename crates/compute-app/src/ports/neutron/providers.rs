@@ -187,7 +187,7 @@ mod tests {
         assert!(providers.are_in(&port.profile, &port, "b"));
     }
 
-    /// What a port with this request and binding is claimed to have, after one group `g` of the provider 1 with 1 unit.
+    /// The claims of a port with this request and binding, if it had one group `g` of the provider 1 with 1 unit before.
     fn adopted(request: Value, allocation: Value) -> Option<Vec<(String, i64)>> {
         let mut providers = Providers::default();
         let resources = BTreeMap::from([(CLASS.to_owned(), 1)]);
