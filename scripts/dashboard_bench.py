@@ -4,18 +4,24 @@
     scripts/dashboard_bench.py [--kilonova PROGRAM] [--nodes FILE] [--servers N] [--database URL]
 
 Prints the time until the floor is complete and the CPU time of the server for it, read as a whole and from the page that a
-controller keeps for ten seconds, the frames per second while the floor is scrolled, and the times of list pages of servers.
+controller keeps for ten seconds, the frames per second while the floor is scrolled, the times of list pages of servers, and the
+share of a core that 100 open lists of two users cost while 50 servers change in each second.
 Nothing is asserted: the machine's load is in the figures. The simulated hosts run in the server's process; it is measured once it is idle.
 """
 
+import http.cookiejar
 import os
 import re
+import selectors
 import shutil
+import socket
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import urllib.parse
+import urllib.request
 
 from cli import Lane
 from console_browser import selenium
@@ -26,6 +32,7 @@ from stack import Wrong
 COMPUTE = "/compute/v2.1"
 AT_ONCE = 100
 PATIENCE = 300      # seconds
+RATE = 50           # changes of servers in a second
 FORGOTTEN = 12      # after how many seconds a controller reads the floor as a whole again
 SCROLL = """
     const done = arguments[arguments.length - 1], begun = performance.now();
@@ -147,6 +154,78 @@ def lists(serve, browser):
     say(f"{len(times)} pages, one after the other", f"{statistics.median(times):.0f}, {max(times):.0f}", "ms (median, most)")
 
 
+def session(base, user, password):
+    """The cookies of a login."""
+    jar = http.cookiejar.CookieJar()
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    with opener.open(f"{base}/dashboard/login") as page:
+        csrf = re.search(r'name="csrf" value="([^"]*)"', page.read().decode()).group(1)
+    form = urllib.parse.urlencode({"csrf": csrf, "user": user, "password": password}).encode()
+    with opener.open(f"{base}/dashboard/login", form) as page:
+        assert "/dashboard/servers" in page.url, page.url
+    return "; ".join(f"{one.name}={one.value}" for one in jar)
+
+
+def opened(base, cookies, stream):
+    """A stream of an open list, as a socket."""
+    host = urllib.parse.urlsplit(base).netloc
+    sock = socket.create_connection(host.split(":"), 30)
+    head = f"GET {stream} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookies}\r\nAccept: text/event-stream\r\n\r\n"
+    sock.sendall(head.encode())
+    return sock
+
+
+def drain(socks, over, told):
+    """Reads streams until `over` is set, and counts their bytes."""
+    with selectors.DefaultSelector() as all_of_them:
+        for sock in socks:
+            all_of_them.register(sock, selectors.EVENT_READ)
+        while not over.is_set():
+            for key, _ in all_of_them.select(0.2):
+                told.append(len(key.fileobj.recv(1 << 18)))
+
+
+def change(api, ids, seconds):
+    """Renames servers at an even rate."""
+    begun = time.monotonic()
+    for number in range(RATE * seconds):
+        api.expect(200, "PUT", f"{COMPUTE}/servers/{ids[number % len(ids)]}", {"server": {"name": f"n{number}"}})
+        time.sleep(max(0.0, begun + (number + 1) / RATE - time.monotonic()))
+    return time.monotonic() - begun
+
+
+def watched(serve, api, base):
+    """Open pages while servers change."""
+    ids = [one["id"] for one in api.expect(200, "GET", f"{COMPUTE}/servers?limit=50")["servers"]]
+    domain = {"domain_id": "default"}
+    user = api.expect(201, "POST", "/identity/v3/users", {"user": {"name": "watcher", "password": "watcher", **domain}})
+    project = next(one["id"] for one in api.expect(200, "GET", "/identity/v3/projects")["projects"] if one["name"] == "admin")
+    role = next(one["id"] for one in api.expect(200, "GET", "/identity/v3/roles")["roles"] if one["name"] == "reader")
+    api.expect(204, "PUT", f"/identity/v3/projects/{project}/users/{user['user']['id']}/roles/{role}")
+    socks, told, over = [], [], threading.Event()
+    shares = []
+    for pages in (0, 100):
+        if pages:
+            for name, password in (("admin", serve.openrc()["OS_PASSWORD"]), ("watcher", "watcher")):
+                cookies = session(base, name, password)
+                asked = urllib.request.Request(f"{base}/dashboard/servers", headers={"Cookie": cookies, "Accept": "text/html"})
+                with urllib.request.urlopen(asked) as page:
+                    stream = re.search(r'sse-connect="([^"]*)"', page.read().decode()).group(1).replace("&amp;", "&")
+                socks += [opened(base, cookies, stream) for _ in range(pages // 2)]
+            threading.Thread(target=drain, args=(socks, over, told), daemon=True).start()
+        settle(serve.process)
+        before = cpu(serve.process)
+        took = change(api, ids, 20)
+        shares.append((cpu(serve.process) - before) / took)
+        say(f"CPU of the server with {pages} open lists and {RATE * 20 / took:.0f} changes a second", f"{100 * shares[-1]:.1f}",
+            "% of a core")
+    over.set()
+    if sum(told) < 100_000:
+        raise Wrong(f"the open lists were told of little: {sum(told)} bytes")
+    say("  the open lists alone", f"{100 * (shares[1] - shares[0]):.1f}", "% of a core")
+    say("  sent to them", f"{sum(told) / 1e6:.1f}", "MB")
+
+
 def main():
     parser = options_of(__doc__, "examples/nodes/bench.toml")
     parser.add_argument("--servers", type=int, default=10000)
@@ -174,6 +253,7 @@ def main():
             settle(serve.process)
             floor(serve, browser)
             lists(serve, browser)
+            watched(serve, api, f"{parts.scheme}://{parts.netloc}")
             Lane(clients).tick("the dashboard was measured")
         finally:
             if browser:

@@ -117,7 +117,7 @@ class Firefox:
         self.call("WebDriver:ElementSendKeys", id=self.element(css), text=text)
 
     def text(self, css="main"):
-        """The text of an element, which the page may replace at any moment; empty without one, and while a page is loaded."""
+        """The text of an element; empty without one, and while a page is loaded."""
         return self.run("return document.querySelector(arguments[0])?.innerText", css) or ""
 
     def until(self, what, wanted):
