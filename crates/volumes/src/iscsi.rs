@@ -120,7 +120,9 @@ impl HostVolumes {
                 return Ok(device);
             }
             target.scan(system, path.lun).await?;
-            if let Some(device) = target.device(system, path.lun) {
+            // The scan may have made the target, too.
+            let target = ScsiTarget::of_session(system, session);
+            if let Some(device) = target.and_then(|target| target.device(system, path.lun)) {
                 return Ok(device);
             }
         }

@@ -60,28 +60,36 @@ pub(crate) fn bytes_of(gib: i64) -> u64 {
     u64::try_from(gib).unwrap_or_default() << 30
 }
 
-/// The target of a session: its SCSI host, and the target's directory.
+/// The target of a session: its SCSI host, and the session's directory.
 pub(crate) struct ScsiTarget {
     host: String,
-    folder: PathBuf,
-    /// `target2:0:0`.
-    name: String,
+    session: PathBuf,
+    /// `target2:0:0`; `None` until the kernel has found a LUN: only a scan makes the target.
+    name: Option<String>,
 }
 
 impl ScsiTarget {
-    /// The target of an iSCSI session; `None` until the kernel has made it.
+    /// The target of an iSCSI session; `None` until the kernel has made the session.
     pub(crate) fn of_session(system: &dyn System, session: u32) -> Option<Self> {
         let hosts = Path::new("/sys/class/iscsi_host");
+        let own = format!("session{session}");
         system.list(hosts).into_iter().find_map(|host| {
-            let folder = hosts.join(&host).join("device").join(format!("session{session}"));
-            let name = system.list(&folder).into_iter().find(|name| name.starts_with("target"))?;
-            Some(Self { folder: folder.join(&name), name, host })
+            let device = hosts.join(&host).join("device");
+            if !system.list(&device).contains(&own) {
+                return None;
+            }
+            let session = device.join(&own);
+            let mut names = system.list(&session).into_iter();
+            let name = names.find(|name| name.starts_with("target"));
+            Some(Self { session, name, host })
         })
     }
 
-    /// Makes the kernel look for a LUN, and for no other.
+    /// Makes the kernel look for a LUN, and for no other. The SCSI host has only this session, so without a
+    /// target every channel and target may be scanned.
     pub(crate) async fn scan(&self, system: &dyn System, lun: u64) -> Result<(), String> {
-        let mut parts = self.name.trim_start_matches("target").split(':').skip(1);
+        let name = self.name.as_deref().unwrap_or_default();
+        let mut parts = name.trim_start_matches("target").split(':').skip(1);
         let (channel, target) = (parts.next().unwrap_or("-"), parts.next().unwrap_or("-"));
         let file = Path::new("/sys/class/scsi_host").join(&self.host).join("scan");
         system
@@ -100,7 +108,7 @@ impl ScsiTarget {
     /// All its devices with a node.
     pub(crate) fn devices(&self, system: &dyn System) -> Vec<ScsiDevice> {
         let device = |address: String| {
-            let block = self.folder.join(&address).join("block");
+            let block = self.folder()?.join(&address).join("block");
             let name = system.list(&block).into_iter().next()?;
             Some(ScsiDevice { address, name })
         };
@@ -113,7 +121,12 @@ impl ScsiTarget {
     }
 
     fn addresses(&self, system: &dyn System) -> Vec<String> {
+        let Some(folder) = self.folder() else { return Vec::new() };
         let is_address = |name: &String| name.split(':').count() == 4;
-        system.list(&self.folder).into_iter().filter(is_address).collect()
+        system.list(&folder).into_iter().filter(is_address).collect()
+    }
+
+    fn folder(&self) -> Option<PathBuf> {
+        self.name.as_ref().map(|name| self.session.join(name))
     }
 }

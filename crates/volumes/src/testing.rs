@@ -196,7 +196,8 @@ impl State {
                 let session = self.next;
                 self.sessions.insert(session, node);
                 let host = session + 1;
-                self.add(format!("{}/uevent", target(session)), "");
+                // As in the kernel, the target does not exist before a scan has found a LUN.
+                self.add(format!("{}/uevent", folder(session)), "");
                 self.add(format!("/sys/class/scsi_host/host{host}/scan"), "");
             }
             ["--logout"] => {
@@ -281,9 +282,12 @@ impl State {
     }
 }
 
+fn folder(session: u32) -> String {
+    format!("/sys/class/iscsi_host/host{}/device/session{session}", session + 1)
+}
+
 fn target(session: u32) -> String {
-    let host = session + 1;
-    format!("/sys/class/iscsi_host/host{host}/device/session{session}/target{host}:0:0")
+    format!("{}/target{}:0:0", folder(session), session + 1)
 }
 
 fn disk(session: u32, lun: u64) -> String {

@@ -100,7 +100,7 @@ async fn a_lun_is_logged_in_scanned_and_taken_away_again() {
             &format!("{node} --op update -n node.session.auth.password -v ***"),
             &format!("{node} --login"),
             "iscsiadm -m session",
-            "write /sys/class/scsi_host/host2/scan 0 0 1",
+            "write /sys/class/scsi_host/host2/scan - - 1",
         ]
     );
     assert_eq!(host.connect(server, &one).await, Ok(VolumeSource::Block { path }));
