@@ -43,7 +43,7 @@ impl Definition {
 
     /// True if both definitions describe the same hardware. The display name, guest metadata, the
     /// recorded verb, network interfaces and volumes can change under a running guest; hardware
-    /// cannot.
+    /// cannot. The cells at which a guest sees its devices do not count: a definition of an earlier build has none.
     pub fn same_machine(&self, other: &Self) -> bool {
         let Self { server, config, done: _, sources: _ } = self;
         let DomainConfig {
@@ -68,7 +68,11 @@ impl Definition {
             && *machine == other.config.machine
             && *devices == other.config.devices
             && *rescue == other.config.rescue
-            && *numa == other.config.numa
+            && match (numa, &other.config.numa) {
+                (Some(one), Some(other)) => one.same_cells(other),
+                (None, None) => true,
+                (Some(_), None) | (None, Some(_)) => false,
+            }
     }
 
     /// The machine in effect: the rescue machine while rescued.

@@ -2,8 +2,9 @@
 
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{
-    Address, Attachment, Boot, Bus, DomainConfig, Firmware, GuestMetadata, Interface, Key, Machine,
-    MacvtapMode, Medium, Rescue, RescueDevice, Vif, Volume, VolumeSource,
+    Address, Attachment, Boot, Bus, DomainConfig, Firmware, GuestMetadata, GuestNuma,
+    GuestNumaCell, Interface, Key, Machine, MacvtapMode, Medium, Rescue, RescueDevice, Vif, Volume,
+    VolumeSource,
 };
 
 use crate::Definition;
@@ -180,6 +181,23 @@ fn volumes_are_recorded_without_their_secrets() {
     let mut moved = guest.clone();
     moved.config.volumes.pop();
     assert!(moved.same_machine(&guest), "volumes are attached to a running guest");
+}
+
+#[test]
+fn the_cells_of_devices_change_with_the_next_start() {
+    let cells = |devices: &[(&str, u32)]| {
+        let devices = devices.iter().map(|(key, cell)| ((*key).to_owned(), *cell)).collect();
+        let cell = GuestNumaCell { host: 0, vcpus: vec![], memory_mb: 512, page_kib: None };
+        let numa = GuestNuma { cells: vec![cell], devices, ..GuestNuma::default() };
+        changed(|config| config.numa = Some(Box::new(numa)))
+    };
+    let seen = cells(&[("0000:0c:1f.3", 0)]);
+    assert_eq!(Definition::from_xml(&seen.to_xml()).as_ref(), Ok(&seen));
+    let earlier = cells(&[]);
+    assert!(seen != earlier && seen.same_machine(&earlier), "an earlier build recorded none");
+    let mut moved = earlier.clone();
+    moved.config.numa.as_mut().expect("it has cells").cells[0].host = 1;
+    assert!(!moved.same_machine(&earlier) && !plain().same_machine(&earlier));
 }
 
 #[test]

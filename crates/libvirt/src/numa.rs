@@ -1,10 +1,11 @@
-//! The host CPUs of a guest: those that guests share, and of them those close to its devices.
+//! The host CPUs of a guest: those that guests share, and of them those close to its devices. For a guest with cells, the
+//! distances of their nodes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_devices::Sysfs;
 use kilonova_hypervisor::Definition;
-use kilonova_node_api::Attachment;
+use kilonova_node_api::{Attachment, GuestNuma, GuestNumaCell};
 
 use kilonova_topology::{Cpus, format_cpus, parse_cpus};
 
@@ -21,12 +22,46 @@ pub(crate) fn numa_placement(
     definition: &Definition,
     shared: Option<&Cpus>,
 ) -> NumaPlacement {
+    if let Some(numa) = definition.config.numa.as_deref() {
+        return NumaPlacement { distances: distances(sysfs, numa), ..NumaPlacement::default() };
+    }
     let near = near(sysfs, definition);
     let Some(shared) = shared else { return near };
     let list = near.cpus.as_deref().and_then(|list| parse_cpus(list, MOST_CPUS).ok());
     let both: Option<Cpus> = list.map(|list| list.intersection(shared).copied().collect());
     let cpus = both.as_ref().filter(|both| !both.is_empty()).unwrap_or(shared);
-    NumaPlacement { cpus: Some(format_cpus(cpus)), node: near.node }
+    NumaPlacement { cpus: Some(format_cpus(cpus)), node: near.node, ..NumaPlacement::default() }
+}
+
+/// The distances between the nodes of a guest's cells. Empty if the guest has fewer than two, or if libvirt would refuse
+/// what the kernel reports: it wants 10 for a cell itself and 11 to 255 for another.
+fn distances(sysfs: &dyn Sysfs, numa: &GuestNuma) -> Vec<Vec<u32>> {
+    if numa.cells.len() < 2 {
+        return Vec::new();
+    }
+    let nodes: BTreeSet<u32> = sysfs
+        .list(NODES)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|name| name.strip_prefix("node")?.parse().ok())
+        .collect();
+    let row = |from: u32| -> Option<BTreeMap<u32, u32>> {
+        let text = sysfs.read(&format!("{NODES}/node{from}/distance")).ok()?;
+        let row: Option<Vec<u32>> = text.split_whitespace().map(|one| one.parse().ok()).collect();
+        let row = row.filter(|row| row.len() == nodes.len())?;
+        Some(nodes.iter().copied().zip(row).collect())
+    };
+    let of_cell = |(place, cell): (usize, &GuestNumaCell)| -> Option<Vec<u32>> {
+        let row = row(cell.host)?;
+        let to = numa.cells.iter().enumerate().map(|(other, cell)| {
+            let distance = *row.get(&cell.host)?;
+            let allowed = if other == place { 10..=10 } else { 11..=255 };
+            allowed.contains(&distance).then_some(distance)
+        });
+        to.collect()
+    };
+    let rows: Option<Vec<_>> = numa.cells.iter().enumerate().map(of_cell).collect();
+    rows.unwrap_or_default()
 }
 
 /// The CPUs and the memory node close to a guest's devices. Empty on a host with one node, or if no
@@ -42,7 +77,7 @@ fn near(sysfs: &dyn Sysfs, definition: &Definition) -> NumaPlacement {
         near.iter().map(|node| sysfs.read(&format!("{NODES}/node{node}/cpulist")).ok()).collect();
     let cpus = cpus.map(|lists| lists.join(",")).filter(|list| !list.is_empty());
     let only = if near.len() == 1 { near.first().copied() } else { None };
-    NumaPlacement { node: only.filter(|_| cpus.is_some()), cpus }
+    NumaPlacement { node: only.filter(|_| cpus.is_some()), cpus, ..NumaPlacement::default() }
 }
 
 fn is_number(text: &str) -> bool {
@@ -89,12 +124,12 @@ mod tests {
         );
         write("devices/system/node/node1/cpulist", "8-15\n");
         write("devices/system/node/possible", "0-1\n");
-        let near = NumaPlacement { cpus: Some("8-15".into()), node: Some(1) };
+        let near = NumaPlacement { cpus: Some("8-15".into()), node: Some(1), distances: vec![] };
         assert_eq!(numa_placement(&sysfs, &guest, None), near);
         guest.config.devices.push(Attachment::Pci { address: "0000:85:00.0".into() });
         assert_eq!(numa_placement(&sysfs, &guest, None), near, "a device that is near no node");
         guest.config.devices.push(Attachment::Pci { address: "0000:84:00.0".into() });
-        let both = NumaPlacement { cpus: Some("0-7,8-15".into()), node: None };
+        let both = NumaPlacement { cpus: Some("0-7,8-15".into()), ..NumaPlacement::default() };
         assert_eq!(numa_placement(&sysfs, &guest, None), both);
         let within = |guest: &Definition, list: &str| {
             let shared = parse_cpus(list, 64).expect("the list is valid");
@@ -108,5 +143,41 @@ mod tests {
         guest.config.devices.clear();
         assert_eq!(numa_placement(&sysfs, &guest, None), NumaPlacement::default());
         assert_eq!(within(&guest, "0-1,4"), ("0-1,4".to_owned(), None));
+    }
+
+    #[test]
+    fn the_distances_of_a_guest_are_those_of_its_nodes() {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let write = |node: u32, text: &str| {
+            let path = folder.path().join(NODES).join(format!("node{node}"));
+            std::fs::create_dir_all(&path).expect("the directory is created");
+            std::fs::write(path.join("distance"), text).expect("the file is written");
+        };
+        write(0, "10 12 32\n");
+        write(1, "12 10 32\n");
+        write(4, "31 33 10\n");
+        let sysfs = Directory(folder.path().to_owned());
+        let of = |hosts: &[u32]| {
+            let cell = |host: &u32| GuestNumaCell {
+                host: *host,
+                vcpus: vec![],
+                memory_mb: 256,
+                page_kib: None,
+            };
+            let mut guest = definition();
+            let cells = hosts.iter().map(cell).collect();
+            guest.config.numa = Some(Box::new(GuestNuma { cells, ..GuestNuma::default() }));
+            let shared = Cpus::from([0, 1]);
+            let placement = numa_placement(&sysfs, &guest, Some(&shared));
+            assert_eq!((placement.cpus, placement.node), (None, None), "its cells have their CPUs");
+            placement.distances
+        };
+        assert_eq!(of(&[4, 0]), [[10, 31], [32, 10]], "in the guest's order");
+        assert_eq!(of(&[1, 0, 4]).len(), 3);
+        assert!(of(&[4]).is_empty() && of(&[0, 7]).is_empty(), "no second cell, no such node");
+        write(1, "10 10 32\n");
+        assert!(of(&[0, 1]).is_empty(), "libvirt refuses 10 for another cell");
+        write(1, "12 10\n");
+        assert!(of(&[0, 1]).is_empty(), "nobody knows which node is missing");
     }
 }

@@ -332,6 +332,28 @@ pub enum Attachment {
     },
 }
 
+impl Attachment {
+    /// Identifies the device on its host: the uuid of a mediated device, the address of a function.
+    pub fn key(&self) -> String {
+        match self {
+            Self::Mdev { uuid, .. } => uuid.to_string(),
+            Self::Pci { address } | Self::Vfio { address, .. } | Self::TestPci { address } => {
+                address.clone()
+            }
+        }
+    }
+
+    /// The kind of the device. A device of the same kind can replace it in a running guest.
+    pub fn kind(&self) -> (&'static str, &str) {
+        match self {
+            Self::Mdev { mdev_type, .. } => ("mdev", mdev_type),
+            Self::Vfio { vgpu_type, .. } => ("vfio", vgpu_type),
+            Self::Pci { .. } => ("pci", ""),
+            Self::TestPci { .. } => ("test", ""),
+        }
+    }
+}
+
 /// A GPU instance of a card in MIG mode, for one guest.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct GpuInstance {

@@ -54,7 +54,7 @@ pub use guest::{
 pub use interface::{Address, Interface, MacvtapMode, OVS_HYBRID_PLUG, Vif, link_local};
 pub use join::{Authorities, Clock, Credential, Join, Renewal, Revocations, RevokedHost};
 pub use machine::{Bus, Firmware, Machine, Medium, SecureBoot, Topology};
-pub use numa::{GUEST_NUMA, GuestNuma, GuestNumaCell, GuestVcpu};
+pub use numa::{GUEST_DEVICE_CELLS, GUEST_NUMA, GuestNuma, GuestNumaCell, GuestVcpu};
 pub use observation::{Observation, Outcome, Phase, Progress, SNAPSHOT_STEP};
 pub use order::{
     CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, Chunk, End, ON_RELEASE, Order, OrderResult, Task,

@@ -1,11 +1,16 @@
 //! The NUMA cells of a guest, each with its place on the host.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::is_default;
+use crate::{Attachment, is_default};
 
 /// The trait of hosts whose agents realize [`GuestNuma`]. Agents of earlier builds ignore it.
 pub const GUEST_NUMA: &str = "CUSTOM_GUEST_NUMA";
+
+/// The trait of hosts whose agents realize [`GuestNuma::devices`]. Agents of earlier builds ignore it.
+pub const GUEST_DEVICE_CELLS: &str = "CUSTOM_GUEST_DEVICE_CELLS";
 
 /// The NUMA cells of a guest and the host CPUs of its threads. Lists of CPUs have the kernel's form:
 /// `0-3,8`.
@@ -21,6 +26,31 @@ pub struct GuestNuma {
     /// True if the guest's memory is locked in the host's.
     #[serde(default, skip_serializing_if = "is_default")]
     pub locked_memory: bool,
+    /// The guest's cell of each device that is near one, by [`Attachment::key`]: the guest sees the device there. A
+    /// guest sees no cell of the others. It has a meaning only on machine type `q35`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub devices: BTreeMap<String, u32>,
+}
+
+impl GuestNuma {
+    /// The cell at which the guest sees a device; `None` if it sees none.
+    pub fn cell_of(&self, device: &Attachment) -> Option<u32> {
+        if self.devices.is_empty() {
+            return None;
+        }
+        let cell = self.devices.get(&device.key()).copied();
+        cell.filter(|cell| usize::try_from(*cell).is_ok_and(|cell| cell < self.cells.len()))
+    }
+
+    /// True if both have the same cells on the same CPUs and memory. A running guest cannot change them; the cells of
+    /// its devices change with its next start.
+    pub fn same_cells(&self, other: &Self) -> bool {
+        let Self { cells, emulator, realtime, locked_memory, devices: _ } = self;
+        *cells == other.cells
+            && *emulator == other.emulator
+            && *realtime == other.realtime
+            && *locked_memory == other.locked_memory
+    }
 }
 
 /// A NUMA cell of a guest on a cell of the host.

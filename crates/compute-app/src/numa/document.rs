@@ -5,7 +5,7 @@ use kilonova_topology::{
     Cpus, EmulatorPolicy, Fitted, FittedCell, GuestTopology, HostTopology, format_cpus,
 };
 
-/// The part for a guest that has this fit on the host.
+/// The part for a guest that has this fit on the host, without the cells of its devices.
 pub(super) fn of(host: &HostTopology, guest: &GuestTopology, fitted: &Fitted) -> GuestNuma {
     let cells = fitted.cells.iter().map(|cell| GuestNumaCell {
         host: cell.host,
@@ -18,6 +18,7 @@ pub(super) fn of(host: &HostTopology, guest: &GuestTopology, fitted: &Fitted) ->
         emulator: format_cpus(&emulator(host, guest, fitted)),
         realtime: format_cpus(&guest.realtime),
         locked_memory: guest.locked_memory,
+        devices: Default::default(),
     }
 }
 

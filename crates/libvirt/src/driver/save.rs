@@ -129,14 +129,13 @@ impl Driver {
                 Ok(definition) => definition,
                 Err(error) => return Ok(Err(error.message)),
             };
-            let attached: Vec<String> = hostdevs_of(&domain.get_xml_desc(0)?)
-                .iter()
-                .filter_map(|xml| source(xml))
-                .collect();
-            for xml in xml::hostdevs(&definition) {
-                if source(&xml).is_none_or(|source| !attached.contains(&source)) {
-                    attach(domain, &xml)?;
-                }
+            let running = domain.get_xml_desc(0)?;
+            let attached: Vec<String> =
+                hostdevs_of(&running).iter().filter_map(|xml| source(xml)).collect();
+            let is_attached =
+                |xml: &str| source(xml).is_some_and(|source| attached.contains(&source));
+            for xml in xml::missing_hostdevs(&definition, &running, is_attached) {
+                attach(domain, &xml)?;
             }
             Ok(Ok(()))
         };

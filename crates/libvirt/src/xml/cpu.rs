@@ -11,6 +11,7 @@ pub(super) fn cpu(
     vcpus: i64,
     machine: &Machine,
     numa: Option<&GuestNuma>,
+    distances: &[Vec<u32>],
 ) -> Element {
     let mut cpu = Element::new("cpu");
     match host.config.cpu_mode() {
@@ -47,7 +48,7 @@ pub(super) fn cpu(
         }
     }
     if let Some(numa) = numa {
-        cpu.push(numa::cells(numa));
+        cpu.push(numa::cells(numa, distances));
     }
     cpu
 }

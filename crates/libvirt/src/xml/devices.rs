@@ -3,12 +3,17 @@
 use std::path::PathBuf;
 
 use kilonova_hypervisor::Definition;
-use kilonova_node_api::{Bus, Machine};
+use kilonova_node_api::{Attachment, Bus, Machine};
 
 use super::disks::{self, Disk};
 use super::element::Element;
+use super::expanders::Expanders;
 use super::system::is_pcie;
 use super::{HostProfile, hostdev, interface, volumes};
+
+/// Maximum number of ports that are listed on the main bus of a guest with expander buses: these leave it bus numbers for
+/// so many.
+const MOST_PORTS: u32 = 60;
 
 /// A guest's files on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +45,13 @@ pub(super) fn devices(
     let own = disks::disks(host, machine, machine_type, &layout.disks, &taken);
     root.into_iter().chain(own).chain(others).for_each(|disk| devices.push(disk));
     let has_tablet = definition.has_display();
-    controllers(host, definition, machine_type, layout, has_tablet)
+    let ports = main_ports(host, definition, machine_type, layout);
+    let mut expanders = Expanders::of(definition, machine_type, ports);
+    let buses = std::mem::take(&mut expanders.controllers);
+    controllers(host, definition, machine_type, layout, has_tablet, buses)
         .into_iter()
         .for_each(|one| devices.push(one));
-    interface::elements(definition).for_each(|one| devices.push(one));
+    interface::elements(definition, &expanders).for_each(|one| devices.push(one));
     devices.push(
         Element::new("serial")
             .with("type", "pty")
@@ -58,7 +66,7 @@ pub(super) fn devices(
     if definition.has_display() {
         display(host, machine).into_iter().for_each(|one| devices.push(one));
     }
-    hostdev::elements(definition).for_each(|one| devices.push(one));
+    hostdev::elements(definition, &expanders).for_each(|one| devices.push(one));
     if let Some(action) = machine.watchdog.as_deref().filter(|action| *action != "disabled") {
         devices.push(Element::new("watchdog").with("model", "i6300esb").with("action", action));
     }
@@ -98,12 +106,45 @@ pub(super) fn scsi_controller(definition: &Definition) -> Element {
     Element::new("controller").with("type", "scsi").with("index", 0).with("model", model)
 }
 
+/// The ports on the main bus for a guest with expander buses: one for each device that may need one, and a free one;
+/// `num_pcie_ports` if that is more. libvirt adds what is missing.
+fn main_ports(
+    host: &HostProfile,
+    definition: &Definition,
+    machine_type: &str,
+    layout: &Layout,
+) -> u32 {
+    let machine = definition.machine();
+    let numa = definition.config.numa.as_deref();
+    let near = |device: &&Attachment| numa.is_some_and(|numa| numa.cell_of(device).is_some());
+    let devices = &definition.config.devices;
+    let hosts = devices.len() - devices.iter().filter(near).count();
+    let taps = definition.config.interfaces.iter().filter(|one| one.device.is_none()).count();
+    let buses = layout.disks.iter().map(|disk| disks::bus(host, machine, machine_type, disk));
+    let buses: Vec<Bus> = buses.chain(definition.connected().map(|(one, _)| one.bus)).collect();
+    let disks = buses.iter().filter(|bus| **bus == Bus::Virtio).count();
+    let watchdog = machine.watchdog.as_deref().is_some_and(|action| action != "disabled");
+    // The controllers of SCSI, USB and the guest agent, the random numbers, the bridge of the watchdog.
+    let others = [
+        buses.contains(&Bus::Scsi),
+        buses.contains(&Bus::Usb) || definition.has_display(),
+        machine.guest_agent,
+        machine.rng,
+        watchdog,
+    ];
+    let others = others.iter().filter(|has| **has).count();
+    // The memory balloon and the free port.
+    let ports = hosts + taps + disks + others + 2;
+    u32::try_from(ports).unwrap_or(u32::MAX).max(host.config.num_pcie_ports).min(MOST_PORTS)
+}
+
 fn controllers(
     host: &HostProfile,
     definition: &Definition,
     machine_type: &str,
     layout: &Layout,
     has_tablet: bool,
+    buses: Vec<Element>,
 ) -> Vec<Element> {
     let machine = definition.machine();
     let controller =
@@ -116,7 +157,9 @@ fn controllers(
     if has(Bus::Scsi) {
         all.push(scsi_controller(definition));
     }
-    if is_pcie(machine_type) && host.config.num_pcie_ports > 0 {
+    if !buses.is_empty() {
+        all.extend(buses);
+    } else if is_pcie(machine_type) && host.config.num_pcie_ports > 0 {
         all.push(controller("pci").with("model", "pcie-root"));
         for _ in 0..host.config.num_pcie_ports {
             all.push(controller("pci").with("model", "pcie-root-port"));

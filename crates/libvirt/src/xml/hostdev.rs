@@ -4,28 +4,47 @@ use kilonova_hypervisor::Definition;
 use kilonova_node_api::Attachment;
 
 use super::element::Element;
+use super::expanders::{Expanders, FreePorts};
 
-/// The XML of each host device that is not a network interface, one element each. Suspend detaches
-/// and reattaches them.
-pub(crate) fn hostdevs(definition: &Definition) -> Vec<String> {
-    elements(definition).map(|element| element.to_string()).collect()
+/// The XML of each host device that is not a network interface and that a running guest lacks, one element each. Suspend
+/// detaches and reattaches them. A device with a NUMA cell gets a free port of that cell, if the guest has one.
+pub(crate) fn missing_hostdevs(
+    definition: &Definition,
+    running: &str,
+    is_attached: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let numa = definition.config.numa.as_deref();
+    let mut ports = FreePorts::of(running);
+    let xml = |device: &Attachment| {
+        let hostdev = element(device, None)?;
+        if is_attached(&hostdev.to_string()) {
+            return None;
+        }
+        let cell = numa.and_then(|numa| numa.cell_of(device));
+        Some(hostdev.children(cell.and_then(|cell| ports.take(cell))).to_string())
+    };
+    devices(definition).filter_map(xml).collect()
 }
 
-pub(super) fn elements(definition: &Definition) -> impl Iterator<Item = Element> + '_ {
+pub(super) fn elements<'a>(
+    definition: &'a Definition,
+    expanders: &'a Expanders,
+) -> impl Iterator<Item = Element> + 'a {
+    devices(definition).filter_map(|device| element(device, expanders.address(device)))
+}
+
+/// The devices that are not network interfaces.
+fn devices(definition: &Definition) -> impl Iterator<Item = &Attachment> {
     let is_connection = |device: &Attachment| {
         let address = function(device);
         address.is_some()
             && definition.config.interfaces.iter().any(|one| one.device.as_deref() == address)
     };
-    definition
-        .config
-        .devices
-        .iter()
-        .filter(move |device| !is_connection(device))
-        .filter_map(element)
+    definition.config.devices.iter().filter(move |device| !is_connection(device))
 }
 
-fn element(device: &Attachment) -> Option<Element> {
+/// A device, at an address of the guest or where libvirt puts it.
+fn element(device: &Attachment, address: Option<Element>) -> Option<Element> {
     let (machine_type, managed) = match device {
         Attachment::Mdev { .. } => ("mdev", "no"),
         Attachment::Pci { .. } => ("pci", "yes"),
@@ -36,7 +55,7 @@ fn element(device: &Attachment) -> Option<Element> {
         .with("mode", "subsystem")
         .with("type", machine_type)
         .with("managed", managed);
-    Some(match device {
+    let hostdev = match device {
         Attachment::Mdev { uuid, .. } => hostdev
             .with("model", "vfio-pci")
             .child(Element::new("source").child(Element::new("address").with("uuid", uuid))),
@@ -45,7 +64,8 @@ fn element(device: &Attachment) -> Option<Element> {
         | Attachment::TestPci { address } => {
             hostdev.child(Element::new("source").child(pci(Element::new("address"), address)))
         }
-    })
+    };
+    Some(hostdev.children(address))
 }
 
 /// The XML of a mediated device as a node device.

@@ -5,20 +5,29 @@ use kilonova_hypervisor::Definition;
 use kilonova_node_api::{Attachment, Interface, Vif};
 
 use super::element::Element;
+use super::expanders::Expanders;
 use super::hostdev::{function, pci};
 
-pub(super) fn elements(definition: &Definition) -> impl Iterator<Item = Element> + '_ {
-    definition.config.interfaces.iter().filter_map(|interface| element(definition, interface))
+pub(super) fn elements<'a>(
+    definition: &'a Definition,
+    expanders: &'a Expanders,
+) -> impl Iterator<Item = Element> + 'a {
+    let interfaces = definition.config.interfaces.iter();
+    interfaces.filter_map(|interface| element(definition, interface, expanders))
 }
 
 /// The XML of a single interface, if it is a tap: only taps are attached to a running guest.
 pub(crate) fn plug(definition: &Definition, interface: &Interface) -> Option<String> {
-    let element = element(definition, interface).filter(|_| interface.device.is_none())?;
-    Some(element.to_string())
+    let element = element(definition, interface, &Expanders::default());
+    Some(element.filter(|_| interface.device.is_none())?.to_string())
 }
 
 /// Returns `None` for fake test functions and mdevs, which libvirt cannot attach as an interface.
-fn element(definition: &Definition, interface: &Interface) -> Option<Element> {
+fn element(
+    definition: &Definition,
+    interface: &Interface,
+    expanders: &Expanders,
+) -> Option<Element> {
     let mac = Element::new("mac").with("address", &interface.mac);
     let Some(address) = &interface.device else {
         return Some(tap(definition, interface, mac));
@@ -38,7 +47,7 @@ fn element(definition: &Definition, interface: &Interface) -> Option<Element> {
     if let Some(vlan) = interface.vlan {
         element.push(Element::new("vlan").child(Element::new("tag").with("id", vlan)));
     }
-    Some(element)
+    Some(element.children(expanders.address(device)))
 }
 
 /// libvirt's type of a tap on a bridge.

@@ -318,6 +318,57 @@ mod tests {
     }
 
     #[test]
+    fn the_guest_keeps_its_buses_and_distances() {
+        use crate::config::LibvirtConfig;
+        use crate::files::layout;
+        use crate::xml::tests::{distances, host, volumes, with_cells};
+
+        let mut guest = with_cells();
+        guest.config.devices.retain(|device| !matches!(device, Attachment::TestPci { .. }));
+        let host = host(LibvirtConfig::default());
+        let layout = layout(&guest, volumes());
+        let running = crate::xml::domain(&host, &guest, &layout, &distances(), None);
+        let replaced = |device: &Attachment| match device {
+            Attachment::Mdev { parent, mdev_type, .. } => Attachment::Mdev {
+                uuid: uuid::Uuid::new_v4(),
+                parent: parent.clone(),
+                mdev_type: mdev_type.clone(),
+            },
+            other => vfio(&other.key().replace("0000:", "0007:")),
+        };
+        let devices: Vec<_> =
+            guest.config.devices.iter().map(|one| (one.clone(), replaced(one))).collect();
+        let mut numa = guest.config.numa.as_deref().expect("the guest has cells").clone();
+        numa.cells.iter_mut().for_each(|cell| cell.host += 4);
+        let rewritten = migration_xml(&running, &to(&devices), Some((&numa, 1)));
+        let rewritten = rewritten.expect("the XML is rewritten");
+        // All that names the host, and nothing else, differs.
+        let of_host = [
+            "<source",
+            "<address uuid",
+            "<address domain",
+            "nodeset=",
+            "<address type='pci' domain='0x0007'",
+        ];
+        let of_guest = |xml: &str| -> Vec<String> {
+            let lines = xml.lines().map(str::trim).filter(|line| !line.is_empty());
+            let lines = lines.filter(|line| !of_host.iter().any(|part| line.contains(part)));
+            lines.map(str::to_owned).collect()
+        };
+        let (before, after) = (of_guest(&running), of_guest(&rewritten));
+        let gone: Vec<_> = before.iter().filter(|line| !after.contains(line)).collect();
+        assert_eq!(
+            gone,
+            ["<address type='pci' domain='0x0000' bus='0x25' slot='0x00' function='0x4'/>"]
+        );
+        assert_eq!(before.iter().filter(|line| line.contains("pcie-expander-bus")).count(), 2);
+        assert!(
+            rewritten.contains("domain='0x0007' bus='0x25'") && rewritten.contains("nodeset='4-5'")
+        );
+        assert!(rewritten.contains("<sibling id='0' value='31'/>"), "{rewritten}");
+    }
+
+    #[test]
     fn the_cells_of_the_destination_replace_those_of_the_source() {
         let xml = "<domain><vcpu placement='static'>2</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/>\
             <vcpupin vcpu='1' cpuset='3'/><emulatorpin cpuset='2-3'/></cputune><numatune>\

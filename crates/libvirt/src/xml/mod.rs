@@ -8,6 +8,7 @@ mod cpu;
 mod devices;
 mod disks;
 mod element;
+mod expanders;
 mod hostdev;
 mod interface;
 mod migration;
@@ -22,7 +23,7 @@ use kilonova_hypervisor::Definition;
 pub(crate) use cpu::usable_models;
 pub(crate) use devices::Layout;
 pub(crate) use disks::{Disk, backup};
-pub(crate) use hostdev::{hostdevs, mdev};
+pub(crate) use hostdev::{mdev, missing_hostdevs};
 pub(crate) use interface::plug;
 pub(crate) use migration::migration_xml;
 pub(crate) use system::machine_type;
@@ -54,6 +55,9 @@ pub(crate) struct NumaPlacement {
     pub cpus: Option<String>,
     /// The memory node, if all devices are on one.
     pub node: Option<i64>,
+    /// The distances between the host's nodes of a guest's cells, in the guest's order: a row for each cell. Empty if
+    /// the host reports none, and for a guest with fewer than two cells.
+    pub distances: Vec<Vec<u32>>,
 }
 
 /// The complete XML of a domain.
@@ -95,7 +99,7 @@ pub(crate) fn domain(
     }
     xml.push(system::os(host, machine, machine_type, layout));
     xml.push(system::features(host, machine));
-    xml.push(cpu::cpu(host, vcpus, machine, numa));
+    xml.push(cpu::cpu(host, vcpus, machine, numa, &numa_placement.distances));
     xml.push(system::clock(host, machine));
     xml.push(Element::text("on_poweroff", "destroy"));
     xml.push(Element::text("on_reboot", "restart"));

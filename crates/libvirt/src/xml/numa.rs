@@ -72,8 +72,8 @@ pub(super) fn numatune(numa: &GuestNuma) -> Element {
     Element::new("numatune").child(memory).children(cells)
 }
 
-/// `<numa>` of the CPU: the cells that the guest sees.
-pub(super) fn cells(numa: &GuestNuma) -> Element {
+/// `<numa>` of the CPU: the cells that the guest sees, and the distances between them.
+pub(super) fn cells(numa: &GuestNuma, distances: &[Vec<u32>]) -> Element {
     let cells = numa.cells.iter().enumerate().map(|(number, cell)| {
         let element = Element::new("cell")
             .with("id", number)
@@ -81,9 +81,17 @@ pub(super) fn cells(numa: &GuestNuma) -> Element {
             .with("memory", cell.memory_mb.saturating_mul(1024))
             .with("unit", "KiB");
         // As upstream: vhost-user processes map a guest's large pages.
-        element.with_some("memAccess", cell.page_kib.map(|_| "shared"))
+        let element = element.with_some("memAccess", cell.page_kib.map(|_| "shared"));
+        element.children(distances.get(number).map(|row| siblings(row)))
     });
     Element::new("numa").children(cells)
+}
+
+fn siblings(distances: &[u32]) -> Element {
+    let siblings = distances.iter().enumerate().map(|(number, distance)| {
+        Element::new("sibling").with("id", number).with("value", distance)
+    });
+    Element::new("distances").children(siblings)
 }
 
 fn vcpus(cell: &GuestNumaCell) -> String {

@@ -143,7 +143,8 @@ fn a_plain_guest() {
 #[test]
 fn every_kind_of_device_near_its_node() {
     let guest = changed(|config| config.devices = devices());
-    let numa_placement = NumaPlacement { cpus: Some("0-7,16-23".into()), node: Some(1) };
+    let numa_placement =
+        NumaPlacement { cpus: Some("0-7,16-23".into()), node: Some(1), distances: vec![] };
     let xml = raw(&host(LibvirtConfig::default()), &guest, volumes(), &numa_placement);
     insta::assert_snapshot!("devices", xml);
 }
@@ -161,24 +162,87 @@ fn a_guest_with_cells_has_its_cpus_nodes_and_pages() {
             ],
             emulator: "0-1".into(),
             realtime: "2-3".into(),
-            locked_memory: false,
+            ..GuestNuma::default()
         }));
     });
     // Nearness to devices does not matter: the cells are near them.
-    let near = NumaPlacement { cpus: Some("0-7".into()), node: Some(0) };
+    let near = NumaPlacement { cpus: Some("0-7".into()), node: Some(0), distances: vec![] };
     let xml = raw(&host(LibvirtConfig::default()), &guest, volumes(), &near);
     insta::assert_snapshot!("numa", xml);
     let locked = changed(|config| {
         config.numa = Some(Box::new(GuestNuma {
             cells: vec![cell(0, vec![vcpu(0, "2"), vcpu(1, "3")], None)],
             emulator: "2-3".into(),
-            realtime: String::new(),
             locked_memory: true,
+            ..GuestNuma::default()
         }));
     });
     let xml = raw(&host(LibvirtConfig::default()), &locked, volumes(), &NumaPlacement::default());
     assert!(xml.contains("<locked/>") && !xml.contains("hugepages"), "{xml}");
     assert!(!xml.contains("vcpusched") && !xml.contains("memAccess"), "{xml}");
+}
+
+/// A guest with two cells: its second mediated device and the function are at cell 0, the function of its interface is at
+/// cell 1, and its first mediated device is near none.
+pub(super) fn with_cells() -> Definition {
+    let vcpu = |id: u32| GuestVcpu { id, cpus: format!("{id}") };
+    let cell =
+        |host, id| GuestNumaCell { host, vcpus: vec![vcpu(id)], memory_mb: 256, page_kib: None };
+    let at = [
+        ("33333333-3333-4333-8333-333333333334", 0),
+        ("0000:0c:1f.3", 0),
+        ("0000:25:00.4", 1),
+        ("0000:0c:00.1", 1),
+    ];
+    changed(|config| {
+        config.devices = devices();
+        config.interfaces = vec![interface('a', None), interface('b', Some("0000:25:00.4"))];
+        config.numa = Some(Box::new(GuestNuma {
+            cells: vec![cell(1, 0), cell(0, 1)],
+            emulator: "0-1".into(),
+            devices: at.map(|(key, cell)| (key.to_owned(), cell)).into(),
+            ..GuestNuma::default()
+        }));
+    })
+}
+
+pub(super) fn distances() -> NumaPlacement {
+    NumaPlacement { distances: vec![vec![10, 21], vec![31, 10]], ..NumaPlacement::default() }
+}
+
+#[test]
+fn a_guest_sees_its_devices_at_its_cells() {
+    let xml = |num_pcie_ports| {
+        let config = LibvirtConfig { num_pcie_ports, ..LibvirtConfig::default() };
+        raw(&host(config), &with_cells(), volumes(), &distances())
+    };
+    insta::assert_snapshot!("expanders", xml(2));
+    // The disk, the interface, the device without a cell, the tablet's controller, the balloon, and a free one.
+    let main_ports = |xml: &str| xml.matches("model='pcie-root-port'/>").count();
+    assert_eq!((main_ports(&xml(0)), main_ports(&xml(16))), (6, 16));
+    assert_eq!(xml(0), xml(6));
+}
+
+#[test]
+fn a_guest_sees_no_cells_of_devices_without_expander_buses() {
+    let xml = |guest: &Definition| {
+        let host = host(LibvirtConfig::default());
+        let xml = domain(&host, guest, &layout(guest, volumes()), &distances(), None);
+        xml.split("</metadata>").nth(1).expect("there is metadata").to_owned()
+    };
+    let mut earlier = with_cells();
+    if let Some(numa) = &mut earlier.config.numa {
+        numa.devices.clear();
+    }
+    assert!(!xml(&earlier).contains("controller type='pci'"), "{}", xml(&earlier));
+    for machine in ["pc", "pc-i440fx-8.2"] {
+        let on = |mut guest: Definition| {
+            guest.config.machine.machine_type = Some(machine.into());
+            xml(&guest)
+        };
+        assert_eq!(on(with_cells()), on(earlier.clone()));
+        assert!(on(with_cells()).contains("<sibling id='1' value='21'/>"));
+    }
 }
 
 #[test]
@@ -198,7 +262,8 @@ fn interfaces_are_taps_or_functions() {
     });
     let xml = raw(&host(LibvirtConfig::default()), &guest, volumes(), &NumaPlacement::default());
     insta::assert_snapshot!("interfaces", xml);
-    assert_eq!(hostdevs(&guest).len(), 3, "interfaces are not detached as host devices");
+    let missing = missing_hostdevs(&guest, "<domain/>", |_| false);
+    assert_eq!(missing.len(), 3, "interfaces are not detached as host devices");
 }
 
 #[test]

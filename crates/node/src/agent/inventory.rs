@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use kilonova_devices::{DeviceProblem, FoundCells, Watch, has_threads};
 use kilonova_hypervisor::HypervisorInfo;
-use kilonova_node_api::{Device, GUEST_NUMA, NumaCell, OVS_HYBRID_PLUG, Registration};
+use kilonova_node_api::{
+    Device, GUEST_DEVICE_CELLS, GUEST_NUMA, NumaCell, OVS_HYBRID_PLUG, Registration,
+};
 
 use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
@@ -117,7 +119,11 @@ impl Inventory {
         info: HypervisorInfo,
     ) -> Registration {
         let threads = cells.as_deref().is_some_and(has_threads).then(|| THREADS.to_owned());
-        let guest_numa = cells.is_some().then(|| GUEST_NUMA.to_owned());
+        let guest_numa: &[&str] = match &cells {
+            Some(_) => &[GUEST_NUMA, GUEST_DEVICE_CELLS],
+            None => &[],
+        };
+        let guest_numa = guest_numa.iter().map(|name| (*name).to_owned());
         let mut registration = Registration {
             devices,
             hypervisor_type: info.hypervisor_type,
