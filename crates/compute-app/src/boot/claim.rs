@@ -18,7 +18,7 @@ use super::super::aliases;
 use super::port_claims::record;
 use super::query::{ProfileGroups, Profiles};
 use super::{GuestSource, machine, near};
-use crate::numa::{self, Misfits, TakenDevices};
+use crate::numa::{self, Misfits, RunningGuest, TakenDevices};
 use crate::ports::GuestPorts;
 use crate::{Compute, Error};
 
@@ -75,6 +75,8 @@ pub struct Wanted<'a> {
     pub profiles: &'a Profiles,
     /// The NUMA topology.
     pub numa: &'a Request,
+    /// The guest of a live migration, if it has NUMA cells.
+    pub running: Option<RunningGuest<'a>>,
 }
 
 /// Claims the first candidate that still fits. If none does, the hosts with room that have no place for the NUMA
@@ -112,7 +114,7 @@ pub(super) fn claim_along<A>(
     choice: &Choice,
     mut along: impl FnMut(&mut Tx<'_>, &HostName) -> Result<A, Error>,
 ) -> Result<Result<(Placement, A), Misfits>, Error> {
-    let Wanted { profiles, numa } = wanted;
+    let Wanted { profiles, numa, running } = wanted;
     let mut misfits = Misfits::default();
     let actor = devices::Actor {
         user_id: Some(initiator.user_id.to_owned()),
@@ -130,7 +132,7 @@ pub(super) fn claim_along<A>(
             };
             let (wants, ports) = wants(tx, candidate, profiles)?;
             let claim = placement::ask_claim(tx, &claim)?;
-            let fit = numa::ask(tx, numa, &host.name)?;
+            let fit = numa::ask(tx, numa, running, &host.name)?;
             let along = along(tx, &host.name)?;
             if !wants.is_empty() {
                 devices::expect_bind(tx, consumer_of(server), &wants)?;
@@ -155,7 +157,8 @@ pub(super) fn claim_along<A>(
             let numa = match fit {
                 None => None,
                 Some(fit) => {
-                    let (consumer, taken) = (consumer_of(server), taken_devices(candidate, &wants));
+                    let taken = taken_devices(candidate, &wants, &bindings);
+                    let consumer = consumer_of(server);
                     let guest = fit.claim(tx, compute, consumer, &host.name, candidate, &taken)?;
                     Some(Box::new(guest))
                 }
@@ -203,12 +206,17 @@ pub(super) fn provider_of(candidate: &Candidate, suffix: &str) -> Option<Provide
     found.and_then(|(_, providers)| providers.first().copied())
 }
 
-/// The devices of a claim by provider.
-fn taken_devices(candidate: &Candidate, wants: &[devices::BindRequest]) -> Vec<TakenDevices> {
+/// The devices of a claim by provider. The bindings are in the order of the requests.
+fn taken_devices(
+    candidate: &Candidate,
+    wants: &[devices::BindRequest],
+    bindings: &[devices::Binding],
+) -> Vec<TakenDevices> {
     let by_alias = aliases::taken(candidate);
+    let mut bound = bindings.iter().map(|binding| binding.attachment.clone());
     let taken = wants.iter().map(|want| TakenDevices {
         provider: want.provider,
-        count: want.count,
+        devices: bound.by_ref().take(usize::try_from(want.count).unwrap_or(0)).collect(),
         of_alias: by_alias.contains_key(&want.provider),
     });
     taken.collect()

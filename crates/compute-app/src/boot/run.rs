@@ -187,7 +187,7 @@ fn commit(
     let mut counted = Some(ask_quota(tx, request, plan.len())?);
     let mut ids = Vec::with_capacity(plan.len());
     let numa = numa::requested(&request.spec.flavor, &request.spec.image_properties);
-    let wanted = Wanted { profiles: &request.profiles, numa: &numa };
+    let wanted = Wanted { profiles: &request.profiles, numa: &numa, running: None };
     let mut placed_on = HashSet::new();
     for (index, choice) in plan.iter().enumerate() {
         let id = id_of(request, index);

@@ -307,7 +307,7 @@ fn claim_waiting(
     let by = Initiator { user_id: &request.user_id, request_id: &request.request_id };
     let project = &request.project_id;
     // A request with a NUMA topology does not wait.
-    let wanted = Wanted { profiles: &request.profiles, numa: &Request::default() };
+    let wanted = Wanted { profiles: &request.profiles, numa: &Request::default(), running: None };
     let Ok(place) = claim(tx, compute, server, project, by, wanted, choice)? else {
         return Err(Error::Aged);
     };

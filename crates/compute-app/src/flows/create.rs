@@ -328,7 +328,7 @@ fn next_host(
             server.id,
             &server.project_id,
             boot::Initiator { user_id: &server.user_id, request_id: &open.row.request_id },
-            boot::Wanted { profiles: &profiles, numa: &numa },
+            boot::Wanted { profiles: &profiles, numa: &numa, running: None },
             &choice,
         )?;
         match placed {

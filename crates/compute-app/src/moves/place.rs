@@ -7,11 +7,11 @@ use kilonova_compute_db::servers::{FlavorOf, Server, Spec};
 use kilonova_compute_scheduler::{NoHost, Requirements, choose};
 use kilonova_engine::Query;
 use kilonova_ids::HostName;
-use kilonova_node_api::{Attachment, GuestNuma};
+use kilonova_node_api::Attachment;
 use kilonova_store::Tx;
 
 use crate::boot::{self, Placement, Profiles};
-use crate::numa::{self, Misfits};
+use crate::numa::{self, Misfits, RunningGuest};
 use crate::{Compute, Error, ports};
 
 /// The search for a host.
@@ -30,8 +30,8 @@ pub struct Search<'a> {
     pub request_id: &'a str,
     /// Required traits.
     pub root_required: &'a [&'static str],
-    /// The cells of a running guest, whose memory pages keep their size.
-    pub running: Option<&'a GuestNuma>,
+    /// A running guest with NUMA cells: its memory pages keep their size, and it sees its devices at the same cells.
+    pub running: Option<RunningGuest<'a>>,
     /// True if the new devices may differ from the present ones.
     pub fits: &'a dyn Fn(&[Attachment]) -> bool,
 }
@@ -63,9 +63,9 @@ pub fn place(
     let mut excluded = search.excluded;
     let mut numa = numa::requested(search.flavor, &server.spec.image_properties);
     if let (Some(topology), Some(running)) = (&mut numa.topology, search.running) {
-        numa::keep_pages(topology, running);
+        numa::keep_pages(topology, running.numa);
     }
-    let wanted = boot::Wanted { profiles: &profiles, numa: &numa };
+    let wanted = boot::Wanted { profiles: &profiles, numa: &numa, running: search.running };
     let mut misfits = Misfits::default();
     loop {
         let requirements =
@@ -102,7 +102,7 @@ pub fn place(
         };
         let has_same_pages = search
             .running
-            .is_none_or(|running| numa::has_same_pages(running, place.numa.as_deref()));
+            .is_none_or(|running| numa::has_same_pages(running.numa, place.numa.as_deref()));
         if has_same_pages && (search.fits)(&place.devices) {
             return Ok(Ok(place));
         }

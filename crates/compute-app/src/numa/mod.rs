@@ -6,6 +6,7 @@
 
 mod document;
 mod misfit;
+mod seen;
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use kilonova_compute_db::fits::{self, AskedHost, Fit};
 use kilonova_compute_db::servers::{FlavorOf, Server};
 use kilonova_engine::{Candidate, Snapshot};
 use kilonova_ids::{ConsumerId, HostName, ProviderId};
-use kilonova_node_api::GuestNuma;
+use kilonova_node_api::{Attachment, GUEST_DEVICE_CELLS, GuestNuma};
 use kilonova_store::Tx;
 use kilonova_topology::{
     Asked, DevicePool, DeviceRequest, Devices, Fitted, GuestTopology, Limits, PageSize, PciPolicy,
@@ -26,6 +27,7 @@ use crate::{Compute, Error};
 
 pub use kilonova_topology::Strategy;
 pub use misfit::Misfits;
+pub use seen::RunningGuest;
 
 /// The trait of hosts whose cores have several threads.
 pub(crate) const THREADS: &str = "HW_CPU_HYPERTHREADING";
@@ -43,12 +45,12 @@ pub fn is_requested(flavor: &FlavorOf, properties: &BTreeMap<String, String>) ->
 }
 
 /// Devices that a claim takes from a provider.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct TakenDevices {
     /// The provider.
     pub provider: ProviderId,
-    /// How many.
-    pub count: i64,
+    /// The devices.
+    pub devices: Vec<Attachment>,
     /// True if a PCI alias requests them. Upstream's policies concern these alone; others are only preferred near
     /// the guest, unless the flavor or the image names a policy.
     pub of_alias: bool,
@@ -59,20 +61,23 @@ pub(crate) struct TakenDevices {
 pub(crate) struct AskedFit<'a> {
     guest: &'a GuestTopology,
     policy: Option<PciPolicy>,
+    running: Option<RunningGuest<'a>>,
     host: AskedHost,
 }
 
-/// Asks for a host's topology if the request needs it.
+/// Asks for a host's topology if the request needs it. `running` is the guest of a live migration.
 ///
 /// # Errors
 /// Store errors only.
 pub(crate) fn ask<'a>(
     tx: &mut Tx<'_>,
     request: &'a Request,
+    running: Option<RunningGuest<'a>>,
     host: &HostName,
 ) -> Result<Option<AskedFit<'a>>, Error> {
     let Some(guest) = &request.topology else { return Ok(None) };
-    Ok(Some(AskedFit { guest, policy: request.pci_policy, host: fits::ask_host(tx, host)? }))
+    let host = fits::ask_host(tx, host)?;
+    Ok(Some(AskedFit { guest, policy: request.pci_policy, running, host }))
 }
 
 impl AskedFit<'_> {
@@ -89,42 +94,52 @@ impl AskedFit<'_> {
         candidate: &Candidate,
         taken: &[TakenDevices],
     ) -> Result<GuestNuma, Error> {
-        let Self { guest, policy, host } = self;
+        let Self { guest, policy, running, host } = self;
         let Some(host) = fits::host(tx, host)? else {
             return Err(Error::Misfit("it offers no NUMA cells".to_owned()));
         };
-        let devices = near(tx, policy, taken)?;
+        let (mut devices, nodes) = near(tx, policy, taken)?;
+        if let Some(running) = &running {
+            devices.seen_at = running.seen_at(&nodes);
+        }
         let limits = limits(&compute.world.snapshot(), candidate.root);
         let fitted = fit(&host, guest, limits, compute.options.numa_strategy, &devices)
             .map_err(|why| Error::Misfit(misfit::words(&why)))?;
-        let guest = document::of(&host, guest, &fitted);
+        let mut guest = document::of(&host, guest, &fitted);
+        guest.devices = match &running {
+            Some(running) => running.keep(&guest, &nodes),
+            None if compute.host_has_trait(name, GUEST_DEVICE_CELLS) => seen::at(&guest, &nodes),
+            None => BTreeMap::new(),
+        };
         let fit = Fit { host: name.clone(), fitted, guest };
         fits::insert(tx, consumer, &fit)?;
         Ok(fit.guest)
     }
 }
 
-/// The devices of a claim with their nodes. Each pool has exactly the devices that the claim takes there.
-fn near(
+/// The devices of a claim for the fit, and each with its node. Each pool has exactly the devices that the claim takes
+/// there.
+fn near<'a>(
     tx: &mut Tx<'_>,
     policy: Option<PciPolicy>,
-    taken: &[TakenDevices],
-) -> Result<Devices, Error> {
-    let mut near = Devices::default();
+    taken: &'a [TakenDevices],
+) -> Result<(Devices, Vec<seen::PlacedDevice<'a>>), Error> {
+    let (mut near, mut placed) = (Devices::default(), Vec::new());
     if taken.is_empty() {
-        return Ok(near);
+        return Ok((near, placed));
     }
     let providers: Vec<ProviderId> = taken.iter().map(|one| one.provider).collect();
     let nodes = devices::numa_nodes(tx, &providers)?;
     for one in taken {
-        let count = u32::try_from(one.count).unwrap_or(0);
+        let count = u32::try_from(one.devices.len()).unwrap_or(u32::MAX);
         let usual = if one.of_alias { PciPolicy::Legacy } else { PciPolicy::Preferred };
         let node = nodes.get(&one.provider).copied().flatten();
         let pools = vec![near.pools.len()];
         near.pools.push(DevicePool { node, free: count });
         near.requests.push(DeviceRequest { policy: policy.unwrap_or(usual), count, pools });
+        placed.extend(one.devices.iter().map(|device| (device, node)));
     }
-    Ok(near)
+    Ok((near, placed))
 }
 
 /// How far the host's cells may be overcommitted, as the host itself.

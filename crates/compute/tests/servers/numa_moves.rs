@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kilonova_node_api::GUEST_DEVICE_CELLS;
 use serde_json::{Value, json};
 
 use super::numa::{domain, flavor, pins_of_all, topology, two_cells};
+use super::owner_traits::{placement, traits};
 use crate::kit::{ADMIN, Cloud, RunningCloud, TWO_CELLS, hosts, wait_until};
 
 const PINNED: fn() -> Value = || json!({"hw:cpu_policy": "dedicated"});
@@ -167,6 +169,44 @@ async fn a_live_migration_that_fails_keeps_cells_and_cpus_of_the_source() {
         assert_eq!(used(&cloud).await, [("a".to_owned(), 4)].into());
         assert_eq!(topology(&running, &id).await, before);
         cloud.assert_consistent(&running, "failed").await;
+    }
+}
+
+/// A host of two cells with a GPU at one of them.
+fn with_gpu(node: u32) -> String {
+    format!(
+        "card = [{{ card = \"m10\", addresses = [\"0000:84:00.0\"], numa_node = {node} }}]\n\
+         devices = {{ enabled_mdev_types = [\"nvidia-35\"] }}\n{TWO_CELLS}"
+    )
+}
+
+/// The host's cell of each cell of a guest.
+async fn host_cells(running: &RunningCloud, id: &str) -> Vec<u64> {
+    let shown = topology(running, id).await;
+    let nodes = shown["nodes"].as_array().cloned().unwrap_or_default();
+    nodes.iter().filter_map(|node| node["host_node"].as_u64()).collect()
+}
+
+/// The cells at which a guest sees its devices, as its domain records them.
+fn seen(cloud: &Cloud, host: &str, id: &str) -> Vec<u64> {
+    let xml = domain(cloud, host, id);
+    let Some((_, devices)) = xml.split_once("\"devices\":{") else { return Vec::new() };
+    let devices = devices.split('}').next().unwrap_or_default().split(',');
+    devices.filter_map(|device| device.rsplit_once(':')?.1.parse().ok()).collect()
+}
+
+#[tokio::test]
+async fn a_guest_of_an_older_agent_has_no_cells_of_its_devices() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[&with_gpu(0)])])).await {
+        let (path, mut body) = traits(&running, "a").await;
+        let all = body["traits"].as_array_mut().expect("the answer has traits");
+        all.retain(|name| name != GUEST_DEVICE_CELLS);
+        placement(&running, "PUT", &path, body).await;
+        let specs = json!({"hw:numa_nodes": "1", "resources:VGPU": "1"});
+        flavor(&running, "cell", 2, 512, specs).await;
+        let id = running.active_server(&cloud, "one", "cell").await;
+        assert_eq!((host_cells(&running, &id).await, seen(&cloud, "a", &id)), (vec![0], vec![]));
+        cloud.assert_consistent(&running, "older agent").await;
     }
 }
 

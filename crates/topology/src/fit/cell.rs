@@ -28,6 +28,9 @@ pub enum CellMisfit {
     /// The memory is overcommitted as far as `ram_allocation_ratio` allows.
     #[error("ram_allocation_ratio is reached")]
     MemoryRatio,
+    /// The running guest sees a device at the guest cell, and its replacement is at another host cell.
+    #[error("not at the devices that the running guest has there")]
+    SeenDevices,
 }
 
 /// Fits a guest cell onto a host cell, with `emulator` dedicated CPUs more than its vCPUs.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{HostTopology, PciPolicy};
+use crate::{Cpus, HostTopology, PciPolicy};
 
 /// Free devices of one kind at one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,17 @@ pub struct Devices {
     pub pools: Vec<DevicePool>,
     /// Requests.
     pub requests: Vec<DeviceRequest>,
+    /// For each guest cell the host cells at which it sees the right devices; `None`, or a missing entry, if it may be
+    /// anywhere. A running guest keeps the cells at which it sees its devices.
+    pub seen_at: Vec<Option<Cpus>>,
+}
+
+impl Devices {
+    /// True if the guest cell of this number sees the right devices at the host cell.
+    pub(super) fn are_seen(&self, guest: usize, host: u32) -> bool {
+        let cells = self.seen_at.get(guest).and_then(Option::as_ref);
+        cells.is_none_or(|cells| cells.contains(&host))
+    }
 }
 
 /// Devices of a pool for a request.

@@ -122,7 +122,12 @@ pub fn fit(
         let emulator = if number == 0 { guest.emulator_cpus() } else { 0 };
         let fits: Vec<_> = ordered
             .iter()
-            .map(|host| cell::fit_cell(host, guest, cell, emulator, limits))
+            .map(|host| {
+                if !devices.are_seen(number, host.id) {
+                    return Err(CellMisfit::SeenDevices);
+                }
+                cell::fit_cell(host, guest, cell, emulator, limits)
+            })
             .collect();
         if fits.iter().all(Result::is_err) {
             let reasons =

@@ -1,7 +1,8 @@
 //! Devices near the guest's cells, by policy.
 
 use kilonova_topology::{
-    DevicePick, DevicePool, DeviceRequest, Devices, HostTopology, Misfit, PciPolicy, Strategy, fit,
+    CellMisfit, DevicePick, DevicePool, DeviceRequest, Devices, HostTopology, Misfit, PciPolicy,
+    Strategy, fit,
 };
 
 use std::collections::BTreeSet;
@@ -51,7 +52,8 @@ fn near(
         cell.memory_mb = 1;
     }
     let all: Vec<usize> = (0..pools.len()).collect();
-    let devices = Devices { pools: pools.to_vec(), requests: vec![request(policy, count, &all)] };
+    let requests = vec![request(policy, count, &all)];
+    let devices = Devices { pools: pools.to_vec(), requests, ..Devices::default() };
     match fit(&host, &guest(&[("0", "", 1024)]), None, Strategy::Spread, &devices) {
         Ok(fitted) => {
             assert_eq!(places(&fitted), [0]);
@@ -89,6 +91,7 @@ fn the_cells_follow_the_devices() {
     let devices = |pools: &[DevicePool], requests: &[DeviceRequest]| Devices {
         pools: pools.to_vec(),
         requests: requests.to_vec(),
+        ..Devices::default()
     };
     let required = |pools: &[usize]| request(PciPolicy::Required, 1, pools);
     let at = |devices: &Devices| {
@@ -105,11 +108,31 @@ fn the_cells_follow_the_devices() {
 }
 
 #[test]
+fn a_running_guest_keeps_the_cells_of_its_devices() {
+    let two = guest(&[("0", "", 1024), ("1", "", 1024)]);
+    let at = |seen_at: &[Option<&[u32]>]| {
+        let seen_at =
+            seen_at.iter().map(|cells| cells.map(|cells| cells.iter().copied().collect()));
+        let devices = Devices { seen_at: seen_at.collect(), ..Devices::default() };
+        fit(&sockets(true), &two, None, Strategy::Spread, &devices).map(|fitted| places(&fitted))
+    };
+    assert_eq!(at(&[]), Ok(vec![0, 1]));
+    assert_eq!(at(&[None, Some(&[0])]), Ok(vec![1, 0]));
+    assert_eq!(at(&[None, Some(&[0, 3])]), Ok(vec![0, 3]));
+    assert_eq!(at(&[Some(&[0, 2]), Some(&[0])]), Ok(vec![2, 0]));
+    assert_eq!(at(&[Some(&[2]), Some(&[2])]), Err(Misfit::Together));
+    let Err(Misfit::Cell { cell: 1, reasons }) = at(&[None, Some(&[])]) else {
+        panic!("no host cell has the devices")
+    };
+    assert!(reasons.iter().all(|(_, why)| *why == CellMisfit::SeenDevices), "{reasons:?}");
+}
+
+#[test]
 fn a_request_leaves_the_device_that_another_needs() {
     let pools = vec![pool(Some(0), 1), pool(Some(0), 1)];
     let requests =
         vec![request(PciPolicy::Required, 1, &[0, 1]), request(PciPolicy::Required, 1, &[0])];
-    let devices = Devices { pools, requests };
+    let devices = Devices { pools, requests, ..Devices::default() };
     let fitted = fit(&sockets(true), &guest(&[("0", "", 1)]), None, Strategy::Spread, &devices);
     let picks = fitted.expect("it fits").devices;
     let pick = |request, pool| DevicePick { request, pool, count: 1 };
@@ -157,8 +180,11 @@ fn requests() -> impl proptest::strategy::Strategy<Value = Devices> {
         let pools: Vec<_> = pools.into_iter().map(|(node, free)| pool(node, free)).collect();
         let one = (policies.clone(), 1..3u32, prop::collection::vec(0..many, 1..=many));
         let one = one.prop_map(|(policy, count, pools)| DeviceRequest { policy, count, pools });
-        prop::collection::vec(one, 1..4)
-            .prop_map(move |requests| Devices { pools: pools.clone(), requests })
+        prop::collection::vec(one, 1..4).prop_map(move |requests| Devices {
+            pools: pools.clone(),
+            requests,
+            ..Devices::default()
+        })
     })
 }
 

@@ -30,7 +30,8 @@ fn four() -> HostTopology {
 #[test]
 fn emptier_or_fuller_cells_come_first_and_devices_decide() {
     let none = Devices::default();
-    let free = Devices { pools: vec![DevicePool { node: Some(1), free: 2 }], requests: vec![] };
+    let pools = vec![DevicePool { node: Some(1), free: 2 }];
+    let free = Devices { pools, ..Devices::default() };
     let request = DeviceRequest { policy: PciPolicy::Legacy, count: 1, pools: vec![0] };
     let wanted = Devices { requests: vec![request], ..free.clone() };
     let three = [("", "0", 2048), ("", "1", 2048), ("", "2", 2048)];

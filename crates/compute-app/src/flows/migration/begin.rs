@@ -20,6 +20,7 @@ use super::super::operation::{Attempts, Operation};
 use super::{FlowContext, device_pairing};
 use crate::boot::Placement;
 use crate::moves::{self as claims, Search};
+use crate::numa::RunningGuest;
 use crate::{Compute, Error, states, volumes};
 
 /// The first rows of a move.
@@ -114,8 +115,9 @@ pub(super) fn claim_place(
         excluded.remove(&migration.source);
     }
     let required = device_pairing::required_traits(migration);
-    let running = migration.old_domain.config.numa.as_deref();
-    let running = running.filter(|_| migration.kind == Kind::Live);
+    let has = &migration.old_domain.config;
+    let running = has.numa.as_deref().filter(|_| migration.kind == Kind::Live);
+    let running = running.map(|numa| RunningGuest { numa, devices: &has.devices });
     let search = Search {
         server,
         flavor: &migration.new_flavor,

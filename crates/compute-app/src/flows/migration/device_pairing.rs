@@ -7,7 +7,7 @@
 use kilonova_compute_db::moves::{Kind, Move};
 use kilonova_compute_db::servers::Server;
 use kilonova_ids::HostName;
-use kilonova_node_api::{Attachment, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
+use kilonova_node_api::{Attachment, GuestNuma, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
 use kilonova_wire::Refusal;
 
 use crate::{Compute, Error};
@@ -144,22 +144,29 @@ pub(super) fn check_movable(server: &Server, devices: &[Attachment]) -> Result<(
 }
 
 /// Pairs each device of the source with one of its kind at the destination; `None` if one has no
-/// partner or a partner remains.
+/// partner or a partner remains. If the cells of the guest on both hosts are given, partners are at the same cell of
+/// the guest where there are such.
 pub(super) fn pair_devices(
     from: &[Attachment],
     to: &[Attachment],
+    cells: Option<(&GuestNuma, &GuestNuma)>,
 ) -> Option<Vec<(Attachment, Attachment)>> {
-    let kind = |device: &Attachment| match device {
-        Attachment::Mdev { mdev_type, .. } => ("mdev", mdev_type.clone()),
-        Attachment::Vfio { vgpu_type, .. } => ("vfio", vgpu_type.clone()),
-        Attachment::Pci { .. } => ("pci", String::new()),
-        Attachment::TestPci { .. } => ("test", String::new()),
+    let at_same_cell = |one: &Attachment, other: &Attachment| {
+        cells.is_none_or(|(from, to)| from.cell_of(one) == to.cell_of(other))
     };
     let mut left: Vec<&Attachment> = to.iter().collect();
-    let mut pairs = Vec::with_capacity(from.len());
-    for device in from {
-        let at = left.iter().position(|other| kind(other) == kind(device))?;
-        pairs.push((device.clone(), left.remove(at).clone()));
+    let mut pairs: Vec<Option<&Attachment>> = vec![None; from.len()];
+    for must_be_near in [true, false] {
+        for (device, pair) in from.iter().zip(&mut pairs).filter(|(_, pair)| pair.is_none()) {
+            let is_partner = |other: &&Attachment| {
+                other.kind() == device.kind() && (!must_be_near || at_same_cell(device, other))
+            };
+            *pair = left.iter().position(is_partner).map(|at| left.remove(at));
+        }
     }
-    left.is_empty().then_some(pairs)
+    if !left.is_empty() {
+        return None;
+    }
+    let pairs = from.iter().zip(pairs);
+    pairs.map(|(device, partner)| Some((device.clone(), partner?.clone()))).collect()
 }

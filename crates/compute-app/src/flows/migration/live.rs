@@ -180,7 +180,7 @@ fn claim_place(
     attempts: &Attempts,
 ) -> Result<Result<Placement, NoHost>, Error> {
     let has = &ctx.migration.old_domain.config.devices;
-    let fits = |devices: &[Attachment]| pair_devices(has, devices).is_some();
+    let fits = |devices: &[Attachment]| pair_devices(has, devices, None).is_some();
     let found = begin::claim_place(tx, ctx, attempts, &fits)?;
     let requested = attempts.requested.as_ref();
     Ok(found.map_err(|why| match unfit_hosts(ctx.compute, &ctx.migration, requested) {
@@ -344,8 +344,6 @@ pub(super) fn send(
     let Some(host) = ctx.migration.dest.clone() else { return Ok(()) };
     let address = hosts::by_name(tx, &host)?.map(|host| host.host_ip).unwrap_or_default();
     let mut domain = ctx.migration.old_domain.clone();
-    let devices = pair_devices(&domain.config.devices, to_devices)
-        .ok_or_else(|| shape("devices of a move do not match"))?;
     let volumes = match volumes {
         Some(volumes) => volumes,
         None => sent_volumes(tx, ctx)?,
@@ -353,6 +351,9 @@ pub(super) fn send(
     let to = Peer { host, address };
     // The server itself holds the destination.
     let numa = numa::of_claimed(tx, &ctx.server, &ctx.migration.new_flavor)?;
+    let cells = domain.config.numa.as_deref().zip(numa.as_deref());
+    let devices = pair_devices(&domain.config.devices, to_devices, cells)
+        .ok_or_else(|| shape("devices of a move do not match"))?;
     let interfaces = reconnected(tx, ctx, &to.host)?;
     let outgoing = OutgoingMigration { to, devices, force, volumes, numa, interfaces };
     domain.outgoing_migration = Some(Box::new(outgoing));
