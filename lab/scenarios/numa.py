@@ -1,12 +1,13 @@
 """Guests with dedicated CPUs, NUMA cells and large pages on hosts with two cells: what libvirt pins, where the
-kernel lets the threads run and has the memory, what the guests see, and the same after a live migration."""
+kernel lets the threads run and has the memory, what the guests see of cells, distances and a device, and the same after
+a live migration."""
 
 import os
 import re
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
-from host import MTTY, attached, clean, of, other
+from host import MTTY, NVME, attached, clean, of, other
 from scenarios.live import goes_on, host_of, migrate, settled
 
 # The first host has three dedicated CPUs in its first cell, the second one in its second cell. A guest cell
@@ -25,13 +26,21 @@ FLAVORS = {
         "hw:cpu_policy=dedicated", "hw:emulator_threads_policy=share", "hw:mem_page_size=large"]),
     "numa-isolate": (1, 192, ["hw:cpu_policy=dedicated", "hw:emulator_threads_policy=isolate"]),
     "numa-shared": (1, 192, ["hw:numa_nodes=1"]),
+    "numa-device": (2, 256, ["hw:numa_nodes=2", "pci_passthrough:alias=nvme:1"]),
 }
-# Prints the cells that a guest has.
+# The virtual functions of the disk, and their cell: QEMU's main bus has none, so that an administrator says where they are.
+FUNCTIONS, CELL = "/sys/bus/pci/devices/0000:02:00.[12]/numa_node", 1
+# Prints the cells that a guest has, their distances, and the cell of each PCI device.
 LOOK = """\
     #!/bin/sh
     for node in /sys/devices/system/node/node[0-9]*; do
         kib=$(sed -n 's/.*MemTotal: *\\([0-9]*\\) kB/\\1/p' $node/meminfo)
         echo "guest: ${node##*/} cpus $(cat $node/cpulist) memory $kib" >/dev/console
+        echo "guest: ${node##*/} distances $(cat $node/distance)" >/dev/console
+    done
+    for device in /sys/bus/pci/devices/*; do
+        id=$(cat $device/vendor $device/device | sed 's/^0x//' | paste -sd:)
+        echo "guest: device ${device##*/} $id at $(cat $device/numa_node)" >/dev/console
     done
     echo "guest: cells shown" >/dev/console
     """
@@ -58,6 +67,7 @@ def divided(lab):
             node.cells = True
             node.start()
             node.ready(600)
+            node.run(f"for file in {FUNCTIONS}; do echo {CELL} >$file || exit 1; done; systemctl restart kilonova-agent")
         return node, node.run("cat /sys/devices/system/node/node1/cpulist /sys/devices/system/node/node1/distance "
                               "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages")
 
@@ -147,6 +157,31 @@ def seen(log):
             for number, where, kib in re.findall(r"(?m)^guest: node(\d+) cpus (\S+) memory (\d+)\s*$", log.text)}
 
 
+def distances(log):
+    """The distances that a guest sees, by cell."""
+    return {int(number): [int(one) for one in row.split()]
+            for number, row in re.findall(r"(?m)^guest: node(\d+) distances ([\d ]+?)\s*$", log.text)}
+
+
+def cells_of(log, ident):
+    """The cells at which a guest sees its devices with these vendor and product ids."""
+    return [int(cell) for cell in re.findall(rf"(?m)^guest: device \S+ {ident} at (-?\d+)\s*$", log.text)]
+
+
+def with_device(lab, begun):
+    """A guest with two cells sees its function at the cell that is on the function's host cell."""
+    node = of(lab, "node1")
+    ident = begun("numa-device", node.name)
+    lab.cloud.status(ident, "ACTIVE")
+    log = lab.cloud.guest_log(ident, lambda s: s.ready and "guest: cells shown" in s.text, "its guest shows its cells")
+    cell = [cell["host_node"] for cell in fitted(lab, ident)["nodes"]].index(CELL)
+    lab.tick(f"the guest sees its disk's function at cell {cell}", cells_of(log, NVME) == [cell], log.text[-2000:])
+    xml = node.run(f"virsh -q dumpxml {ident}")
+    numbers = re.findall(r"<controller type='pci' index='\d+' model='pcie-expander-bus'>.*?<node>(\d+)</node>", xml, re.S)
+    lab.tick("libvirt has one expander bus, of that cell", numbers == [str(cell)], str(numbers))
+    return ident
+
+
 def all_of_guest(wanted, _sets):
     """Without a policy, the emulator runs on the guest's own CPUs."""
     return set().union(*wanted.values())
@@ -169,7 +204,7 @@ def moved(lab, ident):
 
 
 def run(lab):
-    """Four guests, one of which migrates."""
+    """Five guests, one of which migrates."""
     lab.heading("Guests with NUMA topologies on hosts with two cells")
     cloud = lab.cloud
     divided(lab)
@@ -195,6 +230,8 @@ def run(lab):
     cells = seen(looked[0])
     lab.tick("the guest sees two cells with their CPUs and memory", {n: c for n, (c, _) in cells.items()} == {0: {0, 1}, 1: {2}}
              and cells[1][1] <= 96 < cells[0][1] <= 160, str(cells))
+    lab.tick("with the distances of the host's cells", distances(looked[0]) == {0: [10, 21], 1: [21, 10]},
+             str(distances(looked[0])))
     lab.tick("and its mediated device", looked[0].count(MTTY) == 1 and len(attached(of(lab, "node1"), two)) == 1)
     pinned(lab, two, all_of_guest)
 
@@ -211,15 +248,16 @@ def run(lab):
     pinned(lab, isolated, lambda wanted, sets: None)
     lab.tick("node1 counts the emulator's CPU", used(lab, of(lab, "node1")) == (2, 4), str(used(lab, of(lab, "node1"))))
     pinned(lab, shared, lambda wanted, _: set().union(*wanted.values()), shared=True)
+    device = with_device(lab, begun)
     none = begun("numa-isolate", "node1")
     fault = cloud.status(none, "ERROR")["fault"]
     lab.tick("no other guest gets two dedicated CPUs of one cell there, although two cells have one each",
              "NUMATopologyFilter" in fault["message"] and "too few free dedicated CPUs" in fault["details"], str(fault))
     cloud.delete(none)
 
-    clean(lab, two, large, isolated, shared)
+    clean(lab, two, large, isolated, shared, device)
     cloud.doctor()
-    cloud.delete(two, large, isolated, shared)
+    cloud.delete(two, large, isolated, shared, device)
     clean(lab)
     for node in lab.nodes:
         lab.tick(f"no CPU of {node.name} is in use", used(lab, node) == (0, 4), str(used(lab, node)))
