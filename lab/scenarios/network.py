@@ -17,7 +17,7 @@ CALLER = """\
     echo "caller: as {borrowed}, {there} $output" >/dev/console
     ip addr del {borrowed}/24 dev $card
     ip route add 169.254.169.254/32 dev $card
-    uuid=$(wget -q -T 5 -O - http://169.254.169.254/openstack/latest/meta_data.json | grep -o '"uuid":"[^"]*"')
+    uuid=$(timeout 10 wget -q -O - http://169.254.169.254/openstack/latest/meta_data.json | grep -o '"uuid":"[^"]*"')
     echo "caller: the metadata service says $uuid" >/dev/console
     """
 

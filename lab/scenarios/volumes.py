@@ -45,7 +45,7 @@ LOOK = """\
             say "devices $seen"
         fi
         if [ $((n % 5)) = 1 ]; then
-            uuid=$(wget -q -T 5 -O - http://169.254.169.254/openstack/latest/meta_data.json | grep -o '"uuid": *"[^"]*"')
+            uuid=$(timeout 10 wget -q -O - http://169.254.169.254/openstack/latest/meta_data.json | grep -o '"uuid": *"[^"]*"')
             say "step $n metadata $uuid"
         fi
         sleep 2
