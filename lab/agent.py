@@ -69,5 +69,6 @@ def forget(node):
     node.run("for d in $(virsh -q list --all --uuid); do virsh -q destroy $d; virsh -q undefine --nvram "
              "--managed-save $d; done; for d in $(ls /sys/bus/mdev/devices); do virsh -q nodedev-destroy "
              "mdev_$(echo $d | tr - _)_mtty_mtty || echo 1 >/sys/bus/mdev/devices/$d/remove; done; "
+             "iscsiadm -m node --logout; iscsiadm -m node --op delete; "
              "rm -rf /etc/mdevctl.d/* /var/lib/kilonova-agent /var/log/libvirt/qemu/*; "
              "true", timeout=300)
