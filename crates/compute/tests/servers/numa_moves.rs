@@ -195,6 +195,67 @@ fn seen(cloud: &Cloud, host: &str, id: &str) -> Vec<u64> {
     devices.filter_map(|device| device.rsplit_once(':')?.1.parse().ok()).collect()
 }
 
+/// Deletes a server as an administrator, and waits until its host has removed it.
+async fn delete(cloud: &Cloud, running: &RunningCloud, id: &str) {
+    running.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
+    settled(cloud).await;
+}
+
+#[tokio::test]
+async fn a_live_migration_keeps_the_cells_at_which_the_guest_sees_its_devices() {
+    let (one, zero) = (with_gpu(1), with_gpu(0));
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[&one]), ("b", &[&zero])])).await {
+        let specs = |cells: &str| json!({"hw:cpu_policy": "dedicated", "hw:numa_nodes": cells, "resources:VGPU": "1"});
+        let mut split = specs("2");
+        split["hw:numa_cpus.0"] = json!("0-3");
+        split["hw:numa_mem.0"] = json!("256");
+        split["hw:numa_cpus.1"] = json!("4-5");
+        split["hw:numa_mem.1"] = json!("256");
+        flavor(&running, "split", 6, 512, split).await;
+        flavor(&running, "near", 4, 512, specs("1")).await;
+        flavor(&running, "full", 6, 512, PINNED()).await;
+        flavor(&running, "four", 4, 512, PINNED()).await;
+        let live = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
+        // The first guest takes the first cell. The cell of the GPU on host a then has two CPUs left.
+        let first = running.active_server_on(&cloud, "a", "full").await;
+        let four = running.active_server_on(&cloud, "a", "four").await;
+        delete(&cloud, &running, &first).await;
+        let id = running.active_server_on(&cloud, "a", "split").await;
+        assert_eq!(host_cells(&running, &id).await, [0, 1]);
+        assert_eq!(seen(&cloud, "a", &id), [1], "the GPU of host a is at its cell 1");
+        act(&running, &id, live.clone(), 202).await;
+        settled(&cloud).await;
+        assert_eq!(host_of(&running, &id).await, "b");
+        assert_eq!(host_cells(&running, &id).await, [1, 0], "cell 1 of the guest is at the GPU");
+        assert_eq!(seen(&cloud, "b", &id), [1]);
+        act(&running, &id, json!({"reboot": {"type": "HARD"}}), 202).await;
+        settled(&cloud).await;
+        assert_eq!(seen(&cloud, "b", &id), [1]);
+        cloud.assert_consistent(&running, "moved").await;
+        delete(&cloud, &running, &id).await;
+        delete(&cloud, &running, &four).await;
+
+        // The cell of the GPU on host b is full. A guest that is shut off may have a far GPU, a running one may not.
+        let id = running.active_server_on(&cloud, "a", "near").await;
+        assert_eq!((host_cells(&running, &id).await, seen(&cloud, "a", &id)), (vec![1], vec![0]));
+        let full = running.active_server_on(&cloud, "b", "full").await;
+        assert_eq!(host_cells(&running, &full).await, [0]);
+        act(&running, &id, live, 202).await;
+        settled(&cloud).await;
+        assert_eq!(host_of(&running, &id).await, "a");
+        let messages =
+            cloud.column("SELECT message FROM operations WHERE message LIKE '%NUMA%'").await;
+        let why = messages.join("\n");
+        assert!(why.contains("not at the devices that the running guest has there"), "{why}");
+        assert_eq!(seen(&cloud, "a", &id), [0]);
+        act(&running, &id, json!({"migrate": null}), 202).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        assert_eq!(host_cells(&running, &id).await, [1]);
+        assert_eq!(seen(&cloud, "b", &id), [0; 0], "the guest sees no cell of a far device");
+        cloud.assert_consistent(&running, "far").await;
+    }
+}
+
 #[tokio::test]
 async fn a_guest_of_an_older_agent_has_no_cells_of_its_devices() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[&with_gpu(0)])])).await {
