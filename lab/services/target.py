@@ -36,6 +36,9 @@ class Target:
                 [os.path.join(self.programs, "tgtd"), "-f", "-C", "0", "--pid-file", pid_file,
                  "--iscsi", f"portal=127.0.0.1:{self.port}"],
                 env=self._environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        # In the foreground tgtd writes no file; the argument shows whose process it is (run.py).
+        with open(pid_file, "w", encoding="utf-8") as file:
+            file.write(str(self.process.pid))
         deadline = time.monotonic() + 30
         while self._ask("--op", "show", "--mode", "target").returncode:
             if self.process.poll() is not None or time.monotonic() > deadline:
