@@ -215,7 +215,6 @@ async fn a_death_at_any_write_leaves_the_drain_to_the_next_controller() {
             is_over = !plan.is_dead();
             cloud.audit(&when).await;
             running.replace_services(&cloud, CrashPlan::default()).await;
-            running.compute.world.load(&cloud.store).await.expect("the providers are loaded");
             let found = until_ended(&running, from, 4).await;
             assert_eq!(found["guests"], json!([]), "{when}: {found}");
             for (id, status) in [(&live, "ACTIVE"), (&stopped, "SHUTOFF")] {

@@ -8,7 +8,7 @@ use kilonova_placement::World;
 use kilonova_store::{Error, params};
 use serde_json::Value;
 
-use super::{Cloud, RunningCloud};
+use super::{Cloud, RunningCloud, wait_until};
 
 impl Cloud {
     /// Checks every rule of the ledger.
@@ -44,6 +44,21 @@ impl Cloud {
     pub async fn execute(&self, sql: &'static str) {
         let done = self.store.write(move |tx| tx.execute(sql, params![]));
         done.await.unwrap_or_else(|error: Error| panic!("{error}"));
+    }
+
+    /// Waits until every transaction that has begun is committed or rolled back. A process that dies in one write may
+    /// have others whose commit is under way.
+    pub async fn wait_for_commits(&self) {
+        // SQLite has one writer, which comes to this write after those.
+        self.store.write(|_| Ok::<_, Error>(())).await.expect("the store is writable");
+        if self.name == "postgresql" {
+            wait_until("no transaction is open", async || {
+                let open = "SELECT CAST(pid AS TEXT) FROM pg_stat_activity WHERE datname = current_database()
+                    AND xact_start IS NOT NULL AND pid <> pg_backend_pid()";
+                self.column(open).await.is_empty()
+            })
+            .await;
+        }
     }
 
     /// Units of a class that are allocated.

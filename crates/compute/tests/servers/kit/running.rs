@@ -77,6 +77,7 @@ impl RunningCloud {
     /// Replaces the services while the agents continue.
     pub async fn replace_services(&mut self, cloud: &Cloud, plan: CrashPlan) {
         self.workers.shutdown().await;
+        cloud.wait_for_commits().await;
         self.compute = cloud.services(plan.clone()).await;
         cloud.forget_workers().await;
         self.workers = start_workers(&self.compute);
