@@ -78,8 +78,10 @@ class Story:
     def up(self, after, disks=None):
         """Checks that the guest has booted from its root volume, with its device and its metadata."""
         log = self.cloud.guest_log(
-            self.ident, lambda s: s.ready and "look: devices" in s.text and 'metadata "uuid' in s.text,
-            f"it is up and has its metadata {after}", timeout=360)
+            # The log still ends with the boot before until the guest begins the next one.
+            self.ident, lambda s: s.ready and s.disks.get("vda", (0, "", 0))[1:] == (self.image, self.boots)
+            and "look: devices" in s.text and 'metadata "uuid' in s.text,
+            f"it is up from the image {self.image} at its boot {self.boots} and has its metadata {after}", timeout=360)
         found = log.disks.get("vda", (0, "", 0))
         self.lab.tick(f"{after}: boot {self.boots} of the image {self.image} from the root volume of 1 GiB",
                       found == ((1 << 30) // 512, self.image, self.boots), str(log.disks))
