@@ -20,6 +20,9 @@
 //! devices that are all connected to each other by NVLink or xGMI. `health` is the effective health: an event (`health_event`, in the node's time) that an
 //! administrator acknowledged (`health_dealt`) does not count.
 //!
+//! `island_arq_id` is the request to which the island of the handle's device belongs, while it owns the handle or `dirty_of` is set: no
+//! other handle of that island is assigned then.
+//!
 //! `parked` is the reason why a handle without an owner waits to be cleaned. Such a handle is
 //! dirty, and survives its device's absence. `device_orders` contains the orders to nodes.
 //! `open_key` is the device (to program) or the handle (to clean) until the order ends, so that
@@ -47,6 +50,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "accelerator-006-one-type", sql: ONE_TYPE },
     Migration { name: "accelerator-007-mig", sql: MIG },
     Migration { name: "accelerator-008-places", sql: PLACES },
+    Migration { name: "accelerator-009-closed-islands", sql: CLOSED_ISLANDS },
 ];
 
 const SPEAKERS: &str = "
@@ -87,6 +91,10 @@ ALTER TABLE attach_handles ADD COLUMN mig_size BIGINT;
 const PLACES: &str = "
 ALTER TABLE devices ADD COLUMN pcie_switch TEXT;
 ALTER TABLE devices ADD COLUMN island TEXT;
+";
+
+const CLOSED_ISLANDS: &str = "
+ALTER TABLE attach_handles ADD COLUMN island_arq_id TEXT;
 ";
 
 /// For the diagnosis of a boot without a valid host.

@@ -18,12 +18,20 @@ pub enum Topology {
     NvLink,
     /// All devices of one island.
     NvLinkFull,
+    /// In one island, of which no other server has a device.
+    ExclusiveIsland,
 }
 
 impl Topology {
     /// All topologies.
-    pub const ALL: [Self; 5] =
-        [Self::Any, Self::SameNuma, Self::SameSwitch, Self::NvLink, Self::NvLinkFull];
+    pub const ALL: [Self; 6] = [
+        Self::Any,
+        Self::SameNuma,
+        Self::SameSwitch,
+        Self::NvLink,
+        Self::NvLinkFull,
+        Self::ExclusiveIsland,
+    ];
 
     /// The value of [`TOPOLOGY`] that requests it.
     pub const fn word(self) -> &'static str {
@@ -33,6 +41,7 @@ impl Topology {
             Self::SameSwitch => "same-switch",
             Self::NvLink => "nvlink",
             Self::NvLinkFull => "nvlink-full",
+            Self::ExclusiveIsland => "exclusive-island",
         }
     }
 

@@ -190,9 +190,9 @@ async fn malformed_profiles_are_refused_with_the_reason() {
         (group(json!({"resources:FPGA": "1", "accel:": "a"})), "accel:".into()),
         (group(json!({"resources:FPGA": "1", "accel:x": {}})), "accel:x".into()),
         (
-            group(json!({"resources:PGPU": "1", "accel:topology": "exclusive-island"})),
-            "Invalid value 'exclusive-island' of accel:topology. It must be one of 'any', 'same-numa', \
-             'same-switch', 'nvlink', 'nvlink-full'."
+            group(json!({"resources:PGPU": "1", "accel:topology": "exclusive"})),
+            "Invalid value 'exclusive' of accel:topology. It must be one of 'any', 'same-numa', \
+             'same-switch', 'nvlink', 'nvlink-full', 'exclusive-island'."
                 .into(),
         ),
         (

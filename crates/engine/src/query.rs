@@ -43,6 +43,8 @@ pub struct Alike {
     /// True if the groups must take all providers of the tree that have the common trait and offer a class of the
     /// groups.
     pub whole: bool,
+    /// True if all providers of the tree that have the common trait must be unused.
+    pub vacant: bool,
     /// The condition in the language of the request, for explanations.
     pub constraint: String,
     /// The object of the sentence that a host has it, for explanations: `the devices below one switch`.

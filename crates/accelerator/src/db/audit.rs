@@ -98,6 +98,15 @@ pub const AUDIT: &[(&str, &str)] = &[
                AND h.mig_start < o.mig_start + o.mig_size)",
     ),
     (
+        "no other consumer has a handle of an island that a consumer has to itself",
+        "SELECT h.uuid AS broken FROM attach_handles o JOIN deployables q ON q.id = o.deployable_id
+         JOIN devices e ON e.id = q.device_id JOIN arqs b ON b.uuid = o.arq_id
+         JOIN devices d ON d.host = e.host AND d.island = e.island
+         JOIN deployables p ON p.device_id = d.id JOIN attach_handles h ON h.deployable_id = p.id
+         JOIN arqs a ON a.uuid = h.arq_id
+         WHERE o.island_arq_id = o.arq_id AND a.consumer_id <> b.consumer_id",
+    ),
+    (
         "an absent handle has an owner or is dirty",
         "SELECT uuid AS broken FROM attach_handles WHERE present = 0 AND arq_id IS NULL
          AND state <> 'dirty'",

@@ -1,10 +1,13 @@
 //! Rows of `attach_handles`. The unique column `arq_id` names the owner.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, HostName, ProviderId, ascending};
 use kilonova_node_api::{GpuInstance, MigPlacement};
 use kilonova_store::{Asked, Error, Row, Tx, Value, params, statements};
 
+use super::islands::{self, Island, is_closed};
 use super::withheld::is_excluded;
 use crate::states::{AttachType, HandleState};
 
@@ -67,7 +70,7 @@ statements! {
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE d.host = ?1 ORDER BY h.id";
     /// The lowest free handles of a provider. On a mixed card a handle is not free while one that
-    /// excludes it is assigned. While an order programs the device, no handle is free.
+    /// excludes it is assigned. While an order programs the device, or its island is closed, no handle is free.
     /// The device is looked up once and not for each of its handles.
     FREE = concat!(
         "SELECT h.id, h.uuid, h.attach_type, h.address, h.mdev_type, d.card, d.mixed, d.host,
@@ -76,8 +79,10 @@ statements! {
               CASE WHEN d.mig IS NULL THEN 0 ELSE 1 END AS is_mig
             FROM deployables p JOIN devices d ON d.id = p.device_id
             WHERE p.provider_id = ?1 AND d.health <> 'failed'
-              AND NOT EXISTS (SELECT 1 FROM device_orders b WHERE b.open_key = d.uuid))
-          SELECT * FROM one) d
+              AND NOT EXISTS (SELECT 1 FROM device_orders b WHERE b.open_key = d.uuid)
+              AND NOT ",
+        is_closed!(),
+        ") SELECT * FROM one) d
         JOIN attach_handles h ON h.deployable_id = d.deployable_id
         WHERE h.state = 'free' AND h.present = 1
           AND (d.mixed = 0 OR NOT ",
@@ -91,15 +96,17 @@ statements! {
     CARD_OF_ARQ = "SELECT DISTINCT d.host, d.card FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE h.arq_id = ?1 AND d.mixed = 1";
-    /// The mixed cards with handles that a consumer holds or left dirty.
-    CARDS_OF_CONSUMER = "SELECT DISTINCT d.host, d.card FROM attach_handles h
+    /// The mixed cards with handles that a consumer holds or left dirty, and the islands that are closed for it.
+    SHARED_OF_CONSUMER = "SELECT DISTINCT d.host, d.card, d.mixed,
+        CASE WHEN h.island_arq_id = h.arq_id OR (h.island_arq_id IS NOT NULL AND h.dirty_of IS NOT NULL)
+          THEN d.island END AS island FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
-        WHERE d.mixed = 1 AND h.id IN (SELECT id FROM attach_handles WHERE dirty_of = ?1
+        WHERE (d.mixed = 1 OR h.island_arq_id IS NOT NULL) AND h.id IN (SELECT id FROM attach_handles WHERE dirty_of = ?1
           UNION SELECT o.id FROM arqs a JOIN attach_handles o ON o.arq_id = a.uuid
             WHERE a.consumer_id = ?1)";
     /// Assigns a handle if it is still free.
     TAKE = "UPDATE attach_handles SET state = 'owned', arq_id = ?2, uuid = ?3, updated_at = ?4,
-        mig_start = ?5, mig_size = ?6 WHERE id = ?1 AND state = 'free' AND arq_id IS NULL RETURNING id";
+        mig_start = ?5, mig_size = ?6, island_arq_id = NULL WHERE id = ?1 AND state = 'free' AND arq_id IS NULL RETURNING id";
     /// Deletes the absent handles of a consumer.
     DELETE_ABSENT_OF_CONSUMER = "DELETE FROM attach_handles WHERE present = 0
         AND arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
@@ -214,17 +221,33 @@ pub(crate) fn card_of_arq(tx: &mut Tx<'_>, arq: ArqId) -> Result<Option<MixedCar
     tx.row(CARD_OF_ARQ, params![arq])?.as_ref().map(mixed_card).transpose()
 }
 
-/// Announces [`cards_of_consumer`].
-pub(crate) fn expect_cards_of_consumer(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
-    tx.expect(CARDS_OF_CONSUMER, params![consumer])
+/// The cards and islands on which the handles of a consumer exclude others.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// The mixed cards.
+    pub cards: Vec<MixedCard>,
+    /// The islands that are closed for it.
+    pub islands: BTreeSet<Island>,
 }
 
-/// The mixed cards with handles that a consumer holds or left dirty.
-pub(crate) fn cards_of_consumer(
+/// Announces [`shared_of_consumer`].
+pub(crate) fn expect_shared_of_consumer(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,
-) -> Result<Vec<MixedCard>, Error> {
-    tx.rows(CARDS_OF_CONSUMER, params![consumer])?.iter().map(mixed_card).collect()
+) -> Result<(), Error> {
+    tx.expect(SHARED_OF_CONSUMER, params![consumer])
+}
+
+/// The mixed cards with handles that a consumer holds or left dirty, and the islands that are closed for it.
+pub(crate) fn shared_of_consumer(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Shared, Error> {
+    let mut shared = Shared::default();
+    for row in tx.rows(SHARED_OF_CONSUMER, params![consumer])? {
+        if row.bool("mixed")? {
+            shared.cards.push(mixed_card(&row)?);
+        }
+        shared.islands.extend(islands::read(&row)?);
+    }
+    Ok(shared)
 }
 
 pub(super) fn providers(rows: &[Row]) -> Result<Vec<ProviderId>, Error> {

@@ -15,6 +15,7 @@ pub(crate) mod floor;
 pub(crate) mod handles;
 pub(crate) mod health;
 pub(crate) mod history;
+pub(crate) mod islands;
 pub(crate) mod mig;
 pub(crate) mod near;
 pub(crate) mod orders;
@@ -41,6 +42,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         handles::STATEMENTS,
         health::STATEMENTS,
         history::STATEMENTS,
+        islands::STATEMENTS,
         mig::STATEMENTS,
         near::STATEMENTS,
         orders::STATEMENTS,

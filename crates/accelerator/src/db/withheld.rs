@@ -1,12 +1,14 @@
 //! The part of a provider that cannot be assigned: dirty handles, handles that an assigned one
-//! excludes, free handles of a device that is being programmed, and all handles of a device that is absent or has failed.
+//! excludes, free handles of a device that is being programmed or whose island is closed, and all handles of a device that is absent or has
+//! failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_ids::{HostName, ProviderId};
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_store::{Asked, Error, Row, Tx, params, statements};
 
 use super::handles::{MixedCard, mixed_card};
+use super::islands::{Island, is_closed};
 use super::mig;
 use crate::states::HealthState;
 
@@ -29,13 +31,15 @@ macro_rules! is_excluded {
 }
 pub(super) use is_excluded;
 
-/// True for a handle `h` of device `d` that is dirty or excluded, or free while an order programs the device.
+/// True for a handle `h` of device `d` that is dirty or excluded, or free while an order programs the device or its island is closed.
 macro_rules! is_withheld {
     () => {
         concat!(
             "(h.state = 'dirty' OR (h.state = 'free' AND h.present = 1 AND (
               EXISTS (SELECT 1 FROM device_orders b WHERE b.open_key = d.uuid)
-              OR (d.mixed = 1 AND ",
+              OR ",
+            is_closed!(),
+            " OR (d.mixed = 1 AND ",
             is_excluded!(),
             "))))"
         )
@@ -48,7 +52,9 @@ macro_rules! columns {
     () => {
         concat!(
             "p.provider_id, d.health, p.present, d.host, d.card,
-          CASE WHEN d.mig IS NULL THEN 0 ELSE 1 END AS is_mig, (SELECT COUNT(*) FROM attach_handles h
+          CASE WHEN d.mig IS NULL OR ",
+            is_closed!(),
+            " THEN 0 ELSE 1 END AS is_mig, (SELECT COUNT(*) FROM attach_handles h
           WHERE h.deployable_id = p.id AND ",
             is_withheld!(),
             ") AS withheld"
@@ -69,9 +75,17 @@ statements! {
         columns!(),
         " FROM devices d JOIN deployables p ON p.device_id = d.id WHERE d.host = ?1 AND d.card = ?2"
     );
-    /// Number of handles that cannot be assigned, for all providers of a host that have any.
+    /// The unavailable part of each provider of an island.
+    ON_ISLAND = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM devices d JOIN deployables p ON p.device_id = d.id WHERE d.host = ?1 AND d.island = ?2"
+    );
+    /// Number of handles that cannot be assigned, for all providers of a host that have any; and whether the provider's island is closed.
     OF_HOST = concat!(
-        "SELECT p.provider_id, COUNT(*) AS withheld FROM attach_handles h
+        "SELECT p.provider_id, COUNT(*) AS withheld, MAX(CASE WHEN ",
+        is_closed!(),
+        " THEN 1 ELSE 0 END) AS is_closed FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE d.host = ?1 AND ",
         is_withheld!(),
@@ -100,6 +114,22 @@ pub(crate) fn each<'a>(
     for MixedCard { host, card } in cards {
         asked.push(tx.ask(ON_CARD, params![host, card])?);
     }
+    found(tx, asked)
+}
+
+/// The same for all providers of islands.
+pub(crate) fn of_islands<'a>(
+    tx: &mut Tx<'_>,
+    islands: impl IntoIterator<Item = &'a Island>,
+) -> Result<BTreeMap<ProviderId, i64>, Error> {
+    let mut asked = Vec::new();
+    for Island { host, first } in islands {
+        asked.push(tx.ask(ON_ISLAND, params![host, first])?);
+    }
+    found(tx, asked)
+}
+
+fn found(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<BTreeMap<ProviderId, i64>, Error> {
     let rows = tx.answers(asked)?;
     let (mut all, mut cards) = (BTreeMap::new(), BTreeSet::new());
     for row in &rows {
@@ -148,8 +178,15 @@ pub(crate) fn of_host(
     in_mig_mode: impl IntoIterator<Item = MixedCard>,
 ) -> Result<BTreeMap<ProviderId, i64>, Error> {
     let rows = tx.rows(OF_HOST, params![host])?;
-    let all = rows.iter().map(|row| Ok((row.id("provider_id")?, row.int("withheld")?)));
-    let mut all: BTreeMap<ProviderId, i64> = all.collect::<Result<_, Error>>()?;
-    all.extend(mig_of(tx, in_mig_mode)?);
+    let (mut all, mut closed) = (BTreeMap::new(), BTreeSet::new());
+    for row in &rows {
+        let provider: ProviderId = row.id("provider_id")?;
+        all.insert(provider, row.int("withheld")?);
+        if row.bool("is_closed")? {
+            closed.insert(provider);
+        }
+    }
+    let fitting = mig_of(tx, in_mig_mode)?;
+    all.extend(fitting.into_iter().filter(|(provider, _)| !closed.contains(provider)));
     Ok(all)
 }

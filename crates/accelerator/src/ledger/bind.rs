@@ -18,15 +18,16 @@ use kilonova_wire::time;
 use newtype_uuid::GenericUuid;
 
 use super::exclusions::update_exclusions;
+use super::islands;
 use super::orders::{park_of_consumer, withhold_programmed};
 use super::tally::{self, BindSource};
-use crate::Error;
 use crate::db::arqs::{self, BindTarget};
 use crate::db::changes::{self, Actor};
 use crate::db::deployables;
-use crate::db::handles::{self, HandleKey, MixedCard};
+use crate::db::handles::{self, HandleKey, MixedCard, Shared};
 use crate::db::mig;
 use crate::states::AttachType;
+use crate::{Error, db};
 
 /// Accelerators of one provider that a consumer requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,7 +202,7 @@ pub struct Held {
     requests: usize,
     must_clean: bool,
     awaits: Vec<OperationId>,
-    cards: Vec<handles::MixedCard>,
+    shared: Shared,
 }
 
 /// Announces [`held`].
@@ -210,16 +211,16 @@ pub struct Held {
 /// Store errors only; also for the functions below.
 pub fn expect_held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
     arqs::expect_held(tx, consumer)?;
-    Ok(handles::expect_cards_of_consumer(tx, consumer)?)
+    Ok(handles::expect_shared_of_consumer(tx, consumer)?)
 }
 
 /// The claims of a consumer, for [`release_held`] in the same transaction.
 pub fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Held, Error> {
     let requests = arqs::held(tx, consumer)?;
-    let cards = handles::cards_of_consumer(tx, consumer)?;
+    let shared = handles::shared_of_consumer(tx, consumer)?;
     let must_clean = requests.iter().any(|one| one.must_clean);
     let awaits = requests.iter().filter_map(|one| one.awaits).collect();
-    Ok(Held { requests: requests.len(), must_clean, awaits, cards })
+    Ok(Held { requests: requests.len(), must_clean, awaits, shared })
 }
 
 /// [`release_as`] for the handles that the consumer holds. Returns whether a handle must be
@@ -239,9 +240,13 @@ pub fn release_held(
     if held.must_clean {
         park_of_consumer(tx, world, actor, consumer, now)?;
     }
+    for island in &held.shared.islands {
+        db::islands::touch(tx, island)?;
+    }
     handles::free_of_consumer(tx, consumer, now)?;
     arqs::delete_of_consumer(tx, consumer)?;
-    update_exclusions(tx, world, held.cards)?;
+    update_exclusions(tx, world, held.shared.cards)?;
+    islands::update(tx, world, &held.shared.islands)?;
     for order in held.awaits {
         withhold_programmed(tx, world, order)?;
     }

@@ -12,7 +12,8 @@ use kilonova_wire::time;
 
 use super::{Actor, orders};
 use crate::Error;
-use crate::db::{arqs, changes, handles, withheld};
+use crate::db::handles::Shared;
+use crate::db::{self, arqs, changes, handles, withheld};
 
 /// Deletes the consumer's ARQs and leaves their handles dirty. Idempotent.
 ///
@@ -24,7 +25,7 @@ pub fn abandon(
     consumer: ConsumerId,
 ) -> Result<BTreeMap<ProviderId, i64>, Error> {
     let now = time::now();
-    let cards = handles::cards_of_consumer(tx, consumer)?;
+    let cards = handles::shared_of_consumer(tx, consumer)?.cards;
     changes::freed_by_consumer(tx, actor, consumer, now)?;
     handles::leave_dirty(tx, consumer, now)?;
     orders::mark_dirty(tx, consumer)?;
@@ -55,12 +56,15 @@ pub fn left_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<bool, Error> 
 /// Store errors only.
 pub fn clean(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<BTreeMap<ProviderId, i64>, Error> {
     let providers = handles::dirty_providers_of(tx, consumer)?;
-    let cards = handles::cards_of_consumer(tx, consumer)?;
+    let Shared { cards, islands } = handles::shared_of_consumer(tx, consumer)?;
     if !providers.is_empty() {
         let now = time::now();
         handles::touch_cards(tx, &cards)?;
+        islands.iter().try_for_each(|island| db::islands::touch(tx, island))?;
         orders::clean_dropped(tx, consumer, now)?;
         handles::free_dirty(tx, consumer, now)?;
     }
-    Ok(withheld::each(tx, providers, &cards)?)
+    let mut all = withheld::each(tx, providers, &cards)?;
+    all.extend(withheld::of_islands(tx, &islands)?);
+    Ok(all)
 }

@@ -5,7 +5,8 @@
 //! - an owned handle names one ARQ, and a bound ARQ has one handle (enforced by a unique key);
 //! - the handle belongs to the ARQ's provider, on the ARQ's host;
 //! - an ARQ that is not bound has neither consumer nor handle;
-//! - a dirty handle has no owner, and records its last consumer or the reason why it waits.
+//! - a dirty handle has no owner, and records its last consumer or the reason why it waits;
+//! - no other consumer has a handle of an island that a consumer has to itself.
 //!
 //! Nothing here opens a transaction or waits: the caller's commit makes all changes effective at
 //! once.
@@ -20,6 +21,7 @@ mod floor;
 mod hand_over;
 mod health;
 mod history;
+mod islands;
 mod known;
 mod near;
 pub mod orders;
@@ -51,6 +53,7 @@ pub use floor::floor;
 pub use hand_over::hand_over;
 pub use health::{health, held_on};
 pub use history::{handle_history, held_for, left_by};
+pub use islands::close_island;
 pub use near::{DevicePlace, device_places, expect_island_of, island_of, numa_nodes};
 pub use ports::{PortDevice, is_port, of_ports};
 pub use report::{expect_report, report};

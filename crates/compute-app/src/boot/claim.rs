@@ -153,7 +153,7 @@ pub(super) fn claim_along<A>(
                     &wants,
                 )?
             };
-            near::check(tx, candidate, &choice.alike)?;
+            near::check(tx, &compute.world, consumer_of(server), candidate, &choice.alike)?;
             let numa = match fit {
                 None => None,
                 Some(fit) => {

@@ -12,7 +12,8 @@ use kilonova_accelerator::{TOPOLOGY, Topology};
 use kilonova_compute_db::servers::FlavorOf;
 use kilonova_compute_scheduler::device_groups;
 use kilonova_engine::{Alike, Candidate, Group, Query};
-use kilonova_ids::{ProviderId, nearness};
+use kilonova_ids::{ConsumerId, ProviderId, nearness};
+use kilonova_placement::World;
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 
@@ -79,19 +80,31 @@ fn condition(key: &str, value: &str, groups: Vec<Group>) -> Result<Option<Alike>
             nearness::GPU_ISLAND,
             "a free NVLink island of exactly the requested number of devices",
         ),
+        Topology::ExclusiveIsland => (
+            nearness::GPU_ISLAND,
+            "the requested devices free in an NVLink island that no other server uses",
+        ),
     };
     let (groups, classes) = device_groups(&Query { groups, ..Query::default() });
     let constraint = format!("{key}={topology}");
     let what = format!("{what} ({constraint})");
     let whole = topology == Topology::NvLinkFull;
-    Ok(Some(Alike { groups, classes, prefix: prefix.to_owned(), whole, constraint, what }))
+    let vacant = topology == Topology::ExclusiveIsland;
+    Ok(Some(Alike { groups, classes, prefix: prefix.to_owned(), whole, vacant, constraint, what }))
 }
 
-/// Checks the conditions on the devices of a candidate that a consumer has just claimed.
+/// Checks the conditions on the devices of a candidate that a consumer has just claimed, and closes the island that the consumer
+/// shall have to itself.
 ///
 /// # Errors
 /// [`Error::Moved`] if they do not hold; store errors.
-pub(super) fn check(tx: &mut Tx<'_>, candidate: &Candidate, alike: &[Alike]) -> Result<(), Error> {
+pub(super) fn check(
+    tx: &mut Tx<'_>,
+    world: &World,
+    consumer: ConsumerId,
+    candidate: &Candidate,
+    alike: &[Alike],
+) -> Result<(), Error> {
     for condition in alike {
         let providers = providers(candidate, condition);
         let Some(one_of_them) = providers.first().copied() else { continue };
@@ -113,6 +126,9 @@ pub(super) fn check(tx: &mut Tx<'_>, candidate: &Candidate, alike: &[Alike]) -> 
             return Err(Error::Moved);
         }
         if condition.whole && island(tx, one_of_them, condition)? != providers {
+            return Err(Error::Moved);
+        }
+        if condition.vacant && !devices::close_island(tx, world, consumer, one_of_them)? {
             return Err(Error::Moved);
         }
     }

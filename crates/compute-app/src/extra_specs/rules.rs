@@ -60,7 +60,7 @@ fn table() -> Vec<(String, Kind)> {
         ("hw:serial_port_count".into(), natural()),
         ("hw:cpu_policy".into(), OneOf(&["dedicated", "shared", "mixed"])),
         ("hw:cpu_thread_policy".into(), OneOf(&["prefer", "isolate", "require"])),
-        ("hw:gpu_topology".into(), OneOf(&["any", "same-numa", "same-switch", "nvlink", "nvlink-full"])),
+        ("hw:gpu_topology".into(), OneOf(&["any", "same-numa", "same-switch", "nvlink", "nvlink-full", "exclusive-island"])),
         ("hw:emulator_threads_policy".into(), OneOf(&["isolate", "share"])),
         ("hw:mem_page_size".into(), Format(PAGE_SIZE)),
         ("hw:mem_encryption_model".into(), OneOf(&["amd-sev", "amd-sev-es", "amd-sev-snp"])),

@@ -1,6 +1,8 @@
 //! `hw:gpu_topology` and `accel:topology`: servers get devices at one place of a host, or are refused with the
 //! condition that no host meets.
 
+mod exclusive;
+
 use std::collections::BTreeSet;
 
 use kilonova_node::topology::Topology;
@@ -233,7 +235,7 @@ async fn a_held_card_that_vanishes_is_in_no_island() {
 async fn unknown_topologies_are_refused() {
     for (cloud, running) in Cloud::all_running(layouts(&[("a", BARE)])).await {
         running.flavor("one", json!({})).await;
-        for value in ["close", "", "exclusive-island", "NVLINK"] {
+        for value in ["close", "", "exclusive", "NVLINK"] {
             let specs = json!({"extra_specs": {"hw:gpu_topology": value}});
             let answer = running.admin("2.104", "POST /flavors/one/os-extra_specs", specs).await;
             let answer: Value = answer.expect(400);

@@ -48,8 +48,11 @@ impl AlikeSet {
             };
             // Not those of the whole cloud: there may be many more.
             let here = anchor.suppliers.iter().flat_map(|one| one.node().traits.iter().copied());
-            let names: BTreeSet<Name> =
-                here.filter(|name| alike.traits.binary_search(name).is_ok()).collect();
+            let is_allowed = |name: &Name| {
+                alike.traits.binary_search(name).is_ok()
+                    && (!alike.vacant || is_vacant(anchor, *name))
+            };
+            let names: BTreeSet<Name> = here.filter(is_allowed).collect();
             Self { traits: names.into_iter().map(common).collect(), whole: alike.whole }
         };
         plan.alike.iter().enumerate().map(set).collect()
@@ -59,6 +62,15 @@ impl AlikeSet {
     pub(super) fn traits_of(&self, supplier: usize) -> impl Iterator<Item = bool> {
         self.traits.iter().map(move |common| common.has[supplier])
     }
+}
+
+/// True if nothing of the tree's own providers with a trait is in use.
+fn is_vacant(anchor: &AnchorTree<'_>, name: Name) -> bool {
+    let own = anchor.suppliers.iter().filter(|one| one.slot == anchor.slot);
+    own.filter(|one| one.node().has_trait(name)).all(|one| {
+        let mut inventories = one.tree.inventories(one.position);
+        inventories.all(|(_, inventory)| inventory.used == 0)
+    })
 }
 
 impl Solver<'_> {

@@ -40,6 +40,7 @@ pub(crate) struct AlikePlan {
     /// The traits that begin as requested, sorted.
     pub(crate) traits: Vec<Name>,
     pub(crate) whole: bool,
+    pub(crate) vacant: bool,
 }
 
 #[derive(Debug)]
@@ -156,7 +157,7 @@ fn conditions_on(query: &Query, suffix: &str, is_meant: impl Fn(&Alike) -> bool)
 
 fn alike_of(snapshot: &Snapshot, alike: &Alike) -> AlikePlan {
     let traits = snapshot.names.traits.beginning_with(&alike.prefix);
-    AlikePlan { traits, whole: alike.whole }
+    AlikePlan { traits, whole: alike.whole, vacant: alike.vacant }
 }
 
 fn conditions_of(snapshot: &Snapshot, group: &Group) -> GroupConditions {

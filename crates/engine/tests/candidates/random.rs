@@ -138,17 +138,17 @@ fn group(suffix: &'static str) -> impl Strategy<Value = Group> {
 }
 
 /// A condition of a common trait: that it goes for the unsuffixed group, for how many of the other groups, how it
-/// begins, and that all providers with it are requested.
-fn alike() -> impl Strategy<Value = Option<(bool, usize, &'static str, bool)>> {
+/// begins, and that all providers with it are requested, or are unused.
+fn alike() -> impl Strategy<Value = Option<(bool, usize, &'static str, [bool; 2])>> {
     let prefix = select(vec!["T_", "T_", "T_B", "U_"]);
     prop_oneof![
         1 => Just(None),
-        1 => (any::<bool>(), 1..4_usize, prefix, any::<bool>()).prop_map(Some),
+        1 => (any::<bool>(), 1..4_usize, prefix, any::<[bool; 2]>()).prop_map(Some),
     ]
 }
 
-fn of_groups(alike: Option<(bool, usize, &str, bool)>, groups: &[Group]) -> Vec<Alike> {
-    let Some((unsuffixed, many, prefix, whole)) = alike else { return Vec::new() };
+fn of_groups(alike: Option<(bool, usize, &str, [bool; 2])>, groups: &[Group]) -> Vec<Alike> {
+    let Some((unsuffixed, many, prefix, [whole, vacant])) = alike else { return Vec::new() };
     let suffixed = groups.iter().filter(|group| !group.suffix.is_empty()).take(many);
     let unsuffixed = groups.iter().filter(|group| group.suffix.is_empty() && unsuffixed);
     let of = || unsuffixed.clone().chain(suffixed.clone()).map(|group| group.suffix.clone());
@@ -157,6 +157,7 @@ fn of_groups(alike: Option<(bool, usize, &str, bool)>, groups: &[Group]) -> Vec<
         classes: CLASSES[..1].iter().copied().map(ResourceClass::verbatim).collect(),
         prefix: prefix.to_owned(),
         whole,
+        vacant,
         ..Alike::default()
     }]
 }

@@ -173,9 +173,17 @@ impl Forest<'_> {
                         .any(|(class, _)| inventory(provider, class).is_some())
             })
         };
+        let is_vacant = |name: &str| {
+            self.providers.values().all(|provider| {
+                self.roots[&provider.id] != anchor
+                    || !has_trait(provider, name)
+                    || provider.inventories.iter().all(|(_, inventory)| inventory.used == 0)
+            })
+        };
         first.traits.iter().filter(|name| name.starts_with(&*alike.prefix)).any(|name| {
             meant.iter().all(|(_, provider)| has_trait(provider, name))
                 && (!alike.whole || all_taken(name))
+                && (!alike.vacant || is_vacant(name))
         })
     }
 

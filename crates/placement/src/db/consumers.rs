@@ -70,6 +70,8 @@ statements! {
     /// One allocation of a consumer on a provider.
     HAS_ALLOCATION_ON = "SELECT consumer_id FROM allocations
         WHERE consumer_id = ?1 AND provider_id = ?2 LIMIT 1";
+    /// Another consumer of a provider.
+    OTHERS_ON = "SELECT consumer_id FROM allocations WHERE provider_id = ?1 AND consumer_id <> ?2 LIMIT 1";
     /// Usage of a project or of one user in it, by consumer type and class.
     USAGE = "SELECT c.consumer_type, a.class, CAST(SUM(a.used) AS BIGINT) AS used
         FROM allocations a JOIN consumers c ON c.id = a.consumer_id
@@ -360,6 +362,17 @@ pub fn has_allocation_on(
     provider: ProviderId,
 ) -> Result<bool, Error> {
     Ok(tx.row(HAS_ALLOCATION_ON, params![consumer, provider])?.is_some())
+}
+
+/// True if another consumer has an allocation on one of some providers.
+pub fn is_used_by_another(
+    tx: &mut Tx<'_>,
+    providers: &[ProviderId],
+    consumer: ConsumerId,
+) -> Result<bool, Error> {
+    let asked = providers.iter().map(|provider| tx.ask(OTHERS_ON, params![*provider, consumer]));
+    let asked = asked.collect::<Result<Vec<_>, _>>()?;
+    Ok(!tx.answers(asked)?.is_empty())
 }
 
 /// One allocation on a provider.

@@ -100,6 +100,18 @@ pub fn project_of(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Option<String
     Ok(row.map(|row| row.project_id).filter(|id| id != crate::app::allocations::INCOMPLETE))
 }
 
+/// True if another consumer has an allocation on one of some providers.
+///
+/// # Errors
+/// Store errors only.
+pub fn is_used_by_another(
+    tx: &mut Tx<'_>,
+    providers: &[ProviderId],
+    consumer: ConsumerId,
+) -> Result<bool, Error> {
+    Ok(db::consumers::is_used_by_another(tx, providers, consumer)?)
+}
+
 /// True if a consumer has an allocation on a provider.
 ///
 /// # Errors

@@ -1,0 +1,89 @@
+//! Closed islands: one consumer has all of an island to itself.
+//!
+//! The mark is `attach_handles.island_arq_id`, the request to which the island of the handle's device belongs. It counts only while that
+//! request owns the handle, or a lost host may still use it. A handle that is assigned to another request thus opens the island, whichever
+//! way the first one was released.
+
+use kilonova_ids::{ConsumerId, HostName, ProviderId};
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+/// True for a device `d` in a closed island.
+macro_rules! is_closed {
+    () => {
+        "(d.island IS NOT NULL AND EXISTS (
+            SELECT 1 FROM devices x JOIN deployables y ON y.device_id = x.id
+            JOIN attach_handles z ON z.deployable_id = y.id
+            WHERE x.host = d.host AND x.island = d.island AND z.island_arq_id IS NOT NULL
+              AND (z.island_arq_id = z.arq_id OR z.dirty_of IS NOT NULL)))"
+    };
+}
+pub(super) use is_closed;
+
+/// An island of a host.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Island {
+    pub host: HostName,
+    /// The first card.
+    pub first: String,
+}
+
+statements! {
+    /// The island of a provider's device.
+    OF_PROVIDER = "SELECT d.host, d.island FROM deployables p JOIN devices d ON d.id = p.device_id
+        WHERE p.provider_id = ?1";
+    /// The providers of an island, present or not.
+    PROVIDERS = "SELECT p.provider_id FROM devices d JOIN deployables p ON p.device_id = d.id
+        WHERE d.host = ?1 AND d.island = ?2";
+    /// A handle of an island that another consumer has, or may still use.
+    OF_ANOTHER = "SELECT h.id FROM devices d JOIN deployables p ON p.device_id = d.id
+        JOIN attach_handles h ON h.deployable_id = p.id
+        WHERE d.host = ?1 AND d.island = ?2 AND h.state IN ('owned', 'dirty')
+          AND NOT EXISTS (SELECT 1 FROM arqs a WHERE a.uuid = h.arq_id AND a.consumer_id = ?3)
+        LIMIT 1";
+    /// Closes an island for the requests of a consumer.
+    CLOSE = "UPDATE attach_handles SET island_arq_id = arq_id
+        WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?3)
+          AND deployable_id IN (SELECT p.id FROM devices d JOIN deployables p ON p.device_id = d.id
+            WHERE d.host = ?1 AND d.island = ?2)";
+    /// Writes the devices of an island, so that of two transactions that close or open it, or assign parts of it, each
+    /// knows what the other has written.
+    TOUCH = "UPDATE devices SET present = present WHERE host = ?1 AND island = ?2";
+}
+
+/// The island of a provider's device, if it is in one.
+pub(crate) fn of_provider(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Option<Island>, Error> {
+    let row = tx.row(OF_PROVIDER, params![provider])?;
+    Ok(row.as_ref().map(read).transpose()?.flatten())
+}
+
+/// Reads the columns `host` and `island`.
+pub(super) fn read(row: &Row) -> Result<Option<Island>, Error> {
+    let Some(first) = row.string_opt("island")? else { return Ok(None) };
+    Ok(Some(Island { host: row.host("host")?, first }))
+}
+
+/// The providers of an island.
+pub(crate) fn providers(tx: &mut Tx<'_>, island: &Island) -> Result<Vec<ProviderId>, Error> {
+    super::handles::providers(&tx.rows(PROVIDERS, params![&island.host, &island.first])?)
+}
+
+/// True if another consumer has a handle of an island, or may still use one.
+pub(crate) fn is_of_another(
+    tx: &mut Tx<'_>,
+    island: &Island,
+    consumer: ConsumerId,
+) -> Result<bool, Error> {
+    Ok(tx.row(OF_ANOTHER, params![&island.host, &island.first, consumer])?.is_some())
+}
+
+/// Closes an island for a consumer.
+pub(crate) fn close(tx: &mut Tx<'_>, island: &Island, consumer: ConsumerId) -> Result<(), Error> {
+    tx.defer(CLOSE, params![&island.host, &island.first, consumer])?;
+    Ok(())
+}
+
+/// Makes two transactions that close or open an island conflict.
+pub(crate) fn touch(tx: &mut Tx<'_>, island: &Island) -> Result<(), Error> {
+    tx.defer(TOUCH, params![&island.host, &island.first])?;
+    Ok(())
+}

@@ -1,0 +1,248 @@
+//! `exclusive-island`: a server has an NVLink island to itself, whatever happens to it and whoever asks meanwhile.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::{buses, gpus, layouts};
+use crate::kit::{ANN, Cloud, Controllers, RunningCloud, wait_until};
+use crate::servers::pci_aliases::boot_without_valid_host;
+use crate::servers::resize::admin;
+
+/// A host with two islands of four GPUs.
+const QUADS: &str = r#"
+card = [{ card = "h100", addresses = [
+    "0000:18:00.0", "0000:19:00.0", "0000:1a:00.0", "0000:1b:00.0",
+    "0000:98:00.0", "0000:99:00.0", "0000:9a:00.0", "0000:9b:00.0",
+] }]
+devices = { nvlink_islands = [
+    "0000:18:00.0,0000:19:00.0,0000:1a:00.0,0000:1b:00.0",
+    "0000:98:00.0,0000:99:00.0,0000:9a:00.0,0000:9b:00.0",
+] }
+pci.device_spec = ['{"vendor_id": "10de", "product_id": "2330", "resource_class": "H100"}']
+"#;
+
+async fn flavors(running: &RunningCloud) {
+    for (name, count, topology) in [
+        ("alone", 2, "exclusive-island"),
+        ("alone-4", 4, "exclusive-island"),
+        ("one", 1, "any"),
+        ("four", 4, "any"),
+    ] {
+        gpus(running, name, count, topology).await;
+    }
+}
+
+/// The devices that are reserved in Placement, as `a 18 19`.
+async fn reserved(cloud: &Cloud) -> String {
+    let sql = "SELECT d.host || ' ' || substr(d.address, 6, 2) FROM devices d
+        JOIN deployables p ON p.device_id = d.id JOIN inventories i ON i.provider_id = p.provider_id
+        WHERE i.reserved > 0 ORDER BY d.host, d.address";
+    let mut all: Vec<String> = Vec::new();
+    for device in cloud.column(sql).await {
+        let (host, bus) = device.split_once(' ').expect("a host and a bus");
+        if !all.iter().any(|one| one == host) {
+            all.push(host.to_owned());
+        }
+        all.push(bus.to_owned());
+    }
+    all.join(" ")
+}
+
+/// The other devices of an island, and the devices of the other island.
+fn rest(taken: &str) -> (String, &'static str) {
+    let quads = ["18 19 1a 1b", "98 99 9a 9b"];
+    let own = usize::from(taken.starts_with('9'));
+    let taken: BTreeSet<&str> = taken.split(' ').collect();
+    let rest = quads[own].split(' ').filter(|bus| !taken.contains(bus));
+    (rest.collect::<Vec<_>>().join(" "), quads[1 - own])
+}
+
+async fn host_of(running: &RunningCloud, id: &str) -> String {
+    running.server(id).await["OS-EXT-SRV-ATTR:host"].as_str().expect("it has a host").to_owned()
+}
+
+#[tokio::test]
+async fn nobody_else_gets_a_device_of_the_island() {
+    for (cloud, running) in Cloud::all_running(layouts(&[("a", QUADS)])).await {
+        flavors(&running).await;
+        let alone = running.active_server(&cloud, "alone", "alone").await;
+        let pair = buses(&cloud, &running, &alone).await;
+        assert_eq!(pair.split(' ').count(), 2, "{pair}");
+        let (withheld, other) = rest(&pair);
+        assert_eq!(reserved(&cloud).await, format!("a {withheld}"));
+        cloud.assert_consistent(&running, "closed").await;
+
+        let one = running.active_server(&cloud, "one", "one").await;
+        let bus = buses(&cloud, &running, &one).await;
+        assert!(other.contains(&bus), "{bus} is not of {other}");
+        boot_without_valid_host(&cloud, &running, "four").await;
+        let why = boot_without_valid_host(&cloud, &running, "alone").await;
+        assert!(
+            why.contains("that no other server uses (hw:gpu_topology=exclusive-island)"),
+            "{why}"
+        );
+        assert_eq!(reserved(&cloud).await, format!("a {withheld}"), "refusals change nothing");
+
+        running.delete(&alone).await;
+        running.wait_until_gone(&alone).await;
+        running.wait_for_host_cleanup(&cloud).await;
+        assert_eq!(reserved(&cloud).await, "");
+        let four = running.active_server(&cloud, "four", "four").await;
+        assert!(!buses(&cloud, &running, &four).await.contains(&bus), "the island is open");
+        running.delete(&four).await;
+        running.wait_until_gone(&four).await;
+        running.wait_for_host_cleanup(&cloud).await;
+        // A server with all devices of an island withholds none.
+        running.active_server(&cloud, "full", "alone-4").await;
+        assert_eq!(reserved(&cloud).await, "");
+        cloud.assert_consistent(&running, "full").await;
+        cloud.teardown(&running, "open").await;
+    }
+}
+
+#[tokio::test]
+async fn a_move_closes_one_island_and_opens_the_other() {
+    let topology = layouts(&[("a", QUADS), ("b", QUADS)]);
+    for (cloud, mut running) in Cloud::all_running(topology).await {
+        flavors(&running).await;
+        let id = running.active_server_on(&cloud, "a", "alone").await;
+        let first = format!("a {}", rest(&buses(&cloud, &running, &id).await).0);
+        assert_eq!(reserved(&cloud).await, first);
+        let wait = async |status: &str| {
+            running.wait_for_status(&id, status).await;
+            running.wait_for_host_cleanup(&cloud).await;
+        };
+        for (action, answer, end) in [("revertResize", 202, "a"), ("confirmResize", 204, "b")] {
+            admin(&running, "2.56", &id, json!({"migrate": null})).await.expect(202);
+            wait("VERIFY_RESIZE").await;
+            assert_eq!(host_of(&running, &id).await, "b");
+            let there = rest(&buses(&cloud, &running, &id).await).0;
+            assert_eq!(reserved(&cloud).await, format!("{first} b {there}"), "both are closed");
+            cloud.assert_consistent(&running, "moved").await;
+            admin(&running, "2.90", &id, json!({action: null})).await.expect(answer);
+            wait("ACTIVE").await;
+            assert_eq!(host_of(&running, &id).await, end);
+            let own = rest(&buses(&cloud, &running, &id).await).0;
+            assert_eq!(reserved(&cloud).await, format!("{end} {own}"), "{action}");
+            cloud.assert_consistent(&running, action).await;
+        }
+        // A resize to a flavor without the condition opens the island.
+        admin(&running, "2.90", &id, json!({"resize": {"flavorRef": "one"}})).await.expect(202);
+        wait("VERIFY_RESIZE").await;
+        admin(&running, "2.90", &id, json!({"confirmResize": null})).await.expect(204);
+        wait("ACTIVE").await;
+        assert_eq!(reserved(&cloud).await, "");
+        cloud.teardown(&running, "moves").await;
+
+        // A lost host keeps the island closed until it has dropped the guest.
+        let id = running.active_server_on(&cloud, "a", "alone").await;
+        running.nodes.kill("a").await;
+        running.force_down("a", true).await;
+        admin(&running, "2.94", &id, json!({"evacuate": {}})).await.expect(200);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(host_of(&running, &id).await, "b");
+        let here = format!("b {}", rest(&buses(&cloud, &running, &id).await).0);
+        let all = reserved(&cloud).await;
+        let old = all.strip_suffix(&here).expect("the new island is closed").trim_end();
+        assert!(["a 18 19 1a 1b", "a 98 99 9a 9b"].contains(&old), "{all}");
+        cloud.audit("evacuated").await;
+        running.start_node(&cloud, "a").await;
+        running.force_down("a", false).await;
+        wait_until("the old host has dropped the guest", async || reserved(&cloud).await == here)
+            .await;
+        cloud.assert_consistent(&running, "the host is back").await;
+        cloud.teardown(&running, "evacuation").await;
+    }
+}
+
+#[tokio::test]
+async fn the_claim_decides_who_uses_an_island() {
+    for (cloud, running) in Cloud::all_running(layouts(&[("a", QUADS)])).await {
+        flavors(&running).await;
+        let one = running.active_server(&cloud, "one", "one").await;
+        // Memory has not followed: the plan takes the other GPUs for another island.
+        cloud.execute("UPDATE devices SET island = '0000:18:00.0'").await;
+        let why = boot_without_valid_host(&cloud, &running, "alone").await;
+        assert!(why.contains("was taken by other requests"), "{why}");
+        assert_eq!((cloud.used("CUSTOM_H100").await, reserved(&cloud).await), (1, String::new()));
+        running.delete(&one).await;
+        running.wait_until_gone(&one).await;
+        running.wait_for_host_cleanup(&cloud).await;
+
+        // Nor has a claim that takes the rest of a closed island for free.
+        running.active_server(&cloud, "alone", "alone").await;
+        cloud.execute("UPDATE inventories SET reserved = 0, reported_reserved = 0").await;
+        running.compute.world.load(&cloud.store).await.expect("the providers are loaded");
+        let why = boot_without_valid_host(&cloud, &running, "one").await;
+        assert!(why.contains("was taken by other requests"), "{why}");
+        assert_eq!(cloud.used("CUSTOM_H100").await, 2);
+        cloud.audit("refused").await;
+        running.delete_all_servers().await;
+    }
+}
+
+#[tokio::test]
+async fn the_audit_finds_an_island_that_is_not_of_one_server() {
+    for (cloud, running) in Cloud::all_running(layouts(&[("a", QUADS)])).await {
+        flavors(&running).await;
+        for _ in 0..2 {
+            running.active_server(&cloud, "one", "one").await;
+        }
+        cloud.audit("two servers in one island").await;
+        cloud
+            .execute(
+                "UPDATE attach_handles SET island_arq_id = arq_id
+                WHERE id = (SELECT MIN(id) FROM attach_handles WHERE arq_id IS NOT NULL)",
+            )
+            .await;
+        let findings = kilonova_compute_db::audit::run(&cloud.store).await.expect("it runs");
+        let broken = findings.iter().filter(|finding| !finding.rows.is_empty());
+        let rules: Vec<&str> = broken.map(|finding| finding.rule).collect();
+        assert_eq!(
+            rules,
+            ["no other consumer has a handle of an island that a consumer has to itself"]
+        );
+        running.delete_all_servers().await;
+    }
+}
+
+/// Boots of servers that need an island each and of small ones, all at once.
+async fn race(cloud: &Cloud, running: &RunningCloud, boot: impl AsyncFn(usize) -> String) {
+    flavors(running).await;
+    for round in 0..3 {
+        let boots = (0..12).map(|number| boot(number));
+        let ids = futures_util::future::join_all(boots).await;
+        running.wait_all_idle().await;
+        cloud.audit("after the race").await;
+        let servers = running.servers().await;
+        let active = servers.iter().filter(|server| server["status"] == "ACTIVE").count();
+        assert!(active > 0 && ids.len() == 12, "round {round}: nobody got a device");
+        cloud.teardown(running, "after the race").await;
+    }
+}
+
+fn flavor_of(number: usize) -> &'static str {
+    if number % 2 == 0 { "alone" } else { "one" }
+}
+
+#[tokio::test]
+async fn requests_at_the_same_time_do_not_share_an_island() {
+    for (cloud, running) in Cloud::all_running(layouts(&[("a", QUADS), ("b", QUADS)])).await {
+        let boot = async |number: usize| running.boot(&cloud, "one", flavor_of(number)).await;
+        race(&cloud, &running, boot).await;
+    }
+}
+
+#[tokio::test]
+async fn two_controllers_do_not_share_an_island() {
+    let topology = layouts(&[("a", QUADS), ("b", QUADS)]);
+    let Some(both) = Controllers::with_hosts(topology).await else { return };
+    let boot = async |number: usize| {
+        let client = if number % 4 < 2 { &*both.running } else { &both.other.client };
+        let request = both.running.boot_request(&both.cloud, "one", flavor_of(number));
+        let made = client.call(ANN, "2.90", "POST /servers", Some(request)).await;
+        made.expect(202)["server"]["id"].as_str().expect("the answer has an id").to_owned()
+    };
+    race(&both.cloud, &both.running, boot).await;
+}
