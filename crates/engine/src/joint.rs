@@ -3,12 +3,15 @@
 //! Repeatedly taking the first candidate can block servers that another choice would have placed,
 //! so this module tries the combinations. Taking a candidate only ever reduces capacity. Therefore
 //! every set that fits is a subset of the initial candidates, and it fits if no inventory is
-//! overdrawn. Trees without sharing providers between them are solved one by one.
+//! overdrawn, and if what one server has to itself ([`areas`]) is of no other. Trees without sharing providers between
+//! them are solved one by one.
 //!
 //! The work is bounded like that of a search: after [`MAX_WASTED_TRIES`] tries the best set so far
 //! is returned.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod areas;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use kilonova_ids::{ProviderId, ResourceClass};
 
@@ -16,6 +19,7 @@ use crate::model::Candidate;
 use crate::query::{Query, QueryError};
 use crate::search::MAX_WASTED_TRIES;
 use crate::snapshot::Snapshot;
+use areas::{Area, Areas};
 
 /// Upper bound on the candidates examined.
 const MAX_CANDIDATES: usize = 100_000;
@@ -58,22 +62,28 @@ impl Snapshot {
             if left == 0 {
                 break;
             }
-            let mut packing = Packing::new(self, &candidates, left, &per_tree, tries);
+            let areas = Areas::of(self, query, &candidates);
+            let mut packing = Packing::new(self, &candidates, &areas, left, &per_tree, tries);
             packing.go(0);
             tries = packing.tries;
-            packed.extend(packing.best.into_iter().filter_map(|at| candidates.get(at).cloned()));
+            let best = packing.best.into_iter().filter_map(|way| packing.candidate.get(way));
+            packed.extend(best.filter_map(|at| candidates.get(*at).cloned()));
         }
         Ok(packed)
     }
 }
 
-/// A (provider, class) pair from which candidates take.
+/// A (provider, class) pair from which candidates take; or an area, of which a server that has it to itself takes all
+/// `count` units, and one that only uses it a unit.
 type Cell = usize;
 
 struct Packing {
-    /// By candidate: the amounts it takes.
+    /// The ways to place a server, each with its candidate. A candidate has several if it can have one area or another to
+    /// itself.
+    candidate: Vec<usize>,
+    /// By way: the amounts it takes.
     takes: Vec<Vec<(Cell, i64)>>,
-    /// By candidate: its tree.
+    /// By way: its tree.
     tree: Vec<usize>,
     /// By cell: the amount that is left.
     room: Vec<i64>,
@@ -81,11 +91,13 @@ struct Packing {
     quota: Vec<usize>,
     /// By class: its cells, and the amount that one server takes of it in total.
     classes: Vec<(Vec<Cell>, i64)>,
+    /// The areas of which each server needs one to itself; `None` if one needs none.
+    areas: Option<Vec<Cell>>,
     count: usize,
     tries: u64,
     picks: Vec<usize>,
     best: Vec<usize>,
-    /// States already tried: the first candidate considered and the amounts left. Two sets of picks
+    /// States already tried: the first way considered and the amounts left. Two sets of picks
     /// that leave the same amounts are equivalent.
     seen: HashSet<(usize, Vec<i64>)>,
 }
@@ -94,28 +106,48 @@ impl Packing {
     fn new(
         snapshot: &Snapshot,
         candidates: &[Candidate],
+        areas: &Areas<'_>,
         count: usize,
         per_tree: &impl Fn(ProviderId) -> usize,
         tries: u64,
     ) -> Self {
         let mut cells: BTreeMap<(ProviderId, ResourceClass), Cell> = BTreeMap::new();
         let mut roots: HashMap<ProviderId, usize> = HashMap::new();
-        let (mut room, mut takes, mut tree, mut quota) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for candidate in candidates {
-            tree.push(*roots.entry(candidate.root).or_insert_with(|| {
-                quota.push(per_tree(candidate.root));
+        let (mut candidate, mut room, mut takes, mut tree, mut quota) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let ways: Vec<Vec<BTreeSet<Area<'_>>>> =
+            candidates.iter().map(|candidate| areas.ways(candidate)).collect();
+        let mut owned: BTreeMap<Area<'_>, Cell> = BTreeMap::new();
+        let all = i64::try_from(count).unwrap_or(i64::MAX);
+        for area in ways.iter().flatten().flatten() {
+            owned.entry(*area).or_insert_with(|| {
+                room.push(all);
+                room.len() - 1
+            });
+        }
+        let needs_none = ways.iter().flatten().any(BTreeSet::is_empty);
+        for (at, (one, ways)) in candidates.iter().zip(ways).enumerate() {
+            let root = *roots.entry(one.root).or_insert_with(|| {
+                quota.push(per_tree(one.root));
                 quota.len() - 1
-            }));
-            let mut taken = Vec::with_capacity(candidate.allocations.len());
-            for (provider, class, amount) in &candidate.allocations {
+            });
+            let mut taken = Vec::with_capacity(one.allocations.len());
+            for (provider, class, amount) in &one.allocations {
                 let cell = *cells.entry((*provider, class.clone())).or_insert_with(|| {
                     room.push(snapshot.free(*provider, class));
                     room.len() - 1
                 });
                 taken.push((cell, *amount));
             }
-            takes.push(taken);
+            let used = if owned.is_empty() { BTreeSet::new() } else { areas.used(one) };
+            for way in ways {
+                let others = used.difference(&way).filter_map(|area| owned.get(area));
+                let own = way.iter().filter_map(|area| owned.get(area));
+                let of_areas = others.map(|cell| (*cell, 1)).chain(own.map(|cell| (*cell, all)));
+                takes.push(taken.iter().copied().chain(of_areas).collect());
+                candidate.push(at);
+                tree.push(root);
+            }
         }
         let mut classes: BTreeMap<&ResourceClass, (Vec<Cell>, i64)> = BTreeMap::new();
         for ((_, class), cell) in &cells {
@@ -127,11 +159,13 @@ impl Packing {
             }
         }
         Self {
+            candidate,
             takes,
             tree,
             room,
             quota,
             classes: classes.into_values().filter(|(_, amount)| *amount > 0).collect(),
+            areas: (!needs_none).then(|| owned.into_values().collect()),
             count,
             tries,
             picks: Vec::new(),
@@ -140,7 +174,7 @@ impl Packing {
         }
     }
 
-    /// Extends the picks with candidates from `from` on, in every way that could beat the best set.
+    /// Extends the picks with ways from `from` on, in every way that could beat the best set.
     fn go(&mut self, from: usize) {
         if self.picks.len() > self.best.len() {
             self.best.clone_from(&self.picks);
@@ -175,7 +209,10 @@ impl Packing {
             let left: i64 = cells.iter().map(|cell| self.room[*cell]).sum();
             usize::try_from(left / amount).unwrap_or(0)
         };
-        self.classes.iter().map(of_class).min().unwrap_or(0)
+        let is_free =
+            |cell: &&Cell| usize::try_from(self.room[**cell]).is_ok_and(|room| room >= self.count);
+        let areas = self.areas.iter().map(|cells| cells.iter().filter(is_free).count());
+        self.classes.iter().map(of_class).chain(areas).min().unwrap_or(0)
     }
 
     fn take(&mut self, at: usize) -> bool {

@@ -33,8 +33,16 @@ struct Forest<'a> {
     roots: BTreeMap<ProviderId, ProviderId>,
 }
 
+/// The traits with which a candidate meets each condition of unused providers that is on it.
+pub type Witnesses = Vec<Vec<String>>;
+
 /// All candidates.
 pub fn candidates(trees: &[Tree], query: &Query) -> BTreeSet<Canonical> {
+    witnessed(trees, query).into_keys().collect()
+}
+
+/// All candidates with the root under which each was found last, and what it has to itself there.
+pub fn witnessed(trees: &[Tree], query: &Query) -> BTreeMap<Canonical, (ProviderId, Witnesses)> {
     let mut forest = Forest { providers: BTreeMap::new(), roots: BTreeMap::new() };
     for tree in trees {
         for provider in &tree.providers {
@@ -51,7 +59,7 @@ pub fn candidates(trees: &[Tree], query: &Query) -> BTreeSet<Canonical> {
             parts.push(Part { group, resources: group.resources.clone() });
         }
     }
-    let mut found = BTreeSet::new();
+    let mut found = BTreeMap::new();
     for tree in trees {
         let anchor = &tree.providers[0];
         if !query.root_required.iter().all(|t| has_trait(anchor, t))
@@ -63,7 +71,11 @@ pub fn candidates(trees: &[Tree], query: &Query) -> BTreeSet<Canonical> {
             parts.iter().map(|part| forest.choices(anchor, part)).collect();
         for picks in product(&choices) {
             if forest.holds(query, anchor, &parts, &picks) {
-                found.insert(merged(&parts, &picks));
+                let vacant = query.alike.iter().filter(|alike| alike.vacant);
+                let common =
+                    vacant.filter_map(|alike| forest.common(alike, anchor.id, &parts, &picks));
+                let found_here = (anchor.id, common.collect());
+                found.insert(merged(&parts, &picks), found_here);
             }
         }
     }
@@ -138,17 +150,20 @@ impl Forest<'_> {
                 inventory.used + n <= inventory.capacity() && n <= inventory.max_unit
             })
         });
-        let alike = query.alike.iter().all(|alike| self.is_alike(alike, anchor.id, parts, picks));
+        let alike = query.alike.iter().all(|alike| {
+            self.common(alike, anchor.id, parts, picks).is_none_or(|common| !common.is_empty())
+        });
         collective && (apart || !query.isolate) && subtrees && room && alike
     }
 
-    fn is_alike(
+    /// The traits with which picks meet a condition; `None` if it is on none of them.
+    fn common(
         &self,
         alike: &Alike,
         anchor: ProviderId,
         parts: &[Part<'_>],
         picks: &[&Provider],
-    ) -> bool {
+    ) -> Option<Vec<String>> {
         let is_meant = |part: &Part<'_>| {
             let suffix = &part.group.suffix;
             let of_class = |(class, _): &(ResourceClass, i64)| alike.classes.contains(class);
@@ -161,7 +176,7 @@ impl Forest<'_> {
             .filter(|(part, _)| is_meant(part))
             .map(|(part, provider)| (part, *provider))
             .collect();
-        let Some((_, first)) = meant.first() else { return true };
+        let (_, first) = meant.first()?;
         let all_taken = |name: &str| {
             self.providers.values().all(|provider| {
                 self.roots[&provider.id] != anchor
@@ -180,11 +195,13 @@ impl Forest<'_> {
                     || provider.inventories.iter().all(|(_, inventory)| inventory.used == 0)
             })
         };
-        first.traits.iter().filter(|name| name.starts_with(&*alike.prefix)).any(|name| {
-            meant.iter().all(|(_, provider)| has_trait(provider, name))
+        let is_met = |name: &&std::sync::Arc<str>| {
+            name.starts_with(&*alike.prefix)
+                && meant.iter().all(|(_, provider)| has_trait(provider, name))
                 && (!alike.whole || all_taken(name))
                 && (!alike.vacant || is_vacant(name))
-        })
+        };
+        Some(first.traits.iter().filter(is_met).map(ToString::to_string).collect())
     }
 
     fn is_under(&self, provider: ProviderId, top: ProviderId) -> bool {
