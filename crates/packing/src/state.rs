@@ -133,6 +133,9 @@ impl Host {
     /// with a single device of the host is none.
     #[must_use]
     pub fn of_devices(cpu: u32, memory: u32, model: Model, mut devices: Vec<Device>) -> Self {
+        if devices.iter().all(|one| one.others == 0 && one.island.is_none()) {
+            return Self::new(cpu, memory, model, devices.iter().map(|one| one.free).collect());
+        }
         normalize(&mut devices);
         let others: Vec<u16> = match devices.iter().all(|one| one.others == 0) {
             true => Vec::new(),
@@ -268,8 +271,17 @@ impl Host {
         if !self.fits(shape) {
             return None;
         }
+        let (cpu, memory) = (self.cpu - shape.cpu, self.memory - shape.memory);
+        if self.are_interchangeable() {
+            let mut free = self.free.to_vec();
+            take(&mut free, |free| (*free, 0), |free| free, shape, remainder)?;
+            return Some(Self::new(cpu, memory, self.model, free));
+        }
         let mut devices = self.each_device();
-        if shape.are_shares() {
+        if !self.has_islands() {
+            let order = |one: &Device| (one.free, one.others);
+            take(&mut devices, order, |one| &mut one.free, shape, remainder)?;
+        } else if shape.are_shares() {
             for _ in 0..shape.count {
                 let at = Islands::of(&devices).tightest(shape.share)?;
                 devices[at].free -= shape.share;
@@ -283,20 +295,58 @@ impl Host {
             let taken = Islands::of(&devices).choose(count, wanted, shape.share)?;
             taken.into_iter().for_each(|at| devices[at].free -= shape.share);
         }
-        let (cpu, memory) = (self.cpu - shape.cpu, self.memory - shape.memory);
         Some(Self::of_devices(cpu, memory, self.model, devices))
+    }
+
+    /// True if devices with equal remainders are interchangeable: most hosts, which pay nothing for the others.
+    fn are_interchangeable(&self) -> bool {
+        self.others.is_empty() && self.islands.is_empty()
     }
 
     /// The state after the release of a request whose devices have these remainders now. Of devices with equal
     /// remainders it is any.
     #[must_use]
     pub fn without(&self, shape: &Shape, remainders: &[u16]) -> Option<Self> {
+        let (cpu, memory) = (self.cpu + shape.cpu, self.memory + shape.memory);
+        if self.are_interchangeable() {
+            let mut free = self.free.to_vec();
+            for remainder in remainders {
+                let at = free.iter().position(|free| free == remainder)?;
+                free[at] = free[at].checked_add(shape.share)?;
+            }
+            return Some(Self::new(cpu, memory, self.model, free));
+        }
         let mut devices = self.each_device();
         for remainder in remainders {
             let at = devices.iter().position(|one| one.free == *remainder)?;
             devices[at].free = devices[at].free.checked_add(shape.share)?;
         }
-        let (cpu, memory) = (self.cpu + shape.cpu, self.memory + shape.memory);
         Some(Self::of_devices(cpu, memory, self.model, devices))
     }
+}
+
+/// Takes the shares of a request from devices of a host without islands, in the normal order. `order` says of a device its
+/// remainder, and which of equal remainders comes first.
+fn take<D>(
+    devices: &mut [D],
+    order: impl Fn(&D) -> (u16, u16),
+    free: impl Fn(&mut D) -> &mut u16,
+    shape: &Shape,
+    remainder: Option<u16>,
+) -> Option<()> {
+    if shape.are_shares() {
+        for _ in 0..shape.count {
+            let fitting = devices.iter_mut().filter(|one| order(one).0 >= shape.share);
+            *free(fitting.min_by_key(|one| order(one))?) -= shape.share;
+        }
+    } else if shape.is_accelerated() {
+        let wanted = remainder.unwrap_or(WHOLE);
+        let first = devices.iter().position(|one| order(one).0 == wanted)?;
+        let taken = devices.get_mut(first..first + usize::from(shape.count))?;
+        if wanted < shape.share || taken.iter().any(|one| order(one).0 != wanted) {
+            return None;
+        }
+        taken.iter_mut().for_each(|one| *free(one) -= shape.share);
+    }
+    Some(())
 }

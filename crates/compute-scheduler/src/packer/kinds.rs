@@ -20,16 +20,23 @@ pub fn is_device(class: &ResourceClass) -> bool {
 
 /// The traits that say what a device is, sorted. Where it is does not matter.
 pub(crate) fn kind_traits(node: &NodeView<'_>) -> Vec<Arc<str>> {
-    let is_own = |name: &&Arc<str>| !nearness::is_place(name);
-    let mut traits: Vec<Arc<str>> = node.traits().filter(is_own).cloned().collect();
-    traits.sort_unstable();
-    traits
+    kind_and_island(node).0
 }
 
-/// The trait of a device's island; the first by name, if an operator has set several.
-fn island_of<'a>(node: &NodeView<'a>) -> Option<&'a str> {
-    let is_island = |name: &&str| name.starts_with(nearness::GPU_ISLAND);
-    node.traits().map(AsRef::as_ref).filter(is_island).min()
+/// The traits that say what a device is, sorted; and the one of its island, the first by name if an operator has set several.
+fn kind_and_island<'a>(node: &NodeView<'a>) -> (Vec<Arc<str>>, Option<&'a str>) {
+    let (mut traits, mut island) = (Vec::new(), None::<&'a str>);
+    for name in node.traits() {
+        if !nearness::is_place(name) {
+            traits.push(Arc::clone(name));
+        } else if name.starts_with(nearness::GPU_ISLAND)
+            && island.is_none_or(|first| **name < *first)
+        {
+            island = Some(&**name);
+        }
+    }
+    traits.sort_unstable();
+    (traits, island)
 }
 
 /// The position of a name, which is added if it is new.
@@ -126,9 +133,10 @@ impl Kinds {
                     "VCPU" | "PCPU" => cpu += free,
                     "MEMORY_MB" => memory += free,
                     _ if node.parent().is_some() && is_device(class) => {
-                        let model = self.model(class, kind_traits(&node), inventory.total);
+                        let (traits, island) = kind_and_island(&node);
+                        let model = self.model(class, traits, inventory.total);
                         let others = cards.others(node.name(), &inventory);
-                        let island = island_of(&node).map(|name| number(&mut islands, name));
+                        let island = island.map(|name| number(&mut islands, name));
                         let device = Device { free: free_of(&inventory), others, island };
                         devices.entry(model).or_default().push(device);
                     }
