@@ -100,7 +100,8 @@ statements! {
             JOIN deployables p ON p.id = a.deployable_id
             JOIN devices d ON d.id = p.device_id WHERE d.host = ?1
         UNION ALL SELECT 4, COUNT(*), COUNT(CASE WHEN h.present = 1 AND h.parked IS NULL
-            AND h.state IN ('free', 'owned') THEN NULL ELSE 1 END), MAX(h.id), MAX(h.created_at)
+            AND h.state IN ('free', 'owned') AND (h.island_arq_id IS NULL OR h.arq_id IS NULL
+              OR h.island_arq_id <> h.arq_id) THEN NULL ELSE 1 END), MAX(h.id), MAX(h.created_at)
             FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
             JOIN devices d ON d.id = p.device_id WHERE d.host = ?1";
     /// The fingerprint of the report that a host's rows match.

@@ -111,11 +111,11 @@ statements! {
     DELETE_ABSENT_OF_CONSUMER = "DELETE FROM attach_handles WHERE present = 0
         AND arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
     /// Frees the handles of a consumer.
-    FREE_OF_CONSUMER = "UPDATE attach_handles SET state = 'free', arq_id = NULL, updated_at = ?2
+    FREE_OF_CONSUMER = "UPDATE attach_handles SET state = 'free', arq_id = NULL, island_arq_id = NULL, updated_at = ?2
         WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
     /// Makes the handles of a consumer dirty until its host has dropped them.
     LEAVE_DIRTY = "UPDATE attach_handles SET state = 'dirty', arq_id = NULL, dirty_of = ?1,
-        updated_at = ?2 WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
+        island_arq_id = CASE WHEN island_arq_id = arq_id THEN island_arq_id END, updated_at = ?2 WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
     /// Providers with handles that a consumer left dirty.
     DIRTY_PROVIDERS_OF = "SELECT DISTINCT p.provider_id FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id WHERE h.dirty_of = ?1";
@@ -123,7 +123,7 @@ statements! {
     DELETE_ABSENT_DIRTY = "DELETE FROM attach_handles
         WHERE dirty_of = ?1 AND parked IS NULL AND present = 0";
     /// Frees the handles that a consumer left dirty, after its host has dropped them.
-    FREE_DIRTY = "UPDATE attach_handles SET state = 'free', dirty_of = NULL, updated_at = ?2
+    FREE_DIRTY = "UPDATE attach_handles SET state = 'free', dirty_of = NULL, island_arq_id = NULL, updated_at = ?2
         WHERE dirty_of = ?1 AND parked IS NULL";
     /// Deletes the handle of a request if it is absent.
     DELETE_ABSENT_OF_ARQ = "DELETE FROM attach_handles WHERE present = 0 AND arq_id = ?1";

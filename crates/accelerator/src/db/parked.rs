@@ -10,7 +10,7 @@ use super::handles::{MixedCard, mixed_card};
 
 statements! {
     /// Parks the handles of a consumer that must be cleaned.
-    PARK_OF_CONSUMER = "UPDATE attach_handles SET state = 'dirty', arq_id = NULL,
+    PARK_OF_CONSUMER = "UPDATE attach_handles SET state = 'dirty', arq_id = NULL, island_arq_id = NULL,
         parked = 'to be cleaned', updated_at = ?2
         WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)
           AND EXISTS (SELECT 1 FROM attributes t
@@ -28,7 +28,7 @@ statements! {
             WHERE t.deployable_id = attach_handles.deployable_id AND t.name = 'on_release'
               AND t.reported = 1)";
     /// Parks the marked handles after the host has dropped them.
-    PARK_DROPPED = "UPDATE attach_handles SET dirty_of = NULL, updated_at = ?2
+    PARK_DROPPED = "UPDATE attach_handles SET dirty_of = NULL, island_arq_id = NULL, updated_at = ?2
         WHERE dirty_of = ?1 AND parked IS NOT NULL RETURNING uuid";
     /// A parked handle and its cleaner.
     PARKED = "SELECT h.uuid, h.address, p.uuid AS deployable_id, p.provider_id, p.resource_class,

@@ -4,7 +4,7 @@
 //! count, newest id, last change. An equal report over rows with an equal summary requires no work.
 //! Owners are not part of the summary. If a later report would have work (an absent device with
 //! owned handles, an unhealthy device, a mixed card, a bitstream that an order loads or has loaded, a dirty
-//! handle), there is no summary and no fingerprint.
+//! handle, a closed island), there is no summary and no fingerprint.
 
 use kilonova_ids::HostName;
 use kilonova_node_api::{Device, Health};

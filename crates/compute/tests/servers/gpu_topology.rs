@@ -1,7 +1,7 @@
 //! `hw:gpu_topology` and `accel:topology`: servers get devices at one place of a host, or are refused with the
 //! condition that no host meets.
 
-mod exclusive;
+pub mod exclusive;
 
 use std::collections::BTreeSet;
 

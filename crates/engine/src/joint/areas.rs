@@ -14,7 +14,7 @@ use crate::snapshot::Snapshot;
 /// The root of a tree and the name of a trait.
 pub(super) type Area<'a> = (ProviderId, &'a str);
 
-/// What conditions need to know of a provider.
+/// The facts of a provider that conditions need.
 #[derive(Debug)]
 struct Facts<'a> {
     /// Those of its traits that begin as a condition says.

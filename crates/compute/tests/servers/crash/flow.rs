@@ -89,6 +89,9 @@ impl Flow {
         if matches!(self.act, Act::Retype(_)) {
             super::super::retyping::flavors(running).await;
         }
+        if self.flavor.starts_with("alone") {
+            super::super::gpu_topology::exclusive::flavors(running).await;
+        }
         if self.before == Before::Nothing {
             return None;
         }

@@ -14,6 +14,7 @@ use kilonova_store::testing::{CrashPlan, Death};
 use kilonova_testkit::neutron::FakeNeutron;
 use tokio::task::JoinSet;
 
+use super::super::gpu_topology::exclusive;
 use super::super::{numa, numa_moves};
 use super::Flow;
 use crate::kit::{Cloud, RunningCloud};
@@ -151,6 +152,9 @@ async fn crash(
     running.wait_all_idle_or_dead().await;
     let died = plan.is_dead();
     cloud.audit(&when).await;
+    if flow.flavor.starts_with("alone") {
+        exclusive::assert_closed(cloud, &when).await;
+    }
     if everything {
         running.kill().await;
         running = cloud.start().await;
@@ -201,6 +205,9 @@ async fn finish(flow: &Flow, cloud: &Cloud, running: &RunningCloud, answered: bo
     flow.undo_side_effects(cloud, running, &servers).await;
     flow.assert_statuses(&servers, answered, when);
     cloud.assert_consistent(running, when).await;
+    if flow.flavor.starts_with("alone") {
+        exclusive::assert_closed(cloud, when).await;
+    }
     if flow.flavor == "dedicated" {
         numa_moves::assert_guests_have_their_pins(cloud, &servers, when).await;
     }

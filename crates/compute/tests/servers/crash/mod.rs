@@ -10,6 +10,7 @@ mod boots;
 mod deletes;
 mod device_orders;
 mod in_place;
+mod islands;
 mod moves;
 mod neutron;
 mod power;

@@ -198,7 +198,7 @@ impl Cloud {
             "SELECT id FROM consumers",
             "SELECT consumer_id FROM allocations",
             "SELECT uuid FROM arqs",
-            "SELECT uuid FROM attach_handles WHERE state <> 'free'",
+            "SELECT uuid FROM attach_handles WHERE state <> 'free' OR island_arq_id IS NOT NULL",
             "SELECT provider_id FROM inventories WHERE used <> 0",
             "SELECT i.provider_id FROM inventories i JOIN deployables d
                 ON d.provider_id = i.provider_id WHERE i.reserved <> 0",
