@@ -56,6 +56,8 @@ struct Finder<'a> {
     world: &'a Snapshot,
     constraints: &'a Constraints<'a>,
     query: &'a Query,
+    /// The only hosts on which there is a candidate, if that is known.
+    able: Option<HashSet<ProviderId>>,
     tried: HashSet<ProviderId>,
     met: HashMap<ProviderId, Obstacle>,
     found: Vec<Found>,
@@ -74,12 +76,15 @@ pub(super) fn ranked(
     }
     let (tried, met) = (HashSet::new(), HashMap::new());
     let (found, deferred) = (Vec::new(), Vec::new());
-    let mut finder = Finder { world, constraints, query, tried, met, found, deferred };
+    let mut finder = Finder { world, constraints, query, able: None, tried, met, found, deferred };
     for host in finder.mates() {
         finder.examine(Preference { root: host.root, score: 0.0, remainder: None }, false)?;
     }
     let (mut skipped, mut batch) = (0, FIRST_BATCH);
     while !finder.has_enough() {
+        if skipped == FIRST_BATCH {
+            finder.able = able(world, query)?;
+        }
         let order = constraints.packer.order(world, query, weights, skipped, batch);
         let Some(order) = order else { break };
         for preference in &order {
@@ -142,6 +147,25 @@ pub(super) fn together(
         }
     }
     Ok(best.map_or(partial, |(_, plan)| plan))
+}
+
+/// The hosts with a candidate, for a query with conditions on where devices are: the order by cost does not know them, and few
+/// hosts may meet them. One search over the trees is much cheaper than to examine each host. `None` if it gives up, and for
+/// other queries.
+fn able(world: &Snapshot, query: &Query) -> Result<Option<HashSet<ProviderId>>, NoHost> {
+    if query.alike.is_empty() {
+        return Ok(None);
+    }
+    let unlimited = Query { limit: None, ..query.clone() };
+    let mut search = world.search(&unlimited).map_err(|error| NoHost::new(format!("{error}.")))?;
+    let mut roots = HashSet::new();
+    // In the first round each tree yields one candidate.
+    for candidate in search.by_ref() {
+        if !roots.insert(candidate.root) {
+            return Ok(Some(roots));
+        }
+    }
+    Ok((!search.gave_up()).then_some(roots))
 }
 
 /// The hosts for all servers of a group: those of its members, or those that suit the first server best.
@@ -212,7 +236,8 @@ impl Finder<'_> {
 
     /// Looks for a candidate on a host. A host with a penalty is deferred.
     fn examine(&mut self, preference: Preference, may_defer: bool) -> Result<(), NoHost> {
-        if !self.tried.insert(preference.root) {
+        let is_unable = |able: &HashSet<ProviderId>| !able.contains(&preference.root);
+        if !self.tried.insert(preference.root) || self.able.as_ref().is_some_and(is_unable) {
             return Ok(());
         }
         let Some(host) = self.constraints.host(preference.root) else { return Ok(()) };

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kilonova_compute_db::fleet::{About, HostRow, Version};
 use kilonova_compute_db::server_groups::Policy;
 use kilonova_compute_db::servers::Spec;
-use kilonova_engine::{Group, Inventory, Provider, Query, Snapshot, Tree};
+use kilonova_engine::{Alike, Group, Inventory, Provider, Query, Snapshot, Tree};
 use kilonova_ids::{HostId, HostName, ProviderId, ResourceClass};
 use serde_json::json;
 
@@ -222,5 +222,39 @@ fn of_the_cards_of_a_host_the_fullest_one_gets_an_instance() {
         let plan = places(&world, &constraints, &query, 1).expect("there is room");
         let first = plan[0].candidates[0].allocations.iter().find(|(root, ..)| *root != id(10));
         assert_eq!(first.map(|(card, ..)| *card), Some(id(14)), "seed {seed}");
+    }
+}
+
+/// Most hosts have no islands. All but the last are excluded, so the decision says how many of them were examined.
+#[test]
+fn hosts_that_cannot_meet_a_condition_on_places_are_not_examined() {
+    let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());
+    (1..=300).for_each(|number| host(&fleet, &mut world, number, 8));
+    let mut gpu = provider(3011, Some(3010), "VGPU", 16, 0);
+    gpu.traits = vec!["CUSTOM_GPU_ISLAND_0".into()];
+    host_of(&fleet, &mut world, 301, vec![gpu]);
+    let spec = spec();
+    let excluded = (1..=300).map(|number| HostName::verbatim(format!("host{number}"))).collect();
+    let (rules, facts) = (Rules::default(), Facts::default());
+    let scope = Scope { fleet: &fleet, packer: &packer, rules: &rules };
+    let constraints =
+        Constraints::new(scope, ("p", &spec), &facts, &excluded, Timestamp::UNIX_EPOCH);
+    let rejected = |how: &str| {
+        let (_, text) = how.split_once("Rejected: ").expect("hosts were rejected");
+        let number: String = text.chars().take_while(char::is_ascii_digit).collect();
+        number.parse::<usize>().expect("a number of hosts")
+    };
+    for mut query in queries(4) {
+        let plan = places(&world, &constraints, &query, 1).expect("the last host has room");
+        assert_eq!(plan[0].candidates[0].root, id(3010));
+        assert_eq!(rejected(&plan[0].how), 300, "all are examined: {}", plan[0].how);
+        query.alike = vec![Alike {
+            groups: vec!["_1".into()],
+            prefix: "CUSTOM_GPU_ISLAND_".into(),
+            ..Alike::default()
+        }];
+        let plan = places(&world, &constraints, &query, 1).expect("the last host has an island");
+        assert_eq!(plan[0].candidates[0].root, id(3010));
+        assert!(rejected(&plan[0].how) <= 64, "one batch is examined: {}", plan[0].how);
     }
 }
