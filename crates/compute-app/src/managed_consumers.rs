@@ -49,12 +49,18 @@ impl ConsumerManager for Servers {
     }
 }
 
-/// Accepts changes of what is claimed for ports only.
+/// Accepts changes of what is claimed for the ports of a server in a cloud's Neutron only. Neutron changes no other
+/// consumer, so that the claim of a migration changes only with the migration.
 fn adjust(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,
     changes: &AmountChanges,
 ) -> Result<bool, db::Error> {
+    let server = ServerId::from_untyped_uuid(consumer.into_untyped_uuid());
+    let has_ports = external_ports::find(tx, server)?.is_some_and(|found| !found.is_gone);
+    if !has_ports {
+        return Ok(false);
+    }
     let mut by_provider: BTreeMap<ProviderId, BTreeMap<String, i64>> = BTreeMap::new();
     for ((provider, class), amount) in changes {
         by_provider.entry(*provider).or_default().insert(class.to_string(), *amount);
@@ -64,7 +70,6 @@ fn adjust(
             return Ok(false);
         }
     }
-    let server = ServerId::from_untyped_uuid(consumer.into_untyped_uuid());
     external_ports::refresh_by(tx, server, time::after(time::now(), READ_AFTER))?;
     Ok(!by_provider.is_empty())
 }

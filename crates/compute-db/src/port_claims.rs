@@ -107,14 +107,23 @@ pub fn add(
     amounts: &BTreeMap<String, i64>,
 ) -> Result<bool, Error> {
     let rows = tx.rows(ON_PROVIDER, params![consumer, provider])?;
-    let mut claims: Vec<PortClaim> = rows.iter().map(read).collect::<Result<_, _>>()?;
+    let earlier: Vec<PortClaim> = rows.iter().map(read).collect::<Result<_, _>>()?;
+    let mut claims = earlier.clone();
     if !add_to(&mut claims, amounts) {
         return Ok(false);
     }
-    for claim in &claims {
+    for claim in changed(&earlier, &claims) {
         tx.defer(SET, params![consumer, claim.group.as_str(), resources_of(claim)?])?;
     }
     Ok(true)
+}
+
+/// Those claims that differ from the earlier ones, which are in the same order.
+fn changed<'a>(
+    earlier: &'a [PortClaim],
+    claims: &'a [PortClaim],
+) -> impl Iterator<Item = &'a PortClaim> {
+    earlier.iter().zip(claims).filter(|(old, new)| old != new).map(|(_, new)| new)
 }
 
 fn add_to(claims: &mut [PortClaim], amounts: &BTreeMap<String, i64>) -> bool {
@@ -150,11 +159,20 @@ pub fn replace(
     port: PortId,
     claims: &[PortClaim],
 ) -> Result<Vec<PortClaim>, Error> {
-    let rows = tx.rows(TAKE_OF, params![consumer, port])?;
-    if !rows.is_empty() {
+    let earlier = take_of(tx, consumer, port)?;
+    if !earlier.is_empty() {
         claims.iter().try_for_each(|claim| insert(tx, claim))?;
     }
-    rows.iter().map(read).collect()
+    Ok(earlier)
+}
+
+/// Removes the claims of a consumer for a port, whose resources the caller releases.
+pub fn take_of(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+    port: PortId,
+) -> Result<Vec<PortClaim>, Error> {
+    tx.rows(TAKE_OF, params![consumer, port])?.iter().map(read).collect()
 }
 
 /// The claims of a server and its migrations; those of the server last.
@@ -216,6 +234,18 @@ mod tests {
         assert_eq!(found, claims(&[&[("IN", 2)], &[], &[("OUT", 5)]]));
         assert!(add_to(&mut found, &map(&[("NEW", 4)])));
         assert_eq!(found, claims(&[&[("IN", 2), ("NEW", 4)], &[], &[("OUT", 5)]]));
+    }
+
+    #[test]
+    fn claims_that_stay_are_not_written() {
+        let earlier = claims(&[&[("IN", 1)], &[("OUT", 5)], &[("OUT", 7)]]);
+        let mut found = earlier.clone();
+        assert!(add_to(&mut found, &map(&[("OUT", -6)])));
+        let written: Vec<_> = changed(&earlier, &found).map(|claim| &claim.resources).collect();
+        assert_eq!(written, [&map(&[]), &map(&[("OUT", 6)])]);
+        assert!(add_to(&mut found, &map(&[("OUT", 6)])));
+        let written: Vec<_> = changed(&earlier, &found).map(|claim| &claim.resources).collect();
+        assert_eq!(written, [&map(&[]), &map(&[("OUT", 12)])]);
     }
 
     #[test]

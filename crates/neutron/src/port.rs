@@ -178,6 +178,8 @@ pub struct PortChange {
 pub enum PortFilter<'a> {
     /// All that the caller sees.
     All,
+    /// Those with these ids.
+    Ids(&'a [PortId]),
     /// Those of a server.
     Device(&'a str),
     /// Those of these servers.
@@ -201,6 +203,13 @@ impl PortFilter<'_> {
         let query = Query::default();
         vec![match self {
             Self::All => query,
+            Self::Ids(ids) => {
+                let some = |some: &[PortId]| {
+                    let add = |query: Query, id: &PortId| query.with("id", id.to_string());
+                    some.iter().fold(Query::default(), add)
+                };
+                return ids.chunks(MAX_IDS).map(some).collect();
+            }
             Self::Device(device) => query.with("device_id", device),
             Self::Devices(devices) => {
                 let some = |some: &[String]| {

@@ -27,7 +27,7 @@ pub(crate) use claim::{
     reclaim, release_held,
 };
 pub use guest_metadata::{GuestSource, guest_metadata};
-pub(crate) use port_claims::{change_claims, claim_port, release_port};
+pub(crate) use port_claims::{change_claims, claim_again, claim_port, release_port};
 pub use query::{PortResources, ProfileGroups, Profiles, on_host, query_of};
 pub use request::BootRequest;
 pub use run::boot;

@@ -3,16 +3,16 @@
 //! The claim of a boot or a move contains them. This file records their providers, extends and reduces the claim of a
 //! server that has a host, and follows changes that Neutron makes. It never calls Neutron.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_compute_db::port_claims::{self, PortClaim};
-use kilonova_engine::Candidate;
+use kilonova_engine::{Candidate, Snapshot};
 use kilonova_ids::{ConsumerId, HostName, PortId, ProviderId, ResourceClass, ServerId};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 
 use super::claim::{allocations, consumer_of, provider_of};
-use super::query::{PortResources, query_of_port};
+use super::query::{PortResources, query_of_ports};
 use crate::ports::neutron::ChangedClaims;
 use crate::{Compute, Error};
 
@@ -60,7 +60,7 @@ pub(crate) fn claim_port(
 ) -> Result<bool, Error> {
     let Some(known) = compute.fleet.by_name(host) else { return Ok(false) };
     let (world, consumer) = (compute.world.snapshot(), consumer_of(server));
-    let query = query_of_port(&port.request, known.root);
+    let query = query_of_ports(std::slice::from_ref(&port), known.root);
     let Ok(search) = world.search(&query) else { return Ok(false) };
     for candidate in search.take(CANDIDATES) {
         let claimed = tx.attempt(|tx| {
@@ -91,6 +91,102 @@ pub(crate) fn release_port(tx: &mut Tx<'_>, compute: &Compute, port: PortId) -> 
         placement::release_part(tx, &compute.world, claim.consumer, &parts)?;
     }
     Ok(())
+}
+
+/// Makes the claims of a consumer on a host those that ports request now, where the consumer has claimed something else
+/// for them: the QoS policy of a port may change while the claim of a migration cannot. Returns what lacks if the host
+/// has too few resources; then the caller must abort the transaction.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn claim_again(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    consumer: ConsumerId,
+    host: &HostName,
+    claims: &[PortClaim],
+    ports: &[PortResources],
+) -> Result<Result<(), String>, Error> {
+    let is_earlier = |claim: &&PortClaim, of: &PortResources| {
+        claim.consumer == consumer && claim.port == of.port
+    };
+    let mut wanted = Vec::new();
+    let mut given_back = Vec::new();
+    for port in ports {
+        let earlier: Vec<_> = claims.iter().filter(|claim| is_earlier(claim, port)).collect();
+        if port.is_claimed_by(&earlier) {
+            continue;
+        }
+        for claim in port_claims::take_of(tx, consumer, port.port)? {
+            for (class, amount) in claim.resources.into_iter().filter(|(_, amount)| *amount > 0) {
+                given_back.push((claim.provider, ResourceClass::verbatim(class), amount));
+            }
+        }
+        if !port.request.is_empty() {
+            wanted.push(port.clone());
+        }
+    }
+    if !given_back.is_empty() {
+        let part = |(provider, class, amount): &(ProviderId, ResourceClass, i64)| {
+            placement::Allocation { provider: *provider, class: class.clone(), amount: *amount }
+        };
+        let parts: Vec<_> = given_back.iter().map(part).collect();
+        placement::release_part(tx, &compute.world, consumer, &parts)?;
+    }
+    if wanted.is_empty() {
+        return Ok(Ok(()));
+    }
+    let known = compute.fleet.by_name(host).map(|known| known.root);
+    let Some(root) = known else { return Ok(Err("the host is unknown".to_owned())) };
+    // The world of this process changes only after the commit.
+    let mut world = Snapshot::clone(&compute.world.snapshot());
+    world.give_back(&given_back);
+    let query = query_of_ports(&wanted, root);
+    let Ok(search) = world.search(&query) else { return Ok(Err(lack(&world, root, &wanted))) };
+    for candidate in search.take(CANDIDATES) {
+        let claimed = tx.attempt(|tx| {
+            placement::extend(tx, &compute.world, consumer, &allocations(&candidate))?;
+            record(tx, &candidate, &wanted, consumer, host)
+        });
+        match claimed {
+            Ok(()) => return Ok(Ok(())),
+            Err(error) if error.is_lack_of_room() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Err(lack(&world, root, &wanted)))
+}
+
+/// The resources of which no provider of a host has enough for the ports.
+fn lack(world: &Snapshot, root: ProviderId, ports: &[PortResources]) -> String {
+    let free = |class: &str| {
+        let nodes = world.tree(root).into_iter().flat_map(|tree| tree.nodes());
+        let offered = nodes.flat_map(|node| node.inventories());
+        let of_class = offered.filter(|(offered, _)| offered.as_str() == class);
+        of_class.map(|(_, inventory)| inventory.capacity().saturating_sub(inventory.used)).max()
+    };
+    let groups =
+        ports.iter().flat_map(|port| port.request.groups.iter().map(|group| (port.port, group)));
+    let requested = groups.flat_map(|(port, group)| {
+        group.resources.iter().map(move |(class, amount)| (port, class.as_str(), *amount))
+    });
+    let requested: BTreeSet<(PortId, &str, i64)> = requested.collect();
+    let (mut short, mut all) = (Vec::new(), Vec::new());
+    for (port, class, amount) in requested {
+        all.push(format!("{amount} of {class} for port {port}"));
+        match free(class) {
+            Some(free) if free >= amount => {}
+            Some(free) => {
+                let free = free.max(0);
+                short.push(format!("{amount} of {class} for port {port}, where {free} are free"));
+            }
+            None => {
+                short.push(format!("{amount} of {class} for port {port}, which it does not offer"))
+            }
+        }
+    }
+    let lacking = if short.is_empty() { all } else { short };
+    format!("it lacks {}", lacking.join("; "))
 }
 
 /// Records claims for ports as Neutron has changed them. Neutron changes the allocations itself; they are corrected where

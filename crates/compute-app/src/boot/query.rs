@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use kilonova_compute_db::port_claims::PortClaim;
 use kilonova_compute_db::servers::{FlavorOf, Spec};
 use kilonova_compute_scheduler::owners;
 use kilonova_engine::{Group, Query};
@@ -35,6 +36,17 @@ pub struct PortResources {
     pub port: PortId,
     /// Its request.
     pub request: ResourceRequest,
+}
+
+impl PortResources {
+    /// True if these claims are the request's: each group with its amounts.
+    pub(crate) fn is_claimed_by(&self, claims: &[&PortClaim]) -> bool {
+        let groups = &self.request.groups;
+        let is_claimed = |group: &RequestGroup| {
+            claims.iter().any(|claim| claim.group == group.id && claim.resources == group.resources)
+        };
+        claims.len() == groups.len() && groups.iter().all(is_claimed)
+    }
 }
 
 /// The device profiles of a server, those of its flavor and of its ports, and the resources that its ports request.
@@ -200,12 +212,13 @@ pub fn query_of(
     })
 }
 
-/// Builds the query for the resources of one more port of a server, in the tree of its host.
-pub(crate) fn query_of_port(request: &ResourceRequest, root: ProviderId) -> Query {
+/// Builds the query for the resources of ports that a server with a host requests besides, in the tree of that host.
+pub(crate) fn query_of_ports(ports: &[PortResources], root: ProviderId) -> Query {
     let group = |group| Group { in_tree: Some(root), ..of_port(group) };
+    let requests = ports.iter().map(|port| &port.request);
     Query {
-        groups: request.groups.iter().map(group).collect(),
-        same_subtree: subtree(request).into_iter().collect(),
+        groups: requests.clone().flat_map(|request| &request.groups).map(group).collect(),
+        same_subtree: requests.filter_map(subtree).collect(),
         seed: rand::random(),
         ..Query::default()
     }

@@ -16,6 +16,7 @@ use super::super::operation::{Action, Operation, Revert, RevertState};
 use super::FlowContext;
 use super::roll_back::{self, FailedMove, state_of_power};
 use crate::actions::ServerAction;
+use crate::ports::external::SeenRequests;
 use crate::{Compute, Error, moves as claims, ports, states};
 
 /// The migration that waits for its confirmation.
@@ -117,15 +118,18 @@ pub(in crate::flows) fn confirm_on_reset(
 }
 
 /// Begins `revertResize`: from now on the server holds the source and its old flavor, and the guest
-/// is started there once the destination has removed it.
+/// is started there once the destination has removed it. The server claims there the resources that its ports request
+/// now, also after a change of their QoS policy.
 ///
 /// # Errors
-/// 409 with Nova's message when the server's state does not allow it.
+/// 409 with Nova's message when the server's state does not allow it, and if the source has too few resources for the
+/// ports.
 pub fn revert(
     tx: &mut Tx<'_>,
     compute: &Compute,
     context: &Context,
     server: &Server,
+    requests: &SeenRequests,
     now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::RevertResize)?;
@@ -133,6 +137,7 @@ pub fn revert(
     if compute.host_is_lost(tx, &migration.source, now)? {
         return Err(Refusal::conflict("Service is unavailable at this time.").into());
     }
+    requests.claim(tx, compute, server.id, (migration.id, &migration.source))?;
     let state = Operation::Revert(Revert::Begin);
     let open = begin::begin(tx, context, server, Some(TaskState::ResizeReverting), state, now)?;
     moves::set_status(tx, migration.id, Status::Reverting, now)?;

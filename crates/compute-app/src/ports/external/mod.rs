@@ -3,6 +3,7 @@
 //! ```text
 //!   networks  the part of transactions: write the goal, read the views
 //!   requests  the calls before a request's transaction, with the user's token
+//!   requested the same for the resources that the ports of a server request, with the service's login
 //!   settle    after the commit: a worker changes Neutron to match the goal, and delivers the documents
 //!   failed    the same, if that was not possible
 //!   events    notifications of changes from Neutron
@@ -25,6 +26,7 @@ mod failed;
 mod journal;
 mod networks;
 mod queue;
+mod requested;
 mod requests;
 mod settle;
 mod sweep;
@@ -43,6 +45,7 @@ use crate::tokens::Tokens;
 pub use events::{NetworkEvent, observe};
 pub use failed::Failed;
 pub(crate) use networks::is_plugged;
+pub use requested::SeenRequests;
 pub use requests::{External, SeenNetworks};
 pub use settle::{Attempt, run, settle};
 pub use sweep::sweep;

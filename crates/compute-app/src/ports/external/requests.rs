@@ -1,10 +1,11 @@
 //! Questions of a request to Neutron before its transaction, with its user's token.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use kilonova_ids::SecurityGroupId;
+use kilonova_ids::{PortId, SecurityGroupId};
 use kilonova_keystone::Caller;
-use kilonova_neutron::{Call, GroupFilter, PortChange, PortFilter};
+use kilonova_neutron::{Call, GroupFilter, Port, PortChange, PortFilter};
 use kilonova_wire::{Context, IntoRefusal, Refusal, UserToken};
 
 use super::{CloudNeutron, own};
@@ -99,19 +100,33 @@ impl CloudNeutron {
         ForUser { neutron: &self.client, call: Call { caller: Caller::User(token), request_id } }
     }
 
-    /// Reads the resources that supplied ports request. Only administrators see them.
+    /// Reads the resources that supplied ports request, all with one list. Only administrators see them.
     async fn read_resources(&self, resolved: &mut Resolved) -> Result<(), Refusal> {
-        for connection in &mut resolved.connections {
-            let Source::Existing(port) = &mut connection.source else { continue };
-            if !port.has_policy() {
-                continue;
-            }
-            let seen = self.client.port(own(), port.id).await;
-            port.resource_request = seen.map_err(IntoRefusal::into_refusal)?.resource_request;
+        let connections = &mut resolved.connections;
+        let mut ports: Vec<&mut Port> = connections
+            .iter_mut()
+            .filter_map(|connection| match &mut connection.source {
+                Source::Existing(port) if port.has_policy() => Some(&mut **port),
+                Source::Existing(_) | Source::New { .. } | Source::Allocated => None,
+            })
+            .collect();
+        let ids: Vec<PortId> = ports.iter().map(|port| port.id).collect();
+        let seen = self.client.ports(own(), PortFilter::Ids(&ids), &["id", "resource_request"]);
+        let mut seen: HashMap<PortId, Port> = seen
+            .await
+            .map_err(IntoRefusal::into_refusal)?
+            .into_iter()
+            .map(|port| (port.id, port))
+            .collect();
+        for port in &mut ports {
+            let id = port.id;
+            let Some(found) = seen.remove(&id) else {
+                return Err(Refusal::bad_request(format!("Port id {id} could not be found.")));
+            };
+            port.resource_request = found.resource_request;
             if port.requested().is_none() {
                 return Err(Refusal::bad_request(format!(
-                    "Port {} requests resources in a form that is not supported.",
-                    port.id
+                    "Port {id} requests resources in a form that is not supported."
                 )));
             }
         }

@@ -154,7 +154,8 @@ fn take(
         }
     }
     let mut providers = Providers::default();
-    if ports.iter().any(|port| !port.requested().is_empty()) {
+    // A policy may guarantee resources to a supplied port that requested none when it was read last.
+    if ports.iter().any(|port| port.is_supplied || !port.requested().is_empty()) {
         for claim in port_claims::of_server(tx, server)? {
             providers.add(claim);
         }

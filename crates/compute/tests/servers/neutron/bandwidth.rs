@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use kilonova_compute_app::attention::report::examine;
+use kilonova_store::testing::{CrashPlan, Death};
 use kilonova_testkit::neutron::{Failure, FakeNeutron};
 use serde_json::{Value, json};
 
 use super::{clouds, end, event, operate, text};
 use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, RunningCloud, fault, hosts, wait_until};
 use crate::servers::host_selection::{placement, send};
+use crate::servers::rebalance::two_hosts;
 
 const BANDWIDTH: &str = "NET_BW_EGR_KILOBIT_PER_SEC";
 const PACKETS: &str = "NET_PACKET_RATE_KILOPACKET_PER_SEC";
@@ -510,6 +512,228 @@ async fn the_changed_one_of_two_ports_is_found() {
         left.sort_unstable();
         end(&cloud, &running, &neutron, &left).await;
         assert_eq!(agent.used(&running).await, (0, 0));
+    }
+}
+
+/// Changes the policy of a port that is bound on a host where its server has claimed bandwidth, as Neutron does.
+async fn change(
+    running: &RunningCloud,
+    neutron: &FakeNeutron,
+    (server, port): (&str, &str),
+    agent: &Agent,
+    (from, to): (i64, i64),
+) -> [String; 2] {
+    let answer = shift(running, server, &[(&agent.bridge, BANDWIDTH, to - from)]).await;
+    assert_eq!(answer.status, 204, "{}", answer.body);
+    let (wanted, groups) = request(to);
+    let named = json!({&groups[0]: agent.bridge, &groups[1]: agent.agent});
+    neutron.state().change_policy(port, wanted, named);
+    event(running, server, "network-changed", "completed", port).await;
+    groups
+}
+
+/// The policy changes while a resize waits for its confirmation. The claim of the migration on the source does not change
+/// with it, but the revert claims what the port requests then.
+#[tokio::test]
+async fn a_revert_claims_what_its_ports_request_by_then() {
+    for (cloud, running, neutron) in clouds(&["a", "b"]).await {
+        let agents = [Agent::add(&running, "a").await, Agent::add(&running, "b").await];
+        let (port, _) = add_port(&cloud, &neutron, 300);
+        let id = boot_on_a(&running, &cloud, &port).await;
+        let (other, _) = add_port(&cloud, &neutron, 400);
+        let second = boot_on_a(&running, &cloud, &other).await;
+        let revert = async || {
+            let path = format!("POST /servers/{id}/action");
+            running.admin("2.90", &path, json!({"revertResize": null})).await
+        };
+        operate(&running, &id, json!({"migrate": null})).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        cloud.wait_for_neutron().await;
+
+        // The claim of the migration is not the server's.
+        let migration =
+            cloud.column("SELECT id FROM moves WHERE held_on IS NOT NULL").await.remove(0);
+        let answer = shift(&running, &migration, &[(&agents[0].bridge, BANDWIDTH, 1)]).await;
+        assert_eq!(answer.status, 409, "{}", answer.body);
+        let message = answer.body["errors"][0]["detail"].to_string();
+        assert!(message.contains("is a migration of server"), "{message}");
+
+        change(&running, &neutron, (&id, &port), &agents[1], (300, 700)).await;
+        cloud.wait_for_neutron().await;
+        assert_eq!(agents[0].used(&running).await, (700, 20));
+        assert_eq!(agents[1].used(&running).await, (700, 10));
+        let answer = revert().await;
+        answer.refused(
+            409,
+            &format!("it lacks 700 of {BANDWIDTH} for port {port}, where 600 are free"),
+        );
+        assert_eq!(running.server(&id).await["status"], "VERIFY_RESIZE");
+        assert_eq!(agents[0].used(&running).await, (700, 20));
+        cloud.audit("after a refused revert").await;
+
+        // Neutron has changed the allocations, and changes the port in a moment.
+        let answer = shift(&running, &id, &[(&agents[1].bridge, BANDWIDTH, -100)]).await;
+        assert_eq!(answer.status, 204, "{}", answer.body);
+        let (wanted, groups) = request(600);
+        let named = json!({&groups[0]: agents[1].bridge, &groups[1]: agents[1].agent});
+        let policy = async {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            neutron.state().change_policy(&port, wanted, named);
+        };
+        let (answer, ()) = tokio::join!(revert(), policy);
+        assert_eq!(answer.status, 202, "{}", answer.body);
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.wait_for_neutron().await;
+        assert_eq!(running.server(&id).await["OS-EXT-SRV-ATTR:host"], "a");
+        let bound = json!({&groups[0]: agents[0].bridge, &groups[1]: agents[0].agent});
+        assert_eq!(allocation(&neutron, &port), bound);
+        assert_eq!(
+            claims(&cloud, &port).await,
+            [(groups[0].clone(), 600), (groups[1].clone(), 10)]
+        );
+        assert_eq!(agents[0].used(&running).await, (1000, 20));
+        wait_until("the destination is left", async || agents[1].used(&running).await == (0, 0))
+            .await;
+        cloud.audit("after the revert").await;
+
+        // A policy that guarantees nothing any more.
+        operate(&running, &id, json!({"migrate": null})).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        cloud.wait_for_neutron().await;
+        let changes = [(&*agents[1].bridge, BANDWIDTH, -600), (&*agents[1].agent, PACKETS, -10)];
+        let answer = shift(&running, &id, &changes).await;
+        assert_eq!(answer.status, 204, "{}", answer.body);
+        neutron.state().change_policy(&port, Value::Null, json!({}));
+        neutron.fail("GET /ports", Failure::Status(500), 1000);
+        revert().await.refused(503, "The network service is temporarily unavailable");
+        neutron.heal();
+        assert_eq!(running.server(&id).await["status"], "VERIFY_RESIZE");
+        cloud.forget_workers().await;
+        let answer = revert().await;
+        assert_eq!(answer.status, 202, "{}", answer.body);
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.wait_for_neutron().await;
+        assert_eq!(claims(&cloud, &port).await, []);
+        assert_eq!(agents[0].used(&running).await, (400, 10));
+        running.delete(&second).await;
+        running.wait_until_gone(&second).await;
+        let mut left = [port.as_str(), other.as_str()];
+        left.sort_unstable();
+        end(&cloud, &running, &neutron, &left).await;
+        assert_eq!(agents[0].used(&running).await, (0, 0));
+        assert_eq!(agents[1].used(&running).await, (0, 0));
+    }
+}
+
+/// The services die at each write of a revert after such a change, and the next ones end it.
+#[tokio::test]
+async fn a_revert_after_a_change_survives_crashes() {
+    for (cloud, mut running, neutron) in clouds(&["a", "b"]).await {
+        let agents = [Agent::add(&running, "a").await, Agent::add(&running, "b").await];
+        let (port, _) = add_port(&cloud, &neutron, 100);
+        let id = boot_on_a(&running, &cloud, &port).await;
+        let (mut amount, mut crashes) = (100, 0);
+        for at in 0..40 {
+            let death = if at % 2 == 0 { Death::BeforeCommit } else { Death::AfterCommit };
+            operate(&running, &id, json!({"migrate": null})).await;
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
+            cloud.wait_for_neutron().await;
+            let next = amount + 10;
+            let groups = change(&running, &neutron, (&id, &port), &agents[1], (amount, next)).await;
+            cloud.wait_for_neutron().await;
+            amount = next;
+            let plan = CrashPlan::at(at, death);
+            running.replace_services(&cloud, plan.clone()).await;
+            let path = format!("POST /servers/{id}/action");
+            let body = json!({"revertResize": null});
+            let _ = running.admin("2.90", &path, body.clone()).await;
+            running.wait_all_idle_or_dead().await;
+            let has_died = plan.is_dead();
+            cloud.forget_workers().await;
+            running.replace_services(&cloud, CrashPlan::default()).await;
+            cloud.audit("after a crash").await;
+            let server = running.server(&id).await;
+            if server["status"] == "VERIFY_RESIZE" && server["OS-EXT-STS:task_state"].is_null() {
+                let answer = running.admin("2.90", &path, body).await;
+                assert_eq!(answer.status, 202, "{}", answer.body);
+            }
+            running.wait_for_status(&id, "ACTIVE").await;
+            cloud.wait_for_neutron().await;
+            let bound = json!({&groups[0]: agents[0].bridge, &groups[1]: agents[0].agent});
+            assert_eq!(allocation(&neutron, &port), bound, "crash at write {at}");
+            assert_eq!(agents[0].used(&running).await, (amount, 10), "crash at write {at}");
+            wait_until("the destination is left", async || {
+                agents[1].used(&running).await == (0, 0)
+            })
+            .await;
+            crashes += u32::from(has_died);
+            if !has_died {
+                break;
+            }
+        }
+        assert!(crashes >= 4, "{}: {crashes} crashes", cloud.name);
+        end(&cloud, &running, &neutron, &[&port]).await;
+    }
+}
+
+/// A request with several ports asks for the resources of all of them at once.
+#[tokio::test]
+async fn the_requests_of_several_ports_are_one_list() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        Agent::add(&running, "a").await;
+        let ports: Vec<String> = (0..3).map(|_| add_port(&cloud, &neutron, 100).0).collect();
+        let networks: Vec<Value> = ports.iter().map(|port| json!({"port": port})).collect();
+        let mut request = running.boot_request(&cloud, "one", "plain");
+        request["server"]["networks"] = json!(networks);
+        neutron.take_calls();
+        let answer = running.call(ANN, "2.71", "POST /servers", Some(request)).await;
+        answer.refused(400, "is not supported until microversion 2.72");
+        let mut calls = neutron.take_calls();
+        calls.retain(|call| call.starts_with("GET /ports") && call.ends_with("(admin)"));
+        assert_eq!(calls, ["GET /ports (admin)"]);
+        let id = running.boot_with(&cloud, "one", "plain", json!({"networks": networks})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.wait_for_neutron().await;
+        for port in &ports {
+            assert_eq!(claims(&cloud, port).await.len(), 2);
+        }
+        let mut left: Vec<&str> = ports.iter().map(String::as_str).collect();
+        left.sort_unstable();
+        end(&cloud, &running, &neutron, &left).await;
+    }
+}
+
+/// A plan moves no guest to a host without the bandwidth that its ports have claimed.
+#[tokio::test]
+async fn plans_of_moves_count_the_bandwidth_of_ports() {
+    for (cloud, running, neutron) in Cloud::all_with_neutron(two_hosts(), |_| {}).await {
+        Agent::add(&running, "a").await;
+        let there = Agent::add(&running, "b").await;
+        let (port, _) = add_port(&cloud, &neutron, 600);
+        running.force_down("b", true).await;
+        let networks = json!({"networks": [{"port": port}]});
+        let one = running.boot_with(&cloud, "one", "vgpu", networks).await;
+        running.wait_for_status(&one, "ACTIVE").await;
+        running.force_down("b", false).await;
+        let two = running.active_server_on(&cloud, "b", "vgpu").await;
+        operate(&running, &two, json!({"lock": null})).await;
+        cloud.wait_for_neutron().await;
+        let plan = async || {
+            let path = "/kilonova/rebalance?flavor=vgpu4";
+            running.get(ADMIN, "2.1", path).await.expect(200)["rebalance"]["moves"].take()
+        };
+        let moves = plan().await;
+        assert_eq!(moves[0]["server"], json!(one), "{moves}");
+        assert_eq!(moves[0]["to"], "b", "{moves}");
+        let path = format!("/resource_providers/{}/inventories", there.bridge);
+        let mut body = placement(&running, "GET", &path, Value::Null).await;
+        body["inventories"][BANDWIDTH]["total"] = json!(599);
+        placement(&running, "PUT", &path, body).await;
+        assert_eq!(plan().await, json!([]));
+        operate(&running, &two, json!({"unlock": null})).await;
+        let moves = plan().await;
+        assert_eq!((&moves[0]["server"], &moves[0]["to"]), (&json!(two), &json!("a")), "{moves}");
+        end(&cloud, &running, &neutron, &[&port]).await;
     }
 }
 

@@ -3,7 +3,9 @@
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use kilonova_compute_app::flows::{self, ColdRequest};
-use kilonova_compute_app::resolve;
+use kilonova_compute_app::ports::external::SeenRequests;
+use kilonova_compute_app::{resolve, states};
+use kilonova_compute_db::servers::Server;
 use kilonova_compute_db::{flavors, servers};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
@@ -21,9 +23,22 @@ pub(super) async fn confirm(request: ActionRequest) -> Result<Response, Refusal>
 }
 
 pub(super) async fn revert(request: ActionRequest) -> Result<Response, Refusal> {
+    // A request that is refused anyway asks no other service.
+    let check = |request: &ActionRequest, server: &Server| {
+        states::allow(&request.context, server, request.action)?;
+        Ok(server.spec.networked.then_some(server.id))
+    };
+    let networked = match request.compute.neutron.is_some() {
+        true => request.clone().read(check).await?,
+        false => None,
+    };
+    let requests = match networked {
+        Some(id) => request.compute.look_up_requests(id).await?,
+        None => SeenRequests::default(),
+    };
     request
-        .begin(|tx, request, server, now| {
-            flows::revert(tx, &request.compute, &request.context, server, now)
+        .begin(move |tx, request, server, now| {
+            flows::revert(tx, &request.compute, &request.context, server, &requests, now)
         })
         .await
 }
