@@ -66,6 +66,12 @@ pub const TAKEN_BY: Migration = Migration {
     sql: "ALTER TABLE external_servers ADD COLUMN taken_by TEXT;",
 };
 
+/// The ports that the destination of a live migration has plugged. Earlier versions leave it at 0.
+pub const NEXT_PLUGGED: Migration = Migration {
+    name: "compute-0830-next-plugged",
+    sql: "ALTER TABLE external_ports ADD COLUMN is_next_plugged BIGINT NOT NULL DEFAULT 0;",
+};
+
 /// The columns of a server.
 macro_rules! server {
     () => {
@@ -77,7 +83,8 @@ macro_rules! server {
 /// The columns of a port.
 macro_rules! port {
     () => {
-        "server_id, ordinal, port_id, is_supplied, is_leaving, is_plugged, request, view, next_view"
+        "server_id, ordinal, port_id, is_supplied, is_leaving, is_plugged, is_next_plugged, request, view,
+        next_view"
     };
 }
 
@@ -112,13 +119,17 @@ kilonova_store::statements! {
         revision = revision + 1, attempts = 0, since = ?2, due_at = ?2 WHERE server_id = ?1";
     /// Prepares another host.
     PREPARE = "UPDATE external_servers SET next_host = ?2, is_prepared = 0, may_have_more = 1,
-        revision = revision + 1, attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1";
+        waits_since = NULL, revision = revision + 1, attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1";
+    /// Marks all ports as unplugged on the host that is prepared.
+    UNPLUG_NEXT = "UPDATE external_ports SET is_next_plugged = 0 WHERE server_id = ?1";
+    /// Marks all ports as plugged on the host that is prepared.
+    PLUG_NEXT = "UPDATE external_ports SET is_next_plugged = 1 WHERE server_id = ?1";
     /// Clears the prepared host.
-    LEAVE = "UPDATE external_servers SET next_host = NULL, is_prepared = 0, revision = revision + 1,
-        attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1 AND next_host = ?2";
+    LEAVE = "UPDATE external_servers SET next_host = NULL, is_prepared = 0, waits_since = NULL,
+        revision = revision + 1, attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1 AND next_host = ?2";
     /// Makes the prepared host the one of the bindings. They are ready there.
     SWITCH = "UPDATE external_servers SET host = next_host, is_bound = 1, next_host = NULL,
-        is_prepared = 0, revision = revision + 1, attempts = 0, since = ?3, due_at = ?3
+        is_prepared = 0, waits_since = NULL, revision = revision + 1, attempts = 0, since = ?3, due_at = ?3
         WHERE server_id = ?1 AND next_host = ?2";
     /// Makes the views of the prepared host those of the ports.
     SWITCH_PORTS = "UPDATE external_ports SET view = COALESCE(next_view, view), next_view = NULL,
@@ -147,13 +158,15 @@ kilonova_store::statements! {
     /// The servers whose guest waits since before a time.
     WAITING = "SELECT server_id FROM external_servers WHERE waits_since < ?1
         ORDER BY waits_since LIMIT 200";
-    /// The servers of a list that have a port that is not plugged.
-    UNPLUGGED = "SELECT DISTINCT server_id FROM external_ports WHERE server_id IN ({}) AND is_plugged = 0
-        AND is_leaving = 0";
+    /// The servers of a list that have a port that is not plugged, on the prepared host if there is one.
+    UNPLUGGED = "SELECT DISTINCT p.server_id FROM external_ports p
+        JOIN external_servers s ON s.server_id = p.server_id
+        WHERE p.server_id IN ({}) AND p.is_leaving = 0
+        AND (p.is_plugged = 0 OR (s.next_host IS NOT NULL AND p.is_next_plugged = 0))";
     /// Writes a server's row unchanged, to lock it.
     LOCK = "UPDATE external_servers SET revision = revision WHERE server_id = ?1";
-    /// Marks a port as plugged.
-    PLUG = "UPDATE external_ports SET is_plugged = 1 WHERE server_id = ?1 AND port_id = ?2";
+    /// Marks a port as plugged. The event does not say on which host.
+    PLUG = "UPDATE external_ports SET is_plugged = 1, is_next_plugged = 1 WHERE server_id = ?1 AND port_id = ?2";
     /// Leases a server that is due before a time.
     TAKE = concat!("UPDATE external_servers SET attempts = attempts + 1, taken_until = ?3, taken_by = ?5
         WHERE server_id = ?1 AND due_at <= ?4 AND taken_until <= ?2 RETURNING ", server!());
@@ -168,7 +181,8 @@ kilonova_store::statements! {
     RETURN = "UPDATE external_servers SET taken_until = 0, due_at = ?2 WHERE server_id = ?1";
     /// Stores a view.
     SET_VIEW = "UPDATE external_ports SET port_id = ?3, view = ?4, next_view = ?5, addresses = ?6,
-        is_plugged = CASE WHEN ?7 = 1 THEN 1 ELSE is_plugged END
+        is_plugged = CASE WHEN ?7 = 1 THEN 1 ELSE is_plugged END,
+        is_next_plugged = CASE WHEN ?8 = 1 THEN 1 ELSE is_next_plugged END
         WHERE server_id = ?1 AND ordinal = ?2";
     /// Stores the id of a port that is created, but not bound yet.
     SET_PORT = "UPDATE external_ports SET port_id = ?3 WHERE server_id = ?1 AND ordinal = ?2
@@ -237,6 +251,8 @@ pub struct ExternalPort {
     pub is_leaving: bool,
     /// True if the host has plugged it since it was bound there.
     pub is_plugged: bool,
+    /// True if the prepared host has plugged it since it was prepared there.
+    pub is_next_plugged: bool,
     /// The request, as JSON.
     pub request: String,
     /// The last view, as JSON; `None` before the first.
@@ -260,6 +276,8 @@ pub struct NewView {
     pub addresses: String,
     /// True if Neutron reports it as plugged, or if it needs no wait.
     pub is_plugged: bool,
+    /// True if nobody plugs it on the prepared host, as its owner has set it down.
+    pub is_down: bool,
 }
 
 /// Adds a server. Only this process should lease it before `due`.
@@ -351,6 +369,7 @@ pub fn prepare(
     now: Timestamp,
 ) -> Result<(), Error> {
     tx.defer(PREPARE, params![server, host, now])?;
+    tx.defer(UNPLUG_NEXT, params![server])?;
     Ok(())
 }
 
@@ -436,7 +455,7 @@ pub fn waiting(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Erro
     tx.rows(WAITING, params![before])?.iter().map(|row| Ok(row.id("server_id")?)).collect()
 }
 
-/// Those of the servers that have a port that is not plugged.
+/// Those of the servers that have a port that is not plugged, on the prepared host if there is one.
 pub fn unplugged(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<HashSet<ServerId>, Error> {
     let mut found = HashSet::new();
     for some in servers.chunks(100) {
@@ -454,6 +473,12 @@ pub fn unplugged(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<HashSet<Server
 pub fn plug(tx: &mut Tx<'_>, server: ServerId, port: PortId) -> Result<(), Error> {
     tx.defer(LOCK, params![server])?;
     tx.defer(PLUG, params![server, port])?;
+    Ok(())
+}
+
+/// The prepared host counts as if it had plugged all ports.
+pub fn plug_next(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    tx.defer(PLUG_NEXT, params![server])?;
     Ok(())
 }
 
@@ -495,11 +520,20 @@ pub fn give_back(tx: &mut Tx<'_>, server: ServerId, due: Option<Timestamp>) -> R
 
 /// Stores a view.
 pub fn set_view(tx: &mut Tx<'_>, server: ServerId, view: &NewView) -> Result<(), Error> {
-    let NewView { ordinal, port, view, next_view, addresses, is_plugged } = view;
+    let NewView { ordinal, port, view, next_view, addresses, is_plugged, is_down } = view;
     let next = next_view.as_deref();
     tx.defer(
         SET_VIEW,
-        params![server, *ordinal, *port, view.as_str(), next, addresses.as_str(), *is_plugged],
+        params![
+            server,
+            *ordinal,
+            *port,
+            view.as_str(),
+            next,
+            addresses.as_str(),
+            *is_plugged,
+            *is_down
+        ],
     )?;
     Ok(())
 }
@@ -579,6 +613,7 @@ fn read_port(row: &Row) -> Result<ExternalPort, Error> {
         is_supplied: row.bool("is_supplied")?,
         is_leaving: row.bool("is_leaving")?,
         is_plugged: row.bool("is_plugged")?,
+        is_next_plugged: row.bool("is_next_plugged")?,
         request: row.string("request")?,
         view: row.string_opt("view")?,
         next_view: row.string_opt("next_view")?,

@@ -31,6 +31,7 @@ pub const SERVERS: &[Migration] = &[
     super::samples::SAMPLES,
     super::port_claims::PORT_CLAIMS,
     super::drains::DRAINS,
+    super::external_ports::NEXT_PLUGGED,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -21,11 +21,14 @@ const GROUP: &str = "neutron";
 const PLUGGING_TIMEOUT: &str = "vif_plugging_timeout";
 const PLUGGING_IS_FATAL: &str = "vif_plugging_is_fatal";
 
+const LIVE_MIGRATION_WAITS: &str = "live_migration_wait_for_vif_plug";
+
 /// The known options.
 pub(super) const KNOWN: &Options = adapter::endpoint_options!(
     GROUP,
     ("DEFAULT", PLUGGING_IS_FATAL),
     ("DEFAULT", PLUGGING_TIMEOUT),
+    ("compute", LIVE_MIGRATION_WAITS),
     (GROUP, "extension_sync_interval"),
     (GROUP, "http_retries"),
     (GROUP, "ovs_bridge"),
@@ -67,13 +70,15 @@ pub(super) fn read(
     }))
 }
 
-/// Nova's options of `[DEFAULT]` that say how builds wait for their ports.
+/// Nova's options of `[DEFAULT]` and `[compute]` that say how builds and live migrations wait for their ports.
 fn plugging(file: &File) -> Result<CloudNeutronOptions, Failure> {
     let timeout = number(file, "DEFAULT", PLUGGING_TIMEOUT, 0, 300)?;
     let is_fatal = file.parse("DEFAULT", PLUGGING_IS_FATAL, "true or false")?.unwrap_or(true);
+    let live = file.parse("compute", LIVE_MIGRATION_WAITS, "true or false")?.unwrap_or(true);
     Ok(CloudNeutronOptions {
         vif_plugging_timeout: SignedDuration::from_secs(timeout),
         vif_plugging_is_fatal: is_fatal,
+        live_migration_wait_for_vif_plug: live,
         ..CloudNeutronOptions::default()
     })
 }
@@ -121,12 +126,13 @@ mod tests {
         assert_eq!(usual.endpoint.interfaces, ["internal", "public"]);
         assert_eq!(usual.service.vif_plugging_timeout, SignedDuration::from_secs(300));
         assert!(usual.service.vif_plugging_is_fatal);
+        assert!(usual.service.live_migration_wait_for_vif_plug);
         assert!(!format!("{usual:?}").contains("secret"));
         usual.open().expect("it opens");
         let more = "[neutron]\nauth_type = password\nauth_url = http://k:5000\nusername = neutron\n\
              password = hidden\nproject_name = service\nendpoint_override = http://n:9696/v2.0/\n\
              ovs_bridge = br-other\n[DEFAULT]\nvif_plugging_timeout = 0\nvif_plugging_is_fatal = false\n\
-             instance_build_timeout = 60\n";
+             instance_build_timeout = 60\n[compute]\nlive_migration_wait_for_vif_plug = false\n";
         let more =
             section(&format!("{KEYSTONE}{more}")).expect("it is valid").expect("it is there");
         assert_eq!(more.endpoint.endpoint_override.as_deref(), Some("http://n:9696"));
@@ -134,6 +140,7 @@ mod tests {
         assert_eq!(more.service.vif_plugging_timeout, SignedDuration::ZERO);
         assert_eq!(more.service.patience, SignedDuration::from_secs(60));
         assert!(!more.service.vif_plugging_is_fatal);
+        assert!(!more.service.live_migration_wait_for_vif_plug);
         assert!(!format!("{more:?}").contains("hidden"));
     }
 
@@ -146,6 +153,10 @@ mod tests {
             (format!("{KEYSTONE}[neutron]\nauth_type = password\nusername = x\n"), "auth_url"),
             (format!("{KEYSTONE}[neutron]\ncertfile = /x\n"), "keyfile"),
             (format!("{KEYSTONE}[DEFAULT]\nvif_plugging_timeout = -1\n"), "vif_plugging_timeout"),
+            (
+                format!("{KEYSTONE}[compute]\nlive_migration_wait_for_vif_plug = maybe\n"),
+                "live_migration_wait_for_vif_plug",
+            ),
         ] {
             let why = section(&text).expect_err("it is refused");
             assert!(why.contains(words), "{text}: {why}");

@@ -5,6 +5,9 @@
 //!                                            └─too late, or not plugged──► the flow hears that its host failed
 //! ```
 //!
+//! A live migration waits before it copies memory, without a guest that is paused: the destination plugs the ports that it
+//! can plug without the guest, and its report that it is ready is not enough (`migration/live.rs`).
+//!
 //! The flows of a boot, an unshelving, an evacuation and the revert of a resize ask for such a guest, as upstream's
 //! do, and wait for it to run as for any other. This file must never know which flow waits. Controllers of an earlier
 //! version do not: agents report such a guest again and again, and the sweep looks for what they have missed.
@@ -17,6 +20,7 @@ use kilonova_store::Tx;
 
 use super::create;
 use super::journal::{self, OpenOperation};
+use super::migration::live;
 use crate::ports::external;
 use crate::{Compute, Error};
 
@@ -86,6 +90,9 @@ pub fn ports_plugged(
     server: ServerId,
     now: Timestamp,
 ) -> Result<(), Error> {
+    if let Some(dest) = live::preparing(tx, server)? {
+        return live::ports_plugged(tx, compute, server, &dest);
+    }
     if !external::is_plugged(tx, server)? {
         return Ok(());
     }
@@ -106,6 +113,9 @@ pub fn ports_late(
     server: ServerId,
     now: Timestamp,
 ) -> Result<(), Error> {
+    if let Some(dest) = live::preparing(tx, server)? {
+        return live::ports_late(tx, compute, server, &dest);
+    }
     let is_there = external_ports::waits_since(tx, server)?.is_some();
     if is_there || create::is_plugging(tx, server)? {
         tracing::warn!(
@@ -128,6 +138,10 @@ pub fn ports_not_plugged(
     server: ServerId,
     now: Timestamp,
 ) -> Result<(), Error> {
+    let failed = || Outcome::Failed { step: STEP.to_owned(), message: FAILED.to_owned() };
+    if let Some(dest) = live::preparing(tx, server)? {
+        return live::ports_not_plugged(tx, compute, server, &dest, failed(), now);
+    }
     let guests = paused(tx, server)?;
     if guests.is_empty() && !create::is_plugging(tx, server)? {
         return Ok(external_ports::end_wait(tx, server)?);
@@ -146,8 +160,7 @@ pub fn ports_not_plugged(
         return Ok(());
     }
     for (host, document, _) in guests {
-        let outcome = Outcome::Failed { step: STEP.to_owned(), message: FAILED.to_owned() };
-        let observation = Observation::new(server, document.generation, outcome);
+        let observation = Observation::new(server, document.generation, failed());
         super::observe(tx, compute, &host, &observation, now)?;
     }
     // A flow that keeps the guest has failed for good: the guest is shut off, as upstream.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   queued ──the source has room──► receive
-//!   receive ──Ready──► transfer ──MigratedOut──► arrive ──Running──► done
+//!   receive ──Ready, ports plugged──► transfer ──MigratedOut──► arrive ──Running──► done
 //!      │                  └──Failed │ aborted──► abort, locate the guest (`locate_guest`)
 //!      └──Failed──► drop_dest, the next host
 //! ```
@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use kilonova_compute_db::documents::Delivery;
 use kilonova_compute_db::moves::{self, Kind, Status};
 use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState, shape};
-use kilonova_compute_db::{documents, hosts, queue};
+use kilonova_compute_db::{documents, external_ports, hosts, queue};
 use kilonova_compute_scheduler::NoHost;
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::{HostName, ServerId};
@@ -34,6 +34,7 @@ use super::roll_back::{self, FailedMove};
 use super::{FlowContext, Reporter, load};
 use crate::actions::ServerAction;
 use crate::boot::Placement;
+use crate::ports::external;
 use crate::{Compute, Error, aliases, moves as claims, numa, ports, states};
 
 /// A request for a live migration.
@@ -307,7 +308,15 @@ fn received(
     let (row, now) = (&ctx.open.row, ctx.now);
     let name = "compute_pre_live_migration";
     match outcome {
+        Outcome::Ready if waits_for_ports(tx, ctx.compute, ctx.server.id, &dest)? => {
+            // Of this transaction and that of the last port's event, one sees the other: both write the row.
+            external_ports::wait(tx, ctx.server.id, now)?;
+            ports_plugged(tx, ctx.compute, ctx.server.id, &dest)
+        }
         Outcome::Ready => {
+            if ctx.compute.neutron.is_some() {
+                external_ports::end_wait(tx, ctx.server.id)?;
+            }
             flow::event(tx, row.id, &events::event(name, &dest, None, row.updated_at, now))?;
             moves::set_status(tx, ctx.migration.id, Status::Running, now)?;
             send(tx, ctx, &attempts.devices, false, Some(volumes))?;
@@ -330,6 +339,89 @@ fn received(
         | Outcome::MigratedOut
         | Outcome::Absent => Ok(()),
     }
+}
+
+/// True if the memory is not copied yet, as the destination has not plugged the ports.
+fn waits_for_ports(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    dest: &HostName,
+) -> Result<bool, Error> {
+    let waits = compute.neutron.as_ref().is_some_and(|cloud| cloud.waits_before_transfer());
+    Ok(waits && external::is_awaited_on(tx, server, dest)?)
+}
+
+/// The destination that a server's live migration prepares; `None` if the server has no such migration.
+///
+/// # Errors
+/// Store errors only; also for the functions below.
+pub(in crate::flows) fn preparing(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+) -> Result<Option<HostName>, Error> {
+    let Some(open) = journal::open_of(tx, server)? else { return Ok(None) };
+    let Operation::LiveMigration(LiveMigration::Receive(_)) = &open.state else { return Ok(None) };
+    Ok(moves::open_of(tx, server)?.and_then(|migration| migration.dest))
+}
+
+/// The destination of a live migration has plugged a port. With the last one, the destination is asked to report again that
+/// it is ready: its report has what the source needs.
+pub(in crate::flows) fn ports_plugged(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    dest: &HostName,
+) -> Result<(), Error> {
+    let waits = external_ports::waits_since(tx, server)?.is_some();
+    if !waits || waits_for_ports(tx, compute, server, dest)? {
+        return Ok(());
+    }
+    external_ports::end_wait(tx, server)?;
+    if let Some(document) = documents::get(tx, dest, server)? {
+        documents::put(tx, compute, dest, server, &document.desired)?;
+    }
+    Ok(())
+}
+
+/// The live migration does not wait for its ports any more.
+pub(in crate::flows) fn ports_late(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    dest: &HostName,
+) -> Result<(), Error> {
+    tracing::warn!(
+        %server, host = %dest,
+        "the destination of a live migration has not plugged the ports in time; the guest leaves without that: see the \
+         logs of Neutron and of its agent on the host"
+    );
+    external_ports::plug_next(tx, server)?;
+    ports_plugged(tx, compute, server, dest)
+}
+
+/// The destination of a live migration cannot plug the ports: it has failed.
+pub(in crate::flows) fn ports_not_plugged(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    dest: &HostName,
+    failed: Outcome,
+    now: Timestamp,
+) -> Result<(), Error> {
+    if !waits_for_ports(tx, compute, server, dest)? {
+        return Ok(());
+    }
+    tracing::warn!(
+        %server, host = %dest,
+        "the destination of a live migration has not plugged the ports: see the logs of Neutron and of its agent on the \
+         host, or set [compute] live_migration_wait_for_vif_plug to false if Neutron sends no event before the guest \
+         arrives"
+    );
+    external_ports::end_wait(tx, server)?;
+    let Some(document) = documents::get(tx, dest, server)? else { return Ok(()) };
+    let observation = Observation::new(server, document.generation, failed);
+    super::super::observe(tx, compute, dest, &observation, now)
 }
 
 /// Requests the outgoing migration from the source. `volumes` is the destination's report on them;

@@ -20,7 +20,7 @@ mod confirm;
 mod control;
 mod device_pairing;
 mod evacuate;
-mod live;
+pub(super) mod live;
 mod locate_guest;
 mod roll_back;
 

@@ -1,7 +1,7 @@
 //! The rows of the journal, typed. Only this file knows their JSON.
 
 use kilonova_compute_db::external_ports::{self, ExternalPort, ExternalServer};
-use kilonova_ids::{PortId, SecurityGroupId, ServerId};
+use kilonova_ids::{HostName, PortId, SecurityGroupId, ServerId};
 use kilonova_neutron::ResourceRequest;
 use kilonova_store::Tx;
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,7 @@ pub(super) struct PortRow {
     pub is_supplied: bool,
     pub is_leaving: bool,
     pub is_plugged: bool,
+    pub is_next_plugged: bool,
     pub wish: Wish,
     pub tag: Option<String>,
     pub device_profile: Option<String>,
@@ -61,6 +62,15 @@ impl PortRow {
         // Before its first view, a supplied port is checked again.
         let known = self.port.filter(|_| self.view.is_some());
         Wanted { wish: self.wish.clone(), known }
+    }
+
+    /// True if a live migration to a host waits until it has plugged the port: where Neutron's agent filters by
+    /// iptables, the host plugs the port before the guest arrives. Elsewhere it does so as the guest arrives.
+    pub(super) fn is_awaited_on(&self, host: &HostName) -> bool {
+        let is_hybrid = self.next_view.as_ref().is_some_and(|view| {
+            view.host.as_ref() == Some(host) && view.interface.hybrid_plug().is_some()
+        });
+        is_hybrid && !self.is_leaving && !self.is_next_plugged
     }
 
     /// The resources that the port requests, as far as it was seen.
@@ -101,6 +111,7 @@ fn read(row: ExternalPort) -> Result<PortRow, Error> {
         is_supplied: row.is_supplied,
         is_leaving: row.is_leaving,
         is_plugged: row.is_plugged,
+        is_next_plugged: row.is_next_plugged,
         wish,
         tag,
         device_profile,

@@ -44,7 +44,7 @@ use crate::tokens::Tokens;
 
 pub use events::{NetworkEvent, observe};
 pub use failed::Failed;
-pub(crate) use networks::is_plugged;
+pub(crate) use networks::{is_awaited_on, is_plugged};
 pub use requested::SeenRequests;
 pub use requests::{External, SeenNetworks};
 pub use settle::{Attempt, run, settle};
@@ -63,6 +63,9 @@ pub struct CloudNeutronOptions {
     pub vif_plugging_timeout: SignedDuration,
     /// True if its boot or its move fails without that (`[DEFAULT] vif_plugging_is_fatal`).
     pub vif_plugging_is_fatal: bool,
+    /// True if a live migration copies no memory before the destination has plugged the ports that it can plug without
+    /// the guest (`[compute] live_migration_wait_for_vif_plug`).
+    pub live_migration_wait_for_vif_plug: bool,
     /// How long one attempt to change a server's ports may take. No other worker makes one
     /// meanwhile, so the work of a dead process waits that long.
     pub longest_attempt: SignedDuration,
@@ -76,6 +79,7 @@ impl Default for CloudNeutronOptions {
             ovs_bridge: "br-int".to_owned(),
             vif_plugging_timeout: SignedDuration::from_secs(300),
             vif_plugging_is_fatal: true,
+            live_migration_wait_for_vif_plug: true,
             longest_attempt: SignedDuration::from_secs(90),
             patience: SignedDuration::from_mins(10),
         }
@@ -100,6 +104,11 @@ impl CloudNeutron {
     /// True if a guest that starts is paused until its ports are plugged.
     pub(crate) fn waits_for_plugs(&self) -> bool {
         self.options.vif_plugging_timeout.is_positive()
+    }
+
+    /// True if a live migration waits until the destination has plugged its ports.
+    pub(crate) fn waits_before_transfer(&self) -> bool {
+        self.waits_for_plugs() && self.options.live_migration_wait_for_vif_plug
     }
 
     /// Logs in and requests the ports of a nonexistent server, as a test of the settings.

@@ -117,6 +117,15 @@ pub(crate) fn is_plugged(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Erro
     Ok(rows.iter().all(|row| row.is_plugged || row.is_leaving))
 }
 
+/// True if a live migration waits until a host has plugged ports of the server.
+pub(crate) fn is_awaited_on(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    host: &HostName,
+) -> Result<bool, Error> {
+    Ok(journal::ports(tx, server)?.iter().any(|port| port.is_awaited_on(host)))
+}
+
 /// [`is_plugged`], of rows that are read.
 pub(super) fn are_plugged(ports: &[PortRow]) -> bool {
     ports.iter().all(|port| port.is_plugged || port.is_leaving)

@@ -331,6 +331,7 @@ impl CloudNeutron {
             next_view: next,
             addresses: view.addresses(),
             is_plugged: attached.port.is_active(),
+            is_down: !attached.port.admin_state_up,
         }))
     }
 }

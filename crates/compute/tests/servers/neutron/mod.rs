@@ -2,6 +2,7 @@
 
 mod bandwidth;
 mod hybrid;
+mod live_plugging;
 mod plugging;
 
 use std::time::Duration;

@@ -20,14 +20,14 @@ use crate::kit::{ADMIN, Cloud, RunningCloud, fault, wait_until};
 const STARTS_PAUSED: &str = r#""starts_paused":true"#;
 
 /// The state of a guest on a host.
-async fn guest(running: &RunningCloud, host: &str, id: &str) -> Option<DomainState> {
+pub(super) async fn guest(running: &RunningCloud, host: &str, id: &str) -> Option<DomainState> {
     let server: ServerId = id.parse().expect("the id is a UUID");
     let found = running.nodes.hypervisor(host).domain(server).await.expect("the lookup succeeds");
     found.map(|found| found.state)
 }
 
 /// Waits until the guest of a server waits for its ports.
-async fn wait_for_pause(cloud: &Cloud, id: &str) {
+pub(super) async fn wait_for_pause(cloud: &Cloud, id: &str) {
     let sql = "SELECT server_id FROM external_servers WHERE waits_since IS NOT NULL";
     wait_until("the guest waits for its ports", async || {
         cloud.column(sql).await.contains(&id.to_owned())
