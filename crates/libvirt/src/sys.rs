@@ -270,6 +270,22 @@ pub(crate) fn begin_backup(domain: &Domain, xml: &str) -> Result<(), Error> {
     })
 }
 
+/// Flushes and freezes all file systems of a running guest by its agent. Returns the number of those that were not
+/// frozen before.
+pub(crate) fn freeze(domain: &Domain) -> Result<i32, Error> {
+    // SAFETY: the domain lives while it is borrowed; without mount points all file systems are meant.
+    let frozen =
+        unsafe { virt_sys::virDomainFSFreeze(domain.as_ptr(), std::ptr::null_mut(), 0, 0) };
+    check(frozen)?;
+    Ok(frozen)
+}
+
+/// Lets a guest write to its frozen file systems again.
+pub(crate) fn thaw(domain: &Domain) -> Result<(), Error> {
+    // SAFETY: the domain lives while it is borrowed; without mount points all file systems are meant.
+    check(unsafe { virt_sys::virDomainFSThaw(domain.as_ptr(), std::ptr::null_mut(), 0, 0) })
+}
+
 /// A socket to the first display of a running domain, which need not listen anywhere.
 pub(crate) fn open_graphics(domain: &Domain) -> Result<UnixStream, Error> {
     // SAFETY: the domain lives while it is borrowed. The result is negative or a new descriptor

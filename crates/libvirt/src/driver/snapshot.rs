@@ -1,7 +1,9 @@
 //! Snapshots of the root disk, also of a running guest.
 //!
 //! A backup job of QEMU copies the disk as of the start while the guest keeps writing. A job that
-//! an earlier attempt left behind is aborted first.
+//! an earlier attempt left behind is aborted first. The file systems of a guest with an agent are frozen
+//! while the job begins, so that the copy has what the guest's programs have written. The driver never
+//! leaves them frozen: it thaws them whether the job begins or not, and before another attempt.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -68,6 +70,12 @@ impl Driver {
         let step = Step::Snapshot;
         let (disk, to) = (disk.to_owned(), copy.to_owned());
         let begin = move |_: &Connect, domain: &Domain| {
+            let description = domain.get_xml_desc(0)?;
+            let has_agent = has_guest_agent(&description);
+            if has_agent {
+                // Of an attempt whose process died. A guest that is not frozen ignores it.
+                let _ = crate::sys::thaw(domain);
+            }
             abort_backup(domain)?;
             match std::fs::remove_file(&to) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -75,11 +83,12 @@ impl Driver {
                 }
                 _ => {}
             }
-            match target(&domain.get_xml_desc(0)?, &disk) {
+            match target(&description, &disk) {
                 None => Ok(Err(format!("the running guest has no disk {}", disk.display()))),
                 Some((name, others)) => {
                     let backup = xml::backup(&name, &others, format, &to);
-                    crate::sys::begin_backup(domain, &backup).map(Ok)
+                    let begin = || crate::sys::begin_backup(domain, &backup).map(Ok);
+                    if has_agent { while_frozen(server, domain, begin) } else { begin() }
                 }
             }
         };
@@ -104,6 +113,45 @@ impl Driver {
             }
         }
     }
+}
+
+/// How often the driver tries to thaw a guest.
+const THAWS: u32 = 5;
+
+/// Runs `work` while the guest's file systems are frozen. As upstream, a guest whose agent does not freeze them is not
+/// an obstacle: it may not run yet, or not be installed.
+fn while_frozen<T>(
+    server: ServerId,
+    domain: &Domain,
+    work: impl FnOnce() -> Result<T, VirtError>,
+) -> Result<T, VirtError> {
+    if let Err(error) = crate::sys::freeze(domain) {
+        tracing::info!(%server, %error, "the guest's file systems are not frozen for its snapshot");
+        // It may have frozen some of them.
+        let _ = crate::sys::thaw(domain);
+        return work();
+    }
+    let done = work();
+    for attempt in 1..=THAWS {
+        match crate::sys::thaw(domain) {
+            Ok(()) => break,
+            Err(error) if attempt == THAWS => tracing::error!(
+                %server, %error,
+                "cannot thaw the guest's file systems after its snapshot began: run virsh domfsthaw, or reboot the server"
+            ),
+            Err(_) => std::thread::sleep(LOOK),
+        }
+    }
+    done
+}
+
+/// True if a domain has the channel of QEMU's guest agent.
+fn has_guest_agent(xml: &str) -> bool {
+    let Ok(document) = Document::parse(xml) else { return false };
+    let channels = document.descendants().filter(|node| node.has_tag_name("channel"));
+    let mut targets = channels.flat_map(|node| node.children());
+    targets
+        .any(|node| node.has_tag_name("target") && node.attribute("name") == Some(xml::GUEST_AGENT))
 }
 
 /// Aborts a backup job that an earlier attempt started.
@@ -171,5 +219,38 @@ mod tests {
         let others = vec!["vda".to_owned(), "sda".to_owned()];
         assert_eq!(target(xml, Path::new("/i/disk")), Some(("vdb".to_owned(), others)));
         assert_eq!(target(xml, Path::new("/i/base")), None);
+    }
+
+    #[test]
+    fn a_guest_with_an_agent_has_its_channel() {
+        let xml = |name: &str| {
+            format!(
+                "<domain><devices><channel type='unix'><source mode='bind' path='/s'/>
+                 <target type='virtio' name='{name}' state='connected'/></channel></devices></domain>"
+            )
+        };
+        assert!(has_guest_agent(&xml("org.qemu.guest_agent.0")));
+        assert!(!has_guest_agent(&xml("com.redhat.spice.0")));
+        assert!(!has_guest_agent("<domain/>"));
+        assert!(!has_guest_agent("<domain"));
+    }
+
+    /// Libvirt's test driver has a guest whose file systems can be frozen.
+    #[test]
+    fn file_systems_are_frozen_only_while_the_work_lasts() {
+        let connect = Connect::open(Some("test:///default")).expect("the test driver connects");
+        let domain = Domain::lookup_by_name(&connect, "test").expect("the domain exists");
+        let server = ServerId::nil();
+        let freeze = || crate::sys::freeze(&domain).expect("the test driver freezes them");
+        let more = while_frozen(server, &domain, || Ok(freeze()));
+        assert_eq!(more.expect("the work succeeds"), 0, "all of them were frozen");
+        assert_eq!(freeze(), 2, "they were thawed");
+        crate::sys::thaw(&domain).expect("they are thawed");
+        let failed = while_frozen::<()>(server, &domain, || Err(VirtError::last_error()));
+        assert!(failed.is_err());
+        assert_eq!(freeze(), 2, "they were thawed after a failure");
+        // A guest that is shut off cannot freeze them, and its work is done nevertheless.
+        domain.destroy().expect("the domain is destroyed");
+        assert_eq!(while_frozen(server, &domain, || Ok(7)).expect("the work succeeds"), 7);
     }
 }

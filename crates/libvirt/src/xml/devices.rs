@@ -15,6 +15,9 @@ use super::{HostProfile, hostdev, interface, volumes};
 /// so many.
 const MOST_PORTS: u32 = 60;
 
+/// The channel of QEMU's guest agent.
+pub(crate) const GUEST_AGENT: &str = "org.qemu.guest_agent.0";
+
 /// A guest's files on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -59,9 +62,11 @@ pub(super) fn devices(
             .child(Element::new("target").with("port", 0)),
     );
     if machine.guest_agent {
-        devices.push(Element::new("channel").with("type", "unix").child(
-            Element::new("target").with("type", "virtio").with("name", "org.qemu.guest_agent.0"),
-        ));
+        devices.push(
+            Element::new("channel")
+                .with("type", "unix")
+                .child(Element::new("target").with("type", "virtio").with("name", GUEST_AGENT)),
+        );
     }
     if definition.has_display() {
         display(host, machine).into_iter().for_each(|one| devices.push(one));

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use kilonova_hypervisor::Definition;
 
 pub(crate) use cpu::usable_models;
-pub(crate) use devices::Layout;
+pub(crate) use devices::{GUEST_AGENT, Layout};
 pub(crate) use disks::{Disk, backup};
 pub(crate) use hostdev::{mdev, missing_hostdevs};
 pub(crate) use interface::plug;
