@@ -37,6 +37,12 @@ CREATE TABLE host_drain_moves (
 );",
 };
 
+/// Adds the time of the next request after a refusal.
+pub const PAUSES: Migration = Migration {
+    name: "compute-0840-host-drain-pauses",
+    sql: "ALTER TABLE host_drain_moves ADD COLUMN next_at BIGINT;",
+};
+
 kilonova_store::statements! {
     /// Adds the drain of a host, in place of an earlier one.
     BEGIN = "INSERT INTO host_drains (host, state, cold, parallel, total, user_id, project_id, request_id, begun_at)
@@ -53,11 +59,13 @@ kilonova_store::statements! {
     /// The hosts whose drains are in a state.
     IN_STATE = "SELECT host FROM host_drains WHERE state = ?1 ORDER BY host";
     /// The moves of a drain.
-    MOVES = "SELECT server_id, state, tries, why FROM host_drain_moves WHERE host = ?1 ORDER BY server_id";
+    MOVES = "SELECT server_id, state, tries, why, next_at FROM host_drain_moves WHERE host = ?1
+        ORDER BY server_id";
     /// Records a move.
-    RECORD = "INSERT INTO host_drain_moves (host, server_id, state, tries, why) VALUES (?1, ?2, ?3, ?4, ?5)
+    RECORD = "INSERT INTO host_drain_moves (host, server_id, state, tries, why, next_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)
         ON CONFLICT (host, server_id) DO UPDATE SET state = excluded.state, tries = excluded.tries,
-            why = excluded.why";
+            why = excluded.why, next_at = excluded.next_at";
     /// Forgets the moves of a host.
     FORGET_MOVES = "DELETE FROM host_drain_moves WHERE host = ?1";
     /// Forgets the drain of a host.
@@ -123,7 +131,7 @@ pub struct Drain {
 pub enum Progress {
     /// It was requested.
     Requested,
-    /// The request was refused for now, and is repeated.
+    /// It is not possible for now: the request was refused and is repeated, or an operation cannot be read.
     Refused(String),
     /// It failed, or was refused too often.
     Failed(String),
@@ -138,6 +146,18 @@ pub struct DrainMove {
     pub progress: Progress,
     /// How often it was requested or refused.
     pub tries: i64,
+    /// When it is requested again, by the database's clock; `None` unless it was refused for now.
+    pub next_at: Option<Timestamp>,
+}
+
+impl Progress {
+    /// The reason of a refusal or a failure.
+    pub fn why(&self) -> Option<&str> {
+        match self {
+            Self::Requested => None,
+            Self::Refused(why) | Self::Failed(why) => Some(why),
+        }
+    }
 }
 
 impl DrainMove {
@@ -152,10 +172,7 @@ impl DrainMove {
 
     /// The reason of a refusal or a failure.
     pub fn why(&self) -> Option<&str> {
-        match &self.progress {
-            Progress::Requested => None,
-            Progress::Refused(why) | Progress::Failed(why) => Some(why),
-        }
+        self.progress.why()
     }
 }
 
@@ -182,7 +199,12 @@ fn drain_move(row: &Row) -> Result<DrainMove, Error> {
         "failed" => Progress::Failed(why()?),
         other => return Err(shape(format!("state of a move of a drain: {other:?}"))),
     };
-    Ok(DrainMove { server: row.id("server_id")?, progress, tries: row.int("tries")? })
+    // A controller of an earlier version changes the state alone.
+    let next_at = match progress {
+        Progress::Refused(_) => row.time_opt("next_at")?,
+        Progress::Requested | Progress::Failed(_) => None,
+    };
+    Ok(DrainMove { server: row.id("server_id")?, progress, tries: row.int("tries")?, next_at })
 }
 
 /// Begins the drain of a host, and forgets an earlier one with its moves.
@@ -233,7 +255,8 @@ pub fn moves(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<DrainMove>, Error> 
 
 /// Records a move of a host's drain.
 pub fn record(tx: &mut Tx<'_>, host: &HostName, one: &DrainMove) -> Result<(), Error> {
-    tx.defer(RECORD, params![host, one.server, one.state(), one.tries, one.why()])?;
+    let values = params![host, one.server, one.state(), one.tries, one.why(), one.next_at];
+    tx.defer(RECORD, values)?;
     Ok(())
 }
 

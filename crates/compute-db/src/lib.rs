@@ -13,6 +13,7 @@ pub mod consoles;
 pub mod counted;
 pub mod demand;
 pub mod documents;
+pub mod drain_guests;
 pub mod drains;
 pub mod error;
 pub mod external_ports;
@@ -77,6 +78,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         counted::STATEMENTS,
         demand::STATEMENTS,
         documents::STATEMENTS,
+        drain_guests::STATEMENTS,
         drains::STATEMENTS,
         external_ports::STATEMENTS,
         fits::AUDIT,

@@ -32,6 +32,7 @@ pub const SERVERS: &[Migration] = &[
     super::port_claims::PORT_CLAIMS,
     super::drains::DRAINS,
     super::external_ports::NEXT_PLUGGED,
+    super::drains::PAUSES,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -78,7 +78,7 @@ impl Kind {
         }
     }
 
-    fn parse(text: &str) -> Result<Self, Error> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let known = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
         known.ok_or_else(|| shape(format!("kind of a migration: {text:?}")))
     }
@@ -164,7 +164,7 @@ impl Status {
         }
     }
 
-    fn parse(text: &str) -> Result<Self, Error> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let known = Self::ALL.into_iter().find(|status| status.as_str() == text);
         known.ok_or_else(|| shape(format!("status of a migration: {text:?}")))
     }

@@ -428,6 +428,7 @@ texts! {
     DRAIN_WAITS = "waits";
     DRAIN_STAY = "stays";
     DRAIN_FAILED = "it did not move; its timeline says why";
+    DRAIN_NEXT_TRY = "The next try is at";
     DRAIN_LATER = "moves next";
     DRAIN_NOT_MOVED = "it was not asked to move";
     DRAINED_BY = "drained in the dashboard";

@@ -21,16 +21,17 @@ use kilonova_compute_db::{documents, slow};
 use kilonova_compute_scheduler::{Choice, Constraints, NoHost, places};
 use kilonova_engine::Query;
 use kilonova_flow::{self as flow, Outcome};
-use kilonova_ids::{HostName, RequestId, ServerId, ascending};
+use kilonova_ids::{HostName, ServerId, ascending};
 use kilonova_store::Tx;
 use kilonova_topology::Request;
-use kilonova_wire::{Context, time};
+use kilonova_wire::time;
 use tokio::time::Instant;
 
 use super::run::{begin_at, enter, failed_to_schedule, new_server, read_facts, take_quota};
 use super::{BootRequest, GuestSource, Initiator, Wanted, claim, desired};
 use crate::flows::journal::{self, OpenOperation};
 use crate::flows::operation::{Create, Operation};
+use crate::flows::service_context;
 use crate::rebalance::{self, Begun, Step};
 use crate::{Compute, Error, numa, ports};
 
@@ -201,13 +202,9 @@ async fn begin_move(compute: &Compute, step: &Step) -> Result<Begun, Error> {
     compute
         .write(move |tx| {
             let owner = servers::find(tx, server)?;
-            let context = Context {
-                user_id: owner.as_ref().map(|one| one.user_id.clone()).unwrap_or_default(),
-                project_id: owner.map(|one| one.project_id).unwrap_or_default(),
-                roles: vec!["admin".to_owned()],
-                request_id: Some(RequestId::new_v4()),
-                ..Context::default()
-            };
+            let (user, project) =
+                owner.map(|one| (one.user_id, one.project_id)).unwrap_or_default();
+            let context = service_context(&user, &project);
             let begun = rebalance::begin(tx, &own, &context, server, &to, time::now())?;
             tracing::info!(
                 %server, from = %begun.source, %to, request = %begun.request_id,

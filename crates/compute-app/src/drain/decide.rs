@@ -8,6 +8,9 @@ use super::guest::{Guest, MoveKind, MoveStatus, VmState};
 /// The remedy for a running server that cannot live-migrate, in words for every client.
 const COLD: &str = "allow cold moves (--cold, or the checkbox in the dashboard) and drain again";
 
+/// The remedy for an operation that this controller cannot read.
+const UNREAD: &str = "kilonova doctor; if another version of kilonova wrote it, upgrade all controllers, then drain again";
+
 /// The operator's permissions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allowed {
@@ -84,6 +87,9 @@ pub fn next(
 pub fn decide(host: &HostName, up: bool, guest: &Guest, allowed: Allowed) -> Step {
     let id = &guest.id;
     if let Some(operation) = &guest.operation {
+        if let Some(why) = operation.unread() {
+            return stays(why, UNREAD);
+        }
         if !up {
             let what = operation.waits_for.as_deref().unwrap_or("the host");
             let why = format!("its {} waits for {what}, but the host is down", operation.action);
@@ -261,7 +267,8 @@ mod tests {
             panic!("it moves");
         };
         assert_eq!(why.why, "it is in rescue");
-        let operation = Operation { action: Action::LiveMigration, waits_for: None };
+        let operation =
+            Operation { action: Action::LiveMigration, waits_for: None, unreadable: None };
         let moving = Guest { operation: Some(operation), ..one };
         assert!(matches!(ask(&moving, Some(Progress::Requested)), Next::Wait(_)));
         let kept = Guest {
@@ -283,6 +290,7 @@ mod tests {
             operation: Some(Operation {
                 action: Action::Other("reboot".into()),
                 waits_for: Some("host a to restart the guest".into()),
+                unreadable: None,
             }),
             ..guest("active")
         };
@@ -293,6 +301,20 @@ mod tests {
             explanation.contains("the host is down") && explanation.contains("explain u"),
             "{explanation}"
         );
+        let unread = Guest {
+            operation: Some(Operation {
+                action: Action::LiveMigration,
+                waits_for: None,
+                unreadable: Some("unknown step \"sleep\"".into()),
+            }),
+            ..guest("active")
+        };
+        for up in [true, false] {
+            let explanation = why(decide(&host("a"), up, &unread, Allowed::default()));
+            assert!(explanation.contains("cannot be read by this controller: unknown step"));
+            assert!(explanation.contains("|kilonova doctor"), "{explanation}");
+        }
+        assert!(!unread.is_moving(), "it takes no other guest's turn");
         let explanation = why(decide(&host("a"), false, &guest("active"), Allowed { cold: true }));
         assert!(explanation.contains("evacuate u"), "{explanation}");
     }

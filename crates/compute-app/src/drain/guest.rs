@@ -2,13 +2,15 @@
 
 use std::fmt;
 
+use kilonova_compute_db::drain_guests::{DrainGuest, OperationRow};
 use kilonova_compute_db::drains::Progress;
 use kilonova_compute_db::moves::{Kind, Status};
 use kilonova_compute_db::servers::VmState as StoredState;
 use kilonova_ids::HostName;
+use kilonova_node_api::Desired;
 use serde::Deserialize;
 
-use crate::explain;
+use crate::flows::{self, operation as journal};
 
 /// A host and the servers on it.
 #[derive(Debug, Clone, Deserialize)]
@@ -72,6 +74,9 @@ pub struct GuestMove {
     pub state: MoveState,
     /// The reason of a refusal or a failure.
     pub why: Option<String>,
+    /// When a refused request is repeated.
+    #[serde(default)]
+    pub next_try_at: Option<String>,
 }
 
 /// The progress of a move.
@@ -80,16 +85,21 @@ pub struct GuestMove {
 pub enum MoveState {
     /// It was requested.
     Requested,
-    /// The request was refused for now, and is repeated.
+    /// It is not possible for now: the request was refused and is repeated, or an operation cannot be read.
     Refused,
     /// It failed, or was refused too often.
     Failed,
 }
 
 impl HostDrain {
+    /// The move of a server; `None` if it was not requested yet.
+    pub fn move_of(&self, server: &str) -> Option<&GuestMove> {
+        self.moves.iter().find(|one| one.server == server)
+    }
+
     /// The progress of the move of a server; `None` if it was not requested yet.
     pub fn progress(&self, server: &str) -> Option<Progress> {
-        let one = self.moves.iter().find(|one| one.server == server)?;
+        let one = self.move_of(server)?;
         let why = one.why.clone().unwrap_or_default();
         Some(match one.state {
             MoveState::Requested => Progress::Requested,
@@ -263,6 +273,17 @@ pub struct Operation {
     pub action: Action,
     /// The awaited event, as a message.
     pub waits_for: Option<String>,
+    /// Why the controller that answers cannot read it.
+    #[serde(default)]
+    pub unreadable: Option<String>,
+}
+
+impl Operation {
+    /// Why a drain can do nothing about the operation, if this controller cannot read it.
+    pub fn unread(&self) -> Option<String> {
+        let why = self.unreadable.as_ref()?;
+        Some(format!("its {} cannot be read by this controller: {why}", self.action))
+    }
 }
 
 /// A migration.
@@ -297,30 +318,43 @@ impl From<Status> for MoveStatus {
     }
 }
 
-/// The guest of the explanation from which the API's answer is made. It has no status, on which no decision depends.
-impl From<&explain::Guest> for Guest {
-    fn from(guest: &explain::Guest) -> Self {
-        let server = guest.server.as_ref();
-        let operation = guest.operation.as_ref().map(|one| Operation {
-            action: Action::of(&one.row.kind),
-            waits_for: guest.awaited.as_ref().map(explain::Awaited::text),
+/// The guest as a round of a drain reads it: without names, status and awaited event, on which no decision depends.
+impl From<&DrainGuest> for Guest {
+    fn from(guest: &DrainGuest) -> Self {
+        let operation = guest.operation.as_ref().map(|row| Operation {
+            action: Action::of(&row.kind),
+            waits_for: None,
+            unreadable: unreadable(row),
         });
-        let open_move = guest.open.as_ref().map(|one| Move {
+        let open_move = guest.open_move.as_ref().map(|one| Move {
             kind: one.kind.into(),
             status: one.status.into(),
             source: one.source.clone(),
         });
+        let devices = match &guest.desired {
+            Some(Desired::Present(domain)) => domain.config.devices.as_slice(),
+            Some(Desired::Absent) | None => &[],
+        };
         Self {
-            id: guest.id.to_string(),
-            name: server.map(|server| server.name.clone()),
+            id: guest.server.to_string(),
+            name: None,
             status: None,
-            vm_state: server.map(|server| server.vm_state.into()),
-            host: server.and_then(|server| server.host.clone()),
-            cannot_move_running: guest.stays.clone(),
+            vm_state: guest.vm_state.map(Into::into),
+            host: guest.host.clone(),
+            cannot_move_running: flows::unmigratable_device(devices).map(str::to_owned),
             operation,
             open_move,
         }
     }
+}
+
+/// Why a row of the journal is not a valid operation.
+fn unreadable(row: &OperationRow) -> Option<String> {
+    let data = match serde_json::from_str(&row.data) {
+        Ok(data) => data,
+        Err(error) => return Some(format!("its data is not JSON: {error}")),
+    };
+    journal::Operation::read(&row.kind, &row.step, &data).err().map(|why| why.to_string())
 }
 
 #[cfg(test)]

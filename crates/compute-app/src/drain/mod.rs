@@ -42,9 +42,11 @@ impl Step {
 }
 
 impl Guest {
-    /// True while an operation moves it off its host.
+    /// True while an operation moves it off its host. Nobody knows how an operation that cannot be read goes on, so
+    /// that one takes no other guest's turn.
     pub fn is_moving(&self) -> bool {
-        self.operation.as_ref().is_some_and(|one| match one.action {
+        let readable = self.operation.as_ref().filter(|one| one.unreadable.is_none());
+        readable.is_some_and(|one| match one.action {
             Action::LiveMigration | Action::Migrate | Action::Offload => true,
             Action::Other(_) => false,
         })

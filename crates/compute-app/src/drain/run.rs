@@ -3,27 +3,36 @@
 //! A death between two transactions loses nothing: the move and its record are one transaction, and the next round
 //! decides from the rows.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use kilonova_compute_db::drain_guests::{self, DrainGuest};
 use kilonova_compute_db::drains::{self, Drain, DrainMove, Progress, State};
 use kilonova_compute_db::hosts::{self, Host};
 use kilonova_compute_db::{moves, servers};
-use kilonova_flow as flow;
+use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_ids::{HostName, RequestId, ServerId};
 use kilonova_store::Tx;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::{Context, IntoRefusal, Refusal, time};
 
-use super::{Allowed, Guest, Next, Step, next};
-use crate::explain::{HostExplanation, explain_host};
+use super::{Allowed, Guest, Next, Operation, Step, next};
 use crate::flows::{self, ColdRequest, LiveRequest};
 use crate::services::{self, Change, Status};
-use crate::{Compute, Error};
+use crate::{Compute, Error, explain};
 
 /// Maximum number of servers of a host that move at the same time.
 pub const MAX_PARALLEL: i64 = 100;
-/// How often a server that is busy is asked to move. A move and its confirmation together may take twice as many
-/// requests.
-const TRIES: i64 = 5;
+/// How often a server that is busy is asked to move. With the pauses that takes a quarter of an hour, which is enough for
+/// a busy volume service. A move and its confirmation together may take twice as many requests.
+pub const TRIES: i64 = 20;
+/// The longest pause between two requests.
+const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(1);
+
+/// The pause after a refusal, which doubles with each.
+fn pause(tries: i64) -> SignedDuration {
+    let exponent = u32::try_from(tries).unwrap_or(u32::MAX);
+    let seconds = 2_i64.checked_pow(exponent).unwrap_or(i64::MAX);
+    SignedDuration::from_secs(seconds).min(LONGEST_PAUSE)
+}
 
 /// The request of a drain.
 #[derive(Debug, Clone)]
@@ -46,16 +55,16 @@ pub async fn begin(
     name: &HostName,
     request: &DrainRequest,
 ) -> Result<(), Error> {
-    let (fleet, host) = (compute.fleet.clone(), name.clone());
-    let read = compute.store.read(move |tx| explain_host(tx, &fleet, &host, time::now()));
-    let found = read.await?.ok_or_else(|| no_host(name))?;
+    let host = name.clone();
+    let read = compute.store.read(move |tx| Ok::<_, Error>(drain_guests::count(tx, &host)?));
+    let total = read.await?;
     let id = context.request_id.unwrap_or_else(RequestId::new_v4);
     let drain = Drain {
         host: name.clone(),
         state: State::Running,
         cold: request.cold,
         parallel: request.parallel.clamp(1, MAX_PARALLEL),
-        total: i64::try_from(found.guests.len()).unwrap_or(i64::MAX),
+        total,
         user: context.user_id.clone(),
         project: context.project_id.clone(),
         request_id: format!("req-{id}"),
@@ -121,33 +130,38 @@ fn touch(tx: &mut Tx<'_>, compute: &Compute, mut host: Host) -> Result<(), Error
 /// Store errors only; the next round repeats what is missing.
 pub async fn round(compute: &Compute, name: &HostName) -> Result<(), Error> {
     let (fleet, host) = (compute.fleet.clone(), name.clone());
-    let read = compute.store.read(move |tx| explain_host(tx, &fleet, &host, time::now()));
-    let found = read.await?.filter(|host| !host.host.row.enabled);
-    let Some(HostExplanation { host, guests, drain, .. }) = found else {
+    let read = compute.store.read(move |tx| read(tx, &fleet, &host));
+    let Found { drain, up, now, moves, guests } = match read.await? {
+        Reading::Running(found) => *found,
+        Reading::Over => return Ok(()),
         // A controller of an earlier version has enabled or deleted the host.
-        return forget(compute, name).await;
+        Reading::Enabled => return forget(compute, name).await,
     };
-    let Some((drain, moves)) = drain.filter(|(drain, _)| drain.state == State::Running) else {
-        return Ok(());
-    };
-    let round = Round { compute, drain, up: host.up };
-    let mut moving = guests.iter().filter(|guest| Guest::from(*guest).is_moving()).count();
+    let round = Round { compute, drain, up };
+    let guests: Vec<(ServerId, Guest)> =
+        guests.iter().map(|guest| (guest.server, guest.into())).collect();
+    let mut moving = guests.iter().filter(|(_, guest)| guest.is_moving()).count();
     let parallel = usize::try_from(round.drain.parallel).unwrap_or(1);
     let (mut goes_on, mut left) = (false, 0_usize);
-    for guest in &guests {
-        let past = moves.iter().find(|one| one.server == guest.id);
-        let waits = match round.next(&guest.into(), past) {
+    for (server, guest) in &guests {
+        let (server, past) = (*server, moves.iter().find(|one| one.server == *server));
+        if let Some(why) = guest.operation.as_ref().and_then(Operation::unread) {
+            round.note_unreadable(server, why, past).await?;
+        }
+        let pauses = past.and_then(|one| one.next_at).is_some_and(|next_at| now < next_at);
+        let waits = match round.next(guest, past) {
             Next::Wait(_) => true,
             Next::Stays(_) => false,
             Next::Failed => {
-                round.note_failure(guest.id, past).await?;
+                round.note_failure(server, past).await?;
                 false
             }
-            Next::Request(Step::Confirm) => round.request(guest.id, Step::Confirm, past).await?,
+            Next::Request(_) if pauses => true,
+            Next::Request(Step::Confirm) => round.request(server, Step::Confirm, past).await?,
             Next::Request(_) if moving >= parallel => true,
             Next::Request(step) => {
                 moving += 1;
-                round.request(guest.id, step, past).await?
+                round.request(server, step, past).await?
             }
         };
         goes_on |= waits;
@@ -157,6 +171,39 @@ pub async fn round(compute: &Compute, name: &HostName) -> Result<(), Error> {
         round.end(left).await?;
     }
     Ok(())
+}
+
+/// The rows that a round decides from.
+struct Found {
+    drain: Drain,
+    /// The host's state.
+    up: bool,
+    /// The database's time, which every controller measures pauses by.
+    now: Timestamp,
+    moves: Vec<DrainMove>,
+    guests: Vec<DrainGuest>,
+}
+
+/// The result of a round's read.
+enum Reading {
+    Running(Box<Found>),
+    /// The drain has ended.
+    Over,
+    /// The host is enabled, or gone.
+    Enabled,
+}
+
+/// Reads a round's rows, in as many statements for one guest as for a hundred.
+fn read(tx: &mut Tx<'_>, fleet: &Fleet, name: &HostName) -> Result<Reading, Error> {
+    let Some(row) = hosts::by_name(tx, name)?.filter(|row| !row.enabled) else {
+        return Ok(Reading::Enabled);
+    };
+    let running = |drain: &Drain| drain.state == State::Running;
+    let Some(drain) = drains::of_host(tx, name)?.filter(running) else { return Ok(Reading::Over) };
+    let up = services::is_up(fleet, &row, time::now());
+    let now = tx.database_time()?;
+    let (moves, guests) = (drains::moves(tx, name)?, drain_guests::on(tx, name)?);
+    Ok(Reading::Running(Box::new(Found { drain, up, now, moves, guests })))
 }
 
 /// Forgets the drain of a host that is enabled, or gone.
@@ -193,18 +240,13 @@ impl Round<'_> {
         let tries = past.map_or(0, |one| one.tries) + 1;
         if tries > 2 * TRIES {
             let why = format!("it was asked {} times, and is still here", tries - 1);
-            self.record(DrainMove { server, progress: Progress::Failed(why), tries }).await?;
+            self.record(server, Progress::Failed(why), tries, None).await?;
             return Ok(false);
         }
+        let most = if step == Step::Confirm { 2 * TRIES } else { TRIES };
         let compute = self.compute.explaining();
         let (own, drain) = (compute.clone(), self.drain.clone());
-        let context = Context {
-            user_id: drain.user.clone(),
-            project_id: drain.project.clone(),
-            roles: vec!["admin".to_owned()],
-            request_id: Some(RequestId::new_v4()),
-            ..Context::default()
-        };
+        let context = flows::service_context(&drain.user, &drain.project);
         let write = move |tx: &mut Tx<'_>| {
             if !is_current(tx, &drain)? {
                 return Ok(());
@@ -214,7 +256,8 @@ impl Round<'_> {
                 return Ok(());
             }
             take(tx, &own, &context, &found, &step, time::now())?;
-            let requested = DrainMove { server, progress: Progress::Requested, tries };
+            let progress = Progress::Requested;
+            let requested = DrainMove { server, progress, tries, next_at: None };
             Ok(drains::record(tx, &drain.host, &requested)?)
         };
         let refused = match compute.write(write).await {
@@ -223,28 +266,59 @@ impl Round<'_> {
             Err(error) => error.into_refusal(),
         };
         // A server that is busy is asked again.
-        let again = matches!(refused.kind, Kind::Conflict | Kind::Unavailable) && tries < TRIES;
-        let progress = match again {
-            true => Progress::Refused(refused.message),
-            false => Progress::Failed(refused.message),
-        };
-        self.record(DrainMove { server, progress, tries }).await?;
+        let again = matches!(refused.kind, Kind::Conflict | Kind::Unavailable) && tries < most;
+        if again {
+            self.record(server, Progress::Refused(refused.message), tries, Some(pause(tries)))
+                .await?;
+        } else {
+            self.record(server, Progress::Failed(refused.message), tries, None).await?;
+        }
         Ok(again)
+    }
+
+    /// Records an operation that this controller cannot read, and warns of it, once.
+    async fn note_unreadable(
+        &self,
+        server: ServerId,
+        why: String,
+        past: Option<&DrainMove>,
+    ) -> Result<(), Error> {
+        let progress = Progress::Refused(why);
+        if past.is_some_and(|one| one.progress == progress) {
+            return Ok(());
+        }
+        tracing::warn!(
+            host = %self.drain.host, %server, why = progress.why(),
+            "the drain of a host leaves a server, and goes on with the others; run kilonova doctor"
+        );
+        self.record(server, progress, past.map_or(0, |one| one.tries), None).await
     }
 
     /// Records why a requested move left the guest here.
     async fn note_failure(&self, server: ServerId, past: Option<&DrainMove>) -> Result<(), Error> {
         let why = self.compute.store.read(move |tx| failure(tx, server)).await?;
         let tries = past.map_or(1, |one| one.tries);
-        self.record(DrainMove { server, progress: Progress::Failed(why), tries }).await
+        self.record(server, Progress::Failed(why), tries, None).await
     }
 
-    async fn record(&self, one: DrainMove) -> Result<(), Error> {
+    /// Records the progress of a move, unless the drain is over. `pause` is the time until the next request.
+    async fn record(
+        &self,
+        server: ServerId,
+        progress: Progress,
+        tries: i64,
+        pause: Option<SignedDuration>,
+    ) -> Result<(), Error> {
         let (own, drain) = (self.compute.clone(), self.drain.clone());
         let write = move |tx: &mut Tx<'_>| {
             if !is_current(tx, &drain)? {
                 return Ok(());
             }
+            let next_at = match pause {
+                Some(pause) => Some(time::after(tx.database_time()?, pause)),
+                None => None,
+            };
+            let one = DrainMove { server, progress: progress.clone(), tries, next_at };
             drains::record(tx, &drain.host, &one)?;
             match hosts::by_name(tx, &drain.host)? {
                 Some(row) => touch(tx, &own, row),
@@ -319,16 +393,25 @@ fn take(
 
 /// Why the last operation of a server failed.
 fn failure(tx: &mut Tx<'_>, server: ServerId) -> Result<String, Error> {
-    let nothing = "its move ended without leaving the host; its events state no reason";
-    let Some(last) = flow::history(tx, server, 1)?.into_iter().next() else {
-        return Ok(nothing.to_owned());
-    };
-    let events = flow::events(tx, last.id)?;
-    let details = events.iter().rev().find_map(|event| {
-        event.details.clone().filter(|_| event.result.as_deref() == Some("Error"))
+    let actions = explain::actions(tx, server, 1)?;
+    let why = actions.first().and_then(|(last, events)| {
+        explain::failure(last, events).map(|why| format!("its {} failed: {why}", last.kind))
     });
-    Ok(match last.message.or(details) {
-        Some(why) => format!("its {} failed: {why}", last.kind),
-        None => nothing.to_owned(),
-    })
+    let nothing = "its move ended without leaving the host; its events state no reason";
+    Ok(why.unwrap_or_else(|| nothing.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_minute() {
+        let seconds = |tries| pause(tries).as_secs();
+        let first: Vec<i64> = (1..=7).map(seconds).collect();
+        assert_eq!(first, [2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!((seconds(-1), seconds(i64::MAX)), (60, 60));
+        let all: i64 = (1..TRIES).map(seconds).sum();
+        assert!((840..=960).contains(&all), "{all} s");
+    }
 }

@@ -9,13 +9,14 @@ use kilonova_compute_db::moves::{self, Move};
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_compute_db::{documents, hosts};
 use kilonova_compute_scheduler::fleet::Fleet;
+use kilonova_flow as flow;
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::Desired;
 use kilonova_store::Tx;
 
 use super::server::{HostNow, plugging};
 use super::words::{Awaited, awaited};
-use crate::flows::journal::{self, OpenOperation};
+use crate::flows::operation::Operation;
 use crate::{Error, flows, services};
 
 /// A server with something on the host.
@@ -32,7 +33,9 @@ pub struct Guest {
     /// A device that prevents its live migration.
     pub stays: Option<String>,
     /// The operation in progress.
-    pub operation: Option<OpenOperation>,
+    pub operation: Option<flow::Operation>,
+    /// Why this controller cannot read the operation.
+    pub unreadable: Option<String>,
     /// The event that the operation waits for.
     pub awaited: Option<Awaited>,
     /// Its open migration.
@@ -82,7 +85,7 @@ pub fn explain_host(
 
 fn guest(tx: &mut Tx<'_>, host: &HostName, id: ServerId) -> Result<Guest, Error> {
     let server = servers::find(tx, id)?;
-    let operation = journal::open_of(tx, id)?;
+    let operation = flow::open_of(tx, id)?;
     let open = moves::open_of(tx, id)?;
     let documents = documents::of_server(tx, id)?;
     let here = documents.iter().find(|(name, _)| name == host).map(|(_, one)| &one.desired);
@@ -98,9 +101,14 @@ fn guest(tx: &mut Tx<'_>, host: &HostName, id: ServerId) -> Result<Guest, Error>
     let own = server.as_ref().and_then(|server| server.host.as_ref());
     let lacking = documents::lacking(tx, id)?;
     let plugging = plugging(tx, id, &documents)?;
-    let awaited = operation
+    let state = operation.as_ref().map(|one| Operation::read(&one.kind, &one.step, &one.data));
+    let (state, unreadable) = match state.transpose() {
+        Ok(state) => (state, None),
+        Err(why) => (None, Some(why.to_string())),
+    };
+    let awaited = state
         .as_ref()
-        .map(|one| awaited(&one.state, own, open.as_ref(), &removing, &lacking, plugging.as_ref()));
+        .map(|state| awaited(state, own, open.as_ref(), &removing, &lacking, plugging.as_ref()));
     let devices = domain.map(|domain| domain.config.devices.as_slice()).unwrap_or_default();
     Ok(Guest {
         id,
@@ -109,6 +117,7 @@ fn guest(tx: &mut Tx<'_>, host: &HostName, id: ServerId) -> Result<Guest, Error>
         stays: flows::unmigratable_device(devices).map(str::to_owned),
         server,
         operation,
+        unreadable,
         awaited,
         open,
     })

@@ -21,8 +21,9 @@ use jiff::SignedDuration;
 pub use next::{next, summary};
 pub use owner::{owner_next, owner_summary};
 pub use room::Room;
-pub(crate) use server::plugging;
 pub use server::{ConsumerAllocations, HostNow, ServerExplanation, explain_server};
+pub(crate) use server::{actions, plugging};
+pub(crate) use words::failure;
 pub use words::{Awaited, awaited};
 
 /// The time without progress after which an operation counts as stuck.

@@ -8,7 +8,7 @@ use kilonova_flow::Outcome;
 
 use super::SLOW;
 use super::server::{HostNow, ServerExplanation};
-use super::words::{Awaited, connecting};
+use super::words::{Awaited, connecting, failure};
 use crate::actions::ServerAction;
 use crate::flows::operation::Action;
 
@@ -145,10 +145,10 @@ fn at_rest(explained: &ServerExplanation, todo: &mut Vec<String>) {
         resting(explained, todo);
     }
     if server.vm_state != VmState::Error
-        && let Some((operation, _)) = explained.actions.first()
+        && let Some((operation, events)) = explained.actions.first()
         && operation.outcome == Outcome::Failed
     {
-        let why = operation.message.as_deref().unwrap_or("see its events");
+        let why = failure(operation, events).unwrap_or("see its events");
         todo.push(format!(
             "Its last action, {}, failed: {why} Correct that and retry.",
             operation.kind

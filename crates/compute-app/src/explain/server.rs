@@ -145,11 +145,7 @@ pub fn explain_server(
         allocations.push(allocations_of(tx, one.id, Some(one.number))?);
     }
     allocations.retain(|one| !one.amounts.is_empty());
-    let mut actions = Vec::new();
-    for one in flow::history(tx, id, ACTIONS)? {
-        let events = flow::events(tx, one.id)?;
-        actions.push((one, events));
-    }
+    let actions = actions(tx, id, ACTIONS)?;
     let open = moves.iter().find(|one| one.open);
     let hosts = hosts_of(tx, &compute.fleet, &server, open, &documents, &left, now)?;
     let absent = |(host, document): &(HostName, Document)| {
@@ -182,6 +178,23 @@ pub fn explain_server(
         past,
         room,
     }))
+}
+
+/// The newest `limit` actions of a server with their events, newest first.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn actions(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    limit: i64,
+) -> Result<Vec<(Operation, Vec<Event>)>, Error> {
+    let mut actions = Vec::new();
+    for one in flow::history(tx, server, limit)? {
+        let events = flow::events(tx, one.id)?;
+        actions.push((one, events));
+    }
+    Ok(actions)
 }
 
 /// The host whose guest is paused until its ports are plugged.

@@ -1,6 +1,7 @@
 //! Describes the event for which an operation waits.
 
 use kilonova_compute_db::moves::Move;
+use kilonova_flow as flow;
 
 use crate::actions::ServerAction;
 use crate::flows::operation::{
@@ -26,6 +27,16 @@ impl Awaited {
             None => self.what.clone(),
         }
     }
+}
+
+/// Why an action failed: its own message, or the details of its last event that failed.
+pub(crate) fn failure<'a>(
+    action: &'a flow::Operation,
+    events: &'a [flow::Event],
+) -> Option<&'a str> {
+    let failed = |event: &&flow::Event| event.result.as_deref() == Some("Error");
+    let mut details = events.iter().filter(failed).filter_map(|event| event.details.as_deref());
+    action.message.as_deref().or(details.next_back())
 }
 
 /// The event that an open operation waits for. The hosts in `removing` still have to remove the
@@ -153,12 +164,46 @@ fn sending(open: Option<&Move>, to: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use kilonova_ids::{OperationId, ServerId};
     use serde_json::json;
 
     use super::*;
 
     fn state(kind: &str, step: &str) -> Operation {
         Operation::read(kind, step, &json!({})).expect("the operation is valid")
+    }
+
+    #[test]
+    fn a_failure_is_told_by_the_action_or_by_its_last_event_that_failed() {
+        let event = |result: &str, details: &str| flow::Event {
+            name: "compute_stop_instance".to_owned(),
+            host: None,
+            result: Some(result.to_owned()),
+            details: Some(details.to_owned()),
+            started_at: Timestamp::UNIX_EPOCH,
+            finished_at: None,
+        };
+        let events = [event("Error", "first"), event("Error", "last"), event("Success", "fine")];
+        let mut action = flow::Operation {
+            id: OperationId::nil(),
+            kind: "stop".to_owned(),
+            subject: ServerId::nil(),
+            request_id: String::new(),
+            project_id: String::new(),
+            user_id: String::new(),
+            step: "settle".to_owned(),
+            version: 0,
+            data: json!({}),
+            outcome: flow::Outcome::Failed,
+            message: None,
+            created_at: Timestamp::UNIX_EPOCH,
+            updated_at: Timestamp::UNIX_EPOCH,
+        };
+        assert_eq!(failure(&action, &[]), None);
+        assert_eq!(failure(&action, &events), Some("last"));
+        action.message = Some("its own".to_owned());
+        assert_eq!(failure(&action, &events), Some("its own"));
     }
 
     #[test]

@@ -156,12 +156,17 @@ pub(super) fn event(
     }
 }
 
-/// The context of an operation that the service starts by itself: the owner's identity with a fresh
-/// request id.
-pub(super) fn service_context(server: &Server) -> Context {
+/// The context of an operation that the service starts by itself, in the name of the server's owner.
+pub(super) fn owner_context(server: &Server) -> Context {
+    service_context(&server.user_id, &server.project_id)
+}
+
+/// The context of an operation that the service starts by itself, as an administrator's action in the name of a user:
+/// each has a request id of its own.
+pub fn service_context(user_id: &str, project_id: &str) -> Context {
     Context {
-        user_id: server.user_id.clone(),
-        project_id: server.project_id.clone(),
+        user_id: user_id.to_owned(),
+        project_id: project_id.to_owned(),
         roles: vec!["admin".to_owned()],
         request_id: Some(RequestId::new_v4()),
         ..Context::default()

@@ -39,7 +39,9 @@ use operation::{Delete, Operation};
 
 use crate::{Compute, Error, volumes};
 
-pub use begin::{record_action, record_failure, record_late_failure, record_own_action};
+pub use begin::{
+    record_action, record_failure, record_late_failure, record_own_action, service_context,
+};
 pub(crate) use create::is_plugging;
 pub use create::{abort_build, fail_build, fail_slow_build};
 pub use delete::{RELEASE, delete, delete_without_hosts, end_release, released};

@@ -117,7 +117,7 @@ pub fn force_reboot(
     now: Timestamp,
 ) -> Result<(), Error> {
     let Some(server) = servers::find(tx, server)? else { return Ok(()) };
-    let context = begin::service_context(&server);
+    let context = begin::owner_context(&server);
     if server.task_state != Some(TaskState::Rebooting)
         || states::allow(&context, &server, ServerAction::RebootHard).is_err()
     {

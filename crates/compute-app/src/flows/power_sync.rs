@@ -70,7 +70,7 @@ impl Idle<'_> {
         task: TaskState,
         power: Power,
     ) -> Result<(), Error> {
-        let context = begin::service_context(&self.server);
+        let context = begin::owner_context(&self.server);
         let state = Operation::Power(action);
         begin::begin(tx, &context, &self.server, Some(task), state, self.now)?;
         self.put(tx, power)

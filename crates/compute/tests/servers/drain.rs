@@ -1,7 +1,12 @@
 //! Drains of hosts, which the controllers carry out.
 
+use jiff::Timestamp;
+use kilonova_compute_app::drain::{self, DrainRequest};
 use kilonova_compute_app::reconcile::drains;
-use kilonova_store::testing::{CrashPlan, Death};
+use kilonova_ids::{HostName, ServerId};
+use kilonova_store::testing::{CrashPlan, Death, Meter, Transaction};
+use kilonova_store::{Error, Tx, params};
+use kilonova_wire::{Context, time};
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, Answer, Cloud, FPGA, GPU, RunningCloud, hosts, wait_until};
@@ -229,6 +234,176 @@ async fn a_death_at_any_write_leaves_the_drain_to_the_next_controller() {
             }
         }
         assert!(is_over, "there is an end");
+        cloud.teardown(&running, "drained").await;
+    }
+}
+
+/// Disables the host and begins its drain; both hosts of the cloud stay up, and `b` receives nothing.
+async fn begin_toward_a_dead_host(running: &mut RunningCloud, parallel: i64) {
+    running.nodes.kill("b").await;
+    begin(running, "a", json!({"parallel": parallel})).await.expect(202);
+}
+
+#[tokio::test]
+async fn the_statements_of_a_round_do_not_grow_with_the_guests() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        running.active_server_on(&cloud, "a", "vgpu").await;
+        let meter = Meter::listing();
+        let mut counted = running.compute.clone();
+        counted.store = counted.store.with_meter(meter.clone());
+        let host = HostName::verbatim("a");
+        begin_toward_a_dead_host(&mut running, 1).await;
+        let first = shown(&running, "a").await;
+        assert_eq!(first["drain"]["total"], 1, "{first}");
+        round(&running).await;
+        let waiting = async || {
+            drain::round(&counted, &host).await.expect("the round ends");
+            let all = meter.take_transactions();
+            assert!(all.iter().all(|one| !one.is_write), "it only waits: {all:?}");
+            all.iter().map(|one| one.statements.len()).sum::<usize>()
+        };
+        let one = waiting().await;
+        let copies = "INSERT INTO servers (id, project_id, user_id, name, host, vm_state, power_state, vcpus,
+            memory_mb, spec, metadata, tags, created_at, updated_at)
+            SELECT ?1, project_id, user_id, 'copy', host, 'active', 1, 0, 0, spec, metadata, tags, created_at, updated_at
+            FROM servers WHERE name = 'one'";
+        let documents = "INSERT INTO documents (host, server_id, generation, body)
+            SELECT host, ?1, 1, body FROM documents WHERE host = 'a' AND server_id =
+                (SELECT id FROM servers WHERE name = 'one')";
+        let copy = move |tx: &mut Tx<'_>| {
+            for _ in 0..49 {
+                let id = ServerId::new_v4();
+                tx.execute(copies, params![id])?;
+                tx.execute(documents, params![id])?;
+            }
+            Ok::<_, Error>(())
+        };
+        cloud.store.write(copy).await.expect("the rows are inserted");
+        assert_eq!((waiting().await, one), (one, one), "{}", cloud.name);
+        assert!(one <= 6, "{}: {one} statements", cloud.name);
+        let found = shown(&running, "a").await;
+        assert_eq!(found["guests"].as_array().map(Vec::len), Some(50), "all are guests");
+
+        // The begin counts them in one statement.
+        let begun = async || {
+            meter.take_transactions();
+            let request = DrainRequest { cold: false, parallel: 1, reason: None };
+            drain::begin(&counted, &Context::default(), &host, &request).await.expect("it begins");
+            let all = meter.take_transactions();
+            all.iter().map(|one| one.statements.len()).sum::<usize>()
+        };
+        let many = begun().await;
+        assert_eq!(shown(&running, "a").await["drain"]["total"], 50);
+        cloud.execute("DELETE FROM documents WHERE server_id IN (SELECT id FROM servers WHERE name = 'copy')").await;
+        cloud.execute("DELETE FROM servers WHERE name = 'copy'").await;
+        assert_eq!(begun().await, many, "{}", cloud.name);
+        running.start_node(&cloud, "b").await;
+        until_ended(&running, "a", 1).await;
+        cloud.teardown(&running, "drained").await;
+    }
+}
+
+/// The move of the only server that a drain has asked.
+async fn only_move(running: &RunningCloud) -> Value {
+    let found = shown(running, "a").await;
+    assert_eq!(found["drain"]["moves"].as_array().map(Vec::len), Some(1), "{found}");
+    found["drain"]["moves"][0].clone()
+}
+
+#[tokio::test]
+async fn a_busy_server_is_asked_again_after_a_pause_that_every_controller_knows() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        cloud.execute("UPDATE servers SET task_state = 'rebooting'").await;
+        begin(&running, "a", json!({})).await.expect(202);
+        let began = time::now();
+        round(&running).await;
+        let refused = only_move(&running).await;
+        assert_eq!((&refused["state"], &refused["tries"]), (&json!("refused"), &json!(1)));
+        assert!(refused["why"].as_str().is_some_and(|why| why.contains("task_state")), "{refused}");
+        let next: Timestamp =
+            refused["next_try_at"].as_str().expect("a time").parse().expect("a time");
+        let pause = next.duration_since(began).as_secs();
+        assert!((0..=4).contains(&pause), "{pause} s");
+        // Nothing happens before that time, however many rounds there are, on whichever controller.
+        cloud.execute("UPDATE host_drain_moves SET next_at = next_at + 3600000000").await;
+        let paused = only_move(&running).await;
+        round(&running).await;
+        running.replace_services(&cloud, CrashPlan::default()).await;
+        round(&running).await;
+        assert_eq!(only_move(&running).await, paused);
+        // The next controller continues the count.
+        cloud.execute("UPDATE host_drain_moves SET next_at = 0").await;
+        round(&running).await;
+        assert_eq!(only_move(&running).await["tries"], 2);
+        // A controller of an earlier version writes no time.
+        cloud.execute("UPDATE host_drain_moves SET next_at = NULL, tries = 18").await;
+        round(&running).await;
+        let refused = only_move(&running).await;
+        assert_eq!((&refused["state"], &refused["tries"]), (&json!("refused"), &json!(19)));
+        cloud.execute("UPDATE host_drain_moves SET next_at = 0").await;
+        round(&running).await;
+        let failed = only_move(&running).await;
+        assert_eq!((&failed["state"], &failed["tries"]), (&json!("failed"), &json!(20)));
+        assert_eq!(failed["next_try_at"], Value::Null);
+
+        // Once it is free, the same drain begins anew.
+        until_ended(&running, "a", 4).await;
+        cloud.execute("UPDATE servers SET task_state = NULL").await;
+        begin(&running, "a", json!({})).await.expect(202);
+        until_ended(&running, "a", 4).await;
+        assert_eq!(host_of(&running, &id).await, "b");
+        cloud.teardown(&running, "drained").await;
+    }
+}
+
+#[tokio::test]
+async fn an_operation_that_cannot_be_read_is_named_once_and_keeps_no_other_server() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let stuck = running.active_server_on(&cloud, "a", "vgpu").await;
+        let other = running.active_server_on(&cloud, "a", "vgpu").await;
+        running.nodes.kill("b").await;
+        let live = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
+        admin(&running, "2.90", &stuck, live).await.expect(202);
+        let step =
+            cloud.column("SELECT step FROM operations WHERE outcome = 'open'").await.remove(0);
+        cloud.execute("UPDATE operations SET step = 'sleep' WHERE outcome = 'open'").await;
+        running.start_node(&cloud, "b").await;
+        begin(&running, "a", json!({"parallel": 1})).await.expect(202);
+        // The unreadable migration counts as another one in progress for the client.
+        let found = until_ended(&running, "a", 2).await;
+        assert_eq!(host_of(&running, &other).await, "b");
+        assert_eq!(found["guests"].as_array().map(Vec::len), Some(1), "{found}");
+        let guest = &found["guests"][0];
+        assert_eq!((&guest["id"], &guest["operation"]["step"]), (&json!(stuck), &json!("sleep")));
+        assert_eq!(guest["operation"]["unreadable"], "unknown step \"sleep\"", "{guest}");
+        let moves = found["drain"]["moves"].as_array().expect("a list");
+        let one = moves.iter().find(|one| one["server"] == json!(stuck)).expect("it is named");
+        let why = one["why"].as_str().expect("a reason");
+        assert!(why.contains("live-migration cannot be read by this controller"), "{why}");
+        assert_eq!((&one["state"], &one["next_try_at"]), (&json!("refused"), &Value::Null));
+
+        // A round that finds it again writes and warns no more.
+        cloud.execute("UPDATE host_drains SET state = 'running'").await;
+        let meter = Meter::listing();
+        let mut counted = running.compute.clone();
+        counted.store = counted.store.with_meter(meter.clone());
+        drain::round(&counted, &HostName::verbatim("a")).await.expect("the round ends");
+        let all = meter.take_transactions();
+        let writes = |what: &str| {
+            let of = |one: &&Transaction| one.is_write && format!("{one:?}").contains(what);
+            all.iter().filter(of).count()
+        };
+        assert_eq!((writes("INSERT INTO host_drain_moves"), writes("UPDATE host_drains")), (0, 1));
+
+        let known = "UPDATE operations SET step = ?1 WHERE outcome = 'open'";
+        let restore = move |tx: &mut Tx<'_>| tx.execute(known, params![step.as_str()]);
+        cloud.store.write(restore).await.expect("the step is restored");
+        running.nodes.kill("b").await;
+        running.start_node(&cloud, "b").await;
+        begin(&running, "a", json!({})).await.expect(202);
+        until_ended(&running, "a", 4).await;
+        assert_eq!(host_of(&running, &stuck).await, "b");
         cloud.teardown(&running, "drained").await;
     }
 }

@@ -142,7 +142,12 @@ fn guests(found: &Found) -> Markup {
                                     @match &guest.operation {
                                         Some(one) => {
                                             (one.action) " "
-                                            span class="quiet" { (one.waits_for.as_deref().unwrap_or_default()) }
+                                            span class="quiet" {
+                                                @match one.unread() {
+                                                    Some(why) => (why),
+                                                    None => (one.waits_for.as_deref().unwrap_or_default()),
+                                                }
+                                            }
                                         }
                                         None => span class="quiet" { "–" },
                                     }
@@ -401,6 +406,11 @@ fn progress(shown: &Shown<'_>, drain: &HostDrain, here: &str) -> Markup {
     }
 }
 
+/// When the refused request to move a server is repeated.
+fn next_try<'a>(drain: &'a HostDrain, server: &str) -> Option<&'a str> {
+    drain.move_of(server)?.next_try_at.as_deref()
+}
+
 /// The guests that are still on the host, each with its next step.
 fn steps(drain: &HostDrain, host: &DrainedHost) -> Markup {
     let up = host.state == HostState::Up;
@@ -441,7 +451,12 @@ fn steps(drain: &HostDrain, host: &DrainedHost) -> Markup {
                                 }
                                 td data-label=(texts::WHY) {
                                     @match progress {
-                                        Some(Progress::Refused(why)) => (why),
+                                        Some(Progress::Refused(why)) => {
+                                            (why)
+                                            @if let Some(next) = next_try(drain, &guest.id).filter(|_| runs) {
+                                                " " (texts::DRAIN_NEXT_TRY) " " (moment(next))
+                                            }
+                                        }
                                         _ if runs => (texts::DRAIN_LATER),
                                         _ => (texts::DRAIN_NOT_MOVED),
                                     }

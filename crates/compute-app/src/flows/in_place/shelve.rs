@@ -112,7 +112,7 @@ pub fn offload_expired(
     now: Timestamp,
 ) -> Result<(), Error> {
     let Some(server) = servers::find(tx, server)? else { return Ok(()) };
-    let context = begin::service_context(&server);
+    let context = begin::owner_context(&server);
     if states::allow(&context, &server, ServerAction::ShelveOffload).is_err() {
         return Ok(());
     }

@@ -87,5 +87,5 @@ pub fn reclaim(
     if server.vm_state != VmState::SoftDeleted || server.task_state.is_some() {
         return Ok(());
     }
-    flows::delete(tx, compute, &begin::service_context(&server), &server, now)
+    flows::delete(tx, compute, &begin::owner_context(&server), &server, now)
 }

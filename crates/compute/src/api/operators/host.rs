@@ -4,10 +4,10 @@ use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::explain::{Awaited, Guest, HostExplanation, HostNow, explain_host};
-use kilonova_compute_app::flows::journal::OpenOperation;
 use kilonova_compute_db::drains::{Drain, DrainMove};
 use kilonova_compute_db::moves::Move;
 use kilonova_compute_db::servers::TaskState;
+use kilonova_flow::Operation;
 use kilonova_ids::HostName;
 use kilonova_wire::Refusal;
 use kilonova_wire::time::{self, zulu};
@@ -55,6 +55,7 @@ fn drain_view(drain: &Drain, moves: &[DrainMove]) -> Value {
             "state": one.state(),
             "tries": one.tries,
             "why": one.why(),
+            "next_try_at": one.next_at.map(zulu),
         })
     });
     json!({
@@ -86,14 +87,14 @@ pub(super) fn host_view(host: &HostNow) -> Value {
 }
 
 /// An open operation.
-pub(super) fn operation_view(open: &OpenOperation, awaited: Option<&Awaited>) -> Value {
+pub(super) fn operation_view(open: &Operation, awaited: Option<&Awaited>) -> Value {
     json!({
-        "action": open.row.kind,
-        "request_id": open.row.request_id,
-        "user_id": open.row.user_id,
-        "step": open.row.step,
-        "since": zulu(open.row.updated_at),
-        "started_at": zulu(open.row.created_at),
+        "action": open.kind,
+        "request_id": open.request_id,
+        "user_id": open.user_id,
+        "step": open.step,
+        "since": zulu(open.updated_at),
+        "started_at": zulu(open.created_at),
         "waits_for": awaited.map(Awaited::text),
         "waits_for_host": awaited.and_then(|one| one.host.as_deref()),
     })
@@ -116,6 +117,11 @@ pub(super) fn migration_view(one: &Move) -> Value {
 
 fn guest(guest: &Guest) -> Value {
     let server = guest.server.as_ref();
+    let operation = guest.operation.as_ref().map(|one| {
+        let mut shown = operation_view(one, guest.awaited.as_ref());
+        shown["unreadable"] = guest.unreadable.as_deref().into();
+        shown
+    });
     json!({
         "id": guest.id,
         "name": server.map(|server| server.name.as_str()),
@@ -126,7 +132,7 @@ fn guest(guest: &Guest) -> Value {
         "guest_here": guest.present,
         "devices": guest.devices,
         "cannot_move_running": guest.stays,
-        "operation": guest.operation.as_ref().map(|one| operation_view(one, guest.awaited.as_ref())),
+        "operation": operation,
         "move": guest.open.as_ref().map(migration_view),
     })
 }

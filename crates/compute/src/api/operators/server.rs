@@ -115,7 +115,10 @@ fn view(explained: &ServerExplanation) -> Value {
     shown["next"] = json!(next(explained));
     shown["hosts"] = explained.hosts.iter().map(host_view).collect();
     shown["operation"] = json!(
-        explained.operation.as_ref().map(|one| operation_view(one, explained.awaited.as_ref()))
+        explained
+            .operation
+            .as_ref()
+            .map(|one| operation_view(&one.row, explained.awaited.as_ref()))
     );
     shown["moves"] = explained.moves.iter().map(migration_view).collect();
     shown["devices"] = explained.held.iter().map(|held| device(explained, held)).collect();
