@@ -5,8 +5,8 @@ doctor.
     scripts/operators.py [--kilonova PROGRAM] [--database URL]
 
 Simulated hosts: two with vGPUs and FPGAs inside the server, one in a process of its own. Explains an
-active, a failed, a waiting and a deleted server; drains a host while the drain is killed, interrupted
-and loses its cloud, and then compares each guest's devices with the ledger; runs the doctor on a wrong
+active, a failed, a waiting and a deleted server; drains a host while the command is killed, interrupted
+and loses its cloud, stops the drain, and then compares each guest's devices with the ledger; runs the doctor on a wrong
 configuration, a stopped node, a wrong clock, a stuck operation, and a ledger row changed by hand. Exits
 with 1 at the first check that fails.
 """
@@ -309,7 +309,7 @@ def compare(operator, cloud, servers, host):
 def step_drain(operator, cloud, serve):
     print("\n── host drain")
     # Enough that some remain after each interruption, however late it is noticed.
-    guests = [cloud.boot(f"guest-{n}", "vgpu", "gpu-1") for n in range(16)]
+    guests = [cloud.boot(f"guest-{n}", "vgpu", "gpu-1") for n in range(20)]
     stopped = cloud.boot("stopped", "vgpu", "gpu-1")
     whole = cloud.boot("whole", "fpga", "gpu-1")
     asleep = cloud.boot("asleep", "vgpu", "gpu-1")
@@ -325,23 +325,32 @@ def step_drain(operator, cloud, serve):
     wait_for("two servers have left", lambda: len(servers_on(cloud, "gpu-1")) <= before - 2)
     process.kill()
     process.communicate()
-    operator.tick("the drain was killed in the middle", len(servers_on(cloud, "gpu-1")) > 2)
+    killed = len(servers_on(cloud, "gpu-1"))
+    operator.tick("the command was killed in the middle", killed > 4)
+    wait_for("the drain goes on without its command", lambda: len(servers_on(cloud, "gpu-1")) <= killed - 2)
+    out, _ = operator.run(*command[:3], "--stop")
+    operator.tick("the drain is stopped", "The drain of host gpu-1 is stopped" in out, out)
+    wait_until_idle(cloud, "gpu-1")
+    stopped_at = len(servers_on(cloud, "gpu-1"))
+    time.sleep(2.5)
+    operator.tick("after its stop no server leaves", len(servers_on(cloud, "gpu-1")) == stopped_at > 4)
+    _, err = operator.run(*command[:3], "--stop", code=2)
+    operator.tick("a drain that was stopped cannot be stopped again", "has already ended" in err, err)
 
     print(f"$ kilonova {' '.join(command)}    # and Ctrl-C", flush=True)
-    wait_until_idle(cloud, "gpu-1")
     process = operator.begin(*command)
     lines = until_first_move(process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     err = "".join(lines) + err
-    operator.tick("Ctrl-C prints the remaining servers and how to continue",
-                  process.returncode == 130 and "still there" in out and "To continue: " in out
-                  and "is already disabled" in err, out + err)
+    operator.tick("Ctrl-C prints the remaining servers, and that the drain goes on",
+                  process.returncode == 130 and "still there" in out and "To follow it: " in out
+                  and "The controllers go on with the drain." in out and "is already disabled" in err, out + err)
 
     print(f"$ kilonova {' '.join(command)}    # and kill -9 of the cloud", flush=True)
-    wait_until_idle(cloud, "gpu-1")
     process = operator.begin(*command, "--format", "json")
     lines = until_first_move(process)
+    operator.tick("the same command follows the drain that runs", "already runs since" in lines[0], str(lines))
     serve.kill()
     time.sleep(1)
     serve.start()
@@ -350,7 +359,8 @@ def step_drain(operator, cloud, serve):
     if not out:
         raise Wrong(f"the drain ended with exit code {process.returncode}: {err}")
     report = json.loads(out)
-    operator.tick("the drain waits for its cloud and continues", "Retrying" in err, err)
+    operator.tick("the command waits for its cloud and continues", "Retrying" in err, err)
+    operator.tick("the controllers have ended the drain", report["state"] == "ended", out)
     why = {one["id"]: one["why"] for one in report["remaining"]}
     operator.tick("servers that cannot migrate stay, and the exit code is 1",
                   process.returncode == 1 and set(why) == {whole, asleep} and not report["empty"], out)
@@ -364,11 +374,13 @@ def step_drain(operator, cloud, serve):
     cloud.wait_for_status(asleep, "ACTIVE")
     out, err = operator.run("host", "drain", "gpu-1", "--cold")
     operator.tick("with --cold, after the suggested action, the host is empty", "is empty" in out, out)
-    operator.tick("without a terminal the output is plain lines", "\r" not in err and "migrates cold" in err, err)
+    operator.tick("without a terminal the output is plain lines", "\r" not in err and "on gpu-2 now (cold)." in err, err)
     compare(operator, cloud, [*guests, stopped, whole, asleep], "gpu-2")
     operator.tick("the server that was migrated cold is ACTIVE again", cloud.show(whole)["status"] == "ACTIVE")
     out, _ = operator.run("host", "drain", "gpu-1")
     operator.tick("draining an empty host again does nothing", "0 server(s) left it" in out, out)
+    begun = operator.document("host", "drain", "gpu-1", "--no-wait")
+    operator.tick("--no-wait only begins the drain", (begun["state"], begun["total"]) == ("running", 0), str(begun))
     operator.tick("no mediated device is left on the host", cloud.mdevs("gpu-1") == [], str(cloud.mdevs("gpu-1")))
     failed = cloud.boot("nowhere", "vgpu", "gpu-1", status="ERROR")
     page, _ = operator.run("server", "explain", failed)
@@ -377,6 +389,8 @@ def step_drain(operator, cloud, serve):
     operator.tick("undrain reports who drained the host", "is enabled" in out and "drained by" in out, out)
     again = cloud.boot("again", "vgpu", "gpu-1")
     operator.tick("the host accepts servers again", cloud.show(again)["OS-EXT-SRV-ATTR:host"] == "gpu-1")
+    _, err = operator.run("host", "drain", "gpu-1", "--stop", code=2)
+    operator.tick("a host that is not drained has no drain to stop", "is not being drained" in err, err)
     _, err = operator.run("host", "drain", "nobody", code=2)
     operator.tick("an unknown host is refused", "nobody could not be found" in err, err)
     settle_all(cloud)

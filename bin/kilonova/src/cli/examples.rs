@@ -58,7 +58,9 @@ Examples:
 pub const DRAIN: &str = "\
 Examples:
   kilonova host drain host1
-  kilonova host drain host1 --cold --parallel 8 --reason maintenance";
+  kilonova host drain host1 --cold --parallel 8 --reason maintenance
+  kilonova host drain host1 --no-wait
+  kilonova host drain host1 --stop";
 
 /// Of `host undrain`.
 pub const UNDRAIN: &str = "\

@@ -10,7 +10,7 @@ use super::Format;
 use super::examples;
 use crate::cloud::{CloudArgs, Compute};
 use crate::failure::Failure;
-use crate::operate::drain::{self, Allowed, DrainRequest};
+use crate::operate::drain::{self, DrainRequest};
 
 /// Arguments of `host`.
 #[derive(Debug, Args)]
@@ -21,8 +21,8 @@ pub struct HostArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Disable a host and move its servers away. Exits 0 only when the host is empty. May be interrupted
-    /// and run again.
+    /// Disable a host and move its servers away. The controllers carry it out; the command shows the progress, and
+    /// Ctrl-C leaves the drain going. Exits 0 only when the host is empty.
     #[command(after_help = examples::DRAIN)]
     Drain(Drain),
     /// Enable a host again.
@@ -40,9 +40,18 @@ struct Drain {
     #[arg(long)]
     cold: bool,
     /// Concurrent moves.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=100))]
     parallel: u16,
-    /// Seconds to wait. Moves that were requested continue after that.
+    /// Show the progress until the drain is over (the default).
+    #[arg(long, overrides_with = "no_wait")]
+    wait: bool,
+    /// Begin the drain only. Exits 0 once it is begun.
+    #[arg(long, overrides_with = "wait")]
+    no_wait: bool,
+    /// Stop the drain of the host instead. Moves that were requested continue, and the host stays disabled.
+    #[arg(long, conflicts_with_all = ["cold", "parallel", "wait", "no_wait", "timeout", "reason", "format"])]
+    stop: bool,
+    /// Seconds to wait. The drain goes on after that.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     timeout: u32,
     /// Reason shown for the disabled host.
@@ -84,17 +93,30 @@ pub(super) fn run(options: HostArgs) -> Result<ExitCode, Failure> {
 }
 
 fn drain(options: Drain) -> Result<ExitCode, Failure> {
+    let host = HostName::verbatim(options.host);
+    if options.stop {
+        let result = super::runtime()?.block_on(async {
+            let compute = Compute::open(&options.cloud).await?;
+            drain::stop(&compute, &host).await
+        })?;
+        super::say(&format!("{result}\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
     let request = DrainRequest {
-        host: HostName::verbatim(options.host),
-        allowed: Allowed { cold: options.cold },
-        parallel: usize::from(options.parallel),
+        host,
+        cold: options.cold,
+        parallel: options.parallel,
         timeout: Duration::from_secs(options.timeout.into()),
         reason: options.reason,
-        again: again(std::env::args()),
+        again: again(std::env::args().filter(|word| word != "--no-wait")),
     };
     let report = super::runtime()?.block_on(async {
         let compute = Compute::open(&options.cloud).await?;
-        drain::drain(&compute, &request).await
+        if options.wait || !options.no_wait {
+            drain::drain(&compute, &request).await
+        } else {
+            drain::begin(&compute, &request).await
+        }
     })?;
     match options.format {
         Format::Table => super::say(&report.text()),

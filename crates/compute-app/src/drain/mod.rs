@@ -8,8 +8,8 @@
 //!
 //! A drain is a row of the database: it goes on after its request, whoever looks, and on another controller after the
 //! death of one. Each move is an ordinary operation of the server, and its transaction records it in the drain. The
-//! decision is pure. `kilonova host drain` makes the same decision from the answer of `GET
-//! /v2.1/kilonova/hosts/{host}` and requests the moves itself.
+//! decision is pure. Clients make the same decision from the answer of `GET /v2.1/kilonova/hosts/{host}`, to show why a
+//! server is still there.
 
 mod decide;
 mod guest;
@@ -23,23 +23,6 @@ pub use guest::{
     MoveKind, MoveState, MoveStatus, Operation, VmState,
 };
 pub use run::{DrainRequest, MAX_PARALLEL, begin, round, stop};
-
-use serde_json::{Value, json};
-
-impl Step {
-    /// The body of the server action that takes this step; `None` if there is nothing to request.
-    pub fn request(&self) -> Option<Value> {
-        match self {
-            Self::Live => {
-                Some(json!({"os-migrateLive": {"host": null, "block_migration": "auto"}}))
-            }
-            Self::Cold => Some(json!({"migrate": null})),
-            Self::Confirm => Some(json!({"confirmResize": null})),
-            Self::Offload => Some(json!({"shelveOffload": null})),
-            Self::Wait(_) | Self::Stays(_) => None,
-        }
-    }
-}
 
 impl Guest {
     /// True while an operation moves it off its host. Nobody knows how an operation that cannot be read goes on, so

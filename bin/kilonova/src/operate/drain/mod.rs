@@ -1,16 +1,14 @@
-//! Draining a host: disables it and migrates its servers, as far as the operator allows.
+//! The drain of a host, which the controllers carry out: begins it, follows it and stops it.
 //!
 //! ```text
-//!   disable ─► query ─► decide, guest by guest ─► request some moves concurrently ─┐
-//!                ▲                                                                 │
-//!                └───────────────────────── until nothing more can be done ◄───────┘
+//!   POST …/drain ─► GET the host, print what changed ─► until the drain is over
+//!                      │
+//!                      └─ Ctrl-C, the timeout, the death of this process: the drain goes on
 //! ```
 //!
-//! All state is in the cloud: each round starts from the current state, so an interrupted drain is
-//! resumed by starting it again.
+//! This module must never request a move: the drain is a row of the cloud, and its rounds decide from the rows.
 
 mod report;
 mod run;
 
-pub use kilonova_compute_app::drain::Allowed;
-pub use run::{DrainRequest, drain, undrain};
+pub use run::{DrainRequest, begin, drain, stop, undrain};

@@ -1,17 +1,18 @@
-//! The rounds of a drain.
+//! The begin, the progress and the stop of a drain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
 use kilonova_compute_app::drain::{
-    Allowed, DrainedHost, Guest, HostState, HostStatus, Step, Why, decide,
+    Action, Allowed, DrainState, DrainedHost, Guest, HostDrain, HostState, HostStatus, MoveState,
+    Next, Step, next,
 };
 use kilonova_ids::HostName;
 use kilonova_program::signals::StopSignals;
 use serde_json::{Value, json};
 
-use super::report::{End, Moved, Remaining, Report};
+use super::report::{End, Moved, Report};
 use crate::cloud::{Compute, ComputeError};
 use crate::failure::Failure;
 use crate::operate::progress::ProgressDisplay;
@@ -22,73 +23,72 @@ const PAUSE: Duration = Duration::from_millis(400);
 const PAUSE_EACH: Duration = Duration::from_millis(4);
 /// How long an outage of the API may last.
 const OUTAGE: Duration = Duration::from_secs(120);
-/// Attempts to move a server that is busy.
-const TRIES: u32 = 5;
 
 /// The request of a drain.
 pub struct DrainRequest {
     /// The host.
     pub host: HostName,
-    /// The operator's permissions.
-    pub allowed: Allowed,
+    /// True to shut off, move and restart servers that cannot live-migrate.
+    pub cold: bool,
     /// Concurrent moves.
-    pub parallel: usize,
-    /// The timeout.
+    pub parallel: u16,
+    /// How long to follow the drain.
     pub timeout: Duration,
     /// The reason shown for the disabled host.
     pub reason: String,
-    /// The command that resumes the drain.
+    /// The command that follows the drain again.
     pub again: String,
 }
 
-struct Run<'a> {
-    compute: &'a Compute,
-    request: &'a DrainRequest,
-    progress: ProgressDisplay,
-    host: DrainedHost,
-    /// The requested moves, by server.
-    begun: BTreeMap<String, Begun>,
-    failed: BTreeMap<String, String>,
-    refused: BTreeMap<String, u32>,
-    moved: Vec<Moved>,
-}
-
-struct Begun {
-    called: String,
-    how: &'static str,
-}
-
-/// Drains a host, as far as the request allows.
+/// Begins the drain of a host, or finds the one that already runs as requested.
 ///
 /// # Errors
-/// If the host does not exist or the cloud refuses.
+/// If the host does not exist, the cloud refuses, or its controllers carry out no drains.
+pub async fn begin(compute: &Compute, request: &DrainRequest) -> Result<Report, Failure> {
+    let mut progress = ProgressDisplay::new();
+    let host = start(compute, request, &mut progress).await?;
+    Ok(Report::new(End::Begun, &host, Vec::new(), request.again.clone()))
+}
+
+/// [`begin`], and shows the progress of the drain until it is over. Ctrl-C and the timeout leave it going.
+///
+/// # Errors
+/// Those of [`begin`], or an outage of the cloud.
 pub async fn drain(compute: &Compute, request: &DrainRequest) -> Result<Report, Failure> {
     let mut signals = StopSignals::handle()?;
     let mut progress = ProgressDisplay::new();
-    let host = query(compute, &request.host).await.map_err(ComputeError::fatal)?;
-    disable(compute, &host, request, &mut progress).await?;
-    let mut run = Run {
-        compute,
-        request,
-        progress,
-        host,
-        begun: BTreeMap::new(),
-        failed: BTreeMap::new(),
-        refused: BTreeMap::new(),
-        moved: Vec::new(),
-    };
+    let host = start(compute, request, &mut progress).await?;
+    let (seen, told, moved) = Default::default();
+    let mut watch = Watch { compute, request, progress, host, seen, told, moved };
     let deadline = Instant::now() + request.timeout;
     let end = tokio::select! {
-        end = run.rounds(deadline) => end?,
+        end = watch.follow(deadline) => end?,
         () = signals.recv() => End::Interrupted,
     };
-    run.progress.end();
-    if end != End::Done
-        && let Ok(host) = query(compute, &request.host).await
+    watch.progress.end();
+    if matches!(end, End::Interrupted | End::TimedOut)
+        && let Ok((host, _)) = query(compute, &request.host).await
     {
-        run.host = host;
+        watch.host = host;
     }
-    Ok(run.report(end))
+    Ok(Report::new(end, &watch.host, watch.moved, request.again.clone()))
+}
+
+/// Stops the drain of a host, which stays disabled.
+///
+/// # Errors
+/// If the host does not exist, is not being drained, or the cloud refuses.
+pub async fn stop(compute: &Compute, name: &HostName) -> Result<String, Failure> {
+    let (host, has_drains) = query(compute, name).await.map_err(ComputeError::fatal)?;
+    let shown = text::plain(&host.name);
+    if !has_drains {
+        return Err(without_drains());
+    }
+    compute.ask(Method::DELETE, &drain_of(&host.name), None).await.map_err(ComputeError::fatal)?;
+    Ok(format!(
+        "The drain of host {shown} is stopped. Requested moves continue, and the host stays disabled. \
+         To enable it: kilonova host undrain {shown}"
+    ))
 }
 
 /// Enables a host.
@@ -96,7 +96,7 @@ pub async fn drain(compute: &Compute, request: &DrainRequest) -> Result<Report, 
 /// # Errors
 /// If the host does not exist or the cloud refuses.
 pub async fn undrain(compute: &Compute, name: &HostName) -> Result<String, Failure> {
-    let host = query(compute, name).await.map_err(ComputeError::fatal)?;
+    let (host, _) = query(compute, name).await.map_err(ComputeError::fatal)?;
     let name = text::plain(&host.name);
     let down = if host.state == HostState::Up { "" } else { " It is down: start its agent." };
     if host.status == HostStatus::Enabled {
@@ -110,38 +110,113 @@ pub async fn undrain(compute: &Compute, name: &HostName) -> Result<String, Failu
     Ok(format!("Host {name} is enabled; it was disabled{was}.{down}"))
 }
 
-async fn query(compute: &Compute, name: &HostName) -> Result<DrainedHost, ComputeError> {
-    let mut answer = compute.get(&format!("/kilonova/hosts/{}", text::segment(name))).await?;
-    serde_json::from_value(answer["host"].take()).map_err(|e| {
-        ComputeError::Unreachable(format!("unexpected description of host {name}: {e}"))
-    })
+/// The failure of a drain in a cloud whose controllers leave drains to their clients.
+fn without_drains() -> Failure {
+    Failure::Refused(
+        "the controller that answered is of an earlier version, which carries out no drains; nothing was changed. \
+         Upgrade all controllers, or use the kilonova program of their version"
+            .to_owned(),
+    )
 }
 
-async fn disable(
+fn path_of(name: &HostName) -> String {
+    format!("/kilonova/hosts/{}", text::segment(name))
+}
+
+fn drain_of(name: &HostName) -> String {
+    format!("{}/drain", path_of(name))
+}
+
+/// A host, and whether the controller that answered carries out drains.
+async fn query(compute: &Compute, name: &HostName) -> Result<(DrainedHost, bool), ComputeError> {
+    described(name, compute.get(&path_of(name)).await?)
+}
+
+fn described(name: &HostName, mut answer: Value) -> Result<(DrainedHost, bool), ComputeError> {
+    let host = answer["host"].take();
+    let has_drains = host.get("drain").is_some();
+    let host = serde_json::from_value(host).map_err(|e| {
+        ComputeError::Unreachable(format!("unexpected description of host {name}: {e}"))
+    })?;
+    Ok((host, has_drains))
+}
+
+/// Begins the drain, unless one with the same options runs already.
+async fn start(
     compute: &Compute,
-    host: &DrainedHost,
     request: &DrainRequest,
     progress: &mut ProgressDisplay,
-) -> Result<(), Failure> {
-    if host.status == HostStatus::Disabled {
-        let why = host.disabled_reason.as_deref().map(text::plain).unwrap_or_default();
-        progress.line(&format!("Host {} is already disabled ({why}).", text::plain(&host.name)));
-        return Ok(());
+) -> Result<DrainedHost, Failure> {
+    let (host, has_drains) = query(compute, &request.host).await.map_err(ComputeError::fatal)?;
+    if !has_drains {
+        return Err(without_drains());
     }
-    let body = json!({"status": "disabled", "disabled_reason": request.reason});
-    let path = format!("/os-services/{}", host.service_id);
-    compute.ask(Method::PUT, &path, Some(&body)).await.map_err(ComputeError::fatal)?;
-    progress.line(&format!("Host {} is disabled.", text::plain(&host.name)));
-    Ok(())
+    let name = text::plain(&host.name);
+    if let Some(drain) = host.drain.as_ref().filter(|drain| is_requested(drain, request)) {
+        let since = text::plain(&drain.begun_at);
+        progress.line(&format!("The drain of host {name} already runs since {since}."));
+        return Ok(host);
+    }
+    let body = json!({"drain": {
+        "cold": request.cold,
+        "parallel": request.parallel,
+        "reason": request.reason,
+    }});
+    let answer = match compute.ask(Method::POST, &drain_of(&host.name), Some(&body)).await {
+        Ok(answer) => answer,
+        // Another controller answered, which knows the host but no drains.
+        Err(ComputeError::Refused { status, .. })
+            if [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED].contains(&status) =>
+        {
+            query(compute, &request.host).await.map_err(ComputeError::fatal)?;
+            return Err(without_drains());
+        }
+        Err(error) => return Err(error.fatal()),
+    };
+    progress.line(&match (host.status, &host.disabled_reason) {
+        (HostStatus::Enabled, _) => format!("Host {name} is disabled."),
+        (HostStatus::Disabled, Some(why)) => {
+            format!("Host {name} is already disabled ({}).", text::plain(why))
+        }
+        (HostStatus::Disabled, None) => format!("Host {name} is already disabled."),
+    });
+    Ok(described(&request.host, answer).map_err(ComputeError::fatal)?.0)
 }
 
-impl Run<'_> {
-    async fn rounds(&mut self, deadline: Instant) -> Result<End, Failure> {
+/// True if a drain runs with the options of the request.
+fn is_requested(drain: &HostDrain, request: &DrainRequest) -> bool {
+    let options = (drain.cold, drain.parallel);
+    drain.state == DrainState::Running && options == (request.cold, request.parallel.into())
+}
+
+/// A guest as it was seen last.
+struct Seen {
+    called: String,
+    /// `live`, `cold` or `offloaded`.
+    how: Option<&'static str>,
+    /// True if its move was printed.
+    moves: bool,
+}
+
+struct Watch<'a> {
+    compute: &'a Compute,
+    request: &'a DrainRequest,
+    progress: ProgressDisplay,
+    host: DrainedHost,
+    seen: BTreeMap<String, Seen>,
+    /// The printed reasons of refusals and failures, by server.
+    told: BTreeMap<String, String>,
+    moved: Vec<Moved>,
+}
+
+impl Watch<'_> {
+    async fn follow(&mut self, deadline: Instant) -> Result<End, Failure> {
         let mut silent: Option<Instant> = None;
+        self.note_guests();
         loop {
-            match self.round().await {
-                Ok(true) => return Ok(End::Done),
-                Ok(false) => silent = None,
+            match self.look().await {
+                Ok(Some(end)) => return Ok(end),
+                Ok(None) => silent = None,
                 Err(ComputeError::Unreachable(why)) => {
                     let since = *silent.get_or_insert_with(|| {
                         self.progress.line(&format!("No answer: {why}. Retrying."));
@@ -149,7 +224,7 @@ impl Run<'_> {
                     });
                     if since.elapsed() > OUTAGE {
                         return Err(Failure::Failed(format!(
-                            "{why}. Requested moves continue; to resume the drain: {}",
+                            "{why}. The controllers go on with the drain; to follow it: {}",
                             self.request.again
                         )));
                     }
@@ -164,209 +239,169 @@ impl Run<'_> {
         }
     }
 
-    /// Queries the host and does everything possible now. Returns whether nothing is left to do or to
-    /// wait for.
-    async fn round(&mut self) -> Result<bool, ComputeError> {
-        self.host = query(self.compute, &self.request.host).await?;
+    /// Queries the host and prints what changed. Returns the end of a drain that is over.
+    async fn look(&mut self) -> Result<Option<End>, ComputeError> {
+        self.host = query(self.compute, &self.request.host).await?.0;
         self.note_departed().await?;
-        let guests = self.host.guests.clone();
-        let mut moving = guests.iter().filter(|guest| self.is_moving(guest)).count();
-        let (mut waits, mut stays) = (0, 0);
-        for guest in &guests {
-            match self.decide(guest) {
-                Step::Stays(_) => stays += 1,
-                Step::Wait(_) => waits += 1,
-                Step::Confirm => {
-                    waits += 1;
-                    self.request(guest, "cold", &Step::Confirm).await?;
+        self.note_guests();
+        Ok(match self.host.drain.as_ref().map(|drain| drain.state) {
+            Some(DrainState::Running) => None,
+            Some(DrainState::Ended) => Some(End::Done),
+            Some(DrainState::Stopped) => Some(End::Stopped),
+            None => Some(End::Enabled),
+        })
+    }
+
+    /// Prints the moves that began, were refused or failed, and the status line.
+    fn note_guests(&mut self) {
+        let (mut moving, mut waiting, mut stay) = (0, 0, 0);
+        let Some(drain) = &self.host.drain else { return };
+        let up = self.host.state == HostState::Up;
+        let allowed = Allowed { cold: drain.cold };
+        for guest in &self.host.guests {
+            let seen = self.seen.entry(guest.id.clone()).or_insert_with(|| Seen {
+                called: called(guest),
+                how: None,
+                moves: false,
+            });
+            let progress = drain.progress(&guest.id);
+            match next(&self.host.name, up, guest, allowed, progress.as_ref()) {
+                Next::Wait(_) if guest.is_moving() => moving += 1,
+                Next::Wait(_) => waiting += 1,
+                Next::Stays(_) | Next::Failed => stay += 1,
+                Next::Request(step) => {
+                    waiting += 1;
+                    seen.how = step_of(&step).or(seen.how);
                 }
-                step @ (Step::Live | Step::Cold | Step::Offload) => {
-                    if self.begun.contains_key(&guest.id) {
-                        self.note_failure(guest).await?;
-                        stays += 1;
-                        continue;
-                    }
-                    waits += 1;
-                    if moving < self.request.parallel {
-                        moving += 1;
-                        self.begin(guest, &step).await?;
-                    }
+            }
+            let action = guest.operation.as_ref().map(|one| &one.action);
+            if let Some((how, verb)) = action.and_then(action_of) {
+                seen.how = Some(how);
+                if !std::mem::replace(&mut seen.moves, true) {
+                    self.progress.line(&format!("{} {verb}.", seen.called));
                 }
+            }
+            let Some(one) = drain.move_of(&guest.id) else { continue };
+            let Some(why) = &one.why else { continue };
+            let line = match (one.state, &one.next_try_at) {
+                (MoveState::Requested, _) => continue,
+                (MoveState::Failed, _) => format!("{} stays: {}", seen.called, text::plain(why)),
+                (MoveState::Refused, _) => {
+                    format!("{} cannot move yet: {}", seen.called, text::plain(why))
+                }
+            };
+            if self.told.get(&guest.id) != Some(&line) {
+                self.progress.line(&line);
+                self.told.insert(guest.id.clone(), line);
             }
         }
         let left = self.moved.len();
         self.progress
-            .status(&format!("{left} moved, {moving} moving, {waits} waiting, {stays} stay"));
-        Ok(waits == 0)
+            .status(&format!("{left} moved, {moving} moving, {waiting} waiting, {stay} stay"));
     }
 
-    /// The step of [`decide`], except that a server whose move failed stays.
-    fn decide(&self, guest: &Guest) -> Step {
-        let up = self.host.state == HostState::Up;
-        let step = decide(&self.host.name, up, guest, self.request.allowed);
-        match (&step, self.failed.get(&guest.id)) {
-            (Step::Stays(_) | Step::Wait(_), _) | (_, None) => step,
-            (_, Some(why)) => Step::Stays(Why {
-                why: why.clone(),
-                remedy: format!("kilonova server explain {}; then drain again", guest.id),
-            }),
-        }
-    }
-
-    fn is_moving(&self, guest: &Guest) -> bool {
-        let requested = self.begun.contains_key(&guest.id) && !self.failed.contains_key(&guest.id);
-        requested || guest.is_moving()
-    }
-
-    async fn begin(&mut self, guest: &Guest, step: &Step) -> Result<(), ComputeError> {
-        let (how, verb) = match step {
-            Step::Live => ("live", "migrates live"),
-            Step::Offload => ("offloaded", "is being offloaded"),
-            _ => ("cold", "migrates cold"),
-        };
-        if self.request(guest, how, step).await? {
-            self.progress.line(&format!("{} {verb}.", called(guest)));
-        }
-        Ok(())
-    }
-
-    /// Requests a step. Returns whether it began.
-    async fn request(
-        &mut self,
-        guest: &Guest,
-        how: &'static str,
-        step: &Step,
-    ) -> Result<bool, ComputeError> {
-        match step.request() {
-            Some(body) => self.ask(guest, how, &body).await,
-            None => Ok(false),
-        }
-    }
-
-    /// Requests an action; a busy server is retried in a later round. Returns whether it began.
-    async fn ask(
-        &mut self,
-        guest: &Guest,
-        how: &'static str,
-        body: &Value,
-    ) -> Result<bool, ComputeError> {
-        let id = &guest.id;
-        match self.compute.ask(Method::POST, &format!("/servers/{id}/action"), Some(body)).await {
-            Ok(_) => {
-                self.begun.insert(id.clone(), Begun { called: called(guest), how });
-                Ok(true)
-            }
-            // The server left by itself.
-            Err(ComputeError::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(false),
-            Err(ComputeError::Refused { status, message }) => {
-                let tries = self.refused.entry(id.clone()).or_default();
-                *tries += 1;
-                if status != StatusCode::CONFLICT || *tries >= TRIES {
-                    self.progress.line(&format!(
-                        "{} stays: {}",
-                        called(guest),
-                        text::plain(&message)
-                    ));
-                    self.failed.insert(id.clone(), message);
-                }
-                Ok(false)
-            }
-            Err(unreachable) => Err(unreachable),
-        }
-    }
-
-    /// Records requested moves whose servers left the host.
+    /// Prints the servers that are no longer on the host.
     async fn note_departed(&mut self) -> Result<(), ComputeError> {
         let here: BTreeSet<&String> = self.host.guests.iter().map(|guest| &guest.id).collect();
-        let gone: Vec<String> =
-            self.begun.keys().filter(|id| !here.contains(id)).cloned().collect();
+        let gone: Vec<String> = self.seen.keys().filter(|id| !here.contains(id)).cloned().collect();
         for id in gone {
-            let to = match self.compute.get(&format!("/kilonova/servers/{id}")).await {
-                Ok(answer) => answer["server"]["host"].as_str().map(HostName::verbatim),
-                Err(ComputeError::Refused { .. }) => None,
+            let server = match self.compute.get(&format!("/kilonova/servers/{id}")).await {
+                Ok(mut answer) => answer["server"].take(),
+                Err(ComputeError::Refused { .. }) => Value::Null,
                 Err(unreachable) => return Err(unreachable),
             };
-            let Some(begun) = self.begun.remove(&id) else { continue };
+            let Some(Seen { called, how, .. }) = self.seen.remove(&id) else { continue };
+            if server.is_null() || server["deleted_at"].is_string() {
+                self.progress.line(&format!("{called} was deleted."));
+                continue;
+            }
+            let to = server["host"].as_str().map(HostName::verbatim);
             let at = to.as_deref().map_or_else(|| "no host".to_owned(), text::plain);
-            self.progress.line(&format!("{} is on {at} now ({}).", begun.called, begun.how));
-            self.moved.push(Moved { id, how: begun.how, to });
+            let how = how.unwrap_or("by another request");
+            self.progress.line(&format!("{called} is on {at} now ({how})."));
+            self.moved.push(Moved { id, how, to });
         }
         Ok(())
     }
+}
 
-    /// Records a failed move: the server is still here, and no operation is in progress.
-    async fn note_failure(&mut self, guest: &Guest) -> Result<(), ComputeError> {
-        let answer = self.compute.get(&format!("/kilonova/servers/{}", guest.id)).await?;
-        let why = failure(&answer["server"]);
-        self.progress.line(&format!("{} stays: {}", called(guest), text::plain(&why)));
-        self.begun.remove(&guest.id);
-        self.failed.insert(guest.id.clone(), why);
-        Ok(())
+/// How a step moves a server.
+fn step_of(step: &Step) -> Option<&'static str> {
+    match step {
+        Step::Live => Some("live"),
+        Step::Cold | Step::Confirm => Some("cold"),
+        Step::Offload => Some("offloaded"),
+        Step::Wait(_) | Step::Stays(_) => None,
     }
+}
 
-    fn report(self, end: End) -> Report {
-        let mut left = Vec::new();
-        for guest in &self.host.guests {
-            let (why, remedy) = match self.decide(guest) {
-                Step::Stays(stays) => (stays.why, stays.remedy),
-                Step::Wait(what) => (what, "wait, then drain again".to_owned()),
-                _ => ("it has not moved yet".to_owned(), "drain again".to_owned()),
-            };
-            left.push(Remaining {
-                id: guest.id.clone(),
-                called: called(guest),
-                status: guest.status.clone(),
-                why,
-                remedy,
-            });
-        }
-        Report {
-            host: self.host.name,
-            end,
-            moved: self.moved,
-            left,
-            accelerators: self.host.accelerators_not_free,
-            again: self.request.again.clone(),
-        }
+/// How an operation moves a server, and the verb for it.
+fn action_of(action: &Action) -> Option<(&'static str, &'static str)> {
+    match action {
+        Action::LiveMigration => Some(("live", "migrates live")),
+        Action::Migrate => Some(("cold", "migrates cold")),
+        Action::Offload => Some(("offloaded", "is being offloaded")),
+        Action::Other(_) => None,
     }
 }
 
 /// The display name of a server.
-fn called(guest: &Guest) -> String {
+pub(super) fn called(guest: &Guest) -> String {
     match &guest.name {
         Some(name) => format!("{} ({})", text::plain(name), guest.id),
         None => guest.id.clone(),
     }
 }
 
-/// The reason why a server's last action failed.
-fn failure(server: &Value) -> String {
-    let action = &server["actions"][0];
-    let events = action["events"].as_array();
-    let details = events.and_then(|all| {
-        all.iter()
-            .rev()
-            .find_map(|event| event["details"].as_str().filter(|_| event["result"] == "Error"))
-    });
-    let why = action["message"].as_str().or(details);
-    let why = why.unwrap_or("its move ended without leaving the host; its events state no reason");
-    format!("its {} failed: {why}", action["action"].as_str().unwrap_or("move"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn host(drain: Option<Value>) -> Value {
+        let mut host = json!({
+            "name": "a", "service_id": "s", "state": "up", "status": "disabled",
+            "disabled_reason": null, "accelerators_not_free": 0, "guests": [],
+        });
+        if let Some(drain) = drain {
+            host["drain"] = drain;
+        }
+        json!({"host": host})
+    }
+
+    fn running(cold: bool, state: &str) -> Value {
+        json!({
+            "state": state, "cold": cold, "parallel": 4, "total": 0,
+            "begun_at": "2026-01-01T00:00:00Z", "ended_at": null, "moves": [],
+        })
+    }
+
     #[test]
-    fn the_reason_of_a_failure_is_the_actions_or_its_last_events() {
-        let events = json!([
-            {"result": "Error", "details": "first"}, {"result": "Error", "details": "last"},
-            {"result": "Success", "details": null},
-        ]);
-        let server = json!({"actions": [{"action": "migrate", "message": "no", "events": events}]});
-        assert_eq!(failure(&server), "its migrate failed: no");
-        let server = json!({"actions": [{"action": "migrate", "events": events}]});
-        assert_eq!(failure(&server), "its migrate failed: last");
-        assert!(failure(&json!({})).contains("its events state no reason"));
+    fn an_earlier_controller_is_told_by_its_answer() {
+        let name = HostName::verbatim("a");
+        let has_drains = |answer| described(&name, answer).expect("it is a host").1;
+        assert!(!has_drains(host(None)));
+        assert!(has_drains(host(Some(Value::Null))));
+        assert!(has_drains(host(Some(running(false, "running")))));
+        assert!(described(&name, json!({"host": {"name": 7}})).is_err());
+    }
+
+    #[test]
+    fn a_drain_with_other_options_begins_anew() {
+        let request = |cold, parallel| DrainRequest {
+            host: HostName::verbatim("a"),
+            cold,
+            parallel,
+            timeout: Duration::ZERO,
+            reason: String::new(),
+            again: String::new(),
+        };
+        let drain = |cold, state| -> HostDrain {
+            serde_json::from_value(running(cold, state)).expect("it is a drain")
+        };
+        assert!(is_requested(&drain(false, "running"), &request(false, 4)));
+        assert!(!is_requested(&drain(false, "running"), &request(true, 4)));
+        assert!(!is_requested(&drain(false, "running"), &request(false, 8)));
+        assert!(!is_requested(&drain(false, "ended"), &request(false, 4)));
+        assert!(!is_requested(&drain(false, "stopped"), &request(false, 4)));
     }
 }
