@@ -4,7 +4,7 @@
     scripts/dashboard_browser.py [--kilonova PROGRAM] [--database URL] [--pictures FOLDER] [--axe FILE] [--verbose]
 
 Logs in, launches a vGPU server and sees it become active without a reload, has a request explained that does not
-fit, operates a server, opens its console; then, as an operator, watches the floor, disables a device, drains a host and reads the capacity; then
+fit, operates and changes a server, opens its console; then, as an operator, watches the floor, disables a device, drains a host and reads the capacity; then
 makes a key, an image by upload, a network and a security group; has things explained, and deletes two servers at once; then
 the same pages without script, on a narrow screen and in the dark, and as a member, who has no floor. Chromium's log must
 have no error: a violation of the page's policy would be one. `--pictures` keeps a screenshot of every page, `--axe` (the
@@ -222,6 +222,7 @@ def look(serve, lane, browser):
     browser.shows("Console log")
     tick("the console log is on a page")
     browser.press("gpu-one")
+    change(lane, browser)
     browser.press("Create image…")
     browser.fill(name="a-copy")
     browser.press("Create image")
@@ -256,6 +257,59 @@ def look(serve, lane, browser):
     tick("a server is deleted after a question")
     errors = browser.severe()
     tick("the pages have no errors", not errors, "; ".join(errors))
+
+
+def change(lane, browser):
+    """Changes a server from its page, which stays the open page."""
+    tick = lane.tick
+    browser.press("Rename…")
+    browser.fill(name="gpu-first", description="the first one")
+    browser.press("Rename")
+    browser.until("no new name", lambda: "gpu-first" in browser.text("#server .head"))
+    tick("a server is renamed", "the first one" in browser.text("#server"))
+    browser.press("Edit metadata…")
+    browser.fill(metadata="role=trainer")
+    browser.picture("metadata")
+    browser.press("Edit metadata")
+    browser.until("no metadata", lambda: "role=trainer" in browser.text("#server"))
+    browser.press("Edit metadata…")
+    lane.run("server", "set", "--property", "owner=ml", "gpu-first")
+    browser.driver.execute_script("document.querySelector('#metadata').value += '\\nsite=a'")
+    browser.press("Edit metadata")
+    browser.shows("changed since this form was opened")
+    tick("a change of another client is not overwritten", browser.has("owner=ml"))
+    browser.driver.execute_script("document.querySelector('#metadata').value += '\\nowner=ml'")
+    browser.press("Edit metadata")
+    browser.until("not both", lambda: {"owner=ml", "site=a"} <= set(browser.text("#server").split()))
+    browser.press("Edit tags…")
+    browser.fill(tags="gpu, team a")
+    browser.press("Edit tags")
+    browser.until("no tags", lambda: "gpu, team a" in browser.text("#server"))
+    tick("its metadata and tags are edited")
+    ports = "return document.querySelectorAll('[aria-labelledby=ports] tbody tr').length"
+    browser.press("Attach port…")
+    browser.shows("A new port on the network private")
+    browser.press("Attach port")
+    browser.until("no second port", lambda: browser.driver.execute_script(ports) == 2)
+    browser.until("it is still in progress", lambda: not lane.run(
+        "server", "show", "gpu-first", "-f", "value", "-c", "OS-EXT-STS:task_state").out.strip().strip("None"))
+    browser.press("Detach port…")
+    browser.shows("The guest loses this network interface")
+    browser.picture("detach-port")
+    browser.press("Detach port")
+    browser.until("still two ports", lambda: browser.driver.execute_script(ports) == 1)
+    tick("a port is attached and detached")
+    browser.press("Create backup…")
+    browser.shows("The older ones are deleted")
+    browser.fill(name="nightly", keep="1")
+    browser.press("Create backup")
+    browser.shows("Overview")
+    browser.until("no backup", lambda: lane.run("image", "list", "--name", "nightly", "-f", "value", "-c", "Status").out.strip() == "active")
+    tick("a backup is an image")
+    lane.run("image", "delete", "nightly")
+    tick("without a Cinder there is no volume to attach", not browser.has("Attach volume"))
+    lane.run("server", "set", "--name", "gpu-one", "gpu-first")
+    browser.until("not the first name", lambda: "gpu-one" in browser.text("#server .head"))
 
 
 def operate(lane, browser):

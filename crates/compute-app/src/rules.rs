@@ -268,7 +268,6 @@ const OTHERS: &[Rule] = &[
     rule("os_compute_api:servers:create:trusted_certs", MEMBER, PROJECT),
     rule("os_compute_api:servers:create:zero_disk_flavor", ADMIN, PROJECT),
     rule("network:attach_external_network", ADMIN, PROJECT),
-    rule("os_compute_api:servers:update", MEMBER, PROJECT),
     rule("os_compute_api:servers:migrations:show", ADMIN, PROJECT),
     rule("os_compute_api:servers:migrations:index", MANAGER, PROJECT),
     changed("os_compute_api:servers:migrations:index:host", ADMIN, ADMIN, PROJECT),

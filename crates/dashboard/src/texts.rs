@@ -180,6 +180,40 @@ texts! {
     DELETE_LOSES = "The server and its disk are deleted, and its devices are released.";
     FORCE_DELETE = "Delete for good";
     IMAGE_NAME = "Name of the image";
+    BACKUP = "Create backup";
+    BACKUP_LOSES = "Of the server's backups of this kind, only the newest stay, as many as are kept. The older ones are deleted.";
+    BACKUP_KIND = "Kind";
+    BACKUP_KIND_HINT = "Backups of each kind are counted by themselves.";
+    BACKUP_KEEP = "Backups to keep";
+    DAILY = "daily";
+    WEEKLY = "weekly";
+    ATTACH_PORT = "Attach port";
+    NETWORK_OR_PORT = "Network or port";
+    DETACH_PORT = "Detach port";
+    DETACH_PORT_LOSES = "The guest loses this network interface with its addresses. A port that was created for the server is deleted.";
+    PORT = "Port";
+    ATTACH_VOLUME = "Attach volume";
+    VOLUME_ID = "Volume ID";
+    VOLUME_ID_HINT = "The ID of a volume of this project that is available, as openstack volume list shows it.";
+    DETACH_VOLUME = "Detach volume";
+    DETACH_VOLUME_LOSES = "The guest loses this disk. Unmount it in the guest first: what is not written yet is lost.";
+    ATTACHED_VOLUME = "Attached volume";
+    VOLUMES = "Volumes";
+    VOLUME_DEVICE = "Device";
+    VOLUME_FATE = "When the server is deleted";
+    VOLUME_STAYS = "it stays";
+    VOLUME_GOES = "it is deleted too";
+    RENAME = "Rename";
+    CHANGE_METADATA = "Edit metadata";
+    METADATA = "Metadata";
+    METADATA_HINT = "A line for each: key=value. In a value, \\n is a line break and \\\\ a backslash. A key that is missing here is removed.";
+    METADATA_LINE = "Each line needs a key, the sign = and a value.";
+    METADATA_TWICE = "A key is there twice.";
+    CHANGE_TAGS = "Edit tags";
+    TAGS_HINT = "Separate them by commas.";
+    CHANGED_MEANWHILE = "It was changed since this form was opened. Compare what you have typed with what is there now, and send it again.";
+    PRESENT = "Now there is:";
+    NO_CHOICE = "There is nothing to choose.";
     NEW_FLAVOR = "New flavor";
     // Launch.
     LAUNCH_TITLE = "Launch servers";
@@ -595,6 +629,16 @@ pub(crate) fn clock(ahead: f64) -> String {
     format!("{:.1} s {how} the controller", ahead.abs())
 }
 
+/// A port that is created on a network.
+pub(crate) fn new_port(network: &str) -> String {
+    format!("A new port on the network {network}")
+}
+
+/// A port without a server.
+pub(crate) fn free_port(port: &str, addresses: &str) -> String {
+    format!("The port {port} ({addresses})")
+}
+
 /// The step of a drain in words.
 pub(crate) fn drain_step(step: &Step) -> &'static str {
     match step {
@@ -799,10 +843,11 @@ pub(crate) fn instance_action(name: &str) -> String {
         "live-migration" => LIVE_MIGRATE,
         "evacuate" => EVACUATE,
         "createImage" => SNAPSHOT,
-        "attach_interface" => "Attach port",
-        "detach_interface" => "Detach port",
-        "attach_volume" => "Attach volume",
-        "detach_volume" => "Detach volume",
+        "createBackup" => BACKUP,
+        "attach_interface" => ATTACH_PORT,
+        "detach_interface" => DETACH_PORT,
+        "attach_volume" => ATTACH_VOLUME,
+        "detach_volume" => DETACH_VOLUME,
         "pause" => PAUSE,
         "unpause" => UNPAUSE,
         "suspend" => SUSPEND,

@@ -9,17 +9,21 @@ use axum::Router;
 use axum::body::Body;
 use http::{Method, Request};
 use http_body_util::BodyExt;
+use kilonova_cinder::Cinder;
 use kilonova_compute_app::Compute;
+use kilonova_compute_app::volumes::{VolumeOptions, Volumes};
 use kilonova_compute_nodes::Link;
 use kilonova_dashboard::{Dashboard, Parts, Policies};
 use kilonova_identity::Identity;
 use kilonova_image::Images;
+use kilonova_keystone::{Endpoint, Http, Login, Retries, Service, Session};
 use kilonova_node::Node;
 use kilonova_node::topology::Topology;
 use kilonova_placement::{Placement, World};
 use kilonova_seal::SealKey;
 use kilonova_store::Store;
 use kilonova_testkit::Guard;
+use kilonova_testkit::cinder::FakeCinder;
 use kilonova_wire::{Authenticator, mount};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -65,6 +69,24 @@ pub struct Cloud {
 }
 
 pub async fn clouds() -> Vec<Cloud> {
+    let mut clouds = Vec::new();
+    for (name, store, guard) in stores().await {
+        clouds.push(open(name, store, guard, None).await);
+    }
+    clouds
+}
+
+/// Clouds with a Cinder.
+pub async fn clouds_with_cinder() -> Vec<(Cloud, FakeCinder)> {
+    let mut clouds = Vec::new();
+    for (name, store, guard) in stores().await {
+        let cinder = FakeCinder::start().await;
+        clouds.push((open(name, store, guard, Some(&cinder)).await, cinder));
+    }
+    clouds
+}
+
+async fn stores() -> Vec<(&'static str, Store, Guard)> {
     kilonova_testkit::log();
     let migrations = [
         kilonova_identity::MIGRATIONS,
@@ -78,12 +100,41 @@ pub async fn clouds() -> Vec<Cloud> {
     ];
     let mut clouds = Vec::new();
     for (name, store, guard) in kilonova_testkit::stores(&migrations).await {
-        clouds.push(open(name, store, guard).await);
+        clouds.push((name, store, guard));
     }
     clouds
 }
 
-async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
+/// The client of a fake Cinder, with pauses that a test can wait for.
+fn volumes_of(fake: &FakeCinder) -> Volumes {
+    let session = || {
+        let http = Http::plain(Duration::from_secs(20), 1 << 20).unwrap();
+        let login = Login {
+            auth_url: fake.url(),
+            username: "kilonova".into(),
+            password: "secret".into(),
+            user_domain_name: "Default".into(),
+            project_name: "service".into(),
+            project_domain_name: "Default".into(),
+        };
+        Arc::new(Session::new(http, login))
+    };
+    let endpoint = Endpoint {
+        service_types: vec!["block-storage".into()],
+        interfaces: vec!["public".into()],
+        ..Endpoint::default()
+    };
+    let service = Service::new(session(), endpoint, Retries::default()).vouched_by(session());
+    let client = Cinder::new(service, None).pausing(Duration::from_millis(1));
+    Volumes::new(client, VolumeOptions { pause: Duration::from_millis(5), ..Default::default() })
+}
+
+async fn open(
+    name: &'static str,
+    store: Store,
+    guard: Guard,
+    cinder: Option<&FakeCinder>,
+) -> Cloud {
     let folder = tempfile::tempdir().unwrap();
     let database = store.clone();
     let world = World::new();
@@ -91,6 +142,10 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
     let images = Images::open(store.clone(), &folder.path().join("images")).await.unwrap();
     let compute = Compute::open(store.clone(), world.clone()).await.unwrap();
     let compute = compute.with_images(images.clone());
+    let compute = match cinder {
+        Some(fake) => compute.with_cinder(volumes_of(fake)),
+        None => compute,
+    };
     let lease = kilonova_flow::Lease::new("loops", "test", Duration::from_secs(86_400));
     assert!(lease.renew(&store).await.unwrap());
     kilonova_compute_app::reconcile::start(&compute, &lease);
@@ -313,6 +368,18 @@ impl Cloud {
         let path = "/compute/v2.1/servers";
         let made = self.send_as(&token, Method::POST, path, "application/json", body).await;
         made["server"]["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until no operation of a server is in progress.
+    pub async fn settled(&self, id: &str) {
+        for _ in 0..1000 {
+            let found = self.get(&format!("/compute/v2.1/kilonova/servers/{id}")).await;
+            if found["server"]["operation"].is_null() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{}: {id} does not come to rest", self.store);
     }
 
     /// Waits until a server has a status.

@@ -11,6 +11,7 @@
 mod actions;
 mod browser;
 mod bulk;
+mod changes;
 mod cloud;
 mod events;
 mod explain;

@@ -674,6 +674,14 @@ table! {
         about: "Detaches a volume from the server.",
         ..ROW
     };
+    Update = Row {
+        request: Request::Route("PUT /servers/{id}"),
+        rules: &[rule("os_compute_api:servers:update", MEMBER, PROJECT)],
+        refused_as: "update",
+        command: Some("openstack server set"),
+        about: "Changes the server's name and description, and what else describes it.",
+        ..ROW
+    };
     ChangeMetadata = Row {
         request: Request::Route("POST, PUT and DELETE /servers/{id}/metadata"),
         rules: &[

@@ -37,7 +37,7 @@ pub(super) fn routes() -> Router<Dashboard> {
 }
 
 /// A list of an answer.
-async fn listed(
+pub(super) async fn listed(
     dashboard: &Dashboard,
     viewer: &Viewer,
     path: &str,
@@ -115,7 +115,7 @@ async fn choices(
 }
 
 /// The networks to which the project's servers may be connected: its own and the shared ones.
-async fn networks(dashboard: &Dashboard, viewer: &Viewer) -> Result<Vec<Value>, Error> {
+pub(super) async fn networks(dashboard: &Dashboard, viewer: &Viewer) -> Result<Vec<Value>, Error> {
     let mut all = listed(dashboard, viewer, "/network/v2.0/networks", "networks").await?;
     all.retain(|network| {
         network["project_id"] == viewer.session.project.as_str() || network["shared"] == true

@@ -51,6 +51,10 @@ async fn show(
     let records = format!("/compute/v2.1/kilonova/servers/{id}");
     let records = part(&dashboard, &viewer, &records).await?;
     let ports = part(&dashboard, &viewer, &format!("{below}/os-interface")).await?;
+    let volumes = match &dashboard.0.compute.volumes {
+        Some(_) => part(&dashboard, &viewer, &format!("{below}/os-volume_attachments")).await?,
+        None => Value::Null,
+    };
     let history = format!("{below}/os-instance-actions?limit=20");
     let history = part(&dashboard, &viewer, &history).await?;
     let offers = offered(&dashboard.0.compute, &viewer.context, &server);
@@ -66,6 +70,7 @@ async fn show(
         server: &server,
         records: &records["server"],
         ports: &ports["interfaceAttachments"],
+        volumes: &volumes["volumeAttachments"],
         history: &history["instanceActions"],
         offers: &offers,
         reads_log: allows("os_compute_api:os-console-output"),

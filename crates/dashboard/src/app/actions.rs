@@ -21,6 +21,42 @@ pub(crate) enum Ask {
     ImageName,
     /// Another flavor.
     Flavor,
+    /// Its name and description.
+    Name,
+    /// The name of a backup, its kind, and how many are kept.
+    Backup,
+    /// A network, or a port that belongs to no server.
+    Network,
+    /// One of its ports.
+    Port,
+    /// The id of a volume.
+    Volume,
+    /// One of its volumes.
+    Attached,
+    /// All its metadata.
+    Metadata,
+    /// All its tags.
+    Tags,
+}
+
+impl Ask {
+    /// The loss, in a sentence.
+    pub fn loses(self) -> Option<&'static str> {
+        match self {
+            Self::Confirm(loses) => Some(loses),
+            Self::Backup => Some(texts::BACKUP_LOSES),
+            Self::Port => Some(texts::DETACH_PORT_LOSES),
+            Self::Attached => Some(texts::DETACH_VOLUME_LOSES),
+            Self::Nothing
+            | Self::ImageName
+            | Self::Flavor
+            | Self::Name
+            | Self::Network
+            | Self::Volume
+            | Self::Metadata
+            | Self::Tags => None,
+        }
+    }
 }
 
 /// An action on pages.
@@ -77,10 +113,18 @@ pub(crate) const OFFERS: &[Offer] = &[
     plain(ServerAction::Pause, "pause", texts::PAUSE),
     plain(ServerAction::Suspend, "suspend", texts::SUSPEND),
     asking(ServerAction::CreateImage, "snapshot", texts::SNAPSHOT, Ask::ImageName),
+    asking(ServerAction::CreateBackup, "backup", texts::BACKUP, Ask::Backup),
     asking(ServerAction::Resize, "resize", texts::RESIZE, Ask::Flavor),
     asking(ServerAction::Rescue, "rescue", texts::RESCUE, Ask::Confirm(texts::RESCUE_LOSES)),
     asking(ServerAction::Shelve, "shelve", texts::SHELVE, Ask::Confirm(texts::SHELVE_LOSES)),
     plain(ServerAction::ShelveOffload, "offload", texts::OFFLOAD),
+    asking(ServerAction::AttachInterface, "attach-port", texts::ATTACH_PORT, Ask::Network),
+    asking(ServerAction::DetachInterface, "detach-port", texts::DETACH_PORT, Ask::Port),
+    asking(ServerAction::AttachVolume, "attach-volume", texts::ATTACH_VOLUME, Ask::Volume),
+    asking(ServerAction::DetachVolume, "detach-volume", texts::DETACH_VOLUME, Ask::Attached),
+    asking(ServerAction::Update, "rename", texts::RENAME, Ask::Name),
+    asking(ServerAction::ChangeMetadata, "metadata", texts::CHANGE_METADATA, Ask::Metadata),
+    asking(ServerAction::ChangeTags, "tags", texts::CHANGE_TAGS, Ask::Tags),
     plain(ServerAction::Lock, "lock", texts::LOCK),
     plain(ServerAction::Unlock, "unlock", texts::UNLOCK),
     plain(ServerAction::LiveMigrate, "live-migrate", texts::LIVE_MIGRATE),
@@ -157,7 +201,7 @@ pub(crate) fn offered(compute: &Compute, user: &Context, server: &Value) -> Vec<
     ];
     let admin = compute.policy.allows(user, "context_is_admin", &target);
     let fits = |offer: &&Offer| {
-        let rule = offer.action.row().rules.first();
+        let rule = rule_of(offer.action);
         // An operator evacuates after the host has failed, which its state tells.
         let failed = text("host_status") != "UP";
         // A lock that is there is not set again, and one that is not there is not removed.
@@ -166,6 +210,9 @@ pub(crate) fn offered(compute: &Compute, user: &Context, server: &Value) -> Vec<
             ServerAction::Unlock => state.locked,
             ServerAction::Evacuate => failed,
             ServerAction::Rebuild => server["image"]["id"].is_string(),
+            ServerAction::DetachInterface => has_any(&server["addresses"]),
+            ServerAction::AttachVolume => compute.volumes.is_some(),
+            ServerAction::DetachVolume => has_any(&server["os-extended-volumes:volumes_attached"]),
             // Deletion is final already, but for a server that can still be restored.
             ServerAction::ForceDelete => state.vm_state == "soft-delete",
             // A server that is neither failed nor busy has the right state.
@@ -174,9 +221,24 @@ pub(crate) fn offered(compute: &Compute, user: &Context, server: &Value) -> Vec<
         };
         useful
             && state.forbids(offer.action, admin).is_none()
-            && rule.is_none_or(|rule| compute.policy.allows(user, rule.name, &target))
+            && rule.is_none_or(|rule| compute.policy.allows(user, rule, &target))
     };
     OFFERS.iter().filter(fits).collect()
+}
+
+/// The policy rule that decides over an action as pages request it.
+fn rule_of(action: ServerAction) -> Option<&'static str> {
+    match action {
+        // Pages replace all metadata.
+        ServerAction::ChangeMetadata => Some("os_compute_api:server-metadata:update_all"),
+        _ => action.row().rules.first().map(|rule| rule.name),
+    }
+}
+
+/// True for a list or an object with a member.
+fn has_any(value: &Value) -> bool {
+    value.as_array().is_some_and(|all| !all.is_empty())
+        || value.as_object().is_some_and(|all| !all.is_empty())
 }
 
 /// The body of `POST /servers/{id}/action`; `None` for an action with a route of its own, and where the form lacks
@@ -191,6 +253,11 @@ pub(crate) fn body(
         ServerAction::Reboot => json!({"reboot": {"type": "SOFT"}}),
         ServerAction::RebootHard => json!({"reboot": {"type": "HARD"}}),
         ServerAction::CreateImage => json!({"createImage": {"name": given("name")?}}),
+        ServerAction::CreateBackup => json!({"createBackup": {
+            "name": given("name")?,
+            "backup_type": given("kind")?,
+            "rotation": given("keep")?.parse::<u32>().ok()?,
+        }}),
         ServerAction::Resize => json!({"resize": {"flavorRef": given("flavor")?}}),
         ServerAction::Rebuild => json!({"rebuild": {"imageRef": server["image"]["id"]}}),
         ServerAction::LiveMigrate => {
@@ -229,10 +296,22 @@ mod tests {
     #[test]
     fn every_offer_without_a_route_of_its_own_has_a_body() {
         let server = json!({"image": {"id": "i"}});
-        let routed =
-            [ServerAction::Delete, ServerAction::AbortLiveMigration, ServerAction::ForceComplete];
+        let routed = [
+            ServerAction::Delete,
+            ServerAction::AbortLiveMigration,
+            ServerAction::ForceComplete,
+            ServerAction::AttachInterface,
+            ServerAction::DetachInterface,
+            ServerAction::AttachVolume,
+            ServerAction::DetachVolume,
+            ServerAction::Update,
+            ServerAction::ChangeMetadata,
+            ServerAction::ChangeTags,
+        ];
+        let given =
+            |name: &str| Some(if name == "keep" { "7".into() } else { format!("a {name}") });
         for offer in OFFERS {
-            let body = body(offer, &server, |name| Some(format!("a {name}")));
+            let body = body(offer, &server, given);
             assert_eq!(body.is_none(), routed.contains(&offer.action), "{}", offer.slug);
         }
         let reset = by_slug("reset-state").expect("it is offered");
@@ -242,5 +321,10 @@ mod tests {
         }
         let snapshot = by_slug("snapshot").expect("it is offered");
         assert_eq!(body(snapshot, &server, |_| None), None, "it has no name");
+        let backup = by_slug("backup").expect("it is offered");
+        for wrong in ["-1", "many", "4294967296"] {
+            let given = |name: &str| Some(if name == "keep" { wrong } else { "daily" }.to_owned());
+            assert_eq!(body(backup, &server, given), None, "{wrong}");
+        }
     }
 }

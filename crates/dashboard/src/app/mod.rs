@@ -2,6 +2,7 @@
 
 pub(crate) mod actions;
 pub(crate) mod cloud;
+pub(crate) mod edit;
 pub(crate) mod floor;
 pub(crate) mod live;
 pub(crate) mod recent;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::parts::{address_of, head, name, path, status, text};
 use super::{csrf, frame};
 use crate::api::PATH;
-use crate::app::actions::{Ask, Offer};
+use crate::app::actions::Offer;
 use crate::app::session::Session;
 use crate::texts;
 
@@ -30,7 +30,7 @@ pub(crate) fn ask(shown: &Question<'_>) -> Markup {
         (path(&[("/servers", texts::SERVERS)]))
         section class="narrow card" {
             h1 { (title) }
-            @if let Ask::Confirm(loses) = offer.ask { p class="notice warn" { (loses) } }
+            @if let Some(loses) = offer.ask.loses() { p class="notice warn" { (loses) } }
             @if !shown.able.is_empty() {
                 form method="post" action={ (PATH) "/actions" } {
                     (csrf(shown.session))

@@ -10,6 +10,7 @@ use super::parts::{
 use super::{csrf, frame};
 use crate::api::{PATH, digest};
 use crate::app::actions::{Ask, Offer};
+use crate::app::edit;
 use crate::app::floor::product_of;
 use crate::app::session::Session;
 use crate::texts;
@@ -24,6 +25,8 @@ pub(crate) struct Shown<'a> {
     pub records: &'a Value,
     /// Its ports.
     pub ports: &'a Value,
+    /// Its volumes.
+    pub volumes: &'a Value,
     /// Its instance actions, the newest first.
     pub history: &'a Value,
     /// The actions that its state and the user's role allow.
@@ -64,6 +67,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
                 }
                 div {
                     (ports(server, shown.ports))
+                    (volumes(shown.volumes))
                     (timeline(shown.history, shown.records))
                 }
             }
@@ -106,16 +110,13 @@ fn buttons(shown: &Shown<'_>) -> Markup {
             @for offer in shown.offers {
                 @let target = format!("{here}/actions/{}", offer.slug);
                 @let class = if offer.danger { "button danger" } else { "button" };
-                @match offer.ask {
-                    Ask::Nothing => {
-                        form method="post" action=(target) {
-                            (csrf(shown.session))
-                            button title=(offer.action.row().about) { (offer.label) }
-                        }
+                @if offer.ask == Ask::Nothing {
+                    form method="post" action=(target) {
+                        (csrf(shown.session))
+                        button title=(offer.action.row().about) { (offer.label) }
                     }
-                    Ask::Confirm(_) | Ask::ImageName | Ask::Flavor => {
-                        a class=(class) href=(target) title=(offer.action.row().about) { (offer.label) "…" }
-                    }
+                } @else {
+                    a class=(class) href=(target) title=(offer.action.row().about) { (offer.label) "…" }
                 }
             }
             @if shown.offers.is_empty() { p class="quiet" { (texts::NO_ACTIONS) } }
@@ -169,6 +170,11 @@ fn overview(session: &Session, server: &Value) -> Markup {
                 (host)
                 (words(texts::ZONE, text(server, "OS-EXT-AZ:availability_zone")))
                 (words(texts::SECURITY_GROUPS, &groups.join(", ")))
+                (words(texts::TAGS, &edit::tags_text(server)))
+                @let metadata = edit::metadata_text(server);
+                @if !metadata.is_empty() {
+                    (fact(texts::METADATA, html! { @for line in metadata.lines() { code { (line) } br; } }))
+                }
                 (fact(texts::CREATED, moment(text(server, "created"))))
             }
         }
@@ -267,6 +273,32 @@ fn ports(server: &Value, ports: &Value) -> Markup {
                                 }
                                 td data-label=(texts::MAC) { code { (mac) } }
                                 td data-label=(texts::PORT_STATE) { (text(port, "port_state").to_lowercase()) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The volumes; nothing for a server without any, as in a cloud without Cinder.
+fn volumes(volumes: &Value) -> Markup {
+    html! {
+        @if list(volumes).next().is_some() {
+            section class="card" aria-labelledby="volumes" {
+                h2 id="volumes" { (texts::VOLUMES) }
+                table class="rows" {
+                    (head(&[texts::VOLUME_ID, texts::VOLUME_DEVICE, texts::VOLUME_FATE]))
+                    tbody {
+                        @for volume in list(volumes) {
+                            tr {
+                                th scope="row" data-label=(texts::VOLUME_ID) { code { (text(volume, "volumeId")) } }
+                                td data-label=(texts::VOLUME_DEVICE) { (text(volume, "device")) }
+                                td data-label=(texts::VOLUME_FATE) {
+                                    @if volume["delete_on_termination"] == true { (texts::VOLUME_GOES) }
+                                    @else { (texts::VOLUME_STAYS) }
+                                }
                             }
                         }
                     }

@@ -63,6 +63,8 @@ struct Control {
     logins: usize,
     /// Expired tokens, which are accepted only with a service token.
     expired: Vec<String>,
+    /// The project of the tokens that name none.
+    other_tokens: Option<String>,
     /// True if catalogs have the login's project in the URL, as older installers set it.
     project_in_url: bool,
     observer: Option<Observer>,
@@ -127,6 +129,11 @@ impl FakeCinder {
         self.control().faults.clear();
     }
 
+    /// Accepts every token that names no project, such as a real one, as one of this project.
+    pub fn accept_tokens_of(&self, project: &str) {
+        self.control().other_tokens = Some(project.to_owned());
+    }
+
     /// Makes a token expire: it is accepted only together with a service token.
     pub fn expire(&self, token: &str) {
         self.control().expired.push(token.to_owned());
@@ -176,7 +183,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    fn of(headers: &HeaderMap, expired: &[String]) -> Option<Self> {
+    fn of(headers: &HeaderMap, expired: &[String], other: Option<String>) -> Option<Self> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let token = text("x-auth-token")?;
         let service = text("x-service-token").is_some_and(|token| token.starts_with("own-"));
@@ -190,7 +197,7 @@ impl Identity {
             Some((_, project)) => (project.to_owned(), false),
             None if token.starts_with("own-") => ("service".to_owned(), true),
             None if token == "admin" => ("admin".to_owned(), true),
-            None => return None,
+            None => (other?, false),
         };
         Some(Self { project, admin, service, version: version.unwrap_or(0) })
     }
@@ -241,8 +248,11 @@ async fn answer(
         }
     };
     let what = kind(&method, &path, &parsed);
-    let expired = fake.control().expired.clone();
-    let identity = Identity::of(&headers, &expired);
+    let (expired, other) = {
+        let control = fake.control();
+        (control.expired.clone(), control.other_tokens.clone())
+    };
+    let identity = Identity::of(&headers, &expired, other);
     let token = headers.get("x-auth-token").and_then(|value| value.to_str().ok()).unwrap_or("-");
     let service = if headers.contains_key("x-service-token") { ", service" } else { "" };
     fake.control().calls.push(format!("{what} ({token}{service})"));

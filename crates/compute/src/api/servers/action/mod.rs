@@ -264,6 +264,7 @@ pub(super) async fn action(
         | ServerAction::DetachInterface
         | ServerAction::AttachVolume
         | ServerAction::DetachVolume
+        | ServerAction::Update
         | ServerAction::ChangeMetadata
         | ServerAction::ChangeTags => Err(unknown(name)),
     }
