@@ -6,7 +6,8 @@
 Logs in, launches a vGPU server and sees it become active without a reload, has a request explained that does not
 fit, operates and changes a server, opens its console; then, as an operator, watches the floor, disables a device, drains a host and reads the capacity; then
 makes a key, an image by upload, a network and a security group; has things explained, and deletes two servers at once; then
-the same pages without script, on a narrow screen and in the dark, and as a member, who has no floor. Chromium's log must
+the same pages without script, on a narrow screen and in the dark, and as a member, who has no floor; then a server's life by
+the keyboard alone. Chromium's log must
 have no error: a violation of the page's policy would be one. `--pictures` keeps a screenshot of every page, `--axe` (the
 file axe.min.js of the package axe-core) examines the pages. Nothing but loopback is resolved or reached.
 """
@@ -23,6 +24,7 @@ import urllib.parse
 from cli import Lane
 from console_browser import Browser, selenium
 from frame import options_of, parsed, tell
+from stack import Wrong
 
 
 class Pages(Browser):
@@ -116,6 +118,37 @@ class Pages(Browser):
         lane.tick(f"the page {what} fits {width} px, {'dark' if dark else 'light'}", wide <= width and not found,
                   f"{wide} px, {found}")
         self.picture(name)
+
+    def focused(self):
+        """The words of the element that has the focus, and what is wrong with how its focus is shown."""
+        return self.driver.execute_script("""
+            const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect()
+            const words = (one.labels?.[0]?.innerText || one.innerText || one.getAttribute('aria-label') || one.id || '')
+            const wrong = []
+            if (one !== document.body) {
+                if (style.outlineStyle === 'none' || parseFloat(style.outlineWidth) === 0) wrong.push('no outline')
+                if (box.bottom <= 0 || box.top >= innerHeight || box.right <= 0 || box.left >= innerWidth) wrong.push('out of sight')
+            }
+            return [words.replace(/\\s+/g, ' ').trim(), wrong.join(', ')]""")
+
+    def keys(self, *keys):
+        """Presses keys, as a keyboard does: at whatever has the focus."""
+        from selenium.webdriver.common.action_chains import ActionChains
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def tab_to(self, words, most=80):
+        """Presses Tab until the focus is at an element with these words; the focus is seen all the way."""
+        from selenium.webdriver.common.keys import Keys
+        way = []
+        for _ in range(most):
+            self.keys(Keys.TAB)
+            label, wrong = self.focused()
+            way.append(label[:30])
+            if wrong:
+                raise Wrong(f"{self.status()[:80]}: the focus at {label!r}: {wrong}")
+            if label == words:
+                return
+        raise Wrong(f"{self.status()[:80]}: Tab does not reach {words!r}: {way}")
 
     def emulate(self, width, height, dark):
         """Another screen."""
@@ -552,6 +585,72 @@ def member(lane, browser):
     lane.tick("a member has no floor", "Floor" not in links and not browser.has("gpu1"), links)
 
 
+def keyboard(serve, lane, browser):
+    """A server from its launch to its shutdown with Tab, Enter, Space and arrows alone."""
+    from selenium.webdriver.common.keys import Keys
+    browser.emulate(1200, 900, False)
+    browser.open("/dashboard/servers")
+    browser.press("Log out")
+    browser.shows("You are logged out.")
+    browser.open("/dashboard/login")
+    browser.shows("User name")
+    # The field of the name has the focus already.
+    browser.until("no field has the focus", lambda: browser.focused()[0] == "User name")
+    browser.keys("admin")
+    browser.tab_to("Password")
+    browser.keys(serve.openrc()["OS_PASSWORD"], Keys.ENTER)
+    browser.shows("Servers")
+    browser.keys(Keys.TAB)
+    lane.tick("the first stop of a page is the way to its content", browser.focused()[0] == "Skip to the content",
+              str(browser.focused()))
+    browser.keys(Keys.ENTER)
+    browser.tab_to("Launch")
+    browser.keys(Keys.ENTER)
+    browser.shows("Launch servers")
+    browser.tab_to("Name")
+    browser.keys("by-keys")
+    browser.keys(Keys.TAB, Keys.TAB)
+    flavor = browser.driver.execute_script("return document.activeElement.name")
+    # Of a group of choices, one is a stop of Tab, and arrows move among them.
+    for _ in range(20):
+        if browser.focused()[0].startswith("tiny "):
+            break
+        browser.keys(Keys.ARROW_DOWN)
+    browser.keys(Keys.SPACE)
+    chosen = browser.driver.execute_script("return document.activeElement.checked")
+    lane.tick("arrows choose among the flavors", flavor == "flavor" and chosen and browser.focused()[0].startswith("tiny "),
+              str((flavor, browser.focused())))
+    browser.tab_to("Launch")
+    browser.keys(Keys.ENTER)
+    browser.shows("Overview")
+    browser.until("not active", lambda: "active" in browser.text("#server .head"))
+    browser.tab_to("Servers")
+    browser.keys(Keys.ENTER)
+    browser.shows("by-keys")
+    browser.tab_to("by-keys")
+    browser.keys(Keys.ENTER)
+    browser.shows("Overview")
+    browser.tab_to("Lock")
+    lane.run("server", "set", "--property", "seen=1", "by-keys")
+    browser.until("no metadata", lambda: "seen=1" in browser.text("#server"))
+    lane.tick("a change of the open page leaves the focus where it is", browser.focused()[0] == "Lock",
+              str(browser.focused()))
+    browser.keys(Keys.SPACE)
+    browser.until("not locked", lambda: "locked" in browser.text("#server .head"))
+    browser.tab_to("Shut off…")
+    browser.keys(Keys.ENTER)
+    browser.shows("what is only in its memory is lost")
+    browser.tab_to("Shut off")
+    browser.keys(Keys.ENTER)
+    browser.until("not shut off", lambda: "shut off" in browser.text("#server .head"))
+    browser.tab_to("Log out")
+    browser.keys(Keys.SPACE)
+    browser.shows("You are logged out.")
+    lane.tick("a server is launched, opened, locked and shut off, and its user logged out, by the keyboard alone")
+    errors = browser.severe()
+    lane.tick("the pages have no errors", not errors, "; ".join(errors))
+
+
 def other_screens(lane, browser):
     """The same pages on other screens, and without script."""
     def plotted():
@@ -622,6 +721,7 @@ def main():
             explain(lane, browser)
             other_screens(lane, browser)
             member(lane, browser)
+            keyboard(serve, lane, browser)
         finally:
             if browser:
                 browser.driver.quit()

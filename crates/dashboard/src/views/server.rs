@@ -102,21 +102,23 @@ fn buttons(shown: &Shown<'_>) -> Markup {
     html! {
         section class="actions" aria-label=(texts::ACTIONS) {
             @if shown.opens_console {
-                a class="button" href={ (here) "/console" } { (texts::CONSOLE) }
+                a id="action-console" class="button" href={ (here) "/console" } { (texts::CONSOLE) }
             }
             @if shown.reads_log {
-                a class="button" href={ (here) "/log" } { (texts::CONSOLE_LOG) }
+                a id="action-log" class="button" href={ (here) "/log" } { (texts::CONSOLE_LOG) }
             }
             @for offer in shown.offers {
                 @let target = format!("{here}/actions/{}", offer.slug);
                 @let class = if offer.danger { "button danger" } else { "button" };
+                // The element with the focus keeps it, by its id, when a change replaces the part around it.
+                @let id = format!("action-{}", offer.slug);
                 @if offer.ask == Ask::Nothing {
                     form method="post" action=(target) {
                         (csrf(shown.session))
-                        button title=(offer.action.row().about) { (offer.label) }
+                        button id=(id) title=(offer.action.row().about) { (offer.label) }
                     }
                 } @else {
-                    a class=(class) href=(target) title=(offer.action.row().about) { (offer.label) "…" }
+                    a id=(id) class=(class) href=(target) title=(offer.action.row().about) { (offer.label) "…" }
                 }
             }
             @if shown.offers.is_empty() { p class="quiet" { (texts::NO_ACTIONS) } }
@@ -124,7 +126,7 @@ fn buttons(shown: &Shown<'_>) -> Markup {
         // A tooltip reaches neither a keyboard nor a finger.
         @if !shown.offers.is_empty() {
             details class="about" {
-                summary { (texts::ACTIONS_DO) }
+                summary id="actions-do" { (texts::ACTIONS_DO) }
                 dl {
                     @for offer in shown.offers { dt { (offer.label) } dd { (offer.action.row().about) } }
                 }
