@@ -507,7 +507,7 @@ texts! {
     EXPIRES = "Expires";
     TOKENS = "Open tokens";
     ANY_HOST = "any new host";
-    NO_LISTENER = "This cloud has no listener for hosts, so none can join.";
+    NO_LISTENER = "This cloud has no listener for hosts, so none can join. Set `listen` in the section [node] of the configuration, or start `kilonova serve` with `--node-listen ADDRESS:PORT`.";
 }
 
 /// Which hosts are shown.

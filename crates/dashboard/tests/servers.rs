@@ -25,6 +25,7 @@ async fn a_project_sees_its_servers_and_no_others() {
             .shows(&format!("/dashboard/servers/{id}/explain"))
             .shows("Launch");
         page.shows("datetime=\"20").shows("1 vCPU, 128 MiB memory, 1 GiB disk");
+        page.shows(&format!("/dashboard/images/{}\">hello</a>", cloud.image));
         page.hides("actions/live-migrate").hides("<dd>h1</dd>");
         // A reader reads, and is offered nothing else.
         let mut rob = Browser::of(&cloud, "rob", "red").await;

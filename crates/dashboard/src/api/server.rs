@@ -57,6 +57,13 @@ async fn show(
     };
     let history = format!("{below}/os-instance-actions?limit=20");
     let history = part(&dashboard, &viewer, &history).await?;
+    let image = match server["image"]["id"].as_str() {
+        Some(image) => {
+            let path = format!("/image/v2/images/{}", escaped(image));
+            part(&dashboard, &viewer, &path).await?
+        }
+        None => Value::Null,
+    };
     let offers = offered(&dashboard.0.compute, &viewer.context, &server);
     let target = [
         ("project_id", server["tenant_id"].as_str().unwrap_or_default()),
@@ -69,6 +76,7 @@ async fn show(
         session: &viewer.session,
         server: &server,
         records: &records["server"],
+        image: image["name"].as_str().unwrap_or_default(),
         ports: &ports["interfaceAttachments"],
         volumes: &volumes["volumeAttachments"],
         history: &history["instanceActions"],

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::frame;
-use super::parts::{head, list, moment, text};
+use super::parts::{head, list, moment, prose, text};
 use crate::app::session::Session;
 use crate::texts;
 
@@ -27,7 +27,7 @@ pub(crate) fn page(session: &Session, found: &Value) -> Markup {
                                 td data-label=(texts::LEVEL) { (level(text(one, "level"))) }
                                 td data-label=(texts::AREA) { (text(one, "area")) }
                                 th scope="row" data-label=(texts::FINDING) { (text(one, "what")) }
-                                td data-label=(texts::REMEDY) { (text(one, "remedy")) }
+                                td data-label=(texts::REMEDY) { (prose(text(one, "remedy"))) }
                             }
                         }
                     }

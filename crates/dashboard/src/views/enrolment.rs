@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts::{head, host_address, list, moment, path, text};
+use super::parts::{head, host_address, list, moment, path, prose, text};
 use super::{csrf, frame};
 use crate::api::{HOURS, PATH};
 use crate::app::session::Session;
@@ -29,7 +29,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
         @if let Some(why) = shown.refused { p class="notice bad" role="alert" { (why) } }
         @if let Some(made) = shown.made { (command(made)) }
         @match shown.enrolled {
-            None => p class="notice warn" { (texts::NO_LISTENER) },
+            None => p class="notice warn" { (prose(texts::NO_LISTENER)) },
             Some(enrolled) => {
                 (form(shown.session))
                 div class="columns" { (certificates(enrolled)) (tokens(enrolled)) }
@@ -170,6 +170,7 @@ mod tests {
             Shown { session: &session, enrolled: None, made: None, refused: Some("no <i>") };
         let page = page(&shown).into_string();
         assert!(page.contains("no listener for hosts") && !page.contains("<i>"), "{page}");
+        assert!(page.contains("<code>--node-listen ADDRESS:PORT</code>"), "{page}");
         assert!(!page.contains("Make the command"), "{page}");
     }
 }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::frame;
-use super::parts::{address_of, head, host_address, list, moment, name, path, status, text};
+use super::parts::{address_of, head, host_address, list, moment, name, path, prose, status, text};
 use crate::api::{List, PATH};
 use crate::app::session::Session;
 use crate::texts;
@@ -135,7 +135,7 @@ pub(crate) fn server(session: &Session, server: &Value) -> Markup {
             h2 id="summary" { (texts::SUMMARY) }
             p { (text(server, "summary")) }
             h3 { (texts::NEXT_STEPS) }
-            ul { @for step in list(&server["next"]) { li { (words(step)) } } }
+            ul { @for step in list(&server["next"]) { li { (prose(&words(step))) } } }
         }
         @if server["fault"].is_object() {
             section class="card" aria-labelledby="fault" {

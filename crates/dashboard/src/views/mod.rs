@@ -46,6 +46,14 @@ const PAGES: [(&str, &str); 7] = [
     ("/quotas", texts::QUOTAS),
 ];
 
+/// The pages for operators.
+const OPERATORS_PAGES: [(&str, &str); 4] = [
+    ("/floor", texts::FLOOR),
+    ("/capacity", texts::CAPACITY),
+    ("/explain", texts::EXPLAIN),
+    ("/doctor", texts::DOCTOR),
+];
+
 /// The frame of every page; `session` is `None` where nobody is logged in.
 fn frame(title: &str, session: Option<&Session>, main: &Markup) -> Markup {
     html! {
@@ -70,7 +78,7 @@ fn frame(title: &str, session: Option<&Session>, main: &Markup) -> Markup {
             }
             body {
                 a class="skip" href="#main" { (texts::SKIP) }
-                (header(session))
+                (header(title, session))
                 div id="notices" role="status" aria-live="polite" {
                     @if session.is_some() {
                         p id="session-soon" class="notice warn" hidden { (texts::SESSION_ENDS) }
@@ -91,7 +99,7 @@ fn asset(name: &str) -> String {
     format!("{PATH}/assets/{name}")
 }
 
-fn header(session: Option<&Session>) -> Markup {
+fn header(title: &str, session: Option<&Session>) -> Markup {
     html! {
         header class="bar" {
             a class="brand" href=(PATH) {
@@ -100,12 +108,9 @@ fn header(session: Option<&Session>) -> Markup {
             }
             @if let Some(session) = session {
                 nav aria-label=(texts::NAVIGATION) {
-                    @for (at, label) in PAGES { a href={ (PATH) (at) } { (label) } }
-                    @if session.operates {
-                        a href={ (PATH) "/floor" } { (texts::FLOOR) }
-                        a href={ (PATH) "/capacity" } { (texts::CAPACITY) }
-                        a href={ (PATH) "/explain" } { (texts::EXPLAIN) }
-                        a href={ (PATH) "/doctor" } { (texts::DOCTOR) }
+                    @let operators: &[_] = if session.operates { &OPERATORS_PAGES } else { &[] };
+                    @for (at, label) in PAGES.iter().chain(operators) {
+                        a href={ (PATH) (at) } aria-current=[(*label == title).then_some("page")] { (label) }
                     }
                 }
                 div class="who" {

@@ -18,6 +18,21 @@ pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
+/// A text of the service, with each command between backticks as code.
+pub(super) fn prose(text: &str) -> Markup {
+    let mut pieces = text.split('`').enumerate().peekable();
+    html! {
+        @while let Some((at, piece)) = pieces.next() {
+            @match (at % 2 == 1, pieces.peek().is_some()) {
+                (true, true) => code { (piece) },
+                // A backtick without a second one.
+                (true, false) => { "`" (piece) },
+                (false, _) => (piece),
+            }
+        }
+    }
+}
+
 /// The elements of a list; none for anything else.
 pub(super) fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
@@ -178,6 +193,18 @@ mod tests {
         assert!(
             shown.contains("error") && shown.contains("locked") && shown.contains("powering-on")
         );
+    }
+
+    #[test]
+    fn commands_between_backticks_are_code() {
+        let shown = |text: &str| prose(text).into_string();
+        assert_eq!(
+            shown("Run `a <b>`, then `c`."),
+            "Run <code>a &lt;b&gt;</code>, then <code>c</code>."
+        );
+        assert_eq!(shown("`a`"), "<code>a</code>");
+        assert_eq!(shown("no command"), "no command");
+        assert_eq!(shown("`a` and a ` alone"), "<code>a</code> and a ` alone");
     }
 
     #[test]

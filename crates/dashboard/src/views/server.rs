@@ -5,7 +5,8 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::parts::{
-    address_of, head, host_address, list, moment, name, path, path_of_server, size, status, text,
+    address_of, head, host_address, list, moment, name, path, path_of_server, prose, size, status,
+    text,
 };
 use super::{csrf, frame};
 use crate::api::{PATH, digest};
@@ -23,6 +24,8 @@ pub(crate) struct Shown<'a> {
     pub server: &'a Value,
     /// Its records and the next steps; null if the user may not see them.
     pub records: &'a Value,
+    /// The name of its image; empty if the user may not see the image or it is gone.
+    pub image: &'a str,
     /// Its ports.
     pub ports: &'a Value,
     /// Its volumes.
@@ -62,7 +65,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
             (buttons(shown))
             div class="columns" {
                 div {
-                    (overview(shown.session, server))
+                    (overview(shown.session, server, shown.image))
                     (devices(shown.records))
                 }
                 div {
@@ -89,7 +92,7 @@ fn fault(shown: &Shown<'_>) -> Markup {
                 @let steps: Vec<&str> = next.collect();
                 @if !steps.is_empty() {
                     h3 { (texts::NEXT_STEPS) }
-                    ul { @for step in steps { li { (step) } } }
+                    ul { @for step in steps { li { (prose(step)) } } }
                 }
                 p class="quiet" { (texts::FAULT_AT) " " (moment(text(fault, "created"))) }
             }
@@ -135,10 +138,14 @@ fn buttons(shown: &Shown<'_>) -> Markup {
     }
 }
 
-fn overview(session: &Session, server: &Value) -> Markup {
+fn overview(session: &Session, server: &Value, image: &str) -> Markup {
     let flavor = &server["flavor"];
     let image = match server["image"]["id"].as_str() {
-        Some(id) => html! { a href={ (PATH) "/images/" (escaped(id)) } { code { (id) } } },
+        Some(id) => html! {
+            a href={ (PATH) "/images/" (escaped(id)) } {
+                @if image.is_empty() { code { (id) } } @else { (image) }
+            }
+        },
         None => html! { (texts::VOLUME) },
     };
     let host = match text(server, "OS-EXT-SRV-ATTR:host") {
