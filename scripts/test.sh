@@ -60,7 +60,7 @@
 # KILONOVA_CLIPPY_BUILDS=yes compiles the tests with clippy, so that each dependency is compiled once; .ci/run sets it.
 # KILONOVA_INSTALL names parts of scripts/bootstrap.sh that are installed while the first steps compile; `make test` sets it.
 #
-# The steps after `docs` hardly use a core, so KILONOVA_LANES of them (default 2) run at a time; the output of each is
+# The steps after `docs` hardly use a core, so KILONOVA_LANES of them (default 3) run at a time; the output of each is
 # printed when it ends.
 #
 # A failed step does not stop the later ones. The last line is the summary; the exit code is 1 if anything failed.
@@ -73,7 +73,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export PATH="$PATH:$HOME/.cargo/bin" CARGO_TERM_COLOR=never
 KILLS=${KILONOVA_KILLS:-10}
-LANES=${KILONOVA_LANES:-2}
+LANES=${KILONOVA_LANES:-3}
 PROFILE=${KILONOVA_NEXTEST:-ci}
 # Uses the program that the environment names; otherwise builds one.
 program_built=${KILONOVA:+yes}
