@@ -659,7 +659,7 @@ def other_screens(lane, browser):
         browser.press("Last month")
         return "VGPU" in browser.text(".plots")
     browser.until("no plots", plotted)
-    lane.tick("the usage of each resource class is plotted", browser.text("nav [aria-current]") == "Last month",
+    lane.tick("the usage of each resource class is plotted", browser.text("main nav [aria-current]") == "Last month",
               browser.text(".plots").replace("\n", " "))
     page = "/dashboard/servers"
     host = lane.run("server", "show", "-f", "value", "-c", "OS-EXT-SRV-ATTR:host", "gpu-one").out.strip()
