@@ -70,8 +70,8 @@ statements! {
     /// One allocation of a consumer on a provider.
     HAS_ALLOCATION_ON = "SELECT consumer_id FROM allocations
         WHERE consumer_id = ?1 AND provider_id = ?2 LIMIT 1";
-    /// Another consumer of a provider.
-    OTHERS_ON = "SELECT consumer_id FROM allocations WHERE provider_id = ?1 AND consumer_id <> ?2 LIMIT 1";
+    /// The consumers of some providers.
+    USERS_OF = "SELECT DISTINCT consumer_id FROM allocations WHERE provider_id IN ({})";
     /// Usage of a project or of one user in it, by consumer type and class.
     USAGE = "SELECT c.consumer_type, a.class, CAST(SUM(a.used) AS BIGINT) AS used
         FROM allocations a JOIN consumers c ON c.id = a.consumer_id
@@ -370,9 +370,15 @@ pub fn is_used_by_another(
     providers: &[ProviderId],
     consumer: ConsumerId,
 ) -> Result<bool, Error> {
-    let asked = providers.iter().map(|provider| tx.ask(OTHERS_ON, params![*provider, consumer]));
-    let asked = asked.collect::<Result<Vec<_>, _>>()?;
-    Ok(!tx.answers(asked)?.is_empty())
+    let providers: Vec<Value> = providers.iter().map(|provider| Value::from(*provider)).collect();
+    let asked = tx.ask_list(USERS_OF, &providers)?;
+    for row in tx.answers(asked)? {
+        let other: ConsumerId = row.id("consumer_id")?;
+        if other != consumer {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// One allocation on a provider.
