@@ -2,7 +2,7 @@
 //!
 //! A drain reads them each second, so the number of statements must not depend on the number of servers.
 
-use kilonova_ids::{HostName, OperationId, ServerId};
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::Desired;
 use kilonova_store::{Row, Tx, params};
 
@@ -22,7 +22,7 @@ macro_rules! here {
 kilonova_store::statements! {
     /// The servers with anything on a host. Only a running guest without an operation has its document, whose
     /// devices decide how it moves.
-    ON = concat!("SELECT h.server_id, s.vm_state, s.host AS own_host, o.id AS operation, o.kind AS action, o.step,
+    ON = concat!("SELECT h.server_id, s.vm_state, s.host AS own_host, o.kind AS action, o.step,
         o.data, m.kind AS move_kind, m.status AS move_status, m.source_host,
         CASE WHEN o.id IS NULL AND s.host = ?1 AND s.vm_state IN ('active', 'paused') THEN d.body END AS body
         FROM ", here!(), "
@@ -55,8 +55,6 @@ pub struct DrainGuest {
 /// The columns of an open operation, which may be of another version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperationRow {
-    /// Its id.
-    pub id: OperationId,
     /// Its kind.
     pub kind: String,
     /// Its step.
@@ -91,10 +89,9 @@ pub fn count(tx: &mut Tx<'_>, host: &HostName) -> Result<i64, Error> {
 }
 
 fn read(row: &Row) -> Result<DrainGuest, Error> {
-    let operation = match row.text_opt("operation")? {
-        Some(_) => Some(OperationRow {
-            id: row.id("operation")?,
-            kind: row.string("action")?,
+    let operation = match row.text_opt("action")? {
+        Some(kind) => Some(OperationRow {
+            kind: kind.to_owned(),
             step: row.string("step")?,
             data: row.string("data")?,
         }),

@@ -60,17 +60,18 @@ async fn form(
     let choices = choices(dashboard, viewer, server, offer.ask).await?;
     let typed = |name: &str| typed.map(|fields| fields.raw(name).to_owned());
     let session = &viewer.session;
-    let shown = page::Shown { session, server, offer, choices: &choices, refused, typed: &typed };
+    let shown =
+        page::Shown { session, server, offer, choices: choices.as_deref(), refused, typed: &typed };
     Ok(Html(page::page(&shown)).into_response())
 }
 
-/// The choices of an action's form.
+/// The choices of an action's form; `None` for one without a choice.
 async fn choices(
     dashboard: &Dashboard,
     viewer: &Viewer,
     server: &Value,
     ask: Ask,
-) -> Result<Vec<page::Choice>, Error> {
+) -> Result<Option<Vec<page::Choice>>, Error> {
     let below = |part: &str| {
         let id = escaped(server["id"].as_str().unwrap_or_default());
         format!("/compute/v2.1/servers/{id}/{part}")
@@ -104,9 +105,9 @@ async fn choices(
         | Ask::Backup
         | Ask::Volume
         | Ask::Metadata
-        | Ask::Tags => Vec::new(),
+        | Ask::Tags => return Ok(None),
     };
-    Ok(choices)
+    Ok(Some(choices))
 }
 
 /// The project's ports that belong to no server, as far as the form shows them.

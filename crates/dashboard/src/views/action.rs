@@ -65,8 +65,8 @@ pub(crate) struct Shown<'a> {
     pub server: &'a Value,
     /// The action.
     pub offer: &'a Offer,
-    /// The choices of its form.
-    pub choices: &'a [Choice],
+    /// The choices of its form; `None` for one without a choice.
+    pub choices: Option<&'a [Choice]>,
     /// Why the service refused it.
     pub refused: Option<&'a str>,
     /// The text that was typed in a field, after a refusal.
@@ -78,24 +78,13 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     let (server, offer) = (shown.server, shown.offer);
     let here = address_of(server);
     let title = texts::question(offer.label, name(server));
-    let chooses = match offer.ask {
-        Ask::Flavor | Ask::Network | Ask::Port | Ask::Attached => true,
-        Ask::Nothing
-        | Ask::Confirm(_)
-        | Ask::ImageName
-        | Ask::Name
-        | Ask::Backup
-        | Ask::Volume
-        | Ask::Metadata
-        | Ask::Tags => false,
-    };
     let main = html! {
         (path_of_server(server))
         section class="narrow card" {
             h1 { (title) }
             @if let Some(why) = shown.refused { p class="notice bad" role="alert" { (why) } }
             p { (offer.action.row().about) }
-            @if chooses && shown.choices.is_empty() {
+            @if shown.choices.is_some_and(<[Choice]>::is_empty) {
                 p class="notice" { (texts::NO_CHOICE) }
                 div class="buttons" { a href=(here) { (texts::BACK) } }
             } @else {
@@ -188,7 +177,7 @@ fn choice(shown: &Shown<'_>, field: &str, label: &str) -> Markup {
     html! {
         label for=(field) { (label) }
         select id=(field) name=(field) required autofocus {
-            @for one in shown.choices {
+            @for one in shown.choices.unwrap_or_default() {
                 option value=(one.value) selected[typed.as_ref() == Some(&one.value)] { (one.label) }
             }
         }
