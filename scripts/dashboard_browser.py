@@ -333,7 +333,7 @@ def change(lane, browser):
     browser.until("still two ports", lambda: browser.driver.execute_script(ports) == 1)
     tick("a port is attached and detached")
     browser.press("Create backup…")
-    browser.shows("The older ones are deleted")
+    browser.shows("Older ones are deleted.")
     browser.fill(name="nightly", keep="1")
     browser.press("Create backup")
     browser.shows("Overview")

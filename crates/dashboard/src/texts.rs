@@ -181,9 +181,9 @@ texts! {
     FORCE_DELETE = "Delete for good";
     IMAGE_NAME = "Name of the image";
     BACKUP = "Create backup";
-    BACKUP_LOSES = "Of the server's backups of this kind, only the newest stay, as many as are kept. The older ones are deleted.";
+    BACKUP_LOSES = "Only the newest backups of this kind are kept. Older ones are deleted.";
     BACKUP_KIND = "Kind";
-    BACKUP_KIND_HINT = "Backups of each kind are counted by themselves.";
+    BACKUP_KIND_HINT = "Each kind is counted separately.";
     BACKUP_KEEP = "Backups to keep";
     DAILY = "daily";
     WEEKLY = "weekly";
@@ -208,11 +208,11 @@ texts! {
     METADATA = "Metadata";
     METADATA_HINT = "A line for each: key=value. In a value, \\n is a line break and \\\\ a backslash. A key that is missing here is removed.";
     METADATA_LINE = "Each line needs a key, the sign = and a value.";
-    METADATA_TWICE = "A key is there twice.";
+    METADATA_TWICE = "A key appears twice.";
     CHANGE_TAGS = "Edit tags";
     TAGS_HINT = "Separate them by commas.";
     CHANGED_MEANWHILE = "It was changed since this form was opened. Compare what you have typed with what is there now, and send it again.";
-    PRESENT = "Now there is:";
+    PRESENT = "Current value:";
     NO_CHOICE = "There is nothing to choose.";
     NEW_FLAVOR = "New flavor";
     // Launch.

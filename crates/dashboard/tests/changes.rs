@@ -81,7 +81,7 @@ async fn a_server_is_renamed_and_described_by_metadata_and_tags() {
         let shown = late.hidden("shown");
         for (wrong, why) in [
             ("mine", "Each line needs a key"),
-            ("a=1\na=2", "A key is there twice"),
+            ("a=1\na=2", "A key appears twice"),
             ("a/b=1", "Key a/b: it must have 1 to 255"),
         ] {
             let refused = ann.submit(&late, &path, &[("shown", &shown), ("metadata", wrong)]).await;
@@ -130,7 +130,7 @@ async fn backups_are_made_and_the_oldest_go() {
         cloud.becomes(&id, "ACTIVE").await;
         let mut ann = Browser::of(&cloud, "ann", "red").await;
         let (form, path) = opened(&cloud, &mut ann, &id, "backup").await;
-        form.shows("Create backup: one").shows("one-backup").shows("The older ones are deleted");
+        form.shows("Create backup: one").shows("one-backup").shows("Older ones are deleted.");
         for keep in ["", "-1", "many"] {
             let fields = [("name", "b"), ("kind", "daily"), ("keep", keep)];
             let refused = ann.submit(&form, &path, &fields).await;

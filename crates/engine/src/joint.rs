@@ -3,7 +3,7 @@
 //! Repeatedly taking the first candidate can block servers that another choice would have placed,
 //! so this module tries the combinations. Taking a candidate only ever reduces capacity. Therefore
 //! every set that fits is a subset of the initial candidates, and it fits if no inventory is
-//! overdrawn, and if what one server has to itself ([`areas`]) is of no other. Trees without sharing providers between
+//! overdrawn and no server uses what another one has to itself ([`areas`]). Trees without sharing providers between
 //! them are solved one by one.
 //!
 //! The work is bounded like that of a search: after [`MAX_WASTED_TRIES`] tries the best set so far

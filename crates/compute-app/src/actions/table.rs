@@ -679,7 +679,7 @@ table! {
         rules: &[rule("os_compute_api:servers:update", MEMBER, PROJECT)],
         refused_as: "update",
         command: Some("openstack server set"),
-        about: "Changes the server's name and description, and what else describes it.",
+        about: "Changes the server's name, description, host name or access addresses.",
         ..ROW
     };
     ChangeMetadata = Row {

@@ -94,7 +94,7 @@ fn condition(key: &str, value: &str, groups: Vec<Group>) -> Result<Option<Alike>
 }
 
 /// Checks the conditions on the devices of a candidate that a consumer has just claimed, and closes the island that the consumer
-/// shall have to itself.
+/// requests for itself.
 ///
 /// # Errors
 /// [`Error::Moved`] if they do not hold; store errors.

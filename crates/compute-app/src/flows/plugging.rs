@@ -9,7 +9,7 @@
 //! can plug without the guest, and its report that it is ready is not enough (`migration/live.rs`).
 //!
 //! The flows of a boot, an unshelving, an evacuation and the revert of a resize ask for such a guest, as upstream's
-//! do, and wait for it to run as for any other. This file must never know which flow waits. Controllers of an earlier
+//! do, and wait for it to run as for any other. Apart from a live migration, this file must never know which flow waits. Controllers of an earlier
 //! version do not: agents report such a guest again and again, and the sweep looks for what they have missed.
 
 use jiff::Timestamp;

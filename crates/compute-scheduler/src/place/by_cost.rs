@@ -150,7 +150,7 @@ pub(super) fn together(
 }
 
 /// The hosts with a candidate, for a query with conditions on where devices are: the order by cost does not know them, and few
-/// hosts may meet them. One search over the trees is much cheaper than to examine each host. `None` if it gives up, and for
+/// hosts may meet them. One search over the trees replaces the examination of each host. `None` if it gives up, and for
 /// other queries.
 fn able(world: &Snapshot, query: &Query) -> Result<Option<HashSet<ProviderId>>, NoHost> {
     if query.alike.is_empty() {

@@ -50,7 +50,7 @@ fn unescaped(text: &str) -> String {
             Some('\\') => value.push('\\'),
             Some('n') => value.push('\n'),
             Some('r') => value.push('\r'),
-            // Nobody means an escape by any other character.
+            // A backslash before any other character is text.
             Some(other) => value.extend(['\\', other]),
             None => value.push('\\'),
         }

@@ -1,7 +1,7 @@
 //! Conditions that all providers with a common trait are unused, for several servers at once.
 //!
-//! An area is a tree and a trait: the tree's providers that have it. A server with such a condition has an area to itself. No other server
-//! of the set has it too, or uses one of its providers, also not one that is planned later.
+//! An area is a tree and a trait: the tree's providers that have it. A server with such a condition has an area to itself: no other server
+//! of the set uses one of its providers, in whatever order they are planned.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -393,7 +393,7 @@ pub(in crate::flows) fn ports_late(
 ) -> Result<(), Error> {
     tracing::warn!(
         %server, host = %dest,
-        "the destination of a live migration has not plugged the ports in time; the guest leaves without that: see the \
+        "the destination of a live migration has not plugged the ports in time, and the guest leaves without waiting: see the \
          logs of Neutron and of its agent on the host"
     );
     external_ports::plug_next(tx, server)?;
