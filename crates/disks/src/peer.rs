@@ -172,11 +172,12 @@ impl Disks {
     }
 }
 
-/// Compression methods for `rsync`, in order of preference. Disks are mostly zeros: `lz4` removes
-/// those for less than it costs to send them; `zstd` takes nearly twice the CPU time, `zlib` six
-/// times. As an environment variable the list is a preference; an option would fail on a host
-/// without the method.
-const COMPRESSIONS: (&str, &str) = ("RSYNC_COMPRESS_LIST", "lz4 zstd zlibx zlib");
+/// Compression methods that `rsync` may agree on with another host. Disks are mostly zeros: `lz4` removes those for less than it
+/// costs to send them; `zstd` takes nearly twice the CPU time, `zlib` six times. An environment variable states a choice among the
+/// methods of both sides; an option would fail on a host without the method. The order must be that of `rsync` itself: the other
+/// side has its own list, and version 3.5 there takes its first common method, not ours. `zstd` is before `lz4` in that list,
+/// therefore it is not in ours.
+const COMPRESSIONS: (&str, &str) = ("RSYNC_COMPRESS_LIST", "lz4 zlibx zlib");
 
 /// `rsync` with its options, without the paths.
 fn rsync(config: &DisksConfig, from: &Peer, remote_root: &str) -> Result<Run, String> {

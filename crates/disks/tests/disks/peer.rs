@@ -13,12 +13,14 @@ fn peer() -> Peer {
     Peer { host: HostName::verbatim("other"), address: "127.0.0.1".into() }
 }
 
-/// A replacement for `ssh` that logs the host and runs the command locally.
+/// A replacement for `ssh` that logs the host and runs the command locally. Like `ssh`, it does not pass on how `rsync` compresses.
 fn shell(folder: &Path) -> Vec<String> {
     let script = folder.join("shell");
     let message = folder.join("output");
-    let text =
-        format!("#!/bin/sh\necho \"$1\" >> {}\nshift\nexec sh -c \"$*\"\n", message.display());
+    let text = format!(
+        "#!/bin/sh\necho \"$1\" >> {}\nshift\nunset RSYNC_COMPRESS_LIST\nexec sh -c \"$*\"\n",
+        message.display()
+    );
     std::fs::write(&script, text).expect("the file is written");
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))
         .expect("the file attributes are set");
@@ -104,7 +106,7 @@ async fn a_read_only_key_suffices() {
     let guarded = old.folder.path().join("guarded");
     let may = old.disks.folder();
     let text = format!(
-        "#!/bin/sh\nshift\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' SSH_ORIGINAL_COMMAND=\"$*\" \
+        "#!/bin/sh\nshift\nunset RSYNC_COMPRESS_LIST\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' SSH_ORIGINAL_COMMAND=\"$*\" \
          exec rrsync -ro {}\n",
         may.display()
     );
