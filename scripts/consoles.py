@@ -98,7 +98,9 @@ class Socket:
         kind = first & 15
         if kind == 8:
             raise Closed(struct.unpack(">H", content[:2])[0], content[2:].decode())
-        if kind in (1, 2):
+        if kind == 9:
+            self.write(10, content)
+        elif kind in (1, 2):
             self.data += content
 
     def read(self, count):
@@ -108,11 +110,15 @@ class Socket:
         got, self.data = self.data[:count], self.data[count:]
         return got
 
-    def send(self, content):
-        """Sends bytes to the console, masked as a client must."""
+    def write(self, kind, content):
+        """Sends a frame of at most 125 bytes, masked as a client must."""
         mask = os.urandom(4)
         masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(content))
-        self.socket.sendall(struct.pack(">BB", 0x82, 0x80 | len(content)) + mask + masked)
+        self.socket.sendall(struct.pack(">BB", 0x80 | kind, 0x80 | len(content)) + mask + masked)
+
+    def send(self, content):
+        """Sends bytes to the console."""
+        self.write(2, content)
 
     def closed(self):
         """The code and the reason with which the server closes it."""
@@ -147,6 +153,14 @@ class Socket:
 
     def close(self):
         self.socket.close()
+
+    def shut(self):
+        """Ends the connection, so that another thread no longer waits for it."""
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            # The server has ended it already.
+            pass
 
 
 class Story:

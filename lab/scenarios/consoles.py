@@ -4,10 +4,12 @@ user sees it, by noVNC in a headless Chromium."""
 import os
 import tempfile
 import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
 
 from console_browser import Browser, programs
 from consoles import Socket
 from host import clean, of, other
+from nodes.node import PATIENCE
 from scenarios.live import host_of, migrate, settled
 from stack import Gone, Wrong
 
@@ -90,6 +92,16 @@ def listens(lab, ident):
     lab.tick("no port of a display is open on the host", not ports.strip(), ports)
 
 
+def ended(socket):
+    """The code and the reason with which the server closes a console, which is open until then. Reads without a limit of time, as a
+    browser does: the server ends a console whose client does not answer its pings."""
+    socket.socket.settimeout(None)
+    try:
+        return socket.closed()
+    except (Gone, OSError) as error:
+        return None, str(error)
+
+
 def run(lab):
     """One guest: its display, a key, a live migration, and its display on the other host."""
     lab.heading("The display of a guest, through a live migration")
@@ -105,13 +117,16 @@ def run(lab):
         socket.send(bytes([4, is_down, 0, 0]) + (0xFF0D).to_bytes(4, "big"))
     source = of(lab, host_of(lab, ident))
     target = other(lab, source.name)
-    migrate(lab, ident, target)
-    settled(lab, ident)
-    lab.tick(f"the server is on {target.name}", host_of(lab, ident) == target.name)
-    try:
-        code, reason = socket.closed()
-    except (Gone, OSError) as error:
-        code, reason = None, str(error)
+    with ThreadPoolExecutor(1) as pool:
+        end = pool.submit(ended, socket)
+        try:
+            migrate(lab, ident, target)
+            settled(lab, ident)
+            lab.tick(f"the server is on {target.name}", host_of(lab, ident) == target.name)
+            code, reason = end.result(60 * PATIENCE)
+        finally:
+            # The thread ends with the connection.
+            socket.shut()
     lab.tick("the migration ends the console with 1012", code == 1012, f"{code} {reason}")
     socket, name, width, height = browser(lab, ident)
     shown(lab, socket, width, height, "after the migration")
