@@ -19,6 +19,17 @@ macro_rules! is_closed {
 }
 pub(super) use is_closed;
 
+/// The closed islands of host `?1`. The same rule as [`is_closed!`]'s.
+macro_rules! closed_of_host {
+    () => {
+        "SELECT DISTINCT x.island FROM devices x JOIN deployables y ON y.device_id = x.id
+            JOIN attach_handles z ON z.deployable_id = y.id
+            WHERE x.host = ?1 AND x.island IS NOT NULL AND z.island_arq_id IS NOT NULL
+              AND (z.island_arq_id = z.arq_id OR z.dirty_of IS NOT NULL)"
+    };
+}
+pub(super) use closed_of_host;
+
 /// An island of a host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Island {

@@ -8,7 +8,7 @@ use kilonova_ids::{HostName, ProviderId};
 use kilonova_store::{Asked, Error, Row, Tx, params, statements};
 
 use super::handles::{MixedCard, mixed_card};
-use super::islands::{Island, is_closed};
+use super::islands::{Island, closed_of_host, is_closed};
 use super::mig;
 use crate::states::HealthState;
 
@@ -32,63 +32,61 @@ macro_rules! is_excluded {
 pub(super) use is_excluded;
 
 /// True for a handle `h` of device `d` that is dirty or excluded, or free while an order programs the device or its island is closed.
+/// The argument is the condition of a closed island. It must not be [`is_closed!`], which reads all handles of the island, for each of
+/// them.
 macro_rules! is_withheld {
-    () => {
+    ($is_closed:expr) => {
         concat!(
-            "(h.state = 'dirty' OR (h.state = 'free' AND h.present = 1 AND (
-              EXISTS (SELECT 1 FROM device_orders b WHERE b.open_key = d.uuid)
-              OR ",
-            is_closed!(),
-            " OR (d.mixed = 1 AND ",
+            "(h.state = 'dirty' OR (h.state = 'free' AND h.present = 1 AND (",
+            $is_closed,
+            " OR EXISTS (SELECT 1 FROM device_orders b WHERE b.open_key = d.uuid)
+              OR (d.mixed = 1 AND ",
             is_excluded!(),
             "))))"
         )
     };
 }
 
-/// The unavailable part of a provider `p` of device `d`: whether its device is present and not failed, and the number
-/// of handles that cannot be assigned.
-macro_rules! columns {
-    () => {
+/// The unavailable part of the providers `p` of the devices that fulfil a condition: whether the device is present and not failed, and
+/// the number of handles that cannot be assigned. The island is looked at once for each device.
+macro_rules! on_devices {
+    ($devices:expr, $providers:expr) => {
         concat!(
-            "p.provider_id, d.health, p.present, d.host, d.card,
-          CASE WHEN d.mig IS NULL OR ",
+            "SELECT p.provider_id, d.health, p.present, d.host, d.card,
+          CASE WHEN d.mig IS NULL OR d.is_closed = 1 THEN 0 ELSE 1 END AS is_mig,
+          (SELECT COUNT(*) FROM attach_handles h WHERE h.deployable_id = p.id AND ",
+            is_withheld!("d.is_closed = 1"),
+            ") AS withheld FROM (WITH found AS MATERIALIZED (
+            SELECT d.id, d.uuid, d.health, d.host, d.card, d.mixed, d.one_type, d.mig,
+              CASE WHEN ",
             is_closed!(),
-            " THEN 0 ELSE 1 END AS is_mig, (SELECT COUNT(*) FROM attach_handles h
-          WHERE h.deployable_id = p.id AND ",
-            is_withheld!(),
-            ") AS withheld"
+            " THEN 1 ELSE 0 END AS is_closed FROM devices d WHERE ",
+            $devices,
+            ") SELECT * FROM found) d JOIN deployables p ON p.device_id = d.id",
+            $providers
         )
     };
 }
 
 statements! {
     /// The unavailable part of a provider.
-    ON_PROVIDER = concat!(
-        "SELECT ",
-        columns!(),
-        " FROM deployables p JOIN devices d ON d.id = p.device_id WHERE p.provider_id = ?1"
+    ON_PROVIDER = on_devices!(
+        "d.id = (SELECT device_id FROM deployables WHERE provider_id = ?1)",
+        " WHERE p.provider_id = ?1"
     );
     /// The unavailable part of each provider of a card.
-    ON_CARD = concat!(
-        "SELECT ",
-        columns!(),
-        " FROM devices d JOIN deployables p ON p.device_id = d.id WHERE d.host = ?1 AND d.card = ?2"
-    );
+    ON_CARD = on_devices!("d.host = ?1 AND d.card = ?2", "");
     /// The unavailable part of each provider of an island.
-    ON_ISLAND = concat!(
-        "SELECT ",
-        columns!(),
-        " FROM devices d JOIN deployables p ON p.device_id = d.id WHERE d.host = ?1 AND d.island = ?2"
-    );
+    ON_ISLAND = on_devices!("d.host = ?1 AND d.island = ?2", "");
     /// Number of handles that cannot be assigned, for all providers of a host that have any; and whether the provider's island is closed.
     OF_HOST = concat!(
-        "SELECT p.provider_id, COUNT(*) AS withheld, MAX(CASE WHEN ",
-        is_closed!(),
-        " THEN 1 ELSE 0 END) AS is_closed FROM attach_handles h
-        JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
+        "WITH closed AS MATERIALIZED (",
+        closed_of_host!(),
+        ") SELECT p.provider_id, COUNT(*) AS withheld,
+          MAX(CASE WHEN d.island IN (SELECT island FROM closed) THEN 1 ELSE 0 END) AS is_closed
+        FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE d.host = ?1 AND ",
-        is_withheld!(),
+        is_withheld!("d.island IN (SELECT island FROM closed)"),
         " GROUP BY p.provider_id"
     );
 }
