@@ -51,18 +51,18 @@ def enroll(lab, node):
     return made["url"], made["token"]
 
 
-def join(lab, node):
-    """Installs the agent, joins it and starts it; returns its report on the host."""
-    agent.configure(node)
+def join(lab, node, more=""):
+    """Installs the agent with more lines of configuration, joins it and starts it; returns its report on the host."""
+    agent.configure(node, more)
     output = agent.join(node, *enroll(lab, node))
     agent.start(node)
     return output
 
 
-def joined(lab):
-    """Both hosts join."""
+def joined(lab, more=""):
+    """Both hosts join, with more lines of configuration."""
     with ThreadPoolExecutor(len(lab.nodes)) as pool:
-        for output in pool.map(lambda node: join(lab, node), lab.nodes):
+        for output in pool.map(lambda node: join(lab, node, more), lab.nodes):
             lab.say(output)
     lab.cloud.hosts([node.name for node in lab.nodes])
 

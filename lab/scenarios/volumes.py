@@ -20,6 +20,8 @@ from services.target import IQN
 from stack import Gone, Wrong
 
 NET, RANGE, VLAN = "blue", "10.88.0.0/24", 101
+# Free ports for a second volume and a second card. libvirt leaves one.
+PORTS = "[libvirt]\nnum_pcie_ports = 10\n"
 # The sectors of the marks: of the root volume beyond its file system, and of the other volume.
 ROOT_MARK, FIRST_MARK, SECOND_MARK = 204800, 0, 8
 # Reports the disks, cards and metadata of a guest, and keeps writing to its root volume.
@@ -206,7 +208,7 @@ def begun(lab):
     for node in lab.nodes:
         ready(lab, node, network)
     agent.offer(lab.options, cloud.run_folder)
-    hosts.joined(lab)
+    hosts.joined(lab, PORTS)
     cloud.images()
     made = cloud.run("image", "list", "-c", "ID", "-c", "Name").table
     parts = {name: made.one(Name=name)["ID"] for name in ("lab-kernel", "lab-ramdisk")}
