@@ -3,6 +3,8 @@
 //! A schema states the fields of a body and the form of each. The handler checks the meaning of a field
 //! and every further condition.
 
+use std::sync::{Arc, PoisonError, RwLock};
+
 use kilonova_wire::schema::Schema;
 use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Map, Value, json};
@@ -17,33 +19,76 @@ pub const YES: &[&str] = &["True", "TRUE", "true", "1", "ON", "On", "on", "YES",
 /// The words that Nova's API accepts for `false`.
 pub const NO: &[&str] = &["False", "FALSE", "false", "0", "OFF", "Off", "off", "NO", "No", "no"];
 
-/// The schemas of one body, each from the microversion that introduces it.
-pub struct Schemas(Vec<(Microversion, Schema)>);
+/// The schemas of one body. Each is compiled when the first request needs it, because a process meets few
+/// microversions, and compiled once for all microversions that have the same.
+pub struct Schemas {
+    /// The property of the body to which the schemas apply; the whole body without one.
+    property: Option<&'static str>,
+    of: fn(Microversion) -> Value,
+    compiled: RwLock<Vec<Compiled>>,
+}
+
+/// A schema and the microversions that have asked for it.
+struct Compiled {
+    source: Value,
+    versions: Vec<Microversion>,
+    schema: Arc<Schema>,
+}
 
 impl Schemas {
-    /// Compiles the schemas that `of` returns for all microversions. Call it once, in a `LazyLock`.
-    pub fn new(of: impl Fn(Microversion) -> Value) -> Self {
-        let mut compiled = Vec::new();
-        let mut last = None;
-        for version in microversions::ALL {
-            let schema = of(*version);
-            if last.as_ref() != Some(&schema) {
-                compiled.push((*version, Schema::new(&schema)));
-                last = Some(schema);
-            }
-        }
-        Self(compiled)
+    /// The schemas that `of` returns, of a whole body.
+    pub const fn new(of: fn(Microversion) -> Value) -> Self {
+        Self { property: None, of, compiled: RwLock::new(Vec::new()) }
+    }
+
+    /// The schemas that `of` returns, of a body's property.
+    pub const fn of_property(property: &'static str, of: fn(Microversion) -> Value) -> Self {
+        Self { property: Some(property), of, compiled: RwLock::new(Vec::new()) }
     }
 
     /// Checks a body against the schema of a microversion.
     ///
     /// # Errors
     /// 400 naming the field.
+    ///
+    /// # Panics
+    /// If the schema is invalid, which a test of its owner detects ([`Schemas::compile`]).
     pub fn check(&self, version: Microversion, body: &Value) -> Result<(), Refusal> {
-        match self.0.iter().rev().find(|(first, _)| *first <= version) {
-            Some((_, schema)) => schema.check(body),
-            None => Ok(()),
+        self.get(version).check(body)
+    }
+
+    /// Compiles the schemas of all microversions: the test of each body calls it, because a request compiles
+    /// only its own.
+    ///
+    /// # Panics
+    /// If one is invalid.
+    pub fn compile(&self) {
+        for version in microversions::ALL {
+            self.get(*version);
         }
+    }
+
+    fn get(&self, version: Microversion) -> Arc<Schema> {
+        let known = self.compiled.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.iter().find(|known| known.versions.contains(&version)) {
+            return Arc::clone(&found.schema);
+        }
+        drop(known);
+        let source = match self.property {
+            Some(property) => json!({"properties": {property: (self.of)(version)}}),
+            None => (self.of)(version),
+        };
+        let mut known = self.compiled.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.iter_mut().find(|known| known.source == source) {
+            // Another request may have been here since.
+            if !found.versions.contains(&version) {
+                found.versions.push(version);
+            }
+            return Arc::clone(&found.schema);
+        }
+        let schema = Arc::new(Schema::new(&source));
+        known.push(Compiled { source, versions: vec![version], schema: Arc::clone(&schema) });
+        schema
     }
 }
 
@@ -109,7 +154,6 @@ mod tests {
     #[test]
     fn each_microversion_has_its_own_fields_and_the_next_has_those_of_the_newest() {
         let schemas = Schemas::new(schema);
-        assert_eq!(schemas.0.len(), 3, "one schema for each change");
         let takes = |version, body| schemas.check(version, &body).is_ok();
         assert!(takes(microversions::MIN, json!({"name": "a", "files": []})));
         assert!(!takes(microversions::MIN, json!({"tags": []})));
@@ -120,5 +164,27 @@ mod tests {
             assert!(!takes(version, json!({"files": []})));
             assert!(!takes(version, json!({"name": "abcd"})));
         }
+    }
+
+    #[test]
+    fn a_schema_is_compiled_for_the_first_request_and_shared_by_microversions() {
+        let schemas = Schemas::new(schema);
+        let compiled = || schemas.compiled.read().expect("no test has failed").len();
+        assert_eq!(compiled(), 0);
+        for version in [MAX, MAX, Microversion(MAX.0, MAX.1 + 1)] {
+            schemas.check(version, &json!({})).expect("the body is valid");
+            assert_eq!(compiled(), 1);
+        }
+        schemas.compile();
+        assert_eq!(compiled(), 3, "one schema for each change");
+    }
+
+    #[test]
+    fn a_schema_of_a_property_names_it() {
+        let schemas = Schemas::of_property("server", schema);
+        assert!(schemas.check(MAX, &json!({"server": {"name": "abc"}})).is_ok());
+        let refused =
+            schemas.check(MAX, &json!({"server": {"name": "abcd"}})).expect_err("too long");
+        assert!(refused.message.contains("name"), "{}", refused.message);
     }
 }

@@ -4,21 +4,20 @@
 //! cloud's Neutron has the ports, `volume-extended` extends a guest's disk, and `volume-reimaged` lets a
 //! rebuild look at its volume; nothing here waits for the others.
 
-use std::sync::LazyLock;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::{Routes, post};
 use kilonova_compute_app::ports::external::{self, NetworkEvent};
-use kilonova_compute_app::schemas::Schemas;
 use kilonova_compute_app::{Compute, Error, microversions, volumes};
 use kilonova_compute_db::servers;
 use kilonova_ids::{ServerId, VolumeId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
+
+use crate::api::input::body_schemas;
 
 /// The events, each with its first microversion.
 const EVENTS: &[(&str, Microversion)] = &[
@@ -34,7 +33,8 @@ const EVENTS: &[(&str, Microversion)] = &[
 /// Events that need a tag.
 const TAGGED: &[&str] =
     &["accelerator-request-bound", "power-update", "volume-extended", "volume-reimaged"];
-static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(schema));
+
+body_schemas!(SCHEMAS, schema, the_schemas_of_external_events_compile);
 
 fn schema(version: Microversion) -> Value {
     let names: Vec<&str> =

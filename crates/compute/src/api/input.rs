@@ -9,6 +9,22 @@ use kilonova_wire::{Microversion, Refusal, text};
 use regex::Regex;
 use serde_json::Value;
 
+/// Declares the schemas of a body by microversion, and the test that compiles all of them: a request compiles
+/// only that of its own microversion.
+macro_rules! body_schemas {
+    ($name:ident, $of:expr, $test:ident) => {
+        static $name: kilonova_compute_app::schemas::Schemas =
+            kilonova_compute_app::schemas::Schemas::new($of);
+
+        #[cfg(test)]
+        #[test]
+        fn $test() {
+            $name.compile();
+        }
+    };
+}
+pub(super) use body_schemas;
+
 /// Refuses a method that the microversion does not have.
 ///
 /// # Errors

@@ -1,14 +1,12 @@
 //! Request bodies that set limits, and the limits of each microversion.
 
-use std::sync::LazyLock;
-
 use kilonova_compute_app::microversions::{FILES_GONE, NETWORK_PROXIES_GONE, QUOTA_CLASS_GROUPS};
 use kilonova_compute_app::quotas::RESOURCES;
-use kilonova_compute_app::schemas::{self, Schemas};
+use kilonova_compute_app::schemas;
 use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Map, Value, json};
 
-use super::input;
+use super::input::{self, body_schemas};
 
 const NETWORK: &[&str] = &["fixed_ips", "floating_ips", "security_group_rules", "security_groups"];
 const FILES: &[&str] =
@@ -43,14 +41,16 @@ fn schema(field: &str, version: Microversion, network_gone: Microversion, extra:
     })
 }
 
-static SET: LazyLock<Schemas> = LazyLock::new(|| {
-    let force = json!({"force": schemas::boolean()});
-    Schemas::new(|version| schema("quota_set", version, NETWORK_PROXIES_GONE, &force))
-});
-static CLASS: LazyLock<Schemas> = LazyLock::new(|| {
-    let none = Value::Null;
-    Schemas::new(|version| schema("quota_class_set", version, QUOTA_CLASS_GROUPS, &none))
-});
+fn set(version: Microversion) -> Value {
+    schema("quota_set", version, NETWORK_PROXIES_GONE, &json!({"force": schemas::boolean()}))
+}
+
+fn class(version: Microversion) -> Value {
+    schema("quota_class_set", version, QUOTA_CLASS_GROUPS, &Value::Null)
+}
+
+body_schemas!(SET, set, the_schemas_of_a_quota_set_compile);
+body_schemas!(CLASS, class, the_schemas_of_a_quota_class_set_compile);
 
 fn read(set: &Value) -> Result<Vec<(String, i64)>, Refusal> {
     let none = Map::new();

@@ -5,13 +5,13 @@ use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use kilonova_compute_app::microversions;
-use kilonova_compute_app::schemas::{self, Schemas};
+use kilonova_compute_app::schemas;
 use kilonova_compute_db::flavors::Flavor;
 use kilonova_wire::schema::Schema;
 use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Value, json};
 
-use crate::api::input;
+use crate::api::input::{self, body_schemas};
 
 const MAX_RXTX: f64 = 3.40282e38;
 
@@ -57,7 +57,7 @@ fn wrapped(properties: Value, required: &[&str]) -> Value {
     })
 }
 
-static CREATE: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(create_schema));
+body_schemas!(CREATE, create_schema, the_schemas_of_a_new_flavor_compile);
 static UPDATE: LazyLock<Schema> = LazyLock::new(|| {
     Schema::new(&wrapped(json!({"description": description_schema()}), &["description"]))
 });

@@ -1,14 +1,11 @@
 //! Request bodies that create or import a key pair.
 
-use std::sync::LazyLock;
-
 use kilonova_compute_app::keypairs::Kind;
 use kilonova_compute_app::microversions;
-use kilonova_compute_app::schemas::Schemas;
 use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Value, json};
 
-use crate::api::input;
+use crate::api::input::{self, body_schemas};
 
 /// Maximum length of a public key. The longest real ones have a few thousand characters.
 const MAX_KEY: usize = 65535;
@@ -45,7 +42,7 @@ fn schema(version: Microversion) -> Value {
     })
 }
 
-static CREATE: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(schema));
+body_schemas!(CREATE, schema, the_schemas_of_a_new_key_pair_compile);
 
 /// A request for a key pair.
 pub(super) struct CreateKeypair {

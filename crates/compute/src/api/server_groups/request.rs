@@ -1,19 +1,17 @@
 //! The body of `POST /os-server-groups`: a list with one policy before 2.64, a policy and its rules
 //! from 2.64 on.
 
-use std::sync::LazyLock;
-
 use kilonova_compute_app::microversions;
-use kilonova_compute_app::schemas::{self, Schemas};
+use kilonova_compute_app::schemas;
 use kilonova_compute_db::server_groups::Policy;
 use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Value, json};
 
-use crate::api::input;
+use crate::api::input::{self, body_schemas};
 
 const HARD_POLICIES: [&str; 2] = ["affinity", "anti-affinity"];
 
-static CREATE: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(schema));
+body_schemas!(CREATE, schema, the_schemas_of_a_new_server_group_compile);
 
 fn schema(version: Microversion) -> Value {
     if version < microversions::GROUP_POLICY {

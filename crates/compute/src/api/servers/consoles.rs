@@ -1,21 +1,18 @@
 //! `/servers/{id}/remote-consoles`: a URL with a token for a console.
 
-use std::sync::LazyLock;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_access::Caller;
 use kilonova_compute_app::consoles::{self, Protocol};
-use kilonova_compute_app::schemas::Schemas;
 use kilonova_compute_app::{Compute, microversions};
 use kilonova_wire::{JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
 
 use super::find::find;
-use crate::api::input;
+use crate::api::input::{self, body_schemas};
 use crate::api::links::Base;
 
-static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(schema));
+body_schemas!(SCHEMAS, schema, the_schemas_of_a_console_compile);
 
 /// Nova's schema. It does not compare the protocol with the type.
 fn schema(version: Microversion) -> Value {

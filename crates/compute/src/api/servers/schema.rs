@@ -1,20 +1,18 @@
 //! The schema of the body of `POST /servers`, by microversion. Fields that the microversion does not
 //! have are refused.
 
-use std::sync::LazyLock;
-
 use kilonova_compute_app::microversions::{
     ALWAYS, DESCRIPTION, DEVICE_TAGS, DEVICE_TAGS_AGAIN, FILES_GONE, FQDN_HOSTNAME, HOST_AT_BOOT,
     HOSTNAME, HYPERVISOR_PAGES, NETWORKS_REQUIRED, TAGS_AT_BOOT, TRUSTED_CERTIFICATES, VOLUME_TYPE,
     before, between, since,
 };
-use kilonova_compute_app::schemas::{self, Schemas, fields, file, text};
+use kilonova_compute_app::schemas::{self, fields, file, text};
 use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Value, json};
 
-use crate::api::input;
+use crate::api::input::{self, body_schemas};
 
-static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(create));
+body_schemas!(SCHEMAS, create, the_schemas_of_a_new_server_compile);
 
 /// Checks the body of `POST /servers`.
 ///

@@ -1,25 +1,23 @@
 //! `PUT /servers/{id}`: changes name, description, host name, access addresses, disk configuration and
 //! pinned zone.
 
-use std::sync::LazyLock;
-
 use axum::extract::{Path, State};
 use axum::response::Response;
 use kilonova_access::Caller;
 use kilonova_compute_app::microversions::{
     ALWAYS, CHANGE_PINNED_ZONE, DESCRIPTION, FQDN_HOSTNAME, HOSTNAME, since,
 };
-use kilonova_compute_app::schemas::{self, Schemas, fields};
+use kilonova_compute_app::schemas::{self, fields};
 use kilonova_compute_app::{Compute, Error, ports};
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
-use crate::api::input;
+use crate::api::input::{self, body_schemas};
 use crate::api::links::Base;
 
-static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(schema));
+body_schemas!(SCHEMAS, schema, the_schemas_of_a_changed_server_compile);
 
 fn schema(version: Microversion) -> Value {
     let zone = json!({"type": ["string", "null"], "minLength": 1, "maxLength": 255});

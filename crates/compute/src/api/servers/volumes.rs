@@ -1,14 +1,13 @@
 //! `/servers/{id}/os-volume_attachments`: the volumes of a server.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::Caller;
-use kilonova_compute_app::schemas::{self, Schemas, fields};
+use kilonova_compute_app::schemas::{self, fields};
 use kilonova_compute_app::volumes::{self, AttachRequest, Change};
 use kilonova_compute_app::{Compute, Error, microversions};
 use kilonova_compute_db::servers::Server;
@@ -21,13 +20,13 @@ use kilonova_wire::{JsonBody, Microversion, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::find::find;
-use crate::api::input;
+use crate::api::input::{self, body_schemas};
 
 const SWAP: &str = "os_compute_api:os-volumes-attachments:swap";
 const UPDATE: &str = "os_compute_api:os-volumes-attachments:update";
 
-static ATTACH: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(attach_schema));
-static CHANGE: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(change_schema));
+body_schemas!(ATTACH, attach_schema, the_schemas_of_a_new_attachment_compile);
+body_schemas!(CHANGE, change_schema, the_schemas_of_a_changed_attachment_compile);
 
 fn uuid() -> Value {
     json!({"type": "string", "format": "uuid"})
