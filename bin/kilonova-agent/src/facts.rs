@@ -50,6 +50,7 @@ pub fn registration(
         reserved_memory_mb: settings.reserved_memory_mb,
         traits: vec!["COMPUTE_NODE".into()],
         devices: Vec::new(),
+        agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         attempt: None,
         connector: None,
         routes: settings

@@ -6,7 +6,7 @@
 //! reuses a generation that a host already has. The row also keeps the generations before its own.
 //! They prove that a host's documents come from these rows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use kilonova_changes::Topic;
 use kilonova_ids::{HostName, ImageId, ServerId};
@@ -86,6 +86,9 @@ kilonova_store::statements! {
     GET = concat!(select!(), " WHERE host = ?1 AND server_id = ?2");
     /// All documents of a server.
     OF_SERVER = concat!(select!(), " WHERE server_id = ?1 ORDER BY host");
+    /// All documents of some servers.
+    OF_SERVERS = "SELECT host, server_id, generation, body, lacks_volumes FROM documents
+        WHERE server_id IN ({})";
     /// The servers with a document on a host.
     SERVERS_ON = "SELECT server_id FROM documents WHERE host = ?1 ORDER BY server_id";
     /// The documents newer than a generation.
@@ -317,6 +320,44 @@ pub fn lacking(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<HostName>, Error
 pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<(HostName, Document)>, Error> {
     let rows = tx.rows(OF_SERVER, params![server])?;
     rows.iter().map(of_row).collect()
+}
+
+/// The documents of a server.
+#[derive(Debug, Clone, Default)]
+pub struct OfServer {
+    /// They, by host.
+    pub documents: Vec<(HostName, Document)>,
+    /// The hosts whose document waits for volumes.
+    pub lacking: Vec<HostName>,
+}
+
+/// Asks for [`of_those`] of these servers.
+///
+/// # Errors
+/// Store errors only.
+pub fn ask_of_servers(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<Asked>, Error> {
+    let ids: Vec<Value> = servers.iter().map(|id| Value::from(*id)).collect();
+    Ok(tx.ask_list(OF_SERVERS, &ids)?)
+}
+
+/// The documents that [`ask_of_servers`] asked for, by their servers.
+///
+/// # Errors
+/// Store errors only.
+pub fn of_those(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<HashMap<ServerId, OfServer>, Error> {
+    let mut found: HashMap<ServerId, OfServer> = HashMap::new();
+    for row in tx.answers(asked)? {
+        let of: &mut OfServer = found.entry(row.id("server_id")?).or_default();
+        let (host, document) = of_row(&row)?;
+        if row.bool("lacks_volumes")? {
+            of.lacking.push(host.clone());
+        }
+        of.documents.push((host, document));
+    }
+    for of in found.values_mut() {
+        of.documents.sort_by(|(a, _), (b, _)| a.cmp(b));
+    }
+    Ok(found)
 }
 
 /// The documents of a server that are held back, by host.

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 use kilonova_ids::{HostName, PortId, ServerId};
-use kilonova_store::{Migration, Row, Tx, Value, listed, params};
+use kilonova_store::{Asked, Migration, Row, Tx, Value, listed, params};
 
 use crate::Error;
 
@@ -155,6 +155,9 @@ kilonova_store::statements! {
     END_WAIT = "UPDATE external_servers SET waits_since = NULL WHERE server_id = ?1";
     /// Since when a guest waits for its ports.
     WAITS_SINCE = "SELECT waits_since FROM external_servers WHERE server_id = ?1";
+    /// Those of some servers whose guest waits.
+    WAITING_OF = "SELECT server_id FROM external_servers
+        WHERE server_id IN ({}) AND waits_since IS NOT NULL";
     /// The servers whose guest waits since before a time.
     WAITING = "SELECT server_id FROM external_servers WHERE waits_since < ?1
         ORDER BY waits_since LIMIT 200";
@@ -448,6 +451,17 @@ pub fn end_wait(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
 pub fn waits_since(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<Timestamp>, Error> {
     let Some(row) = tx.row(WAITS_SINCE, params![server])? else { return Ok(None) };
     Ok(row.time_opt("waits_since")?)
+}
+
+/// Asks for [`those_waiting`] of these servers.
+pub fn ask_waiting_of(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<Asked>, Error> {
+    let ids: Vec<Value> = servers.iter().map(|id| Value::from(*id)).collect();
+    Ok(tx.ask_list(WAITING_OF, &ids)?)
+}
+
+/// Those of the servers that [`ask_waiting_of`] asked about whose guest waits for its ports.
+pub fn those_waiting(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<HashSet<ServerId>, Error> {
+    tx.answers(asked)?.iter().map(|row| Ok(row.id("server_id")?)).collect()
 }
 
 /// At most two hundred servers whose guest waits since before a time.

@@ -42,13 +42,22 @@ INSERT INTO aggregates_revision (revision) VALUES (0);",
 pub const GATEWAYS: Migration =
     Migration { name: "compute-0710-gateways", sql: "ALTER TABLE hosts ADD COLUMN routed TEXT;" };
 
+/// The version of a host's agent, and the epoch in which it was reported: an earlier version of the control plane registers a
+/// host without writing it.
+pub const VERSIONS: Migration = Migration {
+    name: "compute-0850-agent-versions",
+    sql: "
+ALTER TABLE hosts ADD COLUMN agent_version TEXT;
+ALTER TABLE hosts ADD COLUMN agent_version_epoch BIGINT;",
+};
+
 /// Selects [`Host`]s.
 macro_rules! select {
     () => {
         "SELECT number, revision, id, host, root_provider, hypervisor_type, hypervisor_version, host_ip,
         vcpus, memory_mb, disk_gb, epoch, generation, status, disabled_reason, forced_down,
         last_seen, availability_zone, created_at, updated_at, reported_at, clock_skew,
-        agent, attempt, routed FROM hosts"
+        agent, attempt, routed, agent_version, agent_version_epoch FROM hosts"
     };
 }
 
@@ -62,8 +71,8 @@ kilonova_store::statements! {
     /// Registers a host: inserts a row, or increments the epoch of the existing one.
     REGISTER = concat!("INSERT INTO hosts (id, host, root_provider, hypervisor_type, hypervisor_version,
         host_ip, vcpus, memory_mb, disk_gb, epoch, generation, status, forced_down, last_seen,
-        reported_at, created_at, agent, attempt)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 1, 'enabled', 0, ?10, ?10, ?10, ?11, ?12)
+        reported_at, created_at, agent, attempt, agent_version, agent_version_epoch)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 1, 'enabled', 0, ?10, ?10, ?10, ?11, ?12, ?13, 1)
         ON CONFLICT (host) DO UPDATE SET epoch = hosts.epoch + 1,
             revision = hosts.revision + 1,
             root_provider = excluded.root_provider,
@@ -71,7 +80,8 @@ kilonova_store::statements! {
             hypervisor_version = excluded.hypervisor_version, host_ip = excluded.host_ip,
             vcpus = excluded.vcpus, memory_mb = excluded.memory_mb, disk_gb = excluded.disk_gb,
             last_seen = excluded.last_seen, reported_at = excluded.reported_at,
-            agent = excluded.agent, attempt = excluded.attempt
+            agent = excluded.agent, attempt = excluded.attempt,
+            agent_version = excluded.agent_version, agent_version_epoch = hosts.epoch + 1
         RETURNING ", columns!());
     /// Sets the physical networks between which a host can route.
     SET_ROUTED = "UPDATE hosts SET routed = ?2 WHERE host = ?1";
@@ -150,6 +160,8 @@ pub struct Host {
     pub attempt: Option<Attempt>,
     /// The physical networks between which it can route, as [`routed`] joins them; `None` if it cannot.
     pub routed: Option<String>,
+    /// The version of its agent, if its last registration reports it.
+    pub agent_version: Option<String>,
 }
 
 impl Host {
@@ -181,6 +193,8 @@ pub struct NewHost {
     pub memory_mb: i64,
     /// Disk space for guests in GiB.
     pub disk_gb: i64,
+    /// The version of its agent.
+    pub agent_version: Option<String>,
     /// The attempt of its agent.
     pub attempt: Option<Attempt>,
 }
@@ -200,6 +214,13 @@ fn attempt(row: &Row) -> Result<Option<Attempt>, Error> {
     };
     let agent = agent.parse().map_err(|_| shape(format!("invalid agent id {agent:?}")))?;
     Ok(Some(Attempt { agent, number }))
+}
+
+/// The version that the registration of the present epoch has written.
+fn agent_version(row: &Row) -> Result<Option<String>, Error> {
+    let epoch = row.int("epoch")?;
+    let is_present = row.int_opt("agent_version_epoch")? == Some(epoch);
+    Ok(row.string_opt("agent_version")?.filter(|_| is_present))
 }
 
 fn host(row: &Row) -> Result<Host, Error> {
@@ -228,6 +249,7 @@ fn host(row: &Row) -> Result<Host, Error> {
         clock_skew: row.duration_opt("clock_skew")?,
         attempt: attempt(row)?,
         routed: row.string_opt("routed")?,
+        agent_version: agent_version(row)?,
     })
 }
 
@@ -266,6 +288,7 @@ pub fn register(tx: &mut Tx<'_>, new: &NewHost, now: Timestamp) -> Result<HostRo
             now,
             new.attempt.map(|attempt| attempt.agent.to_string()),
             new.attempt.map(|attempt| attempt.number),
+            new.agent_version.as_deref(),
         ],
     )?;
     changed(tx, &new.host)?;

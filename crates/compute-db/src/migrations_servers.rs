@@ -33,6 +33,7 @@ pub const SERVERS: &[Migration] = &[
     super::drains::DRAINS,
     super::external_ports::NEXT_PLUGGED,
     super::drains::PAUSES,
+    super::hosts::VERSIONS,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -1,11 +1,12 @@
 //! The table of migrations. A migration and its consumer in both ledgers share one uuid.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use jiff::Timestamp;
 use kilonova_ids::{ConsumerId, HostName, ServerId};
 use kilonova_node_api::{Domain, Progress};
-use kilonova_store::{Asked, Row, Tx, params};
+use kilonova_store::{Asked, Row, Tx, Value, params};
 use serde::Serialize;
 
 use super::servers::{FlavorOf, VmState, from_text, shape, to_text};
@@ -28,6 +29,8 @@ kilonova_store::statements! {
         VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14)";
     /// The open migration of a server: the one that can still be rolled back.
     OPEN_OF = concat!(select!(), " WHERE open_server = ?1");
+    /// The open migrations of some servers.
+    OPEN_OF_SOME = concat!(select!(), " WHERE open_server IN ({})");
     /// All migrations of a server, oldest first.
     OF_SERVER = concat!(select!(), " WHERE server_id = ?1 ORDER BY number");
     /// The migrations of a server that hold claims on a host.
@@ -285,6 +288,18 @@ pub fn insert(tx: &mut Tx<'_>, new: &NewMove, now: Timestamp) -> Result<(), Erro
 /// The open migration of a server.
 pub fn open_of(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<Move>, Error> {
     tx.row(OPEN_OF, params![server])?.as_ref().map(read).transpose()
+}
+
+/// Asks for the open migrations of some servers.
+pub fn ask_open_of_some(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<Asked>, Error> {
+    let ids: Vec<Value> = servers.iter().map(|id| Value::from(*id)).collect();
+    Ok(tx.ask_list(OPEN_OF_SOME, &ids)?)
+}
+
+/// The open migrations that [`ask_open_of_some`] asked for, by their servers.
+pub fn all_opened(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<HashMap<ServerId, Move>, Error> {
+    let read = |row: &Row| read(row).map(|one| (one.server, one));
+    tx.answers(asked)?.iter().map(read).collect()
 }
 
 /// Asks for [`open_of`].

@@ -86,6 +86,7 @@ impl Cloud {
             reserved_memory_mb: 0,
             traits: Vec::new(),
             devices: vec![gpu()],
+            agent_version: None,
             attempt: None,
             connector: None,
             routes: None,

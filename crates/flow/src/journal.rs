@@ -1,5 +1,7 @@
 //! Begins, advances and ends operations within the caller's transaction.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use kilonova_ids::{OperationId, ServerId};
 use kilonova_store::{Asked, Row, Tx, Value, params};
@@ -103,6 +105,27 @@ pub fn expect_open_of(tx: &mut Tx<'_>, subject: ServerId) -> Result<(), Error> {
 /// Store errors only.
 pub fn open_of(tx: &mut Tx<'_>, subject: ServerId) -> Result<Option<Operation>, Error> {
     tx.row(sql::OPEN_OF, params![subject])?.as_ref().map(read).transpose()
+}
+
+/// Asks for the open operations of some servers.
+///
+/// # Errors
+/// Store errors only.
+pub fn ask_open_of_some(tx: &mut Tx<'_>, subjects: &[ServerId]) -> Result<Vec<Asked>, Error> {
+    let ids: Vec<Value> = subjects.iter().map(|id| Value::from(*id)).collect();
+    Ok(tx.ask_list(sql::OPEN_OF_SOME, &ids)?)
+}
+
+/// The open operations that [`ask_open_of_some`] asked for, by their servers.
+///
+/// # Errors
+/// Store errors only.
+pub fn all_opened(
+    tx: &mut Tx<'_>,
+    asked: Vec<Asked>,
+) -> Result<HashMap<ServerId, Operation>, Error> {
+    let read = |row: &Row| read(row).map(|one| (one.subject, one));
+    tx.answers(asked)?.iter().map(read).collect()
 }
 
 /// Advances an operation to a step.

@@ -28,6 +28,8 @@ kilonova_store::statements! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, ?10, ?10)";
     /// The open operation of a server.
     OPEN_OF = concat!(select!(), " WHERE open_subject = ?1");
+    /// The open operations of some servers.
+    OPEN_OF_SOME = concat!(select!(), " WHERE open_subject IN ({})");
     /// Advances an operation, unless another transaction has advanced it.
     ADVANCE = "UPDATE operations SET step = ?3, data = ?4, version = version + 1, updated_at = ?5
         WHERE id = ?1 AND version = ?2 AND outcome = 'open'";

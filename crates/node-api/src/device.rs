@@ -45,6 +45,9 @@ pub struct Registration {
     pub traits: Vec<String>,
     /// All devices: a device that is missing here is gone.
     pub devices: Vec<Device>,
+    /// The version of the agent; `None` from agents of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
     /// Which attempt to register this is; `None` from agents of earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,

@@ -124,10 +124,14 @@ fn operation(operation: &Value) -> Vec<Vec<String>> {
     if operation.is_null() {
         return Vec::new();
     }
+    let waits = match operation["unreadable"].as_str() {
+        Some(why) => row(["cannot be read", &format!("{why}; a newer version has begun it")]),
+        None => row(["waits for", &of(&operation["waits_for"])]),
+    };
     vec![
         row(["operation", &of(&operation["action"])]),
         row(["step", &format!("{} since {}", of(&operation["step"]), of(&operation["since"]))]),
-        row(["waits for", &of(&operation["waits_for"])]),
+        waits,
         row(["started", &of(&operation["started_at"])]),
         row([
             "request",

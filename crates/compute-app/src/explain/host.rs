@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use kilonova_accelerator::ledger as devices;
+use kilonova_compute_db::documents::{self, OfServer};
 use kilonova_compute_db::drains::{self, Drain, DrainMove};
 use kilonova_compute_db::moves::{self, Move};
 use kilonova_compute_db::servers::{self, Server};
-use kilonova_compute_db::{documents, hosts};
+use kilonova_compute_db::{external_ports, hosts};
 use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_flow as flow;
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::Desired;
 use kilonova_store::Tx;
 
-use super::server::{HostNow, plugging};
-use super::words::{Awaited, awaited};
-use crate::flows::operation::Operation;
+use super::server::{HostNow, paused_on};
+use super::words::{Awaited, awaited, state_of};
 use crate::{Error, flows, services};
 
 /// A server with something on the host.
@@ -70,10 +70,7 @@ pub fn explain_host(
     let mut ids: BTreeSet<ServerId> = servers::ids_on(tx, name)?.into_iter().collect();
     ids.extend(documents::servers_on(tx, name)?);
     ids.extend(moves::servers_held_on(tx, name)?);
-    let mut guests = Vec::with_capacity(ids.len());
-    for id in ids {
-        guests.push(guest(tx, name, id)?);
-    }
+    let guests = guests(tx, name, ids.into_iter().collect())?;
     let devices_held = devices::held_on(tx, std::slice::from_ref(name))?.into_values().sum();
     // A controller of an earlier version enables a host without its drain.
     let drain = match drains::of_host(tx, name)?.filter(|_| !row.enabled) {
@@ -83,11 +80,43 @@ pub fn explain_host(
     Ok(Some(HostExplanation { host: HostNow { row, up }, guests, devices_held, drain }))
 }
 
-fn guest(tx: &mut Tx<'_>, host: &HostName, id: ServerId) -> Result<Guest, Error> {
-    let server = servers::find(tx, id)?;
-    let operation = flow::open_of(tx, id)?;
-    let open = moves::open_of(tx, id)?;
-    let documents = documents::of_server(tx, id)?;
+/// The guests of those servers: five lists of rows, however many servers there are.
+fn guests(tx: &mut Tx<'_>, host: &HostName, ids: Vec<ServerId>) -> Result<Vec<Guest>, Error> {
+    let servers = servers::ask_some(tx, &ids)?;
+    let operations = flow::ask_open_of_some(tx, &ids)?;
+    let opened = moves::ask_open_of_some(tx, &ids)?;
+    let written = documents::ask_of_servers(tx, &ids)?;
+    let waiting = external_ports::ask_waiting_of(tx, &ids)?;
+    let mut servers = servers::those(tx, servers)?;
+    let mut operations = flow::all_opened(tx, operations)?;
+    let mut open = moves::all_opened(tx, opened)?;
+    let mut documents = documents::of_those(tx, written)?;
+    let waiting = external_ports::those_waiting(tx, waiting)?;
+    let rows = ids.into_iter().map(|id| Rows {
+        id,
+        server: servers.remove(&id),
+        operation: operations.remove(&id),
+        open: open.remove(&id),
+        documents: documents.remove(&id).unwrap_or_default(),
+        waits: waiting.contains(&id),
+    });
+    Ok(rows.map(|rows| guest(host, rows)).collect())
+}
+
+/// The rows about a server.
+struct Rows {
+    id: ServerId,
+    server: Option<Server>,
+    operation: Option<flow::Operation>,
+    open: Option<Move>,
+    documents: OfServer,
+    /// True if its guest waits for its ports.
+    waits: bool,
+}
+
+fn guest(host: &HostName, rows: Rows) -> Guest {
+    let Rows { id, server, operation, open, documents: OfServer { documents, lacking }, waits } =
+        rows;
     let here = documents.iter().find(|(name, _)| name == host).map(|(_, one)| &one.desired);
     let domain = match here {
         Some(Desired::Present(domain)) => Some(domain),
@@ -99,18 +128,13 @@ fn guest(tx: &mut Tx<'_>, host: &HostName, id: ServerId) -> Result<Guest, Error>
         .map(|(name, _)| name.clone())
         .collect();
     let own = server.as_ref().and_then(|server| server.host.as_ref());
-    let lacking = documents::lacking(tx, id)?;
-    let plugging = plugging(tx, id, &documents)?;
-    let state = operation.as_ref().map(|one| Operation::read(&one.kind, &one.step, &one.data));
-    let (state, unreadable) = match state.transpose() {
-        Ok(state) => (state, None),
-        Err(why) => (None, Some(why.to_string())),
-    };
+    let plugging = paused_on(&documents).filter(|_| waits);
+    let (state, unreadable) = state_of(operation.as_ref());
     let awaited = state
         .as_ref()
-        .map(|state| awaited(state, own, open.as_ref(), &removing, &lacking, plugging.as_ref()));
+        .map(|state| awaited(state, own, open.as_ref(), &removing, &lacking, plugging));
     let devices = domain.map(|domain| domain.config.devices.as_slice()).unwrap_or_default();
-    Ok(Guest {
+    Guest {
         id,
         present: domain.is_some(),
         devices: devices.iter().map(flows::address_of).map(str::to_owned).collect(),
@@ -120,5 +144,5 @@ fn guest(tx: &mut Tx<'_>, host: &HostName, id: ServerId) -> Result<Guest, Error>
         unreadable,
         awaited,
         open,
-    })
+    }
 }

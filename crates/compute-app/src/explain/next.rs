@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 use kilonova_accelerator::HealthState;
 use kilonova_compute_db::servers::VmState;
-use kilonova_flow::Outcome;
+use kilonova_flow::{Operation, Outcome};
 
 use super::SLOW;
 use super::server::{HostNow, ServerExplanation};
@@ -33,8 +33,13 @@ pub fn summary(explained: &ServerExplanation) -> String {
     match (&explained.operation, &explained.awaited) {
         (Some(operation), Some(awaited)) => format!(
             "{own} is {state}, {place}, with {devices}; its {} is in progress and waits for {}.",
-            operation.row.kind,
+            operation.kind,
             awaited.text()
+        ),
+        (Some(operation), None) => format!(
+            "{own} is {state}, {place}, with {devices}; its {} is in progress, which this version of \
+             Kilonova cannot read.",
+            operation.kind
         ),
         _ => format!("{own} is {state}, {place}, with {devices}; no operation is in progress."),
     }
@@ -54,6 +59,7 @@ pub fn next(explained: &ServerExplanation) -> Vec<String> {
         (Some(operation), Some(awaited)) => {
             in_progress(explained, awaited, explained.age(operation), &mut todo);
         }
+        (Some(operation), None) => todo.push(unreadable(explained, operation)),
         _ => {
             at_rest(explained, &mut todo);
             for host in &explained.lacking {
@@ -91,7 +97,7 @@ fn in_progress(
     let host = awaited.host.as_ref().and_then(|name| explained.host(name));
     if let Some(host) = host.filter(|host| !host.up) {
         let (name, silence) = (&host.row.host, silence(host, explained.now));
-        let action = explained.operation.as_ref().map(|open| open.state.action());
+        let action = explained.state.as_ref().map(|state| state.action());
         let lost = match action {
             Some(Action::Delete) => {
                 "the deletion completes without it; its devices stay dirty until the host is back"
@@ -127,6 +133,17 @@ fn in_progress(
     }
     text.push('.');
     todo.push(text);
+}
+
+/// An operation that another version of the control plane has begun. That version continues it.
+fn unreadable(explained: &ServerExplanation, operation: &Operation) -> String {
+    let why = explained.unreadable.as_deref().unwrap_or("unknown");
+    format!(
+        "A newer version of Kilonova has begun its {} at step {} ({why}), and only a controller of that \
+         version continues it. Upgrade this controller. If no controller is newer, the row is \
+         damaged: run `kilonova doctor`.",
+        operation.kind, operation.step
+    )
 }
 
 fn at_rest(explained: &ServerExplanation, todo: &mut Vec<String>) {

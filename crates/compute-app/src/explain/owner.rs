@@ -17,7 +17,7 @@ pub fn owner_summary(explained: &ServerExplanation) -> String {
     }
     let state = server.vm_state.as_str();
     match &explained.operation {
-        Some(operation) => format!("{own} is {state}; its {} is in progress.", operation.row.kind),
+        Some(operation) => format!("{own} is {state}; its {} is in progress.", operation.kind),
         None => format!("{own} is {state}; no operation is in progress."),
     }
 }
@@ -35,11 +35,11 @@ pub fn owner_next(explained: &ServerExplanation) -> Vec<String> {
     }
     match &explained.operation {
         Some(operation) if explained.age(operation) < SLOW => {
-            todo.push(format!("Wait for its {} to end.", operation.row.kind));
+            todo.push(format!("Wait for its {} to end.", operation.kind));
         }
         Some(operation) => todo.push(format!(
             "Its {} has made no progress for a while. Ask an administrator to check it.",
-            operation.row.kind
+            operation.kind
         )),
         None if server.vm_state == VmState::Error => todo.push(match (&server.host, &explained.room) {
             (Some(_), _) => format!(

@@ -15,9 +15,8 @@ use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 
 use super::room::{Room, room};
-use super::words::{Awaited, awaited};
+use super::words::{Awaited, awaited, state_of};
 use crate::boot::consumer_of;
-use crate::flows::journal::{self, OpenOperation};
 use crate::flows::operation::{self, LiveMigration};
 use crate::{Compute, Error, services};
 
@@ -56,7 +55,11 @@ pub struct ServerExplanation {
     /// The hosts involved; its own first.
     pub hosts: Vec<HostNow>,
     /// The operation in progress.
-    pub operation: Option<OpenOperation>,
+    pub operation: Option<Operation>,
+    /// Its state; `None` if this version cannot read it.
+    pub state: Option<operation::Operation>,
+    /// Why this version cannot read the operation: a newer one has written it, or the row is damaged.
+    pub unreadable: Option<String>,
     /// The event that the operation waits for.
     pub awaited: Option<Awaited>,
     /// Its migrations, oldest first.
@@ -91,8 +94,8 @@ impl ServerExplanation {
     }
 
     /// The time since the operation last advanced.
-    pub(super) fn age(&self, operation: &OpenOperation) -> SignedDuration {
-        self.now.duration_since(operation.row.updated_at)
+    pub(super) fn age(&self, operation: &Operation) -> SignedDuration {
+        self.now.duration_since(operation.updated_at)
     }
 
     /// The open migration.
@@ -102,8 +105,7 @@ impl ServerExplanation {
 
     /// True while a live migration copies the guest; a user can abort it or force its completion.
     pub fn is_transferring(&self) -> bool {
-        let state = self.operation.as_ref().map(|open| &open.state);
-        matches!(state, Some(operation::Operation::LiveMigration(LiveMigration::Transfer(_))))
+        matches!(self.state, Some(operation::Operation::LiveMigration(LiveMigration::Transfer(_))))
     }
 
     /// True if the document on the device's host contains the device.
@@ -133,7 +135,8 @@ pub fn explain_server(
     now: Timestamp,
 ) -> Result<Option<ServerExplanation>, Error> {
     let Some(server) = listing::find(tx, id)? else { return Ok(None) };
-    let operation = journal::open_of(tx, id)?;
+    let operation = flow::open_of(tx, id)?;
+    let (state, unreadable) = state_of(operation.as_ref());
     let moves = moves::of_server(tx, id)?;
     let documents = documents::of_server(tx, id)?;
     let lacking = lacking(tx, id)?;
@@ -154,9 +157,9 @@ pub fn explain_server(
     let removing: Vec<HostName> = documents.iter().filter_map(absent).collect();
     let own = server.host.as_ref();
     let plugging = plugging(tx, id, &documents)?;
-    let awaited = operation
+    let awaited = state
         .as_ref()
-        .map(|one| awaited(&one.state, own, open, &removing, &lacking, plugging.as_ref()));
+        .map(|state| awaited(state, own, open, &removing, &lacking, plugging.as_ref()));
     let nowhere = server.host.is_none()
         && operation.is_none()
         && matches!(server.vm_state, VmState::Error | VmState::ShelvedOffloaded);
@@ -167,6 +170,8 @@ pub fn explain_server(
         now,
         hosts,
         operation,
+        state,
+        unreadable,
         awaited,
         moves,
         documents,
@@ -203,11 +208,16 @@ pub(crate) fn plugging(
     server: ServerId,
     documents: &[(HostName, Document)],
 ) -> Result<Option<HostName>, Error> {
+    let Some(host) = paused_on(documents) else { return Ok(None) };
+    Ok(external_ports::waits_since(tx, server)?.map(|_| host.clone()))
+}
+
+/// The host that starts the guest paused.
+pub(super) fn paused_on(documents: &[(HostName, Document)]) -> Option<&HostName> {
     let paused = documents.iter().find(|(_, document)| {
         matches!(&document.desired, Desired::Present(domain) if domain.starts_paused)
     });
-    let Some((host, _)) = paused else { return Ok(None) };
-    Ok(external_ports::waits_since(tx, server)?.map(|_| host.clone()))
+    paused.map(|(host, _)| host)
 }
 
 fn allocations_of(

@@ -39,6 +39,15 @@ pub(crate) fn failure<'a>(
     action.message.as_deref().or(details.next_back())
 }
 
+/// The state of an open operation, or why this version cannot read it.
+pub(super) fn state_of(open: Option<&flow::Operation>) -> (Option<Operation>, Option<String>) {
+    match open.map(|one| Operation::read(&one.kind, &one.step, &one.data)) {
+        None => (None, None),
+        Some(Ok(state)) => (Some(state), None),
+        Some(Err(why)) => (None, Some(why.to_string())),
+    }
+}
+
 /// The event that an open operation waits for. The hosts in `removing` still have to remove the
 /// guest, and those in `lacking` wait until Cinder has connected them.
 /// The guest on `plugging` is paused until its ports are plugged.

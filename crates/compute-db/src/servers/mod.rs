@@ -15,9 +15,11 @@ pub use model::{
 };
 pub use model::{from_text, to_text};
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use kilonova_ids::{HostName, ServerId};
-use kilonova_store::{Asked, Row, Tx, params};
+use kilonova_store::{Asked, Row, Tx, Value, params};
 
 use super::{consoles, counted};
 use crate::Error;
@@ -74,6 +76,24 @@ pub fn inserted(tx: &mut Tx<'_>, asked: Asked) -> Result<i64, Error> {
 /// Store errors only.
 pub fn find(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<Server>, Error> {
     tx.row(sql::FIND, params![id])?.as_ref().map(read).transpose()
+}
+
+/// Asks for [`those`] of these servers that exist.
+///
+/// # Errors
+/// Store errors only.
+pub fn ask_some(tx: &mut Tx<'_>, ids: &[ServerId]) -> Result<Vec<Asked>, Error> {
+    let ids: Vec<Value> = ids.iter().map(|id| Value::from(*id)).collect();
+    Ok(tx.ask_list(sql::SOME, &ids)?)
+}
+
+/// The servers that [`ask_some`] asked for.
+///
+/// # Errors
+/// Store errors only.
+pub fn those(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<HashMap<ServerId, Server>, Error> {
+    let read = |row: &Row| read(row).map(|server| (server.id, server));
+    tx.answers(asked)?.iter().map(read).collect()
 }
 
 /// Sets the states of a server.

@@ -18,6 +18,8 @@ kilonova_store::statements! {
         RETURNING seq";
     /// One server.
     FIND = concat!("SELECT ", columns!(), " FROM servers WHERE id = ?1");
+    /// Some servers.
+    SOME = concat!("SELECT ", columns!(), " FROM servers WHERE id IN ({})");
     /// Sets the states.
     SET_STATE = "UPDATE servers SET vm_state = ?2, task_state = ?3, power_state = ?4, updated_at = ?5,
         fault = NULL WHERE id = ?1";

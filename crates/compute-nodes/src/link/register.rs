@@ -99,6 +99,7 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
         vcpus: registration.vcpus,
         memory_mb: registration.memory_mb,
         disk_gb: registration.disk_gb,
+        agent_version: registration.agent_version.clone(),
         attempt: registration.attempt,
     };
     let row = hosts::register(tx, &new, now)?;

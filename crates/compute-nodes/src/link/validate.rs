@@ -148,6 +148,7 @@ fn host(problems: &mut Problems, registration: &Registration) {
         reserved_memory_mb,
         traits,
         devices: _,
+        agent_version,
         attempt: _,
         connector,
         routes,
@@ -160,6 +161,9 @@ fn host(problems: &mut Problems, registration: &Registration) {
         problems.word("its machine id", machine_id);
     }
     problems.word("its hypervisor type", hypervisor_type);
+    if let Some(version) = agent_version {
+        problems.word("the version of its agent", version);
+    }
     problems.number("its hypervisor version", *hypervisor_version, 0, MAX_AMOUNT);
     problems.unless(host_ip.parse::<IpAddr>().is_ok(), || {
         format!("its address is {:?}; it must be an IP address", shorten(host_ip))
@@ -414,6 +418,7 @@ mod tests {
             reserved_memory_mb: 512,
             traits: vec!["COMPUTE_NODE".into()],
             devices: vec![device],
+            agent_version: Some("1.2.3".into()),
             attempt: None,
             connector: None,
             routes: None,

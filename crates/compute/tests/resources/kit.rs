@@ -72,6 +72,7 @@ impl Api {
             vcpus: 8,
             memory_mb: 8192,
             disk_gb: 100,
+            agent_version: None,
             attempt: None,
         };
         self.store

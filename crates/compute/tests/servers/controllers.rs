@@ -26,6 +26,7 @@ fn registration(host: &str, attempt: Option<Attempt>) -> Registration {
         reserved_memory_mb: 0,
         traits: Vec::new(),
         devices: Vec::new(),
+        agent_version: None,
         attempt,
         connector: None,
         routes: None,

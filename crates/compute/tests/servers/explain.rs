@@ -1,6 +1,10 @@
 //! The explanation of a server and of a host: its state, its history and the next steps. Owners see
 //! no hosts.
 
+use kilonova_compute_app::explain::explain_host;
+use kilonova_ids::HostName;
+use kilonova_store::testing::Meter;
+use kilonova_wire::time;
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, BOB, Cloud, FPGA, GPU, GPUS, RunningCloud, hosts};
@@ -305,5 +309,55 @@ async fn a_host_lists_its_guests_and_the_claims_of_moves() {
         let there = host(&running, "a").await;
         assert_eq!(there["guests"].as_array().map(Vec::len), Some(1), "{there}");
         cloud.teardown(&running, "explained").await;
+    }
+}
+
+#[tokio::test]
+async fn a_host_is_explained_in_as_many_statements_with_any_number_of_guests() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let meter = Meter::listing();
+        let mut counted = running.compute.clone();
+        counted.store = counted.store.with_meter(meter.clone());
+        let statements = async || {
+            let fleet = counted.fleet.clone();
+            let host = HostName::verbatim("a");
+            let read =
+                counted.store.read(move |tx| explain_host(tx, &fleet, &host, time::now())).await;
+            let guests = read.expect("the tables are readable").expect("the host exists").guests;
+            let all = meter.take_transactions();
+            (guests.len(), all.iter().map(|one| one.statements.len()).sum::<usize>())
+        };
+        running.active_server_on(&cloud, "a", "vgpu").await;
+        let one = statements().await;
+        let mut ids = Vec::new();
+        for _ in 0..3 {
+            ids.push(running.active_server_on(&cloud, "a", "vgpu").await);
+        }
+        assert_eq!((one.0, statements().await), (1, (4, one.1)), "{}", cloud.name);
+        // Operations and moves in progress take no more.
+        running.nodes.kill("a").await;
+        admin(&running, "2.90", &ids[0], json!({"pause": null})).await.expect(202);
+        let live = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
+        admin(&running, "2.90", &ids[1], live).await.expect(202);
+        assert_eq!(statements().await, (4, one.1), "{}", cloud.name);
+        let shown = host(&running, "a").await;
+        let guest = |id: &str| {
+            let all = shown["guests"].as_array().expect("a list");
+            all.iter().find(|guest| guest["id"] == id).expect("it is a guest").clone()
+        };
+        assert_eq!(guest(&ids[0])["operation"]["waits_for"], "host a to pause the guest");
+        assert_eq!(guest(&ids[1])["move"]["type"], "live-migration", "{shown}");
+        assert_eq!(guest(&ids[2])["operation"], Value::Null, "{shown}");
+        assert!(guest(&ids[2])["guest_here"] == true && guest(&ids[2])["devices"][0].is_string());
+    }
+}
+
+#[tokio::test]
+async fn a_host_has_the_version_that_its_last_registration_reports() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        assert_eq!(host(&running, "a").await["agent_version"], env!("CARGO_PKG_VERSION"));
+        // An earlier version of the control plane registers it without the version, and leaves the old one.
+        cloud.execute("UPDATE hosts SET agent_version = '0.9', epoch = epoch + 1").await;
+        assert_eq!(host(&running, "a").await["agent_version"], Value::Null, "{}", cloud.name);
     }
 }

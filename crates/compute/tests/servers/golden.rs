@@ -11,7 +11,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use super::resize::admin;
-use crate::kit::{Cloud, GPU, hosts};
+use crate::kit::{ADMIN, ANN, Cloud, GPU, hosts};
 
 /// `[kind, step, data]`, one row per line, recorded from the flows with simulated hosts.
 const ROWS: &str = include_str!("golden/rows.jsonl");
@@ -215,6 +215,19 @@ async fn an_unreadable_operation_leaves_other_servers_alone() {
             |notice: &&attention::Notice| notice.what.contains("unknown step \"sleep\"");
         let notice = notices.iter().find(unreadable);
         assert!(notice.is_some_and(|notice| notice.what.contains(&id)), "{notices:?}");
+        // Its explanation says what is known.
+        let path = format!("/kilonova/servers/{id}");
+        let shown = running.get(ADMIN, "2.90", &path).await.expect(200)["server"].take();
+        let operation = &shown["operation"];
+        assert_eq!((&operation["action"], &operation["step"]), (&json!("pause"), &json!("sleep")));
+        assert_eq!(operation["unreadable"], "unknown step \"sleep\"", "{shown}");
+        assert_eq!(operation["waits_for"], json!(null), "{shown}");
+        let summary = shown["summary"].as_str().expect("a text");
+        assert!(summary.ends_with("which this version of Kilonova cannot read."), "{summary}");
+        let next = shown["next"][0].as_str().expect("a text");
+        assert!(next.starts_with("A newer version of Kilonova has begun its pause"), "{next}");
+        let mine = running.get(ANN, "2.90", &path).await.expect(200)["server"].take();
+        assert_eq!(mine["next"], json!(["Wait for its pause to end."]), "{mine}");
 
         cloud.execute("UPDATE operations SET step = 'settle' WHERE kind = 'pause'").await;
         running.nodes.kill("a").await;

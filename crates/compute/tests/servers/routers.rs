@@ -226,6 +226,7 @@ async fn register(cloud: &Cloud, running: &RunningCloud, host: &str, routes: Opt
         reserved_memory_mb: 0,
         traits: Vec::new(),
         devices: Vec::new(),
+        agent_version: None,
         attempt: None,
         connector: None,
         routes: routes.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),

@@ -40,6 +40,7 @@ impl Node {
             reserved_memory_mb: template.reserved_memory_mb,
             traits: template.traits.clone(),
             devices: Vec::new(),
+            agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             attempt: None,
             connector: None,
             routes: Some(vec!["*".to_owned()]),

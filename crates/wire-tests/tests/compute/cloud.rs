@@ -144,6 +144,7 @@ impl Cloud {
             vcpus: 4,
             memory_mb: 4096,
             disk_gb: 10,
+            agent_version: None,
             attempt: None,
         };
         let registered =

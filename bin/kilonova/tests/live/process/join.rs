@@ -95,6 +95,7 @@ pub(super) fn registration(host: &str) -> Registration {
         reserved_memory_mb: 0,
         traits: Vec::new(),
         devices: Vec::new(),
+        agent_version: None,
         attempt: None,
         connector: None,
         routes: None,

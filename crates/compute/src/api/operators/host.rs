@@ -40,6 +40,7 @@ fn view(explained: &HostExplanation) -> Value {
     shown["address"] = row.host_ip.as_str().into();
     shown["hypervisor_type"] = row.hypervisor_type.as_str().into();
     shown["hypervisor_version"] = row.hypervisor_version.into();
+    shown["agent_version"] = row.agent_version.as_deref().into();
     shown["registered_at"] = zulu(row.reported_at).into();
     shown["clock_ahead_seconds"] = row.clock_skew.map(|skew| skew.as_secs_f64()).into();
     shown["accelerators_not_free"] = explained.devices_held.into();
@@ -87,7 +88,11 @@ pub(super) fn host_view(host: &HostNow) -> Value {
 }
 
 /// An open operation.
-pub(super) fn operation_view(open: &Operation, awaited: Option<&Awaited>) -> Value {
+pub(super) fn operation_view(
+    open: &Operation,
+    awaited: Option<&Awaited>,
+    unreadable: Option<&str>,
+) -> Value {
     json!({
         "action": open.kind,
         "request_id": open.request_id,
@@ -97,6 +102,7 @@ pub(super) fn operation_view(open: &Operation, awaited: Option<&Awaited>) -> Val
         "started_at": zulu(open.created_at),
         "waits_for": awaited.map(Awaited::text),
         "waits_for_host": awaited.and_then(|one| one.host.as_deref()),
+        "unreadable": unreadable,
     })
 }
 
@@ -117,11 +123,9 @@ pub(super) fn migration_view(one: &Move) -> Value {
 
 fn guest(guest: &Guest) -> Value {
     let server = guest.server.as_ref();
-    let operation = guest.operation.as_ref().map(|one| {
-        let mut shown = operation_view(one, guest.awaited.as_ref());
-        shown["unreadable"] = guest.unreadable.as_deref().into();
-        shown
-    });
+    let unreadable = guest.unreadable.as_deref();
+    let operation = guest.operation.as_ref();
+    let operation = operation.map(|one| operation_view(one, guest.awaited.as_ref(), unreadable));
     json!({
         "id": guest.id,
         "name": server.map(|server| server.name.as_str()),

@@ -60,11 +60,11 @@ fn owner_view(explained: &ServerExplanation) -> Value {
     shown["next"] = json!(owner_next(explained));
     shown["operation"] = json!(explained.operation.as_ref().map(|one| {
         json!({
-            "action": one.row.kind,
-            "request_id": one.row.request_id,
-            "user_id": one.row.user_id,
-            "since": zulu(one.row.updated_at),
-            "started_at": zulu(one.row.created_at),
+            "action": one.kind,
+            "request_id": one.request_id,
+            "user_id": one.user_id,
+            "since": zulu(one.updated_at),
+            "started_at": zulu(one.created_at),
         })
     }));
     shown["devices"] = explained.held.iter().map(|held| owner_device(explained, held)).collect();
@@ -114,12 +114,10 @@ fn view(explained: &ServerExplanation) -> Value {
     shown["summary"] = summary(explained).into();
     shown["next"] = json!(next(explained));
     shown["hosts"] = explained.hosts.iter().map(host_view).collect();
-    shown["operation"] = json!(
-        explained
-            .operation
-            .as_ref()
-            .map(|one| operation_view(&one.row, explained.awaited.as_ref()))
-    );
+    let unreadable = explained.unreadable.as_deref();
+    let operation = explained.operation.as_ref();
+    shown["operation"] =
+        operation.map(|one| operation_view(one, explained.awaited.as_ref(), unreadable)).into();
     shown["moves"] = explained.moves.iter().map(migration_view).collect();
     shown["devices"] = explained.held.iter().map(|held| device(explained, held)).collect();
     shown["left_behind"] = explained.left.iter().map(left).collect();
