@@ -51,7 +51,14 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "accelerator-007-mig", sql: MIG },
     Migration { name: "accelerator-008-places", sql: PLACES },
     Migration { name: "accelerator-009-closed-islands", sql: CLOSED_ISLANDS },
+    Migration { name: "accelerator-010-floor", sql: FLOOR },
 ];
+
+/// For the devices of many hosts at once: few of their handles are taken, and the requests that have them.
+const FLOOR: &str = "
+CREATE INDEX attach_handles_taken ON attach_handles (deployable_id) WHERE state <> 'free';
+CREATE INDEX arqs_host ON arqs (host) WHERE host IS NOT NULL;
+";
 
 const SPEAKERS: &str = "
 ALTER TABLE attach_handles ADD COLUMN awaits_host TEXT;

@@ -1,6 +1,7 @@
 //! The floor: hosts with their devices and everybody who uses them, for operators.
 //!
-//! The number of statements for a page depends on the numbers of hosts and of their parts alone. Which hosts there are,
+//! The number of statements for a page depends on the numbers of hosts, of their parts and of their handles that are not free, in long
+//! lists. Which hosts there are,
 //! their states and the amounts of their providers are read from memory, which may lag behind the database for a moment.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -9,11 +10,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kilonova_accelerator::ledger as devices;
 pub use kilonova_accelerator::ledger::{FloorDevice, FloorHandle, FloorPart};
+pub use kilonova_accelerator::{DeviceStatus, HandleState, HealthState};
 use kilonova_compute_db::aggregates;
 use kilonova_compute_db::fleet::Version;
-use kilonova_compute_db::servers::on_hosts::{self, Placed};
+use kilonova_compute_db::servers::on_hosts;
 use kilonova_compute_scheduler::fleet::Host;
-use kilonova_engine::{Inventory, Snapshot};
+use kilonova_engine::{Inventory, NodeView, Snapshot};
 use kilonova_ids::{HostName, ProviderId, ResourceClass, ServerId};
 use kilonova_wire::time;
 use serde::Serialize;
@@ -32,6 +34,8 @@ pub struct FloorQuery {
     pub after: Option<HostName>,
     /// At most so many.
     pub limit: usize,
+    /// True if the names of their servers are wanted too.
+    pub names: bool,
 }
 
 /// A page of hosts, in the order of their names.
@@ -39,8 +43,8 @@ pub struct FloorQuery {
 pub struct Floor {
     /// The hosts.
     pub hosts: Vec<FloorHost>,
-    /// The servers on them, and their names.
-    pub servers: HashMap<ServerId, Placed>,
+    /// The names of the servers on them, if they are wanted.
+    pub names: HashMap<ServerId, String>,
     /// The provider snapshot of the amounts.
     pub world: Arc<Snapshot>,
     /// True if there are hosts after them.
@@ -63,7 +67,7 @@ pub struct FloorHost {
 }
 
 /// The amounts of one resource class at one provider.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Amounts {
     /// Total.
     pub total: i64,
@@ -83,14 +87,34 @@ impl From<Inventory> for Amounts {
 }
 
 impl Floor {
-    /// The amounts of each provider of a host.
-    pub fn amounts(&self, host: &Host) -> HashMap<ProviderId, Vec<(ResourceClass, Amounts)>> {
+    /// The providers of a host with their amounts.
+    pub fn providers(&self, host: &Host) -> Providers<'_> {
         let nodes = self.world.tree(host.root).into_iter().flat_map(|tree| tree.nodes());
-        let of = nodes.map(|node| {
-            let all = node.inventories().map(|(class, one)| (class.clone(), Amounts::from(one)));
-            (node.id(), all.collect())
-        });
-        of.collect()
+        Providers(nodes.map(|node| (node.id(), node)).collect())
+    }
+}
+
+/// The providers of a host.
+#[derive(Debug)]
+pub struct Providers<'a>(HashMap<ProviderId, NodeView<'a>>);
+
+impl<'a> Providers<'a> {
+    /// The amounts of one of them by resource class; nothing for one that the host does not have.
+    pub fn of(
+        &self,
+        provider: ProviderId,
+    ) -> impl Iterator<Item = (&'a ResourceClass, Amounts)> + use<'a> {
+        let node = self.0.get(&provider).copied();
+        let all = node.into_iter().flat_map(|node| node.inventories());
+        all.map(|(class, one)| (class, Amounts::from(one)))
+    }
+
+    /// The amounts of a part of a device; none if its provider does not have its class.
+    pub fn of_part(&self, part: &FloorPart) -> Amounts {
+        let mut all = self.of(part.provider);
+        all.find(|(class, _)| **class == part.resource_class)
+            .map(|(_, one)| one)
+            .unwrap_or_default()
     }
 }
 
@@ -102,21 +126,22 @@ pub async fn floor(compute: &Compute, query: FloorQuery) -> Result<Floor, Error>
     compute.catch_up().await;
     let (chosen, more) = choose(compute.fleet.all(), &query);
     let names: Vec<HostName> = chosen.iter().map(|host| host.name.clone()).collect();
+    let named = query.names;
     let read = compute.store.read(move |tx| {
+        if names.is_empty() {
+            return Ok(Default::default());
+        }
         let devices = devices::floor(tx, &names)?;
-        let servers = on_hosts::on_hosts(tx, &names)?;
-        Ok::<_, Error>((devices, servers, aggregates::all(tx)?))
+        let counts = on_hosts::counts(tx, &names)?;
+        let named = if named { on_hosts::names(tx, &names)? } else { HashMap::new() };
+        Ok::<_, Error>((devices, counts, named, aggregates::all(tx)?))
     });
-    let (mut devices, servers, aggregates) = read.await?;
+    let (mut devices, counts, names, aggregates) = read.await?;
     let mut groups: HashMap<HostName, Vec<String>> = HashMap::new();
     for aggregate in aggregates {
         for host in aggregate.hosts {
             groups.entry(host).or_default().push(aggregate.name.clone());
         }
-    }
-    let mut counts: HashMap<HostName, usize> = HashMap::new();
-    for server in &servers {
-        *counts.entry(server.host.clone()).or_default() += 1;
     }
     let hosts = chosen.into_iter().map(|host| FloorHost {
         aggregates: groups.remove(&host.name).unwrap_or_default(),
@@ -126,7 +151,7 @@ pub async fn floor(compute: &Compute, query: FloorQuery) -> Result<Floor, Error>
     });
     Ok(Floor {
         hosts: hosts.collect(),
-        servers: servers.into_iter().map(|server| (server.id, server)).collect(),
+        names,
         world: compute.world.snapshot(),
         more,
         at: time::now(),
@@ -136,7 +161,8 @@ pub async fn floor(compute: &Compute, query: FloorQuery) -> Result<Floor, Error>
 /// The hosts of a page, and whether others follow.
 fn choose(mut all: Vec<Arc<Host>>, query: &FloorQuery) -> (Vec<Arc<Host>>, bool) {
     let after = |host: &Host| query.after.as_ref().is_none_or(|after| host.name > *after);
-    let named = |host: &Host| query.hosts.is_empty() || query.hosts.contains(&host.name);
+    let wanted: HashSet<&HostName> = query.hosts.iter().collect();
+    let named = |host: &Host| wanted.is_empty() || wanted.contains(&host.name);
     all.retain(|host| after(host) && named(host));
     all.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     let limit = query.limit.clamp(1, MOST);
@@ -153,6 +179,11 @@ pub struct FloorMarks {
 }
 
 impl FloorMarks {
+    /// How many hosts there are.
+    pub fn hosts(&self) -> usize {
+        self.hosts.len()
+    }
+
     /// The hosts that differ from an earlier state, are new or are gone. The cost of what has not changed is
     /// small: unchanged provider trees are not read.
     pub fn changed_since(&self, before: &Self) -> Vec<HostName> {

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! A page asks the services' own HTTP APIs with the token of the user who looks at it, so policy, quotas and
-//! validation are those of every client. A session is in its cookie alone: any controller serves the next
+//! validation are those of every client. Only the floor is too large for that: it asks the API whether the user may see the floor,
+//! and then reads the hosts from the compute service's application layer. A session is in its cookie alone: any controller serves the next
 //! request, and nothing here outlives a process. The crate must never open the database, and never decide
 //! what a user may see or do; it only leaves out what the service would refuse.
 

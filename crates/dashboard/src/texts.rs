@@ -118,6 +118,12 @@ texts! {
     IN_PROGRESS = "in progress";
     CANCELLED = "cancelled";
     ACTIONS = "Actions";
+    ACTIONS_GUEST = "Guest";
+    ACTIONS_STATE = "State";
+    ACTIONS_IMAGE = "Images and flavor";
+    ACTIONS_DETAILS = "Ports, volumes, details";
+    ACTIONS_ADMIN = "Administration";
+    ACTIONS_REMOVAL = "Removal";
     ACTIONS_DO = "About these actions";
     NO_ACTIONS = "Your role allows no action in this state.";
     CONSOLE_LOG = "Console log";
@@ -416,6 +422,7 @@ texts! {
     DISABLED_REASON = "Reason";
     LAST_HEARD = "Last heard of";
     REGISTERED = "Registered";
+    AGENT_VERSION = "Version of the agent";
     HYPERVISOR = "Hypervisor";
     ADDRESS = "Address";
     CLOCK = "Clock";
@@ -581,6 +588,11 @@ pub(crate) fn owned(server: &str, project: &str, kind: &str, address: &str) -> S
     format!("{server}, project {project}, {kind} at {address}")
 }
 
+/// An operation that this version cannot read.
+pub(crate) fn unreadable(why: &str) -> String {
+    format!("A newer version has begun it ({why}).")
+}
+
 /// A number of hosts.
 pub(crate) fn hosts(count: usize) -> String {
     match count {
@@ -590,7 +602,7 @@ pub(crate) fn hosts(count: usize) -> String {
 }
 
 /// A number of servers.
-pub(crate) fn servers(count: u64) -> String {
+pub(crate) fn servers(count: usize) -> String {
     match count {
         1 => "1 server".to_owned(),
         count => format!("{count} servers"),

@@ -58,6 +58,20 @@ async fn servers_and_searches_are_explained() {
         let mut bea = Browser::of(&cloud, "bea", "blue").await;
         bea.get(&here).await.came(404).hides("zebra");
         bea.get("/dashboard/servers/nothing/explain").await.came(404);
+        // An operation of a newer version.
+        let write = cloud.database.write(move |tx| {
+            tx.execute(
+                "UPDATE operations SET outcome = 'open', open_subject = subject, step = 'sleep'
+                WHERE subject = ?1 AND kind = 'create'",
+                params![id.as_str()],
+            )
+        });
+        assert_eq!(write.await.unwrap(), 1, "{}", cloud.store);
+        let page = admin.get(&here).await;
+        page.came(200)
+            .shows("create sleep")
+            .shows("A newer version of Kilonova has begun its create");
+        page.shows("unknown step &quot;sleep&quot;");
     }
 }
 

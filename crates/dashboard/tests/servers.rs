@@ -27,6 +27,17 @@ async fn a_project_sees_its_servers_and_no_others() {
         page.shows("datetime=\"20").shows("1 vCPU, 128 MiB memory, 1 GiB disk");
         page.shows(&format!("/dashboard/images/{}\">hello</a>", cloud.image));
         page.hides("actions/live-migrate").hides("<dd>h1</dd>");
+        page.shows("role=\"group\" aria-labelledby=\"actions-").shows("Images and flavor");
+        page.shows("Removal").hides("Administration");
+        // The open page says which name its image has when it reads itself again; a link cannot.
+        let again = format!("/dashboard/servers/{id}?image={}&named=other%3Cb%3E", cloud.image);
+        let link = format!("/dashboard/images/{}\">", cloud.image);
+        ann.get(&again).await.shows(&format!("{link}hello</a>"));
+        ann.script = true;
+        ann.get(&again).await.shows(&format!("{link}other&lt;b&gt;</a>"));
+        let stale = format!("/dashboard/servers/{id}?image=another&named=other");
+        ann.get(&stale).await.shows(&format!("{link}hello</a>"));
+        ann.script = false;
         // A reader reads, and is offered nothing else.
         let mut rob = Browser::of(&cloud, "rob", "red").await;
         rob.get("/dashboard/servers").await.shows("zebra").hides("/dashboard/launch");
@@ -53,7 +64,11 @@ async fn a_project_sees_its_servers_and_no_others() {
         admin.get("/dashboard/servers?all=1").await.shows("zebra").shows("h1</td>");
         bea.get("/dashboard/servers?all=1").await.came(200).hides("zebra");
         let page = admin.get(&format!("/dashboard/servers/{id}")).await;
-        page.came(200).shows("actions/live-migrate").shows("hosts/h1\">h1</a>").shows("MDEV");
+        page.came(200)
+            .shows("actions/live-migrate")
+            .shows("Administration")
+            .shows("hosts/h1\">h1</a>")
+            .shows("MDEV");
         page.hides("actions/evacuate");
     }
 }

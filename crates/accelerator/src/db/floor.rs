@@ -83,18 +83,19 @@ pub struct FloorHandle {
 }
 
 statements! {
-    /// The devices of some hosts.
-    DEVICES = "SELECT id, uuid, host, address, card, kind, vendor_id, product_id, model, numa_node,
-        pcie_switch, island, status, present, health, health_reason, health_since FROM devices
-        WHERE host IN ({}) ORDER BY id";
-    /// Their deployables.
-    PARTS = "SELECT p.id, p.device_id, p.provider_id, p.name, p.resource_class
-        FROM devices d JOIN deployables p ON p.device_id = d.id WHERE d.host IN ({}) ORDER BY p.id";
+    /// The devices of some hosts, each with its deployables. Sorting the rows here is cheaper than in the database.
+    DEVICES = "SELECT d.id, d.uuid, d.host, d.address, d.card, d.kind, d.vendor_id, d.product_id, d.model,
+        d.numa_node, d.pcie_switch, d.island, d.status, d.present, d.health, d.health_reason, d.health_since,
+        p.id AS part, p.provider_id, p.name, p.resource_class
+        FROM devices d LEFT JOIN deployables p ON p.device_id = d.id WHERE d.host IN ({})";
     /// The handles of some deployables that are not free. Neither an order nor a join with the deployables: for both
     /// PostgreSQL without statistics would read all handles.
-    HANDLES = "SELECT h.id, h.deployable_id, h.attach_type, h.address, h.mdev_type, h.state, h.parked,
-        a.server_id, a.project_id FROM attach_handles h LEFT JOIN arqs a ON a.uuid = h.arq_id
-        WHERE h.deployable_id IN ({}) AND h.state IN ('owned', 'dirty', 'failed')";
+    HANDLES = "SELECT id, deployable_id, attach_type, address, mdev_type, state, parked, arq_id
+        FROM attach_handles WHERE deployable_id IN ({}) AND state <> 'free'";
+    /// The requests on some hosts. A handle's request is on the host of its device.
+    OWNERS = "SELECT uuid, server_id, project_id FROM arqs WHERE host IN ({})";
+    /// Some requests.
+    OTHER_OWNERS = "SELECT uuid, server_id, project_id FROM arqs WHERE uuid IN ({})";
     /// The devices that are being programmed.
     PROGRAMMED = "SELECT device_id FROM device_orders
         WHERE host IN ({}) AND state = 'open' AND task = 'program'";
@@ -105,80 +106,100 @@ pub(crate) fn devices(
     tx: &mut Tx<'_>,
     hosts: &[HostName],
 ) -> Result<HashMap<HostName, Vec<FloorDevice>>, Error> {
-    let hosts: Vec<Value> = hosts.iter().map(Value::from).collect();
-    let mut ask = |statement| tx.ask_list(statement, &hosts);
-    let (devices, parts, programmed) = (ask(DEVICES)?, ask(PARTS)?, ask(PROGRAMMED)?);
-    let parts = tx.answers(parts)?;
-    let ids = parts.iter().map(|row| Ok(Value::from(row.int("id")?)));
-    let handles = tx.ask_list(HANDLES, &ids.collect::<Result<Vec<_>, Error>>()?)?;
-    let mut handles = read_handles(tx, handles)?;
-    let mut parts = read_parts(&parts, &mut handles)?;
+    let values: Vec<Value> = hosts.iter().map(Value::from).collect();
+    let mut ask = |statement| tx.ask_list(statement, &values);
+    let (devices, programmed, owners) = (ask(DEVICES)?, ask(PROGRAMMED)?, ask(OWNERS)?);
+    let mut rows = tx.answers(devices)?;
+    rows.sort_by_cached_key(|row| (row.int("id").ok(), row.int_opt("part").ok()));
+    let mut parts = Vec::with_capacity(rows.len());
+    for row in &rows {
+        parts.extend(row.int_opt("part")?.map(Value::from));
+    }
+    let handles = tx.ask_list(HANDLES, &parts)?;
     let programmed: HashSet<DeviceId> =
         tx.answers(programmed)?.iter().map(|row| row.id("device_id")).collect::<Result<_, _>>()?;
-    let mut found: HashMap<HostName, Vec<FloorDevice>> = HashMap::new();
-    for row in tx.answers(devices)? {
-        let device = row.id("uuid")?;
-        found.entry(row.host("host")?).or_default().push(FloorDevice {
-            device,
-            address: row.string("address")?,
-            card: row.string("card")?,
-            kind: device_kind(&row, "kind")?,
-            vendor_id: row.string("vendor_id")?,
-            product_id: row.string("product_id")?,
-            model: row.string("model")?,
-            numa_node: Some(row.int("numa_node")?).filter(|node| *node >= 0),
-            switch: row.string_opt("pcie_switch")?,
-            island: row.string_opt("island")?,
-            status: DeviceStatus::read(&row, "status")?,
-            present: row.bool("present")?,
-            health: HealthState::read(&row, "health")?,
-            reason: row.string_opt("health_reason")?,
-            since: row.time_opt("health_since")?,
-            programming: programmed.contains(&device),
-            parts: parts.remove(&row.int("id")?).unwrap_or_default(),
-        });
+    let owners = tx.answers(owners)?;
+    let mut handles = read_handles(tx, handles, owners)?;
+    let mut found: HashMap<HostName, Vec<FloorDevice>> =
+        hosts.iter().map(|host| (host.clone(), Vec::new())).collect();
+    let mut last = None;
+    for row in rows {
+        let id = row.int("id")?;
+        // A list may name a host twice, and its rows then come twice.
+        let Some(of_host) = found.get_mut(row.text("host")?) else { continue };
+        if last != Some(id) {
+            last = Some(id);
+            of_host.push(read_device(&row, &programmed)?);
+        }
+        if let (Some(part), Some(device)) = (row.int_opt("part")?, of_host.last_mut()) {
+            device.parts.push(FloorPart {
+                provider: row.id("provider_id")?,
+                name: row.string("name")?,
+                resource_class: row.class("resource_class")?,
+                handles: handles.remove(&part).unwrap_or_default(),
+            });
+        }
     }
     Ok(found)
 }
 
-/// The deployables by the row of their device.
-fn read_parts(
-    rows: &[Row],
-    handles: &mut HashMap<i64, Vec<FloorHandle>>,
-) -> Result<HashMap<i64, Vec<FloorPart>>, Error> {
-    let mut parts: HashMap<i64, Vec<FloorPart>> = HashMap::new();
-    for row in rows {
-        parts.entry(row.int("device_id")?).or_default().push(FloorPart {
-            provider: row.id("provider_id")?,
-            name: row.string("name")?,
-            resource_class: row.class("resource_class")?,
-            handles: handles.remove(&row.int("id")?).unwrap_or_default(),
-        });
-    }
-    Ok(parts)
+fn read_device(row: &Row, programmed: &HashSet<DeviceId>) -> Result<FloorDevice, Error> {
+    let device = row.id("uuid")?;
+    Ok(FloorDevice {
+        device,
+        address: row.string("address")?,
+        card: row.string("card")?,
+        kind: device_kind(row, "kind")?,
+        vendor_id: row.string("vendor_id")?,
+        product_id: row.string("product_id")?,
+        model: row.string("model")?,
+        numa_node: Some(row.int("numa_node")?).filter(|node| *node >= 0),
+        switch: row.string_opt("pcie_switch")?,
+        island: row.string_opt("island")?,
+        status: DeviceStatus::read(row, "status")?,
+        present: row.bool("present")?,
+        health: HealthState::read(row, "health")?,
+        reason: row.string_opt("health_reason")?,
+        since: row.time_opt("health_since")?,
+        programming: programmed.contains(&device),
+        parts: Vec::new(),
+    })
 }
 
-/// The handles by the row of their deployable.
+/// The handles by the row of their deployable, in the order of their rows.
 fn read_handles(
     tx: &mut Tx<'_>,
     asked: Vec<Asked>,
+    owners: Vec<Row>,
 ) -> Result<HashMap<i64, Vec<FloorHandle>>, Error> {
-    let read = |row: &Row| {
-        Ok::<_, Error>(FloorHandle {
+    let mut rows = tx.answers(asked)?;
+    rows.sort_by_cached_key(|row| row.int("id").unwrap_or_default());
+    let mut known: HashMap<&str, &Row> = HashMap::with_capacity(owners.len());
+    for row in &owners {
+        known.insert(row.text("uuid")?, row);
+    }
+    let mut elsewhere = Vec::new();
+    for row in &rows {
+        let arq = row.text_opt("arq_id")?.filter(|arq| !known.contains_key(arq));
+        elsewhere.extend(arq.map(Value::from));
+    }
+    let others = tx.ask_list(OTHER_OWNERS, &elsewhere)?;
+    let others = tx.answers(others)?;
+    for row in &others {
+        known.insert(row.text("uuid")?, row);
+    }
+    let mut handles: HashMap<i64, Vec<FloorHandle>> = HashMap::new();
+    for row in &rows {
+        let owner = row.text_opt("arq_id")?.and_then(|arq| known.get(arq));
+        handles.entry(row.int("deployable_id")?).or_default().push(FloorHandle {
             attach_type: AttachType::read(row, "attach_type")?,
             address: row.string("address")?,
             mdev_type: row.string("mdev_type")?,
             state: HandleState::read(row, "state")?,
-            cleaning: row.string_opt("parked")?.is_some(),
-            server: row.id_opt("server_id")?,
-            project: row.string_opt("project_id")?,
-        })
-    };
-    let mut handles: HashMap<i64, Vec<FloorHandle>> = HashMap::new();
-    let mut rows = tx.answers(asked)?;
-    rows.sort_by_key(|row| row.int("id").unwrap_or_default());
-    for row in rows {
-        handles.entry(row.int("deployable_id")?).or_default().push(read(&row)?);
+            cleaning: row.text_opt("parked")?.is_some(),
+            server: owner.map(|owner| owner.id_opt("server_id")).transpose()?.flatten(),
+            project: owner.map(|owner| owner.string("project_id")).transpose()?,
+        });
     }
     Ok(handles)
 }

@@ -1,42 +1,40 @@
-//! The servers of many hosts by name, for operators. Read-only.
+//! The servers of many hosts, for operators: how many, and their names. Read-only.
+
+use std::collections::HashMap;
 
 use kilonova_ids::{HostName, ServerId};
-use kilonova_store::{Row, Tx, Value};
+use kilonova_store::{Asked, Row, Tx, Value};
 
 use crate::Error;
 
 kilonova_store::statements! {
-    /// The servers on some hosts.
-    ON_HOSTS = "SELECT id, host, name, project_id FROM servers WHERE host IN ({})";
+    /// The names of the servers on some hosts.
+    NAMES = "SELECT id, name FROM servers WHERE host IN ({})";
+    /// How many servers are on some hosts.
+    COUNTS = "SELECT host, COUNT(*) AS count FROM servers WHERE host IN ({}) GROUP BY host";
 }
 
-/// A server on a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placed {
-    /// Its id.
-    pub id: ServerId,
-    /// Its host.
-    pub host: HostName,
-    /// Its name.
-    pub name: String,
-    /// Its project.
-    pub project: String,
+fn ask(tx: &mut Tx<'_>, statement: &'static str, hosts: &[HostName]) -> Result<Vec<Asked>, Error> {
+    let hosts: Vec<Value> = hosts.iter().map(Value::from).collect();
+    Ok(tx.ask_list(statement, &hosts)?)
 }
 
-/// The servers on those hosts, in no particular order.
+/// The names of the servers on those hosts.
 ///
 /// # Errors
-/// Store errors only.
-pub fn on_hosts(tx: &mut Tx<'_>, hosts: &[HostName]) -> Result<Vec<Placed>, Error> {
-    let hosts: Vec<Value> = hosts.iter().map(Value::from).collect();
-    let asked = tx.ask_list(ON_HOSTS, &hosts)?;
+/// Store errors only; also for the function below.
+pub fn names(tx: &mut Tx<'_>, hosts: &[HostName]) -> Result<HashMap<ServerId, String>, Error> {
+    let asked = ask(tx, NAMES, hosts)?;
+    let read = |row: &Row| Ok((row.id("id")?, row.string("name")?));
+    tx.answers(asked)?.iter().map(read).collect()
+}
+
+/// How many servers are on those hosts. A host without one is absent.
+pub fn counts(tx: &mut Tx<'_>, hosts: &[HostName]) -> Result<HashMap<HostName, usize>, Error> {
+    let asked = ask(tx, COUNTS, hosts)?;
     let read = |row: &Row| {
-        Ok(Placed {
-            id: row.id("id")?,
-            host: row.host("host")?,
-            name: row.string("name")?,
-            project: row.string("project_id")?,
-        })
+        let count = usize::try_from(row.int("count")?).unwrap_or_default();
+        Ok((row.host("host")?, count))
     };
     tx.answers(asked)?.iter().map(read).collect()
 }

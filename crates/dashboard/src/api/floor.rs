@@ -8,23 +8,23 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::sse::Event;
 use axum::routing::get;
+use kilonova_compute_app::floor::FloorQuery;
 use kilonova_ids::HostName;
+use kilonova_wire::IntoRefusal;
 use kilonova_wire::query::{Query, escaped};
+use kilonova_wire::refusal::Kind;
 
 use super::answers::{Html, Refusal};
 use super::viewer::Viewer;
 use crate::app::Dashboard;
-use crate::app::floor::{Answer, Host, Projects, Use};
-use crate::app::recent::{Before, Page};
+use crate::app::floor::{Host, Projects, Use};
+use crate::app::recent::{Before, Page, Which};
 use crate::error::Error;
 use crate::views::floor as page;
 use crate::views::units::Look;
 
 /// Maximum number of hosts on one page.
 const PAGE: usize = 1000;
-/// Hosts in one answer of the service. A host with 256 vGPUs takes about 100 KB, and an answer may have 16 MiB: so each may
-/// take three times as much.
-const READ: usize = 50;
 /// Up to so many hosts are told one by one; for more, the page reads itself again.
 const FEW: usize = 50;
 /// From this number of hosts on, they are drawn small unless the reader chooses otherwise.
@@ -135,7 +135,7 @@ impl Choices {
             Show::Free => {
                 host.is_up()
                     && !host.is_disabled()
-                    && host.totals().get(&Use::Free).is_some_and(|n| *n > 0)
+                    && host.sums().states.get(&Use::Free).is_some_and(|n| *n > 0)
             }
             Show::Down => !host.is_up(),
             Show::Disabled => host.is_disabled(),
@@ -171,9 +171,14 @@ impl Floor {
         viewer: &Viewer,
         choices: &Choices,
     ) -> Result<Self, Error> {
-        let Page { mut hosts, next } = page_of(dashboard, viewer, &choices.marker).await?;
+        let (Page { mut hosts, next }, names) = page_of(dashboard, viewer, choices).await?;
         let all = hosts.len();
         hosts.retain(|host| choices.pass(host));
+        // Few of many, drawn large: the page of all has no names of servers.
+        if !names && !choices.is_small(hosts.len()) {
+            let few = hosts.iter().map(|host| HostName::verbatim(host.name.as_str())).collect();
+            hosts = chosen_hosts(dashboard, few, true).await?.into_iter().map(Arc::new).collect();
+        }
         Ok(Self { hosts, all, next, projects: projects(dashboard, viewer).await? })
     }
 
@@ -184,40 +189,77 @@ impl Floor {
     }
 }
 
-/// The hosts after a marker: those that were read last, with what has changed since, or all of them.
-async fn page_of(dashboard: &Dashboard, viewer: &Viewer, marker: &str) -> Result<Page, Error> {
+/// The hosts of a page: those that were read last, with what has changed since, or all of them. The second value is true if
+/// they have the names of servers.
+async fn page_of(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    choices: &Choices,
+) -> Result<(Page, bool), Error> {
+    admit(dashboard, viewer).await?;
     // Taken first: whatever changes while the hosts are read counts as changed at the next reading.
     dashboard.0.compute.catch_up().await;
     let before = Before { marks: dashboard.0.compute.floor_marks(), at: Instant::now() };
     let floor = &dashboard.0.recent_floor;
-    if let Some(recent) = floor.get(marker, &before) {
-        let mut now = Vec::new();
-        let names: Vec<&str> = recent.changed.iter().map(|name| &**name).collect();
-        // The service answers each viewer itself, also when nothing has changed.
-        let none: &[&str] = &[""];
-        let asked = names.chunks(READ).chain(names.is_empty().then_some(none));
-        for some in asked {
-            now.extend(some_hosts(dashboard, viewer, some.iter().copied()).await?);
-        }
+    let names = !choices.is_small(before.marks.hosts());
+    let which = Which { marker: choices.marker.clone(), names };
+    if let Some(recent) = floor.get(&which, &before) {
+        let now = chosen_hosts(dashboard, recent.changed.clone(), which.names).await?;
         let recent = recent.with(now);
         if recent.page.hosts.len() <= PAGE {
-            floor.update(marker, &recent, before);
-            return Ok(recent.page);
+            floor.update(&which, &recent, before);
+            return Ok((recent.page, names));
         }
     }
-    let (mut hosts, mut next) = (Vec::new(), Some(marker.to_owned()));
-    while let Some(marker) = next.take_if(|_| hosts.len() < PAGE) {
-        let mut path = format!("/compute/v2.1/kilonova/floor?limit={READ}");
-        if !marker.is_empty() {
-            path.push_str(&format!("&marker={}", escaped(&marker)));
+    let after = Some(which.marker.as_str()).filter(|marker| !marker.is_empty());
+    let query = FloorQuery {
+        after: after.map(HostName::verbatim),
+        limit: PAGE,
+        names: which.names,
+        ..FloorQuery::default()
+    };
+    let (hosts, more) = read(dashboard, query).await?;
+    let next = hosts.last().filter(|_| more).map(|host| host.name.clone());
+    let page = Page { hosts: floor.with_known(&which, hosts), next };
+    floor.keep(&which, &page, before);
+    Ok((page, names))
+}
+
+/// Lets the compute service decide whether it shows its floor to the viewer: it answers for no host.
+async fn admit(dashboard: &Dashboard, viewer: &Viewer) -> Result<(), Error> {
+    let nobody = "/compute/v2.1/kilonova/floor?host=";
+    dashboard.0.cloud.get(&viewer.caller, nobody).await.map(drop)
+}
+
+/// Reads hosts as the service does, and whether others follow. The caller has admitted the viewer.
+async fn read(dashboard: &Dashboard, query: FloorQuery) -> Result<(Vec<Host>, bool), Error> {
+    let found = kilonova_compute_app::floor::floor(&dashboard.0.compute, query).await;
+    let mut found = found.map_err(|error| {
+        let refusal = error.into_refusal();
+        match refusal.kind {
+            Kind::Unavailable => Error::Refused {
+                status: 503,
+                message: refusal.message,
+                request: None,
+                retry_after: refusal.retry_after,
+            },
+            _ => Error::Defect(format!("the floor: {refusal:?}")),
         }
-        let answer: Answer = dashboard.0.cloud.read(&viewer.caller, &path).await?;
-        hosts.extend(answer.floor.hosts.into_iter().map(Arc::new));
-        next = answer.floor.next_marker;
+    })?;
+    let hosts = std::mem::take(&mut found.hosts);
+    Ok((hosts.into_iter().map(|host| Host::of(&found, host)).collect(), found.more))
+}
+
+async fn chosen_hosts(
+    dashboard: &Dashboard,
+    hosts: Vec<HostName>,
+    names: bool,
+) -> Result<Vec<Host>, Error> {
+    if hosts.is_empty() {
+        return Ok(Vec::new());
     }
-    let page = Page { hosts, next };
-    floor.keep(marker, &page, before);
-    Ok(page)
+    let limit = hosts.len();
+    Ok(read(dashboard, FloorQuery { hosts, limit, names, ..FloorQuery::default() }).await?.0)
 }
 
 /// The projects of the cloud; none for an operator who may not list them.
@@ -235,11 +277,8 @@ pub(super) async fn some_hosts(
     viewer: &Viewer,
     names: impl IntoIterator<Item = &str>,
 ) -> Result<Vec<Host>, Error> {
-    let names: Vec<String> =
-        names.into_iter().map(|name| format!("host={}", escaped(name))).collect();
-    let path = format!("/compute/v2.1/kilonova/floor?{}", names.join("&"));
-    let Answer { floor } = dashboard.0.cloud.read(&viewer.caller, &path).await?;
-    Ok(floor.hosts)
+    admit(dashboard, viewer).await?;
+    chosen_hosts(dashboard, names.into_iter().map(HostName::verbatim).collect(), true).await
 }
 
 async fn show(
@@ -290,7 +329,9 @@ impl Open {
             self.small = self.choices.is_small(self.hosts.len());
             return Ok((vec![again()], true));
         }
-        let changed = some_hosts(dashboard, viewer, names.iter().map(|name| &**name)).await?;
+        admit(dashboard, viewer).await?;
+        let changed = names.iter().cloned().collect();
+        let changed = chosen_hosts(dashboard, changed, !self.small).await?;
         let mut changed: BTreeMap<String, Host> =
             changed.into_iter().map(|host| (host.name.clone(), host)).collect();
         let projects = projects(dashboard, viewer).await?;

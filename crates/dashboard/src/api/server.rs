@@ -3,7 +3,8 @@
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::routing::get;
-use kilonova_wire::query::escaped;
+use http::HeaderMap;
+use kilonova_wire::query::{Query, escaped};
 use serde_json::{Value, json};
 
 use super::answers::{Html, Refusal};
@@ -40,10 +41,32 @@ pub(super) async fn part(
     }
 }
 
+/// The name of a server's image. The open page says which name it has when it reads itself again, so that nobody asks the image
+/// service at every change of a server. No other site can make a browser send the header.
+async fn image_of(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    server: &Value,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<String, Error> {
+    let Some(image) = server["image"]["id"].as_str() else { return Ok(String::new()) };
+    if headers.contains_key("hx-request")
+        && query.get("image") == Some(image)
+        && let Some(name) = query.get("named")
+    {
+        return Ok(name.to_owned());
+    }
+    let found = part(dashboard, viewer, &format!("/image/v2/images/{}", escaped(image))).await?;
+    Ok(found["name"].as_str().unwrap_or_default().to_owned())
+}
+
 async fn show(
     State(dashboard): State<Dashboard>,
     viewer: Viewer,
     Path(id): Path<String>,
+    query: Query,
+    headers: HeaderMap,
 ) -> Result<Html, Refusal> {
     let server = find(&dashboard, &viewer, &id).await?;
     let id = escaped(&id);
@@ -57,13 +80,7 @@ async fn show(
     };
     let history = format!("{below}/os-instance-actions?limit=20");
     let history = part(&dashboard, &viewer, &history).await?;
-    let image = match server["image"]["id"].as_str() {
-        Some(image) => {
-            let path = format!("/image/v2/images/{}", escaped(image));
-            part(&dashboard, &viewer, &path).await?
-        }
-        None => Value::Null,
-    };
+    let image = image_of(&dashboard, &viewer, &server, &query, &headers).await?;
     let offers = offered(&dashboard.0.compute, &viewer.context, &server);
     let target = [
         ("project_id", server["tenant_id"].as_str().unwrap_or_default()),
@@ -76,7 +93,7 @@ async fn show(
         session: &viewer.session,
         server: &server,
         records: &records["server"],
-        image: image["name"].as_str().unwrap_or_default(),
+        image: &image,
         ports: &ports["interfaceAttachments"],
         volumes: &volumes["volumeAttachments"],
         history: &history["instanceActions"],

@@ -64,6 +64,8 @@ impl Ask {
 pub(crate) struct Offer {
     /// The action.
     pub action: ServerAction,
+    /// The group of its button.
+    pub group: Group,
     /// Its name in URLs.
     pub slug: &'static str,
     /// Its name on buttons.
@@ -74,106 +76,204 @@ pub(crate) struct Offer {
     pub danger: bool,
 }
 
-const fn plain(action: ServerAction, slug: &'static str, label: &'static str) -> Offer {
-    Offer { action, slug, label, ask: Ask::Nothing, danger: false }
+/// The groups of buttons on a server's page, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Group {
+    /// What runs, and what it waits for.
+    State,
+    /// Its images and its flavor.
+    Image,
+    /// Its ports, its volumes and its texts.
+    Details,
+    /// What administrators do to it.
+    Admin,
+    /// Its end.
+    Removal,
 }
 
-const fn asking(action: ServerAction, slug: &'static str, label: &'static str, ask: Ask) -> Offer {
-    Offer { action, slug, label, ask, danger: false }
+impl Group {
+    /// Its label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::State => texts::ACTIONS_STATE,
+            Self::Image => texts::ACTIONS_IMAGE,
+            Self::Details => texts::ACTIONS_DETAILS,
+            Self::Admin => texts::ACTIONS_ADMIN,
+            Self::Removal => texts::ACTIONS_REMOVAL,
+        }
+    }
 }
 
-/// The actions, in the order of their buttons.
+const fn plain(
+    action: ServerAction,
+    group: Group,
+    slug: &'static str,
+    label: &'static str,
+) -> Offer {
+    Offer { action, group, slug, label, ask: Ask::Nothing, danger: false }
+}
+
+const fn asking(
+    action: ServerAction,
+    group: Group,
+    slug: &'static str,
+    label: &'static str,
+    ask: Ask,
+) -> Offer {
+    Offer { action, group, slug, label, ask, danger: false }
+}
+
+const fn dangerous(
+    action: ServerAction,
+    group: Group,
+    slug: &'static str,
+    label: &'static str,
+    loses: &'static str,
+) -> Offer {
+    Offer { action, group, slug, label, ask: Ask::Confirm(loses), danger: true }
+}
+
+/// The actions, in the order of their buttons: by group.
 pub(crate) const OFFERS: &[Offer] = &[
-    plain(ServerAction::Start, "start", texts::START),
-    plain(ServerAction::Unpause, "unpause", texts::UNPAUSE),
-    plain(ServerAction::Resume, "resume", texts::RESUME),
-    plain(ServerAction::Unshelve, "unshelve", texts::UNSHELVE),
-    plain(ServerAction::Unrescue, "unrescue", texts::UNRESCUE),
-    plain(ServerAction::Restore, "restore", texts::RESTORE),
+    plain(ServerAction::Start, Group::State, "start", texts::START),
+    plain(ServerAction::Unpause, Group::State, "unpause", texts::UNPAUSE),
+    plain(ServerAction::Resume, Group::State, "resume", texts::RESUME),
+    plain(ServerAction::Unshelve, Group::State, "unshelve", texts::UNSHELVE),
+    plain(ServerAction::Unrescue, Group::State, "unrescue", texts::UNRESCUE),
+    plain(ServerAction::Restore, Group::State, "restore", texts::RESTORE),
+    asking(ServerAction::Stop, Group::State, "stop", texts::STOP, Ask::Confirm(texts::STOP_LOSES)),
+    asking(
+        ServerAction::Reboot,
+        Group::State,
+        "reboot",
+        texts::REBOOT,
+        Ask::Confirm(texts::REBOOT_LOSES),
+    ),
+    asking(
+        ServerAction::RebootHard,
+        Group::State,
+        "hard-reboot",
+        texts::HARD_REBOOT,
+        Ask::Confirm(texts::HARD_REBOOT_LOSES),
+    ),
+    plain(ServerAction::Pause, Group::State, "pause", texts::PAUSE),
+    plain(ServerAction::Suspend, Group::State, "suspend", texts::SUSPEND),
+    asking(
+        ServerAction::Rescue,
+        Group::State,
+        "rescue",
+        texts::RESCUE,
+        Ask::Confirm(texts::RESCUE_LOSES),
+    ),
+    asking(
+        ServerAction::Shelve,
+        Group::State,
+        "shelve",
+        texts::SHELVE,
+        Ask::Confirm(texts::SHELVE_LOSES),
+    ),
     asking(
         ServerAction::ConfirmResize,
+        Group::Image,
         "confirm-resize",
         texts::CONFIRM_RESIZE,
         Ask::Confirm(texts::CONFIRM_RESIZE_LOSES),
     ),
     asking(
         ServerAction::RevertResize,
+        Group::Image,
         "revert-resize",
         texts::REVERT_RESIZE,
         Ask::Confirm(texts::REVERT_RESIZE_LOSES),
     ),
-    asking(ServerAction::Stop, "stop", texts::STOP, Ask::Confirm(texts::STOP_LOSES)),
-    asking(ServerAction::Reboot, "reboot", texts::REBOOT, Ask::Confirm(texts::REBOOT_LOSES)),
+    asking(ServerAction::CreateImage, Group::Image, "snapshot", texts::SNAPSHOT, Ask::ImageName),
+    asking(ServerAction::CreateBackup, Group::Image, "backup", texts::BACKUP, Ask::Backup),
+    asking(ServerAction::Resize, Group::Image, "resize", texts::RESIZE, Ask::Flavor),
+    dangerous(ServerAction::Rebuild, Group::Image, "rebuild", texts::REBUILD, texts::REBUILD_LOSES),
     asking(
-        ServerAction::RebootHard,
-        "hard-reboot",
-        texts::HARD_REBOOT,
-        Ask::Confirm(texts::HARD_REBOOT_LOSES),
+        ServerAction::AttachInterface,
+        Group::Details,
+        "attach-port",
+        texts::ATTACH_PORT,
+        Ask::Network,
     ),
-    plain(ServerAction::Pause, "pause", texts::PAUSE),
-    plain(ServerAction::Suspend, "suspend", texts::SUSPEND),
-    asking(ServerAction::CreateImage, "snapshot", texts::SNAPSHOT, Ask::ImageName),
-    asking(ServerAction::CreateBackup, "backup", texts::BACKUP, Ask::Backup),
-    asking(ServerAction::Resize, "resize", texts::RESIZE, Ask::Flavor),
-    asking(ServerAction::Rescue, "rescue", texts::RESCUE, Ask::Confirm(texts::RESCUE_LOSES)),
-    asking(ServerAction::Shelve, "shelve", texts::SHELVE, Ask::Confirm(texts::SHELVE_LOSES)),
-    plain(ServerAction::ShelveOffload, "offload", texts::OFFLOAD),
-    asking(ServerAction::AttachInterface, "attach-port", texts::ATTACH_PORT, Ask::Network),
-    asking(ServerAction::DetachInterface, "detach-port", texts::DETACH_PORT, Ask::Port),
-    asking(ServerAction::AttachVolume, "attach-volume", texts::ATTACH_VOLUME, Ask::Volume),
-    asking(ServerAction::DetachVolume, "detach-volume", texts::DETACH_VOLUME, Ask::Attached),
-    asking(ServerAction::Update, "rename", texts::RENAME, Ask::Name),
-    asking(ServerAction::ChangeMetadata, "metadata", texts::CHANGE_METADATA, Ask::Metadata),
-    asking(ServerAction::ChangeTags, "tags", texts::CHANGE_TAGS, Ask::Tags),
-    plain(ServerAction::Lock, "lock", texts::LOCK),
-    plain(ServerAction::Unlock, "unlock", texts::UNLOCK),
-    plain(ServerAction::LiveMigrate, "live-migrate", texts::LIVE_MIGRATE),
-    asking(ServerAction::Migrate, "migrate", texts::MIGRATE, Ask::Confirm(texts::MIGRATE_LOSES)),
+    asking(
+        ServerAction::DetachInterface,
+        Group::Details,
+        "detach-port",
+        texts::DETACH_PORT,
+        Ask::Port,
+    ),
+    asking(
+        ServerAction::AttachVolume,
+        Group::Details,
+        "attach-volume",
+        texts::ATTACH_VOLUME,
+        Ask::Volume,
+    ),
+    asking(
+        ServerAction::DetachVolume,
+        Group::Details,
+        "detach-volume",
+        texts::DETACH_VOLUME,
+        Ask::Attached,
+    ),
+    asking(ServerAction::Update, Group::Details, "rename", texts::RENAME, Ask::Name),
+    asking(
+        ServerAction::ChangeMetadata,
+        Group::Details,
+        "metadata",
+        texts::CHANGE_METADATA,
+        Ask::Metadata,
+    ),
+    asking(ServerAction::ChangeTags, Group::Details, "tags", texts::CHANGE_TAGS, Ask::Tags),
+    plain(ServerAction::Lock, Group::Details, "lock", texts::LOCK),
+    plain(ServerAction::Unlock, Group::Details, "unlock", texts::UNLOCK),
+    plain(ServerAction::LiveMigrate, Group::Admin, "live-migrate", texts::LIVE_MIGRATE),
+    asking(
+        ServerAction::Migrate,
+        Group::Admin,
+        "migrate",
+        texts::MIGRATE,
+        Ask::Confirm(texts::MIGRATE_LOSES),
+    ),
     asking(
         ServerAction::AbortLiveMigration,
+        Group::Admin,
         "abort-migration",
         texts::ABORT_MIGRATION,
         Ask::Confirm(texts::ABORT_MIGRATION_LOSES),
     ),
     asking(
         ServerAction::ForceComplete,
+        Group::Admin,
         "complete-migration",
         texts::COMPLETE_MIGRATION,
         Ask::Confirm(texts::COMPLETE_MIGRATION_LOSES),
     ),
-    asking(
-        ServerAction::ResetState,
-        "reset-state",
-        texts::RESET_STATE,
-        Ask::Confirm(texts::RESET_STATE_LOSES),
-    ),
+    plain(ServerAction::ShelveOffload, Group::Admin, "offload", texts::OFFLOAD),
     asking(
         ServerAction::Evacuate,
+        Group::Admin,
         "evacuate",
         texts::EVACUATE,
         Ask::Confirm(texts::EVACUATE_LOSES),
     ),
-    Offer {
-        action: ServerAction::Rebuild,
-        slug: "rebuild",
-        label: texts::REBUILD,
-        ask: Ask::Confirm(texts::REBUILD_LOSES),
-        danger: true,
-    },
-    Offer {
-        action: ServerAction::Delete,
-        slug: "delete",
-        label: texts::DELETE,
-        ask: Ask::Confirm(texts::DELETE_LOSES),
-        danger: true,
-    },
-    Offer {
-        action: ServerAction::ForceDelete,
-        slug: "force-delete",
-        label: texts::FORCE_DELETE,
-        ask: Ask::Confirm(texts::DELETE_LOSES),
-        danger: true,
-    },
+    asking(
+        ServerAction::ResetState,
+        Group::Admin,
+        "reset-state",
+        texts::RESET_STATE,
+        Ask::Confirm(texts::RESET_STATE_LOSES),
+    ),
+    dangerous(ServerAction::Delete, Group::Removal, "delete", texts::DELETE, texts::DELETE_LOSES),
+    dangerous(
+        ServerAction::ForceDelete,
+        Group::Removal,
+        "force-delete",
+        texts::FORCE_DELETE,
+        texts::DELETE_LOSES,
+    ),
 ];
 
 /// The action with this name in URLs.
@@ -287,6 +387,7 @@ mod tests {
         let slugs: BTreeSet<_> = OFFERS.iter().map(|offer| offer.slug).collect();
         let labels: BTreeSet<_> = OFFERS.iter().map(|offer| offer.label).collect();
         assert_eq!((slugs.len(), labels.len()), (OFFERS.len(), OFFERS.len()));
+        assert!(OFFERS.is_sorted_by_key(|offer| offer.group), "a group has one row of buttons");
         for offer in OFFERS {
             assert!(!offer.action.row().rules.is_empty(), "{} has a rule", offer.slug);
             assert_eq!(by_slug(offer.slug).map(|found| found.action), Some(offer.action));

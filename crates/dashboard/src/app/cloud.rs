@@ -9,7 +9,6 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use kilonova_wire::{Origin, PeerAddress};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -94,13 +93,6 @@ impl Cloud {
     /// Reads.
     pub async fn get(&self, caller: &Caller, path: &str) -> Result<Value, Error> {
         Ok(self.send(caller, Method::GET, path, None).await?.body)
-    }
-
-    /// Reads a large answer in a form that is known.
-    pub async fn read<T: DeserializeOwned>(&self, caller: &Caller, path: &str) -> Result<T, Error> {
-        let (_, content) =
-            self.exchange(caller, Method::GET, path, (JSON, Body::empty()), None).await?;
-        serde_json::from_slice(&content).map_err(|error| Error::Defect(format!("{path}: {error}")))
     }
 
     /// Sends a body.

@@ -7,60 +7,105 @@
 //! A unit is what a guest can get: a vGPU, a virtual function, a whole card. The service reports the amounts of a
 //! part and its handles that are not free; the units follow from both.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use serde::Deserialize;
+use kilonova_compute_app::floor as service;
+pub(crate) use kilonova_compute_app::floor::Amounts;
+use kilonova_wire::time::zulu;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// Number of colours for owners.
 pub(crate) const COLOURS: usize = 8;
 
+/// A word of the service.
+type Word = Cow<'static, str>;
+
 /// A host as the service reports it.
-#[derive(Debug, Clone, Hash, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Host {
     pub name: String,
-    pub state: String,
+    pub state: Word,
     pub forced_down: bool,
-    pub status: String,
+    pub status: Word,
     pub zone: String,
     pub aggregates: Vec<String>,
-    pub servers: u64,
+    pub servers: usize,
     pub inventories: BTreeMap<String, Amounts>,
     pub devices: Vec<Device>,
+    pub derived: Derived,
 }
 
-/// The amounts of one resource class.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
-pub(crate) struct Amounts {
-    pub total: i64,
-    pub reserved: i64,
-    pub used: i64,
-    pub free: i64,
+/// What follows from a host and is kept with it. It is no part of the host's state: it does not count in comparisons, and a
+/// copy of the host has none.
+#[derive(Debug, Default)]
+pub(crate) struct Derived {
+    fingerprint: OnceLock<u64>,
+    sums: OnceLock<Sums>,
+    drawing: Mutex<Option<(DrawnFor, Arc<str>)>>,
+}
+
+/// What a drawing of a host depends on, besides the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DrawnFor {
+    /// The meaning of colours.
+    pub colour: &'static str,
+    /// The digest of the projects.
+    pub projects: [u8; 32],
+}
+
+impl Clone for Derived {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Derived {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Derived {}
+
+impl Hash for Derived {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// The units of a host, added up.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    /// By state.
+    pub states: BTreeMap<Use, i64>,
+    /// By resource class and state.
+    pub classes: BTreeMap<String, BTreeMap<Use, i64>>,
+    /// Those in use with an owner's handle, by project.
+    pub owners: BTreeMap<String, i64>,
 }
 
 /// A device of a host.
-#[derive(Debug, Clone, Default, Hash, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct Device {
     pub uuid: String,
     pub address: String,
     pub card: String,
-    #[serde(rename = "type")]
-    pub kind: String,
+    #[cfg_attr(test, serde(rename = "type"))]
+    pub kind: Word,
     pub vendor_id: String,
     pub product_id: String,
     pub model: String,
     pub numa_node: Option<i64>,
     /// The address of the PCIe switch above it.
-    #[serde(default)]
     pub pcie_switch: Option<String>,
     /// The first card of its NVLink island.
-    #[serde(default)]
     pub island: Option<String>,
-    pub status: String,
+    pub status: Word,
     pub present: bool,
-    pub health: String,
+    pub health: Word,
     pub health_reason: Option<String>,
     pub health_since: Option<String>,
     pub programming: bool,
@@ -68,7 +113,8 @@ pub(crate) struct Device {
 }
 
 /// A part of a device that is scheduled on its own.
-#[derive(Debug, Clone, Default, Hash, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct Part {
     pub resource_class: String,
     pub total: i64,
@@ -79,9 +125,10 @@ pub(crate) struct Part {
 }
 
 /// A handle that is not free.
-#[derive(Debug, Clone, Default, Hash, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct Handle {
-    pub state: String,
+    pub state: Word,
     pub cleaning: bool,
     pub address: String,
     pub mdev_type: Option<String>,
@@ -180,7 +227,7 @@ impl<'a> Card<'a> {
             "degraded" => 1,
             _ => 2,
         };
-        let all = self.functions.iter().map(|device| device.health.as_str());
+        let all = self.functions.iter().map(|device| &*device.health);
         all.max_by_key(|health| rank(health)).unwrap_or("healthy")
     }
 }
@@ -192,7 +239,7 @@ pub(crate) fn units_of(device: &Device) -> impl Iterator<Item = Unit<'_>> {
 
 fn units_of_part<'a>(device: &'a Device, part: &'a Part) -> Vec<Unit<'a>> {
     let unit = |state, count, handle| Unit { state, count, handle, part };
-    let state_of = |handle: &Handle| match handle.state.as_str() {
+    let state_of = |handle: &Handle| match &*handle.state {
         "owned" => Use::Owned,
         "failed" => Use::Failed,
         _ if handle.cleaning => Use::Cleaning,
@@ -241,6 +288,27 @@ fn place(address: &str) -> (Vec<u64>, &str) {
 }
 
 impl Host {
+    /// A host of the service's page.
+    pub fn of(floor: &service::Floor, shown: service::FloorHost) -> Self {
+        let service::FloorHost { host, aggregates, servers, devices } = shown;
+        let providers = floor.providers(&host);
+        let own = providers.of(host.root).map(|(class, one)| (class.to_string(), one));
+        let state = if host.is_up(floor.at) { "up" } else { "down" };
+        let status = if host.is_enabled() { "enabled" } else { "disabled" };
+        Self {
+            name: host.name.to_string(),
+            state: state.into(),
+            forced_down: host.is_declared_dead(),
+            status: status.into(),
+            zone: host.zone(),
+            aggregates,
+            servers,
+            inventories: own.collect(),
+            devices: devices.into_iter().map(|one| Device::of(floor, &providers, one)).collect(),
+            derived: Derived::default(),
+        }
+    }
+
     /// True if it is disabled.
     pub fn is_disabled(&self) -> bool {
         self.status == "disabled"
@@ -259,14 +327,14 @@ impl Host {
         }
         let mut nodes: BTreeMap<(bool, i64), Vec<Card<'_>>> = BTreeMap::new();
         for (address, mut functions) in cards {
-            functions.sort_by(|a, b| place(&a.address).cmp(&place(&b.address)));
+            functions.sort_by_cached_key(|device| place(&device.address));
             let own = functions.iter().find(|device| device.address == address);
             let Some(device) = own.or(functions.first()).copied() else { continue };
             let node = (device.numa_node.is_none(), device.numa_node.unwrap_or_default());
             nodes.entry(node).or_default().push(Card { device, functions });
         }
         for cards in nodes.values_mut() {
-            cards.sort_by(|a, b| place(&a.device.card).cmp(&place(&b.device.card)));
+            cards.sort_by_cached_key(|card| place(&card.device.card));
         }
         nodes
     }
@@ -285,24 +353,96 @@ impl Host {
         !self.is_up()
             || self.is_disabled()
             || self.devices.iter().any(unhealthy)
-            || self.devices.iter().flat_map(units_of).any(|unit| unit.state.is_problem())
+            || self.sums().states.keys().any(|state| state.is_problem())
     }
 
-    /// Its units by state.
-    pub fn totals(&self) -> BTreeMap<Use, i64> {
-        let mut totals = BTreeMap::new();
-        for unit in self.devices.iter().flat_map(units_of) {
-            *totals.entry(unit.state).or_default() += unit.count;
-        }
-        totals
+    /// Its units, added up once.
+    pub fn sums(&self) -> &Sums {
+        self.derived.sums.get_or_init(|| {
+            let mut sums = Sums::default();
+            for unit in self.devices.iter().flat_map(units_of) {
+                *sums.states.entry(unit.state).or_default() += unit.count;
+                let class = &unit.part.resource_class;
+                if !sums.classes.contains_key(class) {
+                    sums.classes.insert(class.clone(), BTreeMap::new());
+                }
+                if let Some(uses) = sums.classes.get_mut(class) {
+                    *uses.entry(unit.state).or_default() += unit.count;
+                }
+                if let (Use::Owned, Some(handle)) = (unit.state, unit.handle) {
+                    let project = handle.project_id.as_deref().unwrap_or_default();
+                    match sums.owners.get_mut(project) {
+                        Some(count) => *count += 1,
+                        None => drop(sums.owners.insert(project.to_owned(), 1)),
+                    }
+                }
+            }
+            sums
+        })
     }
 
-    /// A digest of the state: two states that are drawn differently have different fingerprints.
+    /// A digest of the state, made once: two states that are drawn differently have different fingerprints.
     pub fn fingerprint(&self) -> u64 {
-        // The hash is the same on every controller of one build.
-        let mut hasher = DefaultHasher::new();
-        self.hash(&mut hasher);
-        hasher.finish()
+        *self.derived.fingerprint.get_or_init(|| {
+            // The hash is the same on every controller of one build.
+            let mut hasher = DefaultHasher::new();
+            self.hash(&mut hasher);
+            hasher.finish()
+        })
+    }
+
+    /// Its drawing, drawn once for all readers with the same `key`.
+    pub fn drawing(&self, key: DrawnFor, draw: impl FnOnce() -> String) -> Arc<str> {
+        let lock = || self.derived.drawing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, drawn)) = lock().as_ref().filter(|(known, _)| *known == key) {
+            return Arc::clone(drawn);
+        }
+        let drawn: Arc<str> = draw().into();
+        *lock() = Some((key, Arc::clone(&drawn)));
+        drawn
+    }
+}
+
+impl Device {
+    fn of(
+        floor: &service::Floor,
+        providers: &service::Providers<'_>,
+        device: service::FloorDevice,
+    ) -> Self {
+        let part = |part: service::FloorPart| {
+            let Amounts { total, reserved, used, free } = providers.of_part(&part);
+            let handles = part.handles.into_iter().map(|handle| Handle {
+                state: handle.state.as_str().into(),
+                cleaning: handle.cleaning,
+                address: handle.address,
+                mdev_type: Some(handle.mdev_type).filter(|text| !text.is_empty()),
+                server_name: handle.server.and_then(|id| floor.names.get(&id).cloned()),
+                server: handle.server.map(|id| id.to_string()),
+                project_id: handle.project,
+            });
+            let handles = handles.collect();
+            let resource_class = part.resource_class.to_string();
+            Part { resource_class, total, reserved, used, free, handles }
+        };
+        Self {
+            uuid: device.device.to_string(),
+            address: device.address,
+            card: device.card,
+            kind: device.kind.as_str().into(),
+            vendor_id: device.vendor_id,
+            product_id: device.product_id,
+            model: device.model,
+            numa_node: device.numa_node,
+            pcie_switch: device.switch,
+            island: device.island,
+            status: device.status.as_str().into(),
+            present: device.present,
+            health: device.health.as_str().into(),
+            health_reason: device.reason,
+            health_since: device.since.map(zulu),
+            programming: device.programming,
+            parts: device.parts.into_iter().map(part).collect(),
+        }
     }
 }
 
@@ -313,7 +453,7 @@ const UNKNOWN: &str = " Device";
 /// `NVIDIA Corporation GH100 [H100 SXM5 80GB]`. The PCI identifiers replace a model that names only the kind or the vendor.
 pub(crate) fn model_of(device: &Device) -> String {
     let model = device.model.as_str();
-    let known = !model.is_empty() && model != device.kind && !model.ends_with(UNKNOWN);
+    let known = !model.is_empty() && device.kind != model && !model.ends_with(UNKNOWN);
     if !known {
         return format!("{}:{}", device.vendor_id, device.product_id);
     }
@@ -328,7 +468,11 @@ pub(crate) fn product_of(model: &str) -> &str {
 
 /// The projects of a cloud by their ids, each with its place in the order of their names.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Projects(BTreeMap<String, (usize, String)>);
+pub(crate) struct Projects {
+    by_id: BTreeMap<String, (usize, String)>,
+    /// Differs between two lists.
+    pub digest: [u8; 32],
+}
 
 impl Projects {
     /// From Keystone's list.
@@ -338,18 +482,24 @@ impl Projects {
         let mut all: Vec<(String, String)> =
             all.map(|one| (text(one, "name"), text(one, "id"))).collect();
         all.sort();
+        let mut digest = Sha256::new();
+        for text in all.iter().flat_map(|(name, id)| [name, id]) {
+            digest.update(text.len().to_le_bytes());
+            digest.update(text);
+        }
         let numbered = all.into_iter().enumerate();
-        Self(numbered.map(|(at, (name, id))| (id, (at, name))).collect())
+        let by_id = numbered.map(|(at, (name, id))| (id, (at, name))).collect();
+        Self { by_id, digest: digest.finalize().into() }
     }
 
     /// The place of a project; a project that is not in the list has a place derived from its id.
     pub fn place(&self, id: &str) -> usize {
-        self.0.get(id).map_or_else(|| number_of(id) % (26 * 26), |(at, _)| *at)
+        self.by_id.get(id).map_or_else(|| number_of(id) % (26 * 26), |(at, _)| *at)
     }
 
     /// Its name, or its id.
     pub fn name<'a>(&'a self, id: &'a str) -> &'a str {
-        self.0.get(id).map_or(id, |(_, name)| name)
+        self.by_id.get(id).map_or(id, |(_, name)| name)
     }
 }
 
@@ -371,19 +521,6 @@ pub(crate) fn letters(place: usize) -> String {
         0 => letter(place).to_string(),
         more => [letter(more - 1), letter(place)].iter().collect(),
     }
-}
-
-/// The service's answer.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Answer {
-    pub floor: Hosts,
-}
-
-/// A page of hosts, and the marker of the next page.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Hosts {
-    pub hosts: Vec<Host>,
-    pub next_marker: Option<String>,
 }
 
 #[cfg(test)]
@@ -445,7 +582,33 @@ pub(crate) mod tests {
             servers: 0,
             inventories: BTreeMap::new(),
             devices,
+            derived: Derived::default(),
         }
+    }
+
+    #[test]
+    fn what_is_derived_from_a_host_is_no_part_of_it() {
+        let owned = json!([handle("owned", Some("s"))]);
+        let one = host("a", vec![device("0000:84:00.0", part([4, 0, 1, 3], owned))]);
+        let key = DrawnFor { colour: "project", projects: Projects::default().digest };
+        let drawn = one.drawing(key, || "first".to_owned());
+        assert_eq!((&*drawn, &*one.drawing(key, || "again".to_owned())), ("first", "first"));
+        let other = Projects::of(&json!({"projects": [{"id": "red", "name": "red"}]}));
+        let key = DrawnFor { projects: other.digest, ..key };
+        assert_eq!(
+            &*one.drawing(key, || "second".to_owned()),
+            "second",
+            "another list of projects"
+        );
+        let mut copy = one.clone();
+        assert_eq!((&copy, copy.fingerprint()), (&one, one.fingerprint()));
+        assert_eq!(one.sums().owners, BTreeMap::from([("red".to_owned(), 1)]));
+        assert_eq!(one.sums().classes["VGPU"], BTreeMap::from([(Use::Owned, 1), (Use::Free, 3)]));
+        copy = one.clone();
+        copy.devices.clear();
+        assert_ne!((&copy, copy.fingerprint()), (&one, one.fingerprint()));
+        assert!(copy.sums().states.is_empty(), "a copy has sums of its own");
+        assert_eq!(&*copy.drawing(key, || "its own".to_owned()), "its own");
     }
 
     fn counts(device: &Device) -> Vec<(Use, i64)> {

@@ -1,4 +1,5 @@
-//! The pages of the floor that were read last. A page that is opened soon after reads only the hosts that have changed since. A
+//! The pages of the floor that were read last. A page that is opened soon after reads only the hosts that have changed since; one
+//! that is read as a whole keeps those hosts of the last one that are equal, with what was drawn of them. A
 //! viewer gets it only after the service has answered that viewer itself: this file never decides who sees what.
 
 use std::collections::BTreeMap;
@@ -13,10 +14,21 @@ use super::floor::Host;
 /// How long a page is kept after it was read as a whole. A page may show with this delay what the marks do not cover: a new
 /// name of a server, the aggregates of a host, or the end of programming where no amount changes.
 const KEPT: Duration = Duration::from_secs(10);
+/// How long the hosts of a page are kept for comparison with newer ones.
+const COMPARED: Duration = Duration::from_secs(60);
 /// A page with more changes is read as a whole again.
 const MOST: usize = 200;
-/// Pages that are kept, by their markers.
+/// Pages that are kept.
 const PAGES: usize = 5;
+
+/// Which page it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Which {
+    /// The host after which it begins; empty for the first one.
+    pub marker: String,
+    /// True if it has the names of servers.
+    pub names: bool,
+}
 
 /// The hosts of one page of the service, in the order of their names, before filters.
 #[derive(Debug, Clone, Default)]
@@ -51,16 +63,17 @@ pub(crate) struct Recent {
 
 /// The pages that were read last.
 #[derive(Debug, Default)]
-pub(crate) struct RecentFloor(Mutex<BTreeMap<String, Kept>>);
+pub(crate) struct RecentFloor(Mutex<BTreeMap<Which, Kept>>);
 
 impl RecentFloor {
-    /// The page after a marker, and the hosts on it that have changed since; `None` if it has to be read.
-    pub fn get(&self, marker: &str, now: &Before) -> Option<Recent> {
+    /// A page, and the hosts on it that have changed since; `None` if it has to be read.
+    pub fn get(&self, which: &Which, now: &Before) -> Option<Recent> {
         let Kept { page, marks, begun } = {
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             forget_old(&mut kept, now.at);
-            kept.get(marker).cloned()?
+            kept.get(which).filter(|kept| kept.age(now.at) <= KEPT).cloned()?
         };
+        let marker = which.marker.as_str();
         let is_here = |name: &HostName| {
             let name: &str = name;
             name > marker && page.next.as_deref().is_none_or(|next| name <= next)
@@ -70,12 +83,27 @@ impl RecentFloor {
         (changed.len() <= MOST).then_some(Recent { page, changed, begun })
     }
 
+    /// The hosts of a page that was read as a whole. Those that are equal to hosts of the last page are these.
+    pub fn with_known(&self, which: &Which, hosts: Vec<Host>) -> Vec<Arc<Host>> {
+        let known = {
+            let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.get(which).map(|kept| kept.page.hosts.clone()).unwrap_or_default()
+        };
+        let known: BTreeMap<&str, &Arc<Host>> =
+            known.iter().map(|host| (host.name.as_str(), host)).collect();
+        let share = |host: Host| match known.get(host.name.as_str()) {
+            Some(same) if ***same == host => Arc::clone(same),
+            _ => Arc::new(host),
+        };
+        hosts.into_iter().map(share).collect()
+    }
+
     /// Keeps a page that was read as a whole.
-    pub fn keep(self: &Arc<Self>, marker: &str, page: &Page, before: Before) {
-        self.set(marker, page, before.marks, before.at);
+    pub fn keep(self: &Arc<Self>, which: &Which, page: &Page, before: Before) {
+        self.set(which, page, before.marks, before.at);
         let of: Weak<Self> = Arc::downgrade(self);
         tokio::spawn(async move {
-            tokio::time::sleep(KEPT + Duration::from_secs(1)).await;
+            tokio::time::sleep(COMPARED + Duration::from_secs(1)).await;
             if let Some(recent) = of.upgrade() {
                 let mut kept = recent.0.lock().unwrap_or_else(PoisonError::into_inner);
                 forget_old(&mut kept, Instant::now());
@@ -84,25 +112,32 @@ impl RecentFloor {
     }
 
     /// Keeps a page whose changed hosts were read. Its age stays that of its reading as a whole.
-    pub fn update(&self, marker: &str, recent: &Recent, before: Before) {
-        self.set(marker, &recent.page, before.marks, recent.begun);
+    pub fn update(&self, which: &Which, recent: &Recent, before: Before) {
+        self.set(which, &recent.page, before.marks, recent.begun);
     }
 
-    fn set(&self, marker: &str, page: &Page, marks: FloorMarks, begun: Instant) {
+    fn set(&self, which: &Which, page: &Page, marks: FloorMarks, begun: Instant) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= PAGES && !kept.contains_key(marker) {
+        if kept.len() >= PAGES && !kept.contains_key(which) {
             let oldest = kept.iter().min_by_key(|(_, kept)| kept.begun);
-            if let Some(oldest) = oldest.map(|(marker, _)| marker.clone()) {
+            if let Some(oldest) = oldest.map(|(which, _)| which.clone()) {
                 kept.remove(&oldest);
             }
         }
-        kept.insert(marker.to_owned(), Kept { page: page.clone(), marks, begun });
+        kept.insert(which.clone(), Kept { page: page.clone(), marks, begun });
     }
 }
 
 /// Frees the memory of pages that are too old.
-fn forget_old(kept: &mut BTreeMap<String, Kept>, now: Instant) {
-    kept.retain(|_, kept| now.saturating_duration_since(kept.begun) <= KEPT);
+fn forget_old(kept: &mut BTreeMap<Which, Kept>, now: Instant) {
+    kept.retain(|_, kept| kept.age(now) <= COMPARED);
+}
+
+impl Kept {
+    /// The time since its reading as a whole began.
+    fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.begun)
+    }
 }
 
 impl Recent {
@@ -150,19 +185,40 @@ mod tests {
         assert_eq!(page.next.as_deref(), Some("c"));
     }
 
+    fn which(marker: &str) -> Which {
+        Which { marker: marker.to_owned(), names: false }
+    }
+
     #[tokio::test]
     async fn a_page_is_kept_for_a_while_from_the_begin_of_its_reading() {
         let recent = Arc::new(RecentFloor::default());
-        let begun = Instant::now();
-        assert!(recent.get("", &before(begun)).is_none());
-        recent.keep("", &page(&["a"], None), before(begun));
-        let kept = recent.get("", &before(begun + KEPT)).expect("it is kept");
+        let (begun, first) = (Instant::now(), which(""));
+        assert!(recent.get(&first, &before(begun)).is_none());
+        recent.keep(&first, &page(&["a"], None), before(begun));
+        let kept = recent.get(&first, &before(begun + KEPT)).expect("it is kept");
         assert_eq!((kept.page.hosts.len(), kept.changed.len()), (1, 0));
-        recent.update("", &kept, before(begun + KEPT));
-        assert!(recent.get("a", &before(begun)).is_none(), "another page");
+        recent.update(&first, &kept, before(begun + KEPT));
+        assert!(recent.get(&which("a"), &before(begun)).is_none(), "another page");
+        let named = Which { names: true, ..first.clone() };
+        assert!(recent.get(&named, &before(begun)).is_none(), "this one has no names");
         let late = begun + KEPT + Duration::from_secs(1);
-        assert!(recent.get("", &before(late)).is_none(), "a change does not make it younger");
+        assert!(recent.get(&first, &before(late)).is_none(), "a change does not make it younger");
+        let late = begun + COMPARED + Duration::from_secs(1);
+        assert!(recent.get(&first, &before(late)).is_none());
         assert!(recent.0.lock().expect("not poisoned").is_empty(), "its memory is free");
+    }
+
+    #[tokio::test]
+    async fn equal_hosts_of_a_page_that_is_read_again_are_kept() {
+        let recent = Arc::new(RecentFloor::default());
+        let old = page(&["a", "b"], None);
+        recent.keep(&which(""), &old, before(Instant::now()));
+        let mut changed = host("b", vec![]);
+        changed.aggregates = vec!["new".into()];
+        let all = vec![host("a", vec![]), changed, host("c", vec![])];
+        let now = recent.with_known(&which(""), all.clone());
+        assert!(Arc::ptr_eq(&now[0], &old.hosts[0]) && !Arc::ptr_eq(&now[1], &old.hosts[1]));
+        assert_eq!(now.iter().map(|host| (**host).clone()).collect::<Vec<_>>(), all);
     }
 
     #[tokio::test]
@@ -171,9 +227,9 @@ mod tests {
         let begun = Instant::now();
         for number in 0..PAGES + 1 {
             let at = begun + Duration::from_millis(u64::try_from(number).expect("it is small"));
-            recent.keep(&format!("h{number}"), &page(&["z"], None), before(at));
+            recent.keep(&which(&format!("h{number}")), &page(&["z"], None), before(at));
         }
-        assert!(recent.get("h0", &before(begun)).is_none());
-        assert!(recent.get("h1", &before(begun)).is_some());
+        assert!(recent.get(&which("h0"), &before(begun)).is_none());
+        assert!(recent.get(&which("h1"), &before(begun)).is_some());
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Question<'a> {
 /// The page that asks.
 pub(crate) fn ask(shown: &Question<'_>) -> Markup {
     let offer = shown.offer;
-    let title = texts::question(offer.label, &texts::servers(shown.able.len() as u64));
+    let title = texts::question(offer.label, &texts::servers(shown.able.len()));
     let main = html! {
         (path(&[("/servers", texts::SERVERS)]))
         section class="narrow card" {
@@ -74,7 +74,7 @@ pub(crate) struct Outcome {
 
 /// The page of the results.
 pub(crate) fn results(session: &Session, offer: &Offer, results: &[Outcome]) -> Markup {
-    let title = texts::question(offer.label, &texts::servers(results.len() as u64));
+    let title = texts::question(offer.label, &texts::servers(results.len()));
     let main = html! {
         (path(&[("/servers", texts::SERVERS)]))
         h1 { (title) }

@@ -182,6 +182,7 @@ fn hosts(server: &Value) -> Markup {
                             (text(operation, "action")) " " (words(&operation["step"])) " "
                             span class="quiet" { (texts::SINCE) " " (moment(text(operation, "since"))) }
                             @if !operation["waits_for"].is_null() { br; (texts::WAITS_FOR) " " (words(&operation["waits_for"])) }
+                            @if let Some(why) = operation["unreadable"].as_str() { br; (texts::unreadable(why)) }
                         }
                     }
                 }

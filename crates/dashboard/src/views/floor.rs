@@ -5,14 +5,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 use super::frame;
 use super::parts::{head, host_address, places, short};
 use super::units::{Look, class_of, mark, sign_of, states, tone_of_health, units};
 use crate::api::{Choices, Colour, Floor, Group, PATH, Show, Size};
-use crate::app::floor::{Amounts, COLOURS, Card, Host, Unit, Use, key_of, letters, model_of};
+use crate::app::floor::{
+    Amounts, COLOURS, Card, DrawnFor, Host, Unit, Use, key_of, letters, model_of,
+};
 use crate::app::session::Session;
 use crate::texts;
 
@@ -61,7 +64,7 @@ pub(crate) fn page(session: &Session, choices: &Choices, floor: &Floor) -> Marku
                         h2 { (name) " " span class="quiet" { (texts::hosts(hosts.len())) } }
                     }
                     div class=(if small { "floor small" } else { "floor" }) {
-                        @for host in hosts { (card(host, &look, false)) }
+                        @for host in hosts { (shown(host, &look)) }
                     }
                 }
             }
@@ -159,6 +162,16 @@ pub(crate) fn changed_sums(hosts: &[&Host], look: &Look<'_>) -> Markup {
 
 fn sums(hosts: &[&Host], look: &Look<'_>) -> Markup {
     html! { div id="sums" { (sums_within(hosts, look)) } }
+}
+
+/// The card of a host on a page. A small one is drawn once for as long as the host does not change.
+fn shown(host: &Host, look: &Look<'_>) -> PreEscaped<Arc<str>> {
+    let draw = || card(host, look, false).into_string();
+    if !look.small {
+        return PreEscaped(draw().into());
+    }
+    let (colour, projects) = (look.colour.word(), look.projects.digest);
+    PreEscaped(host.drawing(DrawnFor { colour, projects }, draw))
 }
 
 fn card(host: &Host, look: &Look<'_>, replaces: bool) -> Markup {
@@ -292,7 +305,7 @@ fn strip(host: &Host, look: &Look<'_>) -> Markup {
         line += (at.max(1) + LINE - 1) / LINE;
     }
     let size = (widest * 7, (line * 10).max(1));
-    let totals = host.totals();
+    let totals = &host.sums().states;
     let said = Use::ALL.iter().filter_map(|state| Some((*state, *totals.get(state)?)));
     let said: Vec<String> =
         said.map(|(state, count)| format!("{count} {}", texts::unit(state).1)).collect();
@@ -304,7 +317,7 @@ fn strip(host: &Host, look: &Look<'_>) -> Markup {
                 viewBox={ "0 0 " (size.0) " " (size.1) } {
                 @for (class, path) in &paths { path class=(class) d=(path) {} }
             }
-            p class="block-sum" { (texts::free_of(&totals)) }
+            p class="block-sum" { (texts::free_of(totals)) }
         }
     }
 }
@@ -328,12 +341,14 @@ fn sums_within(hosts: &[&Host], look: &Look<'_>) -> Markup {
     let mut classes: BTreeMap<&str, BTreeMap<Use, i64>> = BTreeMap::new();
     let mut owners: BTreeMap<&str, i64> = BTreeMap::new();
     let mut states: BTreeMap<Use, i64> = BTreeMap::new();
-    for unit in hosts.iter().flat_map(|host| &host.devices).flat_map(crate::app::floor::units_of) {
-        let of_class = classes.entry(&unit.part.resource_class).or_default();
-        *of_class.entry(unit.state).or_default() += unit.count;
-        *states.entry(unit.state).or_default() += unit.count;
-        if let (Use::Owned, Some(handle)) = (unit.state, unit.handle) {
-            *owners.entry(handle.project_id.as_deref().unwrap_or_default()).or_default() += 1;
+    for sums in hosts.iter().map(|host| host.sums()) {
+        for (class, uses) in &sums.classes {
+            let of_class = classes.entry(class).or_default();
+            uses.iter().for_each(|(state, count)| *of_class.entry(*state).or_default() += count);
+        }
+        sums.states.iter().for_each(|(state, count)| *states.entry(*state).or_default() += count);
+        for (project, count) in &sums.owners {
+            *owners.entry(project).or_default() += count;
         }
     }
     let count = |test: &dyn Fn(&Host) -> bool| hosts.iter().filter(|host| test(host)).count();

@@ -87,6 +87,7 @@ fn overview(found: &Found) -> Markup {
                     }
                 }))
                 (fact(texts::HYPERVISOR, html! { (text(host, "hypervisor_type")) " " (version) }))
+                (words(texts::AGENT_VERSION, text(host, "agent_version")))
                 (words(texts::ADDRESS, text(host, "address")))
                 (words(texts::ZONE, text(host, "zone")))
                 (words(texts::AGGREGATES, aggregates.as_deref().unwrap_or_default()))
@@ -217,7 +218,7 @@ fn device_row(
             td data-label=(texts::UNITS_OF_DEVICE) { (units(&units_of_it, look, &device.health)) }
             td data-label=(texts::DEVICE_HEALTH) {
                 @let (sign, word) = texts::health(&device.health);
-                @let tone = match device.health.as_str() { "healthy" => "good", "degraded" => "warn", _ => "bad" };
+                @let tone = match &*device.health { "healthy" => "good", "degraded" => "warn", _ => "bad" };
                 span class={ "status " (tone) } { (sign) " " (word) }
                 @if maintaining { " " span class="status warn" { "‖ " (texts::MAINTAINING) } }
                 @if !device.present { " " span class="status bad" { "∅ " (texts::ABSENT) } }

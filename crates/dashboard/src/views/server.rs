@@ -45,10 +45,14 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     let server = shown.server;
     let here = address_of(server);
     let stream = format!("{here}/events?shown={}", digest([server]));
+    let again = match server["image"]["id"].as_str().filter(|_| !shown.image.is_empty()) {
+        Some(id) => format!("{here}?image={}&named={}", escaped(id), escaped(shown.image)),
+        None => here.clone(),
+    };
     let main = html! {
         (path(&[("/servers", texts::SERVERS)]))
         div id="live" hx-ext="sse" sse-connect=(stream) sse-close="end" {
-            span hx-get=(here) hx-trigger="sse:changed" hx-select="#server" hx-target="#server"
+            span hx-get=(again) hx-trigger="sse:changed" hx-select="#server" hx-target="#server"
                 hx-swap="outerHTML" {}
         }
         article id="server" {
@@ -103,25 +107,26 @@ fn fault(shown: &Shown<'_>) -> Markup {
 fn buttons(shown: &Shown<'_>) -> Markup {
     let here = address_of(shown.server);
     html! {
-        section class="actions" aria-label=(texts::ACTIONS) {
-            @if shown.opens_console {
-                a id="action-console" class="button" href={ (here) "/console" } { (texts::CONSOLE) }
-            }
-            @if shown.reads_log {
-                a id="action-log" class="button" href={ (here) "/log" } { (texts::CONSOLE_LOG) }
-            }
-            @for offer in shown.offers {
-                @let target = format!("{here}/actions/{}", offer.slug);
-                @let class = if offer.danger { "button danger" } else { "button" };
-                // The element with the focus keeps it, by its id, when a change replaces the part around it.
-                @let id = format!("action-{}", offer.slug);
-                @if offer.ask == Ask::Nothing {
-                    form method="post" action=(target) {
-                        (csrf(shown.session))
-                        button id=(id) title=(offer.action.row().about) { (offer.label) }
+        section class="action-groups" aria-label=(texts::ACTIONS) {
+            @if shown.opens_console || shown.reads_log {
+                div class="action-group" role="group" aria-labelledby="actions-guest" {
+                    span id="actions-guest" class="quiet" { (texts::ACTIONS_GUEST) }
+                    div class="actions" {
+                        @if shown.opens_console {
+                            a id="action-console" class="button" href={ (here) "/console" } { (texts::CONSOLE) }
+                        }
+                        @if shown.reads_log {
+                            a id="action-log" class="button" href={ (here) "/log" } { (texts::CONSOLE_LOG) }
+                        }
                     }
-                } @else {
-                    a id=(id) class=(class) href=(target) title=(offer.action.row().about) { (offer.label) "…" }
+                }
+            }
+            @for offers in shown.offers.chunk_by(|a, b| a.group == b.group) {
+                @let label = offers.first().map(|offer| offer.group.label()).unwrap_or_default();
+                @let id = format!("actions-{}", offers.first().map(|offer| offer.slug).unwrap_or_default());
+                div class="action-group" role="group" aria-labelledby=(id) {
+                    span id=(id) class="quiet" { (label) }
+                    div class="actions" { @for offer in offers { (button(shown, &here, offer)) } }
                 }
             }
             @if shown.offers.is_empty() { p class="quiet" { (texts::NO_ACTIONS) } }
@@ -134,6 +139,24 @@ fn buttons(shown: &Shown<'_>) -> Markup {
                     @for offer in shown.offers { dt { (offer.label) } dd { (offer.action.row().about) } }
                 }
             }
+        }
+    }
+}
+
+fn button(shown: &Shown<'_>, here: &str, offer: &Offer) -> Markup {
+    let target = format!("{here}/actions/{}", offer.slug);
+    let class = if offer.danger { "button danger" } else { "button" };
+    // The element with the focus keeps it, by its id, when a change replaces the part around it.
+    let id = format!("action-{}", offer.slug);
+    let about = offer.action.row().about;
+    html! {
+        @if offer.ask == Ask::Nothing {
+            form method="post" action=(target) {
+                (csrf(shown.session))
+                button id=(id) title=(about) { (offer.label) }
+            }
+        } @else {
+            a id=(id) class=(class) href=(target) title=(about) { (offer.label) "…" }
         }
     }
 }

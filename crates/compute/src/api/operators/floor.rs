@@ -38,7 +38,7 @@ pub(super) async fn show(
         return Err(Refusal::bad_request(format!("The query may name at most {MOST} hosts.")));
     }
     let after = query.get("marker").map(HostName::verbatim);
-    let found = floor(&compute, FloorQuery { hosts, after, limit }).await?;
+    let found = floor(&compute, FloorQuery { hosts, after, limit, names: true }).await?;
     let hosts = found.hosts.iter().map(|host| host_view(&found, host)).collect();
     let next_marker = found.hosts.last().filter(|_| found.more).map(|last| &last.host.name);
     // Written without a tree of values in between: a page may have 8,000 devices.
@@ -66,7 +66,7 @@ struct HostView<'a> {
     zone: String,
     aggregates: &'a [String],
     servers: usize,
-    inventories: BTreeMap<ResourceClass, Amounts>,
+    inventories: BTreeMap<&'a ResourceClass, Amounts>,
     devices: Vec<DeviceView<'a>>,
 }
 
@@ -118,13 +118,8 @@ struct HandleView<'a> {
 
 fn host_view<'a>(floor: &'a Floor, shown: &'a FloorHost) -> HostView<'a> {
     let host = &shown.host;
-    let providers = floor.amounts(host);
-    let own = providers.get(&host.root).cloned().unwrap_or_default();
-    let part = |part: &'a FloorPart| {
-        let all = providers.get(&part.provider).map(Vec::as_slice).unwrap_or_default();
-        let found = all.iter().find(|(class, _)| *class == part.resource_class);
-        part_view(floor, part, found.map(|(_, one)| *one).unwrap_or_default())
-    };
+    let providers = floor.providers(host);
+    let part = |part: &'a FloorPart| part_view(floor, part, providers.of_part(part));
     HostView {
         name: &host.name,
         service_id: host.id,
@@ -134,7 +129,7 @@ fn host_view<'a>(floor: &'a Floor, shown: &'a FloorHost) -> HostView<'a> {
         zone: host.zone(),
         aggregates: &shown.aggregates,
         servers: shown.servers,
-        inventories: own.into_iter().collect(),
+        inventories: providers.of(host.root).collect(),
         devices: shown.devices.iter().map(|one| device_view(one, part)).collect(),
     }
 }
@@ -178,7 +173,7 @@ fn part_view<'a>(floor: &'a Floor, part: &'a FloorPart, amounts: Amounts) -> Par
 }
 
 fn handle_view<'a>(floor: &'a Floor, handle: &'a FloorHandle) -> HandleView<'a> {
-    let server = handle.server.and_then(|id| floor.servers.get(&id));
+    let name = handle.server.and_then(|id| floor.names.get(&id));
     HandleView {
         state: handle.state,
         cleaning: handle.cleaning,
@@ -186,7 +181,7 @@ fn handle_view<'a>(floor: &'a Floor, handle: &'a FloorHandle) -> HandleView<'a> 
         address: &handle.address,
         mdev_type: Some(&*handle.mdev_type).filter(|text| !text.is_empty()),
         server: handle.server,
-        server_name: server.map(|server| server.name.as_str()),
+        server_name: name.map(String::as_str),
         project_id: handle.project.as_deref(),
     }
 }
