@@ -41,8 +41,8 @@ pub(super) async fn part(
     }
 }
 
-/// The name of a server's image. The open page says which name it has when it reads itself again, so that nobody asks the image
-/// service at every change of a server. No other site can make a browser send the header.
+/// The name of a server's image. The open page says which name it has when it reads itself again, so that a change of a server takes
+/// no request to the image service. No other site can make a browser send the header.
 async fn image_of(
     dashboard: &Dashboard,
     viewer: &Viewer,

@@ -79,13 +79,13 @@ pub(crate) struct Offer {
 /// The groups of buttons on a server's page, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group {
-    /// What runs, and what it waits for.
+    /// The state of its guest.
     State,
     /// Its images and its flavor.
     Image,
     /// Its ports, its volumes and its texts.
     Details,
-    /// What administrators do to it.
+    /// Moves and repairs, for administrators.
     Admin,
     /// Its end.
     Removal,

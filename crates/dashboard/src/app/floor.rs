@@ -39,7 +39,7 @@ pub(crate) struct Host {
     pub derived: Derived,
 }
 
-/// What follows from a host and is kept with it. It is no part of the host's state: it does not count in comparisons, and a
+/// The values that follow from a host and are kept with it. It is no part of the host's state: it does not count in comparisons, and a
 /// copy of the host has none.
 #[derive(Debug, Default)]
 pub(crate) struct Derived {
@@ -48,7 +48,7 @@ pub(crate) struct Derived {
     drawing: Mutex<Option<(DrawnFor, Arc<str>)>>,
 }
 
-/// What a drawing of a host depends on, besides the host.
+/// A drawing of a host depends on these, besides the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DrawnFor {
     /// The meaning of colours.
