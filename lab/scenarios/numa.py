@@ -28,8 +28,9 @@ FLAVORS = {
     "numa-shared": (1, 192, ["hw:numa_nodes=1"]),
     "numa-device": (2, 256, ["hw:numa_nodes=2", "pci_passthrough:alias=nvme:1"]),
 }
-# The virtual functions of the disk, and their cell: QEMU's main bus has none, so that an administrator says where they are.
-FUNCTIONS, CELL = "/sys/bus/pci/devices/0000:02:00.[12]/numa_node", 1
+# The functions of the disk, and their cell: QEMU's main bus has none, so that an administrator says where they are. The agent reports
+# the virtual ones as one device, which is where its physical one is.
+FUNCTIONS, CELL = "/sys/bus/pci/devices/0000:02:00.[012]/numa_node", 1
 # Prints the cells that a guest has, their distances, and the cell of each PCI device.
 LOOK = """\
     #!/bin/sh
