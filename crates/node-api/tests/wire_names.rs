@@ -328,6 +328,7 @@ fn a_registration_keeps_its_names() {
         "host": "a", "hypervisor_type": "QEMU", "hypervisor_version": 8002002,
         "host_ip": "192.0.2.1", "vcpus": 4, "memory_mb": 1024, "disk_gb": 10,
         "ratios": [4.0, 1.0, 1.5], "reserved_memory_mb": 512, "traits": [], "devices": [],
+        "agent_version": "1.2.3",
         "cells": [
             {
                 "id": 0, "shared": "0", "dedicated": "1-3", "cores": ["0-1", "2-3"], "socket": 0,
