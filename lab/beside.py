@@ -47,6 +47,7 @@ class Beside(Cloud):
     def _asked(self):
         api = Asked(self.serve.url, timeout=60)
         api.token = self._login().token
+        api.renew = lambda: self._token(self.identity.url)
         return api
 
     def _login(self):

@@ -21,11 +21,19 @@ RESOURCE = ["--vcpus", "1", "--ram", "192", "--disk", "1"]
 
 
 class Asked(Api):
-    """Like `Api`, but with a new connection per request, as minutes may pass between two."""
+    """Like `Api`, but with a new connection per request, as minutes may pass between two, and with a new token from `renew` after a
+    refusal: a token is valid for an hour, and a scenario may take longer."""
+
+    renew = None
 
     def ask(self, *words, **more):
         self.close()
-        return super().ask(*words, **more)
+        answer = super().ask(*words, **more)
+        if answer[0] == 401 and self.renew:
+            self.token = self.renew()
+            self.close()
+            answer = super().ask(*words, **more)
+        return answer
 
 
 class Cloud(Lane):
@@ -56,7 +64,14 @@ class Cloud(Lane):
     def _asked(self):
         api = Asked(self.serve.url, timeout=60)
         api.login(self.openrc())
+        api.renew = lambda: self._token(self.serve.url)
         return api
+
+    def _token(self, url):
+        """A new token of the administrator, from the Identity API at a URL."""
+        api = Asked(url, timeout=60)
+        api.login(self.openrc())
+        return api.token
 
     def openrc(self):
         """The administrator's variables."""

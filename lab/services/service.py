@@ -146,10 +146,10 @@ class Keystone:
         self.url, self.user, self.password, self.project = url, user, password, project
         self.lock, self.own, self.known = threading.Lock(), None, {}
 
-    def token(self):
-        """The token of the login."""
+    def token(self, instead_of=None):
+        """The token of the login; a new one instead of one that is no longer valid."""
         with self.lock:
-            if self.own is None:
+            if self.own is None or self.own == instead_of:
                 domain = {"name": "Default"}
                 body = {"auth": {
                     "identity": {"methods": ["password"], "password": {"user": {
@@ -165,7 +165,10 @@ class Keystone:
         """Project and roles of a token, or None."""
         if token not in self.known:
             url = f"{self.url}/v3/auth/tokens" + ("?allow_expired=1" if expired else "")
-            status, _, text = fetch("GET", url, self.token(), **{"X-Subject-Token": token})
+            own = self.token()
+            status, _, text = fetch("GET", url, own, **{"X-Subject-Token": token})
+            if status == 401:
+                status, _, text = fetch("GET", url, self.token(instead_of=own), **{"X-Subject-Token": token})
             if status != 200:
                 return None
             found = json.loads(text)["token"]
