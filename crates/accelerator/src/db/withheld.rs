@@ -79,14 +79,15 @@ statements! {
     /// The unavailable part of each provider of an island.
     ON_ISLAND = on_devices!("d.host = ?1 AND d.island = ?2", "");
     /// Number of handles that cannot be assigned, for all providers of a host that have any; and whether the provider's island is closed.
+    /// The closed islands depend on the host alone, so that a database reads them once. The statement is a `SELECT`, which is sent ahead
+    /// with others.
     OF_HOST = concat!(
-        "WITH closed AS MATERIALIZED (",
+        "SELECT p.provider_id, COUNT(*) AS withheld, MAX(CASE WHEN d.island IN (",
         closed_of_host!(),
-        ") SELECT p.provider_id, COUNT(*) AS withheld,
-          MAX(CASE WHEN d.island IN (SELECT island FROM closed) THEN 1 ELSE 0 END) AS is_closed
+        ") THEN 1 ELSE 0 END) AS is_closed
         FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE d.host = ?1 AND ",
-        is_withheld!("d.island IN (SELECT island FROM closed)"),
+        is_withheld!(concat!("d.island IN (", closed_of_host!(), ")")),
         " GROUP BY p.provider_id"
     );
 }
