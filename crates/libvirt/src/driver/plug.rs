@@ -6,15 +6,20 @@ use virt::domain::Domain;
 use virt::error::Error as VirtError;
 use virt_sys as sys;
 
+use super::volumes::is_unplugging;
 use crate::xml;
 
-/// Attaches missing taps to a running guest and detaches those that its definition no longer has.
+/// Attaches missing taps to a running guest and detaches those that its definition no longer has. A guest may take its time to
+/// release a card: a tap that it is still releasing counts as detached, and the next call looks at it again.
 pub(super) fn plug(domain: &Domain, definition: &Definition) -> Result<(), VirtError> {
     let running = domain.get_xml_desc(0)?;
     let there = taps(&running);
     for (tap, xml) in &there {
         if !definition.config.interfaces.iter().any(|one| one.tap() == *tap) {
-            domain.detach_device_flags(xml, sys::VIR_DOMAIN_AFFECT_LIVE)?;
+            match domain.detach_device_flags(xml, sys::VIR_DOMAIN_AFFECT_LIVE) {
+                Err(error) if !is_unplugging(&error) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
         }
     }
     for interface in &definition.config.interfaces {
