@@ -49,8 +49,8 @@
 #                         hit the control plane or hosts separately, half as many hit both while devices are bound
 #   KILONOVA_STRIKES      strikes at two controllers (default 6)
 #   KILONOVA_LONGEST      seconds for which a strike stops a controller at most (default 5)
-#   KILONOVA_CRASHES      all: every write of the crash matrix with both deaths on each database, in the unit step; by
-#                         default one on each
+#   KILONOVA_CRASHES      all: every crash of the crash matrix on each database, in the unit step; by default the databases
+#                         share them, each write having one death on each
 #   KILONOVA_NUMA_STEPS   random steps of pinned guests, in the unit step (default 60)
 #   KILONOVA_CLAIMS       concurrent claims on each database, in the unit step
 #   KILONOVA_FUZZ, KILONOVA_FUZZ_BODIES
