@@ -7,28 +7,38 @@
 use kilonova_ids::{ConsumerId, HostName, ProviderId};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
+/// The devices `x` with a handle that closes their island.
+macro_rules! closing {
+    () => {
+        " FROM devices x JOIN deployables y ON y.device_id = x.id
+            JOIN attach_handles z ON z.deployable_id = y.id
+            WHERE z.island_arq_id IS NOT NULL AND (z.island_arq_id = z.arq_id OR z.dirty_of IS NOT NULL)"
+    };
+}
+
 /// True for a device `d` in a closed island.
 macro_rules! is_closed {
     () => {
-        "(d.island IS NOT NULL AND EXISTS (
-            SELECT 1 FROM devices x JOIN deployables y ON y.device_id = x.id
-            JOIN attach_handles z ON z.deployable_id = y.id
-            WHERE x.host = d.host AND x.island = d.island AND z.island_arq_id IS NOT NULL
-              AND (z.island_arq_id = z.arq_id OR z.dirty_of IS NOT NULL)))"
+        concat!(
+            "(d.island IS NOT NULL AND EXISTS (SELECT 1",
+            $crate::db::islands::closing!(),
+            " AND x.host = d.host AND x.island = d.island))"
+        )
     };
 }
 pub(super) use is_closed;
 
-/// The closed islands of host `?1`. The same rule as [`is_closed!`]'s.
+/// The closed islands of host `?1`.
 macro_rules! closed_of_host {
     () => {
-        "SELECT DISTINCT x.island FROM devices x JOIN deployables y ON y.device_id = x.id
-            JOIN attach_handles z ON z.deployable_id = y.id
-            WHERE x.host = ?1 AND x.island IS NOT NULL AND z.island_arq_id IS NOT NULL
-              AND (z.island_arq_id = z.arq_id OR z.dirty_of IS NOT NULL)"
+        concat!(
+            "SELECT DISTINCT x.island",
+            $crate::db::islands::closing!(),
+            " AND x.host = ?1 AND x.island IS NOT NULL"
+        )
     };
 }
-pub(super) use closed_of_host;
+pub(super) use {closed_of_host, closing};
 
 /// An island of a host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -32,8 +32,8 @@ macro_rules! is_excluded {
 pub(super) use is_excluded;
 
 /// True for a handle `h` of device `d` that is dirty or excluded, or free while an order programs the device or its island is closed.
-/// The argument is the condition of a closed island. It must not be [`is_closed!`], which reads all handles of the island, for each of
-/// them.
+/// The argument is the condition of a closed island, for example a column that [`is_closed!`] has computed once for the device:
+/// evaluated for each handle, it would read all handles of the island each time.
 macro_rules! is_withheld {
     ($is_closed:expr) => {
         concat!(
