@@ -62,9 +62,10 @@ pub struct Cloud {
     pub image: String,
     pub network: String,
     services: Router,
+    compute: Compute,
     token: String,
-    _stop: watch::Sender<bool>,
-    _folder: tempfile::TempDir,
+    stop: watch::Sender<bool>,
+    folder: tempfile::TempDir,
     _guard: Guard,
 }
 
@@ -210,15 +211,6 @@ async fn open(
     let (one, two) = (dashboard(), dashboard());
     let controllers = [pages(&one), pages(&two)];
     let (stop, _) = watch::channel(false);
-    let topology = Topology::parse(HOSTS, Path::new("test.toml")).unwrap();
-    for host in &topology.hosts {
-        let node = Node::simulated(host, folder.path()).unwrap();
-        let run = node.run(Arc::new(Link(compute.clone())), stop.subscribe());
-        tokio::spawn(async move { drop(run.await) });
-        while compute.fleet.by_name(&host.name).is_none() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
     let mut cloud = Cloud {
         store: name,
         database,
@@ -227,16 +219,31 @@ async fn open(
         image: String::new(),
         network: String::new(),
         services,
+        compute,
         token: String::new(),
-        _stop: stop,
-        _folder: folder,
+        stop,
+        folder,
         _guard: guard,
     };
+    cloud.add_hosts(HOSTS).await;
     cloud.furnish().await;
     cloud
 }
 
 impl Cloud {
+    /// Starts simulated hosts, and waits until they are registered.
+    pub async fn add_hosts(&self, topology: &str) {
+        let topology = Topology::parse(topology, Path::new("test.toml")).unwrap();
+        for host in &topology.hosts {
+            let node = Node::simulated(host, self.folder.path()).unwrap();
+            let run = node.run(Arc::new(Link(self.compute.clone())), self.stop.subscribe());
+            tokio::spawn(async move { drop(run.await) });
+            while self.compute.fleet.by_name(&host.name).is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+
     /// Creates the resources of a first server, and the users `ann` (member of red), `rob` (reader of red) and `bea` (member of
     /// blue and of red).
     async fn furnish(&mut self) {

@@ -123,6 +123,29 @@ async fn a_kept_page_of_the_floor_is_read_again_where_it_changed() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn few_of_many_hosts_are_drawn_large_with_the_names_of_their_servers() {
+    let spare = |number: usize| {
+        format!("[[host]]\nname = \"spare-{number}\"\nvcpus = 1\nmemory_mb = 1024\ndisk_gb = 10\n")
+    };
+    let spares: String = (1..=40).map(spare).collect();
+    for cloud in clouds().await {
+        cloud.add_hosts(&spares).await;
+        let id = cloud.boot("ann", "zebra", "f-vgpu").await;
+        cloud.becomes(&id, "ACTIVE").await;
+        let mut admin = Browser::of(&cloud, "admin", "admin").await;
+        // Each controller, and again from the page that it keeps.
+        for _ in 0..4 {
+            let all = admin.get("/dashboard/floor").await;
+            all.came(200).shows("42 hosts").shows("<svg").hides("zebra").hides("class=\"block ");
+            let few = admin.get("/dashboard/floor?name=h1").await;
+            few.shows("1 of 42 hosts").shows("class=\"block ").shows("zebra");
+            let large = admin.get("/dashboard/floor?size=large").await;
+            large.shows("42 hosts").shows("spare-40").shows("zebra");
+        }
+    }
+}
+
 /// The path of the first form that changes a device.
 fn device_of(page: &Page, change: &str) -> String {
     let forms = page.html.split("action=\"").skip(1).filter_map(|rest| rest.split('"').next());
