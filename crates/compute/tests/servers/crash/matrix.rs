@@ -107,7 +107,7 @@ enum Elsewhere {
 async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
     let clouds = Cloud::all((flow.topology)()).await;
     let all = clouds.len() < 2 || std::env::var("KILONOVA_CRASHES").is_ok_and(|text| text == "all");
-    // Half of the flows have one way, and half the other.
+    // Some flows have it one way, and some the other.
     let before = flow.name.len().is_multiple_of(2);
     let mut agents = JoinSet::new();
     let mut together = 0;
@@ -146,7 +146,10 @@ async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
             }
         }
         points += crash_nodes(&flow, &cloud, &mut running, share).await;
-        assert!(!all || points >= 8, "{}: {points} crash points", flow.name);
+        // The shortest operation has two writes. The number of deaths of agents depends on the times of their writes; of a store that
+        // begins with the second one it may be none.
+        let least = if all { 8 } else { 2 };
+        assert!(points >= least, "{}: {points} crash points", flow.name);
         together += points;
         println!("{} on {}: {points} crash points", flow.name, cloud.name);
         running.kill().await;
