@@ -325,7 +325,7 @@ pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<(HostName, Doc
 /// The documents of a server.
 #[derive(Debug, Clone, Default)]
 pub struct OfServer {
-    /// They, by host.
+    /// The documents, in the order of their hosts.
     pub documents: Vec<(HostName, Document)>,
     /// The hosts whose document waits for volumes.
     pub lacking: Vec<HostName>,

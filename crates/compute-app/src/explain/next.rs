@@ -231,7 +231,7 @@ fn failed(explained: &ServerExplanation, todo: &mut Vec<String>) {
                  again."
             ),
             Some(_) => format!(
-                "There is still no room for it, for the reasons below. Make room, then delete it \
+                "There is still no room for it, for the listed reasons. Make room, then delete it \
                  (`openstack server delete {id}`) and create it again."
             ),
             None => format!("Delete it (`openstack server delete {id}`) and create it again."),
@@ -250,7 +250,7 @@ fn shelved(explained: &ServerExplanation, todo: &mut Vec<String>) {
     let id = explained.server.id;
     todo.push(match &explained.room {
         Some(room) if !room.is_there => {
-            "It is shelved, and there is no room for it now, for the reasons below.".to_owned()
+            "It is shelved, and there is no room for it now, for the listed reasons.".to_owned()
         }
         _ => format!("It is shelved: `openstack server unshelve {id}`."),
     });

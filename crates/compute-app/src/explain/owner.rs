@@ -50,7 +50,7 @@ pub fn owner_next(explained: &ServerExplanation) -> Vec<String> {
                  again."
             ),
             (None, Some(_)) => format!(
-                "There is still no room for it, for the reasons below. Delete it (`openstack \
+                "There is still no room for it, for the listed reasons. Delete it (`openstack \
                  server delete {id}`), and create it with another flavor or later."
             ),
             (None, None) => {
