@@ -110,6 +110,32 @@ pub fn all(tx: &mut Tx<'_>, fleet: &Fleet, now: Timestamp) -> Result<Vec<Service
     Ok(own(now).into_iter().chain(hosts.iter().map(|host| of_host(fleet, host, now))).collect())
 }
 
+/// The services on the host of this name.
+///
+/// # Errors
+/// Store errors only.
+pub fn on(
+    tx: &mut Tx<'_>,
+    fleet: &Fleet,
+    name: &HostName,
+    now: Timestamp,
+) -> Result<Vec<Service>, Error> {
+    let host = hosts::by_name(tx, name)?;
+    let own = own(now).into_iter().filter(|service| service.host == *name);
+    Ok(own.chain(host.map(|host| of_host(fleet, &host, now))).collect())
+}
+
+/// The compute host whose service has this integer id.
+///
+/// # Errors
+/// Store errors only.
+pub fn by_number(tx: &mut Tx<'_>, number: i64) -> Result<Option<Host>, Error> {
+    match number.checked_sub(FIRST_HOST_NUMBER) {
+        Some(number) => Ok(hosts::by_number(tx, number)?),
+        None => Ok(None),
+    }
+}
+
 /// True if a host accepts new servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {

@@ -68,6 +68,12 @@ kilonova_store::statements! {
     ALL = concat!(select!(), " ORDER BY number");
     /// One host.
     BY_NAME = concat!(select!(), " WHERE host = ?1");
+    /// The host with this id of its compute service.
+    BY_ID = concat!(select!(), " WHERE id = ?1");
+    /// The host with this number.
+    BY_NUMBER = concat!(select!(), " WHERE number = ?1");
+    /// The host with this root provider.
+    BY_ROOT = concat!(select!(), " WHERE root_provider = ?1");
     /// Registers a host: inserts a row, or increments the epoch of the existing one.
     REGISTER = concat!("INSERT INTO hosts (id, host, root_provider, hypervisor_type, hypervisor_version,
         host_ip, vcpus, memory_mb, disk_gb, epoch, generation, status, forced_down, last_seen,
@@ -269,6 +275,21 @@ pub fn expect_by_name(tx: &mut Tx<'_>, name: &HostName) -> Result<(), Error> {
 /// One host.
 pub fn by_name(tx: &mut Tx<'_>, name: &HostName) -> Result<Option<Host>, Error> {
     tx.row(BY_NAME, params![name])?.as_ref().map(host).transpose()
+}
+
+/// The host with this id of its compute service.
+pub fn by_id(tx: &mut Tx<'_>, id: HostId) -> Result<Option<Host>, Error> {
+    tx.row(BY_ID, params![id])?.as_ref().map(host).transpose()
+}
+
+/// The host with this number ([`Host::number`]).
+pub fn by_number(tx: &mut Tx<'_>, number: i64) -> Result<Option<Host>, Error> {
+    tx.row(BY_NUMBER, params![number])?.as_ref().map(host).transpose()
+}
+
+/// The host with this root provider.
+pub fn by_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<Option<Host>, Error> {
+    tx.row(BY_ROOT, params![root])?.as_ref().map(host).transpose()
 }
 
 /// Records a registration and returns the host's row with its new epoch.

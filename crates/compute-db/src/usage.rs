@@ -21,7 +21,10 @@ kilonova_store::statements! {
     /// The servers on each host.
     ON_HOSTS = "SELECT host, id, name, vcpus, memory_mb, task_state, spec FROM servers
         WHERE host IS NOT NULL ORDER BY seq";
-    /// The servers on one host.
+    /// The same for one host.
+    SERVERS_ON = "SELECT id, name, vcpus, memory_mb, task_state, spec FROM servers
+        WHERE host = ?1 ORDER BY seq";
+    /// The flavors of the servers on one host, with their projects.
     ON_HOST = "SELECT project_id, vcpus, memory_mb, spec FROM servers WHERE host = ?1";
 }
 
@@ -49,6 +52,19 @@ pub struct HostUsage {
     pub busy: i64,
     /// Ids and names of its servers.
     pub servers: Vec<(String, String)>,
+}
+
+impl HostUsage {
+    /// Adds a server.
+    fn add(&mut self, row: &Row) -> Result<(), Error> {
+        let disks = Disks::of(row)?;
+        self.servers.push((row.string("id")?, row.string("name")?));
+        self.vcpus += row.int("vcpus")?;
+        self.memory_mb += row.int("memory_mb")?;
+        self.busy += i64::from(row.text_opt("task_state")?.is_some());
+        self.disk_gb += disks.disk_gb() + disks.swap_gb();
+        Ok(())
+    }
 }
 
 /// The flavors of one project's servers on a host, added up.
@@ -126,15 +142,16 @@ pub fn any_move_holds(tx: &mut Tx<'_>, host: &HostName) -> Result<bool, Error> {
 pub fn of_hosts(tx: &mut Tx<'_>) -> Result<HashMap<HostName, HostUsage>, Error> {
     let mut usages: HashMap<HostName, HostUsage> = HashMap::new();
     for row in tx.rows(ON_HOSTS, params![])? {
-        let disks = Disks::of(&row)?;
-        let usage = usages.entry(row.host("host")?).or_default();
-        usage.servers.push((row.string("id")?, row.string("name")?));
-        usage.vcpus += row.int("vcpus")?;
-        usage.memory_mb += row.int("memory_mb")?;
-        usage.busy += i64::from(row.text_opt("task_state")?.is_some());
-        usage.disk_gb += disks.disk_gb() + disks.swap_gb();
+        usages.entry(row.host("host")?).or_default().add(&row)?;
     }
     Ok(usages)
+}
+
+/// The usage of one host.
+pub fn of_one(tx: &mut Tx<'_>, host: &HostName) -> Result<HostUsage, Error> {
+    let mut usage = HostUsage::default();
+    tx.rows(SERVERS_ON, params![host])?.iter().try_for_each(|row| usage.add(row))?;
+    Ok(usage)
 }
 
 /// The usage of one host by project, in the order of the projects' ids.

@@ -3,13 +3,15 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_compute_app::{Compute, microversions};
+use kilonova_compute_db::hosts;
+use kilonova_compute_db::usage::HostUsage;
 use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Microversion, Refusal, time};
 use serde_json::{Value, json};
 
-use super::{HostWithUsage, all, view};
+use super::{HostWithUsage, view, with_usage};
 use crate::api::links::Base;
 use crate::api::{input, links};
 
@@ -39,7 +41,7 @@ pub(super) async fn search(
     Path(pattern): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
     input::check_microversion(version, microversions::before(microversions::SERVICE_UUIDS))?;
-    let hosts = matching(compute.store.read(all).await?, &pattern)?;
+    let hosts = matching(read(&compute, false).await?, &pattern)?;
     Ok(Json(json!({"hypervisors": shown(&compute.fleet, &hosts, version, false, false)})))
 }
 
@@ -49,8 +51,20 @@ pub(super) async fn servers(
     Path(pattern): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
     input::check_microversion(version, microversions::before(microversions::SERVICE_UUIDS))?;
-    let hosts = matching(compute.store.read(all).await?, &pattern)?;
+    let hosts = matching(read(&compute, true).await?, &pattern)?;
     Ok(Json(json!({"hypervisors": shown(&compute.fleet, &hosts, version, false, true)})))
+}
+
+/// All hosts. Without `usage` their usage is empty, and no server is read.
+async fn read(compute: &Compute, usage: bool) -> Result<Vec<HostWithUsage>, Refusal> {
+    let hosts = match usage {
+        true => compute.store.read(with_usage).await?,
+        false => {
+            let hosts = compute.store.read(hosts::all).await?;
+            hosts.into_iter().map(|host| (host, HostUsage::default())).collect()
+        }
+    };
+    Ok(hosts)
 }
 
 fn matching(mut hosts: Vec<HostWithUsage>, pattern: &str) -> Result<Vec<HostWithUsage>, Refusal> {
@@ -103,13 +117,14 @@ async fn list(
                      is not supported.",
                 ));
             }
-            let hosts = matching(compute.store.read(all).await?, pattern)?;
+            let hosts = read(compute, with_servers || view::has_usage(detail, version)).await?;
+            let hosts = matching(hosts, pattern)?;
             return Ok(Json(
                 json!({"hypervisors": shown(&compute.fleet, &hosts, version, detail, with_servers)}),
             ));
         }
     }
-    let hosts = compute.store.read(all).await?;
+    let hosts = read(compute, with_servers || view::has_usage(detail, version)).await?;
     if version < microversions::HYPERVISOR_PAGES {
         return Ok(Json(
             json!({"hypervisors": shown(&compute.fleet, &hosts, version, detail, with_servers)}),

@@ -50,7 +50,8 @@ pub(super) fn routes() -> Routes<Compute> {
         )
 }
 
-fn all(tx: &mut Tx<'_>) -> Result<Vec<HostWithUsage>, Error> {
+/// All hosts with their usage, which reads all servers.
+fn with_usage(tx: &mut Tx<'_>) -> Result<Vec<HostWithUsage>, Error> {
     let mut usages = usage::of_hosts(tx)?;
     let hosts = hosts::all(tx)?;
     Ok(hosts
@@ -74,11 +75,17 @@ async fn find(
         return Err(Refusal::bad_request(format!("Invalid uuid {id}")));
     }
     let number = id.parse::<i64>().ok();
-    let is_named = |(host, _): &HostWithUsage| match by_uuid {
-        true => uuid == Some(host.root_provider),
-        false => number == Some(host.number),
+    let found = move |tx: &mut Tx<'_>| -> Result<Option<HostWithUsage>, Error> {
+        let host = match (by_uuid, uuid, number) {
+            (true, Some(uuid), _) => hosts::by_root(tx, uuid)?,
+            (false, _, Some(number)) => hosts::by_number(tx, number)?,
+            (true, None, _) | (false, _, None) => None,
+        };
+        let Some(host) = host else { return Ok(None) };
+        let usage = usage::of_one(tx, &host.host)?;
+        Ok(Some((host, usage)))
     };
-    compute.store.read(all).await?.into_iter().find(is_named).ok_or_else(not_found)
+    compute.store.read(found).await?.ok_or_else(not_found)
 }
 
 async fn show(
@@ -116,7 +123,7 @@ async fn statistics(
     version: Microversion,
 ) -> Result<Json<Value>, Refusal> {
     input::check_microversion(version, microversions::before(microversions::HYPERVISOR_UPTIME))?;
-    let hosts = compute.store.read(all).await?;
+    let hosts = compute.store.read(with_usage).await?;
     let sum = |of: fn(&HostWithUsage) -> i64| hosts.iter().map(of).sum::<i64>();
     Ok(Json(json!({"hypervisor_statistics": {
         "count": hosts.len(),

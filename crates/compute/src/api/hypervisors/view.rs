@@ -31,6 +31,11 @@ pub(super) fn brief(fleet: &Fleet, host: &Host, version: Microversion, now: Time
     })
 }
 
+/// True if a form shows the usage: the full form until 2.88.
+pub(super) fn has_usage(detail: bool, version: Microversion) -> bool {
+    detail && version < microversions::HYPERVISOR_UPTIME
+}
+
 /// The full form.
 pub(super) fn detail(
     fleet: &Fleet,
@@ -50,7 +55,7 @@ pub(super) fn detail(
     shown["service"] = json!({
         "id": service, "host": host.host, "disabled_reason": host.disabled_reason,
     });
-    if version >= microversions::HYPERVISOR_UPTIME {
+    if !has_usage(true, version) {
         shown["uptime"] = Value::Null;
         return shown;
     }

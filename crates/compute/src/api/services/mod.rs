@@ -57,14 +57,18 @@ async fn list(
     if version >= microversions::STRICT_REQUESTS {
         input::check_query_keys(&query, &["host", "binary"])?;
     }
-    let matches = |key: &str, actual: &str| {
-        query.get(key).is_none_or(|value| value.is_empty() || value == actual)
-    };
+    let given = |key: &str| query.get(key).filter(|value| !value.is_empty());
     let (now, fleet) = (time::now(), compute.fleet.clone());
-    let services = compute.store.read(move |tx| services::all(tx, &fleet, now)).await?;
+    let host = given("host").map(HostName::verbatim);
+    let listed = move |tx: &mut Tx<'_>| match &host {
+        Some(host) => services::on(tx, &fleet, host, now),
+        None => services::all(tx, &fleet, now),
+    };
+    let services = compute.store.read(listed).await?;
+    let binary = given("binary");
     let shown: Vec<Value> = services
         .iter()
-        .filter(|service| matches("host", &service.host) && matches("binary", service.binary))
+        .filter(|service| binary.is_none_or(|binary| binary == service.binary))
         .map(|service| shown(service, version))
         .collect();
     Ok(Json(json!({"services": shown})))
@@ -109,11 +113,12 @@ async fn delete(
     compute
         .store
         .write(move |tx| {
-            let is_named = |host: &hosts::Host| match by_uuid {
-                true => uuid == Some(host.id),
-                false => number == Some(services::service_number(host)),
+            let host = match (by_uuid, uuid, number) {
+                (true, Some(uuid), _) => hosts::by_id(tx, uuid)?,
+                (false, _, Some(number)) => services::by_number(tx, number)?,
+                (true, None, _) | (false, _, None) => None,
             };
-            if let Some(host) = hosts::all(tx)?.into_iter().find(is_named) {
+            if let Some(host) = host {
                 return retire::retire(tx, &compute_, &host);
             }
             let own = services::own(time::now());
@@ -135,8 +140,7 @@ async fn delete(
 
 /// The name of the host with this service id.
 fn host_of(tx: &mut Tx<'_>, id: HostId, now: Timestamp) -> Result<HostName, Error> {
-    let hosts = hosts::all(tx)?;
-    if let Some(host) = hosts.into_iter().find(|host| host.id == id) {
+    if let Some(host) = hosts::by_id(tx, id)? {
         return Ok(host.host);
     }
     match services::own(now).iter().find(|service| service.id == id.to_string()) {
