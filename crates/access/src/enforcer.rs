@@ -1,9 +1,12 @@
 //! Enforces a service's policy, with refusals in the service's dialect.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kilonova_policy::{Credentials, Defaults, Policy, Rule, Scope, Target};
 use kilonova_wire::{Context, Dialect, Refusal};
+
+/// The policies of [`Enforcer::of`], each with its table. A process has as many as services.
+static DEFAULTS: Mutex<Vec<(&'static [Rule], Arc<Policy>)>> = Mutex::new(Vec::new());
 
 /// A service's policy and dialect; cheap to clone.
 #[derive(Debug, Clone)]
@@ -19,13 +22,20 @@ impl Enforcer {
     }
 
     /// Enforces a service's rule table with upstream's defaults. An invalid table refuses everything;
-    /// each service has a test that its table is valid.
-    pub fn of(rules: &[Rule], dialect: Dialect) -> Self {
+    /// each service has a test that its table is valid. A process parses each table once.
+    pub fn of(rules: &'static [Rule], dialect: Dialect) -> Self {
+        let mut parsed = DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = parsed.iter().find(|(table, _)| std::ptr::eq(*table, rules));
+        if let Some((_, policy)) = known {
+            return Self::new(Arc::clone(policy), dialect);
+        }
         let policy = Policy::build(rules, &[], Defaults::default()).unwrap_or_else(|error| {
             tracing::error!(%error, "the service's rule table is invalid: all requests are refused");
             Policy::none()
         });
-        Self::new(Arc::new(policy), dialect)
+        let policy = Arc::new(policy);
+        parsed.push((rules, Arc::clone(&policy)));
+        Self::new(policy, dialect)
     }
 
     /// True if the rule allows the caller to act on the target.
@@ -112,4 +122,20 @@ pub fn refusal(dialect: Dialect, rule: &str) -> Refusal {
                 .with_code("PolicyNotAuthorized");
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static RULES: &[Rule] =
+        &[Rule { name: "shop:list", check: "role:reader", deprecated: None, scopes: &[] }];
+
+    #[test]
+    fn a_table_is_parsed_once() {
+        let [first, second] =
+            [Dialect::Compute, Dialect::Image].map(|one| Enforcer::of(RULES, one));
+        assert!(Arc::ptr_eq(&first.policy, &second.policy));
+        assert!(first.policy.knows("shop:list"));
+    }
 }
