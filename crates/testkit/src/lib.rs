@@ -1,10 +1,10 @@
 //! Shared by the tests of several crates: empty databases on both stores, and other services of a cloud.
 //!
-//! PostgreSQL is used if `KILONOVA_TEST_POSTGRES` is a libpq URL of a server that allows creating
-//! databases; `make test` starts one. Each call gets databases of its own, copied from some that
-//! were migrated once: creating a hundred tables takes half the time of a small test. A thousand
-//! databases of 15 MB would fill a disk, so each test may drop those of tests that have ended. The
-//! migrated SQLite file stays in the folder of temporary files (2 MB for each set of migrations).
+//! PostgreSQL is used if `KILONOVA_TEST_POSTGRES` is a libpq URL of a server that allows creating databases; `make test`
+//! starts one. Each call gets databases of its own, copied from templates: creating a hundred tables takes half the time
+//! of a small test, and so does writing the rows with which all tests of a program begin ([`seeded_stores`]). A thousand
+//! databases of 12 MB would fill a disk, so each test may drop those of tests that have ended. The SQLite templates stay
+//! in the folder of temporary files (2 MB each).
 
 #![allow(
     clippy::unwrap_used,
@@ -22,10 +22,11 @@ pub mod neutron;
 mod skip;
 
 use std::hash::{Hash, Hasher};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kilonova_store::{DatabaseUrl, Migration, Options, Store};
+
 
 pub use skip::{skip, skip_part};
 
@@ -58,57 +59,122 @@ pub fn log() {
 /// # Panics
 /// Panics if a store cannot be created.
 pub async fn stores(migrations: &[&[Migration]]) -> Vec<(&'static str, Store, Guard)> {
-    let log = std::iter::once(&kilonova_changes::MIGRATIONS);
-    let lists = log.chain(migrations).flat_map(|list| list.iter());
-    let all: Vec<Migration> = lists.copied().collect();
+    copies(&Template::of(migrations, None), async |_| {}).await
+}
+
+/// [`stores`], with the rows that `seed` writes: the first test of a program that calls this runs `seed`, and all others get
+/// a copy. A program has one seed for each set of migrations. The ids that it stores are constants, because other
+/// processes do not see it run.
+///
+/// # Panics
+/// Panics if a store cannot be created.
+pub async fn seeded_stores(
+    migrations: &[&[Migration]],
+    seed: impl AsyncFn(Store),
+) -> Vec<(&'static str, Store, Guard)> {
+    copies(&Template::of(migrations, Some(&program())), seed).await
+}
+
+async fn copies(
+    template: &Template,
+    seed: impl AsyncFn(Store),
+) -> Vec<(&'static str, Store, Guard)> {
     let mut stores = Vec::new();
     let directory = tempfile::tempdir().expect("a temporary directory is created");
     let file = directory.path().join(FILE);
-    std::fs::copy(migrated_file(&all).await, &file).expect("the migrated file is copied");
+    std::fs::copy(template_file(template, &seed).await, &file).expect("the template is copied");
     let store = Store::open(&DatabaseUrl::Sqlite(file)).await.expect("SQLite opens");
-    store.migrate(&all).await.expect("the migrations succeed on SQLite");
     stores.push(("sqlite", store, Guard { directory: Some(directory) }));
     if let Some(server) = Server::of_environment().await {
-        let url = server.copy(&all).await;
+        let url = server.copy(template, &seed).await;
         let store = Store::open_with(&url, &patient()).await.expect("PostgreSQL opens");
-        store.migrate(&all).await.expect("the migrations succeed on PostgreSQL");
         stores.push(("postgresql", store, Guard { directory: None }));
     }
     stores
 }
 
-/// A SQLite file with these migrations, which the first caller creates: a file of this name is complete.
-async fn migrated_file(migrations: &[Migration]) -> PathBuf {
+/// The content of a database that tests copy.
+struct Template {
+    migrations: Vec<Migration>,
+    /// Differs between sets of migrations, and between programs with a seed.
+    key: u64,
+    /// The build of the program whose seed it has; empty without a seed.
+    build: String,
+}
+
+impl Template {
+    /// The template with these migrations and the seed of a program: its path and its build.
+    fn of(migrations: &[&[Migration]], program: Option<&(PathBuf, String)>) -> Self {
+        let log = std::iter::once(&kilonova_changes::MIGRATIONS);
+        let lists = log.chain(migrations).flat_map(|list| list.iter());
+        let migrations: Vec<Migration> = lists.copied().collect();
+        let mut digest = std::hash::DefaultHasher::new();
+        for migration in &migrations {
+            (migration.name, migration.sql).hash(&mut digest);
+        }
+        if let Some((path, _)) = program {
+            path.hash(&mut digest);
+        }
+        let build = program.map(|(_, build)| build.clone()).unwrap_or_default();
+        Self { migrations, key: digest.finish(), build }
+    }
+
+    /// Writes it into an empty database.
+    async fn write(&self, url: &DatabaseUrl, seed: &impl AsyncFn(Store)) {
+        let store = Store::open(url).await.expect("the database opens");
+        store.migrate(&self.migrations).await.expect("the migrations succeed");
+        seed(store).await;
+    }
+}
+
+/// The path of this program, and a text that differs between its builds.
+fn program() -> (PathBuf, String) {
+    let path = std::env::current_exe().expect("this program has a path");
+    let facts = std::fs::metadata(&path).expect("this program is a file");
+    let built = facts.modified().expect("files have a time");
+    let built = built.duration_since(std::time::UNIX_EPOCH).expect("the time is after 1970");
+    (path, format!("{:x}-{:x}", built.as_nanos(), facts.len()))
+}
+
+/// The SQLite file with the content of a template, which the first caller creates: a file of this name is complete.
+async fn template_file(template: &Template, seed: &impl AsyncFn(Store)) -> PathBuf {
     let folder = std::env::temp_dir();
-    let file = folder.join(format!("kilonova-template-{:016x}.db", digest(migrations)));
+    let prefix = format!("kilonova-template-{:016x}-", template.key);
+    let file = folder.join(format!("{prefix}{}.db", template.build));
     if file.exists() {
         return file;
     }
     // Tests that begin together each make one; the last stays.
     let part = tempfile::tempdir_in(&folder).expect("a temporary directory is created");
     let written = part.path().join(FILE);
-    let store = Store::open(&DatabaseUrl::Sqlite(written.clone())).await.expect("SQLite opens");
-    store.migrate(migrations).await.expect("the migrations succeed on SQLite");
-    drop(store);
-    // The last connection, which closes slightly later than the store, moves the write-ahead log into the file.
+    template.write(&DatabaseUrl::Sqlite(written.clone()), seed).await;
+    // The last connection, which closes slightly later than the store, moves the write-ahead log into the file. Of two that
+    // close at once, each may leave it to the other; a further one then does it.
     let log = part.path().join(format!("{FILE}-wal"));
-    for _ in 0..1000 {
+    for look in 1..1000 {
         if !log.exists() {
-            std::fs::rename(&written, &file).expect("the migrated file is renamed");
+            std::fs::rename(&written, &file).expect("the written file is renamed");
+            remove_earlier(&folder, &prefix, &file);
             return file;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
+        if look % 50 == 0 {
+            let url = DatabaseUrl::Sqlite(written.clone());
+            drop(Store::open(&url).await.expect("SQLite opens"));
+        }
     }
     panic!("{} is not closed", written.display());
 }
 
-/// A number that differs between sets of migrations.
-fn digest(migrations: &[Migration]) -> u64 {
-    let mut digest = std::hash::DefaultHasher::new();
-    for migration in migrations {
-        (migration.name, migration.sql).hash(&mut digest);
+/// Removes the files of earlier builds of a program.
+fn remove_earlier(folder: &Path, prefix: &str, newest: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_earlier = entry.file_name().to_string_lossy().starts_with(prefix);
+        if is_earlier && entry.path() != newest {
+            // A test that runs beside this one may have removed it.
+            let _ = std::fs::remove_file(entry.path());
+        }
     }
-    digest.finish()
 }
 
 /// Limits that a stalled disk of a shared machine does not reach: a test that meets them has found a
@@ -222,31 +288,50 @@ impl Server {
         self.client.batch_execute(statement).await.expect(statement);
     }
 
-    /// A new database, copied from a template with these migrations.
-    async fn copy(&self, migrations: &[Migration]) -> DatabaseUrl {
-        let digest = digest(migrations);
-        let template = format!("kt_{digest:016x}");
-        // The first caller creates the template. The others wait for it, but not for each other's
-        // copies.
-        let key = digest.cast_signed();
-        self.run(&format!("SELECT pg_advisory_lock({key})")).await;
-        let there = "SELECT 1 FROM pg_database WHERE datname = $1";
-        if self.client.query_opt(there, &[&template]).await.expect(there).is_none() {
-            let part = fresh_name();
-            self.run(&format!("CREATE DATABASE {part}")).await;
-            let store = Store::open(&self.database(&part)).await.expect("PostgreSQL opens");
-            store.migrate(migrations).await.expect("the migrations succeed on PostgreSQL");
-            drop(store);
-            // The store's connections close slightly later than the store.
-            let open = "SELECT 1 FROM pg_stat_activity WHERE datname = $1";
-            while !self.client.query(open, &[&part]).await.expect(open).is_empty() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            self.run(&format!("ALTER DATABASE {part} RENAME TO {template}")).await;
-        }
-        self.run(&format!("SELECT pg_advisory_unlock({key})")).await;
+    /// A new database with the content of a template.
+    async fn copy(&self, template: &Template, seed: &impl AsyncFn(Store)) -> DatabaseUrl {
+        let of = format!("kt_{:016x}", template.key);
+        let key = template.key.cast_signed();
         let name = fresh_name();
-        self.run(&format!("CREATE DATABASE {name} TEMPLATE {template}")).await;
-        self.database(&name)
+        loop {
+            // Copies are made beside each other, and not beside the creation of the template.
+            self.run(&format!("SELECT pg_advisory_lock_shared({key})")).await;
+            let is_there = self.has(&of, &template.build).await;
+            if is_there {
+                self.run(&format!("CREATE DATABASE {name} TEMPLATE {of} STRATEGY FILE_COPY")).await;
+            }
+            self.run(&format!("SELECT pg_advisory_unlock_shared({key})")).await;
+            if is_there {
+                return self.database(&name);
+            }
+            self.run(&format!("SELECT pg_advisory_lock({key})")).await;
+            if !self.has(&of, &template.build).await {
+                self.create(template, &of, seed).await;
+            }
+            self.run(&format!("SELECT pg_advisory_unlock({key})")).await;
+        }
+    }
+
+    /// True if there is a database of this name with the seed of this build.
+    async fn has(&self, name: &str, build: &str) -> bool {
+        let sql = "SELECT COALESCE(shobj_description(oid, 'pg_database'), '') FROM pg_database
+            WHERE datname = $1";
+        let found = self.client.query_opt(sql, &[&name]).await.expect(sql);
+        found.is_some_and(|row| row.get::<_, String>(0) == build)
+    }
+
+    /// Creates a template, in place of that of an earlier build. The caller holds its lock.
+    async fn create(&self, template: &Template, name: &str, seed: &impl AsyncFn(Store)) {
+        let part = fresh_name();
+        self.run(&format!("CREATE DATABASE {part}")).await;
+        template.write(&self.database(&part), seed).await;
+        // The store's connections close slightly later than the store.
+        let open = "SELECT 1 FROM pg_stat_activity WHERE datname = $1";
+        while !self.client.query(open, &[&part]).await.expect(open).is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.run(&format!("COMMENT ON DATABASE {part} IS '{}'", template.build)).await;
+        self.run(&format!("DROP DATABASE IF EXISTS {name}")).await;
+        self.run(&format!("ALTER DATABASE {part} RENAME TO {name}")).await;
     }
 }

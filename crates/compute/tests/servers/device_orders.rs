@@ -23,6 +23,7 @@ async fn wait_for_device_orders(cloud: &Cloud) {
 #[tokio::test]
 async fn an_fpga_is_programmed_before_its_guest_starts() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[INTEL])])).await {
+        cloud.add_bitstreams().await;
         let bitstream = "SELECT bitstream_id FROM deployables WHERE bitstream_id IS NOT NULL";
         assert_eq!(cloud.column(bitstream).await, Vec::<String>::new());
         let id = running.active_server(&cloud, "one", "loaded").await;
@@ -49,6 +50,7 @@ async fn an_fpga_is_programmed_before_its_guest_starts() {
 #[tokio::test]
 async fn an_invalid_bitstream_fails_the_boot_and_releases_its_claims() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[INTEL]), ("b", &[INTEL])])).await {
+        cloud.add_bitstreams().await;
         let id = running.boot(&cloud, "one", "spoilt").await;
         let server = running.wait_for_status(&id, "ERROR").await;
         let reason = fault(&server);

@@ -125,6 +125,9 @@ async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
             }
             None => {}
         }
+        if ["loaded", "spoilt"].contains(&flow.flavor) {
+            cloud.add_bitstreams().await;
+        }
         let mut running = cloud.start().await;
         running.wait_for_hosts().await;
         let mut points = 0;

@@ -34,7 +34,7 @@ use super::running::RunningCloud;
 use super::topology::aliases;
 use crate::common::Client;
 
-/// Flavors that every cloud has, with their extra specs.
+/// Flavors that every cloud has, with their extra specs. Those of bitstreams need [`Cloud::add_bitstreams`].
 const FLAVORS: &[(&str, &[(&str, &str)])] = &[
     ("plain", &[]),
     ("vgpu", &[("resources:VGPU", "1")]),
@@ -89,25 +89,21 @@ impl Cloud {
             kilonova_compute_db::MIGRATIONS[0],
             kilonova_compute_db::MIGRATIONS[1],
         ];
-        let mut clouds = Vec::new();
-        for (name, store, guard) in kilonova_testkit::stores(&migrations).await {
-            let cloud = Self {
-                name,
-                store,
-                image: ImageId::new_v4(),
-                topology: topology.clone(),
-                glance: None,
-                vendordata: None,
-                cinder: None,
-                neutron: None,
-                options: Options { pci_aliases: aliases(&[X710_ALIAS]), ..Options::default() },
-                folder: tempfile::tempdir().expect("a temporary directory is created"),
-                guard,
-            };
-            cloud.seed().await;
-            clouds.push(cloud);
-        }
-        clouds
+        let stores = kilonova_testkit::seeded_stores(&migrations, seed).await;
+        let cloud = |(name, store, guard)| Self {
+            name,
+            store,
+            image: cirros(),
+            topology: topology.clone(),
+            glance: None,
+            vendordata: None,
+            cinder: None,
+            neutron: None,
+            options: Options { pci_aliases: aliases(&[X710_ALIAS]), ..Options::default() },
+            folder: tempfile::tempdir().expect("a temporary directory is created"),
+            guard,
+        };
+        stores.into_iter().map(cloud).collect()
     }
 
     /// [`Cloud::all`], with services and hosts started.
@@ -250,26 +246,8 @@ impl Cloud {
         names
     }
 
-    /// An image, flavors and a device profile.
-    async fn seed(&self) {
-        let mut image = ImageRecord::new(self.image, "admin".into(), time::now());
-        image.name = Some("cirros".into());
-        image.status = Status::Active;
-        image.visibility = Visibility::Public;
-        self.store
-            .write(move |tx| kilonova_image::reserve(tx, &image))
-            .await
-            .expect("the image is added");
-        let client = client(self.services(CrashPlan::default()).await);
-        for (id, specs) in FLAVORS {
-            client.flavor(id, json!({})).await;
-            let specs: Value = specs.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
-            let path = format!("POST /flavors/{id}/os-extra_specs");
-            client.admin("2.61", &path, json!({"extra_specs": specs})).await.expect(200);
-        }
-        let groups = json!([{"resources:FPGA": "1", "trait:CUSTOM_FAKE_DEVICE": "required"}]);
-        self.profile("fpga", &groups).await;
-        self.profile("vgpu", &json!([{"resources:VGPU": "1"}])).await;
+    /// The bitstreams of the flavors `loaded` and `spoilt`, with their profiles.
+    pub async fn add_bitstreams(&self) {
         for (name, bytes) in [("loaded", intel_bitstream()), ("spoilt", b"anything".to_vec())] {
             let image = self.bitstream(name, bytes).await;
             let groups = json!([{"resources:FPGA": "1", "accel:bitstream_id": image}]);
@@ -324,21 +302,50 @@ impl Cloud {
 
     /// Adds a device profile by the accelerator API.
     pub async fn profile(&self, name: &str, groups: &Value) {
-        let state =
-            kilonova_accelerator::State::new(self.store.clone(), kilonova_placement::World::new());
-        let router = kilonova_wire::mount(
-            kilonova_accelerator::routes(state),
-            kilonova_accelerator::service(),
-            "/accelerator",
-            Arc::new(NoAuth),
-        );
-        let request = Request::post("/v2/device_profiles")
-            .header("host", "cloud:1234")
-            .header("x-auth-token", "admin")
-            .body(Body::from(json!([{"name": name, "groups": groups}]).to_string()))
-            .expect("the request is valid");
-        (Client { router }).send(request).await.expect(201);
+        add_profile(&self.store, name, groups).await;
     }
+}
+
+/// The id of the image that every cloud has.
+fn cirros() -> ImageId {
+    "c1440500-0000-4000-8000-000000000001".parse().expect("the id is a UUID")
+}
+
+/// The rows that every cloud begins with: an image, flavors and device profiles.
+async fn seed(store: Store) {
+    let mut image = ImageRecord::new(cirros(), "admin".into(), time::now());
+    image.name = Some("cirros".into());
+    image.status = Status::Active;
+    image.visibility = Visibility::Public;
+    let reserved = store.write(move |tx| kilonova_image::reserve(tx, &image));
+    reserved.await.expect("the image is added");
+    let compute = Compute::open(store.clone(), World::new()).await.expect("the service opens");
+    let client = client(compute);
+    for (id, specs) in FLAVORS {
+        client.flavor(id, json!({})).await;
+        let specs: Value = specs.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
+        let path = format!("POST /flavors/{id}/os-extra_specs");
+        client.admin("2.61", &path, json!({"extra_specs": specs})).await.expect(200);
+    }
+    let fpga = json!([{"resources:FPGA": "1", "trait:CUSTOM_FAKE_DEVICE": "required"}]);
+    add_profile(&store, "fpga", &fpga).await;
+    add_profile(&store, "vgpu", &json!([{"resources:VGPU": "1"}])).await;
+}
+
+async fn add_profile(store: &Store, name: &str, groups: &Value) {
+    let state = kilonova_accelerator::State::new(store.clone(), World::new());
+    let router = kilonova_wire::mount(
+        kilonova_accelerator::routes(state),
+        kilonova_accelerator::service(),
+        "/accelerator",
+        Arc::new(NoAuth),
+    );
+    let request = Request::post("/v2/device_profiles")
+        .header("host", "cloud:1234")
+        .header("x-auth-token", "admin")
+        .body(Body::from(json!([{"name": name, "groups": groups}]).to_string()))
+        .expect("the request is valid");
+    (Client { router }).send(request).await.expect(201);
 }
 
 /// The client of a fake Cinder, with pauses that a test can wait for.
