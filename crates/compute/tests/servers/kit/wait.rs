@@ -10,16 +10,32 @@ use super::{Cloud, RunningCloud};
 
 /// The deadline of every wait; only a failing test reaches it.
 const TIMEOUT: Duration = Duration::from_secs(20);
-const POLL_INTERVAL: Duration = Duration::from_millis(3);
+/// The pause after the first look at a condition, and the longest pause: a look is a request, which costs as much as a step
+/// of the operation that the test waits for.
+const FIRST_PAUSE: Duration = Duration::from_millis(3);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// How often the writes of other processes are read.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Waits until `done` is true, up to the deadline.
 pub async fn wait_until(what: &str, mut done: impl AsyncFnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + TIMEOUT;
+    let mut pauses = Pauses::default();
     while !done().await {
         assert!(tokio::time::Instant::now() < deadline, "{what}: not in time");
-        tokio::time::sleep(POLL_INTERVAL).await;
+        pauses.sleep().await;
+    }
+}
+
+/// The pauses between looks at a condition, each longer than the one before.
+#[derive(Default)]
+struct Pauses(Option<Duration>);
+
+impl Pauses {
+    async fn sleep(&mut self) {
+        let pause = self.0.map_or(FIRST_PAUSE, |last| LONGEST_PAUSE.min(last * 3 / 2));
+        self.0 = Some(pause);
+        tokio::time::sleep(pause).await;
     }
 }
 
@@ -63,6 +79,7 @@ impl RunningCloud {
     pub async fn wait_all_idle(&self) -> Vec<Value> {
         let begun = tokio::time::Instant::now();
         let mut refreshed = begun;
+        let mut pauses = Pauses::default();
         loop {
             let servers = self.servers().await;
             if servers.iter().all(is_idle) {
@@ -78,7 +95,7 @@ impl RunningCloud {
                     self.pending_work().await
                 );
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
+            pauses.sleep().await;
         }
     }
 
