@@ -1,4 +1,4 @@
-# A private PostgreSQL 15 cluster in a temporary folder, on a unix socket only. Source this file:
+# A private PostgreSQL 15 cluster in a temporary folder (below PG_PARENT, or /tmp), on a unix socket only. Source this file:
 #
 #   pg_start            makes and starts it; sets PG_URL (the database `postgres`)
 #   pg_database NAME    makes an empty database and prints its URL
@@ -26,7 +26,7 @@ _pg_url() { printf 'postgresql:///%s?user=postgres&host=%s' "$1" "$PG_DIR"; }
 
 pg_start() {
     # A socket's path holds 107 bytes at most, so a long TMPDIR will not do.
-    PG_DIR=$(mktemp -d /tmp/kilonova-pg.XXXXXX)
+    PG_DIR=$(mktemp -d "${PG_PARENT:-/tmp}/kilonova-pg.XXXXXX")
     chmod 0755 "$PG_DIR"
     [ "$(id -u)" -ne 0 ] || chown postgres "$PG_DIR"
     (
