@@ -19,6 +19,7 @@ pub mod cluster;
 pub mod glance;
 pub mod http;
 pub mod neutron;
+mod share;
 mod skip;
 
 use std::hash::{Hash, Hasher};
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use kilonova_store::{DatabaseUrl, Migration, Options, Store};
 
-
+pub use share::{Share, shared};
 pub use skip::{skip, skip_part};
 
 /// Keeps the SQLite file alive as long as the test.

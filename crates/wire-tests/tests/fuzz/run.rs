@@ -16,7 +16,9 @@ use crate::fuzz::shrink::shrunk;
 use crate::fuzz::verdict::send;
 
 /// Default number of bodies for each store.
-const BODIES: usize = 20_000;
+const BODIES: usize = 10_000;
+/// The distance between the requests of two stores, so that each store gets other ones.
+const APART: u64 = 1_000_000_000;
 /// Default seed, so that a failing change is the cause and not a new seed. `make fuzz` uses a new
 /// one each time.
 const SEED: u64 = 20_261_122;
@@ -44,8 +46,8 @@ async fn nothing_that_is_sent_is_a_fault_of_ours() {
     println!("KILONOVA_FUZZ_SEED={seed} KILONOVA_FUZZ_BODIES={wanted}");
     let document = Arc::new(Document::compute().expect("the document is valid"));
     let mut faults = Vec::new();
-    for cloud in clouds().await {
-        let mut run = Run::new(Arc::new(cloud), Arc::clone(&document), seed);
+    for (cloud, first) in clouds().await.into_iter().zip((0..).map(|store| store * APART)) {
+        let mut run = Run::new(Arc::new(cloud), Arc::clone(&document), (seed, first));
         let mut printed = 0;
         while run.bodies < wanted {
             run.round().await;
@@ -87,12 +89,13 @@ struct Seen {
 }
 
 impl Run {
-    fn new(cloud: Arc<Cloud>, document: Arc<Document>, seed: u64) -> Self {
+    /// A run with the requests of a seed from this one on.
+    fn new(cloud: Arc<Cloud>, document: Arc<Document>, (seed, next): (u64, u64)) -> Self {
         Self {
             cloud,
             document,
             seed,
-            next: 0,
+            next,
             requests: 0,
             bodies: 0,
             statuses: BTreeMap::new(),

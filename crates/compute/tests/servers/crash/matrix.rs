@@ -3,7 +3,7 @@
 //! There are three kinds of crash: of everything, of only the services, and of only the agents. The stores share them and take
 //! turns: at each write everything dies on one store, and only the services on the other. Of a flow, everything dies before the commits
 //! and the services after them, or the other way round: a death after a commit and one before the next leave the same rows. A store
-//! alone has all crashes with both deaths, and so has each store with `KILONOVA_CRASHES` set to `all`, as in `make test-long`.
+//! alone has all crashes with both deaths, and so has each store with `KILONOVA_CRASHES=all` ([`Share`]).
 //! After the restart every server ends in a state that the operation allows, the ledger's rules
 //! hold, hosts and memory agree with the ledger, and after all servers are deleted nothing is left.
 
@@ -13,6 +13,7 @@ use jiff::SignedDuration;
 use kilonova_compute_app::Options;
 use kilonova_store::testing::{CrashPlan, Death};
 use kilonova_testkit::neutron::FakeNeutron;
+use kilonova_testkit::{Share, shared};
 use tokio::task::JoinSet;
 
 use super::super::gpu_topology::exclusive;
@@ -21,50 +22,32 @@ use super::Flow;
 use crate::kit::{Cloud, RunningCloud};
 
 /// More writes than any operation has.
-const MOST: u64 = 60;
+const MOST: usize = 60;
 const DEATHS: [Death; 2] = [Death::BeforeCommit, Death::AfterCommit];
 
-/// The part of the crashes that a store has.
-#[derive(Clone, Copy)]
-struct Share {
-    /// The number of the store.
-    store: u64,
-    /// True if it has all.
-    all: bool,
-    /// True if everything dies before the commit, and only the services after it; the other way round otherwise.
-    before: bool,
-}
-
-impl Share {
-    /// The deaths at a write, of everything or of only the services.
-    fn deaths(self, at: u64, everything: bool) -> &'static [Death] {
-        if self.all {
-            &DEATHS
-        } else if everything != self.is_turn(at) {
-            &[]
-        } else if everything == self.before {
-            &DEATHS[..1]
-        } else {
-            &DEATHS[1..]
-        }
-    }
-
-    /// True if everything dies here at this write, and if only the agents die after so many.
-    fn is_turn(self, at: u64) -> bool {
-        self.all || (self.store + at).is_multiple_of(2)
+/// The deaths at a write that a store has, of everything or of only the services. Everything dies where it is the store's
+/// turn. If it dies `before` the commit, only the services die after it; the other way round otherwise.
+fn deaths(share: Share, before: bool, at: usize, everything: bool) -> &'static [Death] {
+    if share == Share::Whole {
+        &DEATHS
+    } else if everything != share.has(at) {
+        &[]
+    } else if everything == before {
+        &DEATHS[..1]
+    } else {
+        &DEATHS[1..]
     }
 }
 
 #[test]
 fn the_stores_together_have_all_kinds_of_crash_at_each_write() {
-    let of = |store, all, before| Share { store, all, before };
     for (at, everything) in (0..4).flat_map(|at| [(at, true), (at, false)]) {
-        assert_eq!(of(0, true, true).deaths(at, everything).len(), 2);
+        assert_eq!(deaths(Share::Whole, true, at, everything).len(), 2);
         for before in [true, false] {
-            let both = [0, 1].map(|store| of(store, false, before).deaths(at, everything));
+            let both = [0, 1].map(|store| deaths(Share::Half(store), before, at, everything));
             let death = if everything == before { Death::BeforeCommit } else { Death::AfterCommit };
             assert_eq!(both.concat(), [death]);
-            let next = of(0, false, before).deaths(at + 1, everything);
+            let next = deaths(Share::Half(0), before, at + 1, everything);
             assert_ne!(both[0].len(), next.len(), "the stores take turns");
         }
     }
@@ -106,13 +89,11 @@ enum Elsewhere {
 
 async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
     let clouds = Cloud::all((flow.topology)()).await;
-    let all = clouds.len() < 2 || std::env::var("KILONOVA_CRASHES").is_ok_and(|text| text == "all");
     // Some flows have it one way, and some the other.
     let before = flow.name.len().is_multiple_of(2);
     let mut agents = JoinSet::new();
     let mut together = 0;
-    for (store, mut cloud) in (0..).zip(clouds) {
-        let share = Share { store, all, before };
+    for (share, mut cloud) in shared(clouds) {
         cloud.options = options.clone();
         match elsewhere {
             Some(Elsewhere::Glance) => drop(cloud.start_glance().await),
@@ -134,10 +115,10 @@ async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
         for everything in [true, false] {
             for at in 0.. {
                 assert!(at < MOST, "{}: no end", flow.name);
-                let deaths = share.deaths(at, everything);
+                let deaths = deaths(share, before, at, everything);
                 let mut died = deaths.is_empty();
                 for death in deaths {
-                    let plan = CrashPlan::at(at, *death);
+                    let plan = CrashPlan::at(at as u64, *death);
                     let happened;
                     (running, happened) = crash(&flow, &cloud, running, plan, everything).await;
                     points += u32::from(happened);
@@ -151,7 +132,7 @@ async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
         points += crash_nodes(&flow, &cloud, &mut running, share).await;
         // The shortest operation has two writes. The number of deaths of agents depends on the times of their writes; of a store that
         // begins with the second one it may be none.
-        let least = if all { 8 } else { 2 };
+        let least = if share == Share::Whole { 8 } else { 2 };
         assert!(points >= least, "{}: {points} crash points", flow.name);
         together += points;
         println!("{} on {}: {points} crash points", flow.name, cloud.name);
@@ -212,7 +193,7 @@ async fn crash(
 /// Runs the operation once for each number of writes after which the agents crash, as far as the store has its turn.
 async fn crash_nodes(flow: &Flow, cloud: &Cloud, running: &mut RunningCloud, share: Share) -> u32 {
     let mut points = 0;
-    for after in (0..).filter(|after| share.is_turn(*after)) {
+    for after in (0..).filter(|after| share.has(*after)) {
         let when = format!("{} nodes die after {after} writes", flow.name);
         let id = flow.prepare(cloud, running).await;
         cloud.store_heartbeats().await;
@@ -225,9 +206,12 @@ async fn crash_nodes(flow: &Flow, cloud: &Cloud, running: &mut RunningCloud, sha
                 .await
         } else {
             let answered = flow.act(cloud, running, id.as_deref()).await;
-            while plan.writes() < after && !quiet {
-                tokio::task::yield_now().await;
-                quiet = running.all_idle().await;
+            // The number of writes is looked at each millisecond. To look at the servers is a request.
+            let mut looks = 0;
+            while plan.writes() < after as u64 && !quiet {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                looks += 1;
+                quiet = looks % 4 == 0 && running.all_idle().await;
             }
             running.restart_nodes(cloud, async |_| answered).await
         };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kilonova_testkit::shared;
 use serde_json::{Value, json};
 
 use super::{ALL, flavors, print, row};
@@ -135,18 +136,20 @@ async fn perform(
 
 #[tokio::test]
 async fn every_create_with_every_accelerator() {
-    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await {
+    let clouds = Cloud::all_running(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await;
+    for (share, (cloud, mut running)) in shared(clouds) {
         let quota = json!({"quota_set": {
             "instances": -1, "cores": -1, "ram": -1, "server_groups": -1,
         }});
         running.admin("2.90", "PUT /os-quota-sets/admin", quota).await.expect(200);
         flavors(&running).await;
         let mut table = Vec::new();
-        for operation in OPERATIONS {
+        for (number, operation) in OPERATIONS.iter().enumerate() {
             let perform = async |cloud: &Cloud, running: &mut RunningCloud, flavor: &str| {
                 perform(cloud, running, flavor, operation).await
             };
-            table.push((*operation, row(&cloud, &mut running, operation, perform).await));
+            let done = row(share, &cloud, &mut running, (number, operation), perform).await;
+            table.push((*operation, done));
         }
         print(cloud.name, &table);
         let left = running.get(ADMIN, "2.90", "/servers").await.expect(200);

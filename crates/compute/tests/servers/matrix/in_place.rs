@@ -2,6 +2,7 @@
 //! the same kind.
 
 use jiff::SignedDuration;
+use kilonova_testkit::shared;
 use serde_json::json;
 
 use super::{ALL, act, flavors, print, row};
@@ -139,17 +140,18 @@ async fn perform(cloud: &Cloud, running: &RunningCloud, flavor: &str, operation:
 
 #[tokio::test]
 async fn every_in_place_operation_with_every_accelerator() {
-    for mut cloud in Cloud::all(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await {
+    for (share, mut cloud) in shared(Cloud::all(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await) {
         cloud.options.shelved_offload_time = SignedDuration::from_secs(-1);
         let mut running = cloud.start().await;
         running.wait_for_hosts().await;
         flavors(&running).await;
         let mut table = Vec::new();
-        for operation in OPERATIONS {
+        for (number, operation) in OPERATIONS.iter().enumerate() {
             let perform = async |cloud: &Cloud, running: &mut RunningCloud, flavor: &str| {
                 perform(cloud, running, flavor, operation).await
             };
-            table.push((*operation, row(&cloud, &mut running, operation, perform).await));
+            let done = row(share, &cloud, &mut running, (number, operation), perform).await;
+            table.push((*operation, done));
         }
         print(cloud.name, &table);
         running.kill().await;

@@ -1,5 +1,6 @@
 //! Live migrations that an operator aborts or forces to complete.
 
+use kilonova_testkit::shared;
 use serde_json::json;
 
 use super::{ALL, flavors, print, row};
@@ -43,16 +44,16 @@ async fn perform(cloud: &Cloud, running: &RunningCloud, flavor: &str, operation:
 #[tokio::test]
 async fn live_migrations_with_every_accelerator() {
     let lasting = "times_ms = { migrate = 60000 }";
-    for (cloud, mut running) in
-        Cloud::all_running(hosts(&[("a", &[ALL, lasting]), ("b", &[ALL])])).await
-    {
+    let clouds = Cloud::all_running(hosts(&[("a", &[ALL, lasting]), ("b", &[ALL])])).await;
+    for (share, (cloud, mut running)) in shared(clouds) {
         flavors(&running).await;
         let mut table = Vec::new();
-        for operation in OPERATIONS {
+        for (number, operation) in OPERATIONS.iter().enumerate() {
             let perform = async |cloud: &Cloud, running: &mut RunningCloud, flavor: &str| {
                 perform(cloud, running, flavor, operation).await
             };
-            table.push((*operation, row(&cloud, &mut running, operation, perform).await));
+            let done = row(share, &cloud, &mut running, (number, operation), perform).await;
+            table.push((*operation, done));
         }
         print(cloud.name, &table);
     }

@@ -1,5 +1,6 @@
 //! Operations that move a server, or may move it.
 
+use kilonova_testkit::shared;
 use serde_json::{Value, json};
 
 use super::{ALL, act, flavors, print, row};
@@ -102,12 +103,12 @@ async fn perform(cloud: &Cloud, running: &RunningCloud, flavor: &str, operation:
 
 #[tokio::test]
 async fn every_move_with_every_accelerator() {
-    for mut cloud in Cloud::all(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await {
+    for (share, mut cloud) in shared(Cloud::all(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await) {
         let mut table = Vec::new();
         let mut running = cloud.start().await;
         running.wait_for_hosts().await;
         flavors(&running).await;
-        for operation in OPERATIONS {
+        for (number, operation) in OPERATIONS.iter().enumerate() {
             let alone = operation.contains("on one host");
             if cloud.options.allow_resize_to_same_host != alone {
                 running.kill().await;
@@ -120,7 +121,8 @@ async fn every_move_with_every_accelerator() {
             let perform = async |cloud: &Cloud, running: &mut RunningCloud, flavor: &str| {
                 perform(cloud, running, flavor, operation).await
             };
-            table.push((*operation, row(&cloud, &mut running, operation, perform).await));
+            let done = row(share, &cloud, &mut running, (number, operation), perform).await;
+            table.push((*operation, done));
         }
         print(cloud.name, &table);
         running.kill().await;

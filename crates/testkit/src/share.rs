@@ -1,0 +1,44 @@
+//! Shares a long series of similar cases between the databases, so that each case runs on one of them.
+//!
+//! A shared series has every case at least once and every kind of case on every database. An error that appears in one
+//! case and on one database only is missed if the other database has that case. `KILONOVA_CRASHES=all`, which
+//! `make test-long` sets, runs every case on every database.
+
+/// The cases of a series that one database has. The databases take turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// Every case.
+    Whole,
+    /// Every second case: those whose number is as even as this one.
+    Half(usize),
+}
+
+impl Share {
+    /// The share of the store with this number, of so many. A store alone has every case.
+    pub fn of(store: usize, stores: usize) -> Self {
+        let all = std::env::var("KILONOVA_CRASHES").is_ok_and(|text| text == "all");
+        if stores < 2 || all { Self::Whole } else { Self::Half(store) }
+    }
+
+    /// True if the store has the case with this number.
+    pub fn has(self, case: usize) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::Half(store) => (store + case).is_multiple_of(2),
+        }
+    }
+
+    /// The number of cases that a store has at least, of so many.
+    pub fn least(self, cases: u32) -> u32 {
+        match self {
+            Self::Whole => cases,
+            Self::Half(_) => cases / 2,
+        }
+    }
+}
+
+/// Each store, or what a test made of it, with its share.
+pub fn shared<T>(stores: Vec<T>) -> impl Iterator<Item = (Share, T)> {
+    let count = stores.len();
+    stores.into_iter().enumerate().map(move |(at, one)| (Share::of(at, count), one))
+}
