@@ -51,7 +51,7 @@
 #   KILONOVA_LONGEST      seconds for which a strike stops a controller at most (default 5)
 #   KILONOVA_CRASHES      all: every case of a long series on each database, in the unit step, such as the crashes of the crash
 #                         matrix; by default the databases share them (crates/testkit/src/share.rs)
-#   KILONOVA_NUMA_STEPS   random steps of pinned guests, in the unit step (default 60)
+#   KILONOVA_NUMA_STEPS   random steps of pinned guests on each database, in the unit step (default 30)
 #   KILONOVA_CLAIMS       concurrent claims on each database, in the unit step
 #   KILONOVA_FUZZ, KILONOVA_FUZZ_BODIES
 #                         random requests, in the unit step

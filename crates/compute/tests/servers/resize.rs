@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 use kilonova_compute_app::reconcile::{confirm, nudge};
+use kilonova_testkit::shared;
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, Answer, Cloud, FPGA, GPU, RunningCloud, hosts};
@@ -51,12 +52,17 @@ async fn failure(running: &RunningCloud, id: &str) -> String {
     last.and_then(|event| event["details"].as_str()).unwrap_or_default().to_owned()
 }
 
+/// The stores share the flavors of servers that run, and of those that are stopped.
 #[tokio::test]
 async fn cold_migration_is_confirmed_or_reverted() {
     let topology = hosts(&[("a", &[GPU, FPGA]), ("b", &[GPU, FPGA])]);
-    for (cloud, running) in Cloud::all_running(topology).await {
-        for flavor in ["plain", "vgpu", "vgpu-pair", "profile", "fpga", "both"] {
+    for (share, (cloud, running)) in shared(Cloud::all_running(topology).await) {
+        let flavors = ["plain", "vgpu", "vgpu-pair", "profile", "fpga", "both"];
+        for (at, flavor) in flavors.into_iter().enumerate() {
             for stopped in [false, true] {
+                if !share.has(at + usize::from(stopped)) {
+                    continue;
+                }
                 let id = running.active_server(&cloud, "one", flavor).await;
                 if stopped {
                     running.act(&id, json!({"os-stop": null})).await;
