@@ -28,6 +28,18 @@ impl Pages {
     }
 }
 
+/// What the resource ledger still gives of a cell whose CPUs and memory are a provider of their own. It counts guests without a
+/// topology too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CellLimit {
+    /// Units of `VCPU`.
+    pub shared: u64,
+    /// Units of `PCPU`.
+    pub dedicated: u64,
+    /// Memory, MiB.
+    pub memory_mb: u64,
+}
+
 /// A NUMA cell of a host, and what guests with a topology use of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HostCell {
@@ -60,6 +72,9 @@ pub struct HostCell {
     /// The memory of guests with a topology, MiB.
     #[serde(default)]
     pub memory_used_mb: u64,
+    /// What the resource ledger gives of it; `None` if the ledger knows the host as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<CellLimit>,
 }
 
 impl HostCell {

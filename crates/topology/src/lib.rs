@@ -13,6 +13,7 @@ mod fit;
 mod guest;
 mod host;
 mod request;
+mod split;
 mod usage;
 
 pub use cpus::{Cpus, InvalidCpus, format_cpus, parse_cpus};
@@ -23,6 +24,7 @@ pub use fit::{
 pub use guest::{
     CpuPolicy, EmulatorPolicy, GuestCell, GuestTopology, Needs, PageSize, PciPolicy, ThreadPolicy,
 };
-pub use host::{HostCell, HostTopology, InvalidHost, Pages};
+pub use host::{CellLimit, HostCell, HostTopology, InvalidHost, Pages};
 pub use request::{Asked, MOST_CELLS, MOST_VCPUS, Refusal, Request, Source};
+pub use split::{CellRoom, split};
 pub use usage::Conflict;

@@ -28,6 +28,12 @@ pub enum CellMisfit {
     /// The memory is overcommitted as far as `ram_allocation_ratio` allows.
     #[error("ram_allocation_ratio is reached")]
     MemoryRatio,
+    /// The resource ledger has allocated the cell's memory, also to guests without a topology.
+    #[error("its memory is allocated")]
+    AllocatedMemory,
+    /// The resource ledger has allocated the cell's CPUs, also to guests without a topology.
+    #[error("its CPUs are allocated")]
+    AllocatedCpus,
     /// The running guest sees a device at the guest cell, and its replacement is at another host cell.
     #[error("not at the devices that the running guest has there")]
     SeenDevices,
@@ -72,6 +78,15 @@ pub(super) fn fit_cell(
     }
     if let Some(limits) = limits.filter(|_| uses_shared) {
         within(host, guest, &fitted, limits)?;
+    }
+    if let Some(limit) = &host.limit {
+        if fitted.memory_mb > limit.memory_mb {
+            return Err(CellMisfit::AllocatedMemory);
+        }
+        let pinned = fitted.host_cpus().count() as u64;
+        if pinned > limit.dedicated || fitted.shared.len() as u64 > limit.shared {
+            return Err(CellMisfit::AllocatedCpus);
+        }
     }
     Ok(fitted)
 }

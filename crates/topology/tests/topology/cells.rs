@@ -1,10 +1,12 @@
 //! Memory, pages and limits of a cell: Nova's cases of `VirtMemoryPagesTestCase`,
 //! `VirtNUMATopologyCellUsageTestCase` and `VirtNUMAHostTopologyTestCase`.
 
-use kilonova_topology::{CellMisfit, HostCell, Limits, Misfit, PageSize};
+use kilonova_topology::{
+    CellLimit, CellMisfit, Fitted, GuestTopology, HostCell, Limits, Misfit, PageSize,
+};
 
 use crate::build::{
-    NO_LIMITS, TWICE, dedicated, fits, guest, host, page_size, pages, places, shared,
+    NO_LIMITS, TWICE, dedicated, fits, guest, host, isolated, page_size, pages, places, shared,
 };
 
 fn page(cell: HostCell, memory_mb: u64, size: PageSize) -> Result<Option<u64>, CellMisfit> {
@@ -139,4 +141,31 @@ fn cells_that_fit_singly_may_not_fit_together() {
     let two = host(&[shared(0, "0-3"), small]);
     let guest = guest(&[("0", "", 1024), ("1", "", 1024)]);
     assert_eq!(fits(&two, &guest, NO_LIMITS), Err(Misfit::Together));
+}
+
+#[test]
+fn a_cell_gives_no_more_than_the_ledger_has_left() {
+    let limit = |shared, dedicated, memory_mb| CellLimit { shared, dedicated, memory_mb };
+    let tried = |limit: CellLimit, mut cell: HostCell, guest: &GuestTopology| {
+        cell.limit = Some(limit);
+        fits(&host(&[cell]), guest, NO_LIMITS)
+    };
+    let misfit = |found: Result<Fitted, Misfit>| match found {
+        Err(Misfit::Cell { reasons, .. }) => reasons[0].1,
+        other => panic!("{other:?}"),
+    };
+    let pinned = guest(&[("", "0-1", 64)]);
+    let cell = || dedicated(0, "0-3");
+    assert!(tried(limit(0, 2, 64), cell(), &pinned).is_ok());
+    assert_eq!(misfit(tried(limit(9, 1, 64), cell(), &pinned)), CellMisfit::AllocatedCpus);
+    assert_eq!(misfit(tried(limit(9, 2, 63), cell(), &pinned)), CellMisfit::AllocatedMemory);
+    let isolated = isolated(pinned);
+    assert!(tried(limit(0, 3, 64), cell(), &isolated).is_ok());
+    assert_eq!(misfit(tried(limit(9, 2, 64), cell(), &isolated)), CellMisfit::AllocatedCpus);
+    let floating = guest(&[("0-1", "", 64)]);
+    assert!(tried(limit(2, 0, 64), shared(0, "0-3"), &floating).is_ok());
+    assert_eq!(
+        misfit(tried(limit(1, 9, 64), shared(0, "0-3"), &floating)),
+        CellMisfit::AllocatedCpus
+    );
 }

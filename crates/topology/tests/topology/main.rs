@@ -16,4 +16,5 @@ mod order;
 mod packing;
 mod random;
 mod refusals;
+mod split;
 mod usage;
