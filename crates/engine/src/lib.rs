@@ -17,4 +17,4 @@ pub use explain::{Explanation, Nearest, Step};
 pub use model::{Candidate, Inventory, Provider, Tree};
 pub use query::{Alike, Group, Query, QueryError};
 pub use search::Search;
-pub use snapshot::{NodeView, Snapshot, TreeView};
+pub use snapshot::{CELL_CLASSES, CELL_TRAIT, NodeView, Snapshot, TreeView, is_of_cell};

@@ -34,12 +34,21 @@ pub struct World(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    snapshot: ArcSwap<Snapshot>,
+    shown: ArcSwap<Shown>,
     writer: Mutex<Writer>,
     /// Trees that were read again because another controller had changed them.
     reread: AtomicU64,
     /// Trees that another controller has changed recently, with the time at which this controller noticed.
     foreign: Mutex<HashMap<ProviderId, Instant>>,
+}
+
+/// The copy in two forms.
+#[derive(Default)]
+struct Shown {
+    /// The trees as the database has them.
+    stored: Arc<Snapshot>,
+    /// The trees with the NUMA cells of divided hosts folded into their roots; `None` if no host is divided.
+    folded: Option<Arc<Snapshot>>,
 }
 
 #[derive(Default)]
@@ -69,9 +78,41 @@ impl World {
         Self::default()
     }
 
-    /// The current snapshot.
+    /// The current snapshot for the choice of hosts and all that counts what hosts have: a host whose NUMA cells are
+    /// providers looks like one whose root offers their CPUs and memory.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.0.snapshot.load_full()
+        let shown = self.0.shown.load();
+        Arc::clone(shown.folded.as_ref().unwrap_or(&shown.stored))
+    }
+
+    /// The current snapshot as the database has it, for clients of the Placement API.
+    pub fn stored(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.0.shown.load().stored)
+    }
+
+    /// The providers of a host's NUMA cells, if it offers its CPUs and memory by them; otherwise none.
+    pub fn cells(&self, root: ProviderId) -> Vec<ProviderId> {
+        let shown = self.0.shown.load();
+        if shown.folded.is_none() { Vec::new() } else { shown.stored.cells(root) }
+    }
+
+    /// Publishes a changed snapshot. The caller has locked the writer.
+    fn show(&self, stored: Snapshot, changed: &[ProviderId]) {
+        let before = self.0.shown.load();
+        let folded = match &before.folded {
+            Some(folded) => stored.folded(Some(folded), changed),
+            None if changed.iter().any(|root| !stored.cells(*root).is_empty()) => {
+                stored.folded(None, &[])
+            }
+            None => None,
+        };
+        let shown = Shown { stored: Arc::new(stored), folded: folded.map(Arc::new) };
+        self.0.shown.store(Arc::new(shown));
+    }
+
+    /// A copy of the snapshot to change. The caller has locked the writer.
+    fn copy(&self) -> Snapshot {
+        Snapshot::clone(&self.0.shown.load().stored)
     }
 
     /// How many trees were read again because another controller had changed them.
@@ -120,9 +161,10 @@ impl World {
         used: &[(ResourceClass, i64)],
     ) {
         let writer = self.lock();
-        let mut snapshot = Snapshot::clone(&self.0.snapshot.load());
+        let mut snapshot = self.copy();
         snapshot.set_usage(provider, version, used);
-        self.0.snapshot.store(Arc::new(snapshot));
+        let root = snapshot.root_of(provider);
+        self.show(snapshot, root.as_slice());
         drop(writer);
     }
 
@@ -138,7 +180,7 @@ impl World {
         }
         writer.shows(entry);
         writer.entries.insert(root, entry);
-        let mut snapshot = Snapshot::clone(&self.0.snapshot.load());
+        let mut snapshot = self.copy();
         match tree {
             Some(mut tree) => {
                 keep_newer_usage(&snapshot, root, &mut tree);
@@ -146,7 +188,8 @@ impl World {
             }
             None => snapshot.remove(root),
         }
-        self.0.snapshot.store(Arc::new(snapshot));
+        self.show(snapshot, &[root]);
+        drop(writer);
     }
 
     fn lock(&self) -> MutexGuard<'_, Writer> {

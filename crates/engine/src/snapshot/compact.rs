@@ -116,6 +116,27 @@ impl CompactTree {
         &self.shape.nodes[0]
     }
 
+    /// Its providers with their present usage, by position.
+    pub(crate) fn providers<'a>(
+        &'a self,
+        names: &'a Names,
+    ) -> impl Iterator<Item = Provider> + use<'a> {
+        self.nodes().iter().enumerate().map(move |(position, node)| Provider {
+            id: node.id,
+            name: Arc::clone(&node.name),
+            parent: node.parent.map(|parent| self.nodes()[parent].id),
+            generation: self.generation(position),
+            inventories: self
+                .inventories(position)
+                .filter_map(|(class, inventory)| {
+                    Some((names.classes.name(class)?.clone(), inventory))
+                })
+                .collect(),
+            traits: node.traits.iter().filter_map(|t| names.traits.name(*t).cloned()).collect(),
+            aggregates: node.aggregates.to_vec(),
+        })
+    }
+
     pub(crate) fn generation(&self, node: usize) -> i64 {
         self.generations[node]
     }

@@ -41,6 +41,8 @@ pub(crate) struct Forest {
     chunks: Arc<Vec<Arc<Chunk>>>,
     vacant: Arc<Vec<Slot>>,
     slots: usize,
+    /// The slots whose trees differ from those of the forest that this one follows; sorted.
+    folded: Arc<Vec<Slot>>,
 }
 
 impl Forest {
@@ -84,6 +86,30 @@ impl Forest {
         })
     }
 
+    pub(crate) fn arc(&self, slot: Slot) -> Option<Arc<CompactTree>> {
+        self.chunk(slot)?.trees.get(slot % CHUNK)?.clone()
+    }
+
+    /// The number of trees that were shown as folded.
+    pub(crate) fn folded(&self) -> usize {
+        self.folded.len()
+    }
+
+    /// Takes over which slots another forest uses. The caller shows the trees that differ.
+    pub(crate) fn follow(&mut self, other: &Self) {
+        (self.vacant, self.slots) = (Arc::clone(&other.vacant), other.slots);
+    }
+
+    /// Shows a tree in a slot, which the forest that this one follows has chosen.
+    pub(crate) fn show(&mut self, slot: Slot, tree: Option<Arc<CompactTree>>, is_folded: bool) {
+        match self.folded.binary_search(&slot) {
+            Ok(at) if !is_folded => drop(Arc::make_mut(&mut self.folded).remove(at)),
+            Err(at) if is_folded => Arc::make_mut(&mut self.folded).insert(at, slot),
+            Ok(_) | Err(_) => {}
+        }
+        self.put(slot, tree);
+    }
+
     /// Puts a tree into a free slot.
     pub(crate) fn add(&mut self, tree: CompactTree) -> Slot {
         let slot = if self.vacant.is_empty() {
@@ -92,13 +118,13 @@ impl Forest {
         } else {
             Arc::make_mut(&mut self.vacant).pop().unwrap_or_default()
         };
-        self.put(slot, Some(tree));
+        self.put(slot, Some(Arc::new(tree)));
         slot
     }
 
     /// Replaces the tree in a slot.
     pub(crate) fn replace(&mut self, slot: Slot, tree: CompactTree) {
-        self.put(slot, Some(tree));
+        self.put(slot, Some(Arc::new(tree)));
     }
 
     /// Empties a slot.
@@ -119,7 +145,7 @@ impl Forest {
         chunk.sum_up();
     }
 
-    fn put(&mut self, slot: Slot, tree: Option<CompactTree>) {
+    fn put(&mut self, slot: Slot, tree: Option<Arc<CompactTree>>) {
         let chunks = Arc::make_mut(&mut self.chunks);
         while chunks.len() <= slot / CHUNK {
             chunks.push(Arc::default());
@@ -128,7 +154,7 @@ impl Forest {
         if chunk.trees.len() <= slot % CHUNK {
             chunk.trees.resize(slot % CHUNK + 1, None);
         }
-        chunk.trees[slot % CHUNK] = tree.map(Arc::new);
+        chunk.trees[slot % CHUNK] = tree;
         chunk.sum_up();
     }
 }

@@ -4,6 +4,7 @@
 //! A snapshot is never the truth: the database is. It contains only committed state, except for a
 //! scratch copy changed by [`Snapshot::take`] or [`Snapshot::give_back`].
 
+mod cells;
 mod compact;
 mod forest;
 mod index;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use kilonova_ids::{ProviderId, ResourceClass};
 
+pub use cells::{CELL_CLASSES, CELL_TRAIT, is_of_cell};
 pub(crate) use compact::{CompactTree, Node, best_of};
 pub(crate) use forest::{CHUNK, Forest, Slot};
 
@@ -132,6 +134,7 @@ impl Snapshot {
         for (provider, class, amount) in &candidate.allocations {
             let Some((slot, node)) = self.locations.get(*provider) else { continue };
             let more = [(self.names.classes.find(class), *amount)];
+            let node = self.holder(slot, node, more[0].0);
             self.forest.change(slot, |tree| tree.add_usage(node, &more));
         }
     }
@@ -141,6 +144,7 @@ impl Snapshot {
         for (provider, class, amount) in held {
             let Some((slot, node)) = self.locations.get(*provider) else { continue };
             let less = [(self.names.classes.find(class), amount.saturating_neg())];
+            let node = self.holder(slot, node, less[0].0);
             self.forest.change(slot, |tree| tree.add_usage(node, &less));
         }
     }
@@ -217,21 +221,7 @@ impl<'a> TreeView<'a> {
 
     /// Its providers with their present usage: the root first, parents before children.
     pub fn providers(&self) -> impl Iterator<Item = Provider> + use<'a> {
-        let Self { tree, names } = *self;
-        tree.nodes().iter().enumerate().map(move |(position, node)| Provider {
-            id: node.id,
-            name: Arc::clone(&node.name),
-            parent: node.parent.map(|parent| tree.nodes()[parent].id),
-            generation: tree.generation(position),
-            inventories: tree
-                .inventories(position)
-                .filter_map(|(class, inventory)| {
-                    Some((names.classes.name(class)?.clone(), inventory))
-                })
-                .collect(),
-            traits: node.traits.iter().filter_map(|t| names.traits.name(*t).cloned()).collect(),
-            aggregates: node.aggregates.to_vec(),
-        })
+        self.tree.providers(self.names)
     }
 
     /// The same providers without copies, for answers that list thousands.

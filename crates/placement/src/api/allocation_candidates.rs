@@ -35,7 +35,7 @@ async fn list(call: Call) -> Result<Response, Refusal> {
     call.may("placement:allocation_candidates:list")?;
     let CandidatesRequest { query, limit } = read_request(&call).await?;
     let shape = shape(&call, &query);
-    let snapshot = call.app.world.snapshot();
+    let snapshot = call.app.world.stored();
     let body = blocking(move || {
         let found = candidates::search(snapshot, &query, limit, shape.nested)?;
         Answer { found: &found, shape: &shape }.to_json().map_err(Refusal::internal)
@@ -52,7 +52,7 @@ async fn explain(call: Call) -> Result<Response, Refusal> {
     call.takes_json()?;
     call.may("placement:allocation_candidates:explain")?;
     let CandidatesRequest { query, .. } = read_request(&call).await?;
-    let snapshot = call.app.world.snapshot();
+    let snapshot = call.app.world.stored();
     let explanation = blocking(move || Ok(snapshot.explain(&query))).await?;
     if let Some(error) = &explanation.error {
         return Err(bad_query(&error.to_string()));

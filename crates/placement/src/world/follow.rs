@@ -12,7 +12,7 @@ use kilonova_engine::{Snapshot, Tree};
 use kilonova_ids::ProviderId;
 use kilonova_store::Store;
 
-use super::{World, keep_newer_usage};
+use super::{Shown, World, keep_newer_usage};
 use crate::{Error, db};
 
 /// Bound on `own`. An entry that the follower saw before our hook ran stays in it.
@@ -61,11 +61,13 @@ impl World {
         for tree in trees {
             snapshot.upsert(tree);
         }
+        let folded = snapshot.folded(None, &[]).map(Arc::new);
         let mut writer = self.lock();
         writer.entries.clear();
         writer.own.clear();
         writer.floor = floor;
-        self.0.snapshot.store(Arc::new(snapshot));
+        self.0.shown.store(Arc::new(Shown { stored: Arc::new(snapshot), folded }));
+        drop(writer);
         Ok(())
     }
 
@@ -126,7 +128,7 @@ impl World {
 
     fn apply_trees(&self, trees: Vec<(ProviderId, i64, Option<Tree>)>) -> Vec<ProviderId> {
         let mut writer = self.lock();
-        let mut snapshot = Snapshot::clone(&self.0.snapshot.load());
+        let mut snapshot = self.copy();
         let mut changed = Vec::with_capacity(trees.len());
         for (root, entry, tree) in trees {
             changed.push(root);
@@ -143,7 +145,7 @@ impl World {
                 None => snapshot.remove(root),
             }
         }
-        self.0.snapshot.store(Arc::new(snapshot));
+        self.show(snapshot, &changed);
         drop(writer);
         changed
     }
