@@ -58,6 +58,7 @@ pub fn registration(
             .routers
             .then(|| settings.network.uplinks.keys().cloned().collect()),
         cells: None,
+        numa_in_placement: settings.numa_in_placement,
     })
 }
 

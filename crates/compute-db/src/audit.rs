@@ -229,6 +229,8 @@ pub async fn run(store: &Store) -> Result<Vec<Finding>, Error> {
                     findings.push(Finding { rule, rows, remedy: None });
                 }
             }
+            let rows = fits::misplaced(tx).map_err(|crate::Error::Store(error)| error)?;
+            findings.push(Finding { rule: fits::CELLS_AUDIT.0, rows, remedy: None });
             for (rule, sql) in LATE {
                 let rows = tx.rows(sql, params![time::before(time::now(), LATE_AFTER)])?;
                 let rows = rows.iter().map(|row| row.string("broken")).collect::<Result<_, _>>()?;

@@ -17,9 +17,36 @@ const MOST_CPUS: u32 = 1 << 16;
 pub const CELLS: Migration =
     Migration { name: "compute-0780-cells", sql: "ALTER TABLE hosts ADD COLUMN cells TEXT;" };
 
+/// The hosts that offer their CPUs and memory by NUMA cell, each with the epoch in which it registered so; and why one
+/// that wants to does not.
+///
+/// The reference to the epoch keeps a controller of the previous version, which knows no cells, from registering a divided
+/// host: it increments the epoch alone, and its commit fails. Otherwise it would offer the CPUs and memory a second time,
+/// on the root. The key is implied by that of the host's name.
+pub const DIVISION: Migration = Migration {
+    name: "compute-0860-divided-hosts",
+    sql: "
+ALTER TABLE hosts ADD COLUMN undivided TEXT;
+CREATE UNIQUE INDEX hosts_by_epoch ON hosts (host, epoch);
+CREATE TABLE divided_hosts (
+    host TEXT NOT NULL PRIMARY KEY,
+    epoch BIGINT NOT NULL,
+    FOREIGN KEY (host, epoch) REFERENCES hosts (host, epoch)
+        ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED
+);",
+};
+
 kilonova_store::statements! {
-    /// The cells of a host.
-    OF_HOST = "SELECT cells FROM hosts WHERE host = ?1";
+    /// The cells of a host, whether it is divided, and why not.
+    OF_HOST = "SELECT cells, undivided, (SELECT d.epoch FROM divided_hosts d WHERE d.host = hosts.host) AS divided
+        FROM hosts WHERE host = ?1";
+    /// Records that a host is divided, in an epoch.
+    SET_DIVIDED = "INSERT INTO divided_hosts (host, epoch) VALUES (?1, ?2)
+        ON CONFLICT (host) DO UPDATE SET epoch = excluded.epoch";
+    /// Records that a host is not divided any more.
+    END_DIVISION = "DELETE FROM divided_hosts WHERE host = ?1";
+    /// Records why a host is not divided.
+    SET_UNDIVIDED = "UPDATE hosts SET undivided = ?2 WHERE host = ?1";
     /// Sets the cells of a host.
     SET = "UPDATE hosts SET cells = ?2 WHERE host = ?1";
 }
@@ -29,14 +56,43 @@ pub fn expect_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
     Ok(tx.expect(OF_HOST, params![host])?)
 }
 
-/// The cells of a host as JSON, in the form of [`text`]; `None` if it is unknown or reports none. A registration must be
-/// able to replace what it cannot read.
+/// The stored cells of a host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredCells {
+    /// As JSON, in the form of [`text`]; `None` if the host reports none.
+    pub text: Option<String>,
+    /// True if the host offers its CPUs and memory by cell.
+    pub divided: bool,
+    /// Why it does not, although it wants to.
+    pub undivided: Option<String>,
+}
+
+/// The cells of a host; the default if it is unknown. A registration must be able to replace what it cannot read.
 ///
 /// # Errors
-/// Store errors only; also for [`set`].
-pub fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<String>, Error> {
-    let row = tx.row(OF_HOST, params![host])?;
-    Ok(row.as_ref().map(|row| row.text_opt("cells")).transpose()?.flatten().map(str::to_owned))
+/// Store errors only; also for the functions that write.
+pub fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<StoredCells, Error> {
+    let Some(row) = tx.row(OF_HOST, params![host])? else { return Ok(StoredCells::default()) };
+    Ok(StoredCells {
+        text: row.string_opt("cells")?,
+        divided: row.int_opt("divided")?.is_some(),
+        undivided: row.string_opt("undivided")?,
+    })
+}
+
+/// Records in which epoch of a host it has registered as divided; `None` if it is not. Every registration of a divided
+/// host must record its epoch.
+pub fn set_divided(tx: &mut Tx<'_>, host: &HostName, epoch: Option<i64>) -> Result<(), Error> {
+    match epoch {
+        Some(epoch) => tx.defer(SET_DIVIDED, params![host, epoch])?,
+        None => tx.defer(END_DIVISION, params![host])?,
+    }
+    Ok(())
+}
+
+/// Records why a host that wants to be divided is not.
+pub fn set_undivided(tx: &mut Tx<'_>, host: &HostName, why: Option<&str>) -> Result<(), Error> {
+    Ok(tx.defer(SET_UNDIVIDED, params![host, why])?)
 }
 
 /// Cells as they are stored.

@@ -7,8 +7,11 @@
 //! A claim first updates the host's row ([`ask_host`]). Thus two claims on a host conflict, although each only
 //! reads the fits that the other adds to. Releases need no such update: a claim that misses one has less room.
 
-use kilonova_ids::{ConsumerId, HostName};
+use std::collections::BTreeMap;
+
+use kilonova_ids::{ConsumerId, HostName, ProviderId};
 use kilonova_node_api::{GuestNuma, NumaCell};
+use kilonova_placement::ledger::cell_provider;
 use kilonova_store::{Asked, Migration, Tx, Value, params};
 use kilonova_topology::{Fitted, HostTopology};
 use serde::de::DeserializeOwned;
@@ -51,6 +54,8 @@ kilonova_store::statements! {
     /// Inserts a fit.
     INSERT = "INSERT INTO fits (consumer_id, host, pinned, fitted, guest)
         VALUES (?1, ?2, ?3, ?4, ?5)";
+    /// The fits on a host with their consumers.
+    OF_CONSUMERS_ON = "SELECT consumer_id, fitted FROM fits WHERE host = ?1 ORDER BY consumer_id";
     /// Inserts the dedicated CPUs of a fit.
     INSERT_PINS = "INSERT INTO pins (host, cpu, consumer_id) VALUES ({}, {}, {})";
     /// Moves a fit, with its dedicated CPUs, to another consumer.
@@ -83,6 +88,48 @@ pub const AUDIT: &[(&str, &str)] = &[
              OR (m.id IS NOT NULL AND COALESCE(m.held_on, '') = f.host))",
     ),
 ];
+
+/// The rule of [`misplaced`], and the rows that it examines: the fits on divided hosts, each with the allocations of
+/// dedicated CPUs of its consumer.
+pub const CELLS_AUDIT: (&str, &str) = (
+    "a guest has its dedicated CPUs allocated at the NUMA cells where they are, if its host offers them by cell",
+    "SELECT f.consumer_id, h.root_provider, f.fitted, a.provider_id, a.used FROM divided_hosts d
+     JOIN hosts h ON h.host = d.host JOIN fits f ON f.host = d.host
+     LEFT JOIN allocations a ON a.consumer_id = f.consumer_id AND a.class = 'PCPU'
+     ORDER BY f.consumer_id",
+);
+
+/// The consumers whose dedicated CPUs are at other cells than their allocations, for the audit.
+///
+/// # Errors
+/// Store errors, and fits that cannot be read.
+pub fn misplaced(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
+    let rows = tx.rows(CELLS_AUDIT.1, params![])?;
+    let mut broken = Vec::new();
+    for rows in
+        rows.chunk_by(|one, next| one.text("consumer_id").ok() == next.text("consumer_id").ok())
+    {
+        let Some(first) = rows.first() else { continue };
+        let root = first.id("root_provider")?;
+        let fitted: Fitted = read(first.text("fitted")?)?;
+        let mut needed: BTreeMap<ProviderId, i64> = BTreeMap::new();
+        for cell in &fitted.cells {
+            let cpus = i64::try_from(cell.host_cpus().count()).unwrap_or(i64::MAX);
+            *needed.entry(cell_provider(root, cell.host)).or_default() += cpus;
+        }
+        for row in rows {
+            if let (Some(provider), Some(used)) = (row.id_opt("provider_id")?, row.int_opt("used")?)
+                && let Some(needed) = needed.get_mut(&provider)
+            {
+                *needed -= used;
+            }
+        }
+        if needed.values().any(|missing| *missing > 0) {
+            broken.push(first.string("consumer_id")?);
+        }
+    }
+    Ok(broken)
+}
 
 /// A host whose topology is being read.
 #[must_use = "a host is read to fit a guest"]
@@ -146,6 +193,12 @@ pub fn of(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Option<Fit>, Error> {
     let Some(row) = tx.row(OF, params![consumer])? else { return Ok(None) };
     let (fitted, guest) = (read(row.text("fitted")?)?, read(row.text("guest")?)?);
     Ok(Some(Fit { host: row.host("host")?, fitted, guest }))
+}
+
+/// The fits on a host, by consumer.
+pub fn fits_on(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<(ConsumerId, Fitted)>, Error> {
+    let rows = tx.rows(OF_CONSUMERS_ON, params![host])?;
+    rows.iter().map(|row| Ok((row.id("consumer_id")?, read(row.text("fitted")?)?))).collect()
 }
 
 /// Moves the fit of a consumer to another one, which must have none. The other one must have allocations at

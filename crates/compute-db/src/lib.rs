@@ -82,6 +82,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         drains::STATEMENTS,
         external_ports::STATEMENTS,
         fits::AUDIT,
+        &[fits::CELLS_AUDIT],
         fits::STATEMENTS,
         fleet::STATEMENTS,
         flavors::STATEMENTS,

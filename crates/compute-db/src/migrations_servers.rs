@@ -34,6 +34,7 @@ pub const SERVERS: &[Migration] = &[
     super::external_ports::NEXT_PLUGGED,
     super::drains::PAUSES,
     super::hosts::VERSIONS,
+    super::cells::DIVISION,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -91,6 +91,7 @@ impl Cloud {
             connector: None,
             routes: None,
             cells,
+            numa_in_placement: false,
         };
         self.link.register(registration).await.map(|session| session.epoch)
     }
@@ -244,7 +245,7 @@ async fn a_renamed_machine_offers_no_cells_while_guests_of_its_old_name_have_cpu
         let offers = async |host: &str| {
             let host = HostName::verbatim(host);
             let read = cloud.store.read(move |tx| cells::of_host(tx, &host)).await;
-            read.expect("the data can be read").is_some()
+            read.expect("the data can be read").text.is_some()
         };
         cloud.register_cells("old", "m1", cells()).await.expect("the report is accepted");
         cloud.register_cells("new", "m1", cells()).await.expect("the report is accepted");

@@ -63,6 +63,9 @@ pub struct Registration {
     /// builds. Guests then use all CPUs and have no topology.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cells: Option<Vec<NumaCell>>,
+    /// True if the host offers its CPUs and memory as one resource provider for each NUMA cell. False from agents of earlier builds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub numa_in_placement: bool,
 }
 
 /// An attempt to register. A controller that answers late may still carry out an attempt that its

@@ -28,7 +28,7 @@ impl Pages {
     }
 }
 
-/// What the resource ledger still gives of a cell whose CPUs and memory are a provider of their own. It counts guests without a
+/// The amounts that the resource ledger still gives of a cell whose CPUs and memory are a provider of their own. It counts guests without a
 /// topology too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CellLimit {
@@ -72,7 +72,7 @@ pub struct HostCell {
     /// The memory of guests with a topology, MiB.
     #[serde(default)]
     pub memory_used_mb: u64,
-    /// What the resource ledger gives of it; `None` if the ledger knows the host as a whole.
+    /// The amounts that the resource ledger gives of it; `None` if the ledger knows the host as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<CellLimit>,
 }

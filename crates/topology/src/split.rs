@@ -6,7 +6,7 @@
 
 use crate::Strategy;
 
-/// What one cell can still give of each resource, in the order of the caller's resources.
+/// The amounts that one cell can still give of each resource, in the order of the caller's resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellRoom<const N: usize> {
     /// Free units; negative if more is in use than offered.

@@ -5,8 +5,12 @@ use kilonova_program::Failure;
 use kilonova_program::config::{File, Options};
 
 /// Group and option.
-pub(super) const KNOWN: &Options =
-    &[("DEFAULT", RESERVED), ("compute", "cpu_dedicated_set"), ("compute", "cpu_shared_set")];
+pub(super) const KNOWN: &Options = &[
+    ("DEFAULT", RESERVED),
+    ("compute", "cpu_dedicated_set"),
+    ("compute", "cpu_shared_set"),
+    ("compute", "numa_in_placement"),
+];
 const RESERVED: &str = "reserved_huge_pages";
 
 pub(super) fn read(file: &File) -> Result<CellOptions, Failure> {
@@ -20,4 +24,9 @@ pub(super) fn read(file: &File) -> Result<CellOptions, Failure> {
             file.wrong(group, option, &why)
         },
     )
+}
+
+/// True if the host offers its CPUs and memory by NUMA cell. A host with one cell never does.
+pub(super) fn in_placement(file: &File) -> Result<bool, Failure> {
+    Ok(file.parse("compute", "numa_in_placement", "true or false")?.unwrap_or(false))
 }

@@ -42,6 +42,8 @@ pub struct Settings {
     pub reserved_memory_mb: i64,
     /// How the host's CPUs and memory pages are divided.
     pub cells: CellOptions,
+    /// `[compute] numa_in_placement`: CPUs and memory as one resource provider for each NUMA cell.
+    pub numa_in_placement: bool,
     /// Overcommit ratios: VCPU, MEMORY_MB, DISK_GB.
     pub ratios: [f64; 3],
     /// Interval of checks for guests that changed by themselves.
@@ -107,6 +109,7 @@ impl Settings {
             files: files::read(&file, state_dir.join("instances"))?,
             libvirt: kilonova_libvirt::LibvirtConfig { guest_cpus, ..libvirt::read(&file)? },
             cells,
+            numa_in_placement: cells::in_placement(&file)?,
             network: network(&file)?,
             volumes: volumes::read(&file, &state_dir)?,
             storage_ip: file.parse("DEFAULT", "my_block_storage_ip", "an address")?,

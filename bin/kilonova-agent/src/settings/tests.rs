@@ -120,6 +120,9 @@ fn the_cpus_and_memory_pages_of_a_nova_conf_divide_the_host() {
     let expected = CellOptions::new(Some("0-1"), Some("2-4,6-17"), &reserved, page);
     assert_eq!(Ok(&read.cells), expected.as_ref());
     assert_eq!(read.libvirt.guest_cpus, Some([0, 1].into()));
+    assert!(!read.numa_in_placement, "only if the operator wants it");
+    let by_cell = settings("[compute]\nnuma_in_placement = true\n").expect("it is valid");
+    assert!(by_cell.numa_in_placement);
     let none = settings("[compute]\ncpu_shared_set =\n").expect("an empty value is none");
     assert_eq!((none.cells.shared(), none.libvirt.guest_cpus), (None, None));
     for (text, words) in [
@@ -128,6 +131,7 @@ fn the_cpus_and_memory_pages_of_a_nova_conf_divide_the_host() {
             ":2: [compute] cpu_dedicated_set: Invalid inclusion",
         ),
         ("[compute]\ncpu_shared_set = 0\ncpu_dedicated_set = 0-3\n", "must be disjoint"),
+        ("[compute]\nnuma_in_placement = often\n", "true or false"),
         ("[DEFAULT]\nreserved_huge_pages = 64\n", "it must be like node:0,size:2048,count:64"),
     ] {
         let why = settings(text).expect_err(words);

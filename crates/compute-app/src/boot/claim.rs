@@ -18,7 +18,7 @@ use super::super::aliases;
 use super::port_claims::record;
 use super::query::{ProfileGroups, Profiles};
 use super::{GuestSource, machine, near};
-use crate::numa::{self, Misfits, RunningGuest, TakenDevices};
+use crate::numa::{self, Claimed, Misfits, RunningGuest, TakenDevices};
 use crate::ports::GuestPorts;
 use crate::{Compute, Error};
 
@@ -123,15 +123,20 @@ pub(super) fn claim_along<A>(
     for candidate in &choice.candidates {
         let Some(host) = compute.fleet.by_root(candidate.root) else { continue };
         let taken = tx.attempt(|tx| {
+            let mut amounts = allocations(candidate);
+            let division = numa::ask_division(tx, compute, candidate, &mut amounts)?;
             let claim = placement::Claim {
                 consumer: consumer_of(server),
                 consumer_type: Some("INSTANCE".into()),
                 project_id: project_id.to_owned(),
                 user_id: initiator.user_id.to_owned(),
-                allocations: allocations(candidate),
+                allocations: amounts,
             };
             let (wants, ports) = wants(tx, candidate, profiles)?;
-            let claim = placement::ask_claim(tx, &claim)?;
+            let claim = match &division {
+                None => placement::ask_claim(tx, &claim)?,
+                Some(_) => placement::ask_first_part(tx, &claim)?,
+            };
             let fit = numa::ask(tx, numa, running, &host.name)?;
             let along = along(tx, &host.name)?;
             if !wants.is_empty() {
@@ -154,16 +159,27 @@ pub(super) fn claim_along<A>(
                 )?
             };
             near::check(tx, &compute.world, consumer_of(server), candidate, &choice.alike)?;
-            let numa = match fit {
-                None => None,
+            let division = division.map(|division| division.read(tx)).transpose()?;
+            let (numa, of_cells) = match fit {
+                None => {
+                    let strategy = compute.options.numa_strategy;
+                    let of_cells = division.as_ref().map(|division| division.of_any(strategy));
+                    (None, of_cells.transpose()?.unwrap_or_default())
+                }
                 Some(fit) => {
                     let taken = taken_devices(candidate, &wants, &bindings);
                     let consumer = consumer_of(server);
-                    let guest = fit.claim(tx, compute, consumer, &host.name, candidate, &taken)?;
-                    Some(Box::new(guest))
+                    let division = division.as_ref();
+                    let claimed = Claimed { candidate, taken: &taken, division };
+                    let (guest, of_cells) =
+                        fit.claim(tx, compute, consumer, &host.name, claimed)?;
+                    (Some(Box::new(guest)), of_cells)
                 }
             };
-            claim.record(tx, &compute.world)?;
+            match division {
+                None => claim.record(tx, &compute.world)?,
+                Some(_) => claim.and(tx, &compute.world, &of_cells)?.record(tx, &compute.world)?,
+            }
             record(tx, candidate, &profiles.resources, consumer_of(server), &host.name)?;
             for (binding, port) in bindings.iter().zip(ports) {
                 if let Some(port) = port {

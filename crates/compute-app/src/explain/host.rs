@@ -8,7 +8,7 @@ use kilonova_compute_db::documents::{self, OfServer};
 use kilonova_compute_db::drains::{self, Drain, DrainMove};
 use kilonova_compute_db::moves::{self, Move};
 use kilonova_compute_db::servers::{self, Server};
-use kilonova_compute_db::{external_ports, hosts};
+use kilonova_compute_db::{cells, external_ports, hosts};
 use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_flow as flow;
 use kilonova_ids::{HostName, ServerId};
@@ -53,6 +53,10 @@ pub struct HostExplanation {
     pub devices_held: i64,
     /// Its drain with the moves, if one runs or has ended.
     pub drain: Option<(Drain, Vec<DrainMove>)>,
+    /// True if it offers its CPUs and memory by NUMA cell.
+    pub divided: bool,
+    /// Why it does not, although it wants to.
+    pub undivided: Option<String>,
 }
 
 /// Reads it; `None` if the host does not exist.
@@ -77,7 +81,9 @@ pub fn explain_host(
         Some(drain) => Some((drain, drains::moves(tx, name)?)),
         None => None,
     };
-    Ok(Some(HostExplanation { host: HostNow { row, up }, guests, devices_held, drain }))
+    let cells::StoredCells { divided, undivided, .. } = cells::of_host(tx, name)?;
+    let host = HostNow { row, up };
+    Ok(Some(HostExplanation { host, guests, devices_held, drain, divided, undivided }))
 }
 
 /// The guests of those servers: five lists of rows, however many servers there are.

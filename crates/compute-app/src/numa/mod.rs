@@ -4,6 +4,7 @@
 //! The fit is chosen and recorded in the transaction of the claim ([`claim`]). A server whose flavor and image
 //! request no topology costs no statement here. This module must never choose a host.
 
+mod division;
 mod document;
 mod misfit;
 mod seen;
@@ -16,6 +17,7 @@ use kilonova_compute_db::servers::{FlavorOf, Server};
 use kilonova_engine::{Candidate, Snapshot};
 use kilonova_ids::{ConsumerId, HostName, ProviderId};
 use kilonova_node_api::{Attachment, GUEST_DEVICE_CELLS, GuestNuma};
+use kilonova_placement::ledger::Allocation;
 use kilonova_store::Tx;
 use kilonova_topology::{
     Asked, DevicePool, DeviceRequest, Devices, Fitted, GuestTopology, Limits, PageSize, PciPolicy,
@@ -25,6 +27,8 @@ use kilonova_topology::{
 use crate::boot::consumer_of;
 use crate::{Compute, Error};
 
+pub(crate) use division::{Division, ask as ask_division};
+pub use division::{NewCell, divide};
 pub use kilonova_topology::Strategy;
 pub use misfit::Misfits;
 pub use seen::RunningGuest;
@@ -56,6 +60,17 @@ pub(crate) struct TakenDevices {
     pub of_alias: bool,
 }
 
+/// The claims of a consumer on the host for whose topology it now claims cells.
+#[derive(Clone, Copy)]
+pub(crate) struct Claimed<'a> {
+    /// The candidate.
+    pub candidate: &'a Candidate,
+    /// Its devices.
+    pub taken: &'a [TakenDevices],
+    /// The cells of a divided host.
+    pub division: Option<&'a Division>,
+}
+
 /// A claim of a topology whose statements are sent.
 #[must_use = "a guest must not run without its topology"]
 pub(crate) struct AskedFit<'a> {
@@ -81,7 +96,8 @@ pub(crate) fn ask<'a>(
 }
 
 impl AskedFit<'_> {
-    /// Fits the guest onto the host, and records its cells and CPUs. The consumer has claimed the candidate.
+    /// Fits the guest onto the host, and records its cells and CPUs. The consumer has claimed the candidate, except what a
+    /// divided host gives by cell; returns that too.
     ///
     /// # Errors
     /// [`Error::Misfit`] with the reason; store errors.
@@ -91,13 +107,16 @@ impl AskedFit<'_> {
         compute: &Compute,
         consumer: ConsumerId,
         name: &HostName,
-        candidate: &Candidate,
-        taken: &[TakenDevices],
-    ) -> Result<GuestNuma, Error> {
+        claimed: Claimed<'_>,
+    ) -> Result<(GuestNuma, Vec<Allocation>), Error> {
+        let Claimed { candidate, taken, division } = claimed;
         let Self { guest, policy, running, host } = self;
-        let Some(host) = fits::host(tx, host)? else {
+        let Some(mut host) = fits::host(tx, host)? else {
             return Err(Error::Misfit("it offers no NUMA cells".to_owned()));
         };
+        if let Some(division) = division {
+            division.limit(&mut host);
+        }
         let (mut devices, nodes) = near(tx, policy, taken)?;
         if let Some(running) = &running {
             devices.seen_at = running.seen_at(&nodes);
@@ -111,9 +130,10 @@ impl AskedFit<'_> {
             None if compute.host_has_trait(name, GUEST_DEVICE_CELLS) => seen::at(&guest, &nodes),
             None => BTreeMap::new(),
         };
+        let of_cells = division.map(|division| division.of_fit(&fitted)).transpose()?;
         let fit = Fit { host: name.clone(), fitted, guest };
         fits::insert(tx, consumer, &fit)?;
-        Ok(fit.guest)
+        Ok((fit.guest, of_cells.unwrap_or_default()))
     }
 }
 

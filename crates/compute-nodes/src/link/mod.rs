@@ -5,6 +5,7 @@
 
 mod consoles;
 mod desired;
+mod division;
 mod guest_password;
 mod image;
 mod machine;

@@ -17,10 +17,10 @@ use kilonova_wire::refusal::Kind;
 use kilonova_wire::time;
 
 use super::machine::identify;
-use super::{owner_traits, unavailable, validate};
+use super::{division, owner_traits, unavailable, validate};
 
 /// Nova's `max_unit` has this upper bound.
-const MAX_UNIT: i64 = 2_147_483_647;
+pub(super) const MAX_UNIT: i64 = 2_147_483_647;
 
 pub(super) async fn register(
     compute: &Compute,
@@ -84,10 +84,12 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
     ledger::acknowledge(tx, &compute.world, &registration.host, ledger::EVERYTHING)?;
     let mut children = ledger::report(tx, &registration.host, &offered.devices)?;
     children.iter_mut().for_each(|child| owner_traits::mark(child, external_nova));
+    let mut reported = division::Reported { divided: false, why_not: None };
     if external_nova {
         placement::report_below(tx, &compute.world, root, &children)?;
     } else {
-        placement::report_host(tx, &compute.world, &root_of(registration, root), &children)?;
+        let was_divided = known_cells.divided;
+        reported = division::report(tx, compute, registration, root, &children, was_divided)?;
     }
     let new = hosts::NewHost {
         id: HostId::new_v4(),
@@ -104,10 +106,16 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
     };
     let row = hosts::register(tx, &new, now)?;
     follow_routes(tx, compute, registration, known.as_ref())?;
+    if reported.divided || known_cells.divided {
+        cells::set_divided(tx, &registration.host, reported.divided.then_some(row.version.epoch))?;
+    }
+    if known_cells.undivided != reported.why_not {
+        cells::set_undivided(tx, &registration.host, reported.why_not.as_deref())?;
+    }
     let reported_cells = cells::text(&registration.host, offered.cells)?;
-    if known_cells != reported_cells {
+    if known_cells.text != reported_cells {
         cells::set(tx, &registration.host, reported_cells.as_deref())?;
-        if known_cells.is_some() {
+        if known_cells.text.is_some() {
             warn_of_pins(tx, registration)?;
         }
     }
@@ -162,7 +170,7 @@ fn warn_of_pins(tx: &mut Tx<'_>, registration: &Registration) -> Result<(), Erro
 
 /// The root provider, with CPUs, memory and disk. The dedicated CPUs are `PCPU`, never overcommitted,
 /// and the others `VCPU`.
-fn root_of(registration: &Registration, id: ProviderId) -> placement::ProviderSpec {
+pub(super) fn root_of(registration: &Registration, id: ProviderId) -> placement::ProviderSpec {
     let [cpu, memory, disk] = registration.ratios;
     let inventory = |total: i64, reserved: i64, ratio: f64| Inventory {
         reserved,

@@ -153,6 +153,7 @@ fn host(problems: &mut Problems, registration: &Registration) {
         connector,
         routes,
         cells,
+        numa_in_placement: _,
     } = registration;
     problems.unless(HostName::parse(host).is_ok(), || {
         "its name is not a host name; it must consist of letters, digits, dots and hyphens and must not be an IP address".into()
@@ -423,6 +424,7 @@ mod tests {
             connector: None,
             routes: None,
             cells: None,
+            numa_in_placement: false,
         }
     }
 

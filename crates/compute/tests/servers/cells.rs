@@ -34,7 +34,7 @@ async fn root(running: &RunningCloud, host: &str) -> (Value, Value) {
 async fn stored(cloud: &Cloud, host: &str) -> Option<Vec<NumaCell>> {
     let host = HostName::verbatim(host);
     let read = cloud.store.read(move |tx| cells::of_host(tx, &host)).await;
-    let text = read.expect("the data can be read");
+    let text = read.expect("the data can be read").text;
     text.map(|text| serde_json::from_str(&text).expect("the cells are JSON"))
 }
 

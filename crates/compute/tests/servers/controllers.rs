@@ -31,6 +31,7 @@ fn registration(host: &str, attempt: Option<Attempt>) -> Registration {
         connector: None,
         routes: None,
         cells: None,
+        numa_in_placement: false,
     }
 }
 

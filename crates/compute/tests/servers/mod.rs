@@ -17,6 +17,7 @@ mod crash;
 mod create_request;
 mod delete;
 mod device_orders;
+mod divided;
 mod doctor;
 mod drain;
 mod evacuate;

@@ -314,7 +314,12 @@ async fn guests_keep_cpus_that_are_in_another_cell_after_a_reboot() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_controllers_never_give_one_cpu_twice() {
-    let Some(both) = Controllers::with_hosts(two_cells(&["a", "b"])).await else { return };
+    boot_at_two_controllers(two_cells(&["a", "b"])).await;
+}
+
+/// Boots more servers with dedicated CPUs than two hosts of two cells have room for, at two controllers.
+pub async fn boot_at_two_controllers(topology: Topology) {
+    let Some(both) = Controllers::with_hosts(topology).await else { return };
     let (cloud, running, other) = (&both.cloud, &both.running, &both.other.client);
     let own: &Client = running;
     flavor(running, "pinned", 4, 512, json!({"hw:cpu_policy": "dedicated"})).await;

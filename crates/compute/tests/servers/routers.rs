@@ -232,6 +232,7 @@ async fn register(cloud: &Cloud, running: &RunningCloud, host: &str, routes: Opt
         connector: None,
         routes: routes.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
         cells: None,
+        numa_in_placement: false,
     };
     Link(running.compute.clone()).register(registration).await.expect("the host registers");
 }

@@ -45,6 +45,7 @@ impl Node {
             connector: None,
             routes: Some(vec!["*".to_owned()]),
             cells: template.cells.clone(),
+            numa_in_placement: template.numa_in_placement,
         };
         let sysfs = Arc::new(sysfs);
         let tools = SimulatedTools {

@@ -98,6 +98,8 @@ pub(super) struct HostEntry {
     #[serde(default)]
     pub numa: Vec<CellEntry>,
     #[serde(default)]
+    pub numa_in_placement: bool,
+    #[serde(default)]
     pub card: Vec<CardEntry>,
     #[serde(default)]
     pub fake: Vec<FakeEntry>,

@@ -62,6 +62,8 @@ pub struct HostTemplate {
     pub traits: Vec<String>,
     /// The NUMA cells, if the file has any.
     pub cells: Option<Vec<NumaCell>>,
+    /// True if its CPUs and memory are one resource provider for each cell.
+    pub numa_in_placement: bool,
     /// Number of servers reconciled concurrently.
     pub concurrency: usize,
     /// The device tree.

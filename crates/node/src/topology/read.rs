@@ -203,6 +203,7 @@ fn template(
         reserved_memory_mb: entry.reserved_host_memory_mb,
         traits: entry.traits.unwrap_or_else(|| TRAITS.map(str::to_owned).to_vec()),
         cells,
+        numa_in_placement: entry.numa_in_placement,
         concurrency: entry.max_concurrent_builds,
         tree,
         discovery: Arc::new(Discovery {

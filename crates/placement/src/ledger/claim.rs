@@ -50,6 +50,28 @@ struct AskedPart<'a> {
 /// [`Error::BadClaim`] for amounts that no claim can have; store errors.
 pub fn ask_claim<'a>(tx: &mut Tx<'_>, claim: &'a Claim) -> Result<AskedClaim<'a>, Error> {
     let wanted = wanted(claim.consumer, &claim.allocations)?;
+    ask(tx, claim, wanted)
+}
+
+/// Sends the part of a [`claim`] that is known before the rest of it, which [`CheckedClaim::and`] adds. It may have no
+/// amounts.
+///
+/// # Errors
+/// Those of [`ask_claim`].
+pub fn ask_first_part<'a>(tx: &mut Tx<'_>, claim: &'a Claim) -> Result<AskedClaim<'a>, Error> {
+    let is_empty = claim.allocations.is_empty();
+    let wanted = match is_empty {
+        true => Amounts::new(),
+        false => wanted(claim.consumer, &claim.allocations)?,
+    };
+    ask(tx, claim, wanted)
+}
+
+fn ask<'a>(
+    tx: &mut Tx<'_>,
+    claim: &'a Claim,
+    wanted: Amounts<'a>,
+) -> Result<AskedClaim<'a>, Error> {
     let now = time::now();
     let owner = ConsumerOwner {
         consumer_type: claim.consumer_type.as_deref(),
@@ -153,7 +175,31 @@ impl<'a> AskedClaim<'a> {
     }
 }
 
-impl CheckedClaim<'_> {
+impl<'a> CheckedClaim<'a> {
+    /// Adds the rest of a claim, and checks it.
+    ///
+    /// # Errors
+    /// Those of [`claim`].
+    pub fn and<'b>(
+        self,
+        tx: &mut Tx<'_>,
+        world: &World,
+        parts: &'b [Allocation],
+    ) -> Result<CheckedClaim<'b>, Error>
+    where
+        'a: 'b,
+    {
+        let Self { consumer, amounts, mut roots, now } = self;
+        let mut amounts: Vec<(ProviderId, &'b ResourceClass, i64)> = amounts;
+        if !parts.is_empty() || amounts.is_empty() {
+            let parts = ask_parts(tx, wanted(consumer, parts)?, now)?;
+            let more = AskedClaim { consumer, inserted: None, parts, now }.check(tx, world)?;
+            amounts.extend(more.amounts);
+            roots.extend(more.roots);
+        }
+        Ok(CheckedClaim { consumer, amounts, roots, now })
+    }
+
     /// Records the allocations.
     ///
     /// # Errors

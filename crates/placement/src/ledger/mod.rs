@@ -4,6 +4,7 @@
 //! The database is authoritative. Each function writes rows and registers a hook that updates the
 //! in-memory [`World`] after the commit, and never before.
 
+mod cells;
 mod claim;
 mod drain;
 mod hand_over;
@@ -16,9 +17,13 @@ mod traits;
 use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_store::Tx;
 
+pub use cells::{
+    AskedCells, CellInventories, Held as HeldOfRoot, ask_cells, cell_provider, cells, divide,
+    held_of_root, reserved_of_root, unite,
+};
 pub use claim::{
-    AskedClaim, CheckedClaim, Held, ask_claim, claim, expect_held, extend, held, release,
-    release_held, release_part,
+    AskedClaim, CheckedClaim, Held, ask_claim, ask_first_part, claim, expect_held, extend, held,
+    release, release_held, release_part,
 };
 pub(crate) use claim::{log_trees, publish_usage};
 pub use drain::{drain, facts_changed, mark_drained};

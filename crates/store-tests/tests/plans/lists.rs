@@ -40,6 +40,7 @@ pub const SMALL: &[(&str, &[&str])] = &[
         "a few rows for each host",
         &[
             "aggregate_hosts",
+            "divided_hosts",
             "enroll_certificates",
             "enroll_trust",
             "host_drains",

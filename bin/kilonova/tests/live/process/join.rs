@@ -100,6 +100,7 @@ pub(super) fn registration(host: &str) -> Registration {
         connector: None,
         routes: None,
         cells: None,
+        numa_in_placement: false,
     }
 }
 

@@ -44,6 +44,8 @@ fn view(explained: &HostExplanation) -> Value {
     shown["registered_at"] = zulu(row.reported_at).into();
     shown["clock_ahead_seconds"] = row.clock_skew.map(|skew| skew.as_secs_f64()).into();
     shown["accelerators_not_free"] = explained.devices_held.into();
+    shown["numa_in_placement"] = explained.divided.into();
+    shown["numa_not_in_placement"] = explained.undivided.as_deref().into();
     shown["guests"] = explained.guests.iter().map(guest).collect();
     shown["drain"] = explained.drain.as_ref().map(|(drain, moves)| drain_view(drain, moves)).into();
     shown

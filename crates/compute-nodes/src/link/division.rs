@@ -1,0 +1,215 @@
+//! The providers of a host's CPUs and memory: its root, or one for each NUMA cell below it
+//! (`[compute] numa_in_placement`).
+//!
+//! A change of the division moves the inventories and the allocations of all guests in the transaction of the
+//! registration. Where the cells have no room for the guests, the host stays as it is, and its row says why.
+
+use kilonova_compute_app::numa::{NewCell, divide};
+use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_db::cells;
+use kilonova_engine::{CELL_CLASSES, CELL_TRAIT, Inventory, is_of_cell};
+use kilonova_ids::{ProviderId, ResourceClass};
+use kilonova_node_api::Registration;
+use kilonova_placement::ledger::{self as placement, ProviderSpec};
+use kilonova_store::Tx;
+
+use super::owner_traits;
+use super::register::{MAX_UNIT, root_of};
+
+/// How a host's CPUs and memory are offered after its registration.
+pub(super) struct Reported {
+    /// True if they are offered by NUMA cell.
+    pub divided: bool,
+    /// Why they are not, although the host wants that.
+    pub why_not: Option<String>,
+}
+
+/// Makes the host's tree match its registration. `was_divided` says how it is now.
+///
+/// # Errors
+/// Store errors; a unique key violation if another provider has the name of one that is not a cell.
+pub(super) fn report(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    registration: &Registration,
+    root: ProviderId,
+    children: &[ProviderSpec],
+    was_divided: bool,
+) -> Result<Reported, Error> {
+    let whole = root_of(registration, root);
+    let cells = cells_of(registration, root);
+    let world = &compute.world;
+    if !registration.numa_in_placement || cells.len() < 2 {
+        if was_divided {
+            placement::unite(tx, world, &whole, children)?;
+            let host = registration.host.clone();
+            tx.on_commit(move || {
+                tracing::info!(%host, "the host offers its CPUs and memory as a whole again");
+            });
+        } else {
+            placement::report_host(tx, world, &whole, children)?;
+        }
+        return Ok(Reported { divided: false, why_not: None });
+    }
+    let mut bare = whole.clone();
+    bare.inventories.retain(|(class, _)| !is_of_cell(class));
+    if was_divided {
+        let mut all = children.to_vec();
+        all.extend(cells.into_iter().map(|(_, spec)| spec));
+        placement::report_host(tx, world, &bare, &all)?;
+        return Ok(Reported { divided: true, why_not: None });
+    }
+    let (mut new, specs): (Vec<NewCell>, Vec<ProviderSpec>) = cells.into_iter().unzip();
+    let held = placement::held_of_root(tx, root)?;
+    for (class, amount) in placement::reserved_of_root(tx, root)? {
+        keep_reserved(&mut new, &specs, &class, amount);
+    }
+    let strategy = compute.options.numa_strategy;
+    let why = match divide(tx, &registration.host, &new, &held, strategy)? {
+        Err(why) => why,
+        Ok(parts) => {
+            let by_cell = |class: &ResourceClass, amount: i64| {
+                let totals: Vec<i64> = specs.iter().map(|spec| total_of(spec, class)).collect();
+                share(amount, &totals)
+            };
+            let divided = tx.attempt(|tx| {
+                placement::divide(tx, world, &bare, children, &specs, &parts, by_cell)
+            });
+            match divided {
+                Ok(()) => {
+                    let (host, cells) = (registration.host.clone(), specs.len());
+                    tx.on_commit(move || {
+                        tracing::info!(%host, cells, "the host offers its CPUs and memory by NUMA cell now");
+                    });
+                    return Ok(Reported { divided: true, why_not: None });
+                }
+                Err(kilonova_placement::Error::Taken { name, .. }) => {
+                    format!("another resource provider is named {name}")
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    };
+    placement::report_host(tx, world, &whole, children)?;
+    let (host, reason) = (registration.host.clone(), why.clone());
+    tx.on_commit(move || {
+        tracing::warn!(
+            %host, %reason,
+            "cannot offer the host's CPUs and memory by NUMA cell, and offers them as a whole; move the guests or \
+             remove the reason, then restart the agent, or set [compute] numa_in_placement = false there"
+        );
+    });
+    Ok(Reported { divided: false, why_not: Some(why) })
+}
+
+/// Counts an operator's `reserved` of the root as what it becomes at the cells.
+fn keep_reserved(
+    cells: &mut [NewCell],
+    specs: &[ProviderSpec],
+    class: &ResourceClass,
+    amount: i64,
+) {
+    let Some(at) = CELL_CLASSES.iter().position(|known| class == *known) else { return };
+    let totals: Vec<i64> = specs.iter().map(|spec| total_of(spec, class)).collect();
+    for (cell, amount) in cells.iter_mut().zip(share(amount, &totals)) {
+        if let Some(inventory) = &mut cell.inventories[at] {
+            inventory.reserved = inventory.reserved.max(amount);
+        }
+    }
+}
+
+/// The providers of the cells that offer something. Those of a registration without valid cells are none.
+fn cells_of(registration: &Registration, root: ProviderId) -> Vec<(NewCell, ProviderSpec)> {
+    let topology = registration.cells.as_deref().map(cells::topology);
+    let Some(Ok(topology)) = topology else { return Vec::new() };
+    let number = |n: u64| i64::try_from(n).unwrap_or(MAX_UNIT);
+    let memory: Vec<i64> = topology.cells.iter().map(|cell| number(cell.memory_mb)).collect();
+    let reserved = share(registration.reserved_memory_mb, &memory);
+    let [cpu_ratio, memory_ratio, _] = registration.ratios;
+    let amounts =
+        topology.cells.iter().zip(memory).zip(reserved).map(|((cell, memory), reserved)| {
+            // In the order of the classes.
+            [
+                (memory, reserved, memory_ratio),
+                (number(cell.dedicated.len() as u64), 0, 1.0),
+                (number(cell.shared.len() as u64), 0, cpu_ratio),
+            ]
+        });
+    let amounts: Vec<[(i64, i64, f64); CELL_CLASSES.len()]> = amounts.collect();
+    // A guest without a topology may use more of one cell than the cell has, as far as it is overcommitted.
+    let most = |class: usize| amounts.iter().map(|cell| cell[class].0).sum::<i64>().min(MAX_UNIT);
+    let inventory = |class: usize, (total, reserved, ratio): (i64, i64, f64)| {
+        (total > 0).then(|| Inventory {
+            reserved,
+            max_unit: most(class),
+            allocation_ratio: ratio,
+            ..Inventory::of(total)
+        })
+    };
+    let cells = topology.cells.iter().zip(&amounts).filter_map(|(cell, amounts)| {
+        let mut inventories = placement::CellInventories::default();
+        for (at, one) in amounts.iter().enumerate() {
+            inventories[at] = inventory(at, *one);
+        }
+        let offered = CELL_CLASSES.iter().zip(inventories);
+        let offered: Vec<_> = offered
+            .filter_map(|(class, one)| Some((ResourceClass::verbatim(*class), one?)))
+            .collect();
+        if offered.is_empty() {
+            return None;
+        }
+        let provider = placement::cell_provider(root, cell.id);
+        let mut traits = vec![CELL_TRAIT.to_owned()];
+        owner_traits::mark_root(&mut traits);
+        let name = format!("{}_NUMA{}", registration.host, cell.id);
+        let spec = ProviderSpec { id: provider, name, inventories: offered, traits };
+        Some((NewCell { number: cell.id, provider, inventories }, spec))
+    });
+    cells.collect()
+}
+
+fn total_of(spec: &ProviderSpec, class: &ResourceClass) -> i64 {
+    let found = spec.inventories.iter().find(|(known, _)| known == class);
+    found.map_or(0, |(_, inventory)| inventory.total)
+}
+
+/// Divides an amount in the proportion of some totals, exactly and with no part larger than its total. More than their sum
+/// counts as all of it.
+fn share(amount: i64, totals: &[i64]) -> Vec<i64> {
+    let all: i128 = totals.iter().map(|total| i128::from(*total)).sum();
+    if all <= 0 {
+        return vec![0; totals.len()];
+    }
+    let amount = i128::from(amount.max(0)).min(all);
+    let part = |total: &i64| i64::try_from(amount * i128::from(*total) / all).unwrap_or(*total);
+    let mut parts: Vec<i64> = totals.iter().map(part).collect();
+    let mut left = amount - parts.iter().map(|part| i128::from(*part)).sum::<i128>();
+    for (part, total) in parts.iter_mut().zip(totals) {
+        if left > 0 && *part < *total {
+            *part += 1;
+            left -= 1;
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_is_divided_exactly_in_proportion() {
+        for (amount, totals, parts) in [
+            (512, &[1000, 1000][..], &[256, 256][..]),
+            (512, &[1000, 3000, 0], &[128, 384, 0]),
+            (7, &[3, 3, 3], &[3, 2, 2]),
+            (10, &[1, 100], &[1, 9]),
+            (99, &[1, 7], &[1, 7]),
+            (5, &[0, 0], &[0, 0]),
+            (-5, &[4], &[0]),
+            (i64::MAX, &[i64::MAX, i64::MAX], &[i64::MAX / 2 + 1, i64::MAX / 2]),
+        ] {
+            assert_eq!(share(amount, totals), parts, "{amount} over {totals:?}");
+        }
+    }
+}

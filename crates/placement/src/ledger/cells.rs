@@ -1,0 +1,247 @@
+//! Hosts that offer their CPUs and memory by NUMA cell: the providers of the cells, claims on them, and the move of
+//! inventories and allocations between the root and the cells.
+//!
+//! The cells of a host are direct children of its root, each with the trait `HW_NUMA_ROOT` and an id that follows from the
+//! root's and the number of the cell. A change of the division moves all allocations or none, in the transaction of the
+//! host's report. This file must never decide on which cell a guest is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kilonova_engine::{CELL_CLASSES, Inventory, is_of_cell};
+use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
+use kilonova_store::{Asked, Tx};
+use kilonova_wire::time;
+
+use super::{Allocation, ProviderSpec, report_host};
+use crate::db::inventories::InventoryRow;
+use crate::db::providers::NewProvider;
+use crate::db::{consumers, inventories, providers};
+use crate::{Error, World};
+
+/// The provider of a host's NUMA cell.
+pub fn cell_provider(root: ProviderId, cell: u32) -> ProviderId {
+    let name = format!("{root} NUMA{cell}");
+    let id = uuid::Uuid::new_v3(&uuid::Uuid::NAMESPACE_OID, name.as_bytes());
+    ProviderId::from_bytes(*id.as_bytes())
+}
+
+/// The inventories of a cell by class, in the order of [`CELL_CLASSES`].
+pub type CellInventories = [Option<Inventory>; CELL_CLASSES.len()];
+
+/// Cells whose inventories are being read.
+#[must_use = "cells are read to claim on them"]
+pub struct AskedCells {
+    cells: Vec<ProviderId>,
+    asked: Vec<Asked>,
+}
+
+/// Asks for the inventories of cells.
+///
+/// # Errors
+/// Store errors only; also for [`cells`].
+pub fn ask_cells(tx: &mut Tx<'_>, cells: Vec<ProviderId>) -> Result<AskedCells, Error> {
+    let asked = inventories::ask_of(tx, &cells)?;
+    Ok(AskedCells { cells, asked })
+}
+
+/// The inventories of the cells with their usage, in the order of the question.
+pub fn cells(
+    tx: &mut Tx<'_>,
+    asked: AskedCells,
+) -> Result<Vec<(ProviderId, CellInventories)>, Error> {
+    let AskedCells { cells, asked } = asked;
+    let mut found: BTreeMap<ProviderId, CellInventories> = BTreeMap::new();
+    for placed in inventories::found(tx, asked)? {
+        if let Some(at) = CELL_CLASSES.iter().position(|class| placed.row.class == *class) {
+            found.entry(placed.provider).or_default()[at] = Some(placed.row.inventory);
+        }
+    }
+    Ok(cells.into_iter().map(|id| (id, found.remove(&id).unwrap_or_default())).collect())
+}
+
+/// An allocation of a consumer on a host whose division changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The consumer.
+    pub consumer: ConsumerId,
+    /// The class, one of [`CELL_CLASSES`].
+    pub class: ResourceClass,
+    /// The amount.
+    pub amount: i64,
+}
+
+/// The amounts that an operator has reserved of a root, by class.
+///
+/// # Errors
+/// Store errors only.
+pub fn reserved_of_root(
+    tx: &mut Tx<'_>,
+    root: ProviderId,
+) -> Result<Vec<(ResourceClass, i64)>, Error> {
+    let rows = inventories::of_provider(tx, root)?.into_iter();
+    Ok(rows.filter_map(|row| Some((row.class, row.operator_reserved?))).collect())
+}
+
+/// The CPUs and memory of a root that consumers hold. Locks the whole tree against other claims first.
+///
+/// # Errors
+/// Store errors only.
+pub fn held_of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<Vec<Held>, Error> {
+    providers::lock_tree(tx, root)?;
+    let rows = consumers::on_provider(tx, root)?.into_iter().filter(|row| is_of_cell(&row.class));
+    let held = rows.map(|row| Held { consumer: row.consumer, class: row.class, amount: row.used });
+    Ok(held.collect())
+}
+
+/// Divides a host: its report now has cells below the root, and `parts` says where each consumer's allocations of the
+/// root go. They must be exactly those of [`held_of_root`] in this transaction. An operator's `reserved` of the root is
+/// divided with `share`, as the host's own.
+///
+/// # Errors
+/// [`Error::Taken`] if another provider has the name of a cell; store errors.
+pub fn divide(
+    tx: &mut Tx<'_>,
+    world: &World,
+    root: &ProviderSpec,
+    children: &[ProviderSpec],
+    cells: &[ProviderSpec],
+    parts: &[(ConsumerId, Allocation)],
+    share: impl Fn(&ResourceClass, i64) -> Vec<i64>,
+) -> Result<(), Error> {
+    let now = time::now();
+    let new: Vec<NewProvider<'_>> = cells
+        .iter()
+        .map(|cell| NewProvider {
+            id: cell.id,
+            name: &cell.name,
+            parent: Some(root.id),
+            root: root.id,
+            reported: true,
+        })
+        .collect();
+    let known: BTreeSet<ProviderId> =
+        providers::of_root(tx, root.id)?.into_iter().map(|row| row.id).collect();
+    let new: Vec<_> = new.into_iter().filter(|one| !known.contains(&one.id)).collect();
+    let asked = providers::ask_insert(tx, &new, now)?;
+    let inserted = providers::inserted(tx, asked)?;
+    if let Some(taken) = new.iter().find(|one| !inserted.contains(&one.id)) {
+        return Err(Error::Taken { id: taken.id, name: taken.name.to_owned() });
+    }
+    let of_root = inventories::of_provider(tx, root.id)?;
+    let mut rows = Vec::new();
+    for (at, cell) in cells.iter().enumerate() {
+        let there = inventories::of_provider(tx, cell.id)?;
+        for (class, inventory) in &cell.inventories {
+            if there.iter().any(|row| row.class == *class) {
+                continue;
+            }
+            let by_operator = of_root.iter().find(|row| row.class == *class);
+            let by_operator = by_operator.and_then(|row| row.operator_reserved);
+            let by_operator = by_operator
+                .map(|reserved| share(class, reserved).get(at).copied().unwrap_or_default());
+            let row = InventoryRow {
+                class: class.clone(),
+                inventory: Inventory { used: 0, ..*inventory },
+                reported_reserved: Some(inventory.reserved),
+                operator_reserved: by_operator,
+                updated_at: now,
+            };
+            rows.push((cell.id, row));
+        }
+    }
+    inventories::insert(tx, &rows)?;
+    let mut left: BTreeSet<(ConsumerId, ResourceClass)> = BTreeSet::new();
+    for (consumer, part) in parts {
+        if left.insert((*consumer, part.class.clone())) {
+            consumers::delete_allocation(tx, *consumer, root.id, &part.class)?;
+        }
+        consumers::add_allocation(tx, *consumer, part.provider, &part.class, part.amount, now)?;
+        inventories::add_usage(tx, root.id, &part.class, -part.amount)?;
+        inventories::add_usage(tx, part.provider, &part.class, part.amount)?;
+    }
+    bump(tx, parts.iter().map(|(consumer, _)| *consumer))?;
+    let mut all = children.to_vec();
+    all.extend_from_slice(cells);
+    report_host(tx, world, root, &all)
+}
+
+/// Ends the division of a host: what its cells offered is offered by the root again, with all allocations. Nothing can
+/// prevent it; a root that has become smaller than its usage gives nothing until it has room.
+///
+/// # Errors
+/// Store errors only.
+pub fn unite(
+    tx: &mut Tx<'_>,
+    world: &World,
+    root: &ProviderSpec,
+    children: &[ProviderSpec],
+) -> Result<(), Error> {
+    providers::lock_tree(tx, root.id)?;
+    let now = time::now();
+    let rows = providers::of_root(tx, root.id)?;
+    let stored = inventories::of_root(tx, root.id)?;
+    let of_children: BTreeSet<ProviderId> = children.iter().map(|child| child.id).collect();
+    let cells: Vec<ProviderId> = rows
+        .iter()
+        .filter(|row| row.parent == Some(root.id) && row.reported && !of_children.contains(&row.id))
+        .map(|row| row.id)
+        .filter(|id| stored.get(id).is_some_and(|own| own.iter().any(|row| is_of_cell(&row.class))))
+        .collect();
+    let mut held: BTreeMap<ResourceClass, Vec<(ProviderId, ConsumerId, i64)>> = BTreeMap::new();
+    for cell in &cells {
+        for row in consumers::on_provider(tx, *cell)? {
+            if is_of_cell(&row.class) {
+                held.entry(row.class).or_default().push((*cell, row.consumer, row.used));
+            }
+        }
+    }
+    let own = stored.get(&root.id).map(Vec::as_slice).unwrap_or_default();
+    for class in CELL_CLASSES {
+        let class = ResourceClass::verbatim(class);
+        let reported = root.inventories.iter().find(|(known, _)| *known == class);
+        let used = held.get(&class).is_some_and(|held| !held.is_empty());
+        let of_cells = cells.iter().filter_map(|cell| stored.get(cell)).flatten();
+        let of_cells: Vec<&InventoryRow> = of_cells.filter(|row| row.class == class).collect();
+        // Guests may hold what the host no longer offers.
+        let inventory = match reported {
+            Some((_, inventory)) => *inventory,
+            None if used => {
+                let total = of_cells.iter().map(|row| row.inventory.total).sum::<i64>().max(1);
+                Inventory { reserved: total, ..Inventory::of(total) }
+            }
+            None => continue,
+        };
+        let by_operator = of_cells.iter().filter_map(|row| row.operator_reserved);
+        let by_operator = by_operator.reduce(i64::saturating_add);
+        let row = InventoryRow {
+            class: class.clone(),
+            inventory,
+            reported_reserved: Some(inventory.reserved),
+            operator_reserved: by_operator.map(|reserved| reserved.min(inventory.total)),
+            updated_at: now,
+        };
+        let is_new = !own.iter().any(|row| row.class == class);
+        if is_new {
+            inventories::insert(tx, &[(root.id, row.clone())])?;
+        }
+        for (cell, consumer, amount) in held.remove(&class).unwrap_or_default() {
+            consumers::delete_allocation(tx, consumer, cell, &class)?;
+            consumers::add_allocation(tx, consumer, root.id, &class, amount, now)?;
+            inventories::add_usage(tx, cell, &class, -amount)?;
+            inventories::add_usage(tx, root.id, &class, amount)?;
+            bump(tx, std::iter::once(consumer))?;
+        }
+        // Records whether the usage exceeds what is offered.
+        inventories::put(tx, root.id, &row, false)?;
+    }
+    report_host(tx, world, root, children)
+}
+
+/// Increments the generation of each consumer once.
+fn bump(tx: &mut Tx<'_>, consumers: impl Iterator<Item = ConsumerId>) -> Result<(), Error> {
+    let now = time::now();
+    for consumer in consumers.collect::<BTreeSet<_>>() {
+        consumers::bump(tx, consumer, now)?;
+    }
+    Ok(())
+}
