@@ -90,6 +90,7 @@ texts! {
     PICK = "Choose";
     BULK = "With the chosen servers:";
     BULK_TOO_MANY = "It names too many servers.";
+    EACH_SERVER = "For each server:";
     BULK_UNABLE = "Their state or their owner does not allow it now; nothing is requested for them:";
     SERVER_GONE = "The server does not exist any more.";
     RESULT = "Result";
@@ -779,6 +780,8 @@ pub(crate) fn quota(name: &str) -> String {
         "floatingip" => "Floating IPs",
         "security_group" => SECURITY_GROUPS,
         "security_group_rule" => "Security group rules",
+        "rbac_policy" => "RBAC policies",
+        "subnetpool" => "Subnet pools",
         other => return other.replace('_', " "),
     };
     known.to_owned()

@@ -23,6 +23,7 @@ async fn several_servers_are_operated_at_once() {
         // The confirmation names those that it concerns, and those that it does not.
         let page = ann.get(&ask("stop", &[&ids[0], &ids[1], "nothing", &ids[1]])).await;
         page.came(200).shows("Shut off: 2 servers").shows("what is only in its memory is lost");
+        page.shows("For each server:");
         page.shows("&lt;b&gt;one").shows(">two<").hides(">three<").hides("does not allow it");
         let fields = [("do", "stop"), ("server", &*ids[0]), ("server", &*ids[1])];
         let done = ann.submit(&page, "/dashboard/actions", &fields).await;
@@ -33,6 +34,7 @@ async fn several_servers_are_operated_at_once() {
         }
         let page = ann.get(&ask("stop", &[&ids[0], &ids[2]])).await;
         page.shows("Shut off: 1 server").shows("does not allow it now").shows("&lt;b&gt;one");
+        page.hides("For each server");
         // One that is refused does not keep the others.
         let fields =
             [("do", "stop"), ("server", &*ids[0]), ("server", "gone"), ("server", &*ids[2])];

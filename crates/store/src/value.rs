@@ -266,6 +266,15 @@ impl Row {
         self.text(column).map(str::to_owned)
     }
 
+    /// A text column that the row gives up: it is empty afterwards. For results of many rows, which are read once.
+    pub fn take_string(&mut self, column: impl Column) -> Result<String, Error> {
+        let position = column.position(self);
+        match position.and_then(|position| self.values.get_mut(position)) {
+            Some(Value::Text(text)) => Ok(std::mem::take(text)),
+            _ => self.string(column),
+        }
+    }
+
     /// A text column that may be NULL, owned.
     pub fn string_opt(&self, column: impl Column) -> Result<Option<String>, Error> {
         Ok(self.text_opt(column)?.map(str::to_owned))

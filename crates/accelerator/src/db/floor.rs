@@ -123,18 +123,18 @@ pub(crate) fn devices(
     let mut found: HashMap<HostName, Vec<FloorDevice>> =
         hosts.iter().map(|host| (host.clone(), Vec::new())).collect();
     let mut last = None;
-    for row in rows {
+    for mut row in rows {
         let id = row.int("id")?;
         // A list may name a host twice, and its rows then come twice.
         let Some(of_host) = found.get_mut(row.text("host")?) else { continue };
         if last != Some(id) {
             last = Some(id);
-            of_host.push(read_device(&row, &programmed)?);
+            of_host.push(read_device(&mut row, &programmed)?);
         }
         if let (Some(part), Some(device)) = (row.int_opt("part")?, of_host.last_mut()) {
             device.parts.push(FloorPart {
                 provider: row.id("provider_id")?,
-                name: row.string("name")?,
+                name: row.take_string("name")?,
                 resource_class: row.class("resource_class")?,
                 handles: handles.remove(&part).unwrap_or_default(),
             });
@@ -143,16 +143,16 @@ pub(crate) fn devices(
     Ok(found)
 }
 
-fn read_device(row: &Row, programmed: &HashSet<DeviceId>) -> Result<FloorDevice, Error> {
+fn read_device(row: &mut Row, programmed: &HashSet<DeviceId>) -> Result<FloorDevice, Error> {
     let device = row.id("uuid")?;
     Ok(FloorDevice {
         device,
-        address: row.string("address")?,
-        card: row.string("card")?,
+        address: row.take_string("address")?,
+        card: row.take_string("card")?,
         kind: device_kind(row, "kind")?,
-        vendor_id: row.string("vendor_id")?,
-        product_id: row.string("product_id")?,
-        model: row.string("model")?,
+        vendor_id: row.take_string("vendor_id")?,
+        product_id: row.take_string("product_id")?,
+        model: row.take_string("model")?,
         numa_node: Some(row.int("numa_node")?).filter(|node| *node >= 0),
         switch: row.string_opt("pcie_switch")?,
         island: row.string_opt("island")?,
@@ -189,13 +189,13 @@ fn read_handles(
         known.insert(row.text("uuid")?, row);
     }
     let mut handles: HashMap<i64, Vec<FloorHandle>> = HashMap::new();
-    for row in &rows {
-        let owner = row.text_opt("arq_id")?.and_then(|arq| known.get(arq));
+    for mut row in rows {
+        let owner = row.text_opt("arq_id")?.and_then(|arq| known.get(arq)).copied();
         handles.entry(row.int("deployable_id")?).or_default().push(FloorHandle {
-            attach_type: AttachType::read(row, "attach_type")?,
-            address: row.string("address")?,
-            mdev_type: row.string("mdev_type")?,
-            state: HandleState::read(row, "state")?,
+            attach_type: AttachType::read(&row, "attach_type")?,
+            address: row.take_string("address")?,
+            mdev_type: row.take_string("mdev_type")?,
+            state: HandleState::read(&row, "state")?,
             cleaning: row.text_opt("parked")?.is_some(),
             server: owner.map(|owner| owner.id_opt("server_id")).transpose()?.flatten(),
             project: owner.map(|owner| owner.string("project_id")).transpose()?,

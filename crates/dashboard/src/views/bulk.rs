@@ -30,7 +30,7 @@ pub(crate) fn ask(shown: &Question<'_>) -> Markup {
         (path(&[("/servers", texts::SERVERS)]))
         section class="narrow card" {
             h1 { (title) }
-            @if let Some(loses) = offer.ask.loses() { p class="notice warn" { (loses) } }
+            @if let Some(loses) = offer.ask.loses() { p class="notice warn" { @if shown.able.len() > 1 { (texts::EACH_SERVER) " " } (loses) } }
             @if !shown.able.is_empty() {
                 form method="post" action={ (PATH) "/actions" } {
                     (csrf(shown.session))

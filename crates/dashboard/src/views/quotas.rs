@@ -8,6 +8,9 @@ use super::parts::head;
 use crate::app::session::Session;
 use crate::texts;
 
+/// Limits of one user, one server or one group: upstream reports no use of them.
+const WITHOUT_USE: [&str; 3] = ["key_pairs", "metadata_items", "server_group_members"];
+
 /// The page; null for what the user's role may not read.
 pub(crate) fn page(session: &Session, compute: &Value, network: &Value) -> Markup {
     let main = html! {
@@ -33,7 +36,7 @@ fn section(id: &str, title: &str, quotas: &Value, used: &str) -> Markup {
                         tbody {
                             @for (name, quota) in quotas {
                                 @if let Some(limit) = quota["limit"].as_i64() {
-                                    (row(name, quota[used].as_i64().unwrap_or_default(), limit))
+                                    (row(name, quota[used].as_i64().filter(|_| !WITHOUT_USE.contains(&name.as_str())), limit))
                                 }
                             }
                         }
@@ -44,15 +47,20 @@ fn section(id: &str, title: &str, quotas: &Value, used: &str) -> Markup {
     }
 }
 
-fn row(name: &str, used: i64, limit: i64) -> Markup {
+fn row(name: &str, used: Option<i64>, limit: i64) -> Markup {
     let label = texts::quota(name);
     html! {
         tr {
             th scope="row" data-label=(texts::RESOURCE) { (label) }
             td class="number" data-label=(texts::USED) {
-                @if limit >= 0 && used >= limit && used > 0 { span class="status warn" { (used) } } @else { (used) }
-                @if limit > 0 {
-                    " " meter min="0" max=(limit) value=(used.clamp(0, limit)) aria-label=(label) {}
+                @match used {
+                    None => span class="quiet" { "–" }
+                    Some(used) => {
+                        @if limit >= 0 && used >= limit && used > 0 { span class="status warn" { (used) } } @else { (used) }
+                        @if limit > 0 {
+                            " " meter min="0" max=(limit) value=(used.clamp(0, limit)) aria-label=(label) {}
+                        }
+                    }
                 }
             }
             td class="number" data-label=(texts::LIMIT) {

@@ -127,6 +127,14 @@ pub(crate) fn rows(
     rows
 }
 
+/// A text column. SQLite does not check texts: bytes that are not UTF-8 are replaced, and the usual text is only checked and copied.
+fn text(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}
+
 fn collect(statement: &mut rusqlite::Statement<'_>, params: &[Value]) -> Result<Vec<Row>, Error> {
     let width = statement.column_count();
     let mut cursor = statement.query(rusqlite::params_from_iter(params))?;
@@ -138,7 +146,7 @@ fn collect(statement: &mut rusqlite::Statement<'_>, params: &[Value]) -> Result<
                 ValueRef::Null => Value::Null,
                 ValueRef::Integer(value) => Value::Int(value),
                 ValueRef::Real(value) => Value::Real(value),
-                ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+                ValueRef::Text(bytes) => Value::Text(text(bytes)),
                 ValueRef::Blob(_) => return Err(Error::Shape(format!("column {index} is a blob"))),
             });
         }
