@@ -89,6 +89,8 @@ async fn no_memory_is_copied_before_the_ports_are_plugged() {
         migrate(&running, &id).await;
         let server = running.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(server["OS-EXT-SRV-ATTR:host"], "a");
+        // A host that dies with a guest to drop gets no other document of the same server.
+        running.wait_for_host_cleanup(&cloud).await;
 
         // The event comes before the destination reports.
         running.nodes.kill("b").await;
