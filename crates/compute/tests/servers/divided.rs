@@ -263,8 +263,19 @@ async fn a_host_is_divided_and_united_with_its_guests() {
         own["reserved"] = json!(2048);
         placement(&running, "PUT", &path, own).await;
 
+        let changes = async |cloud: &Cloud| -> i64 {
+            let generation = "SELECT CAST(generation AS TEXT) FROM consumers";
+            cloud
+                .column(generation)
+                .await
+                .iter()
+                .map(|text| text.parse::<i64>().unwrap_or(-1))
+                .sum()
+        };
+        let known = changes(&cloud).await;
         restart_with(&mut cloud, &mut running, "a", &[CELLS, BY_CELL]).await;
         assert_eq!(divided_hosts(&cloud).await, ["a"]);
+        assert_eq!(changes(&cloud).await, known + 3, "each consumer has changed once");
         let providers = tree(&running, "a").await;
         assert_eq!(inventories(&running, &providers["a"]).await.len(), 1);
         for cell in ["a_NUMA0", "a_NUMA1"] {
@@ -294,8 +305,10 @@ async fn a_host_is_divided_and_united_with_its_guests() {
         restart_with(&mut cloud, &mut running, "a", &[CELLS, BY_CELL]).await;
         assert_eq!(cloud.column(generations).await, known);
 
+        let known = changes(&cloud).await;
         restart_with(&mut cloud, &mut running, "a", &[CELLS]).await;
         assert_eq!(divided_hosts(&cloud).await, [""; 0]);
+        assert_eq!(changes(&cloud).await, known + 4, "each consumer has changed once");
         assert_eq!(tree(&running, "a").await.len(), 1);
         for (id, before) in all.into_iter().zip(before) {
             assert_eq!(held(&running, id).await, before);

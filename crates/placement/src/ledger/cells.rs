@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use kilonova_engine::{CELL_CLASSES, Inventory, is_of_cell};
 use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_store::{Asked, Tx};
@@ -109,8 +110,11 @@ pub fn divide(
     share: impl Fn(&ResourceClass, i64) -> Vec<i64>,
 ) -> Result<(), Error> {
     let now = time::now();
+    let known: BTreeSet<ProviderId> =
+        providers::of_root(tx, root.id)?.into_iter().map(|row| row.id).collect();
     let new: Vec<NewProvider<'_>> = cells
         .iter()
+        .filter(|cell| !known.contains(&cell.id))
         .map(|cell| NewProvider {
             id: cell.id,
             name: &cell.name,
@@ -119,18 +123,17 @@ pub fn divide(
             reported: true,
         })
         .collect();
-    let known: BTreeSet<ProviderId> =
-        providers::of_root(tx, root.id)?.into_iter().map(|row| row.id).collect();
-    let new: Vec<_> = new.into_iter().filter(|one| !known.contains(&one.id)).collect();
     let asked = providers::ask_insert(tx, &new, now)?;
     let inserted = providers::inserted(tx, asked)?;
     if let Some(taken) = new.iter().find(|one| !inserted.contains(&one.id)) {
         return Err(Error::Taken { id: taken.id, name: taken.name.to_owned() });
     }
-    let of_root = inventories::of_provider(tx, root.id)?;
+    let stored = inventories::of_root(tx, root.id)?;
+    let of = |provider| stored.get(&provider).map(Vec::as_slice).unwrap_or_default();
+    let of_root = of(root.id);
     let mut rows = Vec::new();
     for (at, cell) in cells.iter().enumerate() {
-        let there = inventories::of_provider(tx, cell.id)?;
+        let there = of(cell.id);
         for (class, inventory) in &cell.inventories {
             if there.iter().any(|row| row.class == *class) {
                 continue;
@@ -150,16 +153,16 @@ pub fn divide(
         }
     }
     inventories::insert(tx, &rows)?;
+    let mut moved = Moved::default();
     let mut left: BTreeSet<(ConsumerId, ResourceClass)> = BTreeSet::new();
     for (consumer, part) in parts {
         if left.insert((*consumer, part.class.clone())) {
             consumers::delete_allocation(tx, *consumer, root.id, &part.class)?;
         }
         consumers::add_allocation(tx, *consumer, part.provider, &part.class, part.amount, now)?;
-        inventories::add_usage(tx, root.id, &part.class, -part.amount)?;
-        inventories::add_usage(tx, part.provider, &part.class, part.amount)?;
+        moved.add(*consumer, root.id, part.provider, &part.class, part.amount);
     }
-    bump(tx, parts.iter().map(|(consumer, _)| *consumer))?;
+    moved.record(tx, now)?;
     let mut all = children.to_vec();
     all.extend_from_slice(cells);
     report_host(tx, world, root, &all)
@@ -196,6 +199,8 @@ pub fn unite(
         }
     }
     let own = stored.get(&root.id).map(Vec::as_slice).unwrap_or_default();
+    let mut moved = Moved::default();
+    let mut offered = Vec::new();
     for class in CELL_CLASSES {
         let class = ResourceClass::verbatim(class);
         let reported = root.inventories.iter().find(|(known, _)| *known == class);
@@ -227,21 +232,47 @@ pub fn unite(
         for (cell, consumer, amount) in held.remove(&class).unwrap_or_default() {
             consumers::delete_allocation(tx, consumer, cell, &class)?;
             consumers::add_allocation(tx, consumer, root.id, &class, amount, now)?;
-            inventories::add_usage(tx, cell, &class, -amount)?;
-            inventories::add_usage(tx, root.id, &class, amount)?;
-            bump(tx, std::iter::once(consumer))?;
+            moved.add(consumer, cell, root.id, &class, amount);
         }
-        // Records whether the usage exceeds what is offered.
-        inventories::put(tx, root.id, &row, false)?;
+        offered.push(row);
+    }
+    moved.record(tx, now)?;
+    // After the usage: records whether it exceeds what is offered.
+    for row in &offered {
+        inventories::put(tx, root.id, row, false)?;
     }
     report_host(tx, world, root, children)
 }
 
-/// Increments the generation of each consumer once.
-fn bump(tx: &mut Tx<'_>, consumers: impl Iterator<Item = ConsumerId>) -> Result<(), Error> {
-    let now = time::now();
-    for consumer in consumers.collect::<BTreeSet<_>>() {
-        consumers::bump(tx, consumer, now)?;
+/// Allocations that have moved between providers of a host, without the usage and the generations that follow from them.
+#[derive(Default)]
+struct Moved {
+    consumers: BTreeSet<ConsumerId>,
+    usage: BTreeMap<(ProviderId, ResourceClass), i64>,
+}
+
+impl Moved {
+    fn add(
+        &mut self,
+        consumer: ConsumerId,
+        from: ProviderId,
+        to: ProviderId,
+        class: &ResourceClass,
+        amount: i64,
+    ) {
+        self.consumers.insert(consumer);
+        *self.usage.entry((from, class.clone())).or_default() -= amount;
+        *self.usage.entry((to, class.clone())).or_default() += amount;
     }
-    Ok(())
+
+    /// Changes the usage, by one statement for each provider and class, and increments the generation of each consumer once.
+    fn record(self, tx: &mut Tx<'_>, now: Timestamp) -> Result<(), Error> {
+        for ((provider, class), by) in &self.usage {
+            inventories::add_usage(tx, *provider, class, *by)?;
+        }
+        for consumer in self.consumers {
+            consumers::bump(tx, consumer, now)?;
+        }
+        Ok(())
+    }
 }
