@@ -58,6 +58,37 @@ async fn services_are_listed_with_their_state() {
     }
 }
 
+/// The work is SQLite's; PostgreSQL reports none.
+#[tokio::test]
+async fn a_request_for_one_host_examines_no_other() {
+    for api in apis().await {
+        two_hosts(&api).await;
+        let id = compute_services(&api, "2.69").await[0]["id"].clone();
+        let list = api.get(ADMIN, "2.87", "/os-hypervisors").await.expect(200);
+        let (id, root) = (id.as_str().expect("an id"), &list["hypervisors"][0]["id"]);
+        let put = (format!("PUT /os-services/{id}"), Some(json!({"status": "enabled"})));
+        let requests = [
+            ("GET /os-services?host=h1".to_owned(), None),
+            put,
+            (format!("GET /os-hypervisors/{}", root.as_str().expect("an id")), None),
+        ];
+        let mut work = Vec::new();
+        for more in [0, 50] {
+            for number in 0..more {
+                let host = format!("more{number}");
+                api.host(&host, time::now()).await;
+                api.server("admin", "admin", &host, 1, 512).await;
+            }
+            api.meter.take_work();
+            for (request, body) in &requests {
+                api.call(ADMIN, "2.87", request, body.clone()).await.expect(200);
+            }
+            work.push(api.meter.take_work());
+        }
+        assert_eq!(work[0], work[1]);
+    }
+}
+
 #[tokio::test]
 async fn service_updates_reach_the_row_and_the_scheduler() {
     for api in apis().await {

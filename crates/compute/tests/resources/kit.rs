@@ -10,6 +10,7 @@ use kilonova_compute_db::counted;
 use kilonova_ids::{HostId, HostName, ProviderId};
 use kilonova_image::Images;
 use kilonova_placement::World;
+use kilonova_store::testing::Meter;
 use kilonova_store::{Store, Tx, params};
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
@@ -21,6 +22,8 @@ pub use crate::common::{ADMIN, ANN, Answer, BOB};
 pub struct Api {
     pub store: Store,
     pub compute: Compute,
+    /// Counts the work of the service.
+    pub meter: Meter,
     client: Client,
     _folder: tempfile::TempDir,
     _guard: Guard,
@@ -48,13 +51,15 @@ pub async fn apis() -> Vec<Api> {
     for (_, store, guard) in kilonova_testkit::stores(&migrations).await {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
         let images = Images::open(store.clone(), folder.path()).await.expect("the service opens");
+        let meter = Meter::counting();
+        let store = store.with_meter(meter.clone());
         let compute = Compute::open(store.clone(), World::new()).await.expect("the service opens");
         let compute = compute.with_images(images);
         let routes = kilonova_compute::routes(compute.clone());
         let router =
             kilonova_wire::mount(routes, kilonova_compute::service(), "/compute", Arc::new(NoAuth));
         let client = Client { router: kilonova_compute::reached_in_project(router) };
-        apis.push(Api { store, compute, client, _folder: folder, _guard: guard });
+        apis.push(Api { store, compute, meter, client, _folder: folder, _guard: guard });
     }
     apis
 }
