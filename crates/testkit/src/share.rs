@@ -9,7 +9,7 @@
 pub enum Share {
     /// Every case.
     Whole,
-    /// Every second case: those whose number is as even as this one.
+    /// Every second case: those whose numbers are even for store 0, and odd for store 1.
     Half(usize),
 }
 

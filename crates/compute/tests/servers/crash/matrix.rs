@@ -206,12 +206,12 @@ async fn crash_nodes(flow: &Flow, cloud: &Cloud, running: &mut RunningCloud, sha
                 .await
         } else {
             let answered = flow.act(cloud, running, id.as_deref()).await;
-            // The number of writes is looked at each millisecond. To look at the servers is a request.
-            let mut looks = 0;
+            // Checks the number of writes every millisecond, and the servers, which takes a request, every fourth time.
+            let mut checks = 0;
             while plan.writes() < after as u64 && !quiet {
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                looks += 1;
-                quiet = looks % 4 == 0 && running.all_idle().await;
+                checks += 1;
+                quiet = checks % 4 == 0 && running.all_idle().await;
             }
             running.restart_nodes(cloud, async |_| answered).await
         };

@@ -10,7 +10,7 @@ use super::{Cloud, RunningCloud};
 
 /// The deadline of every wait; only a failing test reaches it.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// The pause after the first look at a condition, and the longest pause: a look is a request, which costs as much as a step
+/// The pause after the first check of a condition, and the longest pause: a check is a request, which costs as much as a step
 /// of the operation that the test waits for.
 const FIRST_PAUSE: Duration = Duration::from_millis(3);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
@@ -27,7 +27,7 @@ pub async fn wait_until(what: &str, mut done: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// The pauses between looks at a condition, each longer than the one before.
+/// The pauses between checks of a condition, each longer than the one before.
 #[derive(Default)]
 struct Pauses(Option<Duration>);
 
