@@ -60,14 +60,14 @@ fn text(sql: &'static str, number: usize) -> Arc<str> {
 }
 
 /// The statements for some rows, each with its parameters.
-pub(crate) fn of_rows<const WIDTH: usize>(
+pub(crate) fn of_rows<'a, const WIDTH: usize>(
     sql: &'static str,
-    rows: &[[Value; WIDTH]],
-) -> Vec<(Arc<str>, Vec<Value>)> {
+    rows: &'a [[Value; WIDTH]],
+) -> Vec<(Arc<str>, &'a [Value])> {
     let (mut rest, mut statements) = (rows, Vec::new());
     for size in SIZES {
         while let Some((some, others)) = rest.split_at_checked(size) {
-            statements.push((text(sql, size), some.as_flattened().to_vec()));
+            statements.push((text(sql, size), some.as_flattened()));
             rest = others;
         }
     }
@@ -118,8 +118,8 @@ mod tests {
         let statements = of_rows(INSERT, &rows);
         let sizes: Vec<usize> = statements.iter().map(|(_, params)| params.len() / 2).collect();
         assert_eq!(sizes, [32, 8, 1, 1, 1]);
-        let all: Vec<Value> = statements.into_iter().flat_map(|(_, params)| params).collect();
-        assert_eq!(all, rows.as_flattened());
+        let all: Vec<&Value> = statements.into_iter().flat_map(|(_, params)| params).collect();
+        assert_eq!(all, rows.as_flattened().iter().collect::<Vec<_>>());
         assert!(of_rows(INSERT, &rows[..0]).is_empty());
     }
 

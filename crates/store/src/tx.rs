@@ -263,7 +263,7 @@ impl<'a> Tx<'a> {
         rows: &[[Value; WIDTH]],
     ) -> Result<(), Error> {
         let mut statements = rows::of_rows(sql, rows).into_iter();
-        statements.try_for_each(|(sql, params)| self.defer(&sql, &params))
+        statements.try_for_each(|(sql, params)| self.defer(&sql, params))
     }
 
     /// Like [`Tx::ask`], for a statement with a row that is repeated; [`Tx::answers`] returns the rows.
@@ -276,7 +276,7 @@ impl<'a> Tx<'a> {
         rows: &[[Value; WIDTH]],
     ) -> Result<Vec<Asked>, Error> {
         let statements = rows::of_rows(sql, rows).into_iter();
-        statements.map(|(sql, params)| self.ask(&sql, &params)).collect()
+        statements.map(|(sql, params)| self.ask(&sql, params)).collect()
     }
 
     /// Like [`Tx::ask`], for a statement with a list `({})` and no other parameter. The values may repeat, and
