@@ -154,6 +154,24 @@ impl World {
         Ok(())
     }
 
+    /// Like [`World::tree_changed`], for a tree that this transaction has inserted as a whole.
+    pub(crate) fn tree_added(
+        &self,
+        tx: &mut Tx<'_>,
+        root: ProviderId,
+        tree: Tree,
+    ) -> Result<(), Error> {
+        let asked = ask_append_tree(tx, &root.to_string(), time::now())?;
+        let world = self.clone();
+        tx.on_commit_with(asked, move |rows| {
+            // Without an answer to the commit there is no number; the follower applies the entry.
+            if let Some(entry) = number_of(&rows) {
+                world.put(root, entry, Some(tree));
+            }
+        });
+        Ok(())
+    }
+
     pub(crate) fn set_usage(
         &self,
         provider: ProviderId,

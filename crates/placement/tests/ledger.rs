@@ -338,3 +338,78 @@ async fn concurrent_claims_take_exactly_the_capacity() {
         }
     }
 }
+
+/// The trees that memory has, each provider with its traits in order.
+fn trees(world: &World, roots: &[ProviderId]) -> Vec<Vec<kilonova_engine::Provider>> {
+    let snapshot = world.stored();
+    let tree = |root: &ProviderId| {
+        let tree = snapshot.tree(*root).expect("the tree is known");
+        let mut providers: Vec<_> = tree.providers().collect();
+        providers.iter_mut().for_each(|provider| provider.traits.sort());
+        providers
+    };
+    roots.iter().map(tree).collect()
+}
+
+/// The tree of a new host is not read again, so memory must get exactly what was written.
+#[tokio::test]
+async fn memory_has_the_tree_of_a_new_host_as_the_database_has_it() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let host = spec("h1", &[("VCPU", 8), ("MEMORY_MB", 1024)], &["COMPUTE_NODE", "CUSTOM_B"]);
+        let gpu = spec("h1_gpu0", &[("VGPU", 2)], &["CUSTOM_B", "CUSTOM_A", "CUSTOM_A"]);
+        let fpga = spec("h1_fpga", &[("CUSTOM_FPGA", 1), ("FPGA", 1)], &[]);
+        let (drained, bare) = (spec("h1_old", &[("VGPU", 4)], &[]), spec("h1_bare", &[], &[]));
+        let id = drained.id;
+        let early = move |tx: &mut Tx<'_>| ledger::mark_drained(tx, id, true);
+        store.write(early).await.expect("a device is drained before its host reports it");
+        let children = [gpu.clone(), fpga, drained.clone(), bare.clone()];
+        report(&store, &world, &host, &children).await;
+        let empty = spec("h2", &[], &[]);
+        report(&store, &world, &empty, &[]).await;
+
+        let read = World::new();
+        read.load(&store).await.expect("the trees are read");
+        let roots = [host.id, empty.id];
+        assert_eq!(trees(&world, &roots), trees(&read, &roots), "{name}");
+        let reserved = "SELECT reserved FROM inventories i JOIN resource_providers p
+            ON p.id = i.provider_id WHERE p.name = 'h1_old'";
+        assert_eq!(number(&store, reserved).await, 4, "{name}");
+        let generations = "SELECT COUNT(*) FROM resource_providers WHERE generation
+            <> CASE WHEN name IN ('h1_bare', 'h2') THEN 0 ELSE 1 END";
+        assert_eq!(number(&store, generations).await, 0, "{name}: one change of what has contents");
+
+        // An equal report is recognized, and one with a change is compared.
+        let writes = "SELECT CAST(SUM(version) AS BIGINT) FROM resource_providers";
+        let before = number(&store, writes).await;
+        report(&store, &world, &host, &children).await;
+        assert_eq!(number(&store, writes).await, before, "{name}");
+        let less = spec("h1_gpu0", &[("VGPU", 1)], &["CUSTOM_A"]);
+        let less = ledger::ProviderSpec { id: gpu.id, ..less };
+        report(&store, &world, &host, &[less, children[1].clone(), drained, bare]).await;
+        let again = World::new();
+        again.load(&store).await.expect("the trees are read");
+        assert_eq!(trees(&world, &roots), trees(&again, &roots), "{name}");
+        audited(&store).await;
+    }
+}
+
+/// Another provider has the name of a device of a new host.
+#[tokio::test]
+async fn a_new_host_takes_no_name_of_another_provider() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let other = spec("h1_gpu0", &[("VCPU", 1)], &[]);
+        report(&store, &world, &other, &[]).await;
+        let host = spec("h1", &[("VCPU", 8)], &[]);
+        let gpu = spec("h1_gpu0", &[("VGPU", 2)], &[]);
+        let (world_, host_) = (world.clone(), host.clone());
+        let refused = move |tx: &mut Tx<'_>| {
+            ledger::report_host(tx, &world_, &host_, std::slice::from_ref(&gpu))
+        };
+        let refused = store.write(refused).await;
+        assert!(matches!(refused, Err(Error::Taken { .. })), "{name}: {refused:?}");
+        assert!(world.stored().tree(host.id).is_none(), "{name}");
+        audited(&store).await;
+    }
+}

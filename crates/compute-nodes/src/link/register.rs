@@ -8,7 +8,7 @@ use kilonova_accelerator::ledger;
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::{cells, fits, hosts, machines, volumes};
 use kilonova_engine::Inventory;
-use kilonova_ids::{HostId, ProviderId, ResourceClass};
+use kilonova_ids::{HostId, ProviderId, ResourceClass, ascending};
 use kilonova_node_api::{Refusal, Registration, Session};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
@@ -79,7 +79,7 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
     let root = match &known {
         _ if external_nova => named.ok_or_else(|| Error::NoRoot(registration.host.clone()))?,
         Some(host) => host.root_provider,
-        None => named.unwrap_or_else(ProviderId::new_v4),
+        None => named.unwrap_or_else(ascending::<ProviderId>),
     };
     ledger::acknowledge(tx, &compute.world, &registration.host, ledger::EVERYTHING)?;
     let mut children = ledger::report(tx, &registration.host, &offered.devices)?;
@@ -92,7 +92,7 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
         reported = division::report(tx, compute, registration, root, &children, was_divided)?;
     }
     let new = hosts::NewHost {
-        id: HostId::new_v4(),
+        id: ascending::<HostId>(),
         host: registration.host.clone(),
         root_provider: root,
         hypervisor_type: registration.hypervisor_type.clone(),

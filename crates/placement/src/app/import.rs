@@ -106,7 +106,7 @@ pub fn import_tree(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> Res
             None => {
                 let (id, name) = (copy.id, &copy.name);
                 let (parent, root) = (copy.parent, copy.root);
-                let new = NewProvider { id, name, parent, root, reported: false };
+                let new = NewProvider::new(id, name, parent, root);
                 if !providers::insert(tx, new, now)? {
                     return Err(Error::Taken { id, name: name.clone() });
                 }

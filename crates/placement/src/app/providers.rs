@@ -60,7 +60,7 @@ pub fn create(
                 .root
         }
     };
-    let new = NewProvider { id, name, parent, root, reported: false };
+    let new = NewProvider::new(id, name, parent, root);
     if !providers::insert(tx, new, time::now())? {
         let taken = match providers::by_id(tx, id)? {
             Some(_) => format!("uuid: {id}"),

@@ -39,8 +39,8 @@ statements! {
     /// Inserts providers; no row for one whose id or name exists. The version starts at the current time,
     /// so that it exceeds that of a deleted provider with the same id.
     INSERT = "INSERT INTO resource_providers
-        (id, name, parent_id, root_id, generation, version, reported, updated_at)
-        VALUES ({}, {}, {}, {}, {}, {}, {}, {}) ON CONFLICT DO NOTHING RETURNING id";
+        (id, name, parent_id, root_id, generation, version, reported, updated_at, report)
+        VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}) ON CONFLICT DO NOTHING RETURNING id";
     /// A change that increments the generation, which clients see.
     BUMP = concat!(bump!(), " RETURNING generation, version, root_id");
     /// The same for a caller that does not need the counters.
@@ -177,6 +177,22 @@ pub struct NewProvider<'a> {
     pub root: ProviderId,
     /// True if a host reports it.
     pub reported: bool,
+    /// The generation that clients see.
+    pub generation: i64,
+    /// The fingerprint of the report that the tree of this root matches.
+    pub report: Option<&'a str>,
+}
+
+impl<'a> NewProvider<'a> {
+    /// A provider that no client has changed yet.
+    pub fn new(
+        id: ProviderId,
+        name: &'a str,
+        parent: Option<ProviderId>,
+        root: ProviderId,
+    ) -> Self {
+        Self { id, name, parent, root, reported: false, generation: 0, report: None }
+    }
 }
 
 /// Inserts a provider; returns false if its id or name exists.
@@ -191,16 +207,17 @@ pub fn ask_insert(
     new: &[NewProvider<'_>],
     now: Timestamp,
 ) -> Result<Vec<Asked>, Error> {
-    let row = |new: &NewProvider<'_>| -> [Value; 8] {
+    let row = |new: &NewProvider<'_>| -> [Value; 9] {
         [
             new.id.into(),
             new.name.into(),
             new.parent.into(),
             new.root.into(),
-            0_i64.into(),
+            new.generation.into(),
             now.into(),
             new.reported.into(),
             now.into(),
+            new.report.into(),
         ]
     };
     let rows: Vec<_> = new.iter().map(row).collect();

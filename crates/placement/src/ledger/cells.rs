@@ -116,11 +116,8 @@ pub fn divide(
         .iter()
         .filter(|cell| !known.contains(&cell.id))
         .map(|cell| NewProvider {
-            id: cell.id,
-            name: &cell.name,
-            parent: Some(root.id),
-            root: root.id,
             reported: true,
+            ..NewProvider::new(cell.id, &cell.name, Some(root.id), root.id)
         })
         .collect();
     let asked = providers::ask_insert(tx, &new, now)?;

@@ -11,9 +11,10 @@
 //! Children that no host reported (created through the API) are left unchanged.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use kilonova_engine::Inventory;
+use kilonova_engine::{Inventory, Provider, Tree};
 use kilonova_ids::{ProviderId, ResourceClass, nearness};
 use kilonova_store::Tx;
 use kilonova_wire::time;
@@ -70,6 +71,11 @@ fn report(
         own.chain(children.iter().map(|child| (child, Some(id))))
     };
     let mut tree = StoredTree::read(tx, id, || specs().map(|(spec, _)| spec))?;
+    if let Some(root) = root
+        && tree.providers.is_empty()
+    {
+        return write_new(tx, world, root, children, &tree.drained, &fingerprint, now);
+    }
     let own = tree.inventories.get(&id).map_or(&[][..], Vec::as_slice);
     let offered: Vec<ResourceClass> = own.iter().map(|row| row.class.clone()).collect();
     changed |= write_positions(tx, specs(), id, &tree.providers, now)?;
@@ -103,6 +109,41 @@ fn report(
         providers::set_report(tx, id, &fingerprint)?;
     }
     Ok(())
+}
+
+/// Writes the first report of a host, whose tree has no row yet. Memory gets the tree from what is written, so nothing is read
+/// again, and no row is written twice. The result is the same as that of [`report`]: each provider with contents has had one change.
+fn write_new(
+    tx: &mut Tx<'_>,
+    world: &World,
+    root: &ProviderSpec,
+    children: &[ProviderSpec],
+    drained: &HashSet<ProviderId>,
+    fingerprint: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let specs = || {
+        let below = children.iter().map(|child| (child, Some(root.id)));
+        std::iter::once((root, None)).chain(below)
+    };
+    let positions: Vec<NewProvider<'_>> = specs()
+        .map(|(spec, parent)| NewProvider {
+            reported: true,
+            generation: i64::from(!spec.inventories.is_empty() || !spec.traits.is_empty()),
+            report: parent.is_none().then_some(fingerprint),
+            ..NewProvider::new(spec.id, &spec.name, parent, root.id)
+        })
+        .collect();
+    insert(tx, &positions, now)?;
+    let mut new = NewRows::default();
+    for (spec, parent) in specs() {
+        let rule = ReservedRule { drained: drained.contains(&spec.id), device: parent.is_some() };
+        write_contents(tx, spec, Vec::new(), HashMap::new(), rule, &mut new, now)?;
+    }
+    inventories::insert(tx, &new.inventories)?;
+    traits::report(tx, &new.traits, now)?;
+    let providers = specs().map(|(spec, parent)| new.provider(spec, parent, now)).collect();
+    world.tree_added(tx, root.id, Tree { providers })
 }
 
 /// The rows of a tree, read before the first write, in two round trips with any number of providers.
@@ -174,7 +215,7 @@ fn write_positions<'a>(
     for (spec, parent) in specs {
         let Some(row) = known.get(&spec.id) else {
             let (id, name) = (spec.id, spec.name.as_str());
-            new.push(NewProvider { id, name, parent, root, reported: true });
+            new.push(NewProvider { reported: true, ..NewProvider::new(id, name, parent, root) });
             continue;
         };
         if row.name != spec.name {
@@ -186,12 +227,18 @@ fn write_positions<'a>(
             placed = true;
         }
     }
-    let asked = providers::ask_insert(tx, &new, now)?;
-    let inserted = providers::inserted(tx, asked)?;
-    if let Some(taken) = new.iter().find(|one| !inserted.contains(&one.id)) {
-        return Err(Error::Taken { id: taken.id, name: taken.name.to_owned() });
-    }
+    insert(tx, &new, now)?;
     Ok(placed || !new.is_empty())
+}
+
+/// Inserts providers; refuses if the id or the name of one is taken.
+fn insert(tx: &mut Tx<'_>, new: &[NewProvider<'_>], now: Timestamp) -> Result<(), Error> {
+    let asked = providers::ask_insert(tx, new, now)?;
+    let inserted = providers::inserted(tx, asked)?;
+    match new.iter().find(|one| !inserted.contains(&one.id)) {
+        Some(taken) => Err(Error::Taken { id: taken.id, name: taken.name.to_owned() }),
+        None => Ok(()),
+    }
 }
 
 /// The rule that determines `reserved`.
@@ -222,6 +269,31 @@ struct NewRows<'a> {
 }
 
 impl NewRows<'_> {
+    /// A new provider as the copy in memory has it.
+    fn provider(
+        &self,
+        spec: &ProviderSpec,
+        parent: Option<ProviderId>,
+        now: Timestamp,
+    ) -> Provider {
+        let of_it = |id: &ProviderId| *id == spec.id;
+        let own = self.inventories.iter().filter(|(id, _)| of_it(id));
+        let own = own.map(|(_, row)| (row.class.clone(), Inventory { used: 0, ..row.inventory }));
+        let mut inventories: Vec<(ResourceClass, Inventory)> = own.collect();
+        inventories.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+        let own = self.traits.iter().filter(|(id, _)| of_it(id));
+        Provider {
+            id: spec.id,
+            name: spec.name.as_str().into(),
+            parent,
+            generation: now.as_microsecond(),
+            inventories,
+            // In order, because they come from a set.
+            traits: own.map(|(_, name)| Arc::from(*name)).collect(),
+            aggregates: Vec::new(),
+        }
+    }
+
     fn write(&self, tx: &mut Tx<'_>, now: Timestamp) -> Result<(), Error> {
         inventories::insert(tx, &self.inventories)?;
         traits::report(tx, &self.traits, now)?;
