@@ -59,17 +59,16 @@ pub(crate) fn create(tx: &mut Tx<'_>, draft: &Draft) -> Result<AttributeRow, Err
     if !deployables::exists(tx, draft.deployable_id)? {
         return Err(Error::not_found("Deployable", "id", draft.deployable_id));
     }
-    let uuid = Uuid::new_v4();
     let Draft { deployable_id, name, value } = draft;
     let new = NewAttribute {
-        uuid,
         deployable_id: *deployable_id,
         name: name.into(),
         value: value.into(),
         reported: false,
     };
-    attributes::insert(tx, &[new], time::now())?;
-    attributes::by_uuid(tx, uuid)?.ok_or_else(|| Error::not_found("Attribute", "uuid", uuid))
+    let inserted = attributes::insert(tx, &[new], time::now())?;
+    let row = inserted.first().map(|uuid| attributes::by_uuid(tx, *uuid)).transpose()?.flatten();
+    row.ok_or_else(|| Error::not_found("Attribute", "name", name))
 }
 
 /// Deletes an attribute that an administrator added.

@@ -7,6 +7,8 @@ use kilonova_ids::HostName;
 use kilonova_store::{Error, Row, Tx, Value, params, statements};
 use uuid::Uuid;
 
+use super::consecutive;
+
 /// A row of `attributes`.
 #[derive(Debug, Clone)]
 pub(crate) struct AttributeRow {
@@ -23,7 +25,6 @@ pub(crate) struct AttributeRow {
 
 /// A new attribute.
 pub(crate) struct NewAttribute<'a> {
-    pub uuid: Uuid,
     pub deployable_id: i64,
     pub name: Cow<'a, str>,
     pub value: Cow<'a, str>,
@@ -109,14 +110,16 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: Uuid) -> Result<Option<AttributeRow
     tx.row(BY_UUID, params![uuid.to_string()])?.as_ref().map(read).transpose()
 }
 
+/// Inserts attributes, and returns their uuids.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     new: &[NewAttribute<'_>],
     now: Timestamp,
-) -> Result<(), Error> {
-    let row = |new: &NewAttribute<'_>| -> [Value; 6] {
+) -> Result<Vec<Uuid>, Error> {
+    let uuids: Vec<Uuid> = consecutive().take(new.len()).collect();
+    let row = |(uuid, new): (&Uuid, &NewAttribute<'_>)| -> [Value; 6] {
         [
-            new.uuid.to_string().into(),
+            uuid.to_string().into(),
             new.deployable_id.into(),
             (&*new.name).into(),
             (&*new.value).into(),
@@ -124,8 +127,9 @@ pub(crate) fn insert(
             now.into(),
         ]
     };
-    let rows: Vec<_> = new.iter().map(row).collect();
-    tx.defer_rows(INSERT, &rows)
+    let rows: Vec<_> = uuids.iter().zip(new).map(row).collect();
+    tx.defer_rows(INSERT, &rows)?;
+    Ok(uuids)
 }
 
 /// Updates the value.

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, HostName, ProviderId, ascending};
+use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, HostName, ProviderId};
 use kilonova_node_api::{GpuInstance, MigPlacement};
 use kilonova_store::{Asked, Error, Row, Tx, Value, params, statements};
 
+use super::consecutive;
 use super::islands::{self, Island, is_closed};
 use super::withheld::is_excluded;
 use crate::states::{AttachType, HandleState};
@@ -348,9 +349,9 @@ pub(crate) struct NewHandle<'a> {
 /// Inserts free handles. Their ids ascend with time, so that among millions of handles a new one is next
 /// to the last one in the index and not on a page of its own.
 pub(crate) fn insert(tx: &mut Tx<'_>, new: &[NewHandle<'_>], now: Timestamp) -> Result<(), Error> {
-    let row = |new: &NewHandle<'_>| -> [Value; 9] {
+    let row = |(id, new): (AttachHandleId, &NewHandle<'_>)| -> [Value; 9] {
         [
-            ascending::<AttachHandleId>().into(),
+            id.into(),
             new.deployable_id.into(),
             new.key.attach_type.into(),
             (&new.key.address).into(),
@@ -361,7 +362,7 @@ pub(crate) fn insert(tx: &mut Tx<'_>, new: &[NewHandle<'_>], now: Timestamp) -> 
             now.into(),
         ]
     };
-    let rows: Vec<_> = new.iter().map(row).collect();
+    let rows: Vec<_> = consecutive().zip(new).map(row).collect();
     tx.defer_rows(INSERT, &rows)
 }
 

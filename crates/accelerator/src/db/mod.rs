@@ -25,6 +25,22 @@ pub(crate) mod withheld;
 
 pub use audit::AUDIT;
 
+use newtype_uuid::GenericUuid;
+use uuid::Uuid;
+
+/// The bits of an ascending id after its variant.
+const TAIL: u128 = (1 << 62) - 1;
+
+/// Ids of rows that are inserted together: a new ascending one, and its successors. Random bits are drawn once for all; a report has
+/// hundreds of rows.
+pub(crate) fn consecutive<T: GenericUuid>() -> impl Iterator<Item = T> {
+    let first = Uuid::now_v7().as_u128();
+    (0..).map(move |n| {
+        let tail = (first & TAIL).wrapping_add(n) & TAIL;
+        T::from_untyped_uuid(Uuid::from_u128((first & !TAIL) | tail))
+    })
+}
+
 /// Every statement of this service. A test prepares each on both databases.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![
@@ -50,4 +66,25 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         profiles::STATEMENTS,
         withheld::STATEMENTS,
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use kilonova_ids::{AttachHandleId, ascending};
+    use uuid::{Uuid, Variant};
+
+    use super::consecutive;
+
+    #[test]
+    fn consecutive_ids_ascend_and_follow_earlier_ones() {
+        let earlier: AttachHandleId = ascending();
+        let ids: Vec<Uuid> = consecutive::<Uuid>().take(1000).collect();
+        assert!(ids.is_sorted() && ids.iter().collect::<BTreeSet<_>>().len() == 1000);
+        assert!(ids[0].to_string() > earlier.to_string());
+        for id in ids {
+            assert_eq!((id.get_version_num(), id.get_variant()), (7, Variant::RFC4122));
+        }
+    }
 }

@@ -128,6 +128,14 @@ pub(crate) fn of_islands<'a>(
     found(tx, asked)
 }
 
+/// The same for a host of which this transaction has inserted all handles: only geometry can withhold them.
+pub(crate) fn of_new_host(
+    tx: &mut Tx<'_>,
+    in_mig_mode: impl IntoIterator<Item = MixedCard>,
+) -> Result<BTreeMap<ProviderId, i64>, Error> {
+    mig_of(tx, in_mig_mode)
+}
+
 fn found(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<BTreeMap<ProviderId, i64>, Error> {
     let rows = tx.answers(asked)?;
     let (mut all, mut cards) = (BTreeMap::new(), BTreeSet::new());

@@ -90,11 +90,18 @@ pub fn report(
     seen.deployables.extend(unreadable.iter().map(|row| row.id));
     let kept = drop_deployables(tx, &seen, &known, now)?;
     drop_devices(tx, &seen, &kept, exclusions, &known, now)?;
-    withheld::expect_of_host(tx, host)?;
+    let is_first = known.devices.is_empty();
+    if !is_first {
+        withheld::expect_of_host(tx, host)?;
+    }
     unchanged::expect(tx, host, devices)?;
     let in_mig_mode: BTreeSet<&str> = cards_in_mig_mode(&plans).collect();
     let card = |card: &str| MixedCard { host: host.clone(), card: card.to_owned() };
-    let some = withheld::of_host(tx, host, in_mig_mode.into_iter().map(card))?;
+    let in_mig_mode = in_mig_mode.into_iter().map(card);
+    let some = match is_first {
+        true => withheld::of_new_host(tx, in_mig_mode)?,
+        false => withheld::of_host(tx, host, in_mig_mode)?,
+    };
     unchanged::record(tx, host, devices)?;
     let withheld = |device: &DevicePlan<'_>, deployable: &DeployablePlan<'_>| {
         let health = effective_health(device, &known, now);
@@ -433,7 +440,6 @@ fn apply_attributes(
             Some(row) if row.value == value => {}
             Some(row) => attributes::update(tx, row.id, &value, now)?,
             None => new.attributes.push(NewAttribute {
-                uuid: uuid::Uuid::now_v7(),
                 deployable_id,
                 name: name.into(),
                 value: value.into(),
