@@ -86,13 +86,7 @@ impl Page {
 pub async fn run(compute: Compute, page: Page) -> Result<(), Error> {
     let now = time::now();
     // Memory only suggests lost hosts; their rows decide.
-    let suspects: Vec<HostName> = compute
-        .fleet
-        .all()
-        .iter()
-        .filter(|host| !host.takes_servers(now))
-        .map(|host| host.name.clone())
-        .collect();
+    let suspects = compute.fleet.names_of(|host| !host.takes_servers(now));
     let (own, after) = (compute.clone(), page.last());
     let choices = compute.store.read(move |tx| choices(tx, &own, &suspects, after)).await?;
     page.turn(&choices.read);

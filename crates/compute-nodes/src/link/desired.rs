@@ -4,7 +4,7 @@
 //! session or the generation differs from the known one, or when there is something to send. An
 //! answer without documents needs no read.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use kilonova_accelerator::ledger as devices;
@@ -16,12 +16,27 @@ use kilonova_ids::HostName;
 use kilonova_node_api::{Batch, Refusal};
 use kilonova_store::Tx;
 use kilonova_wire::time;
+use tokio::time::{Instant, timeout_at};
 
 use super::unavailable;
 
 /// Maximum time that a poll waits. Polls also show that the host is alive, so this is well below the
 /// time after which a silent host counts as down.
 const MAX_WAIT: Duration = Duration::from_secs(20);
+
+/// Polls without news end together at multiples of this, and the hosts' next requests arrive together. Ten thousand hosts otherwise
+/// wake the threads of the controller a thousand times per second.
+const TOGETHER: Duration = Duration::from_millis(200);
+
+/// When the first poll began.
+static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// When a poll that begins at `now` ends without news.
+fn end_of_wait(begin: Instant, now: Instant) -> Instant {
+    let end = now + MAX_WAIT;
+    let past = end.saturating_duration_since(begin).as_nanos() % TOGETHER.as_nanos();
+    end - Duration::from_nanos(u64::try_from(past).unwrap_or_default())
+}
 
 pub(super) async fn desired(
     compute: &Compute,
@@ -40,7 +55,8 @@ pub(super) async fn desired(
     // A generation below that of the host is news too: the database lost commits.
     let is_news = |newest: &Newest| newest.generation != since || newest.epoch != epoch;
     let is_waiting = since > 0 && !is_news(&newest.borrow());
-    if is_waiting && tokio::time::timeout(MAX_WAIT, newest.wait_for(is_news)).await.is_err() {
+    let end = end_of_wait(*BEGIN, Instant::now());
+    if is_waiting && timeout_at(end, newest.wait_for(is_news)).await.is_err() {
         entry.seen(time::now());
         return Ok(Batch {
             generation: since,
@@ -119,4 +135,24 @@ async fn acknowledge(
         Ok::<_, Error>(devices::acknowledge(tx, &world, &name, since)?)
     };
     compute.store.write(work).await.map_err(unavailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_of_a_while_end_together_and_not_late() {
+        let begin = Instant::now();
+        let mut ends = Vec::new();
+        for millis in 0..1000 {
+            let now = begin + Duration::from_millis(millis);
+            let end = end_of_wait(begin, now);
+            assert!(end <= now + MAX_WAIT, "later than {MAX_WAIT:?}");
+            assert!(end > now + MAX_WAIT - TOGETHER, "earlier than necessary");
+            ends.push(end);
+        }
+        ends.dedup();
+        assert_eq!(ends.len(), 5, "ends within a second");
+    }
 }

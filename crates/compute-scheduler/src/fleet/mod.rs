@@ -109,12 +109,17 @@ pub struct Host {
 impl Host {
     /// True if the scheduler may use it at time `now`.
     pub fn takes_servers(&self, now: Timestamp) -> bool {
-        self.is_enabled() && self.is_up(now)
+        let facts = self.facts();
+        facts.enabled && !facts.forced_down && self.is_recent(now)
     }
 
     /// True if it was seen lately and is not forced down.
     pub fn is_up(&self, now: Timestamp) -> bool {
-        !self.is_declared_dead() && now.duration_since(self.last_seen.get()) < DOWN_AFTER
+        !self.is_declared_dead() && self.is_recent(now)
+    }
+
+    fn is_recent(&self, now: Timestamp) -> bool {
+        now.duration_since(self.last_seen.get()) < DOWN_AFTER
     }
 
     /// True if it is forced down.
@@ -452,6 +457,13 @@ impl Fleet {
     /// Every host.
     pub fn all(&self) -> Vec<Arc<Host>> {
         self.read().by_name.values().cloned().collect()
+    }
+
+    /// The names of the hosts that fulfil a condition. Costs little for a loop that looks at ten thousand hosts and finds few.
+    pub fn names_of(&self, fulfils: impl Fn(&Host) -> bool) -> Vec<HostName> {
+        let maps = self.read();
+        let found = maps.by_name.values().filter(|host| fulfils(host));
+        found.map(|host| host.name.clone()).collect()
     }
 
     /// True if servers may request a zone: some host in it is enabled, up or down.

@@ -1,7 +1,11 @@
 //! Services, hypervisors and zones.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+use kilonova_compute_nodes::Link;
 use kilonova_ids::HostName;
+use kilonova_node_api::ControlPlane;
 use kilonova_wire::time;
 use serde_json::{Value, json};
 
@@ -26,6 +30,23 @@ async fn each_registration_begins_an_epoch() {
         assert_eq!(api.host("h", time::now()).await, 2);
         let services = compute_services(&api, "2.53").await;
         assert_eq!((services.len(), &services[0]["state"]), (1, &json!("up")));
+    }
+}
+
+/// Thousands of hosts wait for documents all the time.
+#[tokio::test]
+async fn a_poll_without_news_reads_nothing() {
+    for api in apis().await {
+        let (host, epoch) = (HostName::verbatim("h"), api.host("h", time::now()).await);
+        let link = Link(api.compute.clone());
+        let since = link.desired(&host, epoch, 0).await.expect("the session is valid").generation;
+        let mut statements = Vec::new();
+        for _ in 0..3 {
+            let poll = link.desired(&host, epoch, since);
+            tokio::time::timeout(Duration::from_millis(50), poll).await.expect_err("it waits");
+            statements.push(api.meter.take());
+        }
+        assert_eq!(statements[1..], [0, 0], "{statements:?}");
     }
 }
 
