@@ -14,6 +14,7 @@ use crate::search::{
     AnchorTree, MAX_WASTED_TRIES, Part, Plan, Relaxed, Solver, Stop, TESTS, TRIES_PER_FIND,
     TRIES_PER_TURN, Test, Walk,
 };
+use crate::shortage::Shortage;
 use crate::snapshot::{Slot, Snapshot};
 
 /// A condition and its effect.
@@ -29,7 +30,7 @@ pub struct Step {
     pub left: usize,
 }
 
-/// The tree that met the most conditions before one removed it.
+/// The tree that met the most conditions before one removed it; of several that lack the same amounts, one that has the most.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nearest {
     /// The root of the tree.
@@ -38,7 +39,7 @@ pub struct Nearest {
     pub name: Arc<str>,
     /// The condition that removed it, in the language of Placement's queries.
     pub constraint: String,
-    /// The unmet condition as a predicate: `does not have 1 VGPU free`.
+    /// The unmet condition as a predicate: `does not offer VGPU`. For an amount, what is there: `has only 2 VGPU free on gpu-1`.
     pub lacks: String,
 }
 
@@ -113,7 +114,7 @@ pub(crate) fn explain(snapshot: &Snapshot, query: &Query) -> Explanation {
     }
     let plan = Plan::new(snapshot, query);
     let mut removed: BTreeMap<Rank, usize> = BTreeMap::new();
-    let mut nearest: Option<(Rank, Slot)> = None;
+    let mut nearest: Option<(Rank, i64, Slot)> = None;
     let mut effort = Effort { spent: 0, patience: MAX_WASTED_TRIES };
     let mut looked_at = 0;
     for slot in Walk::new(snapshot.forest.slots(), None, query.seed) {
@@ -124,8 +125,11 @@ pub(crate) fn explain(snapshot: &Snapshot, query: &Query) -> Explanation {
         effort.spent += TREE;
         let Some(rank) = first_unmet(snapshot, &plan, slot, &mut effort) else { continue };
         *removed.entry(rank).or_default() += 1;
-        if nearest.is_none_or(|(best, _)| rank > best) {
-            nearest = Some((rank, slot));
+        if nearest.is_none_or(|(best, ..)| rank >= best) {
+            let has = shortage(snapshot, &plan, slot, rank).map_or(0, |shortage| shortage.has());
+            if nearest.is_none_or(|(best, most, _)| (rank, has) > (best, most)) {
+                nearest = Some((rank, has, slot));
+            }
         }
     }
     let mut left = looked_at;
@@ -136,14 +140,27 @@ pub(crate) fn explain(snapshot: &Snapshot, query: &Query) -> Explanation {
         Step { constraint: condition.constraint, text, removed, left }
     });
     let steps: Vec<Step> = steps.collect();
-    let nearest = nearest.and_then(|(rank, slot)| {
+    let nearest = nearest.and_then(|(rank, _, slot)| {
         let root = snapshot.forest.get(slot)?.root();
         let name = Arc::clone(&root.name);
         let condition = condition(query, &plan, rank);
-        let (constraint, lacks) = (condition.constraint, condition.one);
+        let amounts = shortage(snapshot, &plan, slot, rank).and_then(|shortage| {
+            let needs = needs(query, &plan, rank.1);
+            shortage.predicate(&needs.iter().map(|(class, _)| class).collect::<Vec<_>>())
+        });
+        let (constraint, lacks) = (condition.constraint, amounts.unwrap_or(condition.one));
         Some(Nearest { root: root.id, name, constraint, lacks })
     });
     Explanation { hosts: snapshot.len(), looked_at, left, steps, nearest, error: None }
+}
+
+/// The amounts of a tree, if they removed it; `None` if another condition did.
+fn shortage(snapshot: &Snapshot, plan: &Plan, slot: Slot, rank: Rank) -> Option<Shortage> {
+    let (PER_PART, part, test) = rank else { return None };
+    if TESTS[test] != Test::Room {
+        return None;
+    }
+    Shortage::of(&AnchorTree::new(snapshot, plan, slot)?, plan, &plan.parts[part])
 }
 
 const ROOT: u8 = 0;

@@ -11,6 +11,7 @@ mod joint;
 mod model;
 mod query;
 mod search;
+mod shortage;
 mod snapshot;
 
 pub use explain::{Explanation, Nearest, Step};

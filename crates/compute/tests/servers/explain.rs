@@ -178,8 +178,7 @@ async fn a_server_without_a_host_explains_why_and_whether_there_is_room_now() {
         assert_eq!(
             why,
             "No valid host was found. There are not enough hosts available. 1 of 2 hosts does not \
-             offer VGPU. The remaining host does not have 1 VGPU free. Nearest: a, which does not have \
-             1 VGPU free."
+             offer VGPU. The remaining host does not have 1 VGPU free. Nearest: a, which has no VGPU free."
         );
         let owner = running.get(ANN, "2.90", &format!("/servers/{id}")).await.expect(200);
         assert_eq!(

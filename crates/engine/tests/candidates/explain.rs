@@ -128,3 +128,41 @@ fn nonsense_is_said_to_be_nonsense() {
     let explanation = snapshot.explain(&Query::default());
     assert_eq!(explanation.to_string(), "the query asks for no resources.");
 }
+
+/// The nearest of several hosts is the one with the most of the amount; the text names its fullest device and the limit.
+#[test]
+fn the_nearest_host_says_how_much_it_has() {
+    let full = |first: u128, used: i64| {
+        let mut host = gpu_host(first, 2, 8);
+        host[1].inventories[0].1.used = used + 1;
+        host[2].inventories[0].1.used = used;
+        host
+    };
+    let nearest = |hosts: Vec<Vec<_>>, amount| {
+        let explanation = forest(hosts).explain(&query(vec![group("1", &[("VGPU", amount)])]));
+        let nearest = explanation.nearest.expect("no host has room");
+        (nearest.name.to_string(), nearest.lacks)
+    };
+    let of = |name: &str, lacks: &str| (name.to_owned(), lacks.to_owned());
+    assert_eq!(
+        nearest(vec![full(1, 7), full(101, 4), full(201, 6)], 5),
+        of("p101", "has only 4 VGPU free on p103")
+    );
+    assert_eq!(nearest(vec![full(1, 8)], 1), of("p1", "has no VGPU free"));
+
+    let limited = |change: fn(&mut kilonova_engine::Inventory)| {
+        let mut host = vec![provider(1, None).has("VCPU", 16)];
+        change(&mut host[0].inventories[0].1);
+        host
+    };
+    let text = |host, amount| {
+        let explanation = forest([host]).explain(&query(vec![group("", &[("VCPU", amount)])]));
+        explanation.nearest.expect("the host does not fit").lacks
+    };
+    let at_most = limited(|inventory| inventory.max_unit = 8);
+    assert_eq!(text(at_most, 12), "gives one server at most 8 VCPU (max_unit)");
+    let at_least = limited(|inventory| inventory.min_unit = 2);
+    assert_eq!(text(at_least, 1), "gives one server at least 2 VCPU (min_unit)");
+    let steps = limited(|inventory| inventory.step_size = 4);
+    assert_eq!(text(steps, 6), "gives VCPU in multiples of 4 (step_size)");
+}

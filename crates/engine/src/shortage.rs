@@ -1,0 +1,77 @@
+//! The provider of a tree that comes nearest to the amounts of a request, and the limits that refuse them there.
+//!
+//! For explanations alone: it decides nothing, and a search never asks it.
+
+use std::sync::Arc;
+
+use kilonova_ids::ResourceClass;
+
+use crate::model::Inventory;
+use crate::search::{AnchorTree, Part, Plan, Test};
+
+/// The provider of a tree that has the most of the requested amounts, but not all.
+pub(crate) struct Shortage {
+    /// Its name, if it is not the root.
+    device: Option<Arc<str>>,
+    /// Its inventories of the requested classes, each with the amount, in the order of the part.
+    offers: Vec<(Inventory, i64)>,
+}
+
+impl Shortage {
+    /// Examines the providers that pass the tests before the one of the amounts. `None` if there is none.
+    pub(crate) fn of(anchor: &AnchorTree<'_>, plan: &Plan, part: &Part) -> Option<Self> {
+        let offering = |supplier: &usize| {
+            [Test::Tree, Test::Offers]
+                .iter()
+                .all(|test| anchor.passes(plan, part, *supplier, *test))
+        };
+        let shortages = (0..anchor.suppliers.len()).filter(offering).map(|index| {
+            let supplier = &anchor.suppliers[index];
+            let inventory =
+                |class: usize| supplier.tree.inventory(supplier.position, plan.classes[class]);
+            let offers =
+                part.needs.iter().filter_map(|(class, amount)| Some((inventory(*class)?, *amount)));
+            let is_root = supplier.slot == anchor.slot && supplier.node().parent.is_none();
+            let device = (!is_root).then(|| Arc::clone(&supplier.node().name));
+            Self { device, offers: offers.collect() }
+        });
+        // Of equal ones the first.
+        shortages.reduce(|best, next| if next.has() > best.has() { next } else { best })
+    }
+
+    /// The sum of the amounts that it has, each up to the requested one.
+    pub(crate) fn has(&self) -> i64 {
+        self.offers.iter().map(|(inventory, amount)| inventory.room().min(*amount)).sum()
+    }
+
+    /// The limits that refuse the amounts, as a predicate: `has only 2 VGPU free on gpu-1`. `None` if none does.
+    pub(crate) fn predicate(&self, classes: &[&ResourceClass]) -> Option<String> {
+        let limits = self.offers.iter().zip(classes);
+        let limits =
+            limits.filter_map(|((inventory, amount), class)| limit(inventory, *amount, class));
+        let limits = limits.collect::<Vec<_>>().join(" and ");
+        // If the best one has nothing, none has.
+        let device = self.device.as_ref().filter(|_| self.has() > 0);
+        let on = device.map(|name| format!(" on {name}")).unwrap_or_default();
+        (!limits.is_empty()).then(|| format!("{limits}{on}"))
+    }
+}
+
+/// The first limit of an inventory that refuses an amount.
+fn limit(inventory: &Inventory, amount: i64, class: &ResourceClass) -> Option<String> {
+    let Inventory { min_unit, max_unit, step_size, .. } = inventory;
+    if amount > *max_unit {
+        return Some(format!("gives one server at most {max_unit} {class} (max_unit)"));
+    }
+    if amount < *min_unit {
+        return Some(format!("gives one server at least {min_unit} {class} (min_unit)"));
+    }
+    if *step_size > 1 && amount % step_size != 0 {
+        return Some(format!("gives {class} in multiples of {step_size} (step_size)"));
+    }
+    match inventory.room() {
+        room if room >= amount => None,
+        0 => Some(format!("has no {class} free")),
+        room => Some(format!("has only {room} {class} free")),
+    }
+}
