@@ -330,8 +330,8 @@ impl<'a> Tx<'a> {
     }
 
     /// Announces a `SELECT`. On PostgreSQL it is sent with the next statement whose answer is needed,
-    /// and [`Tx::rows`] and [`Tx::row`] with the same text and parameters return its answer without
-    /// another round trip. A write that comes before them makes the announcement void.
+    /// and [`Tx::rows`], [`Tx::row`] and [`Tx::visit`] with the same text and parameters return its answer
+    /// without another round trip. A write that comes before them makes the announcement void.
     ///
     /// # Errors
     /// Those of earlier statements.
@@ -370,6 +370,64 @@ impl<'a> Tx<'a> {
             }
         };
         self.note(answer)
+    }
+
+    /// Runs a statement and calls `each` with every row, for results of many rows: it is one [`Row`] whose
+    /// values change, so reading it costs no memory. An error of `each` ends the reading.
+    ///
+    /// # Errors
+    /// Like [`Tx::execute`], and the error of `each`.
+    pub fn visit<E: From<Error>>(
+        &mut self,
+        sql: &str,
+        params: &[Value],
+        each: impl FnMut(&Row) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let expected = self.announced(sql, params);
+        match expected {
+            Some(_) => self.alive()?,
+            None => self.count(sql)?,
+        }
+        let visited = match &mut self.inner {
+            Inner::Sqlite(connection) => {
+                sqlite::visit(connection, sql, params, &mut self.work, each).map_err(Failed::from)
+            }
+            Inner::Postgres(session) => {
+                let number = match expected {
+                    Some(Asked(number)) => number,
+                    None => session.ask(sql, params, Wants::Rows, changes(sql)),
+                };
+                session.visit(number, each)
+            }
+        };
+        self.note(visited)?
+    }
+
+    /// Like [`Tx::visit`], for a statement with a list `({})` and no other parameter. The values may repeat, and
+    /// there may be many.
+    ///
+    /// # Errors
+    /// Like [`Tx::visit`].
+    pub fn visit_list<E: From<Error>>(
+        &mut self,
+        sql: &'static str,
+        list: &[Value],
+        mut each: impl FnMut(&Row) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut statements = rows::of_list(sql, list).into_iter();
+        statements.try_for_each(|(sql, params)| self.visit(&sql, &params, &mut each))
+    }
+
+    /// Like [`Tx::expect`], for [`Tx::visit_list`].
+    ///
+    /// # Errors
+    /// Like [`Tx::expect`].
+    pub fn expect_list(&mut self, sql: &'static str, list: &[Value]) -> Result<(), Error> {
+        if matches!(self.inner, Inner::Sqlite(_)) {
+            return Ok(());
+        }
+        let mut statements = rows::of_list(sql, list).into_iter();
+        statements.try_for_each(|(sql, params)| self.expect(&sql, &params))
     }
 
     /// Runs a statement and returns its first row, if any.

@@ -1,5 +1,6 @@
 //! Parameters and rows in the four types common to both databases.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -19,6 +20,38 @@ pub enum Value {
     Real(f64),
     /// `TEXT`; uuids and JSON documents too.
     Text(String),
+}
+
+/// A column of a row that the database still holds.
+pub(crate) enum Field<'a> {
+    Null,
+    Int(i64),
+    Real(f64),
+    Text(Cow<'a, str>),
+}
+
+impl From<Field<'_>> for Value {
+    fn from(field: Field<'_>) -> Self {
+        match field {
+            Field::Null => Self::Null,
+            Field::Int(value) => Self::Int(value),
+            Field::Real(value) => Self::Real(value),
+            Field::Text(text) => Self::Text(text.into_owned()),
+        }
+    }
+}
+
+impl Value {
+    /// Becomes the value of a field. A text keeps its memory for the next one.
+    fn become_field(&mut self, field: Field<'_>) {
+        match (self, field) {
+            (Self::Text(kept), Field::Text(text)) => {
+                kept.clear();
+                kept.push_str(&text);
+            }
+            (value, field) => *value = field.into(),
+        }
+    }
 }
 
 impl From<i64> for Value {
@@ -207,6 +240,23 @@ impl Row {
         Self { names: Arc::clone(names), values, next: Cell::new(0) }
     }
 
+    /// A row whose values follow, for [`Row::refill`].
+    pub(crate) fn unfilled(names: &[&str]) -> Self {
+        Self::new(&Arc::new(Names::new(names)), vec![Value::Null; names.len()])
+    }
+
+    /// Becomes another row of the same result. Texts are written over those of the last row.
+    pub(crate) fn refill<'f>(
+        &mut self,
+        mut field: impl FnMut(usize) -> Result<Field<'f>, Error>,
+    ) -> Result<(), Error> {
+        self.next.set(0);
+        for (index, value) in self.values.iter_mut().enumerate() {
+            value.become_field(field(index)?);
+        }
+        Ok(())
+    }
+
     /// The values, in the order of the statement.
     pub(crate) fn values(&self) -> &[Value] {
         &self.values
@@ -264,15 +314,6 @@ impl Row {
     /// A text column, owned.
     pub fn string(&self, column: impl Column) -> Result<String, Error> {
         self.text(column).map(str::to_owned)
-    }
-
-    /// A text column that the row gives up: it is empty afterwards. For results of many rows, which are read once.
-    pub fn take_string(&mut self, column: impl Column) -> Result<String, Error> {
-        let position = column.position(self);
-        match position.and_then(|position| self.values.get_mut(position)) {
-            Some(Value::Text(text)) => Ok(std::mem::take(text)),
-            _ => self.string(column),
-        }
     }
 
     /// A text column that may be NULL, owned.

@@ -20,3 +20,4 @@ mod times;
 mod tls;
 mod turns;
 mod url;
+mod visit;

@@ -363,6 +363,18 @@ impl Connection {
         }
     }
 
+    /// Calls `each` with every row that was asked for until it fails. The outer error is the statement's.
+    pub(super) fn visit<E>(
+        &mut self,
+        number: u64,
+        each: impl FnMut(&Row) -> Result<(), E>,
+    ) -> Result<Result<(), E>, Failed> {
+        match self.answer(number)? {
+            Reply::Changed(_) => Ok(Ok(())),
+            Reply::Rows(rows) => Ok(types::visit(&rows, each)?),
+        }
+    }
+
     /// The rows that were asked for and came with the commit or before it. After a commit nothing
     /// can fail any more, so an unexpected row counts as none.
     pub(super) fn committed(&mut self, number: u64) -> Vec<Row> {

@@ -29,6 +29,15 @@ impl<'a> Session<'a> {
         self.0.rows(number)
     }
 
+    /// Calls `each` with every row that was asked for until it fails. The outer error is the statement's.
+    pub(crate) fn visit<E>(
+        &mut self,
+        number: u64,
+        each: impl FnMut(&Row) -> Result<(), E>,
+    ) -> Result<Result<(), E>, Failed> {
+        self.0.visit(number, each)
+    }
+
     pub(crate) fn prepare(&mut self, sql: &str) -> Result<(), Error> {
         self.0.prepare(sql)
     }

@@ -1,11 +1,12 @@
 //! Values in PostgreSQL's wire format.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use crate::value::Names;
+use crate::value::{Field, Names};
 use crate::{Error, Row, Value};
 
 type AnyError = Box<dyn std::error::Error + Sync + Send>;
@@ -30,22 +31,22 @@ impl ToSql for Value {
     to_sql_checked!();
 }
 
-struct Column(Value);
-
-impl<'a> FromSql<'a> for Column {
+impl<'a> FromSql<'a> for Field<'a> {
     fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<Self, AnyError> {
-        Ok(Self(match *ty {
-            Type::INT8 => Value::Int(i64::from_sql(ty, raw)?),
-            Type::INT4 => Value::Int(i32::from_sql(ty, raw)?.into()),
-            Type::BOOL => Value::Int(bool::from_sql(ty, raw)?.into()),
-            Type::FLOAT8 => Value::Real(f64::from_sql(ty, raw)?),
-            Type::TEXT | Type::VARCHAR | Type::NAME => Value::Text(String::from_sql(ty, raw)?),
+        Ok(match *ty {
+            Type::INT8 => Self::Int(i64::from_sql(ty, raw)?),
+            Type::INT4 => Self::Int(i32::from_sql(ty, raw)?.into()),
+            Type::BOOL => Self::Int(bool::from_sql(ty, raw)?.into()),
+            Type::FLOAT8 => Self::Real(f64::from_sql(ty, raw)?),
+            Type::TEXT | Type::VARCHAR | Type::NAME => {
+                Self::Text(Cow::Borrowed(<&str>::from_sql(ty, raw)?))
+            }
             _ => return Err(format!("column of type {ty}").into()),
-        }))
+        })
     }
 
     fn from_sql_null(_: &Type) -> Result<Self, AnyError> {
-        Ok(Self(Value::Null))
+        Ok(Self::Null)
     }
 
     fn accepts(_: &Type) -> bool {
@@ -53,14 +54,33 @@ impl<'a> FromSql<'a> for Column {
     }
 }
 
+fn names(row: &tokio_postgres::Row) -> Vec<&str> {
+    row.columns().iter().map(tokio_postgres::Column::name).collect()
+}
+
 /// The rows of a result. Their names are read only if there is one.
 pub(super) fn rows(rows: &[tokio_postgres::Row]) -> Result<Vec<Row>, Error> {
     let Some(first) = rows.first() else { return Ok(Vec::new()) };
-    let names: Vec<_> = first.columns().iter().map(tokio_postgres::Column::name).collect();
-    let names = Arc::new(Names::new(&names));
+    let names = Arc::new(Names::new(&names(first)));
     rows.iter().map(|row| Ok(Row::new(&names, values(row)?))).collect()
 }
 
+/// Calls `each` with every row until it fails. The outer error is that of a row.
+pub(super) fn visit<E>(
+    rows: &[tokio_postgres::Row],
+    mut each: impl FnMut(&Row) -> Result<(), E>,
+) -> Result<Result<(), E>, Error> {
+    let Some(first) = rows.first() else { return Ok(Ok(())) };
+    let mut one = Row::unfilled(&names(first));
+    for row in rows {
+        one.refill(|index| Ok(row.try_get(index)?))?;
+        if let Err(refused) = each(&one) {
+            return Ok(Err(refused));
+        }
+    }
+    Ok(Ok(()))
+}
+
 fn values(row: &tokio_postgres::Row) -> Result<Vec<Value>, Error> {
-    (0..row.len()).map(|index| Ok(row.try_get::<_, Column>(index)?.0)).collect()
+    (0..row.len()).map(|index| Ok(row.try_get::<_, Field<'_>>(index)?.into())).collect()
 }

@@ -9,6 +9,7 @@ mod pragma;
 mod readers;
 mod writer;
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use rusqlite::{Connection, StatementStatus, ToSql};
 use tokio::sync::oneshot;
 
 use crate::commits::Commits;
-use crate::value::Names;
+use crate::value::{Field, Names};
 use crate::work::{Outcome, Work};
 use crate::{Error, Row, Tx, Value};
 
@@ -127,33 +128,65 @@ pub(crate) fn rows(
     rows
 }
 
-/// A text column. SQLite does not check texts: bytes that are not UTF-8 are replaced, and the usual text is only checked and copied.
-fn text(bytes: &[u8]) -> String {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => text.to_owned(),
-        Err(_) => String::from_utf8_lossy(bytes).into_owned(),
-    }
+/// Calls `each` with every row until it fails, and adds the statement's work. The outer error is the statement's.
+pub(crate) fn visit<E>(
+    connection: &Connection,
+    sql: &str,
+    params: &[Value],
+    taken: &mut u64,
+    each: impl FnMut(&Row) -> Result<(), E>,
+) -> Result<Result<(), E>, Error> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let visited = pass(&mut statement, params, each);
+    *taken += work(&statement);
+    visited
+}
+
+/// A column. SQLite does not check texts: bytes that are not UTF-8 are replaced.
+fn field<'a>(row: &'a rusqlite::Row<'_>, index: usize) -> Result<Field<'a>, Error> {
+    Ok(match row.get_ref(index)? {
+        ValueRef::Null => Field::Null,
+        ValueRef::Integer(value) => Field::Int(value),
+        ValueRef::Real(value) => Field::Real(value),
+        // The usual text is only checked, which takes less than the search for what to replace.
+        ValueRef::Text(bytes) => Field::Text(match std::str::from_utf8(bytes) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => String::from_utf8_lossy(bytes),
+        }),
+        ValueRef::Blob(_) => return Err(Error::Shape(format!("column {index} is a blob"))),
+    })
+}
+
+fn names<'a>(row: &'a rusqlite::Row<'_>) -> Vec<&'a str> {
+    row.as_ref().column_names().collect()
 }
 
 fn collect(statement: &mut rusqlite::Statement<'_>, params: &[Value]) -> Result<Vec<Row>, Error> {
     let width = statement.column_count();
     let mut cursor = statement.query(rusqlite::params_from_iter(params))?;
-    let (mut names, mut rows) = (None, Vec::new());
+    let (mut known, mut rows) = (None, Vec::new());
     while let Some(row) = cursor.next()? {
-        let mut columns = Vec::with_capacity(width);
-        for index in 0..width {
-            columns.push(match row.get_ref(index)? {
-                ValueRef::Null => Value::Null,
-                ValueRef::Integer(value) => Value::Int(value),
-                ValueRef::Real(value) => Value::Real(value),
-                ValueRef::Text(bytes) => Value::Text(text(bytes)),
-                ValueRef::Blob(_) => return Err(Error::Shape(format!("column {index} is a blob"))),
-            });
-        }
-        let names = names.get_or_insert_with(|| {
-            Arc::new(Names::new(&row.as_ref().column_names().collect::<Vec<_>>()))
-        });
+        let columns = (0..width).map(|index| Ok(field(row, index)?.into()));
+        let columns = columns.collect::<Result<Vec<_>, Error>>()?;
+        let names = known.get_or_insert_with(|| Arc::new(Names::new(&names(row))));
         rows.push(Row::new(names, columns));
     }
     Ok(rows)
+}
+
+fn pass<E>(
+    statement: &mut rusqlite::Statement<'_>,
+    params: &[Value],
+    mut each: impl FnMut(&Row) -> Result<(), E>,
+) -> Result<Result<(), E>, Error> {
+    let mut cursor = statement.query(rusqlite::params_from_iter(params))?;
+    let mut one = None;
+    while let Some(row) = cursor.next()? {
+        let one = one.get_or_insert_with(|| Row::unfilled(&names(row)));
+        one.refill(|index| field(row, index))?;
+        if let Err(refused) = each(one) {
+            return Ok(Err(refused));
+        }
+    }
+    Ok(Ok(()))
 }
