@@ -110,6 +110,51 @@ async fn a_request_for_one_host_examines_no_other() {
     }
 }
 
+/// The work is SQLite's; PostgreSQL reports none.
+#[tokio::test]
+async fn a_page_of_hypervisors_reads_the_servers_of_its_hosts_alone() {
+    for api in apis().await {
+        two_hosts(&api).await;
+        api.server("red", "ann", "h1", 2, 512).await;
+        let mut work = Vec::new();
+        for more in [1, 50] {
+            for _ in 0..more {
+                api.server("red", "ann", "h2", 1, 256).await;
+            }
+            api.meter.take_work();
+            for (path, servers) in [
+                ("/os-hypervisors/detail?limit=1", false),
+                ("/os-hypervisors?hypervisor_hostname_pattern=h1&with_servers=true", true),
+            ] {
+                let list = api.get(ADMIN, "2.87", path).await.expect(200);
+                let shown = &list["hypervisors"];
+                assert_eq!(
+                    (shown.as_array().map(Vec::len), &shown[0]["hypervisor_hostname"]),
+                    (Some(1), &json!("h1"))
+                );
+                assert_eq!(shown[0]["servers"].is_array(), servers, "{shown}");
+            }
+            work.push(api.meter.take_work());
+        }
+        assert_eq!(work[0], work[1]);
+        let all = api.get(ADMIN, "2.87", "/os-hypervisors?with_servers=true").await.expect(200);
+        let counts = [0, 1].map(|at| all["hypervisors"][at]["servers"].as_array().map(Vec::len));
+        assert_eq!(counts, [Some(1), Some(51)]);
+        let sums = api.get(ADMIN, "2.87", "/os-hypervisors/statistics").await.expect(200);
+        let sums = &sums["hypervisor_statistics"];
+        for (what, expected) in [
+            ("count", 2),
+            ("running_vms", 52),
+            ("vcpus_used", 53),
+            ("memory_mb_used", 512 + 51 * 256),
+            ("local_gb_used", 52 * 7),
+            ("current_workload", 0),
+        ] {
+            assert_eq!(sums[what], expected, "{what}: {sums}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn service_updates_reach_the_row_and_the_scheduler() {
     for api in apis().await {

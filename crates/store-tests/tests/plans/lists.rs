@@ -128,7 +128,6 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
             ("compute_db::clock::NEWEST", "operations"),
             ("compute_db::clock::NEWEST", "servers"),
             ("compute_db::clock::REDATE_SERVERS", "servers"),
-            ("compute_db::usage::ON_HOSTS", "servers"),
             ("network::db::routers::LOAD", "router_places"),
             ("flow::statements::REDATE", "operations"),
         ],

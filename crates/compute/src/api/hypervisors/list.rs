@@ -3,15 +3,13 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_compute_app::{Compute, microversions};
-use kilonova_compute_db::hosts;
-use kilonova_compute_db::usage::HostUsage;
-use kilonova_compute_scheduler::fleet::Fleet;
+use kilonova_compute_db::hosts::{self, Host};
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Microversion, Refusal, time};
 use serde_json::{Value, json};
 
-use super::{HostWithUsage, view, with_usage};
+use super::{Parts, view, with_parts};
 use crate::api::links::Base;
 use crate::api::{input, links};
 
@@ -41,8 +39,8 @@ pub(super) async fn search(
     Path(pattern): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
     input::check_microversion(version, microversions::before(microversions::SERVICE_UUIDS))?;
-    let hosts = matching(read(&compute, false).await?, &pattern)?;
-    Ok(Json(json!({"hypervisors": shown(&compute.fleet, &hosts, version, false, false)})))
+    let hosts = matching(all(&compute).await?, &pattern)?;
+    Ok(Json(json!({"hypervisors": shown(&compute, hosts, version, false, false).await?})))
 }
 
 pub(super) async fn servers(
@@ -51,24 +49,16 @@ pub(super) async fn servers(
     Path(pattern): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
     input::check_microversion(version, microversions::before(microversions::SERVICE_UUIDS))?;
-    let hosts = matching(read(&compute, true).await?, &pattern)?;
-    Ok(Json(json!({"hypervisors": shown(&compute.fleet, &hosts, version, false, true)})))
+    let hosts = matching(all(&compute).await?, &pattern)?;
+    Ok(Json(json!({"hypervisors": shown(&compute, hosts, version, false, true).await?})))
 }
 
-/// All hosts. Without `usage` their usage is empty, and no server is read.
-async fn read(compute: &Compute, usage: bool) -> Result<Vec<HostWithUsage>, Refusal> {
-    let hosts = match usage {
-        true => compute.store.read(with_usage).await?,
-        false => {
-            let hosts = compute.store.read(hosts::all).await?;
-            hosts.into_iter().map(|host| (host, HostUsage::default())).collect()
-        }
-    };
-    Ok(hosts)
+async fn all(compute: &Compute) -> Result<Vec<Host>, Refusal> {
+    Ok(compute.store.read(hosts::all).await?)
 }
 
-fn matching(mut hosts: Vec<HostWithUsage>, pattern: &str) -> Result<Vec<HostWithUsage>, Refusal> {
-    hosts.retain(|(host, _)| host.host.contains(pattern));
+fn matching(mut hosts: Vec<Host>, pattern: &str) -> Result<Vec<Host>, Refusal> {
+    hosts.retain(|host| host.host.contains(pattern));
     if hosts.is_empty() {
         let why = format!("No hypervisor matching '{pattern}' could be found.");
         return Err(Refusal::not_found(why));
@@ -76,27 +66,28 @@ fn matching(mut hosts: Vec<HostWithUsage>, pattern: &str) -> Result<Vec<HostWith
     Ok(hosts)
 }
 
-fn shown(
-    fleet: &Fleet,
-    hosts: &[HostWithUsage],
+/// The hosts as the answer has them. Only of these hosts are servers read, and only for the parts that it shows.
+async fn shown(
+    compute: &Compute,
+    hosts: Vec<Host>,
     version: Microversion,
     detail: bool,
     servers: bool,
-) -> Vec<Value> {
-    let now = time::now();
-    hosts
-        .iter()
-        .map(|(host, usage)| {
-            let mut shown = match detail {
-                true => view::detail(fleet, host, usage, version, now),
-                false => view::brief(fleet, host, version, now),
-            };
-            if servers {
-                view::add_servers(&mut shown, usage, version);
-            }
-            shown
-        })
-        .collect()
+) -> Result<Vec<Value>, Refusal> {
+    let parts = Parts { usage: view::has_usage(detail, version), servers };
+    let hosts = compute.store.read(move |tx| with_parts(tx, hosts.clone(), parts)).await?;
+    let (fleet, now) = (&compute.fleet, time::now());
+    let view = |one: &super::Shown| {
+        let mut shown = match detail {
+            true => view::detail(fleet, &one.host, &one.usage, version, now),
+            false => view::brief(fleet, &one.host, version, now),
+        };
+        if servers {
+            view::add_servers(&mut shown, &one.servers, version);
+        }
+        shown
+    };
+    Ok(hosts.iter().map(view).collect())
 }
 
 async fn list(
@@ -117,29 +108,27 @@ async fn list(
                      is not supported.",
                 ));
             }
-            let hosts = read(compute, with_servers || view::has_usage(detail, version)).await?;
-            let hosts = matching(hosts, pattern)?;
-            return Ok(Json(
-                json!({"hypervisors": shown(&compute.fleet, &hosts, version, detail, with_servers)}),
-            ));
+            let hosts = matching(all(compute).await?, pattern)?;
+            let shown = shown(compute, hosts, version, detail, with_servers).await?;
+            return Ok(Json(json!({"hypervisors": shown})));
         }
     }
-    let hosts = read(compute, with_servers || view::has_usage(detail, version)).await?;
+    let hosts = all(compute).await?;
     if version < microversions::HYPERVISOR_PAGES {
-        return Ok(Json(
-            json!({"hypervisors": shown(&compute.fleet, &hosts, version, detail, with_servers)}),
-        ));
+        let shown = shown(compute, hosts, version, detail, with_servers).await?;
+        return Ok(Json(json!({"hypervisors": shown})));
     }
     let page = Page::read(query)?;
-    let Some((hosts, more)) = page.cut(hosts, |(host, _)| view::id(host, version)) else {
+    let Some((hosts, more)) = page.cut(hosts, |host| view::id(host, version)) else {
         let marker = page.marker.unwrap_or_default();
         return Err(Refusal::bad_request(format!("marker [{marker}] not found")));
     };
+    let last = hosts.last().filter(|_| more).map(|host| view::id(host, version));
     let mut answer =
-        json!({"hypervisors": shown(&compute.fleet, &hosts, version, detail, with_servers)});
-    if let Some((last, _)) = hosts.last().filter(|_| more) {
+        json!({"hypervisors": shown(compute, hosts, version, detail, with_servers).await?});
+    if let Some(last) = last {
         let path = if detail { "os-hypervisors/detail" } else { "os-hypervisors" };
-        answer["hypervisors_links"] = links::next(base, path, query, &view::id(last, version));
+        answer["hypervisors_links"] = links::next(base, path, query, &last);
     }
     Ok(Json(answer))
 }

@@ -11,8 +11,8 @@ use axum::extract::{Path, State};
 use kilonova_access::{Routes, get};
 use kilonova_compute_app::{Compute, Error, microversions};
 use kilonova_compute_db::hosts::{self, Host};
-use kilonova_compute_db::usage::{self, HostUsage};
-use kilonova_ids::{ProviderId, parse_uuid_like};
+use kilonova_compute_db::usage::{self, HostUsage, NamedServer};
+use kilonova_ids::{HostName, ProviderId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
 use kilonova_wire::refusal::Kind;
@@ -21,8 +21,21 @@ use serde_json::{Value, json};
 
 use super::input;
 
-/// A host and its usage.
-type HostWithUsage = (Host, HostUsage);
+/// What an answer shows of each host besides the host itself.
+#[derive(Debug, Clone, Copy)]
+struct Parts {
+    /// The usage.
+    usage: bool,
+    /// The names of its servers.
+    servers: bool,
+}
+
+/// A host with the parts that an answer shows; the others are empty.
+struct Shown {
+    host: Host,
+    usage: HostUsage,
+    servers: Vec<NamedServer>,
+}
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
@@ -50,24 +63,26 @@ pub(super) fn routes() -> Routes<Compute> {
         )
 }
 
-/// All hosts with their usage, which reads all servers.
-fn with_usage(tx: &mut Tx<'_>) -> Result<Vec<HostWithUsage>, Error> {
-    let mut usages = usage::of_hosts(tx)?;
-    let hosts = hosts::all(tx)?;
-    Ok(hosts
-        .into_iter()
-        .map(|host| {
-            let usage = usages.remove(&host.host).unwrap_or_default();
-            (host, usage)
-        })
-        .collect())
+/// Those hosts with the parts that an answer shows. No other part, and no server of another host, is read.
+fn with_parts(tx: &mut Tx<'_>, hosts: Vec<Host>, parts: Parts) -> Result<Vec<Shown>, Error> {
+    let names: Vec<HostName> = hosts.iter().map(|host| host.host.clone()).collect();
+    let of = |wanted: bool| if wanted { names.as_slice() } else { &[] };
+    let mut usages = usage::of_hosts(tx, of(parts.usage))?;
+    let mut servers = usage::servers_on(tx, of(parts.servers))?;
+    let shown = hosts.into_iter().map(|host| Shown {
+        usage: usages.remove(&host.host).unwrap_or_default(),
+        servers: servers.remove(&host.host).unwrap_or_default(),
+        host,
+    });
+    Ok(shown.collect())
 }
 
 async fn find(
     compute: &Compute,
     id: &str,
     version: Microversion,
-) -> Result<HostWithUsage, Refusal> {
+    parts: Parts,
+) -> Result<Shown, Refusal> {
     let not_found = || Refusal::not_found(format!("Hypervisor with ID '{id}' could not be found."));
     let by_uuid = version >= microversions::SERVICE_UUIDS;
     let uuid = parse_uuid_like::<ProviderId>(id);
@@ -75,15 +90,13 @@ async fn find(
         return Err(Refusal::bad_request(format!("Invalid uuid {id}")));
     }
     let number = id.parse::<i64>().ok();
-    let found = move |tx: &mut Tx<'_>| -> Result<Option<HostWithUsage>, Error> {
+    let found = move |tx: &mut Tx<'_>| -> Result<Option<Shown>, Error> {
         let host = match (by_uuid, uuid, number) {
             (true, Some(uuid), _) => hosts::by_root(tx, uuid)?,
             (false, _, Some(number)) => hosts::by_number(tx, number)?,
             (true, None, _) | (false, _, None) => None,
         };
-        let Some(host) = host else { return Ok(None) };
-        let usage = usage::of_one(tx, &host.host)?;
-        Ok(Some((host, usage)))
+        Ok(with_parts(tx, host.into_iter().collect(), parts)?.pop())
     };
     compute.store.read(found).await?.ok_or_else(not_found)
 }
@@ -99,10 +112,11 @@ async fn show(
         input::check_query_keys(&query, &["with_servers"])?;
         with_servers = input::query_boolean(&query, "with_servers")?;
     }
-    let (host, usage) = find(&compute, &id, version).await?;
-    let mut shown = view::detail(&compute.fleet, &host, &usage, version, time::now());
+    let parts = Parts { usage: view::has_usage(true, version), servers: with_servers };
+    let found = find(&compute, &id, version, parts).await?;
+    let mut shown = view::detail(&compute.fleet, &found.host, &found.usage, version, time::now());
     if with_servers {
-        view::add_servers(&mut shown, &usage, version);
+        view::add_servers(&mut shown, &found.servers, version);
     }
     Ok(Json(json!({"hypervisor": shown})))
 }
@@ -113,7 +127,7 @@ async fn uptime(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
     input::check_microversion(version, microversions::before(microversions::HYPERVISOR_UPTIME))?;
-    find(&compute, &id, version).await?;
+    find(&compute, &id, version, Parts { usage: false, servers: false }).await?;
     let why = "The nodes do not report how long their host has been up.";
     Err(Refusal::new(Kind::NotImplemented, why))
 }
@@ -123,20 +137,27 @@ async fn statistics(
     version: Microversion,
 ) -> Result<Json<Value>, Refusal> {
     input::check_microversion(version, microversions::before(microversions::HYPERVISOR_UPTIME))?;
-    let hosts = compute.store.read(with_usage).await?;
-    let sum = |of: fn(&HostWithUsage) -> i64| hosts.iter().map(of).sum::<i64>();
+    let parts = Parts { usage: true, servers: false };
+    let read = compute.store.read(move |tx| {
+        let all = hosts::all(tx)?;
+        with_parts(tx, all, parts)
+    });
+    let hosts = read.await?;
+    let sum = |of: fn(&Host, &HostUsage) -> i64| -> i64 {
+        hosts.iter().map(|one| of(&one.host, &one.usage)).sum()
+    };
     Ok(Json(json!({"hypervisor_statistics": {
         "count": hosts.len(),
-        "vcpus": sum(|(host, _)| host.vcpus),
-        "vcpus_used": sum(|(_, usage)| usage.vcpus),
-        "memory_mb": sum(|(host, _)| host.memory_mb),
-        "memory_mb_used": sum(|(_, usage)| usage.memory_mb),
-        "free_ram_mb": sum(|(host, usage)| host.memory_mb - usage.memory_mb),
-        "local_gb": sum(|(host, _)| host.disk_gb),
-        "local_gb_used": sum(|(_, usage)| usage.disk_gb),
-        "free_disk_gb": sum(|(host, usage)| host.disk_gb - usage.disk_gb),
-        "disk_available_least": sum(|(host, usage)| host.disk_gb - usage.disk_gb),
-        "current_workload": sum(|(_, usage)| usage.busy),
-        "running_vms": sum(|(_, usage)| usage.servers.len() as i64),
+        "vcpus": sum(|host, _| host.vcpus),
+        "vcpus_used": sum(|_, usage| usage.vcpus),
+        "memory_mb": sum(|host, _| host.memory_mb),
+        "memory_mb_used": sum(|_, usage| usage.memory_mb),
+        "free_ram_mb": sum(|host, usage| host.memory_mb - usage.memory_mb),
+        "local_gb": sum(|host, _| host.disk_gb),
+        "local_gb_used": sum(|_, usage| usage.disk_gb),
+        "free_disk_gb": sum(|host, usage| host.disk_gb - usage.disk_gb),
+        "disk_available_least": sum(|host, usage| host.disk_gb - usage.disk_gb),
+        "current_workload": sum(|_, usage| usage.busy),
+        "running_vms": sum(|_, usage| usage.servers),
     }})))
 }

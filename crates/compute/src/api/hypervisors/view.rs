@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use kilonova_compute_app::{microversions, services};
 use kilonova_compute_db::hosts::Host;
-use kilonova_compute_db::usage::HostUsage;
+use kilonova_compute_db::usage::{HostUsage, NamedServer};
 use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_wire::Microversion;
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ pub(super) fn detail(
     shown["free_disk_gb"] = json!(host.disk_gb - usage.disk_gb);
     shown["disk_available_least"] = json!(host.disk_gb - usage.disk_gb);
     shown["current_workload"] = json!(usage.busy);
-    shown["running_vms"] = json!(usage.servers.len());
+    shown["running_vms"] = json!(usage.servers);
     shown["cpu_info"] = match version >= microversions::CPU_INFO_OBJECT {
         true => json!({}),
         false => json!(""),
@@ -78,10 +78,9 @@ pub(super) fn detail(
 }
 
 /// Adds the servers. Before 2.75 a host without servers has no such key.
-pub(super) fn add_servers(shown: &mut Value, usage: &HostUsage, version: Microversion) {
-    if usage.servers.is_empty() && version < microversions::STRICT_REQUESTS {
+pub(super) fn add_servers(shown: &mut Value, servers: &[NamedServer], version: Microversion) {
+    if servers.is_empty() && version < microversions::STRICT_REQUESTS {
         return;
     }
-    shown["servers"] =
-        usage.servers.iter().map(|(id, name)| json!({"uuid": id, "name": name})).collect();
+    shown["servers"] = servers.iter().map(|(id, name)| json!({"uuid": id, "name": name})).collect();
 }
