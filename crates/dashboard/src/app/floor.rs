@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use kilonova_compute_app::floor as service;
 pub(crate) use kilonova_compute_app::floor::Amounts;
+use kilonova_ids::{DeviceId, ResourceClass, ServerId};
 use kilonova_wire::time::zulu;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -34,7 +35,7 @@ pub(crate) struct Host {
     pub zone: String,
     pub aggregates: Vec<String>,
     pub servers: usize,
-    pub inventories: BTreeMap<String, Amounts>,
+    pub inventories: BTreeMap<ResourceClass, Amounts>,
     pub devices: Vec<Device>,
     pub derived: Derived,
 }
@@ -81,28 +82,28 @@ pub(crate) struct Sums {
     /// By state.
     pub states: BTreeMap<Use, i64>,
     /// By resource class and state.
-    pub classes: BTreeMap<String, BTreeMap<Use, i64>>,
+    pub classes: BTreeMap<ResourceClass, BTreeMap<Use, i64>>,
     /// Those in use with an owner's handle, by project.
-    pub owners: BTreeMap<String, i64>,
+    pub owners: BTreeMap<Arc<str>, i64>,
 }
 
 /// A device of a host.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct Device {
-    pub uuid: String,
-    pub address: String,
-    pub card: String,
+    pub uuid: DeviceId,
+    pub address: Arc<str>,
+    pub card: Arc<str>,
     #[cfg_attr(test, serde(rename = "type"))]
     pub kind: Word,
-    pub vendor_id: String,
-    pub product_id: String,
-    pub model: String,
+    pub vendor_id: Arc<str>,
+    pub product_id: Arc<str>,
+    pub model: Arc<str>,
     pub numa_node: Option<i64>,
     /// The address of the PCIe switch above it.
-    pub pcie_switch: Option<String>,
+    pub pcie_switch: Option<Arc<str>>,
     /// The first card of its NVLink island.
-    pub island: Option<String>,
+    pub island: Option<Arc<str>>,
     pub status: Word,
     pub present: bool,
     pub health: Word,
@@ -113,10 +114,10 @@ pub(crate) struct Device {
 }
 
 /// A part of a device that is scheduled on its own.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct Part {
-    pub resource_class: String,
+    pub resource_class: ResourceClass,
     pub total: i64,
     pub reserved: i64,
     pub used: i64,
@@ -125,16 +126,16 @@ pub(crate) struct Part {
 }
 
 /// A handle that is not free.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct Handle {
     pub state: Word,
     pub cleaning: bool,
-    pub address: String,
-    pub mdev_type: Option<String>,
-    pub server: Option<String>,
+    pub address: Arc<str>,
+    pub mdev_type: Option<Arc<str>>,
+    pub server: Option<ServerId>,
     pub server_name: Option<String>,
-    pub project_id: Option<String>,
+    pub project_id: Option<Arc<str>>,
 }
 
 /// The state of a unit.
@@ -281,10 +282,17 @@ fn withheld_by(device: &Device) -> Use {
     }
 }
 
-/// The sort key of an address: PCI addresses are in numerical order, and all other addresses follow.
-fn place(address: &str) -> (Vec<u64>, &str) {
-    let numbers = address.split([':', '.']).map(|part| u64::from_str_radix(part, 16));
-    (numbers.collect::<Result<_, _>>().unwrap_or_else(|_| vec![u64::MAX]), address)
+/// The sort key of an address: PCI addresses (domain, bus, device, function) are in numerical order, and all other
+/// addresses follow.
+fn place(address: &str) -> ([u64; 4], &str) {
+    let mut parts = address.split([':', '.']);
+    let mut numbers = [0; 4];
+    for number in &mut numbers {
+        let part = parts.next().and_then(|part| u64::from_str_radix(part, 16).ok());
+        let Some(part) = part else { return ([u64::MAX; 4], address) };
+        *number = part;
+    }
+    (numbers, address)
 }
 
 impl Host {
@@ -292,7 +300,7 @@ impl Host {
     pub fn of(floor: &service::Floor, shown: service::FloorHost) -> Self {
         let service::FloorHost { host, aggregates, servers, devices } = shown;
         let providers = floor.providers(&host);
-        let own = providers.of(host.root).map(|(class, one)| (class.to_string(), one));
+        let own = providers.of(host.root).map(|(class, one)| (class.clone(), one));
         let state = if host.is_up(floor.at) { "up" } else { "down" };
         let status = if host.is_enabled() { "enabled" } else { "disabled" };
         Self {
@@ -323,12 +331,12 @@ impl Host {
     pub fn cards(&self) -> BTreeMap<(bool, i64), Vec<Card<'_>>> {
         let mut cards: BTreeMap<&str, Vec<&Device>> = BTreeMap::new();
         for device in &self.devices {
-            cards.entry(&device.card).or_default().push(device);
+            cards.entry(&*device.card).or_default().push(device);
         }
         let mut nodes: BTreeMap<(bool, i64), Vec<Card<'_>>> = BTreeMap::new();
         for (address, mut functions) in cards {
             functions.sort_by_cached_key(|device| place(&device.address));
-            let own = functions.iter().find(|device| device.address == address);
+            let own = functions.iter().find(|device| *device.address == *address);
             let Some(device) = own.or(functions.first()).copied() else { continue };
             let node = (device.numa_node.is_none(), device.numa_node.unwrap_or_default());
             nodes.entry(node).or_default().push(Card { device, functions });
@@ -363,18 +371,11 @@ impl Host {
             for unit in self.devices.iter().flat_map(units_of) {
                 *sums.states.entry(unit.state).or_default() += unit.count;
                 let class = &unit.part.resource_class;
-                if !sums.classes.contains_key(class) {
-                    sums.classes.insert(class.clone(), BTreeMap::new());
-                }
-                if let Some(uses) = sums.classes.get_mut(class) {
-                    *uses.entry(unit.state).or_default() += unit.count;
-                }
+                let of_class = sums.classes.entry(class.clone()).or_default();
+                *of_class.entry(unit.state).or_default() += unit.count;
                 if let (Use::Owned, Some(handle)) = (unit.state, unit.handle) {
-                    let project = handle.project_id.as_deref().unwrap_or_default();
-                    match sums.owners.get_mut(project) {
-                        Some(count) => *count += 1,
-                        None => drop(sums.owners.insert(project.to_owned(), 1)),
-                    }
+                    let project = handle.project_id.clone().unwrap_or_default();
+                    *sums.owners.entry(project).or_default() += 1;
                 }
             }
             sums
@@ -417,15 +418,14 @@ impl Device {
                 address: handle.address,
                 mdev_type: Some(handle.mdev_type).filter(|text| !text.is_empty()),
                 server_name: handle.server.and_then(|id| floor.names.get(&id).cloned()),
-                server: handle.server.map(|id| id.to_string()),
+                server: handle.server,
                 project_id: handle.project,
             });
             let handles = handles.collect();
-            let resource_class = part.resource_class.to_string();
-            Part { resource_class, total, reserved, used, free, handles }
+            Part { resource_class: part.resource_class, total, reserved, used, free, handles }
         };
         Self {
-            uuid: device.device.to_string(),
+            uuid: device.device,
             address: device.address,
             card: device.card,
             kind: device.kind.as_str().into(),
@@ -452,7 +452,7 @@ const UNKNOWN: &str = " Device";
 /// The displayed model of a device. The name in brackets replaces the whole model: `H100 SXM5 80GB` for
 /// `NVIDIA Corporation GH100 [H100 SXM5 80GB]`. The PCI identifiers replace a model that names only the kind or the vendor.
 pub(crate) fn model_of(device: &Device) -> String {
-    let model = device.model.as_str();
+    let model = &*device.model;
     let known = !model.is_empty() && device.kind != model && !model.ends_with(UNKNOWN);
     if !known {
         return format!("{}:{}", device.vendor_id, device.product_id);
@@ -511,7 +511,9 @@ pub(crate) fn number_of(text: &str) -> usize {
 
 /// The id of a page's element for a text, because names may contain any character.
 pub(crate) fn key_of(text: &str) -> String {
-    Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    let first =
+        Sha256::digest(text).iter().take(8).fold(0_u64, |sum, byte| (sum << 8) | u64::from(*byte));
+    format!("{first:016x}")
 }
 
 /// The letters for a place: A to Z, AA, AB, …
@@ -529,10 +531,19 @@ pub(crate) mod tests {
 
     use super::*;
 
+    /// A uuid for a text.
+    fn uuid_of(text: &str) -> String {
+        let hash = Sha256::digest(text);
+        let hex: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let group = |from, to| &hex[from..to];
+        let groups = [group(0, 8), group(8, 12), group(12, 16), group(16, 20), group(20, 32)];
+        groups.join("-")
+    }
+
     /// A device with one part.
     pub(crate) fn device(address: &str, part: Value) -> Device {
         serde_json::from_value(json!({
-            "uuid": format!("uuid-{address}"), "address": address, "card": address, "type": "GPU",
+            "uuid": uuid_of(address), "address": address, "card": address, "type": "GPU",
             "vendor_id": "10de", "product_id": "13bd", "model": "Tesla M10", "numa_node": 1,
             "status": "enabled", "present": true, "health": "healthy", "health_reason": null,
             "health_since": null, "programming": false, "parts": [part],
@@ -554,7 +565,7 @@ pub(crate) mod tests {
             ("GPU", "10de:13bd"),
             ("", "10de:13bd"),
         ] {
-            one.model = model.to_owned();
+            one.model = model.into();
             assert_eq!(model_of(&one), shown);
         }
     }
@@ -567,7 +578,7 @@ pub(crate) mod tests {
 
     pub(crate) fn handle(state: &str, server: Option<&str>) -> Value {
         json!({"state": state, "cleaning": false, "type": "MDEV", "address": "0000:84:00.0",
-            "mdev_type": "nvidia-35", "server": server, "server_name": server,
+            "mdev_type": "nvidia-35", "server": server.map(uuid_of), "server_name": server,
             "project_id": server.map(|_| "red")})
     }
 
@@ -602,7 +613,7 @@ pub(crate) mod tests {
         );
         let mut copy = one.clone();
         assert_eq!((&copy, copy.fingerprint()), (&one, one.fingerprint()));
-        assert_eq!(one.sums().owners, BTreeMap::from([("red".to_owned(), 1)]));
+        assert_eq!(one.sums().owners, BTreeMap::from([("red".into(), 1)]));
         assert_eq!(one.sums().classes["VGPU"], BTreeMap::from([(Use::Owned, 1), (Use::Free, 3)]));
         copy = one.clone();
         copy.devices.clear();
@@ -674,11 +685,12 @@ pub(crate) mod tests {
         let nodes = host.cards();
         assert_eq!(nodes.keys().collect::<Vec<_>>(), [&(false, 0), &(true, 0)]);
         let cards = &nodes[&(false, 0)];
-        let of = |card: &Card<'_>| card.functions.iter().map(|one| one.address.clone()).collect();
+        let of =
+            |card: &Card<'_>| card.functions.iter().map(|one| one.address.to_string()).collect();
         let functions: Vec<Vec<String>> = cards.iter().map(of).collect();
         assert_eq!(functions[0], ["0000:a:00.0"]);
         assert_eq!(functions[1], ["0000:41:00.0", "0000:41:00.2", "0000:41:00.10"]);
-        assert_eq!(cards[1].device.address, "0000:41:00.0");
+        assert_eq!(&*cards[1].device.address, "0000:41:00.0");
     }
 
     #[test]

@@ -4,14 +4,13 @@
 //! are drawn small are one SVG each, with one path for all units of a kind, so that a thousand of them stay light.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::Arc;
 
 use maud::{Markup, PreEscaped, html};
 
 use super::frame;
 use super::parts::{head, host_address, places, short};
-use super::units::{Look, class_of, mark, sign_of, states, tone_of_health, units};
+use super::units::{Look, class_of, colour, sign_of, states, tone_of_health, units};
 use crate::api::{Choices, Colour, Floor, Group, PATH, Show, Size};
 use crate::app::floor::{
     Amounts, COLOURS, Card, DrawnFor, Host, Unit, Use, key_of, letters, model_of,
@@ -270,8 +269,8 @@ fn sum_of(units: &[Unit<'_>]) -> String {
     said.join(", ")
 }
 
-/// The classes of units in a small drawing, each with the path of all its units.
-type Paths = BTreeMap<String, String>;
+/// The classes of units in a small drawing, with the colours of owners, each with the path of all its units.
+type Paths = BTreeMap<(&'static str, Option<usize>), String>;
 
 /// A small drawing of a host's devices: a line for each card.
 fn strip(host: &Host, look: &Look<'_>) -> Markup {
@@ -284,10 +283,8 @@ fn strip(host: &Host, look: &Look<'_>) -> Markup {
             health = "healthy";
         }
         for unit in &units {
-            let class = match (unit.state, unit.handle) {
-                (Use::Owned, Some(handle)) => format!("owned {}", mark(handle, look, health).1),
-                (state, _) => class_of(state).to_owned(),
-            };
+            let owner = unit.handle.filter(|_| unit.state == Use::Owned);
+            let class = (class_of(unit.state), owner.map(|one| colour(one, look, health)));
             let drawn = match total > SMALL {
                 true => (unit.count * SMALL / total).max(1),
                 false => unit.count,
@@ -315,7 +312,12 @@ fn strip(host: &Host, look: &Look<'_>) -> Markup {
         } @else {
             svg class="strip" role="img" aria-label=(said.join(", ")) width=(size.0) height=(size.1)
                 viewBox={ "0 0 " (size.0) " " (size.1) } {
-                @for (class, path) in &paths { path class=(class) d=(path) {} }
+                @for ((class, colour), path) in &paths {
+                    @match colour {
+                        Some(colour) => path class={ (class) " c" (colour) } d=(path) {},
+                        None => path class=(class) d=(path) {},
+                    }
+                }
             }
             p class="block-sum" { (texts::free_of(totals)) }
         }
@@ -325,16 +327,37 @@ fn strip(host: &Host, look: &Look<'_>) -> Markup {
 /// Adds the shape of a run of equal units to a path: a filled or hollow bar, hatching, or a cross.
 fn cells(path: &mut String, state: Use, (x, y): (i64, i64), count: i64) {
     let width = count * 7 - 1;
-    let shape = match state {
-        Use::Owned | Use::Elsewhere => format!("h{width}v9h-{width}z"),
-        Use::Free => format!("m.5.5h{0}v8h-{0}z", width - 1),
-        Use::Reserved => format!("m0 6h{width}v3h-{width}z"),
-        Use::Dirty | Use::Cleaning => "m0 9l6-9m1 9".repeat(usize::try_from(count).unwrap_or(1)),
-        Use::Maintaining | Use::Programming => format!("m0 2h{width}m-{width} 5h{width}"),
-        Use::Failed | Use::Unhealthy | Use::Absent => format!("m0 0l{width} 9m0-9l-{width} 9"),
+    let mut add = |pieces: [(&str, i64); 2], end: &str| {
+        for (text, number) in pieces {
+            path.push_str(text);
+            digits(path, number);
+        }
+        path.push_str(end);
     };
-    // Writing to a string does not fail.
-    let _ = write!(path, "M{x} {y}{shape}");
+    add([("M", x), (" ", y)], "");
+    match state {
+        Use::Owned | Use::Elsewhere => add([("h", width), ("v9h-", width)], "z"),
+        Use::Free => add([("m.5.5h", width - 1), ("v8h-", width - 1)], "z"),
+        Use::Reserved => add([("m0 6h", width), ("v3h-", width)], "z"),
+        Use::Dirty | Use::Cleaning => {
+            path.push_str(&"m0 9l6-9m1 9".repeat(usize::try_from(count).unwrap_or(1)));
+        }
+        Use::Maintaining | Use::Programming => {
+            add([("m0 2h", width), ("m-", width)], " 5h");
+            digits(path, width);
+        }
+        Use::Failed | Use::Unhealthy | Use::Absent => {
+            add([("m0 0l", width), (" 9m0-9l-", width)], " 9");
+        }
+    }
+}
+
+/// Adds a number that is not negative. A floor has tens of thousands, for which `write!` takes several times as long.
+fn digits(path: &mut String, number: i64) {
+    if number > 9 {
+        digits(path, number / 10);
+    }
+    path.push(char::from(b'0' + u8::try_from(number.max(0) % 10).unwrap_or_default()));
 }
 
 fn sums_within(hosts: &[&Host], look: &Look<'_>) -> Markup {
@@ -454,6 +477,7 @@ fn swatch(state: Use, small: bool) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use kilonova_ids::ResourceClass;
     use serde_json::json;
 
     use super::*;
@@ -467,8 +491,10 @@ mod tests {
     fn busy(name: &str) -> Host {
         let handles = json!([handle("owned", Some("<b>one</b>")), handle("dirty", None)]);
         let mut host = host(name, vec![device("0000:84:00.0", part([16, 2, 1, 13], handles))]);
-        host.inventories
-            .insert("VCPU".into(), Amounts { total: 64, reserved: 0, used: 3, free: 61 });
+        host.inventories.insert(
+            ResourceClass::verbatim("VCPU"),
+            Amounts { total: 64, reserved: 0, used: 3, free: 61 },
+        );
         host
     }
 

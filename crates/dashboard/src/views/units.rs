@@ -60,16 +60,16 @@ pub(super) fn units(units: &[Unit<'_>], look: &Look<'_>, health: &str) -> Markup
 
 fn owned(unit: &Unit<'_>, handle: &Handle, look: &Look<'_>, health: &str) -> Markup {
     let project = handle.project_id.as_deref().unwrap_or_default();
-    let server = handle.server.as_deref();
-    let name = handle.server_name.as_deref().filter(|name| !name.is_empty()).or(server);
+    let server = handle.server.map(|id| id.to_string());
+    let name = handle.server_name.as_deref().filter(|name| !name.is_empty());
     let title = texts::owned(
-        name.unwrap_or(texts::NO_SERVER),
+        name.or(server.as_deref()).unwrap_or(texts::NO_SERVER),
         look.projects.name(project),
         handle.mdev_type.as_deref().unwrap_or(&unit.part.resource_class),
         &handle.address,
     );
-    let (sign, colour) = mark(handle, look, health);
-    let class = format!("unit owned {colour}");
+    let sign = sign_of_owner(handle, look, health);
+    let class = format!("unit owned c{}", colour(handle, look, health));
     html! {
         @match server {
             Some(id) => {
@@ -80,26 +80,38 @@ fn owned(unit: &Unit<'_>, handle: &Handle, look: &Look<'_>, health: &str) -> Mar
     }
 }
 
-/// The sign and the class of the colour of an owned unit.
-pub(super) fn mark(handle: &Handle, look: &Look<'_>, health: &str) -> (String, String) {
+/// The place of an owned unit's project among the projects.
+fn place_of(handle: &Handle, look: &Look<'_>) -> usize {
+    look.projects.place(handle.project_id.as_deref().unwrap_or_default())
+}
+
+/// The id of the server that has a unit; empty without one.
+fn server_of(handle: &Handle) -> String {
+    handle.server.map(|id| id.to_string()).unwrap_or_default()
+}
+
+/// The sign of an owned unit.
+fn sign_of_owner(handle: &Handle, look: &Look<'_>, health: &str) -> String {
     match look.colour {
-        Colour::Project => {
-            let place = look.projects.place(handle.project_id.as_deref().unwrap_or_default());
-            (letters(place), format!("c{}", place % COLOURS))
-        }
+        Colour::Project => letters(place_of(handle, look)),
         Colour::Server => {
-            let server = handle.server.as_deref().unwrap_or_default();
-            let name = handle.server_name.as_deref().unwrap_or(server);
-            (name.chars().take(2).collect(), format!("c{}", number_of(server) % COLOURS))
+            let name = handle.server_name.clone().unwrap_or_else(|| server_of(handle));
+            name.chars().take(2).collect()
         }
-        Colour::Health => {
-            let colour = match health {
-                "healthy" => "c2",
-                "degraded" => "c0",
-                _ => "c5",
-            };
-            (texts::health(health).0.to_owned(), colour.to_owned())
-        }
+        Colour::Health => texts::health(health).0.to_owned(),
+    }
+}
+
+/// The number of the colour of an owned unit.
+pub(super) fn colour(handle: &Handle, look: &Look<'_>, health: &str) -> usize {
+    match look.colour {
+        Colour::Project => place_of(handle, look) % COLOURS,
+        Colour::Server => number_of(&server_of(handle)) % COLOURS,
+        Colour::Health => match health {
+            "healthy" => 2,
+            "degraded" => 0,
+            _ => 5,
+        },
     }
 }
 
