@@ -1,5 +1,5 @@
-// The behaviour of pages beyond HTML: times in the reader's zone, the end of the session, and streams that rest while
-// nobody looks. Reading works without this file.
+// The behaviour of pages beyond HTML: times in the reader's zone, the open page in sight among the links, the end of the
+// session, and streams that rest while nobody looks. Reading works without this file.
 "use strict";
 
 (() => {
@@ -13,6 +13,15 @@
       time.textContent = shown.format(at);
       time.dataset.local = "";
     }
+  }
+
+  // On a narrow screen the links to pages are one line. It scrolls alone: the page stays where the reader left it.
+  function showOpenPage() {
+    const open = document.querySelector(".bar nav [aria-current]");
+    if (!open) return;
+    const line = open.parentElement;
+    const middle = (box) => box.left + box.width / 2;
+    line.scrollLeft += middle(open.getBoundingClientRect()) - middle(line.getBoundingClientRect());
   }
 
   function notice(id, visible) {
@@ -104,7 +113,7 @@
   async function wouldTake(form) {
     const fields = new URLSearchParams();
     for (const name of ["csrf", "sum", "size"]) fields.set(name, form.elements[name].value);
-    const headers = {"hx-request": "true"};
+    const headers = {"hx-request": "true", "hx-current-url": location.href};
     const answer = await fetch(form.action + "/trial", {method: "POST", body: fields, headers});
     if (answer.status === 204) return true;
     const login = answer.headers.get("hx-redirect");
@@ -156,6 +165,9 @@
   document.addEventListener("htmx:afterSettle", () => localize(document));
   document.addEventListener("htmx:oobAfterSwap", () => localize(document));
 
+  matchMedia("(max-width: 40rem)").addEventListener("change", showOpenPage);
+
   localize(document);
+  showOpenPage();
   watchSession();
 })();

@@ -100,19 +100,29 @@ pub(super) async fn validated(
     }
 }
 
-/// Sends a browser without a session to the login, which leads back to a page that was read.
-pub(super) fn to_login(parts: &Parts) -> Response {
-    let mut target = format!("{PATH}/login");
-    let here = parts.uri.path_and_query().map(http::uri::PathAndQuery::as_str);
-    if let (true, Some(here)) = (parts.method == http::Method::GET, here) {
-        target.push_str("?next=");
-        target.push_str(&escaped(&format!("{PATH}{here}")));
+/// True for a request of the script of an open page.
+fn is_part(parts: &Parts) -> bool {
+    parts.headers.contains_key("hx-request")
+}
+
+/// The page that a browser reads or has open.
+fn page_of(parts: &Parts) -> Option<String> {
+    if is_part(parts) {
+        let open: http::Uri = parts.headers.get("hx-current-url")?.to_str().ok()?.parse().ok()?;
+        return open.path_and_query().map(ToString::to_string);
     }
-    if parts.headers.contains_key("hx-request") {
+    let here = parts.uri.path_and_query().filter(|_| parts.method == http::Method::GET);
+    here.map(|here| format!("{PATH}{here}"))
+}
+
+/// Sends a browser without a session to the login, which leads back to the page.
+pub(super) fn to_login(parts: &Parts) -> Response {
+    let next = page_of(parts).map(|page| format!("?next={}", escaped(&page)));
+    let target = format!("{PATH}/login{}", next.unwrap_or_default());
+    if is_part(parts) {
         // The script of the page follows this header; it would put a redirect's page into the page.
         let mut response = StatusCode::UNAUTHORIZED.into_response();
-        let target = HeaderValue::from_str(&format!("{PATH}/login"));
-        if let Ok(target) = target {
+        if let Ok(target) = HeaderValue::from_str(&target) {
             response.headers_mut().insert("hx-redirect", target);
         }
         return response;
@@ -160,6 +170,33 @@ mod tests {
                 assert!(line.contains("; HttpOnly; SameSite=Strict"), "{line}");
             }
         }
+    }
+
+    /// The login to which a request without a session is sent.
+    fn login_for(method: &str, path: &str, open: Option<&str>) -> String {
+        let mut request = http::Request::builder().method(method).uri(path);
+        if let Some(open) = open {
+            request = request.header("hx-request", "true").header("hx-current-url", open);
+        }
+        let parts = request.body(()).unwrap().into_parts().0;
+        let headers = to_login(&parts).headers().clone();
+        let target = headers.get("hx-redirect").or(headers.get(header::LOCATION)).unwrap();
+        assert_eq!(headers.contains_key("hx-redirect"), open.is_some());
+        target.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_login_leads_back_to_the_page() {
+        let login = |next: &str| format!("/dashboard/login?next={}", escaped(next));
+        assert_eq!(login_for("GET", "/servers?all=1", None), login("/dashboard/servers?all=1"));
+        assert_eq!(login_for("POST", "/launch", None), "/dashboard/login");
+        // A part is no page of its own: its page is the open one.
+        let open = "https://c.example:8443/dashboard/launch?flavor=f#name";
+        for method in ["GET", "POST"] {
+            let to = login_for(method, "/launch/room", Some(open));
+            assert_eq!(to, login("/dashboard/launch?flavor=f"));
+        }
+        assert_eq!(login_for("GET", "/launch/room", Some("")), "/dashboard/login");
     }
 
     #[test]
