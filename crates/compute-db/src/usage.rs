@@ -18,7 +18,7 @@ kilonova_store::statements! {
     ANY_ON = "SELECT 1 FROM servers WHERE host = ?1 LIMIT 1";
     /// True if a migration has a claim on a host.
     ANY_MOVE = "SELECT 1 FROM moves WHERE held_on = ?1 LIMIT 1";
-    /// What the servers on some hosts use.
+    /// The servers on some hosts, as far as they use something.
     ON_HOSTS = "SELECT host, vcpus, memory_mb, task_state, spec FROM servers WHERE host IN ({})";
     /// The names of the servers on some hosts. Sorting them here is cheaper than in the database.
     SERVERS_ON = "SELECT host, seq, id, name FROM servers WHERE host IN ({})";

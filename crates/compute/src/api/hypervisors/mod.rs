@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::input;
 
-/// What an answer shows of each host besides the host itself.
+/// The parts of a host that an answer shows besides the host itself.
 #[derive(Debug, Clone, Copy)]
 struct Parts {
     /// The usage.
