@@ -9,7 +9,6 @@ share of a core that 100 open lists of two users cost while 50 servers change in
 Nothing is asserted: the machine's load is in the figures. The simulated hosts run in the server's process; it is measured once it is idle.
 """
 
-import http.cookiejar
 import os
 import re
 import selectors
@@ -27,7 +26,7 @@ from cli import Lane
 from console_browser import selenium
 from dashboard_browser import Pages
 from frame import options_of, parsed, tell
-from stack import Wrong
+from stack import Wrong, session
 
 COMPUTE = "/compute/v2.1"
 AT_ONCE = 100
@@ -129,7 +128,7 @@ def floor(serve, browser):
         used = cpu(process) - before - idle * (time.monotonic() - begun)
         say(f"floor {how}: {cards} hosts, complete after", f"{timing[2]:.0f}", "ms")
         say("  first byte, last byte", f"{timing[0]:.0f}, {timing[1]:.0f}", "ms")
-        say("  page, compressed", f"{timing[3] / 1000:.0f}", "kB")
+        say("  page", f"{timing[3] / 1000:.0f}", "kB")
         say("  CPU of the server for it, its stream included", f"{used * 1000:.0f}", "ms")
         say("  seen by the driver", f"{took * 1000:.0f}", "ms")
     say("frames while it scrolls", f"{frames(browser):.0f}", "/s")
@@ -161,18 +160,6 @@ def lists(serve, browser):
             break
         path = more.group(1).replace("&amp;", "&")
     say(f"{len(times)} pages, one after the other", f"{statistics.median(times):.0f}, {max(times):.0f}", "ms (median, most)")
-
-
-def session(base, user, password):
-    """The cookies of a login."""
-    jar = http.cookiejar.CookieJar()
-    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
-    with opener.open(f"{base}/dashboard/login") as page:
-        csrf = re.search(r'name="csrf" value="([^"]*)"', page.read().decode()).group(1)
-    form = urllib.parse.urlencode({"csrf": csrf, "user": user, "password": password}).encode()
-    with opener.open(f"{base}/dashboard/login", form) as page:
-        assert "/dashboard/servers" in page.url, page.url
-    return "; ".join(f"{one.name}={one.value}" for one in jar)
 
 
 def opened(base, cookies, stream):

@@ -7,7 +7,7 @@ Logs in, launches a vGPU server and sees it become active without a reload, has 
 fit, operates and changes a server, opens its console; then, as an operator, watches the floor, disables a device, drains a host and reads the capacity; then
 makes a key, an image by upload, a network and a security group; has things explained, and deletes two servers at once; then
 the same pages without script, on a narrow screen and in the dark, and as a member, who has no floor; then a server's life by
-the keyboard alone. Chromium's log must
+the keyboard alone. Names are long, foreign and hostile; two tabs share a session. Chromium's log must
 have no error: a violation of the page's policy would be one. `--pictures` keeps a screenshot of every page, `--axe` (the
 file axe.min.js of the package axe-core) examines the pages. Nothing but loopback is resolved or reached.
 """
@@ -585,6 +585,91 @@ def member(lane, browser):
     lane.tick("a member has no floor", "Floor" not in links and not browser.has("gpu1"), links)
 
 
+def sessions(lane, browser):
+    """Two tabs of one browser: one changes the project and ends the session, and no form of the other goes astray."""
+    tick, tab = lane.tick, browser.driver.switch_to
+    lane.run("project", "create", "blue")
+    lane.run("user", "create", "--password", "a secret", "bea")
+    for project in ("red", "blue"):
+        lane.run("role", "add", "--project", project, "--user", "bea", "member")
+
+    def log_in(project):
+        browser.shows("Password")
+        browser.fill(user="bea", password="a secret")
+        browser.click("//summary[starts-with(., 'Project')]")
+        browser.fill(project=project)
+        browser.driver.find_element("css selector", "#password").submit()
+
+    def use(project):
+        browser.open("/dashboard/projects")
+        browser.click(f"//button[@aria-label='Use {project}']")
+        browser.shows("This project has no servers yet.")
+
+    browser.open("/dashboard/servers")
+    browser.press("Log out")
+    browser.open("/dashboard/servers")
+    log_in("red")
+    browser.shows("This project has no servers yet.")
+    first = browser.driver.current_window_handle
+    tab.new_window("tab")
+    second = browser.driver.current_window_handle
+    use("blue")
+    tab.window(first)
+    browser.open("/dashboard/launch")
+    browser.shows("Launch servers")
+    browser.fill(name="astray")
+    browser.flavor("tiny")
+    tab.window(second)
+    use("red")
+    tab.window(first)
+    browser.driver.find_element("css selector", "#launch .primary").click()
+    browser.shows("does not belong to your session")
+    tick("a form of one project is refused in another", not lane.run("server", "list", "--all-projects", "--name", "astray",
+                                                                     "-f", "value").out.strip())
+
+    browser.open("/dashboard/launch")
+    browser.shows("Launch servers")
+    tab.window(second)
+    browser.open("/dashboard/servers")
+    browser.press("Log out")
+    browser.shows("You are logged out.")
+    browser.driver.close()
+    tab.window(first)
+    browser.flavor("tiny-vgpu")
+    browser.shows("Password")
+    tick("a part of a page that is read without a session leads to the login", "login" in browser.driver.current_url,
+         browser.driver.current_url)
+    log_in("red")
+    browser.shows("Launch servers")
+    tick("and the login leads back to the page", browser.driver.current_url.endswith("/dashboard/launch"))
+    errors = browser.severe()
+    tick("two tabs have no errors", not errors, "; ".join(errors))
+
+
+def odd_names(lane, browser):
+    """Names are text, however long, in whichever script, and whatever else they look like."""
+    names = ["W" * 255, "خادم الرسومات ١", "🚀 GPU 🚀", "<img src=x onerror=alert(1)>&\"'"]
+    made = ("server", "create", "--flavor", "tiny", "--image", "hello", "--network", "private", "--wait", "-f", "value",
+            "-c", "id")
+    ids = [lane.run(*made, name).out.split()[-1] for name in names]
+    for width, dark in [(360, False), (1200, True)]:
+        browser.emulate(width, 800, dark)
+        browser.open("/dashboard/servers")
+        browser.until("not all names", lambda: all(browser.has(name) for name in names))
+        browser.fits(lane, "of odd names", width, dark, f"odd-names-{width}")
+        for number, (id_, name) in enumerate(zip(ids, names)):
+            browser.open(f"/dashboard/servers/{id_}")
+            browser.shows(name)
+            browser.fits(lane, f"of the server {name[:12]}", width, dark, f"odd-{number}-{width}")
+            browser.open(f"/dashboard/servers/{id_}/actions/delete")
+            browser.shows(name)
+            browser.fits(lane, f"that deletes {name[:12]}", width, dark, f"odd-delete-{number}-{width}")
+    browser.emulate(1200, 900, False)
+    lane.run("server", "delete", "--wait", *ids)
+    errors = browser.severe()
+    lane.tick("odd names cause no errors", not errors, "; ".join(errors))
+
+
 def keyboard(serve, lane, browser):
     """A server from its launch to its shutdown with Tab, Enter, Space and arrows alone."""
     from selenium.webdriver.common.keys import Keys
@@ -651,6 +736,29 @@ def keyboard(serve, lane, browser):
     lane.tick("the pages have no errors", not errors, "; ".join(errors))
 
 
+def navigation(lane, browser):
+    """The link to the open page is in sight on a narrow screen, with script and without."""
+    hidden = """
+        const box = (one) => one.getBoundingClientRect(), line = document.querySelector('.bar nav')
+        return [...line.children].filter(one => box(one).left < box(line).left || box(one).right > box(line).right)
+            .map(one => one.innerText)"""
+    browser.emulate(360, 800, False)
+    for at, label in [("servers", "Servers"), ("floor", "Floor"), ("doctor", "Doctor")]:
+        browser.open(f"/dashboard/{at}")
+        browser.until("the page is not complete", lambda: browser.driver.execute_script("return document.readyState") == "complete")
+        out = browser.driver.execute_script(hidden)
+        top = browser.driver.execute_script("return [scrollX, scrollY]")
+        lane.tick(f"the link to the open page {label} is in sight on a narrow screen",
+                  browser.text(".bar nav [aria-current]") == label and label not in out and len(out) > 3 and top == [0, 0],
+                  f"out of sight: {out}, scrolled {top}")
+    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    browser.open("/dashboard/doctor")
+    out = browser.driver.execute_script(hidden)
+    wide = browser.driver.execute_script("return document.documentElement.scrollWidth")
+    lane.tick("without script all links to pages are in sight", not out and wide <= 360, f"out of sight: {out}, {wide} px")
+    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
 def other_screens(lane, browser):
     """The same pages on other screens, and without script."""
     def plotted():
@@ -682,6 +790,7 @@ def other_screens(lane, browser):
         browser.press("gpu-one")
         browser.shows("Overview")
         browser.fits(lane, "server", width, dark, f"server-{name}")
+    navigation(lane, browser)
     browser.emulate(1200, 900, False)
     browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     browser.open(page)
@@ -719,8 +828,10 @@ def main():
             operate(lane, browser)
             resources(lane, browser, folder)
             explain(lane, browser)
+            odd_names(lane, browser)
             other_screens(lane, browser)
             member(lane, browser)
+            sessions(lane, browser)
             keyboard(serve, lane, browser)
         finally:
             if browser:

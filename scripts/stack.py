@@ -5,6 +5,7 @@ sends requests; callers do the checks.
 """
 
 import http.client
+import http.cookiejar
 import json
 import os
 import random
@@ -16,6 +17,7 @@ import ssl
 import subprocess
 import time
 import urllib.parse
+import urllib.request
 
 READY = re.compile(r"kilonova: ready on (https?://\S+) \(([0-9.]+) s\)")
 
@@ -153,6 +155,19 @@ class Serve:
                     name, _, value = word.partition("=")
                     variables[name] = value
         return variables
+
+
+def session(base, user, password):
+    """The cookies of a browser in which a user has logged in to the dashboard."""
+    jar = http.cookiejar.CookieJar()
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    with opener.open(f"{base}/dashboard/login") as page:
+        csrf = re.search(r'name="csrf" value="([^"]*)"', page.read().decode()).group(1)
+    form = urllib.parse.urlencode({"csrf": csrf, "user": user, "password": password}).encode()
+    with opener.open(f"{base}/dashboard/login", form) as page:
+        if "/dashboard/servers" not in page.url:
+            raise Wrong(f"the login of {user} leads to {page.url}")
+    return "; ".join(f"{one.name}={one.value}" for one in jar)
 
 
 class Gone(Exception):
