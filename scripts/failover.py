@@ -6,7 +6,8 @@
 Starts a primary and a streaming standby, a `kilonova serve` that knows both, and hosts as processes.
 
 1. The primary stops (SIGSTOP): it accepts connections and answers nothing. Every API must answer 503 with
-   Retry-After within the configured limits, and work again once the primary goes on.
+   Retry-After within the configured limits, and work again once the primary goes on. So must the dashboard, with pages
+   that say it, and its sessions must survive.
 2. Under load the primary is killed and the standby is promoted. Requests in between may only be answered
    with 503 and Retry-After. Nothing that was acknowledged may be lost, no request may take effect twice,
    the audit must be clean, and no host may have ended.
@@ -24,12 +25,13 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.parse
 
 from chaos_compute import COMPUTE
 from chaos_rest import HOST, named, wait_until
 from chaos_stage import Host, Stage, names, register
 from postgres_pair import PASSWORD, Pair
-from stack import Api, Gone, Serve, Wrong, end_tidily, settle
+from stack import Api, Gone, Serve, Wrong, end_tidily, session, settle
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 THREADS = 4
@@ -55,10 +57,13 @@ REQUESTS = [
 ]
 
 
-def ask(api, method, path, body=None):
+PAGES = ["/dashboard/servers", "/dashboard/launch", "/dashboard/floor"]
+
+
+def ask(api, method, path, body=None, headers=None):
     """One request. True if it was answered 503 with Retry-After; also returns status, body and seconds."""
     begun = time.monotonic()
-    status, headers, answer = api.ask(method, path, body)
+    status, headers, answer = api.ask(method, path, body, headers)
     took = time.monotonic() - begun
     if took > BOUND:
         raise Wrong(f"{method} {path}: {status} after {took:.1f} s")
@@ -154,22 +159,24 @@ class Load:
             raise self.error
 
 
-def hang(pair, api):
-    """Stops the primary, and checks that every API says so in time."""
+def hang(pair, api, cookies):
+    """Stops the primary, and checks that every API and the pages of a browser with these cookies say so in time."""
+    browser = {"Accept": "text/html", "Cookie": cookies}
+    pages = [("GET", path, None, browser) for path in PAGES]
     pair.primary.signal(signal.SIGSTOP)
     wrong, times, threads = [], [], []
 
-    def probe(method, path, body):
+    def probe(method, path, body, headers=None):
         try:
-            refused, status, answer, took = ask(api.clone(), method, path, body)
+            refused, status, answer, took = ask(api.clone(), method, path, body, headers)
             times.append(took)
-            if not refused:
+            if not refused or headers and "<h1>Temporarily unavailable</h1>" not in answer:
                 wrong.append(f"{method} {path}: {status} {answer}")
         except (Wrong, Gone) as error:
             wrong.append(f"{method} {path}: {error}")
 
     try:
-        for request in REQUESTS:
+        for request in [*REQUESTS, *pages]:
             threads.append(threading.Thread(target=probe, args=request))
             threads[-1].start()
         for thread in threads:
@@ -183,6 +190,10 @@ def hang(pair, api):
         if time.monotonic() > deadline:
             raise Wrong("the primary answers again, but requests do not succeed")
         time.sleep(0.1)
+    for _, path, _, headers in pages:
+        _, status, answer, _ = ask(api, "GET", path, None, headers)
+        if status != 200 or "Log out" not in answer:
+            raise Wrong(f"the primary answers again, but {path} is answered {status}: {answer}")
     print(f"failover: a primary that hangs: {len(times)} requests, each 503 with Retry-After after "
           f"{min(times):.1f} to {max(times):.1f} s", flush=True)
 
@@ -245,7 +256,8 @@ def story(options, pair, serve, hosts):
     api.expect(200, "PUT", f"{COMPUTE}/os-quota-sets/{project}",
                {"quota_set": {"instances": -1, "cores": -1, "ram": -1}}, {"OpenStack-API-Version": "compute 2.56"})
     if pair.synchronous:
-        hang(pair, api)
+        parts = urllib.parse.urlsplit(serve.url)
+        hang(pair, api, session(f"{parts.scheme}://{parts.netloc}", "admin", serve.openrc()["OS_PASSWORD"]))
     load = Load(api, stage, stage.flavors[0])
     try:
         load.wait(options.boots)
