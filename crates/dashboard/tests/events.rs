@@ -109,3 +109,19 @@ async fn many_viewers_of_a_list_are_told_alike_until_their_sessions_end() {
         }
     }
 }
+
+/// Nothing changes on the page, and yet it learns that its session has ended elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quiet_page_is_told_of_the_end_of_its_session() {
+    for cloud in clouds().await {
+        let mut ann = Browser::of(&cloud, "ann", "red").await;
+        let page = ann.get("/dashboard/servers").await;
+        let mut stream = ann.stream(&stream_of(&page.html)).await;
+        let valid = tokio::time::timeout(Duration::from_millis(500), stream.next()).await;
+        assert!(valid.is_err(), "{}: {valid:?}", cloud.store);
+        ann.submit(&page, "/dashboard/logout", &[]).await;
+        let end = tokio::time::timeout(Duration::from_secs(30), stream.next()).await;
+        assert_eq!(end.expect("in time"), Some(("end".into(), "end".into())), "{}", cloud.store);
+        assert_eq!(stream.next().await, None);
+    }
+}

@@ -50,6 +50,8 @@ const GATHER: Duration = Duration::from_millis(300);
 const GATHER_HOSTS: Duration = Duration::from_secs(1);
 /// The same after a floor that is read again as a whole.
 const GATHER_FLOOR: Duration = Duration::from_secs(5);
+/// How often the session of a page without news is examined: another page, or an administrator, may have ended it.
+const EXAMINE: Duration = Duration::from_secs(10);
 /// The pause after a service that did not answer.
 const FAILED: Duration = Duration::from_secs(2);
 /// Up to so many servers are read one by one; for more, the page's list is.
@@ -81,6 +83,13 @@ enum Shown {
     Floor(Box<Open>),
     Host(String),
     Server,
+}
+
+/// The reason why a stream goes on.
+enum Woken {
+    News(News),
+    Quiet,
+    Expired,
 }
 
 struct Following {
@@ -261,16 +270,22 @@ impl Following {
                 sleep_until(rested).await;
                 watcher.next().await
             };
-            let news = tokio::select! {
-                news = news => Some(news),
-                () = sleep_until(self.ends) => None,
+            let woken = tokio::select! {
+                news = news => Woken::News(news),
+                () = sleep_until(self.ends) => Woken::Expired,
+                () = sleep(EXAMINE) => Woken::Quiet,
                 _ = self.ending.wait_for(|ending| *ending) => return None,
             };
-            let Some(news) = news else {
-                self.finish();
-                continue;
+            let read = match woken {
+                Woken::News(news) => self.read(news).await,
+                Woken::Quiet => match self.examine().await {
+                    Err(end @ (Error::NoSession | Error::Changed)) => Err(end),
+                    // A database that does not answer now ends no session.
+                    Ok(()) | Err(_) => continue,
+                },
+                Woken::Expired => Err(Error::NoSession),
             };
-            match self.read(news).await {
+            match read {
                 Ok(pause) => self.rested = Instant::now() + pause,
                 Err(Error::NoSession) => self.finish(),
                 // The browser connects again, and then gets everything.
@@ -288,14 +303,20 @@ impl Following {
         self.over = true;
     }
 
-    /// Reads what has changed, as the user sees it now. Returns the pause after it.
-    async fn read(&mut self, news: News) -> Result<Duration, Error> {
+    /// Examines the session.
+    async fn examine(&self) -> Result<(), Error> {
         let context = validated(&self.dashboard, &self.viewer.session).await?;
         let context = context.ok_or(Error::NoSession)?;
         // Another role sees another list: the browser connects again.
         if sees(&self.dashboard, &context) != sees(&self.dashboard, &self.viewer.context) {
             return Err(Error::Changed);
         }
+        Ok(())
+    }
+
+    /// Reads what has changed, as the user sees it now. Returns the pause after it.
+    async fn read(&mut self, news: News) -> Result<Duration, Error> {
+        self.examine().await?;
         match &mut self.shown {
             Shown::Host(name) => {
                 // Servers that have come to it are followed, too.
