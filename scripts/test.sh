@@ -61,7 +61,7 @@
 # KILONOVA_INSTALL names parts of scripts/bootstrap.sh that are installed while the first steps compile; `make test` sets it.
 #
 # The steps after `docs` hardly use a core, so KILONOVA_LANES of them (default 3) run at a time; the output of each is
-# printed when it ends. The lab, which is the longest of them, begins beside the unit step.
+# printed when it ends.
 #
 # A failed step does not stop the later ones. The last line is the summary; the exit code is 1 if anything failed.
 # KILONOVA names a program to use instead of building one. The script builds without optimization, like
@@ -240,28 +240,22 @@ told() {
     cat "$output"
 }
 
-# lane STEP: runs the step beside others; its output is printed by `lane_ends`.
-lane() {
-    local step=$1
-    set -m
-    (
-        trap end_second EXIT
-        trap 'exit 1' INT TERM
-        # The lane's own: those of the others are not its to end.
-        running=()
-        "$step"
-    ) >"$SCRATCH/lane.$step" 2>&1 &
-    running[$!]=$step
-    set +m
-    [ ! -t 1 ] || title "started: $step"
-}
-
-# lanes STEP...: runs the steps, $LANES at a time with those that run already, and waits for all.
+# lanes STEP...: runs the steps, $LANES at a time, and prints the output of each when it ends.
 lanes() {
     local step
     for step in "$@"; do
         [ "${#running[@]}" -lt "$LANES" ] || lane_ends
-        lane "$step"
+        set -m
+        (
+            trap end_second EXIT
+            trap 'exit 1' INT TERM
+            # The lane's own: those of the others are not its to end.
+            running=()
+            "$step"
+        ) >"$SCRATCH/lane.$step" 2>&1 &
+        running[$!]=$step
+        set +m
+        [ ! -t 1 ] || title "started: $step"
     done
     while [ "${#running[@]}" -gt 0 ]; do lane_ends; done
 }
@@ -565,22 +559,15 @@ for step in "$@"; do
     esac
 done
 for step in ${first[@]+"${first[@]}"}; do
-    if [ "$step" = unit ]; then
-        installed
-        # By lint, if it ran, the lab's programs are built.
-        if [ "${later[0]:-}" = lab ] && program; then
-            later=("${later[@]:1}")
-            lane lab
-        fi
-    fi
+    case $step in unit) installed ;; esac
     "$step"
 done
 [ "${#later[@]}" -eq 0 ] || installed
-if [ "${#later[@]}" -gt 1 ] || [ "${#running[@]}" -gt 0 ]; then
+if [ "${#later[@]}" -gt 1 ]; then
     # Both are shared by the lanes. A step that needs one that failed says so.
     program || true
     case " ${later[*]} " in *' image '*) object_store || true ;; esac
-    lanes ${later[@]+"${later[@]}"}
+    lanes "${later[@]}"
 else
     for step in ${later[@]+"${later[@]}"}; do "$step"; done
 fi

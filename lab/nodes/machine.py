@@ -59,7 +59,7 @@ class Machine:
             "-nodefaults", "-display", "none",
             "-device", "intel-iommu,intremap=on",
             "-kernel", self.built.vmlinuz, "-initrd", self.built.initrd,
-            "-append", "console=ttyS0 panic=0 quiet intel_iommu=on iommu=pt mitigations=off "
+            "-append", "console=ttyS0 panic=0 quiet intel_iommu=on iommu=pt mitigations=off no_timer_check "
                        f"net.ifnames=0 lab.node={n} systemd.hostname=node{n} "
                        f"systemd.machine_id=6b696c6f00004000800000000000{n:04d}"
                        + (f" hugepagesz=2M hugepages=0:{CELL_PAGES},1:{CELL_PAGES}" if self.cells else ""),
