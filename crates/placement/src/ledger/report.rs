@@ -142,8 +142,39 @@ fn write_new(
     }
     inventories::insert(tx, &new.inventories)?;
     traits::report(tx, &new.traits, now)?;
-    let providers = specs().map(|(spec, parent)| new.provider(spec, parent, now)).collect();
-    world.tree_added(tx, root.id, Tree { providers })
+    world.tree_added(tx, root.id, new_tree(specs(), &new, now))
+}
+
+/// A tree without other rows as the copy in memory has it. A host may have thousands of providers, so the rows are read once.
+fn new_tree<'a>(
+    specs: impl Iterator<Item = (&'a ProviderSpec, Option<ProviderId>)>,
+    rows: &NewRows<'_>,
+    now: Timestamp,
+) -> Tree {
+    let mut inventories: HashMap<ProviderId, Vec<(ResourceClass, Inventory)>> = HashMap::new();
+    for (id, row) in &rows.inventories {
+        let inventory = Inventory { used: 0, ..row.inventory };
+        inventories.entry(*id).or_default().push((row.class.clone(), inventory));
+    }
+    let mut traits: HashMap<ProviderId, Vec<Arc<str>>> = HashMap::new();
+    for (id, name) in &rows.traits {
+        // In order, because they come from a set.
+        traits.entry(*id).or_default().push(Arc::from(*name));
+    }
+    let provider = |(spec, parent): (&ProviderSpec, Option<ProviderId>)| {
+        let mut inventories = inventories.remove(&spec.id).unwrap_or_default();
+        inventories.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+        Provider {
+            id: spec.id,
+            name: spec.name.as_str().into(),
+            parent,
+            generation: now.as_microsecond(),
+            inventories,
+            traits: traits.remove(&spec.id).unwrap_or_default(),
+            aggregates: Vec::new(),
+        }
+    };
+    Tree { providers: specs.map(provider).collect() }
 }
 
 /// The rows of a tree, read before the first write, in two round trips with any number of providers.
@@ -269,31 +300,6 @@ struct NewRows<'a> {
 }
 
 impl NewRows<'_> {
-    /// A new provider as the copy in memory has it.
-    fn provider(
-        &self,
-        spec: &ProviderSpec,
-        parent: Option<ProviderId>,
-        now: Timestamp,
-    ) -> Provider {
-        let of_it = |id: &ProviderId| *id == spec.id;
-        let own = self.inventories.iter().filter(|(id, _)| of_it(id));
-        let own = own.map(|(_, row)| (row.class.clone(), Inventory { used: 0, ..row.inventory }));
-        let mut inventories: Vec<(ResourceClass, Inventory)> = own.collect();
-        inventories.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
-        let own = self.traits.iter().filter(|(id, _)| of_it(id));
-        Provider {
-            id: spec.id,
-            name: spec.name.as_str().into(),
-            parent,
-            generation: now.as_microsecond(),
-            inventories,
-            // In order, because they come from a set.
-            traits: own.map(|(_, name)| Arc::from(*name)).collect(),
-            aggregates: Vec::new(),
-        }
-    }
-
     fn write(&self, tx: &mut Tx<'_>, now: Timestamp) -> Result<(), Error> {
         inventories::insert(tx, &self.inventories)?;
         traits::report(tx, &self.traits, now)?;
