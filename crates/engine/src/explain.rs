@@ -99,7 +99,7 @@ impl fmt::Display for Explanation {
 /// The bound on the effort of an explanation. One unit is a tree that a simple test removes. The bound is
 /// reached after about 50 ms on one core: 10,000 hosts of eight GPUs that all have room.
 const EFFORT: u64 = 40_000;
-/// The effort of examining a tree, and of setting up a solver for each part of the query.
+/// The effort of examining a tree, of looking for its shortage, and of setting up a solver for each part of the query.
 const TREE: u64 = 1;
 /// Number of a solver's steps that cost as much as a tree.
 const STEPS: u64 = 4;
@@ -126,7 +126,8 @@ pub(crate) fn explain(snapshot: &Snapshot, query: &Query) -> Explanation {
         let Some(rank) = first_unmet(snapshot, &plan, slot, &mut effort) else { continue };
         *removed.entry(rank).or_default() += 1;
         if nearest.is_none_or(|(best, ..)| rank >= best) {
-            let has = shortage(snapshot, &plan, slot, rank).map_or(0, |shortage| shortage.has());
+            effort.spent += TREE;
+            let has = shortage(snapshot, &plan, slot, rank).map_or(0, |shortage| shortage.has);
             if nearest.is_none_or(|(best, most, _)| (rank, has) > (best, most)) {
                 nearest = Some((rank, has, slot));
             }

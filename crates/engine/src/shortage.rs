@@ -15,33 +15,33 @@ pub(crate) struct Shortage {
     device: Option<Arc<str>>,
     /// Its inventories of the requested classes, each with the amount, in the order of the part.
     offers: Vec<(Inventory, i64)>,
+    /// The sum of the amounts that it has, each up to the requested one.
+    pub(crate) has: i64,
 }
 
 impl Shortage {
     /// Examines the providers that pass the tests before the one of the amounts. `None` if there is none.
     pub(crate) fn of(anchor: &AnchorTree<'_>, plan: &Plan, part: &Part) -> Option<Self> {
-        let offering = |supplier: &usize| {
-            [Test::Tree, Test::Offers]
-                .iter()
-                .all(|test| anchor.passes(plan, part, *supplier, *test))
-        };
-        let shortages = (0..anchor.suppliers.len()).filter(offering).map(|index| {
+        let passes = |index: usize, test| anchor.passes(plan, part, index, test);
+        let all = 0..anchor.suppliers.len();
+        let offering =
+            all.filter(|index| [Test::Tree, Test::Offers].iter().all(|test| passes(*index, *test)));
+        let offers = |index: usize| {
             let supplier = &anchor.suppliers[index];
             let inventory =
-                |class: usize| supplier.tree.inventory(supplier.position, plan.classes[class]);
-            let offers =
-                part.needs.iter().filter_map(|(class, amount)| Some((inventory(*class)?, *amount)));
-            let is_root = supplier.slot == anchor.slot && supplier.node().parent.is_none();
-            let device = (!is_root).then(|| Arc::clone(&supplier.node().name));
-            Self { device, offers: offers.collect() }
+                move |class: usize| supplier.tree.inventory(supplier.position, plan.classes[class]);
+            part.needs.iter().filter_map(move |(class, amount)| Some((inventory(*class)?, *amount)))
+        };
+        let sums = offering.map(|index| {
+            (offers(index).map(|(inventory, amount)| inventory.room().min(amount)).sum(), index)
         });
         // Of equal ones the first.
-        shortages.reduce(|best, next| if next.has() > best.has() { next } else { best })
-    }
-
-    /// The sum of the amounts that it has, each up to the requested one.
-    pub(crate) fn has(&self) -> i64 {
-        self.offers.iter().map(|(inventory, amount)| inventory.room().min(*amount)).sum()
+        let (has, best): (i64, usize) =
+            sums.reduce(|best, next| if next.0 > best.0 { next } else { best })?;
+        let supplier = &anchor.suppliers[best];
+        let is_root = supplier.slot == anchor.slot && supplier.node().parent.is_none();
+        let device = (!is_root).then(|| Arc::clone(&supplier.node().name));
+        Some(Self { device, offers: offers(best).collect(), has })
     }
 
     /// The limits that refuse the amounts, as a predicate: `has only 2 VGPU free on gpu-1`. `None` if none does.
@@ -51,7 +51,7 @@ impl Shortage {
             limits.filter_map(|((inventory, amount), class)| limit(inventory, *amount, class));
         let limits = limits.collect::<Vec<_>>().join(" and ");
         // If the best one has nothing, none has.
-        let device = self.device.as_ref().filter(|_| self.has() > 0);
+        let device = self.device.as_ref().filter(|_| self.has > 0);
         let on = device.map(|name| format!(" on {name}")).unwrap_or_default();
         (!limits.is_empty()).then(|| format!("{limits}{on}"))
     }
