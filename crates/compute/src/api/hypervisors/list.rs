@@ -9,7 +9,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Microversion, Refusal, time};
 use serde_json::{Value, json};
 
-use super::{Parts, view, with_parts};
+use super::{Parts, Shown, view, with_parts};
 use crate::api::links::Base;
 use crate::api::{input, links};
 
@@ -75,9 +75,12 @@ async fn shown(
     servers: bool,
 ) -> Result<Vec<Value>, Refusal> {
     let parts = Parts { usage: view::has_usage(detail, version), servers };
-    let hosts = compute.store.read(move |tx| with_parts(tx, hosts.clone(), parts)).await?;
+    let hosts = match parts {
+        Parts { usage: false, servers: false } => hosts.into_iter().map(Shown::bare).collect(),
+        _ => compute.store.read(move |tx| with_parts(tx, hosts.clone(), parts)).await?,
+    };
     let (fleet, now) = (&compute.fleet, time::now());
-    let view = |one: &super::Shown| {
+    let view = |one: &Shown| {
         let mut shown = match detail {
             true => view::detail(fleet, &one.host, &one.usage, version, now),
             false => view::brief(fleet, &one.host, version, now),

@@ -37,6 +37,13 @@ struct Shown {
     servers: Vec<NamedServer>,
 }
 
+impl Shown {
+    /// A host of which the answer shows no other part.
+    fn bare(host: Host) -> Self {
+        Self { host, usage: HostUsage::default(), servers: Vec::new() }
+    }
+}
+
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
         .route("/v2.1/os-hypervisors", [get("os_compute_api:os-hypervisors:list", list::brief)])
