@@ -352,12 +352,9 @@ fn cells(path: &mut String, state: Use, (x, y): (i64, i64), count: i64) {
     }
 }
 
-/// Adds a number that is not negative. A floor has tens of thousands, for which `write!` takes several times as long.
+/// Adds a number. A floor has tens of thousands, so they do not go through `write!`.
 fn digits(path: &mut String, number: i64) {
-    if number > 9 {
-        digits(path, number / 10);
-    }
-    path.push(char::from(b'0' + u8::try_from(number.max(0) % 10).unwrap_or_default()));
+    path.push_str(itoa::Buffer::new().format(number));
 }
 
 fn sums_within(hosts: &[&Host], look: &Look<'_>) -> Markup {
