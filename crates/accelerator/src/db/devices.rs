@@ -85,8 +85,8 @@ statements! {
     /// The devices of a host.
     OF_HOST = select!("WHERE host = ?1 ORDER BY id");
     /// By kind of row of a host: the count, the count that the next report must examine, the newest
-    /// id, and the time of the last change. A handle's owner does not count as a change. A free handle is present and not
-    /// parked, as the audit verifies, so that of many handles an index gives the count, and few rows are read.
+    /// id, and the time of the last change. A handle's owner does not count as a change. The audit verifies that a free
+    /// handle is present and not parked, so the handles are counted in an index, and only rows that are not free are read.
     SUMMARY = "SELECT 1 AS kind, COUNT(*) AS count, COUNT(CASE WHEN d.present = 1 AND d.mixed = 0
             AND d.health = 'healthy' THEN NULL ELSE 1 END) AS to_examine, MAX(d.id) AS newest,
             MAX(COALESCE(d.updated_at, d.created_at)) AS changed_at

@@ -85,10 +85,13 @@ enum Shown {
     Server,
 }
 
-/// The reason why a stream goes on.
+/// The end of a stream's wait.
 enum Woken {
+    /// Something on the page has changed.
     News(News),
+    /// Nothing has changed for [`EXAMINE`].
     Quiet,
+    /// The session's time is over.
     Expired,
 }
 
