@@ -162,6 +162,12 @@ class Pages(Browser):
         self.driver.execute_cdp_cmd("Network.enable", {})
         self.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": list(urls)})
 
+    def delay(self, milliseconds):
+        """Answers take so much longer."""
+        self.driver.execute_cdp_cmd("Network.enable", {})
+        self.driver.execute_cdp_cmd("Network.emulateNetworkConditions", {
+            "offline": False, "latency": milliseconds, "downloadThroughput": -1, "uploadThroughput": -1})
+
     def severe(self):
         """The errors of Chromium's log, but those of answers that a check wants."""
         return [line["message"] for line in self.driver.get_log("browser")
@@ -227,6 +233,7 @@ def look(serve, lane, browser):
     lane.run("server", "delete", "--wait", "two")
     browser.until("it is still there", lambda: "two" not in browser.text("#list"))
     tick("a deleted server leaves the open list")
+    late_lists(lane, browser)
     lane.run("server", "create", "--flavor", "tiny", "--image", "hello", "--network", "private", "--wait", "three")
     browser.press("three")
     browser.shows("Overview")
@@ -583,6 +590,34 @@ def member(lane, browser):
     browser.open("/dashboard/floor")
     browser.shows("Not allowed")
     lane.tick("a member has no floor", "Floor" not in links and not browser.has("gpu1"), links)
+
+
+def late_lists(lane, browser):
+    """The open list is right in the end, although its page can read it only slowly or not at all while a server boots."""
+    made = ("server", "create", "--flavor", "tiny", "--image", "hello", "--network", "private", "--wait")
+
+    def active(name):
+        rows = "return [...document.querySelectorAll('#list tbody tr')].map(row => row.innerText)"
+        return any(name in row and "active" in row for row in browser.driver.execute_script(rows))
+
+    browser.severe()
+    browser.delay(2000)
+    lane.run(*made, "unhurried")
+    browser.until("the slow list is not right", lambda: active("unhurried"))
+    browser.delay(0)
+    errors = browser.severe()
+    lane.tick("a list that is read slowly shows the newest state", not errors, "; ".join(errors))
+    browser.block("*/dashboard/servers?*")
+    lane.run(*made, "unread")
+    browser.shows("The connection to the server is interrupted")
+    browser.block()
+    browser.until("the list is not read again", lambda: active("unread"))
+    browser.until("the notice stays", lambda: not browser.has("The connection to the server is interrupted"))
+    # The failed requests themselves are in the log.
+    errors = [line for line in browser.severe() if "NoTarget" in line]
+    lane.tick("a list that could not be read is read again", not errors, "; ".join(errors))
+    lane.run("server", "delete", "--wait", "unhurried", "unread")
+    browser.until("they are still there", lambda: not active("unhurried") and not active("unread"))
 
 
 def sessions(lane, browser):

@@ -85,10 +85,33 @@
   document.addEventListener("htmx:sseClose", (event) => {
     if (event.detail.type === "message") sessionOver();
   });
-  // What a stream told to read again is gone: the whole page says so.
+  // A part that a stream brings while its page reads the list again would give way to an older one, and a part without a
+  // place is one of a list that the page has not read yet. The page reads the list once more instead.
+  const PART = /<\w+ id="([^"]+)"[^>]* hx-swap-oob/g;
+  document.addEventListener("htmx:sseBeforeMessage", (event) => {
+    const list = event.target.parentElement.querySelector('[hx-trigger="sse:list"]');
+    const placed = ([, id]) => document.getElementById(id);
+    const reads = list.classList.contains("htmx-request");
+    if (!reads && [...event.detail.data.matchAll(PART)].every(placed)) return;
+    event.preventDefault();
+    htmx.trigger(list, "sse:list");
+  });
+  // A page that a stream told to read again and that could not is out of date until it can.
+  const RETRIES_AFTER = 2000;
+  let retry = null;
+  document.addEventListener("htmx:afterRequest", ({detail: {elt, xhr}}) => {
+    const told = elt.getAttribute("hx-trigger");
+    if (!told?.startsWith("sse:")) return;
+    clearTimeout(retry);
+    const failed = xhr.status === 0 || xhr.status >= 500;
+    if (failed) retry = setTimeout(() => htmx.trigger(elt, told), RETRIES_AFTER);
+    const open = [...streams].some((stream) => stream.readyState === EventSource.OPEN);
+    if (failed || open) notice("live-lost", failed);
+  });
+  // Whatever it shows is gone, or is no longer its reader's business: the whole page says so.
   document.addEventListener("htmx:beforeSwap", (event) => {
     const {xhr, requestConfig} = event.detail;
-    if (xhr.status !== 404 || !requestConfig.elt.closest("[sse-connect]")) return;
+    if (![403, 404].includes(xhr.status) || !requestConfig.elt.closest("[sse-connect]")) return;
     event.preventDefault();
     location.reload();
   });

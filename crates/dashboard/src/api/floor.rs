@@ -322,12 +322,8 @@ impl Open {
         viewer: &Viewer,
         names: &BTreeSet<HostName>,
     ) -> Result<(Vec<Event>, bool), Error> {
-        let again = || Event::default().event("list").data("list");
         if names.len() > FEW {
-            let floor = Floor::read(dashboard, viewer, &self.choices).await?;
-            self.hosts = floor.hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
-            self.small = self.choices.is_small(self.hosts.len());
-            return Ok((vec![again()], true));
+            return self.again(dashboard, viewer).await;
         }
         admit(dashboard, viewer).await?;
         let changed = names.iter().cloned().collect();
@@ -336,7 +332,7 @@ impl Open {
             changed.into_iter().map(|host| (host.name.clone(), host)).collect();
         let projects = projects(dashboard, viewer).await?;
         let look = Look { colour: self.choices.colour, small: self.small, projects: &projects };
-        let (mut cards, mut new) = (String::new(), false);
+        let mut cards = String::new();
         for name in names {
             let name: &str = name;
             let shown = self.hosts.contains_key(name);
@@ -349,12 +345,12 @@ impl Open {
                     }
                     self.hosts.insert(name.to_owned(), Arc::new(host));
                 }
-                Some(host) if self.choices.pass(&host) => {
-                    let first = self.choices.marker.as_str() < name;
-                    new |= first && self.hosts.len() < PAGE;
-                    if new {
-                        self.hosts.insert(name.to_owned(), Arc::new(host));
-                    }
+                Some(host)
+                    if self.choices.pass(&host)
+                        && self.choices.marker.as_str() < name
+                        && self.hosts.len() < PAGE =>
+                {
+                    return self.again(dashboard, viewer).await;
                 }
                 Some(_) => {}
                 None if shown => {
@@ -364,10 +360,6 @@ impl Open {
                 None => {}
             }
         }
-        if new {
-            self.small = self.choices.is_small(self.hosts.len());
-            return Ok((vec![again()], true));
-        }
         if cards.is_empty() {
             return Ok((Vec::new(), false));
         }
@@ -375,6 +367,18 @@ impl Open {
         cards.push_str(&page::changed_sums(&hosts, &look).into_string());
         let cards = cards.replace(['\r', '\n'], " ");
         Ok((vec![Event::default().event("cards").data(cards)], false))
+    }
+
+    /// Tells the page to read itself again. From now on this has the hosts that the page then shows.
+    async fn again(
+        &mut self,
+        dashboard: &Dashboard,
+        viewer: &Viewer,
+    ) -> Result<(Vec<Event>, bool), Error> {
+        let floor = Floor::read(dashboard, viewer, &self.choices).await?;
+        self.small = self.choices.is_small(floor.hosts.len());
+        self.hosts = floor.hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
+        Ok((vec![Event::default().event("list").data("list")], true))
     }
 }
 
