@@ -6,6 +6,8 @@ use kilonova_devices::MdevGroup;
 use kilonova_ids::ResourceClass;
 use serde::Deserialize;
 
+use super::forms;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -18,13 +20,14 @@ pub(super) struct File {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Card {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "forms::hex")]
     pub vendor: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "forms::hex")]
     pub product: String,
     /// Product id of its virtual functions, if different.
+    #[serde(default, deserialize_with = "forms::some_hex")]
     pub vf_product: Option<String>,
-    #[serde(default = "display_controller")]
+    #[serde(default = "display_controller", deserialize_with = "forms::hex")]
     pub class: String,
     #[serde(default)]
     pub driver: String,
@@ -142,8 +145,10 @@ pub(super) struct DevicesOptions {
     pub mdev_retyping: bool,
     pub mig_instances: bool,
     /// As in the configuration file: the addresses of an island for each entry.
+    #[serde(deserialize_with = "forms::islands")]
     pub nvlink_islands: Vec<String>,
     /// The reaction to Xid messages: `94:quarantine, 13:report`.
+    #[serde(deserialize_with = "forms::xids")]
     pub xid_policy: String,
     /// As in the configuration file: resource class, colon, command.
     pub cleanup_command: Vec<String>,
@@ -155,6 +160,7 @@ pub(super) struct DevicesOptions {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct PciOptions {
     /// As in nova.conf: JSON in a string.
+    #[serde(deserialize_with = "forms::specs")]
     pub device_spec: Vec<String>,
 }
 
@@ -176,10 +182,10 @@ pub(super) struct NicMappings {
 #[serde(deny_unknown_fields)]
 pub(super) struct CellEntry {
     /// CPUs that guests share, as `0-3,8`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "forms::cpus")]
     pub shared: String,
     /// CPUs for one vCPU alone.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "forms::cpus")]
     pub dedicated: String,
     /// Threads of each core; a core has CPUs with successive numbers.
     #[serde(default = "one_thread")]
@@ -187,13 +193,13 @@ pub(super) struct CellEntry {
     pub socket: Option<u32>,
     pub memory_mb: u64,
     /// Large pages: their number by size in KiB.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "forms::pages")]
     pub pages: BTreeMap<String, u64>,
     /// Reserved pages, by size in KiB.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "forms::pages")]
     pub reserved_pages: BTreeMap<String, u64>,
     /// The distances to all cells; default 10 to itself and 20 to others.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "forms::distances")]
     pub distances: Vec<u32>,
 }
 
@@ -206,6 +212,7 @@ fn one_thread() -> u32 {
 #[serde(deny_unknown_fields)]
 pub(super) struct CardEntry {
     pub card: String,
+    #[serde(deserialize_with = "forms::addresses")]
     pub addresses: Vec<String>,
     #[serde(default = "no_node")]
     pub numa_node: i64,

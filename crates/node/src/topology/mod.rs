@@ -6,6 +6,7 @@
 mod cards;
 mod cells;
 mod file;
+mod forms;
 mod read;
 mod tree;
 

@@ -205,6 +205,54 @@ fn refusals_name_the_file_and_the_key() {
         assert!(error.contains(part), "expected {part:?} in {error:?}");
         assert!(!error.contains('\n'), "{error:?}");
     }
+    let forms = [
+        (
+            numa("{ shared = 4, memory_mb = 1 }"),
+            "integer `4`, expected CPUs as a list in a string, such as \"0-3,8\"",
+        ),
+        (
+            numa("{ dedicated = [4, 5], memory_mb = 1 }"),
+            "sequence, expected CPUs as a list in a string",
+        ),
+        (
+            numa("{ shared = \"0\", memory_mb = 1, pages = 4 }"),
+            "integer `4`, expected numbers of pages by size in KiB, such as { 2048 = 512 }",
+        ),
+        (
+            numa("{ shared = \"0\", memory_mb = 1, reserved_pages = [4] }"),
+            "sequence, expected numbers of pages by size in KiB",
+        ),
+        (
+            numa("{ shared = \"0\", memory_mb = 1, distances = 10 }"),
+            "integer `10`, expected the distances to all cells in a list, such as [10, 20]",
+        ),
+        (
+            card("addresses = \"0000:84:00.0\""),
+            "expected PCI addresses as strings in a list, such as [\"0000:84:00.0\"]",
+        ),
+        (
+            host("devices = { nvlink_islands = [[\"0000:84:00.0\"]] }\n"),
+            "sequence, expected a list with a string for each island",
+        ),
+        (
+            host("devices = { xid_policy = { 94 = \"report\" } }\n"),
+            "map, expected reactions in one string, such as \"94:quarantine, 13:report\"",
+        ),
+        (
+            host("pci = { device_spec = [{ vendor_id = \"10de\" }] }\n"),
+            "map, expected a list of strings with JSON, such as ['{\"vendor_id\": \"10de\"}']",
+        ),
+        (
+            CARD.replace("\"10de\"", "1002") + HOST,
+            "integer `1002`, expected hex digits in a string",
+        ),
+    ];
+    for (text, part) in forms {
+        let error = parse(&text).expect_err(part);
+        assert!(error.contains(part), "expected {part:?} in {error:?}");
+        assert!(error.starts_with("t.toml: line "), "{error}");
+        assert!(!error.contains('\n'), "{error:?}");
+    }
     let missing = Topology::read(Path::new("/nonexistent/t.toml"))
         .expect_err("a missing file is refused")
         .to_string();
