@@ -10,7 +10,8 @@ use kilonova_store::Store;
 use kilonova_store::testing::{CrashPlan, Listed, Meter, Transaction};
 use serde_json::{Value, json};
 
-use crate::kit::{ANN, Cloud, FPGA, GPU, RunningCloud, hosts, wait_until};
+use super::numa::flavor;
+use crate::kit::{ANN, Cloud, FPGA, GPU, RunningCloud, TWO_CELLS, hosts, wait_until};
 
 /// How long no transaction runs before an operation is counted.
 const QUIET: Duration = Duration::from_millis(60);
@@ -230,6 +231,42 @@ async fn operations_wait_seldom() {
             })
             .await;
         probe.assert();
+    }
+}
+
+/// A claim on a divided host learns from its answers which cells to claim, so it waits once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn boots_on_divided_hosts_wait_seldom() {
+    let whole: &[&str] = &[TWO_CELLS];
+    let divided: &[&str] = &[TWO_CELLS, "numa_in_placement = true"];
+    let two_cells = json!({"hw:cpu_policy": "dedicated", "hw:numa_nodes": "2"});
+    for (what, lines, more) in [("an undivided host", whole, 0), ("a divided host", divided, 1)] {
+        for mut cloud in Cloud::all(hosts(&[("a", lines)])).await {
+            let mut probe = Probe::new(&mut cloud);
+            let running = cloud.start().await;
+            running.wait_for_hosts().await;
+            flavor(&running, "two-cells", 4, 512, two_cells.clone()).await;
+            flavor(&running, "wide", 4, 40_000, json!({})).await;
+            let first = running.active_server(&cloud, "first", "plain").await;
+            running.delete(&first).await;
+            running.wait_until_gone(&first).await;
+            for (guest, flavor, boot) in [
+                ("without a topology", "plain", 6),
+                ("of two cells", "two-cells", 6),
+                ("that no cell takes alone", "wide", 6),
+            ] {
+                let connected = json!({"networks": "none"});
+                let title = format!("boot, {what}, a guest {guest}");
+                let id = probe
+                    .count(&running, &title, boot + more, async || {
+                        running.boot_with(&cloud, "one", flavor, connected).await
+                    })
+                    .await;
+                let title = format!("delete, {what}, a guest {guest}");
+                probe.count(&running, &title, 8, async || running.delete(&id).await).await;
+            }
+            probe.assert();
+        }
     }
 }
 
