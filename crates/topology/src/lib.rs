@@ -26,5 +26,5 @@ pub use guest::{
 };
 pub use host::{CellLimit, HostCell, HostTopology, InvalidHost, Pages};
 pub use request::{Asked, MOST_CELLS, MOST_VCPUS, Refusal, Request, Source};
-pub use split::{CellRoom, split};
+pub use split::{CellRoom, share, split};
 pub use usage::Conflict;

@@ -2,7 +2,8 @@
 //!
 //! Such a guest runs on all shared CPUs of its host, and its memory is where the kernel puts it. The amounts say only what
 //! is left of each cell for others: they are on one cell if one has room for all of them, and otherwise on as few as
-//! the order gives.
+//! the order gives. A spread split takes the same share of each resource from all of these cells, so that none of them is left
+//! with CPUs and no memory, or with memory and no CPUs.
 
 use crate::Strategy;
 
@@ -23,7 +24,9 @@ impl<const N: usize> CellRoom<N> {
 
 /// Divides amounts over cells: for each cell its part of each amount. `by` is the position of the resource that orders the
 /// cells: with [`Strategy::Spread`] those with most of it left come first, with [`Strategy::Pack`] those with least.
-/// Among equal cells the first is preferred. `None` if the cells together have too little of a resource.
+/// Among equal cells the first is preferred. Several cells have parts only if no cell has room for all amounts: the fewest of the
+/// order that have room together. [`Strategy::Spread`] takes of each the same share of what it has, [`Strategy::Pack`]
+/// fills one after the other. `None` if the cells together have too little of a resource.
 pub fn split<const N: usize>(
     cells: &[CellRoom<N>],
     amounts: [i64; N],
@@ -42,16 +45,53 @@ pub fn split<const N: usize>(
         parts[at] = amounts;
         return Some(parts);
     }
+    let hold_all = |cells_used: &&[usize]| {
+        (0..N).all(|one| {
+            let all = cells_used.iter().map(|at| i128::from(cells[*at].gives(one)));
+            all.sum::<i128>() >= i128::from(amounts[one])
+        })
+    };
+    let fewest = (0..=order.len()).map(|number| &order[..number]).find(hold_all)?;
     for one in 0..N {
-        let mut missing = amounts[one];
-        for at in order.iter().copied() {
-            let part = cells[at].gives(one).min(missing);
-            parts[at][one] = part;
-            missing -= part;
-        }
-        if missing > 0 {
-            return None;
+        let gives: Vec<i64> = fewest.iter().map(|at| cells[*at].gives(one)).collect();
+        let of_cells = match strategy {
+            Strategy::Spread => share(amounts[one], &gives),
+            Strategy::Pack => fill(amounts[one], &gives),
+        };
+        for (at, part) in fewest.iter().zip(of_cells) {
+            parts[*at][one] = part;
         }
     }
     Some(parts)
+}
+
+/// Divides an amount in the proportion of some totals, exactly and with no part larger than its total. More than their sum
+/// counts as all of it.
+pub fn share(amount: i64, totals: &[i64]) -> Vec<i64> {
+    let all: i128 = totals.iter().map(|total| i128::from(*total)).sum();
+    if all <= 0 {
+        return vec![0; totals.len()];
+    }
+    let amount = i128::from(amount.max(0)).min(all);
+    let part = |total: &i64| i64::try_from(amount * i128::from(*total) / all).unwrap_or(*total);
+    let mut parts: Vec<i64> = totals.iter().map(part).collect();
+    let mut left = amount - parts.iter().map(|part| i128::from(*part)).sum::<i128>();
+    for (part, total) in parts.iter_mut().zip(totals) {
+        if left > 0 && *part < *total {
+            *part += 1;
+            left -= 1;
+        }
+    }
+    parts
+}
+
+/// Divides an amount so that each part is its total until nothing is left.
+fn fill(amount: i64, totals: &[i64]) -> Vec<i64> {
+    let mut left = amount;
+    let part = |total: &i64| {
+        let part = left.min(*total);
+        left -= part;
+        part
+    };
+    totals.iter().map(part).collect()
 }

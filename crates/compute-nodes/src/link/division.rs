@@ -12,6 +12,7 @@ use kilonova_ids::{ProviderId, ResourceClass};
 use kilonova_node_api::Registration;
 use kilonova_placement::ledger::{self as placement, ProviderSpec};
 use kilonova_store::Tx;
+use kilonova_topology::share;
 
 use super::owner_traits;
 use super::register::{MAX_UNIT, root_of};
@@ -171,45 +172,4 @@ fn cells_of(registration: &Registration, root: ProviderId) -> Vec<(NewCell, Prov
 fn total_of(spec: &ProviderSpec, class: &ResourceClass) -> i64 {
     let found = spec.inventories.iter().find(|(known, _)| known == class);
     found.map_or(0, |(_, inventory)| inventory.total)
-}
-
-/// Divides an amount in the proportion of some totals, exactly and with no part larger than its total. More than their sum
-/// counts as all of it.
-fn share(amount: i64, totals: &[i64]) -> Vec<i64> {
-    let all: i128 = totals.iter().map(|total| i128::from(*total)).sum();
-    if all <= 0 {
-        return vec![0; totals.len()];
-    }
-    let amount = i128::from(amount.max(0)).min(all);
-    let part = |total: &i64| i64::try_from(amount * i128::from(*total) / all).unwrap_or(*total);
-    let mut parts: Vec<i64> = totals.iter().map(part).collect();
-    let mut left = amount - parts.iter().map(|part| i128::from(*part)).sum::<i128>();
-    for (part, total) in parts.iter_mut().zip(totals) {
-        if left > 0 && *part < *total {
-            *part += 1;
-            left -= 1;
-        }
-    }
-    parts
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_amount_is_divided_exactly_in_proportion() {
-        for (amount, totals, parts) in [
-            (512, &[1000, 1000][..], &[256, 256][..]),
-            (512, &[1000, 3000, 0], &[128, 384, 0]),
-            (7, &[3, 3, 3], &[3, 2, 2]),
-            (10, &[1, 100], &[1, 9]),
-            (99, &[1, 7], &[1, 7]),
-            (5, &[0, 0], &[0, 0]),
-            (-5, &[4], &[0]),
-            (i64::MAX, &[i64::MAX, i64::MAX], &[i64::MAX / 2 + 1, i64::MAX / 2]),
-        ] {
-            assert_eq!(share(amount, totals), parts, "{amount} over {totals:?}");
-        }
-    }
 }

@@ -207,20 +207,27 @@ async fn a_guest_without_a_topology_is_counted_where_there_is_room() {
         let three = running.boot(&cloud, "three", "near").await;
         let why = fault(&running, &three).await;
         assert!(why.contains("ram_allocation_ratio is reached"), "{why}");
-        // No cell has 20,000 MiB left; both together do.
+        // No cell has 20,000 MiB left; both together do. Each gives as much, of the memory and of the CPUs.
         let four = running.active_server(&cloud, "four", "medium").await;
-        let parts = [on(&four, "a_NUMA0").await, on(&four, "a_NUMA1").await];
-        assert_eq!(parts, [json!(12_512), json!(7_488)]);
+        let part = json!({"VCPU": 1, "MEMORY_MB": 10_000});
+        let both = json!({"a": {"DISK_GB": 1}, "a_NUMA0": part, "a_NUMA1": part});
+        assert_eq!(held(&running, &four).await, both);
         let xml = super::numa::domain(&cloud, "a", &four);
         assert!(!xml.contains("kilonova:numa"), "it is bound to no cell: {xml}");
         // More CPUs than a cell has, but fewer than the host.
         let five = running.active_server(&cloud, "five", "wide").await;
-        assert_eq!(held(&running, &five).await["a_NUMA1"], json!({"VCPU": 20, "MEMORY_MB": 512}));
-        let six = running.boot(&cloud, "six", "medium").await;
-        let why = fault(&running, &six).await;
+        assert_eq!(held(&running, &five).await["a_NUMA0"], json!({"VCPU": 20, "MEMORY_MB": 512}));
+        // Both cells have kept CPUs and memory for guests with a topology.
+        flavor(&running, "part", 4, 3000, split()).await;
+        let six = running.active_server(&cloud, "six", "part").await;
+        let part = json!({"PCPU": 2, "MEMORY_MB": 1500});
+        let both = json!({"a": {"DISK_GB": 1}, "a_NUMA0": part, "a_NUMA1": part});
+        assert_eq!(held(&running, &six).await, both);
+        let seven = running.boot(&cloud, "six", "medium").await;
+        let why = fault(&running, &seven).await;
         assert!(why.contains("MEMORY_MB"), "{why}");
         cloud.assert_consistent(&running, "full").await;
-        for id in [&one, &two, &four, &five] {
+        for id in [&one, &two, &four, &five, &six] {
             running.delete(id).await;
             running.wait_until_gone(id).await;
         }
@@ -294,10 +301,9 @@ async fn a_host_is_divided_and_united_with_its_guests() {
             assert_eq!(of("a_NUMA0", class) + of("a_NUMA1", class), amount, "{shown}");
         }
         cloud.assert_consistent(&running, "divided").await;
-        // The controller's memory follows. The large guest has all memory of the other cell.
-        let four = running.active_server(&cloud, "four", "pinned").await;
-        let shown = held(&running, &four).await;
-        assert_eq!(shown["a_NUMA0"], json!({"PCPU": 4, "MEMORY_MB": 512}), "{shown}");
+        // The controller's memory follows. The large guest has left memory at both cells.
+        let four = running.active_server(&cloud, "four", "split").await;
+        assert_eq!(held(&running, &four).await, both);
         // The same registration again changes nothing.
         let generations =
             "SELECT name || CAST(generation AS TEXT) FROM resource_providers ORDER BY name";
