@@ -84,6 +84,10 @@ pub struct Attempt {
 pub struct Session {
     /// Larger than that of every earlier registration of this host.
     pub epoch: i64,
+    /// True if the host wants to offer its CPUs and memory by NUMA cell and cannot yet, for example because of its guests.
+    /// The agent then registers again from time to time. False from controllers of earlier builds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undivided: bool,
 }
 
 words! {

@@ -342,6 +342,7 @@ fn a_registration_keeps_its_names() {
         ],
     }));
     assert_round_trip::<Session>(json!({"epoch": 5}));
+    assert_round_trip::<Session>(json!({"epoch": 5, "undivided": true}));
 }
 
 #[test]

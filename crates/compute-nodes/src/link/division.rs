@@ -6,7 +6,7 @@
 
 use kilonova_compute_app::numa::{NewCell, divide};
 use kilonova_compute_app::{Compute, Error};
-use kilonova_compute_db::cells;
+use kilonova_compute_db::cells::{self, StoredCells};
 use kilonova_engine::{CELL_CLASSES, CELL_TRAIT, Inventory, is_of_cell};
 use kilonova_ids::{ProviderId, ResourceClass};
 use kilonova_node_api::Registration;
@@ -25,7 +25,7 @@ pub(super) struct Reported {
     pub why_not: Option<String>,
 }
 
-/// Makes the host's tree match its registration. `was_divided` says how it is now.
+/// Makes the host's tree match its registration. `known` says how it is now.
 ///
 /// # Errors
 /// Store errors; a unique key violation if another provider has the name of one that is not a cell.
@@ -35,8 +35,9 @@ pub(super) fn report(
     registration: &Registration,
     root: ProviderId,
     children: &[ProviderSpec],
-    was_divided: bool,
+    known: &StoredCells,
 ) -> Result<Reported, Error> {
+    let was_divided = known.divided;
     let whole = root_of(registration, root);
     let cells = cells_of(registration, root);
     let world = &compute.world;
@@ -92,14 +93,18 @@ pub(super) fn report(
         }
     };
     placement::report_host(tx, world, &whole, children)?;
-    let (host, reason) = (registration.host.clone(), why.clone());
-    tx.on_commit(move || {
-        tracing::warn!(
-            %host, %reason,
-            "cannot offer the host's CPUs and memory by NUMA cell, and offers them as a whole; move the guests or \
-             remove the reason, then restart the agent, or set [compute] numa_in_placement = false there"
-        );
-    });
+    // The agent repeats the attempt: the log has each reason once.
+    if known.undivided.as_ref() != Some(&why) {
+        let (host, reason) = (registration.host.clone(), why.clone());
+        tx.on_commit(move || {
+            tracing::warn!(
+                %host, %reason,
+                "cannot offer the host's CPUs and memory by NUMA cell yet, and offers them as a whole; the agent tries \
+                 again every ten minutes and at its start: move the guests or remove the reason, or set [compute] \
+                 numa_in_placement = false there"
+            );
+        });
+    }
     Ok(Reported { divided: false, why_not: Some(why) })
 }
 

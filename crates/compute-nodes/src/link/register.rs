@@ -29,8 +29,7 @@ pub(super) async fn register(
     validate::check(&registration).map_err(Refusal::Rejected)?;
     let compute_ = compute.clone();
     let record = move |tx: &mut Tx<'_>| record(tx, &compute_, &registration);
-    let epoch = compute.store.write(record).await.map_err(unavailable)?;
-    Ok(Session { epoch })
+    compute.store.write(record).await.map_err(unavailable)
 }
 
 /// Announces what [`record`] reads before it writes anything, so that an unchanged registration waits
@@ -47,8 +46,12 @@ fn expect(tx: &mut Tx<'_>, registration: &Registration) -> Result<(), Error> {
     Ok(hosts::expect_by_name(tx, host)?)
 }
 
-/// Writes the registration and returns the host's epoch.
-fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Result<i64, Error> {
+/// Writes the registration.
+fn record(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    registration: &Registration,
+) -> Result<Session, Error> {
     let now = time::now();
     expect(tx, registration)?;
     let known = hosts::by_name(tx, &registration.host)?;
@@ -71,7 +74,7 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
         && host.has_passed(attempt)
     {
         tracing::info!(host = %host.host, "ignored an outdated attempt to register");
-        return Ok(host.epoch);
+        return Ok(Session { epoch: host.epoch, undivided: known_cells.undivided.is_some() });
     }
     let named = placement::root_by_name(tx, &registration.host)?;
     let offered = identify(tx, compute, registration, known.as_ref(), now)?;
@@ -88,8 +91,7 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
     if external_nova {
         placement::report_below(tx, &compute.world, root, &children)?;
     } else {
-        let was_divided = known_cells.divided;
-        reported = division::report(tx, compute, registration, root, &children, was_divided)?;
+        reported = division::report(tx, compute, registration, root, &children, &known_cells)?;
     }
     let new = hosts::NewHost {
         id: ascending::<HostId>(),
@@ -124,9 +126,10 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
         let connector = connector.and_then(|connector| serde_json::to_string(connector).ok());
         volumes::set_connector(tx, &registration.host, connector.as_deref())?;
     }
-    let (fleet, epoch) = (compute.fleet.clone(), row.version.epoch);
+    let session = Session { epoch: row.version.epoch, undivided: reported.why_not.is_some() };
+    let fleet = compute.fleet.clone();
     tx.on_commit(move || fleet.refresh(&row));
-    Ok(epoch)
+    Ok(session)
 }
 
 /// Records between which physical networks the host can route, if that changed, and has the places of

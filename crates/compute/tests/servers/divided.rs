@@ -1,7 +1,9 @@
 //! Hosts that offer their CPUs and memory by NUMA cell (`numa_in_placement`).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use kilonova_store::testing::{CrashPlan, Death};
 use kilonova_store::{Error, params};
 use serde_json::{Value, json};
 
@@ -363,6 +365,47 @@ async fn a_host_whose_guests_do_not_fit_its_cells_stays_as_it_is() {
         let shown = running.get(ADMIN, "2.1", "/kilonova/hosts/a").await.expect(200);
         assert_eq!(shown["host"]["numa_not_in_placement"], Value::Null);
         cloud.assert_consistent(&running, "divided").await;
+    }
+}
+
+/// A controller may die between the end of the guest and the division of the host, or while it divides it.
+#[tokio::test]
+async fn an_undivided_host_is_divided_once_its_guest_has_left() {
+    for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[CELLS])])).await {
+        flavor(&running, "full", 2, 32_768, pinned()).await;
+        running.nodes.rescan = Some(Duration::from_millis(60));
+        for death in [Death::BeforeCommit, Death::AfterCommit] {
+            let one = running.active_server(&cloud, "one", "full").await;
+            let before = held(&running, &one).await;
+            restart_with(&mut cloud, &mut running, "a", &[CELLS, BY_CELL]).await;
+            let known = epoch(&cloud).await;
+            wait_until("the host tries again", async || epoch(&cloud).await != known).await;
+            assert_eq!(divided_hosts(&cloud).await, [""; 0]);
+            assert_eq!(held(&running, &one).await, before);
+
+            // The controller dies at its next write, which is usually the registration that divides the host.
+            running.delete(&one).await;
+            running.wait_until_gone(&one).await;
+            running.replace_services(&cloud, CrashPlan::at(0, death)).await;
+            let plan = running.plan.clone();
+            wait_until("the controller has died, unless nothing was left to write", async || {
+                plan.is_dead() || divided_hosts(&cloud).await == ["a"]
+            })
+            .await;
+            running.replace_services(&cloud, CrashPlan::default()).await;
+            wait_until("the host is divided", async || divided_hosts(&cloud).await == ["a"]).await;
+            let shown = running.get(ADMIN, "2.1", "/kilonova/hosts/a").await.expect(200);
+            assert_eq!(shown["host"]["numa_in_placement"], true);
+            assert_eq!(shown["host"]["numa_not_in_placement"], Value::Null);
+            cloud.assert_consistent(&running, "divided").await;
+            wait_until("the host rests", async || {
+                let known = epoch(&cloud).await;
+                tokio::time::sleep(Duration::from_millis(900)).await;
+                epoch(&cloud).await == known
+            })
+            .await;
+            restart_with(&mut cloud, &mut running, "a", &[CELLS]).await;
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use kilonova_devices::{DeviceProblem, FoundCells, Watch, has_threads};
 use kilonova_hypervisor::HypervisorInfo;
 use kilonova_node_api::{
-    Device, GUEST_DEVICE_CELLS, GUEST_NUMA, NumaCell, OVS_HYBRID_PLUG, Registration,
+    Device, GUEST_DEVICE_CELLS, GUEST_NUMA, NumaCell, OVS_HYBRID_PLUG, Registration, Session,
 };
 
 use tokio::sync::SemaphorePermit;
@@ -25,6 +25,9 @@ use crate::Error;
 /// Trait of a host whose cores have several threads.
 const THREADS: &str = "HW_CPU_HYPERTHREADING";
 
+/// After so many scan intervals an undivided host tries again to offer its CPUs and memory by NUMA cell.
+const SCANS_UNTIL_DIVISION: u32 = 10;
+
 /// How often the kernel log is read.
 const LISTEN: Duration = Duration::from_secs(2);
 
@@ -34,6 +37,9 @@ pub(super) struct Inventory {
     watch: Arc<Watch>,
     /// When the kernel log is read next.
     listen: Mutex<Instant>,
+    /// When the host registers again although nothing has changed, because it cannot offer its CPUs and memory by NUMA cell
+    /// yet.
+    again: Mutex<Option<Instant>>,
     /// Fingerprint of devices, cells and hypervisor in the last registration.
     last_fingerprint: AtomicU64,
     /// Device problems that have been logged.
@@ -50,6 +56,7 @@ impl Inventory {
             work,
             watch,
             listen,
+            again: Mutex::default(),
             last_fingerprint: AtomicU64::new(0),
             logged: Mutex::default(),
             found: Mutex::default(),
@@ -78,13 +85,33 @@ impl Inventory {
         Ok(self.registration(devices, cells, info))
     }
 
-    /// The registration, if devices, cells or hypervisor have changed since the last one.
+    /// Takes note of the answer to a registration. A host may be undivided because of a guest, of an allocation that a client of
+    /// Placement wrote, or of another provider's name. No event tells the agent of all their ends, so it tries again after a
+    /// time.
+    pub(super) fn registered(&self, session: Session) {
+        let pause = self.rescan().saturating_mul(SCANS_UNTIL_DIVISION);
+        let again = session.undivided.then(|| Instant::now() + pause);
+        *self.again.lock().unwrap_or_else(PoisonError::into_inner) = again;
+    }
+
+    /// Waits until an undivided host tries again to be divided. Cancel-safe. Other hosts set no timer.
+    pub(super) async fn time_to_register_again(&self) {
+        let again = *self.again.lock().unwrap_or_else(PoisonError::into_inner);
+        match again {
+            Some(again) => tokio::time::sleep_until(again).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The registration, if devices, cells or hypervisor have changed since the last one, or an undivided host tries again.
     pub(super) async fn changed(&self) -> Result<Option<Registration>, Error> {
         let (devices, cells) = (self.scan().await?, self.cells().await?);
         let info = self.parts.hypervisor.info();
         let seen = self.fingerprint(&devices, &cells, &info);
         let last_fingerprint = self.last_fingerprint.swap(seen, Ordering::Relaxed);
-        Ok((seen != last_fingerprint).then(|| self.registration(devices, cells, info)))
+        let again = *self.again.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = again.is_some_and(|again| again <= Instant::now());
+        Ok((is_due || seen != last_fingerprint).then(|| self.registration(devices, cells, info)))
     }
 
     /// Waits until the kernel log has an unreported event about a device's health. Cancel-safe. An agent

@@ -12,8 +12,8 @@ use std::time::Duration;
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     Attempt, Batch, Chunk, ConsoleAnswer, ConsoleRequest, ControlPlane, DiskFormat, Observation,
-    OrderResult, PasswordAnswer, PasswordRequest, Refusal, Registration, Reply, VendordataAnswer,
-    VendordataRequest,
+    OrderResult, PasswordAnswer, PasswordRequest, Refusal, Registration, Reply, Session,
+    VendordataAnswer, VendordataRequest,
 };
 use tokio::sync::{RwLock, mpsc};
 use uuid::Uuid;
@@ -50,7 +50,7 @@ impl Link {
     }
 
     /// Registers, retrying until the control plane answers.
-    pub(super) async fn register(&self, registration: Registration) -> Result<(), Stop> {
+    pub(super) async fn register(&self, registration: Registration) -> Result<Session, Stop> {
         let mut epoch = self.epoch.write().await;
         loop {
             let number = self.attempts.fetch_add(1, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl Link {
                     *epoch = session.epoch;
                     self.pauses.store(0, Ordering::Relaxed);
                     tracing::info!(host = %self.host, epoch = session.epoch, devices, "registered");
-                    return Ok(());
+                    return Ok(session);
                 }
                 Err(refusal) => refusal,
             };

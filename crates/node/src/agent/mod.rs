@@ -152,6 +152,12 @@ impl Node {
         self
     }
 
+    /// Sets the interval of device scans.
+    pub fn rescanning(mut self, every: Duration) -> Self {
+        self.parts.settings.rescan = every;
+        self
+    }
+
     /// Sets the limit of concurrent starts.
     pub fn starting_with(mut self, starts: Arc<Semaphore>) -> Self {
         self.parts.settings.starts = starts;
@@ -283,6 +289,10 @@ impl Agent {
                     Box::pin(self.register_changes()).await?;
                     continue;
                 }
+                () = Box::pin(self.inventory.time_to_register_again()) => {
+                    Box::pin(self.register_changes()).await?;
+                    continue;
+                }
                 batch = self.batch(since) => batch?,
             };
             let Some(batch) = batch else { return Ok(()) };
@@ -353,7 +363,7 @@ impl Agent {
         for warning in self.inventory.ineffective_options().await? {
             tracing::warn!(host = %self.link.host(), "{warning}");
         }
-        self.link.register(registration).await.map_err(|stop| self.stopped(stop))?;
+        self.register(registration).await?;
         let batch = self.batch(0).await.map_err(|error| *error)?;
         let Some(batch) = batch.map(|batch| *batch) else { return Ok(None) };
         if !self.started.swap(true, Ordering::Relaxed) {
@@ -404,10 +414,14 @@ impl Agent {
     async fn register_changes(&self) -> Result<(), Error> {
         match self.inventory.changed().await? {
             None => Ok(()),
-            Some(registration) => {
-                self.link.register(registration).await.map_err(|stop| self.stopped(stop))
-            }
+            Some(registration) => self.register(registration).await,
         }
+    }
+
+    async fn register(&self, registration: Registration) -> Result<(), Error> {
+        let session = self.link.register(registration).await.map_err(|stop| self.stopped(stop))?;
+        self.inventory.registered(session);
+        Ok(())
     }
 
     fn stopped(&self, stop: Stop) -> Error {

@@ -44,6 +44,8 @@ pub struct State {
     pub unavailable: u32,
     /// Number of polls that are still refused, so that the agent registers again.
     pub forgotten: u32,
+    /// True while the host cannot offer its CPUs and memory by NUMA cell.
+    pub undivided: bool,
     /// The reason for rejecting registrations, if set.
     pub rejected: Option<String>,
     generation: i64,
@@ -171,7 +173,7 @@ impl ControlPlane for Control {
                 }
                 state.epoch += 1;
                 state.registrations.push(registration);
-                Ok(Session { epoch: state.epoch })
+                Ok(Session { epoch: state.epoch, undivided: state.undivided })
             })
         })
     }

@@ -78,6 +78,27 @@ async fn a_host_registers_again_when_its_memory_pages_change() {
 }
 
 #[tokio::test]
+async fn an_undivided_host_registers_again_until_it_is_divided() {
+    let (host, control) = (Host::new(""), Control::new());
+    let mut parts = host.parts();
+    parts.settings.rescan = std::time::Duration::from_millis(3);
+    control.with(|state| state.undivided = true);
+    let node = host.run_parts(parts, &control);
+    let third = |state: &crate::agent::control::State| state.registrations.get(2).cloned();
+    let third = control.until("third registration", third).await;
+    assert_eq!(third.devices, control.registrations()[0].devices);
+    control.with(|state| state.undivided = false);
+    let known = control.registrations().len();
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let now = control.registrations().len();
+    assert!(now <= known + 1, "{now} registrations after {known}");
+    // The session goes on.
+    let server = ServerId::new_v4();
+    control.expect(control.want(server, present(&guest("db", vec![]))), Outcome::Running).await;
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_simulated_host_registers_its_cells() {
     let cells =
         "numa = [{ shared = \"0-3\", dedicated = \"4-15\", threads = 2, memory_mb = 65536 }]";

@@ -21,6 +21,8 @@ pub struct Nodes {
     running: BTreeMap<HostName, Running>,
     /// How often agents that start from now on check the power states of their guests.
     pub power_sync: Option<Duration>,
+    /// How often agents that start from now on scan their devices, if not at the usual interval.
+    pub rescan: Option<Duration>,
 }
 
 struct Running {
@@ -31,7 +33,7 @@ struct Running {
 
 impl Nodes {
     pub fn new(control: Arc<dyn ControlPlane>, folder: PathBuf) -> Self {
-        Self { control, folder, running: BTreeMap::new(), power_sync: None }
+        Self { control, folder, running: BTreeMap::new(), power_sync: None, rescan: None }
     }
 
     /// Agents for the same hosts, none of them started.
@@ -43,6 +45,10 @@ impl Nodes {
     pub fn start(&mut self, host: &Host) {
         let node = Node::simulated(host, &self.folder).expect("the agent starts");
         let node = node.syncing_power(self.power_sync);
+        let node = match self.rescan {
+            Some(every) => node.rescanning(every),
+            None => node,
+        };
         let parts = node.parts().clone();
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(node.run(Arc::clone(&self.control), stopped));
