@@ -71,6 +71,18 @@ pub enum Error {
          (openstack hypervisor list)"
     )]
     NoRoot(HostName),
+    /// A host that offers its CPUs and memory by NUMA cell, and is given to an external Nova with its guests.
+    #[error(
+        "host {host} offers its CPUs and memory by NUMA cell, and has allocations there (consumers: {consumers}). [nova] is set, \
+         and that Nova knows no cells. Remove [nova], move the servers to other hosts (kilonova host drain), set [compute] \
+         numa_in_placement = false on the host and restart its agent; then set [nova] again"
+    )]
+    Divided {
+        /// The host.
+        host: HostName,
+        /// The number of consumers at its cells.
+        consumers: usize,
+    },
     /// The request is refused.
     #[error(transparent)]
     Refused(Box<Refusal>),
@@ -132,6 +144,7 @@ impl IntoRefusal for Error {
             | Self::Moved
             | Self::Fenced
             | Self::NoRoot(_)
+            | Self::Divided { .. }
             | Self::Unexplained(_)
             | Self::Misfit(_)
             | Self::Unfit(..) => Refusal::new(Kind::Unavailable, self.to_string()),

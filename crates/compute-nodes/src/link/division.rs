@@ -8,7 +8,7 @@ use kilonova_compute_app::numa::{NewCell, divide};
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::cells::{self, StoredCells};
 use kilonova_engine::{CELL_CLASSES, CELL_TRAIT, Inventory, is_of_cell};
-use kilonova_ids::{ProviderId, ResourceClass};
+use kilonova_ids::{HostName, ProviderId, ResourceClass};
 use kilonova_node_api::Registration;
 use kilonova_placement::ledger::{self as placement, ProviderSpec};
 use kilonova_store::Tx;
@@ -106,6 +106,22 @@ pub(super) fn report(
         });
     }
     Ok(Reported { divided: false, why_not: Some(why) })
+}
+
+/// Refuses to leave a divided host with allocations at its cells to an external Nova. That Nova knows no cells: it would
+/// offer the same CPUs and memory on the root, and the allocations would stay at cells that nobody unites.
+///
+/// # Errors
+/// [`Error::Divided`]; store errors.
+pub(super) fn check_given_away(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    root: ProviderId,
+) -> Result<(), Error> {
+    match placement::consumers_at_cells(tx, root)? {
+        0 => Ok(()),
+        consumers => Err(Error::Divided { host: host.clone(), consumers }),
+    }
 }
 
 /// Counts an operator's `reserved` of the root as what it becomes at the cells.

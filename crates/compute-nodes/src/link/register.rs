@@ -89,6 +89,9 @@ fn record(
     children.iter_mut().for_each(|child| owner_traits::mark(child, external_nova));
     let mut reported = division::Reported { divided: false, why_not: None };
     if external_nova {
+        if known_cells.divided {
+            division::check_given_away(tx, &registration.host, root)?;
+        }
         placement::report_below(tx, &compute.world, root, &children)?;
     } else {
         reported = division::report(tx, compute, registration, root, &children, &known_cells)?;

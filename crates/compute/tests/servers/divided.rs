@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kilonova_compute_app::Options;
+use kilonova_compute_nodes::Link;
+use kilonova_ids::HostName;
+use kilonova_node_api::{ControlPlane, Refusal, Registration};
 use kilonova_store::testing::{CrashPlan, Death};
 use kilonova_store::{Error, params};
 use serde_json::{Value, json};
@@ -406,6 +410,68 @@ async fn an_undivided_host_is_divided_once_its_guest_has_left() {
             .await;
             restart_with(&mut cloud, &mut running, "a", &[CELLS]).await;
         }
+    }
+}
+
+/// That Nova knows no cells: nobody would ever unite the host, whose CPUs and memory it would offer again on the root.
+#[tokio::test]
+async fn a_divided_host_is_not_given_to_another_nova_with_its_guests() {
+    for (mut cloud, running) in Cloud::all_running(hosts(&[("a", &[CELLS, BY_CELL])])).await {
+        flavor(&running, "split", 6, 512, split()).await;
+        let id = running.active_server(&cloud, "one", "split").await;
+        let before = held(&running, &id).await;
+        let known = epoch(&cloud).await;
+        running.kill().await;
+
+        let own = cloud.options.clone();
+        cloud.options = Options { nova_elsewhere: true, ..own.clone() };
+        let running = cloud.start().await;
+        let registration = Registration {
+            host: HostName::verbatim("a"),
+            machine_id: String::new(),
+            hypervisor_type: "simulated".into(),
+            hypervisor_version: 1000,
+            host_ip: "127.0.0.1".into(),
+            vcpus: 64,
+            memory_mb: 65_536,
+            disk_gb: 100,
+            ratios: [1.0; 3],
+            reserved_memory_mb: 0,
+            traits: Vec::new(),
+            devices: Vec::new(),
+            agent_version: None,
+            attempt: None,
+            connector: None,
+            routes: None,
+            cells: None,
+            numa_in_placement: false,
+        };
+        let refused = Link(running.compute.clone()).register(registration).await;
+        let Err(Refusal::Unavailable(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.starts_with("host a offers its CPUs and memory by NUMA cell"), "{why}");
+        assert!(
+            why.contains("(consumers: 1)") && why.contains("numa_in_placement = false"),
+            "{why}"
+        );
+        assert_eq!(epoch(&cloud).await, known, "its agent is not accepted either");
+        assert_eq!(divided_hosts(&cloud).await, ["a"]);
+        assert_eq!(held(&running, &id).await, before);
+        running.kill().await;
+
+        // Nothing is lost, so the operator can go back and drain the host.
+        cloud.options = own.clone();
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        cloud.assert_consistent(&running, "drained").await;
+        running.kill().await;
+        cloud.options = Options { nova_elsewhere: true, ..own };
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
+        assert_eq!(divided_hosts(&cloud).await, [""; 0]);
+        assert_eq!(tree(&running, "a").await.len(), 1, "its cells are gone");
+        cloud.audit("given away").await;
     }
 }
 

@@ -94,6 +94,22 @@ pub fn held_of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<Vec<Held>, Erro
     Ok(held.collect())
 }
 
+/// How many consumers hold CPUs or memory below a root, where only cells offer them.
+///
+/// # Errors
+/// Store errors only.
+pub fn consumers_at_cells(tx: &mut Tx<'_>, root: ProviderId) -> Result<usize, Error> {
+    let stored = inventories::of_root(tx, root)?;
+    let is_cell = |(id, own): &(&ProviderId, &Vec<InventoryRow>)| {
+        **id != root && own.iter().any(|row| is_of_cell(&row.class))
+    };
+    let mut consumers = BTreeSet::new();
+    for (cell, _) in stored.iter().filter(is_cell) {
+        consumers.extend(consumers::on_provider(tx, *cell)?.into_iter().map(|row| row.consumer));
+    }
+    Ok(consumers.len())
+}
+
 /// Divides a host: its report now has cells below the root, and `parts` says where each consumer's allocations of the
 /// root go. They must be exactly those of [`held_of_root`] in this transaction. An operator's `reserved` of the root is
 /// divided with `share`, as the host's own.

@@ -18,8 +18,8 @@ use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_store::Tx;
 
 pub use cells::{
-    AskedCells, CellInventories, Held as HeldOfRoot, ask_cells, cell_provider, cells, divide,
-    held_of_root, reserved_of_root, unite,
+    AskedCells, CellInventories, Held as HeldOfRoot, ask_cells, cell_provider, cells,
+    consumers_at_cells, divide, held_of_root, reserved_of_root, unite,
 };
 pub use claim::{
     AskedClaim, CheckedClaim, Held, ask_claim, ask_first_part, claim, expect_held, extend, held,
