@@ -23,7 +23,7 @@ TRACES ?= ../shared/traces/openb
 CASES := $(if $(wildcard ../shared/peers/placement/conformance.py),conformance)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-upgrade test-tls suites placement-conformance placement-differential run bench bench-placement bench-accelerators bench-packing bench-dashboard wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
+.PHONY: help demo test test-long test-upgrade test-tls suites placement-conformance placement-differential run bench bench-placement bench-accelerators bench-packing bench-dashboard pictures wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
 
 help: ## List these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
@@ -95,6 +95,10 @@ bench-packing: ## Replay traces of GPU requests with the product's choice of hos
 bench-dashboard: bench-programs ## Measure the dashboard in Chromium with 1,000 hosts and 10,000 servers
 	@scripts/bootstrap.sh browser
 	@.venv-browser/bin/python scripts/dashboard_bench.py --kilonova $(KILONOVA) $(ARGS)
+
+pictures: build ## Take the pictures of docs/dashboard-pages.md anew
+	@scripts/bootstrap.sh clients browser
+	@scripts/pictures.sh $(KILONOVA)
 
 lab: lab-programs ## Start two virtual hosts with real devices, run the scenarios with the stock client, tear down
 	@python3 lab/lab.py run $(ARGS)
