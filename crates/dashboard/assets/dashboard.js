@@ -96,7 +96,7 @@
     event.preventDefault();
     htmx.trigger(list, "sse:list");
   });
-  // A page that a stream told to read again and that could not is out of date until it can.
+  // A page that could not be read again is out of date. It tries until it has an answer.
   const RETRIES_AFTER = 2000;
   let retry = null;
   document.addEventListener("htmx:afterRequest", ({detail: {elt, xhr}}) => {
@@ -108,7 +108,7 @@
     const open = [...streams].some((stream) => stream.readyState === EventSource.OPEN);
     if (failed || open) notice("live-lost", failed);
   });
-  // Whatever it shows is gone, or is no longer its reader's business: the whole page says so.
+  // A page that is gone, or that its reader may no longer see, is loaded as a whole, with the error.
   document.addEventListener("htmx:beforeSwap", (event) => {
     const {xhr, requestConfig} = event.detail;
     if (![403, 404].includes(xhr.status) || !requestConfig.elt.closest("[sse-connect]")) return;
