@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::{Fields, named, only_domain, text};
+use crate::db::credentials;
 use crate::db::roles::{self, Role};
 use crate::{Error, Identity, new_id};
 
@@ -51,6 +52,8 @@ impl Identity {
             if role.is_some_and(|role| role.immutable) {
                 return Err(Error::Immutable("delete", "role", id.clone()));
             }
+            // A credential grants its roles or nothing, so none is left with a part of them.
+            credentials::delete_with_role(tx, &id)?;
             Error::unless_found(roles::delete(tx, &id)?, "role", &id)
         })
         .await

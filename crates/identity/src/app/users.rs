@@ -7,8 +7,8 @@ use kilonova_wire::time;
 use serde_json::Value;
 
 use super::{Fields, extras, flag, named, only_domain, text};
-use crate::db::lockouts;
 use crate::db::users::{self, User};
+use crate::db::{credentials, lockouts};
 use crate::hashing::{self, Party};
 use crate::{Error, Identity, new_id};
 
@@ -59,7 +59,8 @@ impl Identity {
         .await
     }
 
-    /// A new password or disabling revokes all tokens of the user.
+    /// A new password or disabling revokes all tokens of the user. Disabling also deletes the user's
+    /// application credentials, as Keystone does: a stolen one must not work again once the user is enabled.
     pub(crate) async fn update_user(
         &self,
         id: &str,
@@ -75,6 +76,9 @@ impl Identity {
                 user.tokens_valid_from = time::now();
             }
             users::update(tx, &user).map_err(Error::taken("user", &user.name))?;
+            if !user.enabled {
+                credentials::delete_of_user(tx, &id)?;
+            }
             if fields.get("enabled") == Some(&Value::Bool(true)) || hash.is_some() {
                 lockouts::clear(tx, &id)?;
             }

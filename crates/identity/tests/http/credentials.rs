@@ -99,6 +99,57 @@ async fn a_credential_never_exceeds_its_users_roles() {
 }
 
 #[tokio::test]
+async fn a_disabled_users_credentials_do_not_return_with_the_user() {
+    for cloud in clouds().await {
+        let (project, user, _) = cloud.demo().await;
+        let (admin, demo) = (cloud.admin().await, cloud.token("demo", "demo", "demo").await);
+        let made = make(&cloud, &demo, &user, json!({"name": "robot", "secret": "s3cret"})).await;
+        let robot = by(json!({"id": made["id"], "secret": "s3cret"}));
+        let change = async |fields: Value| {
+            let path = format!("/v3/users/{user}");
+            let reply = cloud.as_user(&admin, "PATCH", &path, json!({"user": fields})).await;
+            assert_eq!(reply.status, 200, "{}", reply.body);
+        };
+        // Another name or description changes nothing for the credential.
+        change(json!({"description": "x", "enabled": true})).await;
+        assert_eq!(cloud.login(robot.clone()).await.status, 201);
+        change(json!({"enabled": false})).await;
+        assert_eq!(cloud.login(robot.clone()).await.status, 401);
+        change(json!({"enabled": true})).await;
+        assert_eq!(cloud.login(robot).await.status, 401, "a stolen credential stays dead");
+        let again = cloud.token("demo", "demo", "demo").await;
+        let path = format!("/v3/users/{user}/application_credentials");
+        let listed = cloud.as_user(&again, "GET", &path, Value::Null).await;
+        assert_eq!(listed.body["application_credentials"], json!([]));
+        // The name is free again.
+        let made = make(&cloud, &again, &user, json!({"name": "robot"})).await;
+        assert_eq!(made["project_id"], project);
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_role_takes_the_credentials_that_grant_it() {
+    for cloud in clouds().await {
+        let (project, user, _) = cloud.demo().await;
+        let admin = cloud.admin().await;
+        let role = cloud.make(&admin, "role", json!({"name": "operator"})).await;
+        let grant = format!("/v3/projects/{project}/users/{user}/roles/{role}");
+        assert_eq!(cloud.as_user(&admin, "PUT", &grant, Value::Null).await.status, 204);
+        let demo = cloud.token("demo", "demo", "demo").await;
+        let both = json!({"name": "both", "secret": "s"});
+        let both = make(&cloud, &demo, &user, both).await;
+        let other = json!({"name": "other", "secret": "s", "roles": [{"name": "reader"}]});
+        let other = make(&cloud, &demo, &user, other).await;
+        let path = format!("/v3/roles/{role}");
+        assert_eq!(cloud.as_user(&admin, "DELETE", &path, Value::Null).await.status, 204);
+        for (made, status) in [(both, 401), (other, 201)] {
+            let reply = cloud.login(by(json!({"id": made["id"], "secret": "s"}))).await;
+            assert_eq!(reply.status, status, "{}", made["name"]);
+        }
+    }
+}
+
+#[tokio::test]
 async fn expiry_keeps_fractions_of_a_second() {
     for cloud in clouds().await {
         let (_, user, _) = cloud.demo().await;
