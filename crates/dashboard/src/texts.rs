@@ -46,6 +46,7 @@ texts! {
     LOGIN_HINT = "The administrator's first password is in the file openrc of the state directory.";
     SESSION_TOO_LARGE = "The token of this project is too large for a cookie. Use another project, or the command line.";
     NO_PROJECT = "You have a role in no project. Ask an administrator for one.";
+    ONLY_ABOVE_PROJECTS = "Your roles are on the system or the domain, and the dashboard works in a project. An administrator gives you a role in one: openstack role add --user NAME --project PROJECT ROLE.";
     WRONG_PROJECT = "You have no role in this project.";
     CHOOSE_PROJECT = "Choose a project";
     USE_PROJECT = "Use";

@@ -1,5 +1,6 @@
 //! Sessions: their begin, their end, and what they are protected from.
 
+use axum::body::Body;
 use http::{Method, header};
 
 use crate::browser::Browser;
@@ -62,6 +63,51 @@ async fn wrong_logins_are_refused_alike() {
         page.came(400).shows("not a form");
         let large = format!("csrf={}", "x".repeat(300_000));
         browser.once(Method::POST, "/dashboard/login", Some(large)).await.came(400);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_above_projects_is_explained_at_the_login() {
+    for cloud in clouds().await {
+        let users = cloud.get("/identity/v3/users?name=nob").await;
+        let user = users["users"][0]["id"].as_str().unwrap().to_owned();
+        let roles = cloud.get("/identity/v3/roles?name=admin").await;
+        let role = roles["roles"][0]["id"].as_str().unwrap().to_owned();
+        for above in ["domains/default", "system"] {
+            let grant = format!("/identity/v3/{above}/users/{user}/roles/{role}");
+            cloud.send(Method::PUT, &grant, "application/json", Body::empty()).await;
+            let mut browser = Browser::new(&cloud);
+            let page = browser.log_in("nob", PASSWORD, "").await;
+            page.came(401).shows("Your roles are on the system or the domain").shows("role add");
+            page.hides("You have a role in no project");
+            // A wrong password learns nothing of it.
+            let page = browser.log_in("nob", "wrong", "").await;
+            page.came(401).shows("is wrong").hides("on the system");
+            cloud.send(Method::DELETE, &grant, "application/json", Body::empty()).await;
+            browser.log_in("nob", PASSWORD, "").await.shows("You have a role in no project");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_leads_to_the_other_pages_projects_and_the_logout() {
+    for cloud in clouds().await {
+        let mut browser = Browser::of(&cloud, "rob", "red").await;
+        for (path, status) in [
+            ("/dashboard/launch", 403),
+            ("/dashboard/floor", 403),
+            ("/dashboard/servers/00000000-0000-0000-0000-000000000000", 404),
+        ] {
+            let page = browser.get(path).await;
+            page.came(status).shows("href=\"/dashboard/images\"").shows("/dashboard/projects");
+            page.shows("Log out").shows("</span>red").hides("href=\"/dashboard/floor\"");
+        }
+        let refused = browser.get("/dashboard/launch").await;
+        let bye = browser.submit(&refused, "/dashboard/logout", &[]).await;
+        bye.came(200).shows("You are logged out.");
+        // Nobody is logged in, so the page has no form of a session.
+        let page = browser.get("/dashboard/nothing").await;
+        page.came(404).hides("Log out").hides("csrf");
     }
 }
 

@@ -46,7 +46,13 @@ impl IntoResponse for Refusal {
             Error::Defect(why) => tracing::error!("the dashboard cannot show a page: {why}"),
             error => tracing::debug!(%error, "a page is refused"),
         }
-        let page = views::error::page(title, &text, request);
+        // A refusal is no dead end: where somebody is logged in, its page leads to the others, to another
+        // project and to the logout.
+        let session = match &self.0 {
+            Error::NoSession => None,
+            _ => super::session(),
+        };
+        let page = views::error::page(title, &text, request, session.as_ref());
         let mut response = (status, Html(page)).into_response();
         if let Some(seconds) = retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));

@@ -28,6 +28,9 @@ use crate::views::login::{self as page, Shown};
 pub(super) const TOKENS: &str = "/identity/v3/auth/tokens";
 /// The projects of a token's user.
 pub(super) const PROJECTS: &str = "/identity/v3/auth/projects";
+/// The other targets on which the user of a token has roles: each path with the key of its list.
+const ABOVE_PROJECTS: [(&str, &str); 2] =
+    [("/identity/v3/auth/system", "system"), ("/identity/v3/auth/domains", "domains")];
 
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new().route("/login", get(show).post(log_in)).route("/logout", post(log_out))
@@ -162,12 +165,23 @@ async fn choose(
             let found = by_id.or_else(|| all.iter().find(|project| project["name"] == named));
             found.map(|project| id(project)).ok_or(Denied::Wrong(texts::WRONG_LOGIN))
         }
-        None => all
-            .iter()
-            .find(enabled)
-            .map(|project| id(project))
-            .ok_or(Denied::Wrong(texts::NO_PROJECT)),
+        None => match all.iter().find(enabled) {
+            Some(project) => Ok(id(project)),
+            None => Err(Denied::Wrong(no_project(dashboard, own).await?)),
+        },
     }
+}
+
+/// Why a user without a project cannot enter. A user with a role on the system or the domain, who may be
+/// the administrator, learns what kind of role is missing, and the command that gives it.
+async fn no_project(dashboard: &Dashboard, own: &Caller) -> Result<&'static str, Error> {
+    for (path, key) in ABOVE_PROJECTS {
+        let found = dashboard.0.cloud.get(own, path).await?;
+        if found[key].as_array().is_some_and(|all| !all.is_empty()) {
+            return Ok(texts::ONLY_ABOVE_PROJECTS);
+        }
+    }
+    Ok(texts::NO_PROJECT)
 }
 
 /// A session in a project, by another token of the user.

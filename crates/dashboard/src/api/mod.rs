@@ -28,6 +28,8 @@ mod server;
 mod servers;
 mod viewer;
 
+use std::sync::OnceLock;
+
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{MatchedPath, RawPathParams, Request};
@@ -40,6 +42,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument;
 
 use crate::app::Dashboard;
+use crate::app::session::Session;
 use crate::error::Error;
 use answers::Refusal;
 pub(crate) use capacity::PERIODS;
@@ -62,8 +65,15 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       frame-ancestors 'none'";
 
 tokio::task_local! {
-    /// The id of the request of a page.
-    static REQUEST: RequestId;
+    /// The request of a page.
+    static REQUEST: Current;
+}
+
+/// The present request, as the page of a refusal needs it.
+struct Current {
+    id: RequestId,
+    /// The session of the browser, once its token is known to be valid.
+    session: OnceLock<Session>,
 }
 
 /// The routes, relative to [`PATH`].
@@ -123,7 +133,8 @@ async fn identify(
         method = %request.method(),
         path = logged_path(route.as_ref(), parameters.as_ref()),
     );
-    let mut response = REQUEST.scope(id, next.run(request)).instrument(span).await;
+    let current = Current { id, session: OnceLock::new() };
+    let mut response = REQUEST.scope(current, next.run(request)).instrument(span).await;
     if let Ok(id) = HeaderValue::from_str(&format!("req-{id}")) {
         response.headers_mut().insert("x-openstack-request-id", id);
     }
@@ -132,7 +143,18 @@ async fn identify(
 
 /// The id of the present request.
 fn request_id() -> Option<String> {
-    REQUEST.try_with(|id| format!("req-{id}")).ok()
+    REQUEST.try_with(|current| format!("req-{}", current.id)).ok()
+}
+
+/// Notes that the present request has this valid session.
+fn remember(session: &Session) {
+    // A second note of the same request is the same session.
+    let _ = REQUEST.try_with(|current| current.session.set(session.clone()).is_ok());
+}
+
+/// The valid session of the present request, if it is known.
+fn session() -> Option<Session> {
+    REQUEST.try_with(|current| current.session.get().cloned()).ok().flatten()
 }
 
 /// True for a browser that asks for a page: clients of the API ask for JSON, or for anything.

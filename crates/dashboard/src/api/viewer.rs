@@ -72,6 +72,7 @@ impl Viewer {
         let Some(context) = validated(dashboard, &session).await? else { return Ok(None) };
         session.operates = dashboard.0.compute.policy.allows_own(&context, OPERATES);
         let caller = Caller::of(parts).with_token(&session.token);
+        super::remember(&session);
         Ok(Some(Self { session, context, caller }))
     }
 }

@@ -4,10 +4,16 @@ use maud::{Markup, html};
 
 use super::frame;
 use crate::api::PATH;
+use crate::app::session::Session;
 use crate::texts;
 
-/// The page of a refusal.
-pub(crate) fn page(title: &str, text: &str, request: Option<&str>) -> Markup {
+/// The page of a refusal; `session` is `None` where nobody is known to be logged in.
+pub(crate) fn page(
+    title: &str,
+    text: &str,
+    request: Option<&str>,
+    session: Option<&Session>,
+) -> Markup {
     let main = html! {
         section class="narrow" {
             h1 { (title) }
@@ -18,5 +24,5 @@ pub(crate) fn page(title: &str, text: &str, request: Option<&str>) -> Markup {
             p { a href=(PATH) { (texts::BACK) } }
         }
     };
-    frame(title, None, &main)
+    frame(title, session, &main)
 }
