@@ -1,14 +1,14 @@
 //! The accelerator service: the device ledger and the Cyborg v2 API over it.
 //!
-//! The ledger is authoritative for the owner of each device. Its one idea: the *handle* row names
-//! its owner, an ARQ, under a unique key. So a device cannot have two owners, even if callers make
-//! mistakes, and assigning or releasing a device is part of the caller's own transaction.
+//! The ledger is authoritative for the owner of each device. Each *handle* row names its owner, an
+//! ARQ, under a unique key. A device therefore cannot have two owners, even if a caller has a
+//! defect. Assigning or releasing a device is part of the caller's own transaction.
 //!
 //! For an external Nova the service also supports Cyborg's asynchronous binding, with an outbox for
 //! the events that Nova waits for ([`nova`], [`reconcile`]).
 //!
-//! This crate must never start, stop or call a node, and never decide where a server goes: it gets
-//! a provider and selects the handle there.
+//! This crate must never start, stop or call a node. It must never choose the host of a server:
+//! callers pass a provider, and the crate selects a handle of that provider.
 
 mod api;
 mod app;

@@ -44,17 +44,19 @@ pub enum Error {
     /// The network service refused.
     #[error(transparent)]
     Network(#[from] kilonova_network::Error),
-    /// The planned claim was taken by another transaction; plan again.
+    /// Another transaction has claimed the planned resources; plan again.
     #[error("another transaction has claimed the planned resources")]
     Aged,
-    /// The NUMA topology of a guest does not fit on the host of a candidate; the reason is a clause about the host.
+    /// The NUMA topology of a guest does not fit on the candidate's host. The text is a clause that
+    /// describes the host.
     #[error("the NUMA topology does not fit on the host: {0}")]
     Misfit(String),
     /// The devices of a candidate are no longer where the plan saw them.
     #[error("the devices of the planned host have changed places")]
     Moved,
-    /// The planned hosts have room, but none for the NUMA topology; plan again without them. Of the servers
-    /// of the request, so many found a place before.
+    /// The planned hosts have the resources, but the NUMA topology of a server fits on none of
+    /// them; plan again without these hosts. The number counts the servers of the request that were
+    /// placed before this one.
     #[error("the NUMA topology of a server does not fit on any planned host")]
     Unfit(Misfits, usize),
     /// No host fits a server. The reason is determined before the transaction runs again
@@ -64,14 +66,14 @@ pub enum Error {
     /// A node uses the epoch of an older session.
     #[error("another process has registered for this host")]
     Fenced,
-    /// A host of an external Nova, which has not created the host's resource provider yet.
+    /// The host belongs to an external Nova that has not created the host's resource provider yet.
     #[error(
         "no resource provider is named {0} yet: [nova] is set, and that Nova creates the providers \
          of its hosts. Start nova-compute there, or give the agent the host's name that Nova knows \
          (openstack hypervisor list)"
     )]
     NoRoot(HostName),
-    /// A host that offers its CPUs and memory by NUMA cell, and is given to an external Nova with its guests.
+    /// A divided host with allocations at its NUMA cells cannot be given to an external Nova.
     #[error(
         "host {host} offers its CPUs and memory by NUMA cell, and has allocations there (consumers: {consumers}). [nova] is set, \
          and that Nova knows no cells. Remove [nova], move the servers to other hosts (kilonova host drain), set [compute] \
@@ -80,7 +82,7 @@ pub enum Error {
     Divided {
         /// The host.
         host: HostName,
-        /// The number of consumers at its cells.
+        /// The number of consumers with allocations at its cells.
         consumers: usize,
     },
     /// The request is refused.

@@ -10,19 +10,20 @@ use kilonova_topology::{Cpus, HostCell, HostTopology, Pages, parse_cpus};
 use super::servers::shape;
 use crate::Error;
 
-/// CPU numbers from here on are no CPU of any host.
+/// Every CPU number of a host is below this bound.
 const MOST_CPUS: u32 = 1 << 16;
 
 /// The NUMA cells of a host, as JSON; NULL for one that reports none.
 pub const CELLS: Migration =
     Migration { name: "compute-0780-cells", sql: "ALTER TABLE hosts ADD COLUMN cells TEXT;" };
 
-/// The hosts that offer their CPUs and memory by NUMA cell, each with the epoch in which it registered so; and why one
-/// that wants to does not.
+/// The hosts that offer their CPUs and memory by NUMA cell, each with the epoch of that
+/// registration; and, for a host that is configured to do so but does not, the reason.
 ///
-/// The reference to the epoch keeps a controller of the previous version, which knows no cells, from registering a divided
-/// host: it increments the epoch alone, and its commit fails. Otherwise it would offer the CPUs and memory a second time,
-/// on the root. The key is implied by that of the host's name.
+/// The reference to the epoch keeps a controller of the previous version, which knows no cells,
+/// from registering a divided host: it increments the epoch alone, and its commit fails. Otherwise
+/// it would offer the CPUs and memory a second time, on the root. The unique index exists only as
+/// the target of this reference: the host's name alone is already unique.
 pub const DIVISION: Migration = Migration {
     name: "compute-0860-divided-hosts",
     sql: "
@@ -40,7 +41,7 @@ kilonova_store::statements! {
     /// The cells of a host, whether it is divided, and why not.
     OF_HOST = "SELECT cells, undivided, (SELECT d.epoch FROM divided_hosts d WHERE d.host = hosts.host) AS divided
         FROM hosts WHERE host = ?1";
-    /// Records that a host is divided, in an epoch.
+    /// Records that a host is divided, with the epoch of that registration.
     SET_DIVIDED = "INSERT INTO divided_hosts (host, epoch) VALUES (?1, ?2)
         ON CONFLICT (host) DO UPDATE SET epoch = excluded.epoch";
     /// Records that a host is not divided any more.
@@ -63,11 +64,12 @@ pub struct StoredCells {
     pub text: Option<String>,
     /// True if the host offers its CPUs and memory by cell.
     pub divided: bool,
-    /// Why it does not, although it wants to.
+    /// Why it does not, although it is configured to.
     pub undivided: Option<String>,
 }
 
-/// The cells of a host; the default if it is unknown. A registration must be able to replace what it cannot read.
+/// The cells of a host; the default if it is unknown. The cells stay unparsed text, so that a
+/// registration can replace cells that cannot be read.
 ///
 /// # Errors
 /// Store errors only; also for the functions that write.
@@ -80,8 +82,8 @@ pub fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<StoredCells, Error> {
     })
 }
 
-/// Records in which epoch of a host it has registered as divided; `None` if it is not. Every registration of a divided
-/// host must record its epoch.
+/// Records the epoch in which a host has registered as divided; `None` for a host that is not
+/// divided. Every registration of a divided host must record its epoch.
 pub fn set_divided(tx: &mut Tx<'_>, host: &HostName, epoch: Option<i64>) -> Result<(), Error> {
     match epoch {
         Some(epoch) => tx.defer(SET_DIVIDED, params![host, epoch])?,
@@ -90,15 +92,15 @@ pub fn set_divided(tx: &mut Tx<'_>, host: &HostName, epoch: Option<i64>) -> Resu
     Ok(())
 }
 
-/// Records why a host that wants to be divided is not.
+/// Records why a host is not divided although it is configured to be.
 pub fn set_undivided(tx: &mut Tx<'_>, host: &HostName, why: Option<&str>) -> Result<(), Error> {
     Ok(tx.defer(SET_UNDIVIDED, params![host, why])?)
 }
 
-/// Cells as they are stored.
+/// The JSON text of cells, as the database stores it.
 ///
 /// # Errors
-/// If they are no JSON.
+/// If the cells cannot be written as JSON.
 pub fn text(host: &HostName, cells: Option<&[NumaCell]>) -> Result<Option<String>, Error> {
     let text = cells.map(serde_json::to_string).transpose();
     text.map_err(|error| shape(format!("NUMA cells of host {host}: {error}")))
@@ -115,7 +117,7 @@ pub fn set(tx: &mut Tx<'_>, host: &HostName, text: Option<&str>) -> Result<(), E
 /// A sentence without a full stop, if the report contradicts itself.
 pub fn topology(cells: &[NumaCell]) -> Result<HostTopology, String> {
     let mut topology = HostTopology::default();
-    // Of the threads of all cores, and of the CPUs of all cells, however often they are named.
+    // The numbers of threads and of CPUs that the report may still list. Repetitions count.
     let mut left = (MOST_CPUS as usize, MOST_CPUS as usize);
     for cell in cells {
         topology.cells.push(host_cell(cell, cells, &mut left)?);
@@ -132,7 +134,7 @@ fn host_cell(
 ) -> Result<HostCell, String> {
     let id = cell.id;
     let list = |what: &str, text: &str| {
-        // Agents exclude no CPU, which could cost work without a result.
+        // Agents never send exclusions (`^`). Such a list can cost much work and yield no CPU.
         let parsed = match text.contains('^') {
             true => Err("it has a ^".to_owned()),
             false => parse_cpus(text, MOST_CPUS).map_err(|error| error.to_string()),

@@ -1,7 +1,8 @@
-//! The drains of hosts: what an operator requested, and what came of each move.
+//! The drains of hosts: the operator's request, and the outcome of each move.
 //!
-//! A host has at most one drain, and the drain at most one row for each server. The rows of a host go when the host is
-//! enabled or deleted. They record moves; the journal has the operations themselves.
+//! A host has at most one drain, and the drain at most one row for each server. Enabling or
+//! deleting the host deletes its rows. They record the progress of the moves; the journal has the
+//! operations.
 
 use jiff::Timestamp;
 use kilonova_ids::{HostName, ServerId};
@@ -66,9 +67,9 @@ kilonova_store::statements! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)
         ON CONFLICT (host, server_id) DO UPDATE SET state = excluded.state, tries = excluded.tries,
             why = excluded.why, next_at = excluded.next_at";
-    /// Forgets the moves of a host.
+    /// Deletes the moves of a host.
     FORGET_MOVES = "DELETE FROM host_drain_moves WHERE host = ?1";
-    /// Forgets the drain of a host.
+    /// Deletes the drain of a host.
     FORGET = "DELETE FROM host_drains WHERE host = ?1";
 }
 
@@ -77,7 +78,7 @@ kilonova_store::statements! {
 pub enum State {
     /// It requests moves, or waits for them.
     Running,
-    /// Nothing more can move by itself.
+    /// No further server can move without an operator.
     Ended,
     /// An operator stopped it.
     Stopped,
@@ -118,7 +119,7 @@ pub struct Drain {
     pub user: String,
     /// That user's project.
     pub project: String,
-    /// The request that began it: `req-<uuid>`. It tells one drain of a host from the next.
+    /// The request that began it: `req-<uuid>`. It distinguishes successive drains of a host.
     pub request_id: String,
     /// When it began.
     pub begun_at: Timestamp,
@@ -199,7 +200,7 @@ fn drain_move(row: &Row) -> Result<DrainMove, Error> {
         "failed" => Progress::Failed(why()?),
         other => return Err(shape(format!("state of a move of a drain: {other:?}"))),
     };
-    // A controller of an earlier version changes the state alone.
+    // A controller of an earlier version changes `state` without `next_at`.
     let next_at = match progress {
         Progress::Refused(_) => row.time_opt("next_at")?,
         Progress::Requested | Progress::Failed(_) => None,
@@ -207,7 +208,7 @@ fn drain_move(row: &Row) -> Result<DrainMove, Error> {
     Ok(DrainMove { server: row.id("server_id")?, progress, tries: row.int("tries")?, next_at })
 }
 
-/// Begins the drain of a host, and forgets an earlier one with its moves.
+/// Begins the drain of a host, and deletes an earlier one with its moves.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
@@ -230,7 +231,8 @@ pub fn begin(tx: &mut Tx<'_>, drain: &Drain) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends a drain unless it has ended, or another one has begun. Returns whether it did.
+/// Ends a drain, unless it has already ended or another drain of the host has begun. Returns true
+/// if this call ended it.
 pub fn end(tx: &mut Tx<'_>, drain: &Drain, state: State, now: Timestamp) -> Result<bool, Error> {
     let running = State::Running.as_str();
     let values = params![&drain.host, state.as_str(), now, running, &drain.request_id];
@@ -260,7 +262,7 @@ pub fn record(tx: &mut Tx<'_>, host: &HostName, one: &DrainMove) -> Result<(), E
     Ok(())
 }
 
-/// Forgets the drain of a host that is enabled or deleted.
+/// Deletes the drain of a host and its moves, when the host is enabled or deleted.
 pub fn forget(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
     tx.defer(FORGET_MOVES, params![host])?;
     tx.defer(FORGET, params![host])?;

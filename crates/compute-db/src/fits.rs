@@ -1,11 +1,13 @@
-//! The NUMA topologies of guests: the cells and CPUs of its host that each guest with a topology has.
+//! The fits of guests: for each guest with a NUMA topology, the cells and CPUs of its host that it
+//! uses.
 //!
-//! A fit belongs to a consumer of the resource ledger, and references it: the statement that releases
-//! the consumer's allocations also releases its fit and its pins, in every operation. The key of `pins` guarantees
-//! that no two guests have the same dedicated CPU.
+//! A fit belongs to a consumer of the resource ledger, and references it: every statement that
+//! releases the consumer's allocations also releases its fit and its pins. The key of `pins`
+//! guarantees that no two guests have the same dedicated CPU.
 //!
-//! A claim first updates the host's row ([`ask_host`]). Thus two claims on a host conflict, although each only
-//! reads the fits that the other adds to. Releases need no such update: a claim that misses one has less room.
+//! A claim first updates the host's row ([`ask_host`]). Two concurrent claims on a host therefore
+//! conflict; without the update, each would miss the fit that the other inserts. A release needs no
+//! such update: a claim that does not see it only finds less room.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +22,8 @@ use super::cells;
 use super::servers::shape;
 use crate::Error;
 
-/// The fits of guests, and the dedicated CPUs in use. Placement's table of consumers must exist before.
+/// The fits of guests, and the dedicated CPUs in use. Placement's table of consumers must exist
+/// first.
 pub const FITS: Migration = Migration {
     name: "compute-0790-fits",
     sql: "
@@ -62,7 +65,7 @@ kilonova_store::statements! {
     MOVE = "UPDATE fits SET consumer_id = ?2 WHERE consumer_id = ?1";
     /// The dedicated CPUs in use on a host.
     PINS_ON = "SELECT cpu FROM pins WHERE host = ?1 ORDER BY cpu";
-    /// One of some hosts with dedicated CPUs in use.
+    /// Any of the given hosts that has dedicated CPUs in use.
     PINNED = "SELECT host FROM pins WHERE host IN ({}) LIMIT 1";
 }
 
@@ -89,8 +92,8 @@ pub const AUDIT: &[(&str, &str)] = &[
     ),
 ];
 
-/// The rule of [`misplaced`], and the rows that it examines: the fits on divided hosts, each with the allocations of
-/// dedicated CPUs of its consumer.
+/// The rule of [`misplaced`], and the rows that it examines: the fits on divided hosts, each with
+/// its consumer's allocations of dedicated CPUs.
 pub const CELLS_AUDIT: (&str, &str) = (
     "a guest has its dedicated CPUs allocated at the NUMA cells where they are, if its host offers them by cell",
     "SELECT f.consumer_id, h.root_provider, f.fitted, a.provider_id, a.used FROM divided_hosts d
@@ -99,7 +102,8 @@ pub const CELLS_AUDIT: (&str, &str) = (
      ORDER BY f.consumer_id",
 );
 
-/// The consumers whose dedicated CPUs are at other cells than their allocations, for the audit.
+/// The consumers with dedicated CPUs at a cell where they do not have as many allocated, for the
+/// audit.
 ///
 /// # Errors
 /// Store errors, and fits that cannot be read.
@@ -147,8 +151,8 @@ pub fn ask_host(tx: &mut Tx<'_>, host: &HostName) -> Result<AskedHost, Error> {
     Ok(AskedHost { cells, fits: tx.ask(ON_HOST, params![host])? })
 }
 
-/// The topology of a host with its guests counted; `None` if the host reports no cells, or none that can
-/// be read.
+/// The topology of a host, less the fits of its guests; `None` if the host reports no cells, or if
+/// its cells cannot be read.
 pub fn host(tx: &mut Tx<'_>, asked: AskedHost) -> Result<Option<HostTopology>, Error> {
     let row = tx.answer_row(asked.cells)?;
     let fits = tx.answer(asked.fits)?;
@@ -170,7 +174,7 @@ pub struct Fit {
     pub host: HostName,
     /// The cells and CPUs.
     pub fitted: Fitted,
-    /// The part of the guest's document.
+    /// The NUMA part of the guest's document.
     pub guest: GuestNuma,
 }
 
@@ -201,8 +205,8 @@ pub fn fits_on(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<(ConsumerId, Fitt
     rows.iter().map(|row| Ok((row.id("consumer_id")?, read(row.text("fitted")?)?))).collect()
 }
 
-/// Moves the fit of a consumer to another one, which must have none. The other one must have allocations at
-/// the commit, and get them after this call.
+/// Moves the fit of a consumer to another one, which must have none. The other consumer must get
+/// its allocations after this call and before the commit.
 pub fn hand_over(tx: &mut Tx<'_>, from: ConsumerId, to: ConsumerId) -> Result<(), Error> {
     Ok(tx.defer(MOVE, params![from, to])?)
 }

@@ -46,7 +46,7 @@ use crate::{Drain, Link};
 
 /// Maximum size of a message in bytes; enough for a host with thousands of virtual functions.
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
-/// The size of the whole image of which an answer contains a chunk.
+/// The size of the whole image; the body of the answer is one chunk of it.
 const SIZE: HeaderName = HeaderName::from_static("x-image-size");
 /// The disk format of the image.
 const FORMAT: HeaderName = HeaderName::from_static("x-image-format");
@@ -56,7 +56,8 @@ const SHA512: HeaderName = HeaderName::from_static("x-image-sha512");
 /// The time on the caller's clock, in microseconds since 1970.
 const CLOCK: HeaderName = HeaderName::from_static("x-kilonova-clock");
 
-/// The routes of the API. With the extension [`Drain`], polls end when the controller does.
+/// The routes of the API. With the extension [`Drain`], a controller that stops ends the waiting
+/// polls.
 pub fn routes(link: Link) -> Router {
     Router::new()
         .route("/v1/clock", get(clock))
@@ -109,7 +110,7 @@ async fn desired(
     }
     let polled = link.desired(&host, epoch, since);
     let answer = match drain {
-        // Everything is never waited for.
+        // A request for all documents (`since` is 0) never waits.
         Some(Extension(drain)) if since > 0 => tokio::select! {
             biased;
             answer = polled => answer,
@@ -236,7 +237,7 @@ async fn vendordata(
     link.vendordata(&host, epoch, request).await.map(Json).map_err(refused)
 }
 
-/// The refusal of the trait, as HTTP answers it.
+/// Translates a refusal of the [`ControlPlane`] trait for HTTP.
 fn refused(refusal: node_api::Refusal) -> Refusal {
     match refusal {
         node_api::Refusal::Fenced => Refusal::conflict(node_api::Refusal::Fenced.to_string()),

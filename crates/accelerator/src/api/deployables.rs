@@ -1,5 +1,5 @@
-//! `/v2/deployables`: the parts of devices that are scheduled on their own. Their hosts report
-//! them. A request to program a deployable orders its host to do so, and waits for the result.
+//! `/v2/deployables`: the parts of devices that are scheduled on their own. Hosts report them. A
+//! request to program a deployable sends an order to its host and waits for the result.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(super) fn routes() -> Routes<State> {
         )
 }
 
-/// The name that a filter in WSME form asks for, if the query has one.
+/// The name to filter by, if the query has a filter in WSME's form.
 fn filter(query: &Query) -> Result<Option<String>, Refusal> {
     check(query, &["filters.field", "filters.value"])?;
     match (query.get("filters.field"), query.get("filters.value")) {
@@ -113,7 +113,7 @@ async fn program_again(
     order(&state, &context, &base, &text, &body).await
 }
 
-/// Orders the programming, and waits for the host's result as long as upstream does.
+/// Orders the programming and waits for the host's result, for at most [`PROGRAM_TIMEOUT`].
 async fn order(
     state: &State,
     context: &Context,

@@ -33,7 +33,7 @@ impl HandleRow {
     }
 }
 
-/// Identifies a kind of slot of a deployable; slots with equal keys are interchangeable.
+/// Identifies a kind of handle of a deployable; handles with equal keys are interchangeable.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HandleKey {
     pub attach_type: AttachType,
@@ -70,9 +70,10 @@ statements! {
         h.state, h.present FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE d.host = ?1 ORDER BY h.id";
-    /// The lowest free handles of a provider. On a mixed card a handle is not free while one that
-    /// excludes it is assigned. While an order programs the device, or its island is closed, no handle is free.
-    /// The device is looked up once and not for each of its handles.
+    /// The free handles of a provider with the lowest ids. A handle of a mixed card does not count
+    /// as free while a handle that excludes it is assigned. No handle counts as free while an order
+    /// programs the device or while its island is closed. The statement looks the device up once,
+    /// not once per handle.
     FREE = concat!(
         "SELECT h.id, h.uuid, h.attach_type, h.address, h.mdev_type, d.card, d.mixed, d.host,
         d.is_mig FROM (WITH one AS MATERIALIZED (
@@ -97,7 +98,8 @@ statements! {
     CARD_OF_ARQ = "SELECT DISTINCT d.host, d.card FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE h.arq_id = ?1 AND d.mixed = 1";
-    /// The mixed cards with handles that a consumer holds or left dirty, and the islands that are closed for it.
+    /// The mixed cards with handles that a consumer owns or has left dirty, and the islands that
+    /// are closed for this consumer.
     SHARED_OF_CONSUMER = "SELECT DISTINCT d.host, d.card, d.mixed,
         CASE WHEN h.island_arq_id = h.arq_id OR (h.island_arq_id IS NOT NULL AND h.dirty_of IS NOT NULL)
           THEN d.island END AS island FROM attach_handles h
@@ -114,7 +116,7 @@ statements! {
     /// Frees the handles of a consumer.
     FREE_OF_CONSUMER = "UPDATE attach_handles SET state = 'free', arq_id = NULL, island_arq_id = NULL, updated_at = ?2
         WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
-    /// Makes the handles of a consumer dirty until its host has dropped them.
+    /// Makes the handles of a consumer dirty, because the host may still use them.
     LEAVE_DIRTY = "UPDATE attach_handles SET state = 'dirty', arq_id = NULL, dirty_of = ?1,
         island_arq_id = CASE WHEN island_arq_id = arq_id THEN island_arq_id END, updated_at = ?2 WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
     /// Providers with handles that a consumer left dirty.
@@ -177,7 +179,7 @@ pub(crate) fn expect_free(tx: &mut Tx<'_>, provider: ProviderId, count: i64) -> 
     tx.expect(FREE, params![provider, count])
 }
 
-/// The lowest free handles of a provider, at most `count`.
+/// At most `count` free handles of a provider, those with the lowest ids.
 pub(crate) fn free(
     tx: &mut Tx<'_>,
     provider: ProviderId,
@@ -204,8 +206,8 @@ pub(crate) fn touch_card(tx: &mut Tx<'_>, host: &HostName, card: &str) -> Result
     Ok(())
 }
 
-/// Makes a transaction that frees handles of mixed cards conflict with one that assigns parts of them: each reserves
-/// what it knows to be excluded.
+/// Makes a transaction that frees handles of mixed cards conflict with one that assigns parts of
+/// them. Otherwise each would compute the reserved amounts from exclusions that the other changes.
 pub(crate) fn touch_cards<'a>(
     tx: &mut Tx<'_>,
     cards: impl IntoIterator<Item = &'a MixedCard>,
@@ -227,7 +229,7 @@ pub(crate) fn card_of_arq(tx: &mut Tx<'_>, arq: ArqId) -> Result<Option<MixedCar
 pub(crate) struct Shared {
     /// The mixed cards.
     pub cards: Vec<MixedCard>,
-    /// The islands that are closed for it.
+    /// The islands that are closed for this consumer.
     pub islands: BTreeSet<Island>,
 }
 
@@ -239,7 +241,8 @@ pub(crate) fn expect_shared_of_consumer(
     tx.expect(SHARED_OF_CONSUMER, params![consumer])
 }
 
-/// The mixed cards with handles that a consumer holds or left dirty, and the islands that are closed for it.
+/// The mixed cards with handles that a consumer owns or has left dirty, and the islands that are
+/// closed for this consumer.
 pub(crate) fn shared_of_consumer(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Shared, Error> {
     let mut shared = Shared::default();
     for row in tx.rows(SHARED_OF_CONSUMER, params![consumer])? {
@@ -255,7 +258,7 @@ pub(super) fn providers(rows: &[Row]) -> Result<Vec<ProviderId>, Error> {
     rows.iter().map(|row| row.id("provider_id")).collect()
 }
 
-/// Asks for the assignment of a handle.
+/// Asks the store to assign a handle; [`taken`] reads the result.
 pub(crate) fn ask_take(
     tx: &mut Tx<'_>,
     id: i64,
@@ -346,8 +349,8 @@ pub(crate) struct NewHandle<'a> {
     pub slot: i64,
 }
 
-/// Inserts free handles. Their ids ascend with time, so that among millions of handles a new one is next
-/// to the last one in the index and not on a page of its own.
+/// Inserts free handles. Their ids ascend with time. In an index of millions of handles, new rows
+/// are therefore adjacent instead of spread over as many pages.
 pub(crate) fn insert(tx: &mut Tx<'_>, new: &[NewHandle<'_>], now: Timestamp) -> Result<(), Error> {
     let row = |(id, new): (AttachHandleId, &NewHandle<'_>)| -> [Value; 9] {
         [

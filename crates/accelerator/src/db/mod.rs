@@ -1,5 +1,5 @@
-//! The SQL of this service, about one file per table. No other module contains a statement or runs
-//! one. No rule lives here: `app` and `ledger` enforce them.
+//! The SQL of this service, roughly one file per table. No other module contains a statement or
+//! runs one. This module must never enforce a rule of the service: `app` and `ledger` do.
 
 pub(crate) mod arqs;
 pub(crate) mod attributes;
@@ -28,11 +28,11 @@ pub use audit::AUDIT;
 use newtype_uuid::GenericUuid;
 use uuid::Uuid;
 
-/// The bits of an ascending id after its variant.
+/// The bits of an ascending id (UUIDv7) after its variant.
 const TAIL: u128 = (1 << 62) - 1;
 
-/// Ids of rows that are inserted together: a new ascending one, and its successors. Random bits are drawn once for all; a report has
-/// hundreds of rows.
+/// Ids of rows that are inserted together: a new ascending id and its successors. The random bits
+/// are drawn once for all of them, because a report has hundreds of rows.
 pub(crate) fn consecutive<T: GenericUuid>() -> impl Iterator<Item = T> {
     let first = Uuid::now_v7().as_u128();
     (0..).map(move |n| {

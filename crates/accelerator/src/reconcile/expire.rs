@@ -1,5 +1,5 @@
-//! Deletes orphaned unbound requests and old handle changes. Without it, a service that died
-//! between creating and binding a request would block the deletion of its profile for ever.
+//! Deletes orphaned unbound requests and old handle changes. A client that died between creating
+//! and binding a request would otherwise block the deletion of the device profile for ever.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ pub struct Expired {
     pub changes: u64,
 }
 
-/// Deletes unbound requests last changed before `unbound`, and handle changes older than `noted`.
+/// Deletes unbound requests that have not changed for the time `unbound`, and handle changes and
+/// orders older than `noted`.
 ///
 /// # Errors
 /// Store errors only.

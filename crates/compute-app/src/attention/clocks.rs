@@ -1,5 +1,5 @@
-//! Clocks that differ. The controller's clock decides which hosts are up and which rows are old; a
-//! host's clock matters for its logs and for the events of its kernel.
+//! Finds clocks that differ. The controller's clock decides which hosts are up and which rows are
+//! old; a host's clock matters for its logs and for the events of its kernel.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use kilonova_wire::time::offset;
 use super::{Level, Notice};
 use crate::Error;
 
-/// How far a host's clock may differ; a heartbeat takes a while to arrive.
+/// Tolerated difference of a host's clock. It covers the time that a heartbeat takes to arrive.
 const HOST: Duration = Duration::from_secs(2);
-/// How far a row may be ahead of the controller's clock.
+/// Tolerated lead of a row's time over the controller's clock.
 const ROW: SignedDuration = SignedDuration::from_secs(5);
 
 pub(super) fn differ(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Notice>, Error> {
@@ -69,8 +69,8 @@ pub struct Redated {
     pub servers: u64,
 }
 
-/// Sets every time ahead of `now` to `now`, in one transaction. For a clock that was ahead and is
-/// correct again.
+/// Sets every time ahead of `now` to `now`, in one transaction. An operator requests it after a
+/// clock that was ahead has been corrected.
 ///
 /// # Errors
 /// Store errors only.

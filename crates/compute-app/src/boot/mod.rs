@@ -1,11 +1,10 @@
-//! A boot: resolve the request, plan, claim in one transaction.
+//! Boots servers: resolves the request, plans, and claims everything in one transaction.
 //!
 //! ```text
 //!   resolve (one read) ─► plan (memory) ─► claim: server, allocations, ARQs, handles, document,
 //!                              ▲                  operation in ONE transaction ─► 202
 //!                              └── other requests claimed everything planned ─┘
 //!   no host has room, `[rebalance] on_refusal`: the server waits for moves, then plan and claim again
-//! ```
 //! ```
 
 mod claim;

@@ -1,7 +1,8 @@
-//! The guest's cell of each device: the cell on the host cell to which the device is near.
+//! The guest cell of each device: the guest cell that is placed on the device's NUMA node.
 //!
-//! A guest that runs keeps the cell at which it sees each device, since its PCI buses cannot change. A live migration
-//! therefore needs a device of the same kind at the host cell of that guest cell.
+//! A running guest keeps the cell of each device, since its PCI buses cannot change. A live
+//! migration therefore needs, for each such device, a device of the same kind on the NUMA node
+//! where that guest cell is placed.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use kilonova_topology::Cpus;
 /// A device that a claim takes, and its NUMA node.
 pub(super) type PlacedDevice<'a> = (&'a Attachment, Option<u32>);
 
-/// The guest's cell of each device that is near one.
+/// The guest cell of each device that is on the NUMA node of a guest cell.
 pub(super) fn at(guest: &GuestNuma, devices: &[PlacedDevice<'_>]) -> BTreeMap<String, u32> {
     let cell = |(device, node): &PlacedDevice<'_>| {
         let place = guest.cells.iter().position(|cell| Some(cell.host) == *node)?;
@@ -33,8 +34,8 @@ pub struct RunningGuest<'a> {
 type Kinds<'a> = BTreeMap<(&'static str, &'a str), usize>;
 
 impl RunningGuest<'_> {
-    /// For each guest cell the host cells that have the devices which replace those that the guest sees there; `None`
-    /// for a cell at which it sees none.
+    /// For each guest cell, the host cells where `devices` has at least as many devices of each
+    /// kind as the guest has at that cell; `None` for a guest cell without devices.
     pub(super) fn seen_at(&self, devices: &[PlacedDevice<'_>]) -> Vec<Option<Cpus>> {
         let mut there: BTreeMap<u32, Kinds<'_>> = BTreeMap::new();
         for (device, node) in devices {
@@ -57,7 +58,8 @@ impl RunningGuest<'_> {
         hosts.collect()
     }
 
-    /// The guest's cell of each new device: a device that replaces one without a cell has none either.
+    /// The guest cell of each new device. A device that replaces one without a guest cell gets
+    /// none.
     pub(super) fn keep(
         &self,
         guest: &GuestNuma,
@@ -118,7 +120,7 @@ mod tests {
         let placed: Vec<_> = new.iter().zip([Some(4), Some(4), Some(7), Some(4)]).collect();
         let sets = running.seen_at(&placed);
         assert_eq!(sets, [Some(Cpus::from([4, 7])), Some(Cpus::from([4])), None]);
-        // Guest cell 1 is on node 4, so that cell 0 is on node 7.
+        // Guest cell 0 is on node 7, and guest cell 1 on node 4.
         let kept = running.keep(&guest(&[7, 4, 1], &[]), &placed);
         let cells = [("e", 1), ("f", 1), ("g", 0)].map(|(key, cell)| (key.to_owned(), cell));
         assert_eq!(kept, cells.into(), "the fourth replaces one without a cell");

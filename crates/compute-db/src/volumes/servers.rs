@@ -1,4 +1,4 @@
-//! The worker of each server: what is due, and its lease.
+//! One row for each server with volumes: when work on it is due, and the lease of its worker.
 
 use jiff::Timestamp;
 use kilonova_ids::ServerId;
@@ -17,8 +17,8 @@ kilonova_store::statements! {
     /// Takes a server that is due.
     TAKE = "UPDATE volume_servers SET taken_until = ?3, token = ?4 WHERE server_id = ?1
         AND due_at <= ?2 AND taken_until <= ?2 RETURNING project_id, is_gone, attempts, due_at";
-    /// Shortens the leases of a controller: its workers' tokens begin with its id, which has 36 characters. A
-    /// leased server is due.
+    /// Shortens the leases of a controller: its workers' tokens begin with its id, which has 36
+    /// characters. A leased server always has a `due_at`.
     END_LEASES = "UPDATE volume_servers SET taken_until = ?2 WHERE due_at >= 0 AND taken_until > ?2
         AND SUBSTR(token, 1, 36) = ?1";
     /// Renews the lease of a server.
@@ -27,7 +27,7 @@ kilonova_store::statements! {
     /// Records that Cinder matches the rows, unless something changed since `due_at` was read.
     SETTLE = "UPDATE volume_servers SET due_at = NULL, taken_until = 0, attempts = 0
         WHERE server_id = ?1 AND token = ?2 AND due_at = ?3 RETURNING server_id";
-    /// Ends the lease of a server, which is due again at a time.
+    /// Ends the lease of a server, and makes it due again at a time.
     GIVE_BACK = "UPDATE volume_servers SET taken_until = 0, attempts = ?4,
         due_at = CASE WHEN due_at = ?3 OR due_at IS NULL THEN ?5 ELSE due_at END
         WHERE server_id = ?1 AND token = ?2";
@@ -140,7 +140,8 @@ pub fn give_back(
     Ok(())
 }
 
-/// Asks to record that something changed for a server; the answer has a row if it has volumes.
+/// Asks the store to record that something changed for a server; the answer has a row if the server
+/// has volumes.
 pub fn ask_nudge(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<Asked, Error> {
     Ok(tx.ask(NUDGE, params![server, now])?)
 }

@@ -1,4 +1,4 @@
-//! Answers of hosts in this process to requests for consoles.
+//! Answers to console requests from hosts that run in this process.
 
 use std::io;
 

@@ -28,11 +28,11 @@ const MAX_PORTS: usize = 256;
 const MAX_PEERS: usize = 256;
 /// Maximum number of MIG profiles of a GPU, and of places or types of each.
 const MAX_MIG: usize = 64;
-/// The last NUMA node that a kernel can have.
+/// The highest NUMA node number of a Linux kernel.
 const MAX_NODE: i64 = 1023;
 /// Maximum number of NUMA cells.
 const MAX_CELLS: usize = 1024;
-/// Maximum length of all lists in NUMA cells together.
+/// Maximum total length of the lists in all NUMA cells of a host.
 const MAX_CELLS_SIZE: usize = 1 << 20;
 /// Maximum number of errors reported.
 const MAX_PROBLEMS: usize = 20;
@@ -227,7 +227,7 @@ fn check_cells(problems: &mut Problems, cells: &[NumaCell]) {
     }
 }
 
-/// It is sent to Cinder unchanged.
+/// Checks every text of the connector, because the controller sends it to Cinder unchanged.
 fn check_connector(problems: &mut Problems, connector: &Connector) {
     let Connector {
         host,
@@ -317,7 +317,7 @@ fn check_device(problems: &mut Problems, device: &Device) {
     }
 }
 
-/// The device ledger checks the geometry itself.
+/// Checks the lengths and names; the device ledger checks the geometry.
 fn check_mig(problems: &mut Problems, device: &str, mig: &Mig) {
     let Mig { slices: _, profiles, foreign } = mig;
     let what = format!("GPU {:?} in MIG mode", shorten(device));

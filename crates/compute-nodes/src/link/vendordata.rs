@@ -1,5 +1,5 @@
-//! The vendor data of a guest from the operator's services. A host gets vendor data only for guests
-//! in its documents, and never learns the addresses or credentials of the services.
+//! Gets the vendor data of a guest from the operator's services. A host gets vendor data only for
+//! guests in its documents, and never learns the addresses or credentials of the services.
 
 use kilonova_compute_app::{Compute, Error, batch};
 use kilonova_compute_db::{documents, fleet, servers};

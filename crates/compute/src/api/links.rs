@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::in_project::InProject;
 
-/// The start of links: the URL at which the caller reached the service, and the project in the path,
-/// if the caller named it there.
+/// The prefix of links: the URL at which the caller reached the service, followed by the project if
+/// the path of the request contained one.
 #[derive(Debug, Clone)]
 pub struct Base {
     root: String,
@@ -18,17 +18,17 @@ pub struct Base {
 }
 
 impl Base {
-    /// The start of links with a version.
+    /// The prefix of versioned links.
     pub fn versioned(&self) -> String {
         format!("{}/v2.1{}", self.root, self.project)
     }
 
-    /// The start of bookmarks, which have no version.
+    /// The prefix of bookmarks, which have no version.
     pub fn unversioned(&self) -> String {
         format!("{}{}", self.root, self.project)
     }
 
-    /// The URL under which the other services of this program have their paths.
+    /// The base URL that all services of this program share.
     pub fn cloud(&self) -> &str {
         self.root.strip_suffix("/compute").unwrap_or(&self.root)
     }

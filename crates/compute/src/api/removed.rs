@@ -32,7 +32,7 @@ const PATHS: &[&str] = &[
     "/servers/{id}/consoles/{console}",
 ];
 
-/// Paths of Nova's proxy of Neutron, which does not exist here: changes give 410, reads 404.
+/// Paths of Nova's Neutron proxy, which Kilonova does not have: reads give 404, changes 410.
 const UNCHANGEABLE: &[&str] = &[
     "/os-networks",
     "/os-networks/{id}",

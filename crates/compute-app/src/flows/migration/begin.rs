@@ -1,5 +1,5 @@
-//! The begin of every move, and of each further attempt: the migration takes over the claims of the
-//! old place, and the server claims a new one.
+//! Begins every move and each further attempt: the migration takes over the claims on the old host,
+//! and the server claims a new place.
 
 use std::collections::HashSet;
 
@@ -68,8 +68,8 @@ pub(super) fn begin(
     let server = new.server;
     let (source, mut domain) = new.guest;
     if new.kind != Kind::Live && matches!(domain.power, Power::Paused | Power::Suspended) {
-        // `os-resetState` made the move possible; a cold move loses the memory of a suspended or
-        // paused guest.
+        // Only `os-resetState` makes this possible. A cold move loses the memory of a suspended or
+        // paused guest, so the guest boots at the destination.
         domain.power = Power::On;
     }
     // Only documents contain connection data.
@@ -95,8 +95,8 @@ pub(super) fn begin(
     Ok((open, migration))
 }
 
-/// Assigns the claims of the old place to the migration, and claims a new place for the server.
-/// Without a new place, all claims stay unchanged, and the reason is returned.
+/// Assigns the claims on the old host to the migration, and claims a new place for the server. If
+/// there is none, all claims stay unchanged, and the reason is returned.
 pub(super) fn claim_place(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -105,7 +105,7 @@ pub(super) fn claim_place(
 ) -> Result<Result<Placement, NoHost>, Error> {
     let (server, migration) = (&ctx.server, &ctx.migration);
     let mut excluded: HashSet<HostName> = attempts.tried.iter().cloned().collect();
-    // A host that still has to remove the guest has a document of the server.
+    // A host that still has to remove the guest has a document of the server. It is excluded.
     let documents = documents::ask_of_server(tx, server.id)?;
     let options = &ctx.compute.options;
     claims::leave(tx, server, migration, &migration.source)?;

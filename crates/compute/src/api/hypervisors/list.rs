@@ -66,7 +66,8 @@ fn matching(mut hosts: Vec<Host>, pattern: &str) -> Result<Vec<Host>, Refusal> {
     Ok(hosts)
 }
 
-/// The hosts as the answer has them. Only of these hosts are servers read, and only for the parts that it shows.
+/// The views of these hosts. Reads the servers of these hosts only, and only if the views show
+/// usage or servers.
 async fn shown(
     compute: &Compute,
     hosts: Vec<Host>,
