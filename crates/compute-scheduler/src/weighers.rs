@@ -1,5 +1,5 @@
 //! The scheduler's weighers, by upstream's names: each weigher's values are normalized to 0..1 over
-//! the hosts compared, multiplied, and added up.
+//! the compared hosts and multiplied by its multiplier. The sum is the weight of the host.
 
 use kilonova_compute_db::server_groups::Policy;
 use kilonova_engine::{Query, Snapshot};

@@ -4,14 +4,14 @@
 //!   api/        one file per resource: routes, request, view
 //!   app/        visibility, updates, uploads, sweeps
 //!   db/         its SQL
-//!   transfer/   image data on its way: limits, hashes, formats
+//!   transfer/   image data in transfer: limits, hashes, formats
 //! ```
 //!
-//! The row is authoritative and names the object with the data. The object is complete and durable
-//! before the row makes it readable, and every upload has its own object, so no crash and no concurrent
-//! upload can expose an incomplete image. Controllers that share a store serve each other's images.
-//! The service must never serve the image of another project, nor accept an image that
-//! refers to files of the host (a backing file).
+//! An image's row is authoritative and names the object with the data. The object is complete and
+//! durable before the row makes it readable, and every upload has its own object, so no crash and
+//! no concurrent upload can expose an incomplete image. Controllers that share a store serve each
+//! other's images. The service must never serve the image of another project, nor accept an image
+//! that refers to files of the host (a backing file).
 
 mod api;
 mod app;
@@ -74,8 +74,8 @@ const THREADS: usize = 8;
 const WAITING: usize = 4096;
 
 impl Images {
-    /// Opens the service. `directory` is the default directory of the file store. Images whose upload died
-    /// with an earlier process of this machine become `queued` again.
+    /// Opens the service. `directory` is the default directory of the file store. Images become
+    /// `queued` again if an earlier process of this machine ended during their upload.
     ///
     /// # Errors
     /// [`Error::Data`], with a message for the operator.

@@ -9,16 +9,16 @@ use kilonova_threads::Pool;
 use crate::db::uploads;
 use crate::{Error, Location, StoreName};
 
-/// The stores that the operator chose.
+/// The stores that the operator configured.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    /// True if images may be files.
+    /// True if the file store is enabled.
     pub files: bool,
     /// The directory of the file store, if it is not the default one (`filesystem_store_datadir`).
     pub directory: Option<PathBuf>,
-    /// The bucket, if images may be in one.
+    /// The bucket of the object store, if that store is enabled.
     pub s3: Option<S3Options>,
-    /// The store of new images.
+    /// The store for new images.
     pub default: StoreName,
 }
 
@@ -37,8 +37,9 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    /// Opens the stores for images of at most `largest` bytes. `directory` is the default directory of the
-    /// file store. An object store gets no request yet, so this process may start before it.
+    /// Opens the stores for images of at most `largest` bytes. `directory` is the default directory
+    /// of the file store. This function sends no request to the object store, so this process may
+    /// start before the object store does.
     pub(crate) async fn open(
         store: &Store,
         directory: &Path,
@@ -88,8 +89,9 @@ impl Stores {
     }
 }
 
-/// Asks the bucket of the options, for images of at most `largest` bytes, for an object, as a
-/// controller does. Creates nothing, also no name of the cloud. Returns false if the first image creates the bucket.
+/// Checks the configured bucket by a request for an object, as a controller sends it. Creates
+/// nothing, not even a name of the cloud. Returns false if the bucket does not exist yet; the first
+/// image then creates it. Images have at most `largest` bytes.
 ///
 /// # Errors
 /// A text for the operator.

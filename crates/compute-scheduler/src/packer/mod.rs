@@ -1,4 +1,4 @@
-//! All hosts in the order in which a request should be placed, by the cost of their states.
+//! Ranks all hosts for a request by the cost of their states.
 //!
 //! The packer mirrors the provider snapshot: each host with its free CPU, memory and devices,
 //! grouped by equal state (`kilonova-packing`). It copies only the trees that changed since its
@@ -21,7 +21,8 @@ pub use kinds::is_device;
 pub(crate) use kinds::kind_traits;
 use kinds::{Cards, Kinds, free_of};
 
-/// The fraction by which the known demand must grow before the scores are recomputed.
+/// The fraction by which the demand or the number of devices must change before the scores are
+/// recomputed.
 const GROWTH: f64 = 0.125;
 
 /// Maximum number of kinds of requests counted between two writes to the database.
@@ -89,9 +90,9 @@ impl Default for State {
 }
 
 impl Packer {
-    /// Up to `most` hosts for a request, best first, after the first `skipped` of them; the seed of the query
-    /// chooses among hosts in the same state. `None` if the request has no place in this order, because no host
-    /// has such a device.
+    /// Up to `most` hosts for a request, best first, without the first `skipped` ones. The seed of
+    /// the query chooses among hosts in the same state. `None` if the request cannot be ranked,
+    /// because no host has such a device.
     pub(crate) fn order(
         &self,
         world: &Snapshot,
@@ -116,7 +117,7 @@ impl Packer {
         hosts.iter().map(|host| fleet.scorer().of(host)).sum()
     }
 
-    /// The score of a change of a host that servers of a query cause; greater is better.
+    /// The score of the change that the servers of a query cause on a host; greater is better.
     pub(crate) fn rate(
         &self,
         before: &Snapshot,
@@ -136,8 +137,8 @@ impl Packer {
         of_kind.map(|(before, after)| fleet.scorer().score(&before, &after, &shape)).sum()
     }
 
-    /// Another one with the same demand, for a search on many scratch copies of the world, which would keep
-    /// requests waiting here. It mirrors the world.
+    /// A separate packer with the same demand that mirrors `world`. A search on many scratch copies
+    /// of the world uses it, because it would keep requests waiting for the lock of this packer.
     #[must_use]
     pub fn apart(&self, world: &Snapshot) -> Self {
         let (learned, pending) = {
@@ -234,7 +235,8 @@ impl State {
         u32::try_from(self.roots.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// Prepares new scores if the weights, the devices or the demand have changed much.
+    /// Replaces the scores if the weights or the kinds changed, or if the number of devices or the
+    /// demand changed by more than [`GROWTH`].
     fn rescore(&mut self, weights: Weights) {
         let demand = self.learned.values().chain(self.pending.values()).sum::<f64>();
         let devices = self.supply.values().sum();
@@ -291,8 +293,8 @@ impl<'a> Remainders<'a> {
         Self { tree, cards: tree.as_ref().map(Cards::of).unwrap_or_default() }
     }
 
-    /// Free thousandths of the device at which a candidate takes a share, if it takes one; and those of its card that
-    /// requests of other types could have.
+    /// The free thousandths of the device from which a candidate takes a share, and those of its
+    /// card that requests for other types could use. `None` if the candidate takes no share.
     pub(crate) fn of(&self, candidate: &Candidate) -> Option<(u16, u16)> {
         let (provider, class, _) = candidate
             .allocations

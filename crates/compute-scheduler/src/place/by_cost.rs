@@ -34,14 +34,14 @@ const ON_ONE_HOST: usize = BY_COST / HOSTS;
 /// Candidates examined per host to find the best device.
 pub(super) const DEVICES: usize = 32;
 
-/// Hosts that are looked at for servers that must be on one host.
+/// Maximum number of hosts examined for servers that must share a host.
 const ORDERED_FOR_ALL: usize = 256;
 
-/// Hosts with room for all of them that are compared.
+/// Maximum number of hosts with room for all these servers that are compared.
 const COMPARED_FOR_ALL: usize = 8;
 
-/// A host that is used only if there are too few others, with its penalties: build failures, then
-/// members of its group, then that another controller claims there.
+/// A host that is used only if there are too few others, with its penalties in order of weight:
+/// build failures, members of the server group, and whether another controller claims there.
 type Deferred = ((i64, usize, bool), Preference, Arc<Host>);
 
 /// The candidates of one host, best first.
@@ -56,7 +56,7 @@ struct Finder<'a> {
     world: &'a Snapshot,
     constraints: &'a Constraints<'a>,
     query: &'a Query,
-    /// The only hosts on which there is a candidate, if that is known.
+    /// The hosts that have a candidate, if they are known.
     able: Option<HashSet<ProviderId>>,
     tried: HashSet<ProviderId>,
     met: HashMap<ProviderId, Obstacle>,
@@ -109,8 +109,9 @@ pub(super) fn ranked(
     Ok(finder.choice())
 }
 
-/// Servers on one host: of the first hosts in the order that fit all, the one whose cost falls most; or, if none
-/// does, the one that fits most.
+/// A plan for servers on one host. Compares the first hosts in the order that have room for all of
+/// them, and chooses the one whose cost falls most. If no host has room for all, the plan places as
+/// many servers as fit on one host.
 pub(super) fn together(
     world: &Snapshot,
     constraints: &Constraints<'_>,
@@ -149,9 +150,10 @@ pub(super) fn together(
     Ok(best.map_or(partial, |(_, plan)| plan))
 }
 
-/// The hosts with a candidate, for a query with conditions on where devices are: the order by cost does not know them, and few
-/// hosts may meet them. One search over the trees replaces the examination of each host. `None` if it gives up, and for
-/// other queries.
+/// The hosts with a candidate, for a query with conditions on the places of devices. The order by
+/// cost ignores these conditions, and few hosts may meet them. One search over the trees therefore
+/// replaces the examination of each host. `None` if the search gives up, and for queries without
+/// such conditions.
 fn able(world: &Snapshot, query: &Query) -> Result<Option<HashSet<ProviderId>>, NoHost> {
     if query.alike.is_empty() {
         return Ok(None);
@@ -168,7 +170,8 @@ fn able(world: &Snapshot, query: &Query) -> Result<Option<HashSet<ProviderId>>, 
     Ok((!search.gave_up()).then_some(roots))
 }
 
-/// The hosts for all servers of a group: those of its members, or those that suit the first server best.
+/// The hosts to try for servers that must share one: those of the group's members, or, without
+/// members, the best hosts for the first server.
 fn hosts_for_all(
     world: &Snapshot,
     constraints: &Constraints<'_>,
@@ -184,7 +187,8 @@ fn hosts_for_all(
     order.unwrap_or_default().into_iter().map(|preference| preference.root).collect()
 }
 
-/// Servers on a host, each on the devices that cost least, and the world with them.
+/// Places up to `count` servers on a host, each on the devices that cost least. Returns the plan
+/// and the world after it.
 fn on_host(
     world: &Snapshot,
     constraints: &Constraints<'_>,
@@ -223,7 +227,7 @@ impl Finder<'_> {
         self.found.len() >= self.constraints.rules.host_subset_size.max(HOSTS)
     }
 
-    /// With soft affinity: the hosts of the group, the one with most members first.
+    /// Under soft affinity, the hosts of the group, those with most members first; otherwise none.
     fn mates(&self) -> Vec<Arc<Host>> {
         let group = self.constraints.group.as_ref();
         let Some(group) = group.filter(|group| group.policy == Policy::SoftAffinity) else {
@@ -291,7 +295,7 @@ impl Finder<'_> {
                 break;
             }
         }
-        // The fullest card first, of those that serve other types too.
+        // Of cards that also serve other types, the fullest one comes first.
         preferred.sort_by_key(|(room, _)| *room);
         let mut preferred: Vec<Candidate> = preferred.into_iter().map(|(_, one)| one).collect();
         preferred.append(&mut others);
@@ -303,7 +307,8 @@ impl Finder<'_> {
         Ok(())
     }
 
-    /// The candidates on a host with islands or switches, the best for those that need all of one first.
+    /// The candidates on a host with islands or switches. Those that keep most islands and switches
+    /// whole, for servers that need all of one, come first.
     fn by_place(&self, places: &whole::Places, here: &Query) -> Result<Vec<Candidate>, NoHost> {
         let mut found: Vec<Candidate> = Vec::new();
         for query in places.queries(here) {

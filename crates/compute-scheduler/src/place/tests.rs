@@ -88,7 +88,7 @@ fn queries(count: u64) -> Vec<Query> {
 #[test]
 fn alternates_are_also_on_hosts_that_are_not_the_fullest() {
     let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());
-    // The last unit of each of twenty hosts was freed just now: concurrent requests may take all of them.
+    // Each of twenty hosts has one free unit. Concurrent requests may take all of these units.
     (1..=20).for_each(|number| host(&fleet, &mut world, number, 15));
     (21..=40).for_each(|number| host(&fleet, &mut world, number, 0));
     let spec = spec();
@@ -225,7 +225,8 @@ fn of_the_cards_of_a_host_the_fullest_one_gets_an_instance() {
     }
 }
 
-/// Most hosts have no islands. All but the last are excluded, so the decision says how many of them were examined.
+/// Most hosts have no islands. All hosts but the last are excluded, so the number of rejected hosts
+/// in the decision is the number of hosts examined.
 #[test]
 fn hosts_that_cannot_meet_a_condition_on_places_are_not_examined() {
     let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());

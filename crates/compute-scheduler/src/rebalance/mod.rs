@@ -1,9 +1,10 @@
 //! Finds one or two live migrations that make room for a request, or that lower the cost of the hosts most.
 //!
-//! The search is pure, takes the time as an argument, makes a bounded number of searches of the world, and claims
-//! nothing: each move is an ordinary live migration, which claims its destination itself. A guest holds its source
-//! until it has arrived. The destination of a move must therefore have room while the source is still in use. The
-//! second move begins after the first one has ended.
+//! The search performs no I/O, takes the time as an argument, searches the world a bounded number
+//! of times, and claims nothing: each move is an ordinary live migration, which claims its
+//! destination itself. A guest holds its claims on the source until it has arrived. The destination
+//! of a move must therefore have room while the source is still in use. The second move begins
+//! after the first one has ended.
 //!
 //! ```text
 //!   a host with room for the request without one guest ─► a place for that guest elsewhere        one move
@@ -36,8 +37,8 @@ pub const MOST_MOVES: usize = 2;
 /// Maximum number of destinations that are compared for one guest.
 const DESTINATIONS: usize = 8;
 
-/// Maximum number of candidates that are examined for the destination of one guest, if the best candidates by cost have
-/// devices of other kinds.
+/// Maximum number of candidates that are examined for the destination of one guest, if the best
+/// candidates by cost have devices of other kinds.
 const LOOKED_AT: usize = 256;
 
 /// Number of plans after which the search ends and takes the best one.
@@ -55,7 +56,7 @@ pub struct Guest {
     pub project_id: String,
     /// The root of its host's tree.
     pub source: ProviderId,
-    /// Everything that the guest holds on its source.
+    /// All allocations of the guest on its source.
     pub held: Vec<Amount>,
     /// The request for its destination.
     pub query: Query,
@@ -91,8 +92,8 @@ impl Guest {
             && self.spec.image_properties == other.spec.image_properties
     }
 
-    /// True if one plan may move both guests. Two guests of a server group may not: the facts of the group are those
-    /// before the plan.
+    /// True if one plan may move both guests. Two guests of one server group may not, because the
+    /// facts of the group describe the state before the plan.
     fn goes_with(&self, other: &Self) -> bool {
         let group = |guest: &Self| guest.facts.group.as_ref().map(|(id, _)| *id);
         self.server != other.server && (group(self).is_none() || group(self) != group(other))
@@ -310,7 +311,7 @@ impl Board<'_> {
         hosts
     }
 
-    /// Plans of one move, of a guest that is not in `staying`.
+    /// Plans of one move of a guest that is not in `staying`.
     fn one_move(
         &self,
         world: &Snapshot,
@@ -530,8 +531,9 @@ impl Board<'_> {
     }
 }
 
-/// The number of units in some amounts by kind of device: by class and by the traits of the provider. Two units of one device
-/// count like one unit of each of two devices. A running guest can only continue on devices of the kinds that it has.
+/// The number of units by kind of device, which is the class and the traits of the provider. Two
+/// units of one device count like one unit of each of two devices. A running guest can continue
+/// only on devices of the kinds that it has.
 fn kinds(world: &Snapshot, amounts: &[Amount]) -> BTreeMap<(ResourceClass, Vec<Arc<str>>), i64> {
     let mut kinds: BTreeMap<_, i64> = BTreeMap::new();
     for (provider, class, amount) in amounts.iter().filter(|(_, class, _)| is_device(class)) {

@@ -1,4 +1,4 @@
-//! `/servers/{id}/console`: the display of the guest, within a page.
+//! `/servers/{id}/console`: a page with the display of the guest.
 
 use axum::Router;
 use axum::extract::{Path, State};

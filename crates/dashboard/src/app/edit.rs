@@ -1,6 +1,7 @@
-//! The metadata and the tags of a server as texts that a person edits. Pure.
+//! Converts the metadata and the tags of a server to texts that a user edits, and back. Performs no
+//! I/O.
 //!
-//! Every value has exactly one text, and the text gives the value back.
+//! Each value has exactly one text, which converts back to the same value.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +9,8 @@ use serde_json::Value;
 
 use crate::texts;
 
-/// The metadata of a server: a line `key=value` for each. In a value `\\` stands for a backslash, `\n` for a line feed and
-/// `\r` for a carriage return.
+/// The metadata of a server: one line `key=value` for each entry. In a value `\\` stands for a
+/// backslash, `\n` for a line feed and `\r` for a carriage return.
 pub(crate) fn metadata_text(server: &Value) -> String {
     let all = server["metadata"].as_object().into_iter().flatten();
     let line = |(key, value): (&String, &Value)| {
@@ -20,10 +21,10 @@ pub(crate) fn metadata_text(server: &Value) -> String {
     all.map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The metadata of a text.
+/// Parses the text of metadata.
 ///
 /// # Errors
-/// Why the text is no metadata, in words.
+/// The reason, as a text for the user.
 pub(crate) fn metadata(text: &str) -> Result<BTreeMap<String, String>, &'static str> {
     let mut all = BTreeMap::new();
     for line in text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)) {
@@ -50,7 +51,7 @@ fn unescaped(text: &str) -> String {
             Some('\\') => value.push('\\'),
             Some('n') => value.push('\n'),
             Some('r') => value.push('\r'),
-            // A backslash before any other character is text.
+            // A backslash before any other character is literal.
             Some(other) => value.extend(['\\', other]),
             None => value.push('\\'),
         }
@@ -58,13 +59,13 @@ fn unescaped(text: &str) -> String {
     value
 }
 
-/// The tags of a server, which contain no comma.
+/// The tags of a server, separated by commas. A tag cannot contain a comma.
 pub(crate) fn tags_text(server: &Value) -> String {
     let all = server["tags"].as_array().into_iter().flatten().filter_map(Value::as_str);
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// The tags of a text.
+/// Parses the text of tags.
 pub(crate) fn tags(text: &str) -> Vec<&str> {
     text.split(',').map(str::trim).filter(|tag| !tag.is_empty()).collect()
 }
@@ -82,7 +83,7 @@ mod tests {
             values.iter().enumerate().map(|(n, v)| (format!("key {n}"), (*v).to_owned())).collect();
         let text = metadata_text(&json!({"metadata": given}));
         assert_eq!(metadata(&text), Ok(given.clone()));
-        // A browser ends lines in its own way.
+        // Browsers send CRLF at the end of each line.
         assert_eq!(metadata(&format!("\r\n{}\r\n", text.replace('\n', "\r\n"))), Ok(given));
         assert_eq!(metadata_text(&json!({})), "");
     }

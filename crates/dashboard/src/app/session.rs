@@ -1,7 +1,8 @@
-//! A session: the token of a user, in a sealed cookie.
+//! Sessions. A session is the token of a user in a sealed cookie.
 //!
-//! The browser cannot read or change it, and no controller keeps it. It ends with the token, or when the user
-//! logs out, which revokes the token: a copy of the cookie is then worthless too.
+//! The browser cannot read or change the cookie, and no controller stores the session. It ends when
+//! the token expires or the user logs out. Logging out revokes the token, so that a copy of the
+//! cookie is worthless too.
 
 use std::fmt;
 
@@ -9,11 +10,11 @@ use kilonova_seal::SealKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
-/// The largest cookie; browsers drop those above 4,096 bytes.
+/// Maximum length of a cookie; browsers drop cookies above 4,096 bytes.
 const LARGEST: usize = 3900;
-/// The place for which sessions are sealed. A change of their form needs another one.
+/// The place for which sessions are sealed ([`SealKey`]). A new form of sessions needs a new place.
 const SESSION: &str = "dashboard session 1";
-/// The place of the secret that joins a login form to its browser.
+/// The place of the secret that binds a login form to its browser.
 const KNOCK: &str = "dashboard login 1";
 
 /// The session of a user.
@@ -33,7 +34,8 @@ pub(crate) struct Session {
     pub project_name: String,
     /// True if the user may switch to another project: an application credential has only one.
     pub switches: bool,
-    /// True if the user may see the hosts. The policy says so at each request; the cookie does not.
+    /// True if the user may see the hosts. The policy decides at each request; the cookie does not
+    /// contain the answer.
     #[serde(skip)]
     pub operates: bool,
 }
@@ -56,7 +58,8 @@ impl Session {
         (sealed.len() <= LARGEST).then_some(sealed)
     }
 
-    /// The session in a cookie; `None` for one that is not ours, or has ended.
+    /// The session in a cookie; `None` if this cloud did not seal the cookie, or if the session has
+    /// ended.
     pub fn open(key: &SealKey, cookie: &str, now: i64) -> Option<Self> {
         if cookie.len() > LARGEST {
             return None;
@@ -67,7 +70,7 @@ impl Session {
     }
 }
 
-/// The secret of a browser without a session, and its value in the cookie.
+/// A new secret for a browser without a session, and the sealed secret for its cookie.
 pub(crate) fn knock(key: &SealKey) -> Option<(String, String)> {
     let secret = random();
     let cookie = key.seal(KNOCK, secret.as_bytes()).ok()?;
@@ -86,7 +89,7 @@ pub(crate) fn random() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares in a time that depends on the lengths alone.
+/// Compares in a time that depends only on the lengths.
 pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
     let differ = a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b));
     a.len() == b.len() && differ == 0

@@ -1,4 +1,4 @@
-//! Device profiles.
+//! The pages of device profiles.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -20,7 +20,7 @@ const KIND: Kind = Kind {
     new_title: texts::NEW_PROFILE,
 };
 
-/// The list.
+/// The page with the list of device profiles.
 pub(crate) fn list(session: &Session, rows: &Rows, creates: bool) -> Markup {
     let cells = rows.rows.iter().map(|profile| {
         html! {
@@ -43,7 +43,7 @@ pub(crate) fn list(session: &Session, rows: &Rows, creates: bool) -> Markup {
     KIND.list(session, rows, creates, last, &cells.collect::<Vec<_>>())
 }
 
-/// A profile.
+/// The page of one device profile.
 pub(crate) fn page(session: &Session, profile: &Value, deletes: bool) -> Markup {
     let (name, id) = (text(profile, "name"), text(profile, "uuid"));
     let main = html! {
@@ -76,7 +76,7 @@ pub(crate) fn page(session: &Session, profile: &Value, deletes: bool) -> Markup 
     frame(name, Some(session), &main)
 }
 
-/// The form of a new one.
+/// The form for a new device profile.
 pub(crate) fn form(
     session: &Session,
     typed: &dyn Fn(&str) -> String,

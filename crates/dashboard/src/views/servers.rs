@@ -10,7 +10,7 @@ use crate::app::actions::Offer;
 use crate::app::session::Session;
 use crate::texts;
 
-/// The statuses that a filter offers.
+/// The statuses that the filter offers.
 const STATUSES: [&str; 10] = [
     "ACTIVE",
     "BUILD",
@@ -32,11 +32,11 @@ pub(crate) struct Shown<'a> {
     pub filters: &'a Filters,
     /// The servers.
     pub list: &'a List,
-    /// The filters that the user has.
+    /// The filters that the user may use.
     pub may: May,
-    /// True if the user may launch some.
+    /// True if the user may launch servers.
     pub launches: bool,
-    /// The actions on several servers that the user has.
+    /// The actions on several servers that the user may request.
     pub bulk: &'a [&'static Offer],
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
             }
         }
         (filter_form(shown))
-        // The stream stays while the list below it is replaced.
+        // The event stream stays open while the list below it is replaced.
         div id="live" hx-ext="sse" sse-connect=(stream) sse-close="end" {
             span sse-swap="rows" hx-swap="none" {}
             span hx-get=(again) hx-trigger="sse:list" hx-select="#list" hx-target="#list"
@@ -148,7 +148,7 @@ fn table(filters: &Filters, list: &List, bulk: &[&Offer]) -> Markup {
     }
     html! {
         @if picks {
-            // The boxes are in the rows.
+            // The checkboxes of this form are in the rows.
             form id="bulk" class="buttons" method="get" action={ (PATH) "/actions" } {
                 span class="quiet" { (texts::BULK) }
                 @for offer in bulk {
@@ -165,14 +165,15 @@ fn table(filters: &Filters, list: &List, bulk: &[&Offer]) -> Markup {
     }
 }
 
-/// The row of a server, with a box to choose it if it `picks`; with `replaces` for an open page, whose row of the same id it replaces.
+/// The row of a server, with a checkbox if `picks`. With `replaces`, it replaces the row with the
+/// same id in an open page.
 pub(crate) fn row(server: &Value, all_projects: bool, picks: bool, replaces: bool) -> Markup {
     let id = text(server, "id");
     let row = html! {
         tr id={ "server-" (id) } hx-swap-oob=[replaces.then_some("true")] {
             @if picks {
                 td data-label=(texts::PICK) {
-                    // A row that is replaced keeps its box, with its tick.
+                    // A replaced row keeps its checkbox and whether it is checked.
                     input id={ "pick-" (id) } type="checkbox" name="server" value=(id) form="bulk" hx-preserve
                         aria-label=(texts::pick(name(server)));
                 }
@@ -193,7 +194,7 @@ pub(crate) fn row(server: &Value, all_projects: bool, picks: bool, replaces: boo
         }
     };
     match replaces {
-        // A row alone is not HTML; within a template it is.
+        // A row outside a table is not valid HTML, except within a template.
         true => html! { template { (row) } },
         false => row,
     }

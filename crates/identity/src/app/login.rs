@@ -1,7 +1,7 @@
 //! Login: turns a proof of identity into a token.
 //!
-//! Checks without a hash come first: a missing, disabled or locked user costs none. All failures
-//! look the same to the client and take about as long.
+//! Checks that need no password hash come first, so a missing, disabled or locked user costs none.
+//! All failures look the same to the client and take about the same time.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! Roles. Names are unique ignoring case, because policies compare them so: a role `Admin` would
-//! pass for `admin`.
+//! Roles. Role names are unique regardless of case, because policies ignore case: a role `Admin`
+//! would have the rights of `admin`.
 
 use serde_json::Value;
 

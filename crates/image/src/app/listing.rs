@@ -23,7 +23,7 @@ const HEAVIEST: usize = 1024 * 1024;
 /// The filters of a list. A filter that is not set admits every image.
 #[derive(Debug, Clone, Default)]
 pub struct ImageFilters {
-    /// Only these ids.
+    /// The image has one of these ids.
     pub ids: Option<Vec<ImageId>>,
     /// The owning project.
     pub owner: Option<String>,
@@ -37,15 +37,15 @@ pub struct ImageFilters {
     pub hidden: bool,
     /// Selects images that are protected from deletion, or those that are not.
     pub protected: Option<bool>,
-    /// All of these.
+    /// The image has all of these tags.
     pub tags: Vec<String>,
-    /// Any of these; no filter if empty.
+    /// The image has one of these names; no filter if empty.
     pub names: Vec<String>,
-    /// Any of these; no filter if empty.
+    /// The image has one of these statuses; no filter if empty.
     pub statuses: Vec<String>,
-    /// Any of these; no filter if empty.
+    /// The image has one of these disk formats; no filter if empty.
     pub disk_formats: Vec<String>,
-    /// Any of these; no filter if empty.
+    /// The image has one of these container formats; no filter if empty.
     pub container_formats: Vec<String>,
     /// Minimum size in bytes.
     pub size_min: Option<i64>,
@@ -55,9 +55,9 @@ pub struct ImageFilters {
     pub min_ram: Option<i64>,
     /// The image's minimum disk, in GiB.
     pub min_disk: Option<i64>,
-    /// Changed at this time or later.
+    /// The image was changed at this time or later.
     pub changed_since: Option<Timestamp>,
-    /// All of these properties with their values.
+    /// The image has all of these properties with these values.
     pub properties: Vec<(String, String)>,
 }
 
@@ -100,7 +100,8 @@ impl ImageFilters {
 }
 
 impl Images {
-    /// One page in Glance's default order, and whether more follow. The caller has passed `get_images`.
+    /// One page in Glance's default order, and whether more images follow. The rule `get_images`
+    /// must already have admitted the caller.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a marker that the caller does not see.
@@ -171,7 +172,7 @@ impl Page {
     }
 }
 
-/// The images of a list by id that follow `after`.
+/// Adds the images with these ids that follow `after` to the page.
 fn named(
     tx: &mut Tx<'_>,
     caller: &Requester,
@@ -200,7 +201,7 @@ fn named(
     first.fill(tx, page)
 }
 
-/// The images that the newest-first order lists after `after`.
+/// Adds the images that follow `after` in the newest-first order to the page.
 fn all(
     tx: &mut Tx<'_>,
     caller: &Requester,
@@ -212,7 +213,8 @@ fn all(
     each(tx, caller, filters, after, |image| page.take(image))
 }
 
-/// The images that another order lists after `after`. Examines every image that the caller may see.
+/// Adds the images that follow `after` in another order to the page. Examines every image that the
+/// caller may see.
 fn sorted(
     tx: &mut Tx<'_>,
     caller: &Requester,
@@ -229,8 +231,8 @@ fn sorted(
     first.fill(tx, page)
 }
 
-/// The positions of the first images of a page. Keeps no images, so that a caller with many of them
-/// costs time but no memory.
+/// The positions of the first images after the marker. Keeps no images, so that a caller with many
+/// images costs time but little memory.
 struct First<'a> {
     sort: &'a Sort,
     after: Option<Place>,

@@ -17,7 +17,7 @@ pub enum NetworkChange {
     Port(PortId),
     /// A network or one of its subnets.
     Network(NetworkId),
-    /// A router, its ports or its floating addresses; it may be deleted.
+    /// A router, which may be deleted by now, or its ports or floating addresses.
     Router(RouterId),
 }
 

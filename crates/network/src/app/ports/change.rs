@@ -1,4 +1,4 @@
-//! Updates of a port. Only the compute service changes the attributes that attach it to a server.
+//! Updates a port. Only the compute service changes the attributes that attach a port to a server.
 
 use std::net::IpAddr;
 
@@ -49,7 +49,7 @@ pub(crate) fn update(
     whole.extend(set.clone());
     let mut named = set.clone();
     if !set.contains_key("security_groups") {
-        // The groups stay, unless port security is switched off.
+        // The security groups stay, unless the update disables port security.
         named.insert("security_groups".into(), whole["security_groups"].clone());
         if whole["port_security_enabled"] == false && port.record.flag("port_security_enabled") {
             named.remove("security_groups");
@@ -71,7 +71,7 @@ pub(crate) fn update(
     let mut requested = fixed_ips(&set);
     let mut chosen = port.addresses.clone();
     if moved || requested.is_some() {
-        // The MAC address determines the others.
+        // The MAC address determines the addresses on automatic subnets.
         let all = subnets::of_network(tx, port.network)?;
         let automatic = |id: &SubnetId| {
             all.iter().any(|one| one.record.id == *id && subnet_app::is_automatic(&one.record))
@@ -109,7 +109,8 @@ pub(crate) fn update(
     Ok((port, network))
 }
 
-/// Satisfies a request that names only a subnet with the address that the port has there.
+/// Completes each requested fixed IP that names only a subnet: the port keeps an address that it
+/// has on that subnet.
 fn keep(requested: &[FixedIp], has: &[(SubnetId, IpAddr)]) -> Vec<FixedIp> {
     let mut left: Vec<_> = has.to_vec();
     let mut kept = Vec::new();
@@ -127,7 +128,7 @@ fn keep(requested: &[FixedIp], has: &[(SubnetId, IpAddr)]) -> Vec<FixedIp> {
     kept
 }
 
-/// Attributes that a port of a router or of a floating address keeps.
+/// Attributes that no update may change on a port of a router or of a floating IP.
 const FIXED: &[&str] =
     &["fixed_ips", "mac_address", "device_id", "device_owner", "binding:host_id"];
 
