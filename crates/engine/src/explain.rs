@@ -30,7 +30,8 @@ pub struct Step {
     pub left: usize,
 }
 
-/// The tree that met the most conditions before one removed it; of several that lack the same amounts, one that has the most.
+/// The tree that met the most conditions before one removed it. Of several trees that the same
+/// missing amounts removed, it is the one with the most of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nearest {
     /// The root of the tree.
@@ -61,7 +62,8 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// How many trees have a candidate, as a sentence. `None` if no tree has one: the steps say so.
+    /// How many trees have a candidate, as a sentence. `None` if no tree has one, because the steps
+    /// then say so.
     pub fn headline(&self) -> Option<String> {
         if let Some(error) = &self.error {
             return Some(format!("{error}."));
@@ -99,7 +101,8 @@ impl fmt::Display for Explanation {
 /// The bound on the effort of an explanation. One unit is a tree that a simple test removes. The bound is
 /// reached after about 50 ms on one core: 10,000 hosts of eight GPUs that all have room.
 const EFFORT: u64 = 40_000;
-/// The effort of examining a tree, of looking for its shortage, and of setting up a solver for each part of the query.
+/// The effort of each of these: examining a tree, finding its shortage, and setting up a solver for
+/// one part of the query.
 const TREE: u64 = 1;
 /// Number of a solver's steps that cost as much as a tree.
 const STEPS: u64 = 4;
@@ -155,7 +158,7 @@ pub(crate) fn explain(snapshot: &Snapshot, query: &Query) -> Explanation {
     Explanation { hosts: snapshot.len(), looked_at, left, steps, nearest, error: None }
 }
 
-/// The amounts of a tree, if they removed it; `None` if another condition did.
+/// The shortage that removed a tree; `None` if another condition removed it.
 fn shortage(snapshot: &Snapshot, plan: &Plan, slot: Slot, rank: Rank) -> Option<Shortage> {
     let (PER_PART, part, test) = rank else { return None };
     if TESTS[test] != Test::Room {
@@ -174,7 +177,7 @@ const JOINT: u8 = 2;
 /// The joint stage to report if no stage could be decided within the tries.
 const PACKING: usize = 1;
 
-/// The effort so far, and the wasted tries that solvers have left.
+/// The effort so far, and the number of wasted tries that solvers may still make.
 struct Effort {
     spent: u64,
     patience: u64,

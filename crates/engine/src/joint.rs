@@ -3,8 +3,8 @@
 //! Repeatedly taking the first candidate can block servers that another choice would have placed,
 //! so this module tries the combinations. Taking a candidate only ever reduces capacity. Therefore
 //! every set that fits is a subset of the initial candidates, and it fits if no inventory is
-//! overdrawn and no server uses what another one has to itself ([`areas`]). Trees without sharing providers between
-//! them are solved one by one.
+//! overdrawn and no server uses an area that another server has to itself ([`areas`]). Trees that
+//! no sharing provider connects are solved one by one.
 //!
 //! The work is bounded like that of a search: after [`MAX_WASTED_TRIES`] tries the best set so far
 //! is returned.
@@ -73,25 +73,26 @@ impl Snapshot {
     }
 }
 
-/// A (provider, class) pair from which candidates take; or an area, of which a server that has it to itself takes all
-/// `count` units, and one that only uses it a unit.
+/// A (provider, class) pair from which candidates take, or an area with `count` units. A server
+/// that has an area to itself takes all its units; a server that only uses the area takes one.
 type Cell = usize;
 
 struct Packing {
-    /// The ways to place a server, each with its candidate. A candidate has several if it can have one area or another to
-    /// itself.
+    /// By way to place a server: its candidate. A candidate has several ways if it can have any one
+    /// of several areas to itself.
     candidate: Vec<usize>,
-    /// By way: the amounts it takes.
+    /// By way: the amounts that it takes.
     takes: Vec<Vec<(Cell, i64)>>,
     /// By way: its tree.
     tree: Vec<usize>,
-    /// By cell: the amount that is left.
+    /// By cell: the remaining amount.
     room: Vec<i64>,
-    /// By tree: how many more candidates it may take.
+    /// By tree: how many more servers may be placed on it.
     quota: Vec<usize>,
-    /// By class: its cells, and the amount that one server takes of it in total.
+    /// By class: its cells, and the total amount of the class that one server takes.
     classes: Vec<(Vec<Cell>, i64)>,
-    /// The areas of which each server needs one to itself; `None` if one needs none.
+    /// The areas, if each server needs one of them to itself; `None` if a server can be placed
+    /// without one.
     areas: Option<Vec<Cell>>,
     count: usize,
     tries: u64,
@@ -174,7 +175,8 @@ impl Packing {
         }
     }
 
-    /// Extends the picks with ways from `from` on, in every way that could beat the best set.
+    /// Extends the picks by ways with the number `from` or greater. Tries all extensions that could
+    /// beat the best set.
     fn go(&mut self, from: usize) {
         if self.picks.len() > self.best.len() {
             self.best.clone_from(&self.picks);

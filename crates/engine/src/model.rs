@@ -27,7 +27,8 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// An inventory without overcommitment of which nothing is reserved or used. One request may ask for any amount.
+    /// An inventory without overcommit, reserved amount or usage. One request may ask for any
+    /// amount up to the total.
     pub const fn of(total: i64) -> Self {
         Self {
             total,
@@ -45,7 +46,7 @@ impl Inventory {
         ((self.total - self.reserved) as f64 * self.allocation_ratio) as i64
     }
 
-    /// The largest amount that one further request could get, ignoring `step_size`; never negative.
+    /// The largest amount that one more request could get, ignoring `step_size`; never negative.
     pub(crate) fn room(&self) -> i64 {
         self.capacity().saturating_sub(self.used).min(self.max_unit).max(0)
     }

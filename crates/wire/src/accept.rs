@@ -47,8 +47,8 @@ pub fn quality(headers: &HeaderMap, media: &str) -> f32 {
     }
 }
 
-/// The format of a fault of webob's own, which Glance uses: HTML or JSON, whichever the caller prefers
-/// (HTML if equal), otherwise plain text. Plain text without the header.
+/// The format of webob's own faults, which Glance returns: HTML or JSON, whichever the caller
+/// prefers (HTML if equal), otherwise plain text. Plain text without the header.
 pub fn webob_form(headers: &HeaderMap) -> Form {
     if headers.get(header::ACCEPT).is_none_or(|value| value.as_bytes().trim_ascii().is_empty()) {
         return Form::Plain;

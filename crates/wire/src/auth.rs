@@ -1,5 +1,5 @@
 //! The authentication interface: turns a token into a [`Context`]. Identity implements it for its
-//! own tokens, [`crate::noauth`] by trusting headers; services do not see the difference.
+//! own tokens, [`crate::noauth`] by trusting headers; services cannot tell the two apart.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use http::HeaderMap;
 
 use crate::{Context, Fault};
 
-/// The future of an authentication.
+/// The future that [`Authenticator::authenticate`] returns.
 pub type Authentication<'a> = Pin<Box<dyn Future<Output = Result<Context, Fault>> + Send + 'a>>;
 
 /// Authenticates a request: returns its context, or a 401.

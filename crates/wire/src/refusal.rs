@@ -1,9 +1,8 @@
-//! A refusal: the reason why a service rejects a request. It is the only form of an error for
-//! callers, in `api/` and below.
+//! A refusal: the reason why a service rejects a request. Every error that a caller sees is a
+//! refusal, in `api/` and below.
 //!
-//! It names the kind of the refusal and must never name a status or a header.
-//! [`Fault`](crate::Fault) is its form in HTTP, for code that adds a header or reports an unknown
-//! path.
+//! A refusal has a kind, and must never contain a status or a header. [`Fault`](crate::Fault) is
+//! its HTTP form; code that adds a header or reports an unknown path uses it directly.
 
 /// The kind of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +11,7 @@ pub enum Kind {
     BadRequest,
     /// The caller has no valid token.
     Unauthorized,
-    /// The policy or a quota forbids it.
+    /// The policy or a quota forbids the request.
     Forbidden,
     /// The object does not exist, or the caller may not see it.
     NotFound,
@@ -22,7 +21,7 @@ pub enum Kind {
     NotAcceptable,
     /// The caller sent too slowly.
     Timeout,
-    /// The state of the object does not allow it, or another request was faster.
+    /// The state of the object does not allow the request, or another request was faster.
     Conflict,
     /// The object existed, but no longer does.
     Gone,

@@ -1,9 +1,10 @@
 //! Trees whose NUMA cells are providers, with the cells folded into the root.
 //!
-//! A host may offer its CPUs and memory as one provider for each NUMA cell, below its root. A guest without a topology
-//! uses any of them, and one with a topology gets its cells in the transaction of its claim. So a search for hosts needs
-//! the sums alone: a folded tree has them on the root, as the tree of a host that is not divided. Its other providers stay,
-//! each at its position. A folded tree must never be shown as the content of the database.
+//! A host may offer its CPUs and memory as one provider for each NUMA cell, below its root. A guest
+//! without a topology uses any cells, and a guest with a topology gets its cells in the transaction
+//! of its claim. A search for hosts therefore needs only the sums. A folded tree has them on the
+//! root, like the tree of a host that is not divided. All providers keep their positions. A folded
+//! tree must never be shown as the content of the database.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::{CompactTree, Forest, Snapshot};
 use crate::intern::{Name, Names, UNKNOWN};
 use crate::model::{Inventory, Provider, Tree};
 
-/// The trait of a provider that is a NUMA cell of the host of its parent.
+/// The trait of a provider that is a NUMA cell of a host.
 pub const CELL_TRAIT: &str = "HW_NUMA_ROOT";
 /// The classes that a divided host offers by cell.
 pub const CELL_CLASSES: [&str; 3] = ["MEMORY_MB", "PCPU", "VCPU"];
@@ -61,7 +62,8 @@ impl Snapshot {
         (folded.forest.folded() > 0).then_some(folded)
     }
 
-    /// Puts the tree of a slot into another forest of the same slots, folded if it is divided.
+    /// Puts the tree of a slot into `forest`, which has the same slots. Folds the tree if it is
+    /// divided.
     fn fold_slot(&self, forest: &mut Forest, slot: super::Slot) {
         let tree = self.forest.arc(slot);
         let divided = tree.as_deref().map(|tree| (tree, cells(tree, &self.names)));
@@ -71,7 +73,8 @@ impl Snapshot {
         }
     }
 
-    /// The provider whose inventory has an amount of a class: the root for that of a cell in a folded tree.
+    /// The position of the provider whose inventory serves a class of `node`: the root for a cell
+    /// of a folded tree, otherwise `node` itself.
     pub(super) fn holder(&self, slot: super::Slot, node: usize, class: Name) -> usize {
         let Some(tree) = self.forest.get(slot) else { return node };
         let is_cell = || tree.nodes()[node].has_trait(self.names.traits.find(CELL_TRAIT));
@@ -122,11 +125,11 @@ fn fold(tree: &CompactTree, cells: &[usize], names: &Names) -> Option<CompactTre
     let root = providers.first_mut()?;
     root.inventories.extend(sums.into_iter().map(|(class, all)| (class, sum(&all))));
     root.inventories.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
-    // The vocabulary has all names already.
+    // The names already include all those of this tree.
     CompactTree::build(Tree { providers }, &mut names.clone())
 }
 
-/// One inventory that admits what several can give together, one unit at a time.
+/// One inventory that admits as much as several inventories together, one unit at a time.
 fn sum(all: &[Inventory]) -> Inventory {
     let add = |part: fn(&Inventory) -> i64| all.iter().map(part).fold(0_i64, i64::saturating_add);
     let free = add(|one| one.capacity().saturating_sub(one.used).max(0));
@@ -143,8 +146,9 @@ fn sum(all: &[Inventory]) -> Inventory {
         allocation_ratio: first,
         used,
     };
-    // A cell that has more in use than it offers gives nothing, and takes nothing from the others; the roundings of
-    // several cells add up.
+    // The sums alone would be wrong: a cell with more usage than capacity must not reduce the free
+    // amount of the others, and the capacity of each cell is rounded down separately. The ratio
+    // corrects both.
     let wanted = used.saturating_add(free);
     if sum.capacity() != wanted {
         if total > reserved {

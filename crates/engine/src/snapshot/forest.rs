@@ -41,7 +41,7 @@ pub(crate) struct Forest {
     chunks: Arc<Vec<Arc<Chunk>>>,
     vacant: Arc<Vec<Slot>>,
     slots: usize,
-    /// The slots whose trees differ from those of the forest that this one follows; sorted.
+    /// The slots whose trees are folded here but not in the followed forest; sorted.
     folded: Arc<Vec<Slot>>,
 }
 
@@ -63,8 +63,8 @@ impl Forest {
         self.chunk(slot)?.trees.get(slot % CHUNK)?.as_deref()
     }
 
-    /// The slots whose trees are not the very same in both, with the tree of `earlier` and the present one.
-    /// The cost is that of the chunks, and of the trees in chunks that differ.
+    /// For each slot whose two trees are not the same object: the tree of `earlier` and the present
+    /// tree. Compares the pointers of all chunks, and those of the trees in chunks that differ.
     pub(crate) fn changed_since<'a>(
         &'a self,
         earlier: &'a Self,
@@ -90,17 +90,19 @@ impl Forest {
         self.chunk(slot)?.trees.get(slot % CHUNK)?.clone()
     }
 
-    /// The number of trees that were shown as folded.
+    /// The number of folded trees.
     pub(crate) fn folded(&self) -> usize {
         self.folded.len()
     }
 
-    /// Takes over which slots another forest uses. The caller shows the trees that differ.
+    /// Copies the assignment of slots from another forest. The caller then calls [`Forest::show`]
+    /// for each tree that differs.
     pub(crate) fn follow(&mut self, other: &Self) {
         (self.vacant, self.slots) = (Arc::clone(&other.vacant), other.slots);
     }
 
-    /// Shows a tree in a slot, which the forest that this one follows has chosen.
+    /// Sets the tree of a slot that the followed forest has assigned, and records whether the tree
+    /// is folded.
     pub(crate) fn show(&mut self, slot: Slot, tree: Option<Arc<CompactTree>>, is_folded: bool) {
         match self.folded.binary_search(&slot) {
             Ok(at) if !is_folded => drop(Arc::make_mut(&mut self.folded).remove(at)),
@@ -135,7 +137,8 @@ impl Forest {
         }
     }
 
-    /// Changes a tree in place. Only for usage: the shape is shared.
+    /// Changes a tree in place. `with` may change only the usage, because copies of a tree share
+    /// its shape.
     pub(crate) fn change(&mut self, slot: Slot, with: impl FnOnce(&mut CompactTree)) {
         let chunks = Arc::make_mut(&mut self.chunks);
         let Some(chunk) = chunks.get_mut(slot / CHUNK) else { return };

@@ -1,8 +1,10 @@
-//! The agent's notes on each server: the mediated devices, VF types and GPU instances that it creates
-//! or has created, whether the guest is still being built, and the result of the last completed document.
+//! The agent's notes on each server: the mediated devices, VF types and GPU instances that the
+//! agent creates or has created for it, whether the guest is still being built, and the result of
+//! the last completed document.
 //!
 //! A note is written before the first device is created and removed after the last one is gone, so
-//! a crash never leaves a device of ours without a note. Notes also tell our devices from others.
+//! a crash never leaves a device of ours without a note. Notes also distinguish our devices from
+//! those of others.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -41,7 +43,7 @@ pub(super) enum End {
     Failed { step: String, message: String },
 }
 
-/// The file that the next note is written to.
+/// The file to which the next note is written.
 const SPARE: &str = "spare.new";
 
 pub(super) struct Notes {
@@ -70,7 +72,7 @@ impl Notes {
         if all.get(&server) == Some(&note) {
             return Ok(());
         }
-        // Written under the lock, and read at a start only.
+        // The file is written under the lock and read only at the agent's start.
         let (file, spare) = (self.folder.join(server.to_string()), self.folder.join(SPARE));
         write_exchanging(&file, &spare, render(&note).as_bytes())?;
         all.insert(server, note);
@@ -104,7 +106,8 @@ impl Notes {
         self.all().iter().filter_map(as_said).collect()
     }
 
-    /// The noted objects of all servers but the strays. An object of a stray and of another server is the other's.
+    /// The noted objects of all servers except `strays`. If the notes of a stray and of another
+    /// server name the same object, it belongs to the other server.
     pub(super) fn made(&self, strays: &HashSet<ServerId>) -> HashSet<KernelObject> {
         let all = self.all();
         let ours = all.iter().filter(|(server, _)| !strays.contains(server));
@@ -211,7 +214,8 @@ mod tests {
         assert!(!again.names_elsewhere(kept, &retyped));
     }
 
-    /// A guest that will have an instance at the same start must not keep an old one of another profile.
+    /// A next guest may get an instance of another profile at the same start. Its note must not
+    /// prevent the removal of the old instance.
     #[test]
     fn a_gpu_instance_of_another_profile_is_another_object() {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
@@ -230,7 +234,8 @@ mod tests {
         assert!(notes.names_elsewhere(gone, &new), "the next guest has it");
     }
 
-    /// A guest that is gone and its successor may both have a function, until the first one's removal has ended.
+    /// The notes of a deleted guest and of its successor may both name a function, until the
+    /// removal of the deleted guest has ended.
     #[test]
     fn an_object_of_a_stray_and_of_another_guest_is_the_others() {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
@@ -243,7 +248,7 @@ mod tests {
             made: made.iter().map(|one| (*one).clone()).collect(),
             ..Note::default()
         };
-        // Not in the order of a map by chance.
+        // With several strays, the order of the map cannot make the test pass by chance.
         let strays: HashSet<ServerId> = (0..8).map(|_| ServerId::new_v4()).collect();
         for stray in &strays {
             notes.put(*stray, note(&[&shared, &own])).expect("the file is written");

@@ -52,9 +52,9 @@ pub struct Card {
     pub vfio_types: bool,
     /// The geometry of a card in MIG mode.
     pub mig: Option<Geometry>,
-    /// Further files of the card, by path below its directory.
+    /// Additional files of the card, by path below its directory.
     pub files: BTreeMap<String, String>,
-    /// Further files of each virtual function.
+    /// Additional files of each virtual function.
     pub vf_files: BTreeMap<String, String>,
 }
 
@@ -69,7 +69,7 @@ pub struct MdevType {
     pub description: String,
     /// `vfio-pci`.
     pub device_api: String,
-    /// Capacity of an empty card.
+    /// Number of devices of this type that an empty card has room for.
     pub instances: u32,
     /// The profile of its GPU instance.
     pub mig_profile: Option<String>,
@@ -86,7 +86,7 @@ impl Slot {
         self.card.vfio_types && self.physical.is_some()
     }
 
-    /// Its further files.
+    /// Its additional files.
     pub fn files(&self) -> &BTreeMap<String, String> {
         if self.physical.is_some() { &self.card.vf_files } else { &self.card.files }
     }

@@ -86,7 +86,7 @@ pub fn associated(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
     tx.rows(ASSOCIATED, params![])?.iter().map(|row| row.string("trait")).collect()
 }
 
-/// Adds a trait to a provider. Returns [`Error::Reference`] for a custom trait that does not exist.
+/// Adds a trait to a provider. Fails with [`Error::Reference`] if a custom trait does not exist.
 pub fn add(tx: &mut Tx<'_>, id: ProviderId, name: &str, reported: bool) -> Result<(), Error> {
     let custom = (!names::is_standard_trait(name)).then_some(name);
     tx.execute(&listed(ADD, 1), params![id, name, custom, reported])?;
@@ -98,13 +98,14 @@ fn as_custom(name: &str) -> Option<&str> {
     (!names::is_standard_trait(name)).then_some(name)
 }
 
-/// Adds traits that the providers' hosts report, and creates missing custom ones. Each pair may occur once.
+/// Adds traits that the providers' hosts report, and creates missing custom ones. No pair may occur
+/// twice.
 pub fn report(
     tx: &mut Tx<'_>,
     reported: &[(ProviderId, &str)],
     now: Timestamp,
 ) -> Result<(), Error> {
-    // In order, so that two hosts with the same new traits do not wait for each other.
+    // Sorted, so that two hosts with the same new traits cannot deadlock.
     let new: BTreeSet<&str> = reported.iter().filter_map(|(_, name)| as_custom(name)).collect();
     let new: Vec<[Value; 2]> = new.into_iter().map(|name| [name.into(), now.into()]).collect();
     tx.defer_rows(ENSURE, &new)?;

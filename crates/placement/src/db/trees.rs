@@ -1,4 +1,4 @@
-//! Whole provider trees as the engine takes them: one after a change, all at start.
+//! Whole provider trees in the engine's form: one tree after a change, all trees at start.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

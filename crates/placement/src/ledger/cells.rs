@@ -1,9 +1,10 @@
 //! Hosts that offer their CPUs and memory by NUMA cell: the providers of the cells, claims on them, and the move of
 //! inventories and allocations between the root and the cells.
 //!
-//! The cells of a host are direct children of its root, each with the trait `HW_NUMA_ROOT` and an id that follows from the
-//! root's and the number of the cell. A change of the division moves all allocations or none, in the transaction of the
-//! host's report. This file must never decide on which cell a guest is.
+//! The cells of a host are direct children of its root, each with the trait `HW_NUMA_ROOT` and an
+//! id that is derived from the root's id and the cell's number. A change of the division moves all
+//! allocations or none, in the transaction of the host's report. This file must never choose the
+//! cells of a guest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +46,7 @@ pub fn ask_cells(tx: &mut Tx<'_>, cells: Vec<ProviderId>) -> Result<AskedCells, 
     Ok(AskedCells { cells, asked })
 }
 
-/// The inventories of the cells with their usage, in the order of the question.
+/// The inventories of the cells with their usage, in the order of [`ask_cells`].
 pub fn cells(
     tx: &mut Tx<'_>,
     asked: AskedCells,
@@ -71,7 +72,7 @@ pub struct Held {
     pub amount: i64,
 }
 
-/// The amounts that an operator has reserved of a root, by class.
+/// The amounts that an operator has reserved on a root, by class.
 ///
 /// # Errors
 /// Store errors only.
@@ -83,7 +84,7 @@ pub fn reserved_of_root(
     Ok(rows.filter_map(|row| Some((row.class, row.operator_reserved?))).collect())
 }
 
-/// The CPUs and memory of a root that consumers hold. Locks the whole tree against other claims first.
+/// The allocations of CPUs and memory on a root. Locks the whole tree against other claims first.
 ///
 /// # Errors
 /// Store errors only.
@@ -94,7 +95,8 @@ pub fn held_of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<Vec<Held>, Erro
     Ok(held.collect())
 }
 
-/// How many consumers hold CPUs or memory below a root, where only cells offer them.
+/// The number of consumers with allocations at the cells of a root: no other provider below a root
+/// offers CPUs or memory.
 ///
 /// # Errors
 /// Store errors only.
@@ -110,9 +112,10 @@ pub fn consumers_at_cells(tx: &mut Tx<'_>, root: ProviderId) -> Result<usize, Er
     Ok(consumers.len())
 }
 
-/// Divides a host: its report now has cells below the root, and `parts` says where each consumer's allocations of the
-/// root go. They must be exactly those of [`held_of_root`] in this transaction. An operator's `reserved` of the root is
-/// divided with `share`, as the host's own.
+/// Divides a host whose report now has cells below the root. `parts` are the new allocations of
+/// each consumer. Together they must be exactly the allocations that [`held_of_root`] returned in
+/// this transaction. `share` divides the amount that an operator has reserved on the root among the
+/// cells, as the host divides its own reserved amount.
 ///
 /// # Errors
 /// [`Error::Taken`] if another provider has the name of a cell; store errors.
@@ -181,8 +184,9 @@ pub fn divide(
     report_host(tx, world, root, &all)
 }
 
-/// Ends the division of a host: what its cells offered is offered by the root again, with all allocations. Nothing can
-/// prevent it; a root that has become smaller than its usage gives nothing until it has room.
+/// Ends the division of a host: the root offers CPUs and memory again, and gets all allocations of
+/// the cells. This always succeeds. A root that offers less than its usage accepts no new
+/// allocation until it has room.
 ///
 /// # Errors
 /// Store errors only.
@@ -220,7 +224,7 @@ pub fn unite(
         let used = held.get(&class).is_some_and(|held| !held.is_empty());
         let of_cells = cells.iter().filter_map(|cell| stored.get(cell)).flatten();
         let of_cells: Vec<&InventoryRow> = of_cells.filter(|row| row.class == class).collect();
-        // Guests may hold what the host no longer offers.
+        // Guests may have allocations of a class that the host no longer offers.
         let inventory = match reported {
             Some((_, inventory)) => *inventory,
             None if used => {
@@ -250,14 +254,15 @@ pub fn unite(
         offered.push(row);
     }
     moved.record(tx, now)?;
-    // After the usage: records whether it exceeds what is offered.
+    // This comes after the usage, because it also records whether the usage exceeds the inventory.
     for row in &offered {
         inventories::put(tx, root.id, row, false)?;
     }
     report_host(tx, world, root, children)
 }
 
-/// Allocations that have moved between providers of a host, without the usage and the generations that follow from them.
+/// Allocations that have moved between providers of a host. [`Moved::record`] writes the usage and
+/// the generations that change with them.
 #[derive(Default)]
 struct Moved {
     consumers: BTreeSet<ConsumerId>,

@@ -1,8 +1,9 @@
-//! A copy of a whole database into an empty one, of the same system or the other.
+//! Copies a whole database into an empty one of the same or of the other database system.
 //!
-//! The tables, their keys and their references come from the databases' catalogs, so a table of a new
-//! migration is copied without a change here. Until [`Copy::complete`] the target has a mark, and
-//! [`Store::migrate`] and [`Store::applied`] refuse it: a copy that ended early is never used.
+//! The tables, their keys and their references come from the databases' catalogs, so a table of a
+//! new migration is copied without a change here. Until [`Copy::complete`] the target is marked as
+//! incomplete, and [`Store::migrate`] and [`Store::applied`] refuse it: a copy that broke off is
+//! never used.
 //!
 //! The rows of a table are read in pages, each in a transaction of its own. The caller must prevent
 //! writes to the source meanwhile, and [`Copy::verify`] reads both sides again.
@@ -18,13 +19,13 @@ use catalog::Table;
 /// Tables of the store itself. Their rows describe one database.
 const OWN: [&str; 2] = ["schema_migrations", "store_commits"];
 
-/// Number of connections of other processes with this connection's name.
+/// Number of connections of other processes with this connection's `application_name`.
 const OTHERS: &str = "SELECT COUNT(*) AS number FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()
     AND application_name = current_setting('application_name')
     AND COALESCE(backend_type, 'client backend') = 'client backend'";
 
-/// A table of the copy, as both sides have it.
+/// A copied table, which is equal on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopiedTable {
     /// Its name.
@@ -67,7 +68,7 @@ impl Copy {
         check_schema(&from.applied().await?, migrations)?;
         let taken = to.read(catalog::read).await?;
         if taken.iter().any(|table| table.name == OWN[0]) {
-            // An incomplete copy says so itself.
+            // If the target is an incomplete copy, this returns an error that says so.
             to.applied().await?;
         }
         if let Some(table) = taken.iter().find(|table| table.name != OWN[1]) {
@@ -80,11 +81,11 @@ impl Copy {
         Ok(())
     }
 
-    /// Marks the target, which [`Copy::check`] found empty, as incomplete, and creates its tables. `anew` names
-    /// the tables that keep the rows which a new database has.
+    /// Marks the target, which [`Copy::check`] found empty, as incomplete, and creates its tables.
+    /// `anew` names the tables that are not copied: they keep the rows that the migrations create.
     ///
     /// # Errors
-    /// [`Error::Copy`] if the tables or columns of the source are others; store errors.
+    /// [`Error::Copy`] if the source has other tables or columns; store errors.
     pub async fn begin(
         from: &Store,
         to: &Store,
@@ -155,7 +156,7 @@ impl Copy {
         Ok(copied)
     }
 
-    /// Removes the mark: from now on the target may be used.
+    /// Removes the mark, after which the target may be used.
     ///
     /// # Errors
     /// Store errors only; the target then stays incomplete.

@@ -74,8 +74,8 @@ impl<S> Merged<S> {
         }
     }
 
-    /// Takes messages of the client, which writes whole ones. A partial message would be lost, so
-    /// it is an error.
+    /// Takes messages of the client, which writes only whole messages. A partial message is an
+    /// error, because it would be lost.
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.has_begun {
             self.out.extend_from_slice(bytes);
@@ -250,7 +250,7 @@ impl<S: TlsStream + Unpin> TlsStream for Merged<S> {
     }
 }
 
-/// Encrypts with another connector, and merges.
+/// Connects with another TLS connector, and merges the statements within the encrypted stream.
 pub(super) struct OverTls<T>(pub T);
 
 impl<T> MakeTlsConnect<Socket> for OverTls<T>

@@ -1,7 +1,8 @@
 //! The connections of a process.
 //!
-//! A connection belongs to one transaction at a time. The pool keeps the idle ones, the most recently
-//! used first, so that a quiet process uses few. The threads that run transactions limit their number.
+//! A connection belongs to one transaction at a time. The pool keeps the idle ones, the most
+//! recently used first, so that a process with little load uses few. The number of threads that run
+//! transactions limits the number of connections.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -18,7 +19,7 @@ struct Inner {
     url: PostgresUrl,
     options: Options,
     idle: Mutex<Vec<Connection>>,
-    /// The host that accepted last.
+    /// The host that accepted the latest connection.
     host: AtomicUsize,
     /// Why the last attempt to connect failed; `None` if it succeeded.
     outage: Mutex<Option<String>>,
@@ -44,7 +45,8 @@ impl Pool {
     }
 
     /// A new connection. During an outage one thread at a time tries, and the others are refused at
-    /// once: a server that hangs must not occupy every thread, and one that starts is not stormed.
+    /// once: a server that hangs must not occupy every thread, and a server that starts must not
+    /// get all attempts at the same time.
     pub(super) fn connect(&self) -> Result<Connection, Refused> {
         let Inner { url, options, host, outage, attempt, .. } = &*self.0;
         let known = locked(outage).clone();

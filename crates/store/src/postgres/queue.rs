@@ -2,10 +2,10 @@
 //!
 //! Statements whose answer is not needed yet wait here, and so do the statements that only control
 //! the transaction. They are sent together with the next statement whose answer is needed, in one
-//! round trip. It must never send anything itself.
+//! round trip. This module must never send anything itself.
 //!
 //! Each statement belongs to the attempt that was innermost when it was added. The attempt may end
-//! before its statement is sent: the failure of such a statement belongs to no open savepoint.
+//! before its statement is sent. The failure of such a statement then belongs to no open savepoint.
 
 use tokio_postgres::Statement;
 
@@ -25,7 +25,7 @@ pub(super) enum Request {
     After(String),
 }
 
-/// A statement of a service with its parameters.
+/// A service's statement with its parameters.
 pub(super) struct Call {
     /// Its number, under which its answer is kept.
     pub number: u64,
@@ -82,7 +82,7 @@ impl Queue {
         })
     }
 
-    /// True if a statement that changes something waits.
+    /// True if a waiting statement changes rows.
     pub(super) fn writes(&self) -> bool {
         self.calls().any(|call| call.writes)
     }
@@ -151,8 +151,8 @@ impl Queue {
         self.requests.iter().rposition(is_it)
     }
 
-    /// Ends the innermost attempt. A savepoint that was not sent is not needed: the attempt's
-    /// statements fail, if they do, after its end.
+    /// Ends the innermost attempt. Drops its savepoint if that was not sent: the attempt's
+    /// statements are then sent, and may fail, only after its end.
     pub(super) fn release(&mut self) {
         match self.position() {
             Some(position) => drop(self.requests.remove(position)),
@@ -161,8 +161,8 @@ impl Queue {
         self.open.pop();
     }
 
-    /// Ends the innermost attempt, removes its statements, and restores its savepoint unless that was
-    /// not sent. Returns whether it was sent.
+    /// Ends the innermost attempt and removes its statements. Rolls back to its savepoint if that
+    /// was sent. Returns true if the savepoint was sent.
     pub(super) fn restore(&mut self) -> bool {
         let (position, depth) = (self.position(), self.open.len());
         self.open.pop();
@@ -171,14 +171,14 @@ impl Queue {
             return false;
         }
         self.requests.clear();
-        // This also ends the savepoints within it, whose release was not sent.
+        // This also ends inner savepoints whose release was not sent.
         let name = savepoint(depth);
         self.control(&format!("ROLLBACK TO SAVEPOINT {name}; RELEASE SAVEPOINT {name}"));
         true
     }
 
-    /// True if restoring the innermost open savepoint undoes the failure of a statement: it is a
-    /// statement of that attempt.
+    /// True if restoring the innermost open savepoint undoes the failure of a statement, because
+    /// the statement belongs to that attempt.
     pub(super) fn can_restore(&self, failed: &Request) -> bool {
         match failed {
             Request::Statement(call) => call.attempt != 0 && call.attempt == self.attempt(),
@@ -189,7 +189,7 @@ impl Queue {
         }
     }
 
-    /// As [`Queue::can_restore`], for all statements that wait.
+    /// As [`Queue::can_restore`], for all waiting statements.
     pub(super) fn can_restore_all(&self) -> bool {
         self.requests.iter().all(|request| self.can_restore(request))
     }
@@ -227,8 +227,9 @@ impl Queue {
     }
 }
 
-/// The name of the savepoint at a depth. Savepoints have names of their own: the server may still have
-/// an inner one whose release was not sent, or not run after an error, when an outer one is restored.
+/// The name of the savepoint at a depth. Each depth has its own name: when an outer savepoint is
+/// restored, the server may still have an inner one whose release was not sent, or not run because
+/// of an error.
 fn savepoint(depth: usize) -> String {
     format!("attempt_{depth}")
 }

@@ -1,16 +1,18 @@
-//! Turns of several processes at one row.
+//! Lets several processes take turns at one row.
 //!
-//! Under `REPEATABLE READ` a transaction that waits for a row which another one then changes has waited for
-//! nothing: its snapshot is older, and it runs again from the start. Within a process the lanes prevent that. Two
-//! processes that write one row all the time, such as two controllers that boot servers of one project, would repeat
-//! most of their work.
+//! Under `REPEATABLE READ` a transaction may wait for a row that another transaction then changes.
+//! The wait was useless: the snapshot of the first transaction is older than the change, so it must
+//! run again from the start. Within a process, lanes prevent that. Two processes that constantly
+//! write one row, such as two controllers that boot servers of one project, would repeat most of
+//! their work.
 //!
 //! After a conflict at the row of a group, the transactions of that row therefore take turns: each holds an advisory
 //! lock of the database, which it takes *before* `BEGIN`, so that its snapshot shows what the previous one committed.
 //! The lock belongs to the session and is released with the commit or the rollback, or with the end of the connection.
 //!
-//! A turn is not needed for correctness: a transaction that does not get one in time goes on without it, and a conflict repeats the
-//! transaction. A process that meets nobody for [`LASTS`] stops taking turns, so one controller alone pays nothing.
+//! Correctness does not depend on turns: a transaction that gets no turn in time continues without
+//! one, and runs again after a conflict. A process without a conflict for [`LASTS`] stops taking
+//! turns, so a single controller pays nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +24,7 @@ use super::Lane;
 const LASTS: Duration = Duration::from_secs(10);
 /// The class of the advisory locks: no other program of the same database shares it.
 const CLASS: u32 = 0x4b6e_7475;
-/// How long a transaction waits for its turn, in milliseconds; then it begins without.
+/// How long a transaction waits for its turn, in milliseconds; then it begins without a turn.
 const PATIENCE: u32 = 1000;
 
 /// The rows at which this process takes turns; cheap to clone.
@@ -30,7 +32,8 @@ const PATIENCE: u32 = 1000;
 pub(super) struct Turns(Arc<Mutex<BTreeMap<Lane, Instant>>>);
 
 impl Turns {
-    /// Records a conflict of a transaction of the group of `row`, at the row `at`.
+    /// Records that a transaction of the group of `row` had a conflict at the row `at`. Only a
+    /// conflict at the group's own row begins turns.
     pub(super) fn met(&self, row: Option<Lane>, at: Option<Lane>) {
         if row == at
             && let Some(row) = row
@@ -39,7 +42,7 @@ impl Turns {
         }
     }
 
-    /// Takes turns at a row from now on.
+    /// Begins turns at a row, or prolongs them.
     pub(super) fn begin(&self, row: Lane) {
         let mut rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         rows.retain(|_, since| since.elapsed() < LASTS);
@@ -53,7 +56,7 @@ impl Turns {
     }
 }
 
-/// The statements that wait for the turn at a row. They are one transaction of their own.
+/// The statements that wait for the turn at a row. They run as a separate transaction.
 pub(super) fn take(row: Lane) -> String {
     format!(
         "SET LOCAL lock_timeout = {PATIENCE}; SELECT pg_advisory_lock({CLASS}, {})",

@@ -1,4 +1,4 @@
-//! The documents of the guests that sent requests recently.
+//! Keeps the metadata documents of the guests that sent requests recently.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,8 @@ use kilonova_ids::ServerId;
 
 use crate::metadata::MetadataSettings;
 
-/// How long an unused document stays at most, for the time when the hypervisor is unavailable.
+/// Age from which a document is dropped when another one is kept. Until then it can answer requests
+/// while the hypervisor is unavailable.
 const KEPT: Duration = Duration::from_secs(600);
 
 /// The documents with their settings. Bounded by the number of the host's guests.
@@ -20,7 +21,8 @@ pub(in crate::agent) struct Memory {
 
 #[derive(Default)]
 struct State {
-    /// The number of changes of guests. A document that was read before the last one is not kept.
+    /// The number of changes of guests. A document that was read before the latest change is not
+    /// kept.
     version: u64,
     by_server: HashMap<ServerId, Kept>,
 }

@@ -1,13 +1,13 @@
 //! Answers metadata requests of the host's guests.
 //!
 //! A guest sends 20 to 40 requests within the seconds of its boot. The first one reads the guest's
-//! definition from the hypervisor and builds a document; the others are answered from memory. So
-//! the service needs a controller only for the password. It rebuilds a document after each change
-//! of the guest, and after [`EXPIRY`]. While the hypervisor is unavailable, it uses the last
-//! document.
+//! definition from the hypervisor and builds a document; the others are answered from memory. The
+//! service therefore needs a controller only for the password and the operator's vendor data. It
+//! rebuilds a document after each change of the guest, and after [`EXPIRY`]. While the hypervisor
+//! is unavailable, it uses the last document.
 //!
-//! A guest gets only its own data: that of the one server with the request's address on the
-//! network.
+//! A guest gets only its own data: the service finds the server by the request's source address on
+//! its network.
 
 mod memory;
 
@@ -60,8 +60,8 @@ impl GuestRequests for Guests {
     }
 }
 
-/// Serves the existing guests at the agent's start, before it has documents: the control plane may
-/// be unavailable.
+/// Serves the existing guests at the agent's start, before it has documents, because the control
+/// plane may be unavailable.
 pub(super) async fn resume(work: &Work) {
     let host = work.host();
     let servers = match work.hypervisor.servers().await {
@@ -152,7 +152,7 @@ async fn document(work: &Work, server: ServerId) -> Result<Option<Arc<Document>>
 }
 
 /// The document with the operator's vendor data, which the control plane fetches once for each
-/// document; or the answer for a guest whose vendor data is missing.
+/// document; or the answer to the guest if there is no vendor data.
 async fn with_vendordata(
     work: &Work,
     server: ServerId,
