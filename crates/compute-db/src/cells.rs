@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kilonova_ids::HostName;
 use kilonova_node_api::NumaCell;
-use kilonova_store::{Migration, Tx, params};
+use kilonova_store::{Migration, Row, Tx, params};
 use kilonova_topology::{Cpus, HostCell, HostTopology, Pages, parse_cpus};
 
 use super::servers::shape;
@@ -48,6 +48,8 @@ kilonova_store::statements! {
     END_DIVISION = "DELETE FROM divided_hosts WHERE host = ?1";
     /// Records why a host is not divided.
     SET_UNDIVIDED = "UPDATE hosts SET undivided = ?2 WHERE host = ?1";
+    /// The hosts that want to be divided and are not.
+    ALL_UNDIVIDED = "SELECT host, undivided FROM hosts WHERE undivided IS NOT NULL ORDER BY host";
     /// Sets the cells of a host.
     SET = "UPDATE hosts SET cells = ?2 WHERE host = ?1";
 }
@@ -95,6 +97,15 @@ pub fn set_divided(tx: &mut Tx<'_>, host: &HostName, epoch: Option<i64>) -> Resu
 /// Records why a host is not divided although it is configured to be.
 pub fn set_undivided(tx: &mut Tx<'_>, host: &HostName, why: Option<&str>) -> Result<(), Error> {
     Ok(tx.defer(SET_UNDIVIDED, params![host, why])?)
+}
+
+/// The hosts that want to be divided and are not, each with the reason.
+///
+/// # Errors
+/// Store errors only.
+pub fn undivided(tx: &mut Tx<'_>) -> Result<Vec<(HostName, String)>, Error> {
+    let one = |row: &Row| Ok((row.host("host")?, row.string("undivided")?));
+    tx.rows(ALL_UNDIVIDED, &[])?.iter().map(one).collect()
 }
 
 /// The JSON text of cells, as the database stores it.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   devices     unhealthy devices and the servers on them, devices that wait for a silent host
-//!   nodes       machines that changed their name, silent hosts, guests that no row names
+//!   nodes       machines that changed their name, silent hosts, guests that no row names, hosts that
+//!               cannot offer their CPUs and memory by NUMA cell yet
 //!   clocks      hosts whose clock differs from the controller's, rows from the future
 //!   operations  operations that have not advanced for long, or that cannot be read
 //!   routers     routers that wait for a gateway host
@@ -91,6 +92,7 @@ pub async fn collect(store: &Store, bounds: &Bounds) -> Result<Vec<Notice>, Erro
             notices.extend(devices::awaited(tx, now)?);
             notices.extend(nodes::renamed(tx)?);
             notices.extend(nodes::silent(tx, &bounds, now)?);
+            notices.extend(nodes::undivided(tx)?);
             notices.extend(unknown_guests::found(tx, &bounds, now)?);
             notices.extend(clocks::differ(tx, now)?);
             notices.extend(operations::stuck(tx, &bounds, now)?);

@@ -1,7 +1,7 @@
-//! The last heartbeat of each host, silent hosts, and machines that changed their name.
+//! The last heartbeat of each host, silent hosts, machines that changed their name, and hosts that are not divided yet.
 
 use jiff::{SignedDuration, Timestamp};
-use kilonova_compute_db::{hosts, machines};
+use kilonova_compute_db::{cells, hosts, machines};
 use kilonova_compute_scheduler::fleet::DOWN_AFTER;
 use kilonova_ids::HostName;
 use kilonova_store::{Store, Tx};
@@ -124,6 +124,23 @@ pub(super) fn silent(
         ),
     }));
     Ok(notices)
+}
+
+/// The hosts that cannot offer their CPUs and memory by NUMA cell yet. The log has each reason once.
+pub(super) fn undivided(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
+    let notice = |(host, why): (HostName, String)| {
+        Notice {
+        area: "nodes",
+        level: Level::Note,
+        what: format!(
+            "host {host} is to offer its CPUs and memory by NUMA cell, and offers them as a whole: {why}"
+        ),
+        remedy: "move the guest to another host or remove the reason, and the host is divided within ten minutes; or set \
+                 [compute] numa_in_placement = false there and restart its agent"
+            .to_owned(),
+    }
+    };
+    Ok(cells::undivided(tx)?.into_iter().map(notice).collect())
 }
 
 fn no_controller(last: Timestamp) -> Notice {

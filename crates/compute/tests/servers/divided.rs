@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kilonova_compute_app::Options;
+use kilonova_compute_app::attention::{self, Bounds};
 use kilonova_compute_nodes::Link;
 use kilonova_ids::HostName;
 use kilonova_node_api::{ControlPlane, Refusal, Registration};
@@ -87,6 +88,14 @@ async fn epoch(cloud: &Cloud) -> Vec<String> {
 
 async fn divided_hosts(cloud: &Cloud) -> Vec<String> {
     cloud.column("SELECT host FROM divided_hosts ORDER BY host").await
+}
+
+/// The notices of `doctor` about hosts that are not divided.
+async fn undivided_notices(cloud: &Cloud) -> Vec<String> {
+    let notices =
+        attention::collect(&cloud.store, &Bounds::default()).await.expect("the notices are read");
+    let about = notices.into_iter().filter(|notice| notice.what.contains("by NUMA cell"));
+    about.map(|notice| notice.what).collect()
 }
 
 async fn fault(running: &RunningCloud, id: &str) -> String {
@@ -386,6 +395,10 @@ async fn an_undivided_host_is_divided_once_its_guest_has_left() {
             wait_until("the host tries again", async || epoch(&cloud).await != known).await;
             assert_eq!(divided_hosts(&cloud).await, [""; 0]);
             assert_eq!(held(&running, &one).await, before);
+            let notices = undivided_notices(&cloud).await;
+            let [notice] = &*notices else { panic!("{notices:?}") };
+            assert!(notice.starts_with("host a is to offer its CPUs and memory by NUMA cell"));
+            assert!(notice.contains(&one), "{notice}");
 
             // The controller dies at its next write, which is usually the registration that divides the host.
             running.delete(&one).await;
@@ -401,6 +414,7 @@ async fn an_undivided_host_is_divided_once_its_guest_has_left() {
             let shown = running.get(ADMIN, "2.1", "/kilonova/hosts/a").await.expect(200);
             assert_eq!(shown["host"]["numa_in_placement"], true);
             assert_eq!(shown["host"]["numa_not_in_placement"], Value::Null);
+            assert_eq!(undivided_notices(&cloud).await, [""; 0]);
             cloud.assert_consistent(&running, "divided").await;
             wait_until("the host rests", async || {
                 let known = epoch(&cloud).await;
