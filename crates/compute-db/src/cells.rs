@@ -13,7 +13,7 @@ use crate::Error;
 /// Every CPU number of a host is below this bound.
 const MOST_CPUS: u32 = 1 << 16;
 
-/// The NUMA cells of a host, as JSON; NULL for one that reports none.
+/// The NUMA cells of a host, as JSON; NULL for a host that reports none.
 pub const CELLS: Migration =
     Migration { name: "compute-0780-cells", sql: "ALTER TABLE hosts ADD COLUMN cells TEXT;" };
 

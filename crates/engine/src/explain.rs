@@ -40,7 +40,8 @@ pub struct Nearest {
     pub name: Arc<str>,
     /// The condition that removed it, in the language of Placement's queries.
     pub constraint: String,
-    /// The unmet condition as a predicate: `does not offer VGPU`. For an amount, what is there: `has only 2 VGPU free on gpu-1`.
+    /// The unmet condition as a predicate: `does not offer VGPU`. For a missing amount, it names
+    /// the available one: `has only 2 VGPU free on gpu-1`.
     pub lacks: String,
 }
 

@@ -22,7 +22,8 @@ use crate::reason::{NoHost, Obstacle, is_by_hand, obstacle_of_host, passed_over}
 /// Hosts in the first batch of the order; each further batch is eight times as large.
 const FIRST_BATCH: usize = 64;
 
-/// Candidates found in the order of the cost; the other alternates are found without an order.
+/// Number of candidates from the search in the order of cost. A search without an order finds the
+/// other alternates.
 const BY_COST: usize = ALTERNATES / 2;
 
 /// Minimum number of hosts to look for, to tell whether the chosen host is the only suitable one.
@@ -40,7 +41,7 @@ const ORDERED_FOR_ALL: usize = 256;
 /// Maximum number of hosts with room for all these servers that are compared.
 const COMPARED_FOR_ALL: usize = 8;
 
-/// A host that is used only if there are too few others, with its penalties in order of weight:
+/// A host that is used only if there are too few others, with its penalties in order of precedence:
 /// build failures, members of the server group, and whether another controller claims there.
 type Deferred = ((i64, usize, bool), Preference, Arc<Host>);
 
@@ -64,7 +65,8 @@ struct Finder<'a> {
     deferred: Vec<Deferred>,
 }
 
-/// Candidates, best first. `None` if this order has none.
+/// The candidates in the order of cost, best first. `None` if the server requests a host, or if the
+/// order has no candidate.
 pub(super) fn ranked(
     world: &Snapshot,
     constraints: &Constraints<'_>,

@@ -38,7 +38,7 @@ fn visible(caller: &Caller, project: &str) -> Result<(), Refusal> {
 
 /// Projects with their own limits.
 async fn list(State(networks): State<Networks>, caller: Caller) -> Answer {
-    // A list of all projects belongs to no project.
+    // The list contains all projects, so the target of the policy has no project.
     visible(&caller, "")?;
     let all = networks.store.read(|tx| Ok::<_, Error>(rows::all(tx)?)).await?;
     let quotas: Vec<Value> = all

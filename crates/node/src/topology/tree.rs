@@ -43,7 +43,7 @@ pub struct Card {
     pub vf_product: String,
     /// Kernel driver.
     pub driver: String,
-    /// True if a type in use excludes the others.
+    /// True if the card offers only one type at a time: a type in use excludes the others.
     pub exclusive: bool,
     /// The types of mediated devices or vGPUs.
     pub types: Vec<MdevType>,

@@ -53,7 +53,7 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Tree>, Error> {
     Ok(trees.into_values().map(|rows| details.tree(rows)).collect())
 }
 
-/// One tree; `None` if the root does not exist.
+/// One tree; `None` if its root does not exist.
 pub fn one(tx: &mut Tx<'_>, root: ProviderId) -> Result<Option<Tree>, Error> {
     for sql in [INVENTORIES, TRAITS, AGGREGATES] {
         tx.expect(sql, params![root])?;
@@ -68,7 +68,8 @@ pub fn one(tx: &mut Tx<'_>, root: ProviderId) -> Result<Option<Tree>, Error> {
     Ok(Some(ProviderDetails::read(&inventories, &traits, &groups)?.tree(rows)))
 }
 
-/// Some trees, each if its root exists. The statements go to the database together.
+/// The trees of some roots; `None` for a root that does not exist. The statements are sent to the
+/// database together.
 pub fn some(tx: &mut Tx<'_>, roots: &[ProviderId]) -> Result<Vec<Option<Tree>>, Error> {
     let mut trees = Vec::with_capacity(roots.len());
     for roots in roots.chunks(TOGETHER) {

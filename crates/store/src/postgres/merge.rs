@@ -31,7 +31,7 @@ const CHUNK: usize = 16 * 1024;
 /// The bytes of a message's kind and length.
 const HEADER: usize = 5;
 
-/// `ReadyForQuery` in a transaction, and in one that has failed.
+/// `ReadyForQuery` in a transaction, and in a failed transaction.
 const READY: &[u8] = b"Z\0\0\0\x05T";
 const FAILED: &[u8] = b"Z\0\0\0\x05E";
 /// The answer of the server to a statement of a failed transaction.

@@ -87,8 +87,8 @@ impl Queue {
         self.calls().any(|call| call.writes)
     }
 
-    /// True if a waiting statement must run even though its answer was not read: one that changes
-    /// rows, one that was deferred, or one whose answer is among these.
+    /// True if a waiting statement must run even though its answer was not read: a statement that
+    /// changes rows, one that was deferred, or one whose answer is among `answers`.
     pub(super) fn is_needed(&self, answers: &[u64]) -> bool {
         self.calls().any(|call| {
             call.writes || call.wants == Wants::Nothing || answers.contains(&call.number)

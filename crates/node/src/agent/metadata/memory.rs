@@ -9,8 +9,8 @@ use kilonova_ids::ServerId;
 
 use crate::metadata::MetadataSettings;
 
-/// Age from which a document is dropped when another one is kept. Until then it can answer requests
-/// while the hypervisor is unavailable.
+/// Documents of this age are dropped when the next document is kept. Until then they can answer
+/// requests while the hypervisor is unavailable.
 const KEPT: Duration = Duration::from_secs(600);
 
 /// The documents with their settings. Bounded by the number of the host's guests.
