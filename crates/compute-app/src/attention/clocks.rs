@@ -50,7 +50,7 @@ pub(super) fn differ(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Notice>, Err
             ),
             remedy:
                 "correct the clock (chronyc tracking). If it is correct now, and was ahead when the row was \
-                 written: kilonova doctor --redate. Until then hosts that are down look up, and tokens \
+                 written: kilonova doctor --redate. Until then hosts that are down are shown as up, and tokens \
                  expire late"
                     .to_owned(),
         });
