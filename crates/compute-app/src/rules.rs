@@ -1,7 +1,7 @@
 //! Nova's policy rules, with the defaults of Nova 34: an operator's `policy.yaml` may override
-//! them. Rules of operations that are not offered here are kept, so that such a file carries over
-//! whole. The rules of server actions are in the table of actions; the last ones here are those of
-//! Kilonova's extensions.
+//! them. Rules of operations that Kilonova does not offer are kept, so that such a file stays valid as
+//! it is. The rules of server actions are in the table of actions; the last rules in this file are
+//! those of Kilonova's extensions.
 
 use kilonova_access::{changed, rule};
 use kilonova_policy::{Rule, Scope};
@@ -13,7 +13,7 @@ pub(super) const MANAGER: &str = "rule:project_manager_or_admin";
 pub(super) const MEMBER: &str = "rule:project_member_or_admin";
 const READER: &str = "rule:project_reader_or_admin";
 const SERVICE: &str = "rule:service_or_admin";
-/// Before upstream changed its defaults: administrators and the owner.
+/// An earlier default of upstream: administrators and the owner.
 pub(super) const OWNER: &str = "rule:admin_or_owner";
 const ANYONE: &str = "@";
 
@@ -75,7 +75,7 @@ const fn same(one: &[u8], other: &[u8]) -> bool {
     at == one.len() && at == other.len()
 }
 
-/// The rules of everything but server actions.
+/// The rules of all operations except server actions.
 const OTHERS: &[Rule] = &[
     changed("context_is_admin", "role:admin", "is_admin:True", &[]),
     rule("admin_or_owner", "is_admin:True or project_id:%(project_id)s", &[]),
@@ -292,7 +292,7 @@ const OTHERS: &[Rule] = &[
     rule("os_compute_api:os-volumes-attachments:show", READER, PROJECT),
     rule("os_compute_api:os-volumes-attachments:update", MEMBER, PROJECT),
     rule("os_compute_api:os-volumes-attachments:swap", SERVICE, PROJECT),
-    // Not upstream's.
+    // Kilonova's own rules.
     rule("kilonova:servers:show", READER, PROJECT),
     rule("kilonova:hosts:show", ADMIN, PROJECT),
     rule("kilonova:hosts:drain", ADMIN, PROJECT),

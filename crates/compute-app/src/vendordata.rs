@@ -18,8 +18,8 @@ use tokio::time::{Instant, timeout_at};
 
 /// Maximum number of servers for which the services are called concurrently.
 const AT_ONCE: usize = 64;
-/// The time limit of all services together for a server. A host gives up its request to the
-/// controller after 45 s and would repeat it.
+/// The time limit for all services of one server together. It must stay below 45 s, after which a host
+/// abandons its request to the controller and repeats it.
 const PATIENCE: Duration = Duration::from_secs(35);
 /// The user agent of the requests, which is Nova's, because services may check it.
 const USER_AGENT: &str = "openstack-nova-vendordata";
@@ -49,7 +49,7 @@ impl DynamicVendordata {
     /// Maximum size of a service's answer, in bytes.
     pub const LARGEST: usize = 256 * 1024;
 
-    /// The services.
+    /// Prepares the calls of these services; sends nothing.
     pub fn new(
         targets: Vec<Target>,
         http: Http,
@@ -60,8 +60,8 @@ impl DynamicVendordata {
         Self { targets, http, session, is_failure_fatal, slots, patience: PATIENCE }
     }
 
-    /// Calls all services for a server, one after the other. The answer of a service that fails, or
-    /// that is not reached in time, is `{}`.
+    /// Calls all services for a server, one after the other. `{}` replaces the answer of a service that
+    /// fails or does not answer in time.
     ///
     /// # Errors
     /// If a service fails and the operator has configured that as fatal. The log has the reason.
@@ -183,7 +183,7 @@ mod tests {
         let services = of(false);
         let answers = services.ask_about(server, &json!({})).await.expect("it goes on");
         assert_eq!(json!(answers), json!({"a": {}, "b": {}, "c": {}}));
-        // A server whose turn does not come.
+        // All slots are in use, so no service is called for this server.
         let all = u32::try_from(AT_ONCE).expect("it is small");
         let slots = services.slots.acquire_many(all).await.expect("the slots are open");
         let answers = services.ask_about(server, &json!({})).await.expect("it goes on");

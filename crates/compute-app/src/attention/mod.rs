@@ -1,10 +1,10 @@
-//! Conditions that need an operator although the ledger is consistent, each with its remedy.
+//! Finds conditions that need an operator although the ledger is consistent, and names their remedies.
 //!
 //! ```text
 //!   devices     unhealthy devices and the servers on them, devices that wait for a silent host
 //!   nodes       machines that changed their name, silent hosts, guests that no row names, hosts that
 //!               cannot offer their CPUs and memory by NUMA cell yet
-//!   clocks      hosts whose clock differs from the controller's, rows from the future
+//!   clocks      hosts whose clock differs from the controller's, rows with times in the future
 //!   operations  operations that have not advanced for long, or that cannot be read
 //!   routers     routers that wait for a gateway host
 //!   report      all of these and the ledger's rules, as one examination
@@ -33,7 +33,7 @@ pub use nodes::{HostContact, contacts};
 pub enum Level {
     /// For information.
     Note,
-    /// Worth a look.
+    /// An operator should examine the condition.
     Warning,
     /// Something does not work.
     Error,
@@ -63,17 +63,17 @@ pub struct Notice {
     pub remedy: String,
 }
 
-/// The bounds of normal conditions.
+/// Determines which conditions are normal and therefore not reported.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// How long an operation may stay at one step.
+    /// The time that an operation may stay at one step.
     pub stuck: SignedDuration,
     /// True if a controller runs; otherwise silent hosts are not reported.
     pub listening: bool,
 }
 
 impl Default for Bounds {
-    /// Half an hour: a boot from a large image takes long.
+    /// Half an hour for a step, because a boot from a large image takes long.
     fn default() -> Self {
         Self { stuck: SignedDuration::from_mins(30), listening: true }
     }

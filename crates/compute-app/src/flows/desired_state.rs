@@ -1,8 +1,8 @@
-//! Compares each report with the document, regardless of the open operation.
+//! Compares each observation with its document, whether or not an operation is open.
 //!
-//! A guest in its desired state has released everything else, so the kept side of a resize on one
-//! host is released then. A guest that failed although no operation is open puts its server in
-//! `ERROR` with the reason. This file must never read hosts that a server has left.
+//! A guest in its desired state no longer uses anything else. The claims that a finished resize on the
+//! same host still holds are therefore released. If a guest fails while no operation is open, its
+//! server goes to `ERROR` with the reason. This file must never read hosts that a server has left.
 
 use jiff::Timestamp;
 use kilonova_compute_db::moves;
@@ -15,7 +15,7 @@ use super::journal::OpenOperation;
 use super::operation::Action;
 use crate::{Compute, Error, moves as claims};
 
-/// A report on a guest that its document wants present.
+/// An observation of a guest that should exist on the host according to its document.
 pub(super) struct Report<'a> {
     pub host: &'a HostName,
     pub domain: &'a Domain,
@@ -23,7 +23,7 @@ pub(super) struct Report<'a> {
     pub open: Option<&'a OpenOperation>,
 }
 
-/// Compares a report with its document.
+/// Compares an observation with its document.
 ///
 /// # Errors
 /// Store errors only.
@@ -61,7 +61,7 @@ pub(super) fn check(
     }
 }
 
-/// Handles a guest that should run but that its host failed to keep running.
+/// Sets a server to `ERROR` if its guest should run, but the host failed to keep it running.
 fn failed(tx: &mut Tx<'_>, report: &Report<'_>, why: &str, now: Timestamp) -> Result<(), Error> {
     let Some(server) = servers::find(tx, report.observation.server)? else { return Ok(()) };
     let runs = matches!(server.vm_state, VmState::Active | VmState::Paused)

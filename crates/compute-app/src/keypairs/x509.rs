@@ -1,10 +1,10 @@
-//! Certificates as public keys.
+//! X.509 certificates as the public keys of key pairs.
 
 use kilonova_wire::Refusal;
 use sha1::{Digest, Sha1};
 use x509_parser::pem::Pem;
 
-/// The SHA-1 of a certificate, which a PKCS #12 file also uses as its name.
+/// The SHA-1 of a certificate. It is also the certificate's local key id in a PKCS #12 file.
 pub(super) fn digest(certificate: &[u8]) -> [u8; 20] {
     Sha1::digest(certificate).into()
 }
@@ -12,7 +12,7 @@ pub(super) fn digest(certificate: &[u8]) -> [u8; 20] {
 /// The fingerprint of a certificate in PEM: its SHA-1, as in Nova.
 ///
 /// # Errors
-/// 400 for a text without a certificate.
+/// 400 if the text contains no valid certificate.
 pub(super) fn fingerprint(text: &str) -> Result<String, Refusal> {
     let certificate = Pem::iter_from_buffer(text.as_bytes())
         .map_while(Result::ok)

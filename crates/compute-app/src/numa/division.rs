@@ -1,8 +1,8 @@
 //! Claims on hosts that offer their CPUs and memory by NUMA cell.
 //!
-//! A plan knows the sum of a host's cells and names its root. The transaction of the claim reads the cells and says which
-//! of them give what: for a guest with a topology the cells of its fit, for another one any that have room. A host
-//! whose root offers its CPUs and memory costs no statement here.
+//! A plan knows only the sum of a divided host's cells, and names the host's root. The transaction of the claim reads
+//! the cells and divides the amounts over them: a guest with a topology claims from the cells of its fit, any other
+//! guest from cells with room. A host that is not divided costs no statement here.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,11 @@ use kilonova_topology::{
 
 use crate::{Compute, Error};
 
-/// The position of memory in [`CELL_CLASSES`], by which the cells are ordered.
+/// The position of memory in [`CELL_CLASSES`]; [`split`] orders the cells by their memory.
 const MEMORY: usize = 0;
-/// Those of dedicated and of shared CPUs.
+/// The position of dedicated CPUs in [`CELL_CLASSES`].
 const DEDICATED: usize = 1;
+/// The position of shared CPUs in [`CELL_CLASSES`].
 const SHARED: usize = 2;
 
 /// Amounts by class, in the order of [`CELL_CLASSES`].
@@ -28,7 +29,7 @@ type Amounts = [i64; CELL_CLASSES.len()];
 /// The amounts that a cell can still give.
 type Room = CellRoom<{ CELL_CLASSES.len() }>;
 
-/// The claim on the cells of a host whose statements are sent.
+/// A claim on the cells of a host, for which the cells' inventories have been asked.
 #[must_use = "a guest must not run without its CPUs and memory"]
 pub(crate) struct AskedDivision {
     root: ProviderId,
@@ -36,15 +37,15 @@ pub(crate) struct AskedDivision {
     cells: AskedCells,
 }
 
-/// The cells of a host, for the claim of one guest.
+/// The cells of a host with their inventories, for the claim of one guest.
 pub(crate) struct Division {
     root: ProviderId,
     amounts: Amounts,
     cells: Vec<(ProviderId, CellInventories)>,
 }
 
-/// Takes from the allocations of a candidate what a divided host gives by cell, and asks for the cells. `None` for a host
-/// that is not divided.
+/// Removes from `allocations` the amounts that a divided host offers by cell, and asks for the cells' inventories.
+/// Returns `None` for a host that is not divided.
 ///
 /// # Errors
 /// Store errors only.
@@ -75,7 +76,7 @@ pub(crate) fn ask(
 }
 
 impl AskedDivision {
-    /// The cells with what others use of them.
+    /// Reads the inventories of the cells, with the amounts in use.
     ///
     /// # Errors
     /// Store errors only.
@@ -86,7 +87,8 @@ impl AskedDivision {
 }
 
 impl Division {
-    /// Records in the topology of the host what the ledger still gives of each cell.
+    /// Limits each cell of the host's topology to the amounts that are free at its provider, and sets the usage of its
+    /// memory and shared CPUs.
     pub(super) fn limit(&self, host: &mut HostTopology) {
         for cell in &mut host.cells {
             let provider = placement::cell_provider(self.root, cell.id);
@@ -105,11 +107,11 @@ impl Division {
         }
     }
 
-    /// The amounts of each cell for a guest with a topology. Extra specs may request other amounts than the topology has; a
-    /// difference goes to the first cells with room.
+    /// The allocations at the cells for a guest with a topology. Extra specs may request other amounts than the
+    /// topology has: no more than the requested amounts are allocated, and a remainder is split over cells with room.
     ///
     /// # Errors
-    /// [`placement::Error::Capacity`](kilonova_placement::Error) if the cells have too little.
+    /// [`placement::Error::Capacity`](kilonova_placement::Error) if the cells have too little room.
     pub(crate) fn of_fit(&self, fitted: &Fitted) -> Result<Vec<Allocation>, Error> {
         let at = |cell: &FittedCell| {
             let provider = placement::cell_provider(self.root, cell.host);
@@ -140,10 +142,10 @@ impl Division {
         Ok(self.allocations(&parts))
     }
 
-    /// The amounts of each cell for a guest without a topology.
+    /// The allocations at the cells for a guest without a topology.
     ///
     /// # Errors
-    /// [`placement::Error::Capacity`](kilonova_placement::Error) if the cells have too little.
+    /// [`placement::Error::Capacity`](kilonova_placement::Error) if the cells have too little room.
     pub(crate) fn of_any(&self, strategy: Strategy) -> Result<Vec<Allocation>, Error> {
         let rooms = self.rooms();
         let parts = split(&rooms, self.amounts, MEMORY, strategy);
@@ -183,7 +185,7 @@ fn allocations_of(provider: ProviderId, part: &Amounts) -> Vec<Allocation> {
     all.map(one).collect()
 }
 
-/// The amounts of a guest's cell.
+/// The amounts that one cell of a guest needs.
 fn of_cell(cell: &FittedCell) -> Amounts {
     let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     let mut amounts = Amounts::default();
@@ -215,8 +217,9 @@ pub struct NewCell {
     pub inventories: CellInventories,
 }
 
-/// Where the allocations of a root go when the host is divided: those of a guest with a topology to the cells that its
-/// fit records, those of others to cells that have room, the largest first. `Err` is a clause that says why they do not fit.
+/// The allocations at the cells that replace those at the root when a host is divided. The allocations of a guest with
+/// a topology go to the cells that its fit records. Those of other guests go to cells with room, beginning with the
+/// guest that has most memory. `Err` is a clause that states why the allocations do not fit.
 ///
 /// # Errors
 /// Store errors only.
@@ -294,7 +297,7 @@ pub fn divide(
     Ok(Ok(all))
 }
 
-/// Subtracts from a cell what a guest has there.
+/// Subtracts the amounts that a guest has at a cell from the cell's free amounts.
 fn take(room: &mut Room, part: &Amounts) {
     room.free.iter_mut().zip(part).for_each(|(free, part)| *free -= part);
 }

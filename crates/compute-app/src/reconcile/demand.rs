@@ -8,7 +8,7 @@ use kilonova_compute_scheduler::packer::Request;
 
 use crate::{Compute, Error};
 
-/// Writes the requests since the last run, and reads the demand.
+/// Adds the requests since the last run to the stored counts, then reads the demand of all controllers.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     let pending = compute.packer.take_pending();
     let counted: Vec<(String, i64)> = pending
@@ -26,7 +26,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
         }
     }
     let rows = compute.store.read(|tx| Ok::<_, Error>(demand::all(tx)?)).await?;
-    // Ignores a key in the form of a later version.
+    // Ignores keys that do not parse: a later version may have written them.
     let known = rows.into_iter().filter_map(|(key, weight)| {
         let request = serde_json::from_str::<Request>(&key).ok()?;
         Some((request, weight as f64 / 1000.0))

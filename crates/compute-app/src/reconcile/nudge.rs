@@ -2,7 +2,8 @@
 //!
 //! A host that failed to remove a guest gets a new generation of the same document. Deletions and
 //! moves that wait for a host that is down continue without it. Queued live migrations start when
-//! their source has room, and hosts get another request to locate a guest.
+//! their source has room. Hosts get another request to locate a guest whose live migration does not
+//! advance.
 
 use jiff::SignedDuration;
 use kilonova_compute_db::{documents, queue, stuck};
@@ -15,7 +16,7 @@ use crate::{Compute, Error, flows};
 /// The time between two attempts.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 
-/// Retries all of them once.
+/// Retries each of these operations once.
 ///
 /// # Errors
 /// Store errors only.

@@ -1,8 +1,8 @@
 //! `/os-server-external-events`: events that Neutron, Cinder and Cyborg send to Nova.
 //!
-//! An event is validated and answered as upstream answers it. Events about ports are applied if the
-//! cloud's Neutron has the ports, `volume-extended` extends a guest's disk, and `volume-reimaged` lets a
-//! rebuild look at its volume; nothing here waits for the others.
+//! An event is validated and answered as upstream does it. Events about ports are applied if the ports
+//! are in the cloud's Neutron. `volume-extended` extends the disk of a guest. `volume-reimaged` makes
+//! waiting rebuilds check their volumes at once. Other events have no effect.
 
 use axum::Json;
 use axum::extract::State;
@@ -88,8 +88,8 @@ async fn create(
     Ok((status, Json(json!({"events": answers}))).into_response())
 }
 
-/// Extends the disk of a guest to the size that Cinder reports, and looks at a volume whose data Cinder has
-/// replaced.
+/// Applies an accepted event about a volume: extends the disk of a guest to the size that Cinder reports, or makes
+/// the rebuilds that wait for a re-image check their volumes.
 fn apply_to_volume(compute: &Compute, event: &Value) {
     let id = |key: &str| event[key].as_str().map(str::to_owned);
     if event["name"] == "volume-reimaged"

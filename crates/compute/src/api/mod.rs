@@ -39,7 +39,7 @@ use kilonova_compute_app::{Compute, microversions};
 use kilonova_wire::{Dialect, Microversion, Service};
 pub use versions::version_documents;
 
-/// All routes, relative to the mount, behind the policy.
+/// All routes, relative to the path at which the service is mounted. The policy guards each of them.
 pub fn routes(state: Compute) -> Router {
     let policy = state.policy.clone();
     let images = state.images.clone();
@@ -47,7 +47,7 @@ pub fn routes(state: Compute) -> Router {
     let proxy = match &images {
         ImageService::Elsewhere => None,
         ImageService::Own(own) => Some(images::routes(true).behind(own.policy())),
-        // That Glance has a policy of its own.
+        // An external Glance enforces its own policy, so the proxy checks no rule of an image service.
         ImageService::Glance(_) => Some(images::routes(false).behind(&policy)),
     };
     if let Some(proxy) = proxy {

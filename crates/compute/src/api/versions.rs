@@ -10,7 +10,7 @@ use kilonova_wire::{Base, Fault, Refusal};
 use serde_json::{Value, json};
 use tower::{ServiceExt, service_fn};
 
-/// Paths that need no token.
+/// True for a path that needs no token.
 pub fn is_public(path: &str) -> bool {
     matches!(path, "" | "/" | "/v2.1" | "/v2.1/" | "/v2" | "/v2/")
 }
@@ -27,8 +27,8 @@ pub(super) fn routes() -> Routes<Compute> {
 /// The path of the document of v2.0, for [`legacy`].
 const OLD: &str = "/versions/v2.0";
 
-/// `/v2/…`: the same as `/v2.1/…`, with the same policy, at the oldest microversion, regardless of
-/// the headers.
+/// Serves `/v2/…` like `/v2.1/…`, with the same policy. The microversion is always the oldest one,
+/// regardless of the headers.
 pub(super) fn legacy(current: Router) -> Router {
     // The mount's own fallback does not reach paths below `/v2`.
     let current = current.fallback(|| async {
@@ -53,7 +53,7 @@ pub(super) fn legacy(current: Router) -> Router {
     Router::new().nest_service("/v2", old)
 }
 
-/// The version document of v2.0, for clients that know only that one.
+/// The version document of v2.0, for clients that know only this version.
 fn old(base: &Base) -> Value {
     json!({
         "id": "v2.0",
@@ -85,7 +85,7 @@ fn document(base: &Base, compute: &Compute) -> Value {
     })
 }
 
-/// The versions of the API, below the address that the request used.
+/// The version documents, with links below the address that the request used.
 pub fn version_documents(base: &Base, compute: &Compute) -> Value {
     json!([old(base), document(base, compute)])
 }

@@ -1,8 +1,9 @@
-//! One client of a console: its websocket is joined with the host's bytes until either side ends.
+//! Serves one client of a console: joins its WebSocket with the host's connection until either side
+//! ends.
 //!
-//! Each message is bytes of the console's stream, and boundaries mean nothing. The session reads
-//! from one side only after the other has accepted the previous bytes, so a slow side slows the
-//! other down, and a session holds only a few buffers.
+//! Each message carries bytes of the console's stream; message boundaries have no meaning. The session
+//! reads from one side only after the other side has accepted the previous bytes. A slow side therefore
+//! slows the other side down, and a session holds only a few buffers.
 
 use std::io;
 use std::net::IpAddr;
@@ -27,14 +28,15 @@ use tokio_tungstenite::tungstenite::{self, Message};
 
 /// Maximum number of bytes that are read from a host at once.
 const BUFFER: usize = 64 * 1024;
-/// Maximum number of bytes of a client's message.
+/// Maximum size of a client's message in bytes.
 const MAX_MESSAGE: usize = 256 * 1024;
 /// The interval of pings to a client.
 const PING: Duration = Duration::from_secs(30);
-/// How long a client may be silent.
+/// Maximum time without a message from a client.
 const SILENCE: Duration = Duration::from_secs(90);
-/// How long a client may take to receive a message, or to answer the close.
+/// Maximum time that sending one message to a client may take.
 const STALL: Duration = Duration::from_secs(60);
+/// Maximum time for sending the close frame and receiving the client's answer.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Maximum number of bytes of a reason in a close frame.
 const MAX_REASON: usize = 123;
@@ -47,12 +49,13 @@ type Halves = (SplitSink<Socket, Message>, SplitStream<Socket>);
 pub(super) enum Encoding {
     /// Binary messages.
     Binary,
-    /// Text in base64, as early versions of noVNC.
+    /// Text messages in base64, as early versions of noVNC use them.
     Base64,
 }
 
 impl Encoding {
-    /// The encoding that a client asks for; `None` if it asks for none.
+    /// The encoding that a client requests as a subprotocol. Binary if it requests both, `None` if it requests
+    /// neither.
     pub(super) fn asked(headers: &HeaderMap) -> Option<Self> {
         let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
         let names: Vec<&str> = values
@@ -79,7 +82,8 @@ impl Encoding {
         }
     }
 
-    /// The bytes of a message; `None` for a message without bytes, or with invalid ones.
+    /// The console's bytes in a message. `None` for a message of another kind, such as a ping, and for invalid
+    /// base64.
     fn bytes(self, message: Message) -> Option<Vec<u8>> {
         match (message, self) {
             (Message::Binary(bytes), _) => Some(bytes.to_vec()),
@@ -97,12 +101,12 @@ pub(super) struct Client {
     pub token: String,
     pub address: IpAddr,
     pub headers: HeaderMap,
-    /// The URL at which it reached this process.
+    /// The URL at which the client reached this process.
     pub own: String,
     pub encoding: Encoding,
 }
 
-/// Serves a client, and sends it the reason why its console ended.
+/// Serves a client until its session ends, then sends it the reason.
 pub(super) async fn serve(compute: Compute, client: Client, upgraded: Upgraded) {
     let config = WebSocketConfig::default()
         .read_buffer_size(BUFFER)
@@ -123,7 +127,7 @@ pub(super) async fn serve(compute: Compute, client: Client, upgraded: Upgraded) 
     say_goodbye(halves, &end).await;
 }
 
-/// Checks the token and the origin of a client, and connects it with its guest.
+/// Checks the token and the origin of a client, then opens a session with the guest's console.
 async fn admit(compute: &Compute, client: &Client) -> Result<(ConsoleToken, Session), End> {
     let token = consoles::valid(compute, &client.token).await.map_err(|error| {
         tracing::error!(%error, "cannot read the token of a console");
@@ -137,7 +141,8 @@ async fn admit(compute: &Compute, client: &Client) -> Result<(ConsoleToken, Sess
     Ok((token, session))
 }
 
-/// Joins both sides until one of them ends.
+/// Joins the client with the host until either side ends, the session expires or the controller stops. Returns the
+/// reason.
 async fn run(
     compute: &Compute,
     client: &Client,
@@ -177,7 +182,7 @@ async fn run(
     end
 }
 
-/// Returns when the token expires, if sessions end with it.
+/// Returns when the token expires; never returns if sessions may outlast their tokens.
 async fn expired(compute: &Compute, token: &ConsoleToken) {
     if !compute.options.consoles.enforce_session_timeout {
         std::future::pending::<()>().await;
@@ -240,7 +245,7 @@ async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Resu
     writer.flush().await
 }
 
-/// Sends the reason, and waits briefly for the client's answer.
+/// Sends a close frame with the reason, and waits at most [`FAREWELL`] for the client's answer.
 async fn say_goodbye((mut sink, mut messages): Halves, end: &End) {
     let mut reason = end.to_string();
     while reason.len() > MAX_REASON {
@@ -259,7 +264,7 @@ async fn say_goodbye((mut sink, mut messages): Halves, end: &End) {
     }
 }
 
-/// The code of a close frame. The page connects again after all but 1008.
+/// The code of the close frame. The console page reconnects after every code except 1008 (`Policy`).
 fn code(end: &End) -> CloseCode {
     match end {
         End::InvalidToken | End::ForeignOrigin(_) | End::Expired => CloseCode::Policy,

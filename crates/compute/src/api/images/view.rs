@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api::links::{self, Base};
 
-/// The brief form. `glance` is the URL of the cloud's Glance, if that has the images.
+/// The brief form. `glance` is the URL of the cloud's Glance, if the images are there.
 pub(super) fn brief(image: &ImageRecord, base: &Base, glance: Option<&str>) -> Value {
     let id = image.id.to_string();
     let mut all = links::of(base, "images", &id);
@@ -20,7 +20,7 @@ pub(super) fn brief(image: &ImageRecord, base: &Base, glance: Option<&str>) -> V
     json!({"id": id, "name": image.name, "links": all})
 }
 
-/// The URL of the image service; our own has the same root as this one.
+/// The URL of the image service. Our own image service is below the same root URL as this API.
 fn image_service(base: &Base, glance: Option<&str>) -> String {
     glance.map_or_else(|| format!("{}/image", base.cloud()), str::to_owned)
 }

@@ -1,5 +1,5 @@
-//! `/kilonova/rebalance`: the moves that make room for a flavor or lower the cost of the hosts, and the begin of
-//! one of them.
+//! `/kilonova/rebalance`: shows the moves that make room for a flavor or that lower the cost of the hosts, and
+//! begins one of them.
 
 use axum::Json;
 use axum::extract::State;
@@ -23,7 +23,7 @@ pub(super) async fn show(
     Ok(Json(json!({"rebalance": view(&compute, &plan)})))
 }
 
-/// A move of a plan.
+/// The view of a move of a plan.
 pub(super) fn planned(one: &PlannedMove) -> Value {
     json!({
         "server": one.server,
@@ -34,7 +34,7 @@ pub(super) fn planned(one: &PlannedMove) -> Value {
     })
 }
 
-/// The gain of a drain.
+/// The view of a drain: its host, and how many more servers of the flavor fit after it.
 pub(super) fn drain(one: &Drain) -> Value {
     json!({"host": one.host, "servers": one.servers, "gain": one.gain})
 }
@@ -68,7 +68,7 @@ fn view(compute: &Compute, plan: &Plan) -> Value {
     })
 }
 
-/// The body of a move.
+/// The body of a request that begins a move.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Body {
