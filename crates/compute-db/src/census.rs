@@ -1,4 +1,4 @@
-//! Counts of servers, for operators' metrics. Read-only.
+//! Counts servers for the operators' metrics. This module must never write.
 
 use kilonova_store::{Row, Tx, params};
 
@@ -6,11 +6,11 @@ use super::servers::VmState;
 use crate::Error;
 
 kilonova_store::statements! {
-    /// Servers by state.
+    /// The number of servers by `vm_state`.
     SERVERS = "SELECT vm_state, COUNT(*) AS count FROM servers GROUP BY vm_state ORDER BY vm_state";
 }
 
-/// Servers by `vm_state`.
+/// The number of servers by `vm_state`.
 ///
 /// # Errors
 /// Store errors only.

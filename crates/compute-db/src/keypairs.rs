@@ -37,9 +37,9 @@ pub struct Keypair {
     pub name: String,
     /// `ssh` or `x509`.
     pub kind: String,
-    /// The public key as sent.
+    /// The public key as the client sent it.
     pub public_key: String,
-    /// `aa:bb:…`.
+    /// The fingerprint, in the form `aa:bb:…`.
     pub fingerprint: String,
     /// When it was created.
     pub created_at: Timestamp,

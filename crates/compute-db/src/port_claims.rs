@@ -1,11 +1,12 @@
-//! The providers of the resources that ports in a cloud's Neutron request: guaranteed bandwidth and packet rates.
+//! Records the claims of ports in a cloud's Neutron: the providers of the guaranteed bandwidth and packet rates that
+//! the ports request.
 //!
-//! A row has the provider of one request group of a port, and what is claimed of it. It belongs to a consumer of the
-//! resource ledger, and references it: the statement that releases the consumer's allocations also releases its
-//! rows, in every operation. During a move the server and its migration have rows for the same group.
+//! A row has the provider of one request group of a port, and the amounts that are claimed there. It references its
+//! consumer in Placement's table, so the statement that deletes the consumer also deletes these rows, in every
+//! operation. During a move the server and its migration have rows for the same group.
 //!
-//! Neutron changes the allocations of a bound port whose QoS policy changes, and names the new groups in the port's
-//! binding afterwards. In between, the row of an earlier group has the new amounts, perhaps none.
+//! If the QoS policy of a bound port changes, Neutron first changes the allocations and then names the new groups in
+//! the port's binding. In between, the row of an earlier group has the new amounts, which may be empty.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ kilonova_store::statements! {
     /// Inserts a claim.
     INSERT = "INSERT INTO port_claims (consumer_id, group_id, port_id, host, provider_id, resources)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    /// The claims of a server and its migrations; those of the server last.
+    /// The claims of a server and its migrations; the server's own claims come last.
     OF_SERVER = "SELECT p.consumer_id, p.group_id, p.port_id, p.host, p.provider_id, p.resources, 0 AS is_own
         FROM moves m JOIN port_claims p ON p.consumer_id = m.id WHERE m.server_id = ?1
         UNION ALL SELECT p.consumer_id, p.group_id, p.port_id, p.host, p.provider_id, p.resources, 1 AS is_own
@@ -45,7 +46,7 @@ kilonova_store::statements! {
     /// The claims of a consumer on a provider.
     ON_PROVIDER = "SELECT consumer_id, group_id, port_id, host, provider_id, resources FROM port_claims
         WHERE consumer_id = ?1 AND provider_id = ?2 ORDER BY group_id";
-    /// Sets what is claimed for a group.
+    /// Sets the claimed amounts of a group.
     SET = "UPDATE port_claims SET resources = ?3 WHERE consumer_id = ?1 AND group_id = ?2";
     /// Removes the claims of a consumer for a port.
     TAKE_OF = "DELETE FROM port_claims WHERE consumer_id = ?1 AND port_id = ?2
@@ -97,9 +98,10 @@ fn resources_of(claim: &PortClaim) -> Result<String, Error> {
         .map_err(|error| shape(format!("resources of port {}: {error}", claim.port)))
 }
 
-/// Adds amounts, which may be negative, to the claims of a consumer on a provider. False if it has none there or
-/// fewer resources: then the caller must abort the transaction. The port whose request has changed is unknown, so the
-/// amounts are added to the first claim with such resources; [`replace`] corrects it once the port is read.
+/// Adds amounts, which may be negative, to the claims of a consumer on a provider. Returns false if the consumer has no
+/// claim there, or less than is subtracted; the caller must then abort the transaction. The port whose request has
+/// changed is not known here, so the first claims with such resources change. [`replace`] corrects them once the port
+/// has been read.
 pub fn add(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,
@@ -118,7 +120,7 @@ pub fn add(
     Ok(true)
 }
 
-/// Those claims that differ from the earlier ones, which are in the same order.
+/// The claims that differ from `earlier`. Both lists are in the same order.
 fn changed<'a>(
     earlier: &'a [PortClaim],
     claims: &'a [PortClaim],
@@ -151,8 +153,8 @@ fn add_to(claims: &mut [PortClaim], amounts: &BTreeMap<String, i64>) -> bool {
     true
 }
 
-/// Replaces the claims of a consumer for a port, and returns the earlier ones. A consumer without any, because another
-/// has them now, gets none.
+/// Replaces the claims of a consumer for a port, and returns the earlier claims. A consumer without claims for the port
+/// gets none, because they belong to another consumer by now.
 pub fn replace(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,
@@ -166,7 +168,7 @@ pub fn replace(
     Ok(earlier)
 }
 
-/// Removes the claims of a consumer for a port, whose resources the caller releases.
+/// Removes the claims of a consumer for a port, and returns them. The caller must release their resources.
 pub fn take_of(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,
@@ -175,18 +177,18 @@ pub fn take_of(
     tx.rows(TAKE_OF, params![consumer, port])?.iter().map(read).collect()
 }
 
-/// The claims of a server and its migrations; those of the server last.
+/// The claims of a server and its migrations; the server's own claims come last.
 pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<PortClaim>, Error> {
     tx.rows(OF_SERVER, params![server])?.iter().map(read).collect()
 }
 
-/// Removes the claims for a port, whose resources the caller releases.
+/// Removes the claims for a port, and returns them. The caller must release their resources.
 pub fn take(tx: &mut Tx<'_>, port: PortId) -> Result<Vec<PortClaim>, Error> {
     tx.rows(TAKE, params![port])?.iter().map(read).collect()
 }
 
-/// Moves the claims of a consumer to another one, which must have none. The other one must have allocations at the
-/// commit, and get them after this call.
+/// Moves the claims of a consumer to another consumer, which must have no claims. The caller must give the other
+/// consumer its allocations after this call and before the commit.
 pub fn hand_over(tx: &mut Tx<'_>, from: ConsumerId, to: ConsumerId) -> Result<(), Error> {
     Ok(tx.defer(MOVE, params![from, to])?)
 }

@@ -1,4 +1,5 @@
-//! The live migrations that rebalancing has begun, for the operator's limits, which all controllers share.
+//! Records the live migrations that rebalancing has begun. They count towards the operator's limits, which apply to all
+//! controllers together.
 
 use jiff::SignedDuration;
 use kilonova_ids::{ConsumerId, ServerId};
@@ -7,10 +8,11 @@ use kilonova_wire::time;
 
 use crate::Error;
 
-/// The time over which moves are counted.
+/// The period for which the moves per hour are counted.
 const WINDOW: SignedDuration = SignedDuration::from_hours(1);
 
-/// The table of the moves, and the row that makes two controllers count one after the other.
+/// Adds the table of the moves, and a row that every transaction updates when it begins a move. This makes controllers
+/// count one after the other.
 pub const REBALANCE: Migration = Migration {
     name: "compute-0760-rebalance",
     sql: "
@@ -27,21 +29,21 @@ INSERT INTO rebalance_lock (revision) VALUES (0);",
 kilonova_store::statements! {
     /// Makes transactions that begin moves conflict, so that each counts the others' moves.
     LOCK = "UPDATE rebalance_lock SET revision = revision + 1";
-    /// The moves since a time, and how many of them are in progress.
+    /// The number of moves since a time, and the number of those that are in progress.
     SINCE = "SELECT COUNT(*) AS begun, COUNT(m.open_server) AS open FROM rebalance_moves r
         LEFT JOIN moves m ON m.id = r.migration_id WHERE r.begun_at > ?1";
-    /// The moves before a time that are in progress.
+    /// The number of moves that began before a time and are in progress.
     OPEN_BEFORE = "SELECT COUNT(*) AS open FROM rebalance_moves r
         JOIN moves m ON m.id = r.migration_id
         WHERE r.begun_at <= ?1 AND m.open_server IS NOT NULL";
     /// Records a move.
     INSERT = "INSERT INTO rebalance_moves (migration_id, server_id, begun_at) VALUES (?1, ?2, ?3)";
-    /// Forgets moves before a time that are over.
+    /// Deletes the records of moves that began before a time and are over.
     FORGET = "DELETE FROM rebalance_moves WHERE begun_at <= ?1 AND NOT EXISTS (
         SELECT 1 FROM moves m WHERE m.id = rebalance_moves.migration_id AND m.open_server IS NOT NULL)";
 }
 
-/// The moves of all controllers.
+/// The numbers of moves that all controllers together have begun.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// Moves in progress.
@@ -50,7 +52,7 @@ pub struct Count {
     pub last_hour: i64,
 }
 
-/// Makes this transaction and every other one that begins a move run one after the other.
+/// Serializes this transaction with every other transaction that begins a move.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
@@ -72,7 +74,7 @@ pub fn count(tx: &mut Tx<'_>) -> Result<Count, Error> {
     Ok(Count { open, last_hour })
 }
 
-/// Records a move that begins now, and forgets old ones.
+/// Records a move that begins now, and deletes the records of old moves that are over.
 pub fn record(tx: &mut Tx<'_>, migration: ConsumerId, server: ServerId) -> Result<(), Error> {
     let now = tx.database_time()?;
     tx.execute(FORGET, params![time::before(now, WINDOW)])?;

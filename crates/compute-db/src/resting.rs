@@ -1,5 +1,5 @@
-//! Servers that rest: they are shelved, rescued or soft-deleted. A record has the time at which
-//! a server entered that state, and the image from which a shelved server is unshelved.
+//! Records of servers that are shelved, rescued or soft-deleted (*resting*). A record has the time at
+//! which the server entered that state, and the image from which a shelved server is unshelved.
 
 use jiff::Timestamp;
 use kilonova_ids::{ImageId, ServerId};
@@ -22,7 +22,7 @@ kilonova_store::statements! {
         ORDER BY r.since LIMIT 100";
 }
 
-/// The reason why a server rests.
+/// The state that a record is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     /// Shelved, on its host.
@@ -42,7 +42,7 @@ impl Why {
         }
     }
 
-    /// The `vm_state` of a server that rests for this reason.
+    /// The `vm_state` of a server that has a record for this reason.
     fn vm_state(self) -> &'static str {
         match self {
             Self::Shelved => "shelved",
@@ -52,7 +52,7 @@ impl Why {
     }
 }
 
-/// Records that the server rests from now on.
+/// Records that the server enters this state at `now`.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
@@ -78,13 +78,13 @@ pub fn image(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<ImageId>, Error
     Ok(row.id_opt("image_id")?)
 }
 
-/// Deletes the record of a server that no longer rests.
+/// Deletes the record of a server that leaves its state.
 pub fn end(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.defer(END, params![server])?;
     Ok(())
 }
 
-/// At most a hundred servers without a task that have rested since before `before`.
+/// At most a hundred servers without a task that have been in a state since before `before`.
 pub fn long(tx: &mut Tx<'_>, why: Why, before: Timestamp) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(LONG, params![why.as_str(), before, why.vm_state()])?;
     rows.iter().map(|row| Ok(row.id("server_id")?)).collect()

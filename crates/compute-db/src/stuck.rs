@@ -7,22 +7,22 @@ use kilonova_store::{Tx, params};
 use crate::Error;
 
 kilonova_store::statements! {
-    /// Removals that have not advanced since a time, with the host that has the document.
+    /// Removals of guests that have not advanced since a time, with the host whose document orders the removal.
     CLEARING = "SELECT d.host, d.server_id FROM operations o JOIN documents d ON d.server_id = o.subject
         WHERE o.outcome = 'open' AND o.step IN ('clear', 'destroy', 'drop_dest')
         AND d.body = '{\"state\":\"absent\"}' AND o.updated_at < ?1 LIMIT 200";
-    /// Marks a removal as retried, unless it advanced meanwhile.
+    /// Marks a removal as retried, unless it has advanced in the meantime.
     TOUCH = "UPDATE operations SET updated_at = ?3, version = version + 1
         WHERE open_subject = ?1 AND step IN ('clear', 'destroy', 'drop_dest') AND updated_at < ?2";
-    /// Moves that wait for their destination.
+    /// Moves that have waited for their destination since a time.
     AWAITED = "SELECT subject FROM operations WHERE outcome = 'open'
         AND step IN ('make_dest', 'receive', 'drop_dest') AND updated_at < ?1 LIMIT 200";
-    /// Live migrations whose guest may be on either host.
+    /// Live migrations that have not advanced since a time and whose guest may be on either host.
     LEAVING = "SELECT subject FROM operations WHERE outcome = 'open' AND kind = 'live-migration'
         AND step IN ('transfer', 'abort', 'find') AND updated_at < ?1 LIMIT 200";
 }
 
-/// Hosts and servers whose operation has made no progress since `before`.
+/// Servers whose removal from a host has not advanced since `before`, with that host.
 ///
 /// # Errors
 /// Store errors only.
@@ -42,7 +42,7 @@ pub fn awaited(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Erro
     Ok(rows.iter().map(|row| row.id("subject")).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-/// Servers whose live migration has made no progress since `before`.
+/// Servers whose live migration has not advanced since `before` and whose guest may be on either host.
 ///
 /// # Errors
 /// Store errors only.
@@ -51,7 +51,7 @@ pub fn leaving(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Erro
     Ok(rows.iter().map(|row| row.id("subject")).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-/// Touches an operation; returns false if it has progressed meanwhile.
+/// Marks a removal as retried; returns false if it has advanced since `before`.
 ///
 /// # Errors
 /// Store errors only.

@@ -1,9 +1,9 @@
-//! The end of a controller: its remaining work, and the time when it answers waiting polls of
-//! hosts.
+//! The phases in which a controller drains and stops. They determine when it answers the waiting polls
+//! of hosts.
 //!
-//! A poll is answered at the next phase after its begin, so each host learns once per phase that it
-//! must move to another controller, and never polls in a tight loop. The process that stops decides
-//! when the phases begin.
+//! A poll is answered when the next phase begins. Each host therefore learns once per phase that it
+//! must switch to another controller, and never polls in a tight loop. The controller's process decides
+//! when a phase begins.
 
 use std::future::pending;
 
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// The phases of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// It serves.
+    /// It serves requests.
     Serving,
     /// It answers every request and closes the request's connection, so that clients move to another
     /// controller.
@@ -32,12 +32,12 @@ impl Drain {
         (sender, Self(receiver))
     }
 
-    /// The present phase.
+    /// The current phase.
     pub fn phase(&self) -> Phase {
         *self.0.borrow()
     }
 
-    /// Returns once the phase has begun.
+    /// Returns once this phase, or a later one, has begun.
     pub async fn reached(&mut self, phase: Phase) {
         if self.0.wait_for(|now| *now >= phase).await.is_err() {
             pending().await

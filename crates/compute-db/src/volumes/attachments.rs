@@ -8,7 +8,7 @@ use crate::Error;
 use crate::servers::shape;
 
 kilonova_store::statements! {
-    /// Adds an attachment that is about to be reserved, or connected at once.
+    /// Adds an attachment whose volume is about to be reserved, or connected at once.
     ADD_ATTACHMENT = "INSERT INTO volume_attachments (id, server_id, device_id, volume_id, state, ordinal,
         host) VALUES (?1, ?2, ?3, ?4, 'reserving', ?5, ?6)";
     /// The attachments of a server.
@@ -23,20 +23,21 @@ kilonova_store::statements! {
     FORGET_ATTACHMENT = "DELETE FROM volume_attachments WHERE id = ?1";
     /// The connector of a host.
     CONNECTOR = "SELECT connector FROM hosts WHERE host = ?1";
-    /// Sets it.
+    /// Sets the connector of a host.
     SET_CONNECTOR = "UPDATE hosts SET connector = ?2 WHERE host = ?1";
 }
 
 words! {
     /// The state of an attachment.
     State {
-        /// Its reservation was sent, and may have been carried out; with a host, its connection too.
+        /// The reservation was sent, and Cinder may have carried it out. If the row has a host, the same holds for the
+        /// connection.
         Reserving = "reserving",
-        /// Cinder has it, without a host.
+        /// Cinder has the attachment, without a host.
         Reserved = "reserved",
-        /// Its host was sent, and may be connected.
+        /// The connector of the host was sent, and Cinder may have connected the host.
         Connecting = "connecting",
-        /// Cinder has connected its host.
+        /// Cinder has connected the host.
         Connected = "connected",
         /// Cinder knows that the server uses the volume.
         Complete = "complete",
@@ -48,13 +49,13 @@ words! {
 words! {
     /// The disk of an attachment on its host.
     Plug {
-        /// No document ever had it.
+        /// No document has ever had the disk.
         None = "none",
-        /// A document has it, or the host has not yet reported on the document without it.
+        /// A document has the disk, or the host has not yet reported on the document without it.
         Given = "given",
         /// The host reported the disk.
         Plugged = "plugged",
-        /// The host reported that it is disconnected.
+        /// The host reported that the disk is disconnected.
         Unplugged = "unplugged",
     }
 }
@@ -73,9 +74,9 @@ pub struct AttachmentRow {
     pub device: BlockDeviceId,
     /// The volume.
     pub volume: VolumeId,
-    /// Its id in Cinder; none before the answer.
+    /// The attachment's id in Cinder; `None` before Cinder has answered.
     pub attachment: Option<AttachmentId>,
-    /// The host that is connected.
+    /// The host that is connected or is about to be.
     pub host: Option<HostName>,
     /// Its state.
     pub state: State,
@@ -83,7 +84,8 @@ pub struct AttachmentRow {
     pub plug: Plug,
 }
 
-/// Adds an attachment of a device that is about to be reserved; with a host, it is about to be connected too.
+/// Adds an attachment of a device whose volume is about to be reserved. With a host, the volume is about to be
+/// connected to it too.
 pub fn add_attachment(
     tx: &mut Tx<'_>,
     id: RowId,
@@ -117,8 +119,8 @@ pub struct Answered<'a> {
     pub state: State,
 }
 
-/// Records the new state of an attachment that is in a given state. False if it is in another one,
-/// or gone.
+/// Records the new state of an attachment whose state is `from`. Returns false if it has another state
+/// or no longer exists.
 pub fn set_attachment(
     tx: &mut Tx<'_>,
     id: RowId,

@@ -1,13 +1,14 @@
 //! The volumes of servers: the block devices, their attachments in Cinder, and the worker of each
 //! server.
 //!
-//! `block_devices` has a row for each volume that a server has or gets, `volume_attachments` one
-//! for each attachment, which is written before its call is sent, and `volume_servers` one for each
-//! server that has or had any. Its `due_at` is set while Cinder may differ from the other rows and
-//! from the documents of the server; a worker leases it until `taken_until`, and its `token` fences
-//! an earlier worker. The rows outlive the server's until Cinder has none of its attachments.
+//! `block_devices` has a row for each volume that a server has or will get. `volume_attachments` has a
+//! row for each attachment; the row is written before the call to Cinder is sent. `volume_servers` has
+//! a row for each server that has or had volumes. Its `due_at` is set while Cinder may differ from the
+//! other rows and from the documents of the server. A worker leases the row until `taken_until`, and
+//! the row's `token` fences an earlier worker. All these rows outlive the row of a deleted server until
+//! Cinder has none of its attachments.
 //!
-//! Connection data is in no row: only the documents of hosts have it.
+//! These tables must never have connection data: only the documents of hosts have it.
 
 use kilonova_store::Migration;
 
@@ -106,7 +107,7 @@ ALTER TABLE documents ADD COLUMN lacks_volumes BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE hosts ADD COLUMN connector TEXT;",
 };
 
-/// Adds the image that replaces the data of a root volume.
+/// Adds the column for the image that replaces the data of a root volume.
 pub const REIMAGED: Migration = Migration {
     name: "compute-0770-reimaged-volumes",
     sql: "ALTER TABLE block_devices ADD COLUMN reimage TEXT",

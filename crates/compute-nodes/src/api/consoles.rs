@@ -1,4 +1,5 @@
-//! A host's answer to a request for a console: a message, or a connection that becomes the console's bytes.
+//! Receives a host's answer to a request for a console: a message, or a connection that carries the console's bytes
+//! from then on.
 
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};

@@ -2,7 +2,7 @@
 //! (`[compute] numa_in_placement`).
 //!
 //! A change of the division moves the inventories and the allocations of all guests in the transaction of the
-//! registration. Where the cells have no room for the guests, the host stays as it is, and its row says why.
+//! registration. If the cells have no room for the guests, the host remains undivided, and its row states the reason.
 
 use kilonova_compute_app::numa::{NewCell, divide};
 use kilonova_compute_app::{Compute, Error};
@@ -21,14 +21,15 @@ use super::register::{MAX_UNIT, root_of};
 pub(super) struct Reported {
     /// True if they are offered by NUMA cell.
     pub divided: bool,
-    /// Why they are not, although the host wants that.
+    /// The reason why they are not offered by NUMA cell, although the host's registration requests it.
     pub why_not: Option<String>,
 }
 
-/// Makes the host's tree match its registration. `known` says how it is now.
+/// Makes the host's tree match its registration. `known` states whether the tree is divided now.
 ///
 /// # Errors
-/// Store errors; a unique key violation if another provider has the name of one that is not a cell.
+/// Store errors; a unique key violation if another provider already has the name of a reported provider that is not a
+/// cell.
 pub(super) fn report(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -93,7 +94,7 @@ pub(super) fn report(
         }
     };
     placement::report_host(tx, world, &whole, children)?;
-    // The agent repeats the attempt: the log has each reason once.
+    // The agent repeats the attempt, so the reason is logged only when it changes.
     if known.undivided.as_ref() != Some(&why) {
         let (host, reason) = (registration.host.clone(), why.clone());
         tx.on_commit(move || {
@@ -108,8 +109,8 @@ pub(super) fn report(
     Ok(Reported { divided: false, why_not: Some(why) })
 }
 
-/// Refuses to leave a divided host with allocations at its cells to an external Nova. That Nova knows no cells: it would
-/// offer the same CPUs and memory on the root, and the allocations would stay at cells that nobody unites.
+/// Refuses to hand over a divided host with allocations at its cells to an external Nova. That Nova does not know the
+/// cells. It would offer the same CPUs and memory on the root, and nothing would move the allocations there.
 ///
 /// # Errors
 /// [`Error::Divided`]; store errors.
@@ -124,7 +125,8 @@ pub(super) fn check_given_away(
     }
 }
 
-/// Counts an operator's `reserved` of the root as what it becomes at the cells.
+/// Divides the amount that an operator has reserved at the root over the cells, by their totals. A cell keeps its own
+/// reserved amount if that is larger.
 fn keep_reserved(
     cells: &mut [NewCell],
     specs: &[ProviderSpec],
@@ -140,7 +142,7 @@ fn keep_reserved(
     }
 }
 
-/// The providers of the cells that offer something. Those of a registration without valid cells are none.
+/// The providers of the cells that offer resources. Empty if the registration has no valid cells.
 fn cells_of(registration: &Registration, root: ProviderId) -> Vec<(NewCell, ProviderSpec)> {
     let topology = registration.cells.as_deref().map(cells::topology);
     let Some(Ok(topology)) = topology else { return Vec::new() };
@@ -150,7 +152,7 @@ fn cells_of(registration: &Registration, root: ProviderId) -> Vec<(NewCell, Prov
     let [cpu_ratio, memory_ratio, _] = registration.ratios;
     let amounts =
         topology.cells.iter().zip(memory).zip(reserved).map(|((cell, memory), reserved)| {
-            // In the order of the classes.
+            // In the order of `CELL_CLASSES`.
             [
                 (memory, reserved, memory_ratio),
                 (number(cell.dedicated.len() as u64), 0, 1.0),
@@ -158,7 +160,8 @@ fn cells_of(registration: &Registration, root: ProviderId) -> Vec<(NewCell, Prov
             ]
         });
     let amounts: Vec<[(i64, i64, f64); CELL_CLASSES.len()]> = amounts.collect();
-    // A guest without a topology may use more of one cell than the cell has, as far as it is overcommitted.
+    // `max_unit` is the sum of all cells. A guest without a topology may use more of an overcommitted cell than the
+    // cell has.
     let most = |class: usize| amounts.iter().map(|cell| cell[class].0).sum::<i64>().min(MAX_UNIT);
     let inventory = |class: usize, (total, reserved, ratio): (i64, i64, f64)| {
         (total > 0).then(|| Inventory {

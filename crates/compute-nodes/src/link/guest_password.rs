@@ -1,5 +1,5 @@
-//! The password that a guest sets through the metadata service of its host. A host may set it only
-//! for guests of its documents.
+//! The password that a guest sets through the metadata service of its host. A host may read and set it
+//! only for guests that its documents request.
 
 use kilonova_compute_app::{Compute, Error, batch};
 use kilonova_compute_db::{documents, fleet, guest_metadata as rows};

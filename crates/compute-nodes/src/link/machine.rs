@@ -14,12 +14,12 @@ use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 
-/// How many other names of a machine a warning contains.
+/// Maximum number of a machine's other names in a warning.
 const NAMED: usize = 3;
 
 /// The parts of a registration that guests of the machine's other names may use.
 pub(super) struct Offered<'a> {
-    /// The devices; all of them failed if servers of another name hold accelerators.
+    /// The devices; all of them count as failed if servers of another name have accelerators.
     pub devices: Cow<'a, [Device]>,
     /// The NUMA cells; none if servers of another name have dedicated CPUs.
     pub cells: Option<&'a [NumaCell]>,
@@ -28,7 +28,7 @@ pub(super) struct Offered<'a> {
 /// Records the machine and returns what it offers.
 ///
 /// # Errors
-/// An error if another machine is registered as this host; store errors.
+/// An error if another machine is registered as this host and is up; store errors.
 pub(super) fn identify<'a>(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -63,7 +63,7 @@ pub(super) fn identify<'a>(
         offered.cells = None;
     }
     let held = devices::held_on(tx, &others)?;
-    // The newest name first.
+    // `others` begins with the newest name.
     let held = others.iter().find_map(|old| Some((old, *held.get(old)?)));
     if let Some((old, held)) = held {
         offered.devices = Cow::Owned(as_failed(&registration.devices, old, held));
@@ -71,7 +71,7 @@ pub(super) fn identify<'a>(
     Ok(offered)
 }
 
-/// The devices of a machine whose old name holds some.
+/// The devices of a machine as failed, because servers of its old name have accelerators.
 fn as_failed(devices: &[Device], old: &HostName, held: i64) -> Vec<Device> {
     let reason = format!(
         "this machine was registered as host {old}, whose servers hold accelerators ({held}): move or \

@@ -12,7 +12,7 @@ use kilonova_wire::time;
 
 use super::{not_transferred, unavailable};
 
-/// Stores data from a file on this machine.
+/// Stores the data of a snapshot from a file on this machine.
 pub(super) async fn store_file(
     compute: &Compute,
     host: &HostName,
@@ -25,7 +25,7 @@ pub(super) async fn store_file(
     store_stream(compute, host, epoch, image, format, || bytes).await
 }
 
-/// Stores streamed data. Accepts only images that a document of the host requests.
+/// Stores the streamed data of a snapshot. Accepts only an image that a document of the host names as a snapshot.
 pub(crate) async fn store_stream<D: Into<ImageData>>(
     compute: &Compute,
     host: &HostName,
