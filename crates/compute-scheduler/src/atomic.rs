@@ -14,7 +14,7 @@ impl AtomicTime {
     }
 
     pub fn get(&self) -> Timestamp {
-        // Only the last second fails: it is beyond jiff's limit for microseconds.
+        // The conversion fails only for times within the last second, beyond jiff's limit for microseconds.
         Timestamp::from_microsecond(self.0.load(Ordering::Relaxed)).unwrap_or(Timestamp::MAX)
     }
 
@@ -43,7 +43,7 @@ impl AtomicSkew {
     }
 
     pub fn set(&self, skew: SignedDuration) {
-        // Two times differ by fewer microseconds than an integer can hold.
+        // The difference of two times in microseconds fits in an `i64`, so the fallback is never used.
         let micros = i64::try_from(skew.as_micros()).unwrap_or(UNKNOWN);
         self.0.store(micros, Ordering::Relaxed);
     }

@@ -20,7 +20,7 @@ use super::unplaced::Unplaced;
 pub struct Requirements<'a> {
     /// The server.
     pub server: &'a Server,
-    /// Its properties, with the requested host and zone.
+    /// The server's properties, with the requested host and zone.
     pub spec: &'a Spec,
     /// Hosts to exclude.
     pub excluded: &'a HashSet<HostName>,

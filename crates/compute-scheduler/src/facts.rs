@@ -34,7 +34,7 @@ impl Subject<'_> {
 pub struct Facts {
     /// The group that the server joins or is in.
     pub group: Option<(ServerGroupId, GroupFacts)>,
-    /// Servers by host; empty unless the rules need it.
+    /// The load of each host; empty unless the rules count servers.
     pub loads: HashMap<HostName, Load>,
     /// Hosts of the servers in the hint `same_host`.
     pub same_host: Option<HashSet<HostName>>,
@@ -50,7 +50,7 @@ pub fn are_needed(rules: &Rules, hints: &SchedulerHints) -> bool {
         || hints.different_host.is_some()
 }
 
-/// Reads the facts. A deleted group counts as none.
+/// Reads the facts. A deleted group counts as no group.
 ///
 /// # Errors
 /// Store errors only.
@@ -76,7 +76,7 @@ pub fn facts(tx: &mut Tx<'_>, rules: &Rules, subject: Subject<'_>) -> Result<Fac
     Ok(Facts { group, loads, same_host, different_host })
 }
 
-/// The hosts of a group's servers, without the server to schedule.
+/// The policy of a group and the hosts of its servers. Does not count the server to schedule.
 ///
 /// # Errors
 /// Store errors only.

@@ -11,12 +11,12 @@ pub struct Rules {
     pub filters: Vec<Filter>,
     /// The multipliers of the weighers.
     pub weights: Weights,
-    /// `host_subset_size`: the host is selected randomly among this many of the best.
+    /// `host_subset_size`: the host is selected at random among the best hosts, at most this many.
     pub host_subset_size: usize,
     /// `packing`, our own: how the host and the device are chosen.
     pub packing: Packing,
     /// `hosts_weighed`, our own: with upstream's weighers, the maximum number of hosts compared for one server.
-    /// Upstream compares all, whose cost grows with the cloud.
+    /// Upstream compares all hosts, so that its cost grows with the cloud.
     pub hosts_weighed: usize,
     /// `max_instances_per_host`, for `NumInstancesFilter`.
     pub max_instances_per_host: i64,
@@ -66,7 +66,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// True if scheduling needs the number of servers per host, and of those with a task.
+    /// True if scheduling needs the number of servers, and of servers with a task, on each host.
     pub fn count_servers(&self) -> bool {
         use Filter::{AggregateIoOps, AggregateNumInstances, IoOps, NumInstances};
         let counted = [AggregateIoOps, AggregateNumInstances, IoOps, NumInstances];
@@ -84,7 +84,7 @@ pub enum Packing {
 }
 
 impl Packing {
-    /// The named sets.
+    /// The values of `packing` by name.
     pub const NAMED: [(&str, Self); 4] = [
         ("fragmentation", Self::Cost(kilonova_packing::Weights::FRAGMENTATION)),
         ("balanced", Self::Cost(kilonova_packing::Weights::BALANCED)),
@@ -104,7 +104,7 @@ impl Default for Packing {
     }
 }
 
-/// Multipliers of the weighers; 0 disables one, a negative one inverts it.
+/// Multipliers of the weighers. 0 disables a weigher, and a negative multiplier inverts it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weights {
     /// `ram_weight_multiplier`: free memory.
@@ -145,7 +145,8 @@ impl Default for Weights {
 }
 
 impl Weights {
-    /// A host's own multipliers from its aggregates' metadata; the smallest of several applies.
+    /// The multipliers for a host. The metadata of its aggregates overrides these values; of several values for one
+    /// key, the smallest applies.
     #[must_use]
     pub fn of<'a>(self, metadata: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let (usual, mut own) = (self, [None::<f64>; 9]);
@@ -170,7 +171,7 @@ impl Weights {
     }
 }
 
-/// The number of weighers that packing replaces; their keys come first.
+/// The number of weighers that [`Packing::Cost`] replaces; their keys are the first of [`KEYS`].
 const REPLACED: usize = 6;
 
 const KEYS: [&str; 9] = [

@@ -7,8 +7,8 @@
 //!                                              or use a host that has become free
 //! ```
 //!
-//! Finding the reason walks over the hosts, and a write transaction blocks all others. A process
-//! that dies between the two writes leaves the request unchanged, to be retried.
+//! Determining the reason examines the hosts, and a write transaction would block all others for that
+//! time. If the process dies between the two writes, the request is unchanged and is retried.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -52,7 +52,7 @@ impl Unplaced {
         Constraints { forced: self.forced, ..constraints }
     }
 
-    /// The reason why no host is valid. Walks over the hosts: never call this in a write transaction.
+    /// The reason why no host is valid. Examines the hosts: never call this in a write transaction.
     pub fn reason(&self, scope: Scope<'_>) -> NoHost {
         match places(&self.world, &self.constraints(scope), &self.query, 1) {
             Err(reason) => reason,
@@ -63,13 +63,13 @@ impl Unplaced {
     }
 }
 
-/// The reasons determined for a transaction that runs again. The default answers with one short
-/// sentence.
+/// The reasons that were determined for a transaction that runs again. The default determines none and
+/// gives every server the same short reason.
 #[derive(Debug, Clone, Default)]
 pub struct Reasons(Option<Arc<Mutex<HashMap<ServerId, NoHost>>>>);
 
 impl Reasons {
-    /// For a transaction whose caller determines reasons.
+    /// No reasons yet, for a transaction whose caller determines them.
     pub fn asked_for() -> Self {
         Self(Some(Arc::default()))
     }
@@ -86,7 +86,7 @@ impl Reasons {
     /// The reason for a server.
     ///
     /// # Errors
-    /// The search itself, if the caller must determine the reason first.
+    /// `unplaced` itself, if the caller must determine the reason first.
     pub fn of(&self, unplaced: Box<Unplaced>) -> Result<NoHost, Box<Unplaced>> {
         let Some(known) = &self.0 else {
             return Ok(NoHost::new("No host has room for the server."));

@@ -1,6 +1,7 @@
-//! The provider of a tree that comes nearest to the amounts of a request, and the limits that refuse them there.
+//! Finds the provider of a tree that comes nearest to the amounts of a request, and the limits that refuse the amounts
+//! there.
 //!
-//! For explanations alone: it decides nothing, and a search never asks it.
+//! This module serves only explanations. It must never decide anything, and a search never uses it.
 
 use std::sync::Arc;
 
@@ -11,16 +12,16 @@ use crate::search::{AnchorTree, Part, Plan, Test};
 
 /// The provider of a tree that has the most of the requested amounts, but not all.
 pub(crate) struct Shortage {
-    /// Its name, if it is not the root.
+    /// The provider's name, if it is not the root of the tree.
     device: Option<Arc<str>>,
-    /// Its inventories of the requested classes, each with the amount, in the order of the part.
+    /// Its inventories of the requested classes, each with the requested amount, in the order of the part's needs.
     offers: Vec<(Inventory, i64)>,
-    /// The sum of the amounts that it has, each up to the requested one.
+    /// The sum of its room over the requested classes, each counted up to the requested amount.
     pub(crate) has: i64,
 }
 
 impl Shortage {
-    /// Examines the providers that pass the tests before the one of the amounts. `None` if there is none.
+    /// Examines the providers that pass the tests before [`Test::Room`]. `None` if no provider does.
     pub(crate) fn of(anchor: &AnchorTree<'_>, plan: &Plan, part: &Part) -> Option<Self> {
         let passes = |index: usize, test| anchor.passes(plan, part, index, test);
         let all = 0..anchor.suppliers.len();
@@ -35,7 +36,7 @@ impl Shortage {
         let sums = offering.map(|index| {
             (offers(index).map(|(inventory, amount)| inventory.room().min(amount)).sum(), index)
         });
-        // Of equal ones the first.
+        // Of providers with equal sums, the first is taken.
         let (has, best): (i64, usize) =
             sums.reduce(|best, next| if next.0 > best.0 { next } else { best })?;
         let supplier = &anchor.suppliers[best];
@@ -44,13 +45,13 @@ impl Shortage {
         Some(Self { device, offers: offers(best).collect(), has })
     }
 
-    /// The limits that refuse the amounts, as a predicate: `has only 2 VGPU free on gpu-1`. `None` if none does.
+    /// The limits that refuse the amounts, as a predicate: `has only 2 VGPU free on gpu-1`. `None` if no limit does.
     pub(crate) fn predicate(&self, classes: &[&ResourceClass]) -> Option<String> {
         let limits = self.offers.iter().zip(classes);
         let limits =
             limits.filter_map(|((inventory, amount), class)| limit(inventory, *amount, class));
         let limits = limits.collect::<Vec<_>>().join(" and ");
-        // If the best one has nothing, none has.
+        // If the nearest provider has nothing free, no provider has, so none is named.
         let device = self.device.as_ref().filter(|_| self.has > 0);
         let on = device.map(|name| format!(" on {name}")).unwrap_or_default();
         (!limits.is_empty()).then(|| format!("{limits}{on}"))

@@ -3,11 +3,11 @@
 //! The database decides which hosts exist and which epoch is valid; losing this copy costs one
 //! reload. It must never hold the only record of a fact.
 //!
-//! The copy only moves forward. Commit hooks and reads complete in any order: on PostgreSQL the
-//! hooks of two transactions, and on both databases a read that begins before a commit and ends
-//! after its hook. Rows therefore carry a [`Version`] and the aggregates a revision, and an older
-//! one is ignored. An older row replaces memory only if memory has not changed since the read
-//! began: then the database itself lost commits, by a restore or the takeover of a standby.
+//! The copy only moves forward. Commit hooks and reads complete in any order: on PostgreSQL the hooks
+//! of two transactions may run in either order, and on both databases a read may begin before a commit
+//! and end after its hook. Rows therefore have a [`Version`], the aggregates have a revision, and older
+//! ones are ignored. An older row replaces memory only if memory has not changed since the read began.
+//! In this case the database itself has lost commits, by a restore or the takeover of a standby.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -47,7 +47,7 @@ impl Metadata {
         self.all().filter(move |(key, _)| key.starts_with(prefix)).map(|(_, value)| value)
     }
 
-    /// The minimum of a key's numbers.
+    /// The smallest integer among the values of a key.
     pub fn least(&self, key: &str) -> Option<i64> {
         self.values(key).filter_map(|value| value.trim().parse().ok()).min()
     }
@@ -113,7 +113,7 @@ impl Host {
         facts.enabled && !facts.forced_down && self.is_recent(now)
     }
 
-    /// True if it was seen lately and is not forced down.
+    /// True if it has given a sign of life within [`DOWN_AFTER`] and is not forced down.
     pub fn is_up(&self, now: Timestamp) -> bool {
         !self.is_declared_dead() && self.is_recent(now)
     }
@@ -157,7 +157,7 @@ impl Host {
         }
     }
 
-    /// The version of its row in memory; differs after each change of what the row says.
+    /// The version of its row in memory. Each change of the row's content changes the version.
     pub fn version(&self) -> Version {
         self.facts().version
     }
@@ -231,7 +231,7 @@ impl Host {
         self.clock_skew.get()
     }
 
-    /// Records its clock; ignores the short time that the message took.
+    /// Records its clock as a message states it. Ignores the short time that the message took.
     pub fn record_clock(&self, clock: Timestamp, now: Timestamp) {
         self.clock_skew.set(clock.duration_since(now));
     }
@@ -350,7 +350,7 @@ impl Known {
         self.host.as_ref().map(|known| &known.host)
     }
 
-    /// The state of this very host.
+    /// The known state of `host`, if memory had this object and not an earlier one of the same name.
     fn of(&self, host: &Host) -> Option<&KnownHost> {
         self.host.as_ref().filter(|known| std::ptr::eq(Arc::as_ptr(&known.host), host))
     }
@@ -459,7 +459,8 @@ impl Fleet {
         self.read().by_name.values().cloned().collect()
     }
 
-    /// The names of the hosts that fulfil a condition. Costs little for a loop that looks at ten thousand hosts and finds few.
+    /// The names of the hosts that fulfil a condition. Clones only these names, so a loop that examines ten thousand
+    /// hosts and finds few is cheap.
     pub fn names_of(&self, fulfils: impl Fn(&Host) -> bool) -> Vec<HostName> {
         let maps = self.read();
         let found = maps.by_name.values().filter(|host| fulfils(host));
@@ -558,7 +559,7 @@ impl Fleet {
         }
     }
 
-    /// Removes a host whose row, with this number, this process has deleted.
+    /// Removes a host whose row this process has deleted. `number` is the number of that row.
     pub fn deleted(&self, name: &HostName, number: i64) {
         let mut maps = self.write();
         let is_later = |host: &Arc<Host>| host.facts().version.number > number;

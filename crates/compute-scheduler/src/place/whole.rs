@@ -1,8 +1,9 @@
 //! Keeps islands of GPUs, and the devices of PCIe switches, whole for the servers that need all of one.
 //!
-//! Of the candidates on a host, the best leaves the fewest free devices outside of whole islands, as the cost of the host does
-//! (`kilonova-packing`), breaks the fewest switches of which no device is in use, and leaves the fewest devices free beside those that it
-//! takes. This orders candidates, and never refuses one.
+//! A candidate on a host is better if, in this order, it leaves fewer free devices outside of whole islands (as the
+//! cost of a host counts them, `kilonova-packing`), breaks fewer switches of which no device is in use, and leaves
+//! fewer devices free beside those that it takes, first in its islands and then below its switches. This module only
+//! orders candidates; it must never refuse one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,11 +23,11 @@ pub(super) struct Places {
     classes: Vec<ResourceClass>,
 }
 
-/// An island, or the devices below a switch: each provider, and whether all of it is free.
+/// An island, or the devices below a switch: each provider, with true if all its units are free.
 type Place = Vec<(ProviderId, bool)>;
 
 impl Places {
-    /// Those of a host. None if the request is for no devices.
+    /// The islands and switches of a host. Empty if the request needs no devices.
     pub(super) fn of(world: &Snapshot, root: ProviderId, query: &Query) -> Self {
         let (groups, classes) = device_groups(query);
         let Some(tree) = world.tree(root).filter(|_| !groups.is_empty()) else {
@@ -48,13 +49,13 @@ impl Places {
         Self { islands, switches, groups, classes }
     }
 
-    /// True if all candidates on the host are equally good.
+    /// True if there are no islands or switches, so that all candidates on the host are equally good.
     pub(super) fn are_none(&self) -> bool {
         self.islands.is_empty() && self.switches.is_empty()
     }
 
-    /// The searches for candidates on the host: first for several devices at one place, which a search without a condition
-    /// may not reach.
+    /// The queries for candidates on the host, in order. If several groups request devices, the first queries require
+    /// all devices to be at one place, because a query without this condition may not reach such candidates.
     pub(super) fn queries(&self, query: &Query) -> Vec<Query> {
         let at_one = |prefix: &str| {
             let condition = Alike {
@@ -100,7 +101,8 @@ impl Places {
         [self.outside_whole_islands(&taken), broken, left[0], left[1]]
     }
 
-    /// The growth of the number of free devices outside of whole islands, with the cost of a split.
+    /// The increase in the number of free devices outside of whole islands, plus a cost if no island has all of the
+    /// taken devices.
     fn outside_whole_islands(&self, taken: &BTreeSet<ProviderId>) -> i64 {
         if self.islands.is_empty() {
             return 0;
@@ -118,13 +120,13 @@ impl Places {
     }
 }
 
-/// The rest of a place that a candidate leaves.
+/// The effect of a candidate on a place.
 struct Beside {
-    /// The devices that it takes.
+    /// The number of the place's devices that the candidate takes.
     taken: usize,
-    /// The free devices that it leaves.
+    /// The number of the place's free devices that the candidate leaves.
     free: i64,
-    /// True if all devices were free.
+    /// True if all devices of the place are free before the candidate takes any.
     is_whole: bool,
 }
 
@@ -142,8 +144,8 @@ fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// True if all units of a device are free; `None` if it offers none of the classes. A card that its other types have cut
-/// is not free.
+/// True if all units of a device are free; `None` if it offers none of the classes. A card is not free if units of its
+/// other types reduce its capacity.
 fn is_free(node: &NodeView<'_>, classes: &[ResourceClass]) -> Option<bool> {
     let mut offered =
         node.inventories().filter(|(class, _)| classes.binary_search(class).is_ok()).peekable();

@@ -21,7 +21,8 @@ fn provider(number: u128, class: &str, total: i64, used: i64, traits: &[&str]) -
     }
 }
 
-/// Eight GPUs, 1 to 8: two switches of four, and islands of two. Those in `used` are in use.
+/// Eight GPUs with the numbers 1 to 8, below two switches of four GPUs, in islands of two. The GPUs in `used` are in
+/// use.
 fn world(used: &[u128]) -> Snapshot {
     let mut world = Snapshot::default();
     world.upsert(Tree { providers: gpus(used) });
@@ -40,7 +41,7 @@ fn gpus(used: &[u128]) -> Vec<Provider> {
     providers
 }
 
-/// The GPUs that a request for so many gets.
+/// The GPUs that a request for `count` of them gets.
 fn chosen(used: &[u128], count: usize) -> Vec<u128> {
     chosen_in(&world(used), count)
 }

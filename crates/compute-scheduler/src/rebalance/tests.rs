@@ -1,4 +1,5 @@
-//! Plans on small random clouds, against trying every move, and by hand.
+//! Tests plans on small clouds: on random ones against a trial of every single move, and on clouds whose plan is known
+//! by hand.
 
 use std::collections::HashSet;
 
@@ -15,9 +16,9 @@ use crate::fleet::Fleet;
 use crate::packer::Packer;
 use crate::rules::Rules;
 
-/// Units of a GPU.
+/// The number of units of a GPU.
 const UNITS: i64 = 4;
-/// CPUs of a host.
+/// The number of CPUs of a host.
 const CPUS: i64 = 16;
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -33,7 +34,7 @@ fn vgpu() -> ResourceClass {
     ResourceClass::verbatim("VGPU")
 }
 
-/// A guest of the test: its host, the GPU there, and what it asks for.
+/// A guest of the test: its host, its GPU on that host, and the amounts that it requests.
 #[derive(Debug, Clone, Copy)]
 struct Small {
     host: usize,
@@ -42,7 +43,7 @@ struct Small {
     units: i64,
 }
 
-/// A cloud of the test. Its usage is that of its guests.
+/// A cloud of the test. Its usage is the sum of its guests' amounts.
 #[derive(Debug, Clone)]
 struct Few {
     gpus: Vec<usize>,
@@ -63,7 +64,7 @@ impl Few {
         amounts.filter(|(held, ..)| *held == provider).map(|(_, _, amount)| amount).sum()
     }
 
-    /// True if a request fits on a GPU, by arithmetic.
+    /// True if a request fits on a GPU and its host. Adds the amounts up without the scheduler.
     fn fits(&self, host: usize, at: usize, cpus: i64, units: i64) -> bool {
         self.used(root(host)) + cpus <= CPUS && self.used(gpu(host, at)) + units <= UNITS
     }
@@ -77,7 +78,7 @@ impl Few {
         self.places().any(|(host, at)| self.fits(host, at, cpus, units))
     }
 
-    /// True if one move makes room, by trying all.
+    /// True if a single move makes room. Tries every move.
     fn has_one_move(&self, cpus: i64, units: i64) -> bool {
         (0..self.guests.len()).any(|nth| {
             let guest = self.guests[nth];
@@ -171,7 +172,7 @@ impl Few {
         })
     }
 
-    /// The host that gains most for a request when it is empty.
+    /// The host whose drain makes room for most servers with the request.
     fn emptied(&self, cpus: i64, units: i64) -> Option<Emptied> {
         let hosts: Vec<ProviderId> = (0..self.gpus.len()).map(root).collect();
         self.search(cpus, units, |world, scope, wanted, guests| {
@@ -180,7 +181,8 @@ impl Few {
         })
     }
 
-    /// Performs a move as a live migration does: the destination is claimed while the source is held.
+    /// Performs a move as a live migration does: the guest claims the destination while it still has its claim on the
+    /// source.
     fn perform(&mut self, one: &Move) {
         let moved = self.guests[one.guest];
         let (host, at) = self
@@ -262,7 +264,7 @@ proptest! {
     }
 }
 
-/// Guests of one CPU and some units: (host, GPU, units).
+/// A cloud of guests with one CPU each, given as (host, GPU, units).
 fn few(gpus: &[usize], guests: &[(usize, usize, i64)]) -> Few {
     let guest = |(host, gpu, units): &(usize, usize, i64)| Small {
         host: *host,
@@ -292,7 +294,8 @@ fn two_moves_empty_a_gpu() {
 
 #[test]
 fn the_first_move_makes_room_for_the_second() {
-    // Three units must leave the GPU of host 0. Only host 1 could take them, once one of its guests is on host 2.
+    // The guest with three units must leave host 0. Only host 1 can take it, and only after one of its own guests has
+    // moved to host 2.
     let few = few(&[1, 1, 1], &[(0, 0, 3), (1, 0, 1), (1, 0, 1), (2, 0, 2), (2, 0, 1)]);
     let plan = few.plan(1, 4).expect("there is one");
     assert_eq!(plan.moves.len(), 2, "{plan:?}");
@@ -342,7 +345,7 @@ fn a_search_ends_with_its_budget() {
 fn a_move_that_gathers_guests_lowers_the_cost() {
     let few = few(&[1, 1, 1], &[(0, 0, 1), (1, 0, 1), (2, 0, 4)]);
     let (fleet, packer, rules) = (few.fleet(), Packer::default(), Rules::default());
-    // Whole GPUs are requested.
+    // The expected requests are for whole GPUs.
     packer.record(&query(1, 4), 100);
     let scope = Scope { fleet: &fleet, packer: &packer, rules: &rules };
     let (world, guests) = (few.world(), few.movable());

@@ -116,7 +116,7 @@ impl<'a> Search<'a> {
         Solver::new(&self.plan, anchor, Relaxed::default()).map(Box::new)
     }
 
-    /// The tree that has waited longest, at the point where it stopped.
+    /// The tree that has waited longest, with its solver at the point where its last turn ended.
     fn next_waiting(&mut self) -> Option<Box<Solver<'a>>> {
         loop {
             match self.waiting.pop_front()? {
@@ -132,8 +132,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The next new candidate of one tree, if one is found within the tries, and the number of
-    /// finds it took.
+    /// The next new candidate of one tree, if the solver finds one within its tries, and the number of
+    /// finds until then.
     fn next_of(&mut self, solver: &mut Solver<'a>) -> (Stop, Option<Candidate>, usize) {
         let begun = self.steps;
         let mut finds = 0;
@@ -247,7 +247,7 @@ impl Walk {
         slot.is_multiple_of(CHUNK) || self.done == 1
     }
 
-    /// Continues behind the chunk of the slot just returned, or behind the end of this stretch.
+    /// Skips to the end of the chunk of the slot just returned, or to the end of this stretch if that is nearer.
     fn skip_chunk(&mut self, slot: Slot) {
         let end = (slot / CHUNK + 1) * CHUNK;
         let bound = if slot >= self.start { self.slots } else { self.start };
@@ -271,7 +271,7 @@ impl Iterator for Walk {
     }
 }
 
-/// Spreads neighbouring seeds. This is the finalizer of SplitMix64.
+/// Maps neighbouring seeds to distant numbers. This is the finalizer of SplitMix64.
 fn scatter(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -28,16 +28,16 @@ pub(crate) struct Part {
     pub(crate) suffixed: bool,
     /// Index into [`Plan::classes`], and the amount.
     pub(crate) needs: Vec<(usize, i64)>,
-    /// Indexes of the `same_subtree` sets that contain it.
+    /// Indexes of the `same_subtree` sets that contain the part's group.
     pub(crate) subtrees: Vec<usize>,
     /// Indexes of the [`Alike`] conditions on its provider.
     pub(crate) alike: Vec<usize>,
 }
 
-/// A condition of a common trait.
+/// A compiled [`Alike`] condition.
 #[derive(Debug)]
 pub(crate) struct AlikePlan {
-    /// The traits that begin as requested, sorted.
+    /// The traits with the requested prefix, sorted.
     pub(crate) traits: Vec<Name>,
     pub(crate) whole: bool,
     pub(crate) vacant: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Plan {
     pub(crate) classes: Vec<Name>,
     /// By class: the total amount requested.
     pub(crate) demand: Vec<i64>,
-    /// By class: whether a sharing provider might supply it to another tree.
+    /// By class: true if a sharing provider might supply it to another tree.
     pub(crate) shared: Vec<bool>,
     pub(crate) isolate: bool,
     /// Number of `same_subtree` sets.
@@ -61,7 +61,7 @@ pub(crate) struct Plan {
     pub(crate) collective: Option<usize>,
     pub(crate) root_required: Vec<Name>,
     pub(crate) root_forbidden: Vec<Name>,
-    /// The only tree that can serve the query, if that is known beforehand.
+    /// The only tree that can serve the query, if it is known before the search.
     pub(crate) only: Option<Slot>,
     pub(crate) shares: Name,
 }
@@ -148,7 +148,7 @@ impl Plan {
     }
 }
 
-/// The indexes of the conditions of a common trait on a group, among those of interest.
+/// The indexes of the [`Alike`] conditions on the group with this suffix that `is_meant` accepts.
 fn conditions_on(query: &Query, suffix: &str, is_meant: impl Fn(&Alike) -> bool) -> Vec<usize> {
     let is_on = |one: &Alike| one.groups.iter().any(|group| group == suffix) && is_meant(one);
     let all = query.alike.iter().enumerate();

@@ -22,7 +22,7 @@ impl<'a> Supplier<'a> {
         &self.tree.nodes()[self.position]
     }
 
-    /// True if it is `top` or a descendant of it.
+    /// True if this provider is `top` or a descendant of `top`.
     pub(crate) fn is_under(&self, top: &Self) -> bool {
         self.slot == top.slot && self.tree.is_under(self.position, top.position)
     }
@@ -35,7 +35,7 @@ pub(crate) enum Test {
     Tree,
     /// It has an inventory of each class.
     Offers,
-    /// Each amount fits the units and the free capacity.
+    /// Each amount respects the unit limits and fits in the free capacity.
     Room,
     /// The provider of a suffixed group has the required traits.
     Traits,
@@ -45,7 +45,7 @@ pub(crate) enum Test {
     Aggregates,
 }
 
-/// All tests, in the order of trial.
+/// All tests, in the order in which they are tried.
 pub(crate) const TESTS: [Test; 6] =
     [Test::Tree, Test::Offers, Test::Room, Test::Traits, Test::Forbidden, Test::Aggregates];
 
@@ -54,7 +54,7 @@ pub(crate) const TESTS: [Test; 6] =
 pub(crate) struct AnchorTree<'a> {
     pub(crate) slot: Slot,
     pub(crate) tree: &'a CompactTree,
-    /// Its own providers by position, then the sharing providers.
+    /// The tree's own providers by position, then the sharing providers.
     pub(crate) suppliers: Vec<Supplier<'a>>,
 }
 
@@ -138,7 +138,8 @@ pub(crate) fn root_fits(plan: &Plan, tree: &CompactTree) -> bool {
         && !plan.root_forbidden.iter().any(|t| root.has_trait(*t))
 }
 
-/// True if a provider with at most this much room might serve every part, ignoring shared classes.
+/// True if providers whose room is at most `best` for each class might serve every part. Ignores classes that a sharing
+/// provider might supply.
 pub(crate) fn might_fit(plan: &Plan, best: &[(crate::intern::Name, i64)]) -> bool {
     plan.parts.iter().flat_map(|part| &part.needs).all(|(class, amount)| {
         plan.shared[*class] || best_of(best, plan.classes[*class]) >= *amount

@@ -9,7 +9,7 @@ use super::plan::Plan;
 use super::solve::Solver;
 
 impl Solver<'_> {
-    /// True if no completion exists. `far` also examines all open parts together.
+    /// True if the current picks cannot be completed. With `far`, also examines all open parts together.
     pub(super) fn is_hopeless(&self, plan: &Plan, far: bool) -> bool {
         let open = self.picks.len()..self.order.len();
         let stuck =
@@ -22,7 +22,8 @@ impl Solver<'_> {
             || (far && open.len() > 1 && self.is_overfull(plan))
     }
 
-    /// True if a provider of the unsuffixed group has, or may have, one of these traits.
+    /// True if a provider that is, or may still be, picked for the unsuffixed group has one of the traits of the
+    /// clause.
     fn can_cover(&self, plan: &Plan, clause: usize) -> bool {
         let covers = |supplier: usize| self.covers[supplier * self.clauses + clause];
         (0..self.order.len()).filter(|depth| !plan.parts[self.order[*depth]].suffixed).any(
@@ -38,7 +39,7 @@ impl Solver<'_> {
         self.has_room(plan, depth, supplier) && self.can_root_all(plan, depth, supplier)
     }
 
-    /// [`Self::can_root`] for all sets that contain the part at a depth.
+    /// True if [`Self::can_root`] is true for all `same_subtree` sets that contain the part at `depth`.
     fn can_root_all(&self, plan: &Plan, depth: usize, supplier: usize) -> bool {
         let sets = &plan.parts[self.order[depth]].subtrees;
         self.relaxed.subtree || sets.iter().all(|set| self.can_root(plan, *set, depth, supplier))
@@ -90,7 +91,7 @@ impl Solver<'_> {
         })
     }
 
-    /// True if the parts request more than all providers that may serve them have.
+    /// True if the parts request more than the total room of all providers that may serve them.
     fn exceeds(
         &self,
         parts: &[usize],
@@ -109,7 +110,7 @@ impl Solver<'_> {
     }
 
     /// True if each part can be matched to a provider: a bipartite matching by augmenting paths, in
-    /// which a provider takes as many parts as `seats` returns.
+    /// which a provider takes at most as many parts as `seats` returns for it.
     fn seats(&self, plan: &Plan, parts: &[usize], seats: impl Fn(usize) -> usize) -> bool {
         let mut matched: Vec<Vec<usize>> = vec![Vec::new(); self.anchor.suppliers.len()];
         let limits: Vec<usize> = (0..matched.len()).map(seats).collect();

@@ -1,10 +1,10 @@
 //! Determines which providers of one tree, and which parts, are interchangeable for a query.
 //!
-//! Eight equal GPUs and eight equal groups have 40,320 candidates that differ in name only. The
-//! solver yields one of each kind first: it picks a provider only after the earlier ones of its
-//! kind (value precedence), and equal parts pick in rising order. The lexicographically least
-//! member of an orbit satisfies both rules, for one order of parts and one of providers. Therefore
-//! every orbit keeps a member when both rules apply.
+//! Eight equal GPUs and eight equal groups have 40,320 candidates that differ only in names; such
+//! candidates form an orbit. The solver first yields one candidate of each orbit by two rules: it picks
+//! a provider only after the earlier ones of its kind (value precedence), and equal parts pick in
+//! rising order. For any fixed order of parts and of providers, the lexicographically least member of an
+//! orbit satisfies both rules. Therefore every orbit keeps a member when both rules apply.
 
 use std::collections::HashMap;
 
@@ -45,7 +45,7 @@ impl Symmetry {
         self.kinds.is_empty() && self.twins.iter().all(Option::is_none)
     }
 
-    /// True if the picks remain the first of their kind if `supplier` is picked next.
+    /// True if the picks still satisfy both rules of this module if `supplier` is picked next.
     pub(crate) fn leads(&self, picks: &[usize], supplier: usize) -> bool {
         if let Some(Some(twin)) = self.twins.get(picks.len())
             && picks[*twin] > supplier
@@ -60,14 +60,14 @@ impl Symmetry {
             })
     }
 
-    /// True if complete picks are the first of their kind.
+    /// True if complete picks satisfy both rules of this module.
     pub(crate) fn is_first(&self, picks: &[usize]) -> bool {
         (0..picks.len()).all(|depth| self.leads(&picks[..depth], picks[depth]))
     }
 }
 
-/// With `same_subtree` only leaves with the same parent can be swapped. Without it the shape of the
-/// tree does not matter.
+/// The kind of each provider and its rank within that kind. With `same_subtree` only leaves with the
+/// same parent are interchangeable. Without it the shape of the tree does not matter.
 fn kinds(
     plan: &Plan,
     anchor: &AnchorTree<'_>,
@@ -101,7 +101,7 @@ fn kinds(
     if alike { kinds } else { Vec::new() }
 }
 
-/// A number that providers share if the shape of the tree allows swapping them.
+/// A number that is equal for two providers if the shape of the tree allows swapping them.
 fn place(plan: &Plan, anchor: &AnchorTree<'_>, supplier: usize) -> i64 {
     if plan.subtrees == 0 {
         return 0;

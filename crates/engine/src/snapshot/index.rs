@@ -1,5 +1,5 @@
-//! A map keyed by provider that is cheap to copy and cheap to change a little: shards behind
-//! pointers.
+//! A map keyed by provider. It consists of shards behind pointers, so a copy and a small change are both
+//! cheap.
 //!
 //! The last byte of an id selects the shard. It is random, or part of a digest, in every kind of
 //! uuid in use.

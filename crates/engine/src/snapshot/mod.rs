@@ -1,8 +1,8 @@
 //! All provider trees at one moment. A clone copies a handful of pointers, and a change copies only
 //! what it touches, so readers keep their version.
 //!
-//! A snapshot is never the truth: the database is. It contains only committed state, except for a
-//! scratch copy changed by [`Snapshot::take`] or [`Snapshot::give_back`].
+//! The database is authoritative, not a snapshot. A snapshot has only committed state, except for a
+//! scratch copy that is changed by [`Snapshot::take`] or [`Snapshot::give_back`].
 
 mod cells;
 mod compact;
@@ -87,7 +87,7 @@ impl Snapshot {
     }
 
     /// The roots of the trees that may differ from those of an earlier or later snapshot of the same forest:
-    /// changed, new and removed ones, in no particular order; one may appear twice. The cost grows with the
+    /// changed, new and removed ones, in no particular order; a root may appear twice. The cost grows with the
     /// number of changes, and hardly with the number of trees.
     pub fn changed_since<'a>(
         &'a self,
@@ -129,7 +129,7 @@ impl Snapshot {
         self.forest.change(slot, |tree| tree.set_usage(node, generation, &used));
     }
 
-    /// Adds a candidate's amounts to the usage. For joint picks on a scratch copy.
+    /// Adds a candidate's amounts to the usage. Used on a scratch copy to pick several candidates jointly.
     pub fn take(&mut self, candidate: &Candidate) {
         for (provider, class, amount) in &candidate.allocations {
             let Some((slot, node)) = self.locations.get(*provider) else { continue };
@@ -139,7 +139,7 @@ impl Snapshot {
         }
     }
 
-    /// Subtracts amounts from the usage: what a consumer held that leaves. For plans on a scratch copy.
+    /// Subtracts the amounts of a consumer that leaves from the usage. Used on a scratch copy, for plans.
     pub fn give_back(&mut self, held: &[(ProviderId, ResourceClass, i64)]) {
         for (provider, class, amount) in held {
             let Some((slot, node)) = self.locations.get(*provider) else { continue };
@@ -161,7 +161,7 @@ impl Snapshot {
         Search::new(self, query)
     }
 
-    /// Explains which condition of a query removes how many trees.
+    /// Explains how many trees each condition of a query removes.
     pub fn explain(&self, query: &Query) -> Explanation {
         explain(self, query)
     }
