@@ -30,12 +30,12 @@ kilonova_store::statements! {
 words! {
     /// The state of an attachment.
     State {
-        /// The reservation was sent, and Cinder may have carried it out. If the row has a host, the same holds for the
-        /// connection.
+        /// The row is written before the reservation is sent, so Cinder may or may not have the attachment. If the row
+        /// has a host, the call also connects the host.
         Reserving = "reserving",
         /// Cinder has the attachment, without a host.
         Reserved = "reserved",
-        /// The connector of the host was sent, and Cinder may have connected the host.
+        /// The state is written before the host's connector is sent, so Cinder may or may not have connected the host.
         Connecting = "connecting",
         /// Cinder has connected the host.
         Connected = "connected",
