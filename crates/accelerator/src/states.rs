@@ -1,4 +1,4 @@
-//! The values of the ledger's enumerated columns. A text that no type describes is an error.
+//! The values of the ledger's enumerated columns. An unknown text is an error.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use kilonova_node_api::DeviceKind;
 use kilonova_store::{Error, Row, Value};
 use serde::Serialize;
 
-/// Reads a column whose texts `parse` knows.
+/// Reads a column by `parse`. A text that `parse` does not know is an error.
 fn read<T>(
     row: &Row,
     column: &str,
@@ -66,7 +66,7 @@ macro_rules! words {
 words! {
     /// How a guest gets a handle. The order is that of the handles of a new device.
     AttachType {
-        /// A mediated device, which the node creates.
+        /// A mediated device, which the agent creates.
         Mdev = "MDEV",
         /// A PCI function, passed through.
         Pci = "PCI",
@@ -84,7 +84,7 @@ words! {
         Free = "free",
         /// An accelerator request owns it.
         Owned = "owned",
-        /// Without an owner, and not to be assigned.
+        /// It has no owner, and must not be assigned.
         Dirty = "dirty",
         /// An operator withdrew it.
         Failed = "failed",
@@ -104,7 +104,7 @@ words! {
         BindFailed = "BindFailed",
         /// It was bound, and may be bound again.
         Unbound = "Unbound",
-        /// Upstream deletes it; not stored here.
+        /// Cyborg's state of a request that is being deleted. It is never stored here.
         Deleting = "Deleting",
     }
 }
@@ -112,7 +112,7 @@ words! {
 words! {
     /// The administrative status of a device.
     DeviceStatus {
-        /// Its parts are scheduled.
+        /// Its deployables are scheduled.
         Enabled = "enabled",
         /// An administrator disabled it.
         Maintaining = "maintaining",
@@ -165,7 +165,7 @@ words! {
 words! {
     /// The state of a device order.
     OrderState {
-        /// The node has not reported its result.
+        /// The host has not reported its result.
         Open = "open",
         /// It succeeded.
         Done = "done",

@@ -1,9 +1,9 @@
 //! A short-lived cache of validated tokens, which saves the database read of most requests.
 //!
 //! Keys are hashes of tokens, so that a memory dump reveals none. Entries expire after
-//! [`Cache::ttl`]. A change made by this process empties the cache at once, and one made by another
-//! controller when the change log says so. The era prevents a validation that began before a change
-//! from entering its stale result afterwards.
+//! [`Cache::ttl`]. A change by this process empties the cache at once; a change by another
+//! controller empties it when the change log reports the change. The era prevents a validation that
+//! began before a change from storing its stale result after the change.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

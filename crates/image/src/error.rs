@@ -14,16 +14,16 @@ pub enum Error {
     /// The image is not shared with this project.
     #[error("{0} not found in the member list of the image {1}.")]
     NoMember(String, kilonova_ids::ImageId),
-    /// Policy, or the image itself, forbids this.
+    /// Policy, or a property of the image, forbids the request.
     #[error("{0}")]
     Forbidden(String),
     /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// The image's state does not allow this.
+    /// The state of the image does not allow the request.
     #[error("{0}")]
     Conflict(String),
-    /// A limit on bytes or numbers is exceeded.
+    /// A limit on sizes or counts is exceeded.
     #[error("{0}")]
     TooLarge(String),
     /// The data or the body is not of the declared type.

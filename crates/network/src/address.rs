@@ -1,4 +1,5 @@
-//! Addresses as numbers: prefixes, ranges, and the search for a free address. Pure.
+//! Addresses as numbers: prefixes, ranges, and the search for a free address. This file performs no
+//! I/O.
 //!
 //! An address key sorts like its address in any database.
 
@@ -7,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kilonova_store::Error;
 use serde_json::{Value, json};
 
-/// Addresses read by one query.
+/// Maximum number of addresses that one query reads.
 pub(crate) const WINDOW: usize = 256;
 
 /// A prefix.
@@ -101,7 +102,8 @@ impl Cidr {
     }
 }
 
-/// The address that a MAC address determines on an IPv6 prefix of 64 bits (EUI-64).
+/// The address that a MAC address determines on an IPv6 prefix of 64 bits (EUI-64); `None` on other
+/// prefixes.
 pub(crate) fn eui64(prefix: &Cidr, mac: &str) -> Option<IpAddr> {
     let own = u128::from(kilonova_node_api::link_local(mac)?);
     let low = u128::from(u64::MAX);

@@ -1,6 +1,7 @@
 //! Errors of the network service, with Neutron's types and messages.
 //!
-//! Refusals are made where the code refuses; the database's errors become refusals here.
+//! Other modules create refusals with the functions of this file, which also turns database errors
+//! into refusals.
 
 use std::fmt::Display;
 

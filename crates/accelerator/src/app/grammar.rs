@@ -1,7 +1,7 @@
 //! The grammar of device profiles: Cyborg's rules, plus a refusal of profiles that can never be
 //! scheduled (amounts below 1, groups without resources, names that Placement cannot store).
 //!
-//! Pure. The messages are Cyborg's where it has one.
+//! This file performs no I/O. Its messages are Cyborg's where Cyborg has one.
 
 use std::collections::{BTreeMap, BTreeSet};
 

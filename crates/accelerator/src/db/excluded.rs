@@ -1,5 +1,5 @@
-//! Mixed cards and their handles, to explain why a server was not placed. Each statement has a
-//! constant limit, so that its cost does not grow with the cloud.
+//! Reads mixed cards and their handles, to explain why a server was not placed. Each statement has
+//! a constant limit, so that its cost does not grow with the cloud.
 
 use kilonova_ids::ResourceClass;
 use kilonova_store::{Error, Row, Tx, params, statements};
@@ -20,8 +20,8 @@ pub(crate) struct CardHandle {
 }
 
 impl CardHandle {
-    /// True if one handle of a mixed card is unavailable while the other is in use: the same rule
-    /// as in the choice of free handles (`withheld::is_excluded!`).
+    /// True if one of two handles of a mixed card is unavailable while the other is in use. The
+    /// choice of free handles follows the same rule (`withheld::is_excluded!`).
     pub fn excludes(&self, card: &str, other: &Self) -> bool {
         let is_test = |one: &Self| one.attach_type == AttachType::TestPci;
         let is_mdev = |one: &Self| one.attach_type == AttachType::Mdev;
@@ -38,8 +38,8 @@ impl CardHandle {
 }
 
 statements! {
-    /// Mixed cards with a free handle of a class, among the first devices of mixed cards, and whether they are in MIG
-    /// mode. `CROSS JOIN` fixes SQLite's order of tables.
+    /// Mixed cards with a free handle of a class, each with a flag for MIG mode. Only the first
+    /// devices of mixed cards are searched. `CROSS JOIN` fixes SQLite's order of tables.
     MIXED_CARDS = "SELECT c.host, c.card, CASE WHEN EXISTS (SELECT 1 FROM devices m
             WHERE m.host = c.host AND m.card = c.card AND m.mig IS NOT NULL) THEN 1 ELSE 0 END AS is_mig
         FROM (SELECT d.host, d.card FROM (SELECT id, host, card FROM devices WHERE mixed = 1 ORDER BY host, card LIMIT ?2) d
@@ -63,8 +63,8 @@ pub(crate) fn is_offered(tx: &mut Tx<'_>, class: &ResourceClass) -> Result<bool,
     Ok(tx.row(OF_CLASS, params![class])?.is_some())
 }
 
-/// The first `limit` mixed cards with a free handle of a class, among the first `devices` devices of
-/// mixed cards, and whether they are in MIG mode.
+/// The first `limit` mixed cards with a free handle of a class, each with a flag for MIG mode. Only
+/// the first `devices` devices of mixed cards are searched.
 pub(crate) fn mixed_cards(
     tx: &mut Tx<'_>,
     class: &ResourceClass,

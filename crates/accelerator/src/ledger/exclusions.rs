@@ -1,5 +1,6 @@
 //! Mutual exclusion on one card: between the card itself and its virtual functions, between a
-//! function that is passed through and its parts, and between the types of a card that has one vGPU type at a time.
+//! function that is passed through and its mediated devices, and between the types of a card that
+//! has one vGPU type at a time.
 //!
 //! The first assignment decides. The choice of a handle enforces this; the functions here update
 //! Placement in the same transaction, so that the scheduler offers only available handles.
@@ -14,8 +15,9 @@ use crate::db::handles::{HandleKey, MixedCard};
 use crate::db::withheld;
 use crate::states::AttachType;
 
-/// Reserves handles of the cards that have become unavailable, and releases those that are
-/// available again. The number of round trips depends neither on the cards nor on their parts.
+/// Reserves in Placement the handles of the cards that have become unavailable, and releases those
+/// that are available again. The number of round trips does not depend on the number of cards or
+/// handles.
 pub(crate) fn update_exclusions(
     tx: &mut Tx<'_>,
     world: &World,
@@ -58,7 +60,7 @@ pub(super) fn is_mixed<'a>(
                 cut.insert(address);
                 whole.contains_key(address)
             }
-            // One function as two things, such as two vGPU types, is still one function.
+            // Two handles of one function, such as for two vGPU types, exclude each other.
             AttachType::Pci | AttachType::TestPci | AttachType::Vfio => {
                 whole.insert(address, key).is_some_and(|other| other != key)
                     || cut.contains(address)

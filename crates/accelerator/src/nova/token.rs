@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use super::NovaError;
 use super::http::later;
 
-/// Our credentials.
+/// The credentials for Nova.
 #[derive(Debug, Clone)]
 pub enum Credentials {
     /// No authentication.
@@ -46,7 +46,8 @@ impl Tokens {
         })
     }
 
-    /// The token, and the login that it came with; a new one if the last was refused.
+    /// The token as a header value, and the session token that it belongs to, if a login is
+    /// configured. With `refused`, Nova has refused the last token, and a login gets a new one.
     pub async fn get(
         &self,
         refused: bool,

@@ -1,4 +1,4 @@
-//! Regions: the built-in one and registered ones.
+//! The API of regions: the built-in region and registered regions.
 
 use axum::extract::{Path, State};
 use kilonova_access::{Routes, delete, get, patch, post, put};

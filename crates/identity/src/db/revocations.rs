@@ -1,4 +1,4 @@
-//! Revoked tokens, stored for as long as anybody could present them.
+//! Revoked tokens. A row is kept for as long as the token could otherwise be accepted.
 
 use jiff::Timestamp;
 use kilonova_store::{Error, Tx, params, statements};
@@ -13,8 +13,8 @@ statements! {
     PRUNE = "DELETE FROM identity_revoked_tokens WHERE expires_at < ?1";
 }
 
-/// Revokes a token. Deletes the revocations of tokens that expired before `useless`, which not even
-/// a service can present any more.
+/// Revokes a token. Also deletes the revocations of tokens that expired before `useless`: these
+/// tokens are refused even when a service presents them.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     audit: &str,

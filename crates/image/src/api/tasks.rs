@@ -1,4 +1,5 @@
-//! Tasks: always empty, because there is no image import. Clients expect the list to exist.
+//! The list of tasks, which is always empty, because there is no image import. Clients expect the
+//! list to exist.
 
 use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;

@@ -1,4 +1,4 @@
-//! Uploads: the data of an image on its way into a store.
+//! Uploads the data of an image to a store.
 //!
 //! ```text
 //!            begin                finish
@@ -7,10 +7,10 @@
 //!      └─────────────────┘
 //! ```
 //!
-//! `begin` names a new object in the image's row before the store has it. `finish` is one transaction, after
-//! the store has made all of it durable. Therefore an object that no row names is abandoned, and no reader
-//! finds an incomplete one. Heartbeats in the row tell every controller that the upload's own controller is
-//! alive ([`super::sweep`]).
+//! `begin` names a new object in the image's row before the store has it. `finish` is one
+//! transaction, which begins after the store has made the whole object durable. Therefore an object
+//! that no row names is abandoned, and no reader finds an incomplete object. Heartbeats in the row
+//! tell every controller that the upload's own controller is alive ([`super::sweep`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ use crate::{Error, ImageOptions, ImageRecord, Images, Location};
 /// The time between two heartbeats of an upload.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
 
-/// The bytes that a project may still add; `None` for any number.
+/// The number of bytes that a project may still add; `None` without a quota.
 fn remaining(tx: &mut Tx<'_>, owner: &str, options: &ImageOptions) -> Result<Option<u64>, Error> {
     let Some(quota) = options.storage else { return Ok(None) };
     let used = u64::try_from(images::bytes(tx, owner)?).unwrap_or_default();
@@ -54,11 +54,11 @@ fn another_size(what: &str, expected: u64, size: u64) -> Error {
 /// An upload to an image.
 struct Upload {
     image: ImageId,
-    /// The format that the data must have; `None` for the image's.
+    /// The format that the data must have; `None` for the format of the image's row.
     format: Option<String>,
     /// The number of bytes that the data must have, if the client announces it.
     announced: Option<u64>,
-    /// True if it replaces an upload in progress.
+    /// True if this upload replaces one in progress.
     supersedes: bool,
     data: ImageData,
 }
@@ -181,7 +181,7 @@ impl Images {
         }
     }
 
-    /// Records that an upload has failed.
+    /// Records that an upload has failed. Returns the resulting state of its row.
     async fn give_up(&self, id: ImageId, name: &ObjectName) -> GivenUp {
         let own = name.clone();
         let reset = self.store.write(move |tx| Ok::<_, Error>(uploads::reset(tx, id, &own)?));
@@ -305,7 +305,7 @@ enum GivenUp {
     Unnamed,
     /// The upload was completed, although the answer to its last commit was lost.
     Completed,
-    /// The database did not answer. The row may name the object, so it must stay.
+    /// The database did not answer. The row may name the object, so the object must stay.
     Unknown,
 }
 

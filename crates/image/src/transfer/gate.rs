@@ -11,9 +11,9 @@ use crate::Error;
 /// Limits on concurrent transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferLimit {
-    /// Of all parties.
+    /// Maximum for all projects or hosts together.
     pub total: usize,
-    /// Of one project or host.
+    /// Maximum for one project or host.
     pub each: usize,
 }
 
@@ -32,7 +32,7 @@ struct Transfers {
     each: HashMap<String, usize>,
 }
 
-/// The right to one transfer, until dropped.
+/// The right to one transfer. Dropping it ends the transfer for the gate.
 #[derive(Debug)]
 pub(crate) struct Pass {
     gate: Arc<Gate>,

@@ -1,4 +1,4 @@
-//! The bytes of an image on their way in or out as one type of stream. This file knows no HTTP: `api`
+//! The data of an upload or a download, as one type of stream. This file does not use HTTP: `api`
 //! converts bodies.
 
 use std::future::poll_fn;
@@ -19,7 +19,7 @@ impl ImageData {
         Self(Box::pin(stream))
     }
 
-    /// No bytes.
+    /// A stream without data.
     pub fn empty() -> Self {
         Self::new(Nothing)
     }
@@ -29,7 +29,7 @@ impl ImageData {
         Self::stored(kilonova_image_store::file_bytes(pool, file, u64::MAX))
     }
 
-    /// The bytes of a store.
+    /// The data that a store yields.
     pub(crate) fn stored(bytes: ByteStream) -> Self {
         Self::new(FromStore(bytes))
     }

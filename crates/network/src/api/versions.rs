@@ -1,4 +1,4 @@
-//! The version documents.
+//! The version documents of the network API.
 
 use kilonova_access::{Guard, Routes, get};
 use kilonova_wire::Base;

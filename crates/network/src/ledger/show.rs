@@ -28,7 +28,7 @@ pub struct Fixed {
     pub gateway: Option<IpAddr>,
     /// Name servers.
     pub dns: Vec<IpAddr>,
-    /// Destination and next hop.
+    /// Host routes: destination and next hop.
     pub routes: Vec<(String, IpAddr)>,
     /// True if DHCP serves the subnet.
     pub dhcp: bool,
@@ -36,7 +36,7 @@ pub struct Fixed {
     pub dhcp_server: Option<IpAddr>,
     /// The IPv6 address mode of the subnet, if any.
     pub six: Option<SixMode>,
-    /// The floating addresses that stand for it.
+    /// The floating IPs that are associated with it.
     pub floating: Vec<IpAddr>,
 }
 

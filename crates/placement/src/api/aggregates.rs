@@ -1,4 +1,4 @@
-//! `/resource_providers/{uuid}/aggregates`.
+//! Shows and replaces the aggregates of a provider (`/resource_providers/{uuid}/aggregates`).
 
 use axum::Router;
 use axum::extract::Path;

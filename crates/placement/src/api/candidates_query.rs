@@ -59,7 +59,8 @@ pub fn read(call: &Call) -> Result<CandidatesRequest, Refusal> {
     })
 }
 
-/// Splits a key such as `resources_GPU1` into key and suffix, if this version knows it.
+/// Splits a key such as `resources_GPU1` into key and suffix, if the microversion of the request
+/// has the key.
 fn split<'a>(call: &Call, key: &'a str) -> Option<(&'static str, &'a str)> {
     let (_, prefix) = OF_GROUP
         .iter()

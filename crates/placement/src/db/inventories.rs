@@ -46,8 +46,8 @@ statements! {
         step_size = ?7, allocation_ratio = ?8, reported_reserved = ?9, operator_reserved = ?10,
         updated_at = ?11, shrunk = CASE WHEN used > CAST(?3 AS BIGINT) * CAST(?8 AS DOUBLE PRECISION)
         THEN 1 ELSE 0 END WHERE provider_id = ?1 AND class = ?2";
-    /// Updates what is reserved of inventories that exist. The row of the provider is written too, so no
-    /// other transaction deletes them meanwhile.
+    /// Updates the reserved amounts of inventories that exist. The transaction also writes the row
+    /// of the provider, so no other transaction deletes the inventories meanwhile.
     RESERVE = "INSERT INTO inventories (provider_id, class, total, reserved, min_unit, max_unit,
         step_size, allocation_ratio, reported_reserved, operator_reserved, updated_at, used)
         VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
@@ -64,7 +64,7 @@ statements! {
     /// version.
     RELEASE = concat!(claim!(), " RETURNING class, used,
         (SELECT p.version FROM resource_providers p WHERE p.id = ?1) AS version");
-    /// Claims the first amounts of more than four classes.
+    /// Claims the first amounts of a claim with more than four classes.
     CLAIM_FIRST = claim!();
     /// Adds an amount to the usage, or subtracts it. The caller has checked the capacity.
     ADD_USAGE = "UPDATE inventories SET used = used + ?3 WHERE provider_id = ?1 AND class = ?2";
@@ -81,7 +81,7 @@ statements! {
 pub struct InventoryRow {
     /// Resource class.
     pub class: ResourceClass,
-    /// The numbers.
+    /// Its amounts and limits.
     pub inventory: Inventory,
     /// `reserved` as the host last reported it.
     pub reported_reserved: Option<i64>,
@@ -101,7 +101,7 @@ fn read(row: &Row) -> Result<InventoryRow, Error> {
     })
 }
 
-/// The numbers of an inventory.
+/// Reads the amounts and limits of an inventory.
 pub(super) fn numbers(row: &Row) -> Result<Inventory, Error> {
     Ok(Inventory {
         total: row.int("total")?,
@@ -176,7 +176,7 @@ pub fn used(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(ResourceClass, i64)>
         .collect()
 }
 
-/// Everything except the usage.
+/// The values of all columns except the usage.
 fn values(provider: ProviderId, row: &InventoryRow) -> [Value; 11] {
     let inv = &row.inventory;
     [
@@ -200,7 +200,7 @@ pub fn insert(tx: &mut Tx<'_>, rows: &[(ProviderId, InventoryRow)]) -> Result<()
     tx.defer_rows(INSERT, &rows)
 }
 
-/// All columns, without usage.
+/// The values of all columns, with a usage of 0.
 fn unused(provider: ProviderId, row: &InventoryRow) -> [Value; 12] {
     let [provider, class, total, reserved, min, max, step, ratio, reported, operator, at] =
         values(provider, row);

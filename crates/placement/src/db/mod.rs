@@ -1,4 +1,4 @@
-//! The SQL of this service and its row types. Nothing here decides anything: `app` and `ledger`
+//! The SQL of this service and its row types. This module makes no decisions: `app` and `ledger`
 //! interpret the rows.
 
 pub mod aggregates;

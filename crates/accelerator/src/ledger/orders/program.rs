@@ -30,8 +30,8 @@ const CLASS: &str = "resources:FPGA";
 const PROGRAMMABLE: [&str; 2] = ["intel", "xilinx"];
 
 /// Orders the programming of the devices just bound to a consumer, if their profiles require it and
-/// the bitstream is not loaded yet. The requests then wait (`BindStarted`); returns whether any
-/// does.
+/// the bitstream is not loaded yet. The requests then wait (`BindStarted`). Returns true if at
+/// least one request waits.
 ///
 /// # Errors
 /// [`Error::DeviceInUse`] if another consumer uses a part of the device, [`Error::NoBitstream`],
@@ -148,15 +148,16 @@ pub(crate) fn program_deployable(
     Ok(order)
 }
 
-/// Reserves in Placement what cannot be assigned of a device, after an order to program it has begun or ended: the
-/// scheduler does not offer a device that no claim would get.
+/// Updates the reserved amounts of a device in Placement after an order to program it has begun or
+/// ended. The scheduler therefore does not offer handles that no claim would get.
 pub(super) fn withhold(tx: &mut Tx<'_>, world: &World, device: DeviceId) -> Result<(), Error> {
     let providers = orders::functions_of(tx, device)?.into_iter().map(|(provider, ..)| provider);
     let withheld = withheld::each(tx, providers, [])?;
     Ok(placement::reserve_each(tx, world, &withheld)?)
 }
 
-/// [`withhold`] of the device of an order, if it is not carried out yet: its requester has released the device.
+/// Calls [`withhold`] for the device of an order that is still open, because the requester of the
+/// order has released the device.
 pub(crate) fn withhold_programmed(
     tx: &mut Tx<'_>,
     world: &World,
@@ -179,7 +180,7 @@ pub(crate) fn function_trait(driver: &str, function: &str) -> Option<String> {
     (!function.is_empty() && name.len() <= 255).then_some(name)
 }
 
-/// The prefix of all such traits.
+/// The prefix of the traits of loaded functions.
 const PREFIX: &str = "CUSTOM_FPGA_FUNCTION_ID_";
 
 /// Makes a request wait for an order, and defers its event for an external Nova.

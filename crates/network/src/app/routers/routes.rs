@@ -26,7 +26,7 @@ fn hop(route: &Value) -> Option<IpAddr> {
     route["nexthop"].as_str()?.parse().ok()
 }
 
-/// Refuses routes whose next hop is on no subnet of the router, or is the router itself.
+/// Refuses routes whose next hop is on no subnet of the router, or is an address of the router.
 pub(super) fn check(tx: &mut Tx<'_>, router: &Router) -> Result<(), Error> {
     let routes = routes(router);
     if routes.is_empty() {
@@ -60,7 +60,7 @@ pub(super) fn check(tx: &mut Tx<'_>, router: &Router) -> Result<(), Error> {
     Ok(())
 }
 
-/// True if a route of the router leads through this subnet.
+/// True if the next hop of one of the router's routes is on this subnet.
 pub(super) fn needs(tx: &mut Tx<'_>, router: &Router, subnet: SubnetId) -> Result<bool, Error> {
     let routes = routes(router);
     if routes.is_empty() {
