@@ -1,8 +1,10 @@
-//! Where devices are: the PCIe switch above each, and the cards to which it is connected by NVLink or xGMI.
+//! Finds the place of each device: the PCIe switch above it, and the cards to which it is connected
+//! by NVLink or xGMI.
 //!
-//! The switch is the upstream port directly below a root port, so that all devices below cascaded switches have the same.
-//! NVIDIA's driver describes NVLink only while it drives the GPUs, which it does not for passthrough; an operator
-//! therefore can list the islands. xGMI is read from sysfs. A layout that cannot be read is absent, never guessed.
+//! The switch is the upstream port directly below a root port, so that all devices below cascaded
+//! switches have the same switch. NVIDIA's driver describes NVLink only while it drives the GPUs,
+//! and it does not drive GPUs for passthrough. An operator can therefore list the islands. xGMI is
+//! read from sysfs. A place that cannot be read is left out, never guessed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +12,7 @@ use kilonova_node_api::Device;
 
 use crate::{Error, NvidiaSmi, PciAddress, Sysfs};
 
-/// The value of the option by which the driver describes the connections.
+/// The value of the option for connections that the driver describes.
 const DRIVER: &str = "driver";
 
 /// The cards that are connected by NVLink.
@@ -55,10 +57,11 @@ impl Links {
         Ok(links)
     }
 
-    /// With the connections that NVIDIA's driver describes now, if the option says so.
+    /// Replaces the links by the connections that NVIDIA's driver describes now, if the option is
+    /// `driver`.
     ///
     /// # Errors
-    /// [`Error::Links`] if the driver does not.
+    /// [`Error::Links`] if the driver does not describe them.
     pub fn resolved(self, program: &NvidiaSmi) -> Result<Self, Error> {
         if !self.from_driver {
             return Ok(self);
@@ -71,7 +74,7 @@ impl Links {
         Ok(links)
     }
 
-    /// The cards that a host does not have.
+    /// The listed cards that the host does not have.
     pub(crate) fn absent<'a>(&'a self, sysfs: &'a dyn Sysfs) -> impl Iterator<Item = &'a String> {
         self.peers.keys().filter(|card| !sysfs.exists(&path_of(card)))
     }
@@ -82,7 +85,7 @@ fn path_of(address: &str) -> String {
     format!("bus/pci/devices/{address}")
 }
 
-/// Sets where the devices are.
+/// Sets the switch and the connected cards of each device.
 pub(crate) fn mark(links: &Links, sysfs: &dyn Sysfs, devices: &mut [Device]) {
     let on_bus = |card: &&str| PciAddress::parse(card).is_some();
     let cards: BTreeSet<&str> = devices.iter().map(Device::card_address).filter(on_bus).collect();
@@ -105,8 +108,9 @@ pub(crate) fn mark(links: &Links, sysfs: &dyn Sysfs, devices: &mut [Device]) {
     }
 }
 
-/// The upstream port of the PCIe switch above a function: in the directory of its host bridge the second of at least three
-/// functions above it (root port, upstream port, downstream port).
+/// The upstream port of the outermost PCIe switch above a function. In the path below the last host
+/// bridge, it is the second of at least three functions above this one (root port, upstream port,
+/// downstream port).
 fn switch(sysfs: &dyn Sysfs, address: &str) -> Option<String> {
     let real = sysfs.real(&path_of(address)).ok()?;
     let mut above: Vec<&str> = Vec::new();
@@ -122,7 +126,7 @@ fn switch(sysfs: &dyn Sysfs, address: &str) -> Option<String> {
     (own == address && above.len() >= 3).then(|| above[1].to_owned())
 }
 
-/// The hive of an AMD GPU, all of whose GPUs are connected by xGMI.
+/// The hive of an AMD GPU. xGMI connects all GPUs of a hive to each other.
 fn hive(sysfs: &dyn Sysfs, address: &str) -> Option<String> {
     let path = path_of(address) + "/xgmi_hive_info/xgmi_hive_id";
     let hive = sysfs.read(&path).ok()?.trim().to_owned();

@@ -14,7 +14,7 @@ pub enum Error {
     /// The image is not shared with this project.
     #[error("{0} not found in the member list of the image {1}.")]
     NoMember(String, kilonova_ids::ImageId),
-    /// Policy, or a property of the image, forbids the request.
+    /// Policy, or an attribute of the image, forbids the request.
     #[error("{0}")]
     Forbidden(String),
     /// The request is invalid.

@@ -1,9 +1,9 @@
-//! The metadata service of a host: the requests that its networks pass to the agent, and the
+//! The metadata service of a host: the requests that the host's networks pass to the agent, and the
 //! agent's answers.
 //!
-//! The networks identify a requester only by network and address. They guarantee that only the
-//! guest with that address can send a request from it and read the answer; the agent knows the
-//! guests. This module must never know sockets or the form of requests on the wire.
+//! The networks identify a requester only by network and address, and guarantee that only the guest
+//! with that address can send a request from it and read the answer. The agent knows which guest
+//! has the address. This module must never know sockets or the wire format of requests.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use kilonova_ids::NetworkId;
 pub struct GuestRequest {
     /// The network from which the guest asks.
     pub network: NetworkId,
-    /// Its address there.
+    /// The guest's address on this network.
     pub from: IpAddr,
     /// The method.
     pub method: GuestMethod,
@@ -27,15 +27,15 @@ pub struct GuestRequest {
 /// The method of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuestMethod {
-    /// To read.
+    /// Reads metadata.
     Get,
-    /// To store a password: the body, or `None` if it is larger than the largest password.
+    /// Stores a password: the body, or `None` if the body is larger than the largest password.
     Post(Option<Vec<u8>>),
     /// Anything else.
     Other,
 }
 
-/// The status of an answer: the ones that a guest may get from Nova, too.
+/// The status of an answer. A guest may get the same statuses from Nova.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestStatus {
     /// 200.
@@ -83,7 +83,7 @@ impl GuestAnswer {
         Self { status, kind: ContentType::Text, body: text.as_bytes().to_vec() }
     }
 
-    /// The answer of a service that cannot work now.
+    /// The answer while the service is unavailable.
     pub fn unavailable() -> Self {
         Self::text(GuestStatus::Unavailable, texts::UNKNOWN)
     }

@@ -1,7 +1,8 @@
 //! `/actions`: one action on several servers of the list, with a confirmation before it and a result for each.
 //!
-//! Each server is asked for its action by itself, as on its page. Requests that were sent before a
-//! browser goes away are carried out; the list shows it.
+//! The action is requested for each server separately, as on the server's page. If the browser
+//! disconnects, the requests that were sent before are still carried out; the list of servers shows
+//! their effect.
 
 use axum::Router;
 use axum::extract::State;
@@ -26,7 +27,7 @@ use crate::views::bulk as page;
 
 /// The actions on several servers.
 const ACTIONS: [&str; 4] = ["start", "stop", "reboot", "delete"];
-/// The servers of one request: those of a page of the list.
+/// Maximum number of servers of one request, which is that of one page of the list.
 const MOST: usize = 50;
 
 pub(super) fn routes() -> Router<Dashboard> {
@@ -45,7 +46,7 @@ pub(super) fn allowed(dashboard: &Dashboard, user: &Context) -> Vec<&'static Off
         .collect()
 }
 
-/// The action of a request and its servers' ids, each once.
+/// Reads the action of a request, and the ids of its servers without duplicates.
 fn read(query: &Query) -> Result<(&'static Offer, Vec<&str>), Error> {
     let slug = query.get("do").filter(|slug| ACTIONS.contains(slug));
     let offer = slug.and_then(by_slug).ok_or(Error::NoPage)?;
@@ -74,7 +75,7 @@ async fn ask(
                 true => able.push(server),
                 false => unable.push(server),
             },
-            // It is gone since the list was shown, or was never the user's.
+            // The server was deleted after the list was shown, or the user never had access to it.
             Err(error) if error.is(404) => {}
             Err(error) => return Err(error.into()),
         }
@@ -113,7 +114,7 @@ async fn perform(State(dashboard): State<Dashboard>, form: Form) -> Result<Html,
         };
         let refused = match done {
             Ok(()) => None,
-            // The session is over for the others too.
+            // The session has ended, so requests for the other servers would fail too.
             Err(error @ Error::NoSession) => return Err(error.into()),
             Err(error) if error.is(404) => Some(texts::SERVER_GONE.to_owned()),
             Err(error) => Some(words(&error).2),

@@ -1,4 +1,4 @@
-//! `/doctor`: what needs an operator, each with its remedy.
+//! `/doctor`: the findings of the doctor, each with its remedy.
 
 use axum::Router;
 use axum::extract::State;

@@ -1,4 +1,5 @@
-//! The forms that browsers send: bounded, readable, and of the session that sends them.
+//! Reads the forms that browsers send. A form has a maximum size, must be readable, and must belong
+//! to the session that sends it.
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
@@ -14,9 +15,10 @@ use crate::app::Dashboard;
 use crate::app::session::equal;
 use crate::error::Error;
 
-/// The largest form: user data of 48 KiB, each byte of which may take three.
+/// Maximum size of a form. User data has at most 48 KiB, and each of its bytes may be encoded as
+/// three.
 const LARGEST: usize = 192 * 1024;
-/// The field that joins a form to its session.
+/// The field that ties a form to its session.
 pub(super) const CSRF: &str = "csrf";
 
 /// The fields of a form.

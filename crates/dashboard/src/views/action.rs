@@ -1,4 +1,4 @@
-//! The effect of an action, and the form that requests it.
+//! The page of an action: its effect, and the form that requests it.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -11,42 +11,42 @@ use crate::app::floor::key_of;
 use crate::app::session::Session;
 use crate::texts;
 
-/// The kinds of backups, each of which is counted by itself.
+/// The types of backups. The rotation counts each type separately.
 const BACKUPS: [(&str, &str); 2] = [("daily", texts::DAILY), ("weekly", texts::WEEKLY)];
 
-/// Something that can be chosen for an action.
+/// An option of the selection in an action's form.
 pub(crate) struct Choice {
     /// Its value in the form.
     value: String,
-    /// Its words.
+    /// The text that the user sees.
     label: String,
 }
 
-/// A flavor to choose.
+/// The option for a flavor.
 pub(crate) fn flavor(flavor: &Value) -> Choice {
     let label = format!("{} ({})", text(flavor, "name"), size(flavor));
     Choice { value: text(flavor, "id").to_owned(), label }
 }
 
-/// A network to choose, for a port that is created.
+/// The option for a network, on which a new port is created.
 pub(crate) fn network(network: &Value) -> Choice {
     let label = texts::new_port(name(network));
     Choice { value: format!("network {}", text(network, "id")), label }
 }
 
-/// A port to choose that belongs to no server.
+/// The option for a port that belongs to no server.
 pub(crate) fn free_port(port: &Value) -> Choice {
     let label = texts::free_port(name(port), &addresses_of(port));
     Choice { value: format!("port {}", text(port, "id")), label }
 }
 
-/// A port of the server to choose.
+/// The option for a port of the server.
 pub(crate) fn port(port: &Value) -> Choice {
     let label = format!("{} ({})", addresses_of(port), text(port, "mac_addr"));
     Choice { value: text(port, "port_id").to_owned(), label }
 }
 
-/// A volume of the server to choose.
+/// The option for a volume of the server.
 pub(crate) fn volume(volume: &Value) -> Choice {
     let label = format!("{} ({})", text(volume, "volumeId"), text(volume, "device"));
     Choice { value: text(volume, "volumeId").to_owned(), label }
@@ -65,9 +65,9 @@ pub(crate) struct Shown<'a> {
     pub server: &'a Value,
     /// The action.
     pub offer: &'a Offer,
-    /// The choices of its form; `None` for one without a choice.
+    /// The options of its form; `None` for a form without a selection.
     pub choices: Option<&'a [Choice]>,
-    /// Why the service refused it.
+    /// Why the service refused the action, if it did.
     pub refused: Option<&'a str>,
     /// The text that was typed in a field, after a refusal.
     pub typed: &'a dyn Fn(&str) -> Option<String>,
@@ -184,7 +184,8 @@ fn choice(shown: &Shown<'_>, field: &str, label: &str) -> Markup {
     }
 }
 
-/// The mark of what the form shows, and after a refusal what is there now, if something else was typed.
+/// A hidden field with the key of the current value. If the user has typed another value, which
+/// happens after a refusal, the current value too.
 fn present(shown: &Shown<'_>, field: &str, now: &str) -> Markup {
     let differs =
         (shown.typed)(field).is_some_and(|typed| typed.replace('\r', "").trim_end() != now);

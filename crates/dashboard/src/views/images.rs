@@ -41,7 +41,7 @@ fn status(image: &Value) -> Markup {
     html! { span class={ "status " (tone) } { span aria-hidden="true" { (sign) } " " (word) } }
 }
 
-/// An amount of data in its largest unit.
+/// Formats an amount of data in the largest suitable unit.
 fn amount(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match units.into_iter().find(|(_, shift)| bytes >= 1 << shift) {

@@ -1,4 +1,4 @@
-//! Key pairs.
+//! The pages of key pairs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -27,7 +27,7 @@ fn address(name: &str) -> String {
     format!("{PATH}/key?name={}", escaped(name))
 }
 
-/// The list.
+/// The list of key pairs.
 pub(crate) fn list(session: &Session, rows: &Rows, creates: bool) -> Markup {
     let cells = rows.rows.iter().map(|row| &row["keypair"]).map(|key| {
         html! {
@@ -42,7 +42,7 @@ pub(crate) fn list(session: &Session, rows: &Rows, creates: bool) -> Markup {
     KIND.list(session, rows, creates, last, &cells.collect::<Vec<_>>())
 }
 
-/// A key pair, with its private key right after its creation.
+/// The page of a key pair. Right after the creation, it shows the private key.
 pub(crate) fn page(session: &Session, key: &Value, private: Option<&str>, deletes: bool) -> Markup {
     let name = text(key, "name");
     let main = html! {
@@ -79,7 +79,7 @@ pub(crate) fn page(session: &Session, key: &Value, private: Option<&str>, delete
     frame(name, Some(session), &main)
 }
 
-/// The form of a new one.
+/// The form of a new key pair.
 pub(crate) fn form(
     session: &Session,
     typed: &dyn Fn(&str) -> String,

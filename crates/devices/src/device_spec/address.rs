@@ -1,4 +1,4 @@
-//! The `address` of an entry: a glob with `*`, or an object of regular expressions.
+//! The `address` of a `device_spec` entry: a glob with `*`, or an object of regular expressions.
 
 use regex::Regex;
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub struct MatchOf<'a> {
     pub physical: Option<PciAddress>,
 }
 
-/// Maximum domain, bus, slot and function.
+/// The largest domain, bus, slot and function numbers.
 const MOST: [u32; 4] = [0xffff, 0xff, 0x1f, 0x7];
 const PARTS: [&str; 4] = ["domain", "bus", "slot", "function"];
 

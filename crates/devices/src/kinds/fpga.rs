@@ -122,7 +122,8 @@ pub(crate) fn xilinx(host: KindInput<'_>, collector: &mut Collector) {
         }
     }
     for functions in cards.values() {
-        // The first function manages the card. It stays with the host if the card has a second one.
+        // The first function manages the card. If the card has a second function, the first one
+        // stays with the host.
         let (Some(management), Some(user)) =
             (functions.first(), functions.get(1).or(functions.first()))
         else {

@@ -25,7 +25,7 @@ pub(super) struct Connections {
     /// The version that was last applied, and the networks that could not be set up.
     made: tokio::sync::Mutex<(u64, NetworkFailures)>,
     filtered: Notify,
-    /// The guests that a starting agent found, until it has documents.
+    /// The guests that the agent found at its start, until it has documents.
     found: Mutex<DesiredNetworks>,
 }
 
@@ -52,7 +52,8 @@ impl Versioned {
     }
 }
 
-/// The interfaces for which the host needs links of ours. libvirt connects the others, or they are devices.
+/// The interfaces for which the agent creates links on the host. libvirt connects the others, or
+/// they are devices.
 fn linked(interfaces: &[Interface]) -> Vec<Interface> {
     interfaces.iter().filter(|interface| interface.needs_links()).cloned().collect()
 }
@@ -70,7 +71,8 @@ impl Connections {
         }
     }
 
-    /// Starts from a complete set of documents.
+    /// Replaces the desired networks by those of a complete batch of documents. Ignores an
+    /// incomplete batch.
     pub(super) fn begin(&self, batch: &Batch) {
         if !batch.complete {
             return;
@@ -111,7 +113,8 @@ impl Connections {
         server.or_else(|| self.found().server_at(network, address))
     }
 
-    /// Serves the metadata of the guests that a starting agent found, before it has documents.
+    /// Serves the metadata of the guests that the agent found at its start, before it has
+    /// documents.
     pub(super) async fn resume(&self, guests: BTreeMap<ServerId, Vec<Interface>>) {
         let linked = guests.into_iter().map(|(server, all)| (server, linked(&all)));
         let guests = linked.filter(|(_, interfaces)| !interfaces.is_empty()).collect();
@@ -147,7 +150,7 @@ impl Connections {
         }
     }
 
-    /// Sets up the networks for a guest's interfaces, and keeps its previous ones.
+    /// Sets up the networks for a guest's interfaces, and keeps those of its previous interfaces.
     pub(super) async fn set_up(
         &self,
         server: ServerId,
@@ -199,7 +202,8 @@ impl Connections {
         }
     }
 
-    /// Reconciles the host, unless the current version is already applied.
+    /// Reconciles the host. Without `again`, does nothing if the current version was applied
+    /// without failures.
     async fn make(&self, again: bool) -> NetworkFailures {
         let mut made = self.made.lock().await;
         let (version, desired) = {

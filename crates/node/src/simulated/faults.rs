@@ -1,7 +1,7 @@
 //! Faults that a test injects into the simulated kernel at run time: a file
 //! `<host>/sysfs/<address>/<attribute>` in the state directory replaces the attribute's content,
 //! and a directory there makes the attribute unreadable. `driver` contains the name of the bound
-//! driver, or nothing.
+//! driver; an empty file means that no driver is bound.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! The mediated devices and typed virtual functions of a simulated host: which exist, how many more
-//! fit, and their files.
+//! The mediated devices and typed virtual functions of a simulated host: the existing ones, the
+//! number that still fits, and their files.
 //!
 //! A card is a pool: with exclusive types, a type in use excludes the others; otherwise each device
 //! takes its share of the card. A virtual function holds one device, and its card is the pool. On a card in MIG mode a
@@ -22,7 +22,7 @@ const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 const EUSERS: i32 = 87;
 
-/// Begin of the names of files of GPU instances.
+/// Prefix of the names of files of GPU instances.
 const MIG: &str = "mig-";
 
 /// Slot and type index.
@@ -36,12 +36,12 @@ pub(super) struct Mdevs {
     typed: BTreeMap<u16, u16>,
     /// GPU instances of cards in MIG mode, by the card's slot.
     instances: BTreeMap<u16, Instances>,
-    /// Creations that still have to fail; `None` means all.
+    /// Number of the next creations that fail; `None` means all.
     failures: Option<u32>,
 }
 
 impl Mdevs {
-    /// Without devices and without files.
+    /// A host without devices and without files.
     pub(super) fn empty() -> Self {
         Self {
             folder: None,
@@ -132,7 +132,8 @@ impl Mdevs {
         room.min(most).try_into().unwrap_or(u32::MAX)
     }
 
-    /// The number of functions that can still have a type which needs a GPU instance.
+    /// 1 if a function can get a type that needs a GPU instance, because it has no type and its
+    /// card has an unused instance of the profile; otherwise 0.
     fn available_instances(&self, tree: &Tree, geometry: &Geometry, (slot, kind): Kind) -> u32 {
         let here = &tree.slots[usize::from(slot)];
         let profile = here.card.types[usize::from(kind)].mig_profile.as_deref();
@@ -260,7 +261,7 @@ impl Mdevs {
         Ok(())
     }
 
-    /// Fails if a planned failure is left.
+    /// Fails if an injected failure is left, and uses it up.
     fn fail(&mut self) -> io::Result<()> {
         match &mut self.failures {
             Some(0) => return Ok(()),
@@ -321,7 +322,7 @@ impl Mdevs {
     }
 }
 
-/// Slot, geometry and profile of a GPU instance.
+/// The card's slot, its geometry and the profile of a GPU instance, or the reason for a refusal.
 fn place<'a>(tree: &'a Tree, of: &GpuInstance) -> Result<(u16, &'a Geometry, usize), String> {
     let card = tree.by_address(&of.card).ok_or("there is no such card")?;
     let geometry = tree.slots[card].card.mig.as_ref().ok_or("MIG mode is not enabled")?;

@@ -1,6 +1,6 @@
-//! The tools of a simulated host: a bitstream changes its sysfs, and cleaning only returns a
-//! message. An operator's clean-up command really runs; a variable in its environment says that the
-//! host is simulated.
+//! The tools of a simulated host. Loading a bitstream changes the simulated sysfs. Cleaning only
+//! returns a message, unless the operator has configured a clean-up command. This command really
+//! runs; a variable in its environment says that the host is simulated.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! The programs that change a host's devices: program a card, clean a function.
 //!
-//! Owns the interface to them and the wording of their failures. They run under a time limit, and
-//! the last few thousand bytes of their output are kept. They must never run on a device in use by
-//! a guest: the caller checks that.
+//! Owns the interface to these programs and the wording of their failures. The programs run under a
+//! time limit, and the last few thousand bytes of their output are kept. They must never run on a
+//! device in use by a guest: the caller checks that.
 
 mod commands;
 mod run;
@@ -62,6 +62,6 @@ pub trait Tools: Send + Sync + 'static {
     /// Loads a bitstream into a card.
     fn load<'a>(&'a self, load: Load<'a>) -> ToolFuture<'a>;
 
-    /// Cleans a function of its last guest's data.
+    /// Removes the last guest's data from a function.
     fn clean<'a>(&'a self, function: Function<'a>) -> ToolFuture<'a>;
 }
