@@ -1,4 +1,4 @@
-//! Places a guest's files on its virtual disks, kernel and console.
+//! Assigns a guest's files to its virtual disks, kernel and console.
 
 use kilonova_disks::{Volume, Volumes};
 use kilonova_hypervisor::Definition;

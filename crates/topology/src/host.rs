@@ -11,25 +11,25 @@ use crate::Cpus;
 pub struct Pages {
     /// Their size, KiB.
     pub size_kib: u64,
-    /// How many there are.
+    /// The number of pages.
     pub total: u64,
-    /// How many are kept for the host (`[DEFAULT] reserved_huge_pages`).
+    /// The number of pages that are kept for the host (`[DEFAULT] reserved_huge_pages`).
     #[serde(default)]
     pub reserved: u64,
-    /// How many guests with a topology use.
+    /// The number of pages that guests with a topology use.
     #[serde(default)]
     pub used: u64,
 }
 
 impl Pages {
-    /// How many a guest can have without overcommitment.
+    /// The number of pages that a guest can have without overcommitment.
     pub fn free(&self) -> u64 {
         self.total.saturating_sub(self.reserved).saturating_sub(self.used)
     }
 }
 
-/// The amounts that the resource ledger still gives of a cell whose CPUs and memory are a provider of their own. It counts guests without a
-/// topology too.
+/// The amounts that are free in a cell with its own resource provider, according to the resource
+/// ledger. The ledger also counts guests without a topology.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CellLimit {
     /// Units of `VCPU`.
@@ -40,7 +40,7 @@ pub struct CellLimit {
     pub memory_mb: u64,
 }
 
-/// A NUMA cell of a host, and what guests with a topology use of it.
+/// A NUMA cell of a host, and the part of it that guests with a topology use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HostCell {
     /// The kernel's number of the node.
@@ -52,7 +52,7 @@ pub struct HostCell {
     /// Its cores, each with the threads that guests may use.
     #[serde(default)]
     pub siblings: Vec<Cpus>,
-    /// Its socket; `None` if its CPUs are in several.
+    /// Its socket; `None` if its CPUs are in several sockets.
     #[serde(default)]
     pub socket: Option<u32>,
     /// Its memory, MiB.
@@ -72,7 +72,8 @@ pub struct HostCell {
     /// The memory of guests with a topology, MiB.
     #[serde(default)]
     pub memory_used_mb: u64,
-    /// The amounts that the resource ledger gives of it; `None` if the ledger knows the host as a whole.
+    /// The amounts that are free according to the resource ledger; `None` if the ledger does not
+    /// divide the host by cells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<CellLimit>,
 }
@@ -93,8 +94,8 @@ impl HostCell {
         self.siblings.iter().map(Cpus::len).max().unwrap_or(1).max(1)
     }
 
-    /// The free dedicated threads of each core that has any, by lowest CPU. A CPU of no known core
-    /// is a core of its own.
+    /// The free dedicated threads of each core that has any, by lowest CPU. A CPU that belongs to
+    /// no known core counts as a core.
     pub(crate) fn free_cores(&self) -> Vec<Vec<u32>> {
         let mut free = self.free_dedicated();
         let mut cores = Vec::new();
@@ -124,13 +125,13 @@ pub struct HostTopology {
 /// A host's report that contradicts itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidHost {
-    /// Two cells have one number.
+    /// Two cells have the same number.
     #[error("NUMA cell {0} is reported twice")]
     Cell(u32),
     /// A CPU is in two cells, or is shared and dedicated.
     #[error("CPU {0} is reported twice")]
     Cpu(u32),
-    /// A CPU is in two cores of its cell.
+    /// A CPU is in two cores.
     #[error("CPU {0} is a thread of two cores")]
     Core(u32),
     /// A page size is reported twice, or is 0.
@@ -144,7 +145,7 @@ pub enum InvalidHost {
 }
 
 impl HostTopology {
-    /// Checks that no CPU can be given away twice.
+    /// Checks that the report does not contradict itself, so that no CPU can be assigned twice.
     ///
     /// # Errors
     /// The first contradiction.
@@ -169,7 +170,7 @@ impl HostTopology {
         Ok(())
     }
 
-    /// The cell of this number.
+    /// The cell with this number.
     pub fn cell(&self, id: u32) -> Option<&HostCell> {
         self.cells.iter().find(|cell| cell.id == id)
     }

@@ -1,5 +1,5 @@
-//! Consoles: the display by a socket that QEMU gets from libvirt, so that no guest listens anywhere; the
-//! serial port by a stream of libvirt.
+//! Opens the consoles of guests: the display by a socket that QEMU gets from libvirt, so that no
+//! guest listens on a port, and the serial port by a stream of libvirt.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -18,13 +18,13 @@ use super::{Driver, lookup, status};
 use crate::connection::QUICK;
 use crate::sys;
 
-/// Bytes that are read at once.
+/// Maximum number of bytes of one read.
 const BUFFER: usize = 64 * 1024;
 
 const NO_DISPLAY: &str = "the guest has no display: its image has hw_video_model=none";
 const LATER: &str = "the guest was started without a display and gets one with its next start: stop and start the server";
 
-/// The console of a domain, as far as it has one.
+/// The result of opening a domain's console.
 enum Found {
     Refused(ConsoleProblem, &'static str),
     Available,
@@ -64,7 +64,7 @@ impl Driver {
         })
     }
 
-    /// Defines a domain again that an earlier agent defined without a display.
+    /// Redefines a domain that an earlier agent defined without a display.
     pub(super) async fn give_display(&self, server: ServerId) -> Result<(), Error> {
         let Some(found) = self.find(server).await? else { return Ok(()) };
         let definition = found.definition()?;
@@ -104,7 +104,8 @@ fn open(
         ConsoleKind::Vnc => sys::open_graphics(domain).map(Found::Display),
         ConsoleKind::Serial => {
             let stream = Stream::new(link, 0)?;
-            // The latest client gets the port: an earlier one may be a connection that broke.
+            // The latest client gets the port, because the connection of an earlier client may be
+            // broken.
             domain.open_console(None, &stream, virt_sys::VIR_DOMAIN_CONSOLE_FORCE)?;
             Ok(Found::Serial(stream))
         }
@@ -118,8 +119,8 @@ fn has_display(xml: &str) -> bool {
         .any(|node| node.has_tag_name("graphics") && node.attribute("type") == Some("vnc"))
 }
 
-/// A socket whose other end is a stream of libvirt. Libvirt's calls block, so each direction has a thread,
-/// which ends with the other.
+/// Connects a new socket with a stream of libvirt, and returns the client's end. libvirt's calls
+/// block, so each direction has its own thread. When one thread ends, the other ends too.
 fn join(server: ServerId, stream: Stream) -> io::Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair()?;
     let (mut reader, mut writer) = (ours.try_clone()?, ours);
@@ -142,7 +143,7 @@ fn join(server: ServerId, stream: Stream) -> io::Result<UnixStream> {
         if let Err(error) = ended.and_then(|()| sending.abort()) {
             tracing::debug!(%server, %error, "a serial console's stream had ended");
         }
-        // Fails if the other thread has done so.
+        // Fails if the other thread has already shut the socket down.
         let _ = reader.shutdown(Shutdown::Both);
     };
     let down = move || {
@@ -152,7 +153,8 @@ fn join(server: ServerId, stream: Stream) -> io::Result<UnixStream> {
                 break;
             }
         }
-        // Ends the other thread, which aborts the stream; fails if that has done so.
+        // Ends the other thread, which aborts the stream. Fails if that thread has already shut the
+        // socket down.
         let _ = writer.shutdown(Shutdown::Both);
     };
     let thread = |name: &str| std::thread::Builder::new().name(name.into());

@@ -1,7 +1,8 @@
 //! Mediated devices as persistent node devices of libvirt, which starts them at boot before any
 //! guest.
 //!
-//! A device with the right uuid but another parent or type is not ours and is left unchanged.
+//! A device with the right uuid but another parent or type was not created by this agent, and is
+//! left unchanged.
 
 use std::time::Duration;
 
@@ -70,8 +71,9 @@ impl Mdevs for NodeDevices {
     }
 }
 
-/// Libvirt reads `mdevctl`'s list in a separate thread. A list from before the definition makes
-/// libvirt drop a new device until it reads the next list.
+/// Creates a device, and retries while libvirt does not list it. libvirt reads `mdevctl`'s list in
+/// a separate thread. If it read that list before the definition, it drops the new device until it
+/// reads the next list.
 fn create(connect: &Connect, expected: &MdevInfo) -> Result<Result<(), String>, VirtError> {
     let mut attempt = 1;
     let mut forgotten = false;
@@ -133,8 +135,8 @@ fn create_once(connect: &Connect, expected: &MdevInfo) -> Result<Result<(), Stri
     Ok(Ok(()))
 }
 
-/// Another process may remove the device meanwhile, and libvirt reports that with various errors.
-/// Any error counts as success once the device is gone.
+/// Removes a device. Another process may remove it at the same time, which libvirt reports with
+/// various errors. Any error therefore counts as success once the device is gone.
 fn remove(connect: &Connect, expected: &MdevInfo) -> Result<(), VirtError> {
     match destroy_and_undefine(connect, expected) {
         Err(_) if find(connect, expected.uuid)?.is_none_or(|(_, found)| found != *expected) => {

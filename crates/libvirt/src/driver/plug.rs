@@ -1,4 +1,4 @@
-//! Network interfaces that are attached to and detached from a running guest.
+//! Attaches network interfaces to a running guest and detaches them.
 
 use kilonova_hypervisor::Definition;
 use roxmltree::Document;
@@ -9,8 +9,9 @@ use virt_sys as sys;
 use super::volumes::is_unplugging;
 use crate::xml;
 
-/// Attaches missing taps to a running guest and detaches those that its definition no longer has. A guest may take its time to
-/// release a card: a tap that it is still releasing counts as detached, and the next call looks at it again.
+/// Attaches missing taps to a running guest, and detaches those that its definition no longer has.
+/// A guest may take some time to release an interface. A tap that the guest is still releasing
+/// counts as detached, and the next call checks it again.
 pub(super) fn plug(domain: &Domain, definition: &Definition) -> Result<(), VirtError> {
     let running = domain.get_xml_desc(0)?;
     let there = taps(&running);
@@ -34,7 +35,7 @@ pub(super) fn plug(domain: &Domain, definition: &Definition) -> Result<(), VirtE
     Ok(())
 }
 
-/// Our taps in a running domain, each with its XML.
+/// The agent's taps in a running domain, each with its XML.
 fn taps(xml: &str) -> Vec<(String, String)> {
     let Ok(document) = Document::parse(xml) else { return Vec::new() };
     document

@@ -19,7 +19,7 @@ enum Content {
 #[derive(Debug, Clone)]
 enum Part {
     Element(Element),
-    /// Serialized XML, whole lines.
+    /// Serialized XML that consists of whole lines.
     Raw(String),
 }
 

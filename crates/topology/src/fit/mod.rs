@@ -1,11 +1,11 @@
 //! Fits a guest's cells onto a host's.
 //!
-//! Each guest cell needs a host cell of its own, and whether it fits there does not depend on where
-//! the others are. Thus each pair of cells is tried once, and the first assignment in the order of
-//! preference is a bipartite matching: at most cells³ steps instead of all permutations. Only
-//! devices depend on the set of host cells. If they reject the first assignment, sets of host
-//! cells are tried in the same order, up to [`MOST_SETS`] of them. A host with at most 16 cells has
-//! fewer, so that only on larger ones a fit may be missed.
+//! Each guest cell needs its own host cell, and its fit does not depend on the host cells of the
+//! others. Each pair of cells is therefore tried once, and the first assignment in the order of
+//! preference is a bipartite matching: at most cells³ steps instead of all permutations. Only the
+//! choice of devices depends on the set of host cells. If no devices suit the first assignment,
+//! sets of host cells are tried in the same order, up to [`MOST_SETS`] of them. A host with at most
+//! 16 cells has fewer sets, so a fit can be missed only on larger hosts.
 
 mod assign;
 mod cell;
@@ -23,7 +23,8 @@ pub use cell::CellMisfit;
 pub use devices::{DevicePick, DevicePool, DeviceRequest, Devices};
 pub use order::Strategy;
 
-/// How many sets of host cells are tried for a guest with devices; C(16, 8) is 12,870.
+/// Maximum number of sets of host cells that are tried for a guest with devices; C(16, 8) is
+/// 12,870.
 const MOST_SETS: usize = 20_000;
 
 /// How far the shared CPUs and the memory of a cell may be overcommitted.
@@ -64,12 +65,12 @@ pub struct FittedCell {
 }
 
 impl FittedCell {
-    /// The host CPUs that belong to the guest alone.
+    /// The host CPUs that only this guest uses.
     pub fn host_cpus(&self) -> impl Iterator<Item = u32> {
         self.pins.values().chain(&self.emulator).copied()
     }
 
-    /// How many memory pages it uses.
+    /// The number of memory pages that it uses.
     pub fn pages(&self) -> u64 {
         match self.page_kib {
             None | Some(0) => 0,
@@ -104,7 +105,7 @@ pub enum Misfit {
 /// Fits a guest onto a host: the first fit in the order of preference.
 ///
 /// # Errors
-/// The reason why there is none.
+/// The reason why the guest does not fit.
 pub fn fit(
     host: &HostTopology,
     guest: &GuestTopology,

@@ -11,8 +11,9 @@ pub(super) struct Packed {
     pub(super) emulator: Cpus,
 }
 
-/// Packs vCPUs onto the free cores of a host cell: on as many threads of each core as possible, on
-/// the same number of each. `None` if the thread policy leaves too few.
+/// Packs vCPUs onto the free cores of a host cell: on as many threads of each core as possible, and
+/// if possible on the same number of threads of each. `None` if there are too few free threads that
+/// the thread policy allows.
 pub(super) fn pack(
     host: &HostCell,
     vcpus: &Cpus,
@@ -39,7 +40,8 @@ pub(super) fn pack(
     (rest.len() == emulator).then_some(Packed { pins, emulator: rest })
 }
 
-/// The first `n` threads of each core that has so many, for the largest `n` ≥ `least` that gives enough.
+/// The first `n` threads of each core with at least `n` free ones, for the largest `n` ≥ `least`
+/// that yields enough CPUs.
 fn evenly(cores: &[Vec<u32>], wanted: usize, least: usize) -> Option<Vec<u32>> {
     let most = cores.iter().map(Vec::len).max().unwrap_or(0);
     (least..=most).rev().find_map(|threads| {
@@ -50,15 +52,15 @@ fn evenly(cores: &[Vec<u32>], wanted: usize, least: usize) -> Option<Vec<u32>> {
     })
 }
 
-/// Whole cores with two free threads or more, whatever their sizes. At most one vCPU is alone on
-/// its core. Nova gives up here.
+/// Takes all free threads of cores with at least two, even if the cores differ in size. At most one
+/// vCPU is alone on its core. Nova finds no fit in this case.
 fn in_pairs(cores: &[Vec<u32>], wanted: usize) -> Option<Vec<u32>> {
     let usable = cores.iter().filter(|core| core.len() >= 2);
     let cpus: Vec<u32> = usable.flatten().copied().take(wanted).collect();
     (cpus.len() == wanted).then_some(cpus)
 }
 
-/// Any threads.
+/// Takes free threads of any core, in order.
 fn linearly(cores: &[Vec<u32>], wanted: usize) -> Option<Vec<u32>> {
     let cpus: Vec<u32> = cores.iter().flatten().copied().take(wanted).collect();
     (cpus.len() == wanted).then_some(cpus)

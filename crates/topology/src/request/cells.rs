@@ -1,4 +1,4 @@
-//! The cells of a guest: in equal parts, or as flavor or image describe them.
+//! The cells of a guest: of equal size, or as the flavor or the image describes them.
 
 use super::{Asked, MOST_CELLS, Refusal};
 use crate::{Cpus, GuestCell};
@@ -17,7 +17,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The cells; `dedicated` has the dedicated vCPUs of all.
+    /// The cells; `dedicated` has the dedicated vCPUs of all cells.
     pub(super) fn cells(&self, nodes: i64, dedicated: &Cpus) -> Result<Vec<GuestCell>, Refusal> {
         let (cpus, memory) = (self.of_nodes("numa_cpus")?, self.of_nodes("numa_mem")?);
         let parts = match (cpus, memory) {
@@ -39,7 +39,8 @@ impl<'a> Asked<'a> {
         Ok(cells.collect())
     }
 
-    /// `hw:numa_cpus.0`, `….1`, … up to the first missing one.
+    /// The values of a list such as `hw:numa_cpus.0`, `hw:numa_cpus.1`, … up to the first missing
+    /// one, from the flavor or the image.
     fn of_nodes(&self, name: &str) -> Result<Option<Vec<&'a str>>, Refusal> {
         let flavor = (0..MOST_CELLS).map_while(|node| self.spec(&format!("hw:{name}.{node}")));
         let image = (0..MOST_CELLS).map_while(|node| self.property(&format!("hw_{name}.{node}")));
@@ -57,7 +58,7 @@ impl<'a> Asked<'a> {
         if vcpus % nodes != 0 || self.memory_mb % nodes != 0 {
             return Err(Refusal::ImageNumaTopologyAsymmetric);
         }
-        // Every cell has a vCPU, so that there are no more cells than vCPUs.
+        // Every cell needs a vCPU, so there must not be more cells than vCPUs.
         let (each, memory) = (vcpus / nodes, self.memory_mb / nodes);
         if each == 0 {
             return Err(Refusal::ImageNumaTopologyAsymmetric);

@@ -1,7 +1,7 @@
 //! The request for a topology, from a flavor's extra specs and an image's properties.
 //!
 //! Precedence, order of the checks and messages are those of Nova (`numa_get_constraints` of
-//! `nova/virt/hardware.py`): clients that test for them get them.
+//! `nova/virt/hardware.py`), because clients may depend on them.
 
 mod cells;
 mod memory;
@@ -132,7 +132,7 @@ impl<'a> Asked<'a> {
         (self.spec(&format!("hw:{name}")), self.property(&format!("hw_{name}")))
     }
 
-    /// The number of vCPUs, if their sets can be kept.
+    /// The number of vCPUs. More than [`MOST_VCPUS`] are refused.
     fn counted_vcpus(&self) -> Result<u32, Refusal> {
         let vcpus = u32::try_from(self.vcpus.max(0)).unwrap_or(u32::MAX);
         if vcpus > MOST_VCPUS { Err(Refusal::TooManyVcpus) } else { Ok(vcpus) }
@@ -143,7 +143,7 @@ impl<'a> Asked<'a> {
         Ok(Named::parse(text, self.counted_vcpus()?)?)
     }
 
-    /// Reads a mask of vCPUs; one that begins with `^` excludes from all.
+    /// Reads a mask of vCPUs. A mask that begins with `^` excludes vCPUs from all.
     fn mask(&self, mask: &str) -> Result<Named, Refusal> {
         if mask.trim().starts_with('^') {
             let last = i64::from(self.counted_vcpus()?) - 1;
@@ -153,7 +153,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// A truth value, as oslo.utils reads it: anything else is false.
+/// True for the texts that oslo.utils reads as true; any other text is false.
 fn truth(text: &str) -> bool {
     let text = text.trim().to_lowercase();
     ["1", "t", "true", "on", "y", "yes"].contains(&text.as_str())

@@ -58,7 +58,7 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// The realtime vCPUs, if realtime is requested. The image's mask goes first.
+    /// The realtime vCPUs, if realtime is requested. The image's mask takes precedence.
     pub(super) fn realtime(&self) -> Result<Option<Cpus>, Refusal> {
         if !self.spec("hw:cpu_realtime").is_some_and(truth) {
             return Ok(None);
@@ -95,7 +95,7 @@ impl<'a> Asked<'a> {
         i64::try_from(cpus.inside.len()).is_ok_and(|many| many == self.vcpus)
     }
 
-    /// The CPU policy after `resources:VCPU` and `resources:PCPU`, which imply one.
+    /// The CPU policy, which `resources:VCPU` or `resources:PCPU` may imply.
     pub(super) fn policy_of_resources(
         &self,
         policy: Option<CpuPolicy>,
@@ -121,7 +121,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Units of a class that the flavor requests in any group.
+    /// The units of a class that the flavor requests in all groups together.
     fn amount(&self, class: &str) -> i64 {
         let of_class = |key: &str| {
             let group = key.strip_prefix("resources")?.strip_suffix(class)?.strip_suffix(':')?;
@@ -131,7 +131,7 @@ impl<'a> Asked<'a> {
         specs.filter_map(|(_, value)| value.trim().parse::<i64>().ok()).fold(0, i64::saturating_add)
     }
 
-    /// The thread policy after the trait `HW_CPU_HYPERTHREADING`, which implies one.
+    /// The thread policy, which the trait `HW_CPU_HYPERTHREADING` may imply.
     pub(super) fn policy_of_trait(
         &self,
         policy: Option<ThreadPolicy>,
@@ -171,7 +171,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Names as Python prints a tuple of them.
+/// Formats names as Python prints a tuple of them.
 fn available(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
     format!("({})", quoted.join(", "))
