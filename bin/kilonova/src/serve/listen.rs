@@ -9,8 +9,9 @@
 //! each is closed after its answer.
 //!
 //! No client can block the server: a head must arrive within [`HEAD`], an answer must be received within
-//! [`STALL_MILLIS`], and connections are limited, separately for users and hosts. A connection beyond the
-//! limit gets a 503 and is closed. The readers of bodies limit their time.
+//! [`STALL_MILLIS`], a large one also at a minimum rate ([`super::unsent`]), and connections are limited,
+//! separately for users and hosts. A connection beyond the limit gets a 503 and is closed. The readers of bodies
+//! limit their time.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -46,6 +47,7 @@ use super::connection::{Busy, Full, Paced, PerAddress, Pool, RequestOrigin};
 use super::edge;
 use super::node_tls::Peer;
 use super::unreadable::ExplainedRefusals;
+use super::unsent::Cut;
 use crate::config::Front;
 
 /// The grace period of open requests after a signal; the process ends within five seconds.
@@ -394,6 +396,8 @@ async fn serve_requests<S>(
     let busy = Busy::default();
     let Endpoint { app, clients, .. } = endpoint;
     let answering = busy.clone();
+    let cut = Cut::default();
+    let ordered = cut.clone();
     let followed = drain.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let app = app.clone();
@@ -401,7 +405,10 @@ async fn serve_requests<S>(
         let answering = answering.begin();
         edge::detach(&mut request);
         match &clients {
-            Clients::Users(origin) => origin.note(&mut request, peer.ip()),
+            Clients::Users(origin) => {
+                origin.note(&mut request, peer.ip());
+                request.extensions_mut().insert(cut.clone());
+            }
             Clients::Hosts => {
                 let address = PeerAddress(peer.ip().to_canonical());
                 request.extensions_mut().insert(address);
@@ -428,6 +435,7 @@ async fn serve_requests<S>(
         let mut connection = pin!(connection);
         tokio::select! {
             ended = connection.as_mut() => ended,
+            () = ordered.ordered() => Ok(()),
             () = drain.reached(Phase::Stopping) => {
                 connection.as_mut().graceful_shutdown();
                 connection.await

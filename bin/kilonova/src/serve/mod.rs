@@ -23,6 +23,7 @@ mod router;
 pub mod secrets;
 mod services;
 mod unreadable;
+mod unsent;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

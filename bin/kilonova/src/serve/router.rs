@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Json, Router, middleware};
 use http::{HeaderMap, Method};
 use kilonova_compute_app::Compute;
 use kilonova_enroll::Enrollment;
@@ -23,6 +23,7 @@ use super::cors;
 use super::health::Health;
 use super::metrics::{Metrics, watch};
 use super::services::Services;
+use super::unsent::{self, Unsent};
 use crate::config::{ServiceName, Settings};
 
 pub(super) fn build(
@@ -33,8 +34,9 @@ pub(super) fn build(
     enrollment: Option<Enrollment>,
 ) -> Router {
     let traffic = metrics.traffic();
+    let unsent = Unsent::new(settings.front.proxies.clone());
     let mounted = |service: ServiceName, prefix: &str| {
-        let routes = mounted(service, settings, &services, prefix, enrollment.clone());
+        let routes = mounted(service, settings, &services, prefix, enrollment.clone(), &unsent);
         let routes = watch(routes, service.as_str(), traffic.clone());
         match service {
             ServiceName::Compute => kilonova_compute::reached_in_project(routes),
@@ -155,9 +157,13 @@ fn mounted(
     services: &Services,
     prefix: &str,
     enrollment: Option<Enrollment>,
+    unsent: &Unsent,
 ) -> Router {
     let auth = services.auth.clone();
-    let put = |routes: Router, service| mount(guarded(routes), service, prefix, auth);
+    let put = |routes: Router, service| {
+        let routes = routes.layer(middleware::from_fn_with_state(unsent.clone(), unsent::bound));
+        mount(guarded(routes), service, prefix, auth)
+    };
     match service {
         ServiceName::Identity => match &services.identity {
             Some(identity) => {

@@ -9,5 +9,5 @@ mod users;
 
 pub(super) use certificate::ServerCertificate;
 pub(super) use pace::{Busy, Paced};
-pub(super) use pool::{Full, PerAddress, Pool};
+pub(super) use pool::{Full, PerAddress, Pool, party};
 pub(super) use users::RequestOrigin;

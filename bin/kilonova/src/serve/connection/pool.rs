@@ -122,7 +122,7 @@ impl Drop for Slot {
 }
 
 /// The address that counts: an IPv6 /64 counts as one.
-fn party(address: IpAddr) -> IpAddr {
+pub(in crate::serve) fn party(address: IpAddr) -> IpAddr {
     let address = address.to_canonical();
     if address.is_loopback() { address } else { PeerAddress(address).party() }
 }
