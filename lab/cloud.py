@@ -165,14 +165,20 @@ class Cloud(Lane):
         return GuestLog(answer["output"] if status == 200 else "")
 
     def guest_log(self, ident, holds=lambda log: log.ready, what="its guest is up", timeout=240):
-        """Waits until a guest's console log satisfies a condition."""
-        deadline = time.monotonic() + timeout * PATIENCE
+        """Waits until a guest's console log satisfies a condition. Fails once a guest that is still booting has printed
+        nothing new for the timeout, one that has booted has not satisfied it within the timeout, or after three
+        timeouts: emulated processors boot as slowly as the rest of the machine leaves them."""
+        begun = since = time.monotonic()
+        printed = -1
         while True:
             log = self.console(ident)
             if holds(log):
                 return log
-            if time.monotonic() > deadline:
-                raise Wrong(f"{self.server(ident)['name']}: after {timeout * PATIENCE:.0f} s: {what}: it is "
+            now = time.monotonic()
+            if not log.ready and len(log.whole) > printed:
+                printed, since = len(log.whole), now
+            if now - since > timeout * PATIENCE or now - begun > 3 * timeout * PATIENCE:
+                raise Wrong(f"{self.server(ident)['name']}: after {now - begun:.0f} s: {what}: it is "
                             f"not the case; the end of its console log:\n{log.whole[-1500:]}")
             time.sleep(1)
 

@@ -500,8 +500,7 @@ lab() {
         add 0 1 0
         return 0
     fi
-    # Beside other steps the emulated processors of its guests get a fraction of a core each.
-    KILONOVA_LAB_PATIENCE=${KILONOVA_LAB_PATIENCE:-3} script ../lab/lab --brief run "${scenarios[@]}"
+    script ../lab/lab --brief run "${scenarios[@]}"
 }
 
 if [ -n "${KILONOVA_PREVIOUS:-}" ] && [ ! -x "$KILONOVA_PREVIOUS" ]; then
