@@ -128,17 +128,17 @@ pub(super) fn silent(
 
 /// The hosts that cannot offer their CPUs and memory by NUMA cell yet. The log has each reason once.
 pub(super) fn undivided(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
-    let notice = |(host, why): (HostName, String)| {
-        Notice {
+    let notice = |(host, why): (HostName, String)| Notice {
         area: "nodes",
         level: Level::Note,
         what: format!(
-            "host {host} is to offer its CPUs and memory by NUMA cell, and offers them as a whole: {why}"
+            "host {host} is configured to offer its CPUs and memory by NUMA cell, but offers them as a \
+             whole: {why}"
         ),
-        remedy: "move the guest to another host or remove the reason, and the host is divided within ten minutes; or set \
-                 [compute] numa_in_placement = false there and restart its agent"
-            .to_owned(),
-    }
+        remedy:
+            "move the guests to another host or remove the reason: the host is divided within ten \
+                 minutes; or set [compute] numa_in_placement = false there and restart its agent"
+                .to_owned(),
     };
     Ok(cells::undivided(tx)?.into_iter().map(notice).collect())
 }

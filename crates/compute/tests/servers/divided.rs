@@ -397,7 +397,10 @@ async fn an_undivided_host_is_divided_once_its_guest_has_left() {
             assert_eq!(held(&running, &one).await, before);
             let notices = undivided_notices(&cloud).await;
             let [notice] = &*notices else { panic!("{notices:?}") };
-            assert!(notice.starts_with("host a is to offer its CPUs and memory by NUMA cell"));
+            assert!(
+                notice
+                    .starts_with("host a is configured to offer its CPUs and memory by NUMA cell")
+            );
             assert!(notice.contains(&one), "{notice}");
 
             // The controller dies at its next write, which is usually the registration that divides the host.
