@@ -260,3 +260,32 @@ async fn a_host_is_drained_with_progress_and_enabled_again() {
         admin.submit(&page, &enable, &[]).await.came(200).hides("id=\"drain\"");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_floor_forgets_hosts_that_the_page_no_longer_shows() {
+    for cloud in clouds().await {
+        let mut admin = Browser::of(&cloud, "admin", "admin").await;
+        let form = admin.get("/dashboard/hosts/h1").await;
+        admin.submit(&form, "/dashboard/hosts/h1/disable", &[]).await.came(200);
+        let page = admin.get("/dashboard/floor?show=disabled").await;
+        page.shows("hosts/h1\"").hides("hosts/h2\"");
+        let mut stream = admin.stream(&stream_of(&page.html)).await;
+        // The card stays while the page is open, also without the property that it is filtered by.
+        admin.submit(&form, "/dashboard/hosts/h1/enable", &[]).await.came(200);
+        stream.until("cards", "hosts/h1\"").await;
+        admin.submit(&form, "/dashboard/hosts/h2/disable", &[]).await.came(200);
+        stream.until("list", "list").await;
+        admin.get("/dashboard/floor?show=disabled").await.shows("hosts/h2\"").hides("hosts/h1\"");
+        // The page has no place for the card of h1 now, although that host changes.
+        let id = cloud.boot("ann", "one", "f-tiny").await;
+        cloud.becomes(&id, "ACTIVE").await;
+        admin.submit(&form, "/dashboard/hosts/h2/enable", &[]).await.came(200);
+        loop {
+            let (kind, data) = stream.next().await.expect("the stream is open");
+            assert!(kind != "cards" || !data.contains("hosts/h1\""), "{}: {data}", cloud.store);
+            if kind == "cards" && data.contains("hosts/h2\"") {
+                break;
+            }
+        }
+    }
+}

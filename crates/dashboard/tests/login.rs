@@ -137,6 +137,29 @@ async fn a_user_switches_between_projects_and_only_theirs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_login_without_a_project_enters_the_default_project() {
+    for cloud in clouds().await {
+        let user = cloud.get("/identity/v3/users?name=bea").await;
+        let user = format!("/identity/v3/users/{}", user["users"][0]["id"].as_str().unwrap());
+        // Bea has roles in the projects red and blue, and none in admin.
+        for (default, named, entered) in [
+            ("red", "", "red"),
+            ("blue", "", "blue"),
+            ("blue", "red", "red"),
+            ("admin", "", "blue"),
+        ] {
+            let project = cloud.get(&format!("/identity/v3/projects?name={default}")).await;
+            let project = project["projects"][0]["id"].as_str().unwrap();
+            let body = format!(r#"{{"user": {{"default_project_id": "{project}"}}}}"#);
+            cloud.send(Method::PATCH, &user, "application/json", body.into()).await;
+            let mut browser = Browser::new(&cloud);
+            let page = browser.log_in("bea", PASSWORD, named).await;
+            page.came(200).shows(&format!("</span>{entered}")).shows("/dashboard/projects");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_application_credential_is_a_session_in_its_project() {
     for cloud in clouds().await {
         let token = cloud.login("ann", "red").await;

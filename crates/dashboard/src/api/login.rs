@@ -1,7 +1,7 @@
 //! `/login` and `/logout`: begins and ends a session.
 //!
-//! A password gives an unscoped token, which tells the user's projects; the session has a token of one of
-//! them. The password is in memory until Keystone has answered, and nowhere else.
+//! The session has a token of the project that the user names, else of the user's default project, else of the
+//! user's first enabled project. The password is in memory until Keystone has answered, and nowhere else.
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -137,10 +137,18 @@ async fn begin(
         "domain": {"name": domain},
     });
     let identity = json!({"methods": ["password"], "password": {"user": user}});
-    let auth = json!({"auth": {"identity": identity, "scope": "unscoped"}});
-    let unscoped = token(dashboard, caller, auth, texts::WRONG_LOGIN).await?.0;
+    let named = fields.text("project");
+    // Without a scope, Keystone gives a token of the default project if the user may enter it.
+    let auth = match named {
+        Some(_) => json!({"auth": {"identity": identity, "scope": "unscoped"}}),
+        None => json!({"auth": {"identity": identity}}),
+    };
+    let (unscoped, body) = token(dashboard, caller, auth, texts::WRONG_LOGIN).await?;
+    if body["token"]["project"]["id"].is_string() {
+        return session(unscoped, &body, true);
+    }
     let own = caller.clone().with_token(&unscoped);
-    let session = match choose(dashboard, &own, fields.text("project")).await {
+    let session = match choose(dashboard, &own, named).await {
         Ok(project) => scope(dashboard, caller, &unscoped, &project, texts::WRONG_LOGIN).await,
         Err(denied) => Err(denied),
     };
@@ -228,6 +236,11 @@ async fn issue(
     wrong: &'static str,
 ) -> Result<Session, Denied> {
     let (token, body) = token(dashboard, caller, auth, wrong).await?;
+    session(token, &body, switches)
+}
+
+/// The session of a token.
+fn session(token: String, body: &Value, switches: bool) -> Result<Session, Denied> {
     let token_view = &body["token"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let expires = token_view["expires_at"].as_str().and_then(time::parse);
