@@ -108,12 +108,19 @@ pub(super) fn plan<'a>(
     let mut names = BTreeSet::new();
     let mut plans = Vec::new();
     for (device, places) in devices.iter().zip(places(devices)) {
-        if device.address.is_empty() || !addresses.insert(device.address.as_str()) {
+        if device.address.is_empty() {
+            return Err(wrong("a device has no address".into()));
+        }
+        if !addresses.insert(device.address.as_str()) {
             return Err(wrong(format!("two devices have the address {:?}", device.address)));
         }
         let mut deployables = Vec::new();
         for deployable in &device.deployables {
-            if deployable.name.is_empty() || !names.insert(deployable.name.as_str()) {
+            if deployable.name.is_empty() {
+                let address = &device.address;
+                return Err(wrong(format!("a deployable of the device {address:?} has no name")));
+            }
+            if !names.insert(deployable.name.as_str()) {
                 return Err(wrong(format!("two deployables have the name {:?}", deployable.name)));
             }
             if deployable.resource_class.is_empty() {

@@ -15,7 +15,9 @@ use crate::explain::{awaited, plugging};
 use crate::flows::journal;
 
 /// Maximum number of operations listed individually.
-const MOST: i64 = 50;
+const MOST: usize = 50;
+/// Maximum number of open operations read, the oldest first: live migrations in progress among them are not listed.
+const READ: i64 = 1000;
 
 pub(super) fn stuck(
     tx: &mut Tx<'_>,
@@ -24,7 +26,10 @@ pub(super) fn stuck(
 ) -> Result<Vec<Notice>, Error> {
     let before = time::before(now, bounds.stuck);
     let mut notices = Vec::new();
-    for row in flow::open_since(tx, before, MOST)? {
+    for row in flow::open_since(tx, before, READ)? {
+        if notices.len() == MOST {
+            break;
+        }
         let server = row.subject;
         let migration = moves::open_of(tx, server)?;
         // A live migration in progress reports to its migration, not to the operation.

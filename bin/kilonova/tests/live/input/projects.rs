@@ -74,8 +74,8 @@ fn images_keys_and_requests_of_other_projects_are_not_found() {
         let arq = made["arqs"][0]["uuid"].as_str().expect("the request is sent").to_owned();
         let path = format!("/accelerator/v2/accelerator_requests/{arq}");
         bob.get(&path).refused_saying(404, &[&arq]);
-        bob.delete(&path);
-        bob.delete(&format!("/accelerator/v2/accelerator_requests?arqs={arq}"));
+        bob.delete(&path).refused(404);
+        bob.delete(&format!("/accelerator/v2/accelerator_requests?arqs={arq}")).refused(404);
         ann.get(&path).ok(200);
 
         let credentials = format!("/identity/v3/users/{ann_id}/application_credentials");
