@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 use kilonova_compute_db::flavors;
-use kilonova_compute_db::servers::{Creator, FlavorOf, SchedulerHints, Spec};
+use kilonova_compute_db::servers::{Creator, FlavorOf, LocalDisks, SchedulerHints, Spec};
 use kilonova_compute_scheduler::capacity::{
     self, Capacity, DeviceKind, DeviceUse, EqualHosts, Searches,
 };
@@ -173,6 +173,7 @@ pub(crate) fn constrained<T>(
 pub(crate) fn spec_of(flavor: FlavorOf) -> Spec {
     Spec {
         flavor,
+        local_disks: LocalDisks::default(),
         image: None,
         image_properties: BTreeMap::new(),
         key_name: None,

@@ -238,8 +238,8 @@ impl MetadataService {
         let boot = Boot {
             image: spec.image,
             root_gb: spec.flavor.disk,
-            ephemeral_gb: spec.flavor.ephemeral,
-            swap_mb: spec.flavor.swap,
+            ephemeral_gb: spec.ephemeral_gb(),
+            swap_mb: spec.swap_mb(),
             rebuilt: None,
         };
         let user_data = spec.user_data.as_ref().map(|text| BASE64_STANDARD.decode(text));

@@ -410,8 +410,8 @@ pub fn desired(
             boot: Boot {
                 image: spec.image.filter(|_| !has_volume_root),
                 root_gb: if has_volume_root { 0 } else { spec.flavor.disk },
-                ephemeral_gb: spec.flavor.ephemeral,
-                swap_mb: spec.flavor.swap,
+                ephemeral_gb: spec.ephemeral_gb(),
+                swap_mb: spec.swap_mb(),
                 rebuilt: None,
             },
             machine: machine::of(spec, &spec.flavor),

@@ -54,10 +54,9 @@ pub fn place(
     };
     let zone = server.spec.availability_zone.clone().filter(|_| !search.force);
     let spec = Spec {
-        flavor: search.flavor.clone(),
         wanted_host: search.host.cloned(),
         availability_zone: zone,
-        ..server.spec.clone()
+        ..server.spec.clone().with_flavor(search.flavor.clone())
     };
     let initiator = boot::Initiator { user_id: &server.user_id, request_id: search.request_id };
     let mut excluded = search.excluded;

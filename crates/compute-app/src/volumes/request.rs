@@ -5,6 +5,7 @@ mod of_image;
 
 use std::collections::HashSet;
 
+use kilonova_compute_db::servers::{FlavorOf, LocalDisks};
 use kilonova_ids::{ImageId, SnapshotId, VolumeId, parse_uuid_like};
 use kilonova_node_api::{Bus, Medium};
 use kilonova_wire::Refusal;
@@ -55,10 +56,10 @@ pub struct WantedDisks {
     pub image: Option<ImageId>,
     /// The volumes, in the order of the request.
     pub volumes: Vec<WantedVolume>,
-    /// The number of local disks beside the root disk.
-    pub locals: usize,
-    /// The requested swap, in MiB.
-    pub swap_gb: Option<i64>,
+    /// The sizes of the requested ephemeral disks, in GiB. `None` is the flavor's size.
+    pub ephemeral: Vec<Option<i64>>,
+    /// The size of the requested swap disk, in MiB as Nova and its clients have it. The inner `None` is the flavor's size.
+    pub swap: Option<Option<i64>>,
     /// The names of disks that the server does not get, although its image names them.
     pub absent: Vec<String>,
 }
@@ -67,6 +68,36 @@ impl WantedDisks {
     /// True if the root disk is a volume.
     pub fn is_volume_backed(&self) -> bool {
         self.volumes.iter().any(|volume| volume.boot_index == 0)
+    }
+
+    /// The number of local disks in addition to the root disk.
+    pub fn locals(&self) -> usize {
+        self.ephemeral.len() + usize::from(self.swap.is_some())
+    }
+
+    /// The sizes of the local disks that a server with a flavor gets.
+    ///
+    /// # Errors
+    /// 400 with Nova's messages for disks that are larger than the flavor's, and for several ephemeral disks.
+    pub fn local_disks(&self, flavor: &FlavorOf) -> Result<LocalDisks, Refusal> {
+        let requested = self.ephemeral.iter().map(|size| size.unwrap_or(flavor.ephemeral));
+        if requested.fold(0, i64::saturating_add) > flavor.ephemeral {
+            return Err(Refusal::bad_request(
+                "Ephemeral disks requested are larger than the instance type allows.",
+            ));
+        }
+        if self.ephemeral.len() > 1 {
+            return Err(invalid(&format!(
+                "a server has at most one ephemeral disk. Request one of up to {} GiB.",
+                flavor.ephemeral
+            )));
+        }
+        let swap_mb = self.swap.flatten();
+        if swap_mb.is_some_and(|size| size > flavor.swap) {
+            let why = "Swap drive requested is larger than instance type allows.";
+            return Err(Refusal::bad_request(why));
+        }
+        Ok(LocalDisks { ephemeral_gb: self.ephemeral.first().copied().flatten(), swap_mb })
     }
 
     /// The existing volumes.
@@ -236,7 +267,7 @@ fn read_local(
     entry: &Value,
     source: &str,
     boot_index: i64,
-    size_gb: Option<i64>,
+    size: Option<i64>,
 ) -> Result<(), Refusal> {
     match source {
         "image" => {
@@ -252,12 +283,14 @@ fn read_local(
             Ok(())
         }
         "blank" if entry["guest_format"] == "swap" => {
-            disks.locals += 1;
-            disks.swap_gb = size_gb;
+            if disks.swap.is_some() {
+                return Err(invalid("More than one swap drive requested."));
+            }
+            disks.swap = Some(size.filter(|size| *size > 0));
             Ok(())
         }
         "blank" => {
-            disks.locals += 1;
+            disks.ephemeral.push(size.filter(|size| *size > 0));
             Ok(())
         }
         other => Err(invalid(&format!("Mapping {other} to local is not supported."))),
@@ -359,6 +392,65 @@ mod tests {
         let old = old.expect("it is valid");
         let order: Vec<i64> = old.volumes.iter().map(|volume| volume.boot_index).collect();
         assert_eq!(order, [0, -1]);
+    }
+
+    #[test]
+    fn local_disks_have_requested_sizes_up_to_those_of_the_flavor() {
+        let flavor = crate::capacity::spec_of(FlavorOf {
+            ephemeral: 4,
+            swap: 1024,
+            ..serde_json::from_value(json!({
+                "id": "1", "name": "f", "vcpus": 1, "ram": 1, "disk": 1, "ephemeral": 0, "swap": 0,
+                "extra_specs": {},
+            }))
+            .expect("a flavor")
+        });
+        let swap = |size: Value| {
+            json!({
+                "source_type": "blank", "destination_type": "local", "boot_index": -1,
+                "guest_format": "swap", "volume_size": size,
+            })
+        };
+        let ephemeral = |size: Value| {
+            json!({
+                "source_type": "blank", "destination_type": "local", "boot_index": -1,
+                "guest_format": "ext4", "volume_size": size,
+            })
+        };
+        let sizes = |entries: Value| {
+            let body = json!({"imageRef": A, "block_device_mapping_v2": entries});
+            read(&body)?
+                .local_disks(&flavor.flavor)
+                .map(|disks| (disks.ephemeral_gb, disks.swap_mb))
+        };
+        for (entries, expected) in [
+            (json!([]), (None, None)),
+            // The size of swap is in MiB: python-openstackclient's `--swap 512`.
+            (json!([swap(json!(512))]), (None, Some(512))),
+            (json!([swap(json!("1024")), ephemeral(json!(2))]), (Some(2), Some(1024))),
+            (json!([swap(Value::Null), ephemeral(json!(0))]), (None, None)),
+        ] {
+            assert_eq!(sizes(entries.clone()).expect("it is valid"), expected, "{entries}");
+        }
+        for (entries, words) in [
+            (
+                json!([swap(json!(1025))]),
+                "Swap drive requested is larger than instance type allows.",
+            ),
+            (json!([swap(json!(1)), swap(json!(1))]), "More than one swap drive requested."),
+            (
+                json!([ephemeral(json!(5))]),
+                "Ephemeral disks requested are larger than the instance",
+            ),
+            (
+                json!([ephemeral(json!(3)), ephemeral(json!(2))]),
+                "Ephemeral disks requested are larger",
+            ),
+            (json!([ephemeral(json!(2)), ephemeral(json!(2))]), "Request one of up to 4 GiB."),
+        ] {
+            let refusal = sizes(entries.clone()).expect_err(words);
+            assert!(refusal.message.contains(words), "{entries}: {}", refusal.message);
+        }
     }
 
     #[test]

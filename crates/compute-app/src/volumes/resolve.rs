@@ -118,7 +118,7 @@ pub async fn look_up(
             "this cloud has no volumes. Boot from an image to a local disk.".into(),
         ));
     };
-    let locals = disks.locals + usize::from(disks.image.is_some());
+    let locals = disks.locals() + usize::from(disks.image.is_some());
     let most = volumes.options.max_local_devices;
     if most >= 0 && locals as i64 > most {
         return Err(invalid("You specified more local devices than the limit allows".into()));

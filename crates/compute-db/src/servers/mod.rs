@@ -10,8 +10,8 @@ pub mod statements;
 
 pub use hints::SchedulerHints;
 pub use model::{
-    Creator, Fault, FlavorOf, Lock, NewServer, PowerState, Server, Spec, TaskState, VmState,
-    instance_name, short,
+    Creator, Fault, FlavorOf, LocalDisks, Lock, NewServer, PowerState, Server, Spec, TaskState,
+    VmState, instance_name, short,
 };
 pub use model::{from_text, to_text};
 
@@ -248,7 +248,7 @@ pub fn set_flavor(
     now: Timestamp,
 ) -> Result<(), Error> {
     counted::resizes(tx, server.id, flavor.vcpus, flavor.ram)?;
-    let spec = Spec { flavor: flavor.clone(), ..server.spec.clone() };
+    let spec = server.spec.clone().with_flavor(flavor.clone());
     let params = params![server.id, model::to_text(&spec)?, flavor.vcpus, flavor.ram, now];
     tx.defer(sql::SET_FLAVOR, params)?;
     Ok(())

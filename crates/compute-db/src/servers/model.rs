@@ -243,6 +243,9 @@ pub struct FlavorOf {
 pub struct Spec {
     /// The flavor.
     pub flavor: FlavorOf,
+    /// The sizes of local disks that the request named. A change of the flavor resets them.
+    #[serde(default, skip_serializing_if = "LocalDisks::is_unset")]
+    pub local_disks: LocalDisks,
     /// The image.
     pub image: Option<ImageId>,
     /// Properties of the image that clients see from 2.98.
@@ -284,6 +287,44 @@ pub struct Spec {
     /// True if services of the operator had vendor data for guests when it was created or rebuilt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dynamic_vendordata: bool,
+}
+
+/// The requested sizes of a server's ephemeral disk and swap disk. `None` is the flavor's size, which is also the maximum.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LocalDisks {
+    /// GiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ephemeral_gb: Option<i64>,
+    /// MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap_mb: Option<i64>,
+}
+
+impl LocalDisks {
+    fn is_unset(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Spec {
+    /// The size of the ephemeral disk in GiB; 0 without one.
+    pub fn ephemeral_gb(&self) -> i64 {
+        self.local_disks.ephemeral_gb.unwrap_or(self.flavor.ephemeral)
+    }
+
+    /// The size of the swap disk in MiB; 0 without one.
+    pub fn swap_mb(&self) -> i64 {
+        self.local_disks.swap_mb.unwrap_or(self.flavor.swap)
+    }
+
+    /// With another flavor. Its sizes of local disks replace the requested ones, unless it is the same flavor.
+    #[must_use]
+    pub fn with_flavor(self, flavor: FlavorOf) -> Self {
+        let local_disks =
+            if flavor == self.flavor { self.local_disks } else { LocalDisks::default() };
+        Self { flavor, local_disks, ..self }
+    }
 }
 
 /// The user who created a server (Nova: `boot_roles`, `owner_user_name` and `owner_project_name` of its

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{Cloud, FPGA, GPU, GPUS, hosts};
+use crate::kit::{ANN, Cloud, FPGA, GPU, GPUS, hosts};
+use crate::servers::resize::admin;
 
 #[tokio::test]
 async fn a_server_gets_its_vgpu_and_gives_it_back() {
@@ -154,5 +155,63 @@ async fn servers_survive_a_restart() {
         assert_eq!(cloud.files("gpu1", "mdevs"), mdevs);
         cloud.assert_consistent(&running, "after the restart").await;
         cloud.teardown(&running, "after the restart").await;
+    }
+}
+
+#[tokio::test]
+async fn local_disks_have_the_requested_sizes_until_the_flavor_changes() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        let disks = |swap: i64| json!({"vcpus": 1, "swap": swap, "OS-FLV-EXT-DATA:ephemeral": 2});
+        running.flavor("disks", disks(1024)).await;
+        running.flavor("more", disks(2048)).await;
+        let blank = |format: &str, size: i64| {
+            json!({
+                "source_type": "blank", "destination_type": "local", "boot_index": -1,
+                "delete_on_termination": true, "guest_format": format, "volume_size": size,
+            })
+        };
+        let root = json!({
+            "source_type": "image", "destination_type": "local", "uuid": cloud.image, "boot_index": 0,
+            "delete_on_termination": true,
+        });
+        // The requests of `openstack server create --swap 512 --ephemeral size=1`.
+        let mapping = |swap| json!({"block_device_mapping_v2": [root, blank("swap", swap), blank("ext4", 1)]});
+        let mut request = running.boot_request(&cloud, "one", "disks");
+        request["server"]["block_device_mapping_v2"] =
+            mapping(1025)["block_device_mapping_v2"].take();
+        let refused = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
+        refused.refused(400, "Swap drive requested is larger than instance type allows.");
+        let id = running.boot_with(&cloud, "one", "disks", mapping(512)).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        let shown = async |sizes: &str| {
+            let server = running.server(&id).await;
+            let host = server["OS-EXT-SRV-ATTR:host"].as_str().expect("a host").to_owned();
+            let xml = domain_xml(&cloud, &host, &id);
+            assert!(xml.contains(sizes), "{xml}");
+            (host, server["flavor"]["swap"].clone())
+        };
+        let requested = "ephemeral_gb='1' swap_mb='512'";
+        let (source, swap) = shown(requested).await;
+        assert_eq!(swap, 1024, "the server shows its flavor");
+        admin(&running, "2.90", &id, json!({"migrate": null})).await.expect(202);
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        assert_ne!(shown(requested).await.0, source);
+        running.try_act(&id, json!({"confirmResize": null})).await.expect(204);
+        running.act(&id, json!({"rebuild": {"imageRef": cloud.image}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        shown(requested).await;
+        running.act(&id, json!({"resize": {"flavorRef": "more"}})).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        shown("ephemeral_gb='2' swap_mb='2048'").await;
+        running.try_act(&id, json!({"revertResize": null})).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        shown(requested).await;
+        running.act(&id, json!({"resize": {"flavorRef": "more"}})).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        running.try_act(&id, json!({"confirmResize": null})).await.expect(204);
+        running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        shown("ephemeral_gb='2' swap_mb='2048'").await;
+        cloud.teardown(&running, "local disks").await;
     }
 }

@@ -233,8 +233,9 @@ pub(super) fn guest_at_dest(
     domain.config.vcpus = flavor.vcpus;
     domain.config.memory_mb = flavor.ram;
     domain.config.boot.root_gb = if domain.config.is_volume_backed() { 0 } else { flavor.disk };
-    domain.config.boot.ephemeral_gb = flavor.ephemeral;
-    domain.config.boot.swap_mb = flavor.swap;
+    let spec = ctx.server.spec.clone().with_flavor(flavor.clone());
+    domain.config.boot.ephemeral_gb = spec.ephemeral_gb();
+    domain.config.boot.swap_mb = spec.swap_mb();
     domain.config.machine = boot::machine::of(&ctx.server.spec, flavor);
     domain.power = power;
     domain.config.devices = devices;

@@ -64,12 +64,7 @@ pub(super) fn resolve(
     if let Some(made_of) = made_of {
         unsupported::image(made_of, &image_properties)?;
     }
-    if let Some(swap) = new.disks.swap_gb
-        && swap.saturating_mul(1024) > flavor.swap
-    {
-        let why = "Swap drive requested is larger than instance type allows.";
-        return Err(Refusal::bad_request(why).into());
-    }
+    let local_disks = new.disks.local_disks(&flavor)?;
     let key = match &new.key_name {
         Some(name) => Some(names::key_pair(tx, &context.user_id, name)?),
         None => None,
@@ -96,6 +91,7 @@ pub(super) fn resolve(
         description: new.description.clone(),
         spec: Spec {
             flavor,
+            local_disks,
             image,
             config_drive: new.config_drive || boot::machine::needs_config_drive(&image_properties),
             image_properties,
