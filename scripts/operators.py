@@ -345,12 +345,12 @@ def step_drain(operator, cloud, serve):
     err = "".join(lines) + err
     operator.tick("Ctrl-C prints the remaining servers, and that the drain goes on",
                   process.returncode == 130 and "still there" in out and "To follow it: " in out
-                  and "The controllers go on with the drain." in out and "is already disabled" in err, out + err)
+                  and "The controllers continue the drain." in out and "is already disabled" in err, out + err)
 
     print(f"$ kilonova {' '.join(command)}    # and kill -9 of the cloud", flush=True)
     process = operator.begin(*command, "--format", "json")
     lines = until_first_move(process)
-    operator.tick("the same command follows the drain that runs", "already runs since" in lines[0], str(lines))
+    operator.tick("the same command follows the drain that runs", "has been running since" in lines[0], str(lines))
     serve.kill()
     time.sleep(1)
     serve.start()

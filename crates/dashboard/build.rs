@@ -1,4 +1,4 @@
-//! Compresses the assets, so that the program has them once, in the form that browsers get.
+//! Compresses the assets, so that the program contains them only in the form that browsers receive.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a build script fails by a panic")]
 

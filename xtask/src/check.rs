@@ -1,4 +1,4 @@
-//! The list of checks and how their result is printed. A check never changes a file.
+//! The list of checks, and the output of their results. A check never changes a file.
 
 use clap::ValueEnum;
 
@@ -9,7 +9,7 @@ use crate::{rules, source};
 /// One check, in the order in which they run: the cheap ones first.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Check {
-    /// Which crate may depend on which.
+    /// The allowed dependencies between crates.
     Dependencies,
     /// HTTP stays in `api/`, SQL stays in `db/`.
     Layers,
@@ -28,7 +28,7 @@ pub enum Check {
 }
 
 /// Runs the checks and prints a line for each; the last line is `N passed, N failed, N skipped`.
-/// True when none failed.
+/// Returns true if none failed.
 ///
 /// # Errors
 /// A file that cannot be read, or a program that cannot be started.

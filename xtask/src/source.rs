@@ -1,4 +1,4 @@
-//! The files of the repository that the rules read. It knows no rule.
+//! The files of the repository that the rules read. This module must never know a rule.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ pub enum Error {
     /// A file cannot be read.
     #[error("cannot read {0}: {1}")]
     Read(PathBuf, std::io::Error),
-    /// A program cannot be started, or what it prints cannot be read.
+    /// A program cannot be started, or its output cannot be read.
     #[error("cannot run {0}: {1}")]
     Run(String, String),
     /// A rule's own pattern is wrong.
@@ -68,8 +68,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Reads them from the folder that this program was built from. Without a repository there, as in a
-    /// source archive, these are all files outside hidden folders and `target`.
+    /// Reads the files from the folder that this program was built from. Without a repository there, as in a source
+    /// archive, reads all files outside hidden folders, `target` and `state`.
     ///
     /// # Errors
     /// A file or a folder that cannot be read.

@@ -1,4 +1,4 @@
-//! The checks that other programs make: rustfmt, clippy, cargo-deny, bash and Python.
+//! The checks that other programs run: rustfmt, clippy, cargo-deny, bash and Python.
 
 use std::process::Command;
 
@@ -8,9 +8,9 @@ use crate::source::{Error, Sources, root};
 pub enum Outcome {
     /// Nothing to report.
     Passed,
-    /// Why the check did not run.
+    /// The reason why the check did not run.
     Skipped(String),
-    /// The findings, one to a line.
+    /// The findings, one per line.
     Failed(Vec<String>),
 }
 
@@ -50,7 +50,8 @@ pub fn clippy() -> Result<Vec<(&'static str, Outcome)>, Error> {
     Ok(vec![("clippy, warnings denied", command("cargo", &arguments)?)])
 }
 
-/// The dependencies, by scripts/deny.sh. Without an advisory database that check is skipped.
+/// The dependencies, by scripts/deny.sh. Without an advisory database, the check of the advisories
+/// is skipped.
 pub fn deny() -> Result<Vec<(&'static str, Outcome)>, Error> {
     let settled = command("scripts/deny.sh", &["settled"])?;
     let advisories = match command("scripts/deny.sh", &["reach"])? {

@@ -33,8 +33,8 @@ pub struct Arguments {
 enum Command {
     /// Run the agent until SIGTERM or Ctrl-C.
     Run(Run),
-    /// Join a cloud with the command that `kilonova node enroll` printed there, then check this
-    /// host.
+    /// Join a cloud with the token that `kilonova node enroll` printed on the control plane, then
+    /// check this host.
     Join(Join),
     /// Check everything that this host needs, with a remedy for each problem. Exits 0 if guests
     /// can run, 1 otherwise.
@@ -55,7 +55,7 @@ struct Common {
     /// exists].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// State directory: identity and notes [default: /var/lib/kilonova-agent].
+    /// State directory: identity and the state of the guests [default: /var/lib/kilonova-agent].
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
     /// Name of this host [default: the machine's host name].
@@ -85,8 +85,8 @@ struct Run {
     /// URL of the control plane, for a host that has not joined; requires --token-file.
     #[arg(long, value_name = "URL")]
     control: Option<String>,
-    /// File with the shared token: node.token in the control plane's state directory. Its owner can
-    /// act for any host: only for tests and for one machine.
+    /// File with the shared token: node.token in the control plane's state directory. Whoever has the
+    /// token can act for any host: use it only for tests and for a cloud on one machine.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }

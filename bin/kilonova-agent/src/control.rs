@@ -1,6 +1,6 @@
 //! The control plane, shared by the parts of the agent.
 //!
-//! The agent's registrations determine the session; reading images uses the newest one.
+//! Each registration starts a session; reads of images and of vendor data use the newest one.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -68,7 +68,7 @@ impl<C: ControlPlane> Shared<C> {
                     return Err("a service of [api] vendordata_dynamic_targets failed".to_owned());
                 }
                 Ok(VendordataAnswer::NoServer) => {
-                    return Err("the server is not on this host any more".to_owned());
+                    return Err("the server is no longer on this host".to_owned());
                 }
                 Err(refusal) => refusal,
             };

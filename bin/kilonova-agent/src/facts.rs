@@ -98,7 +98,7 @@ fn processors(text: &str) -> Option<usize> {
     })
 }
 
-/// The local address that reaches the control plane; sends nothing.
+/// The local address of a connection to the control plane; sends nothing.
 pub fn address_towards(url: &str) -> Option<IpAddr> {
     use std::net::ToSocketAddrs;
     let rest = url.split_once("://")?.1;
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!((processors(""), processors("3-1")), (None, None));
         assert_eq!(address_towards("http://127.0.0.1:9/x"), Some(Ipv4Addr::LOCALHOST.into()));
         assert_eq!(address_towards("nothing"), None);
-        let here = space(Path::new("/nowhere/at/all")).expect("the root is there");
+        let here = space(Path::new("/nowhere/at/all")).expect("the root directory exists");
         assert!(here.total >= here.free && here.total > 0);
     }
 }

@@ -1,4 +1,4 @@
-//! `join`: from a token to a host with a certificate.
+//! `join`: enrols this host with a join token.
 
 use jiff::Timestamp;
 use kilonova_ids::HostName;

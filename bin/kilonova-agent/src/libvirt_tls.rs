@@ -28,7 +28,7 @@ pub fn reload(revoked: &[RevokedHost]) -> bool {
                 daemon,
                 why,
                 "could not reload its certificates and revocation list; if it listens for \
-                 TLS, type: virt-admin -c {daemon}:///system server-update-tls {daemon}"
+                 TLS, run: virt-admin -c {daemon}:///system server-update-tls {daemon}"
             );
             done = false;
         }

@@ -13,7 +13,7 @@ use crate::connection::Connection;
 const INTERVAL: Duration = Duration::from_secs(15);
 /// Number of rounds between two checks of the clock.
 const CLOCK: u32 = 240;
-/// The clock difference above which a report is made.
+/// The clock difference above which a problem is reported.
 const OFF: Duration = Duration::from_secs(2);
 
 /// Runs forever.

@@ -11,7 +11,7 @@ use kilonova_node_link::HostIdentity;
 /// Writes the certificates, unless they are already there. Returns whether anything changed.
 ///
 /// # Errors
-/// A message with the file.
+/// A message that names the file.
 pub fn write(folder: &Path, known: &HostIdentity) -> Result<bool, String> {
     let mut changed = false;
     for (name, text, mode) in [
@@ -29,7 +29,7 @@ pub fn write(folder: &Path, known: &HostIdentity) -> Result<bool, String> {
 /// Writes the list of revoked certificates. Returns whether it changed.
 ///
 /// # Errors
-/// A message with the file.
+/// A message that names the file.
 pub fn write_revocations(folder: &Path, crl: &str) -> Result<bool, String> {
     keep(&folder.join("CA/cacrl.pem"), crl, 0o644)
 }

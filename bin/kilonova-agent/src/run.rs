@@ -1,8 +1,8 @@
 //! `run`: the service. It builds an agent from the real parts of this host and runs it.
 //!
 //! If something is missing (libvirt, the control plane, a certificate, a configured device), it
-//! logs that, tells systemd, and retries, while guests keep running. Only a signal or another agent
-//! for this host ends it.
+//! logs that, notifies systemd, and retries, while guests keep running. Only a signal or another
+//! agent for this host ends it.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -81,8 +81,8 @@ pub async fn run(settings: Settings) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-/// Creates a directory. QEMU needs to traverse the agent's to reach the guests' disks; the node's
-/// contains guest metadata and is private.
+/// Creates a directory. QEMU must be able to traverse the state directory to reach the guests' disks;
+/// `node` in it contains guest metadata and is private.
 fn folder(path: &Path, mode: u32) -> Result<(), Failure> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(mode).create(path);
     made.map_err(|error| {
@@ -143,9 +143,9 @@ async fn once(settings: &Settings, directory: &StateDir, mut stop: watch::Receiv
         Err(Error::Fenced { .. }) => {
             tracing::error!(
                 %host,
-                "another agent has registered for this host, so this one stops; if that was not \
-                 you, two machines have one identity: stop one of them, and let it join under its \
-                 own name"
+                "another agent has registered for this host, so this one stops; if you did not \
+                 start it, two machines share one identity: stop one of them, and join it again \
+                 under its own name"
             );
             End::Fenced
         }
@@ -160,11 +160,11 @@ struct Started {
     driver: Arc<Driver>,
     /// The configured devices that are missing.
     lacking: Option<String>,
-    /// Tasks that end with it.
+    /// Tasks that are aborted when this value is dropped.
     _tasks: JoinSet<()>,
 }
 
-/// The error names what is missing.
+/// Prepares everything that the agent needs. The error names what is missing.
 async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, String> {
     let connection = connection::open(settings)?;
     let control = Arc::new(Shared::new(connection.remote.clone(), connection.host.clone()));
@@ -215,7 +215,7 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
     Ok(Started { connection, node, control, driver, lacking, _tasks: tasks })
 }
 
-/// The models of this host's devices. A host without their names works like any other.
+/// The models of this host's devices. A host works without them.
 async fn models(sysfs: Arc<Directory>) -> Models {
     let read = tokio::task::spawn_blocking(move || Models::read(&*sysfs)).await;
     let read = read.map_err(|error| error.to_string());
@@ -225,7 +225,7 @@ async fn models(sysfs: Arc<Directory>) -> Models {
     })
 }
 
-/// How GPUs are connected by NVLink. The connections are read once: they change only with the hardware.
+/// The NVLink connections of the GPUs, read once because they change only with the hardware.
 async fn links(links: Links, program: NvidiaSmi, host: &HostName) -> Result<Links, String> {
     let resolved = tokio::task::spawn_blocking(move || links.resolved(&program)).await;
     let resolved = resolved.map_err(|error| format!("{host}: {error}"))?;

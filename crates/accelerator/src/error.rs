@@ -14,7 +14,7 @@ pub enum Error {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] kilonova_store::Error),
-    /// A node reported devices that contradict each other or those of another host.
+    /// A host reported devices that contradict each other or those of another host.
     #[error("the device report of host {host} is refused: {reason}")]
     Report {
         /// The host.
@@ -145,9 +145,9 @@ pub enum Error {
     TooManyUnbound {
         /// The project.
         project: String,
-        /// The number it has.
+        /// The number that it has.
         unbound: i64,
-        /// The number it requested.
+        /// The number that it requested.
         wanted: i64,
         /// The limit.
         limit: i64,

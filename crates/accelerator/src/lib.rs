@@ -7,7 +7,7 @@
 //! For an external Nova the service also supports Cyborg's asynchronous binding, with an outbox for
 //! the events that Nova waits for ([`nova`], [`reconcile`]).
 //!
-//! This crate must never start, stop or call a node. It must never choose the host of a server:
+//! This crate must never start, stop or call an agent. It must never choose the host of a server:
 //! callers pass a provider, and the crate selects a handle of that provider.
 
 mod api;

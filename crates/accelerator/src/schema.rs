@@ -11,17 +11,18 @@
 //! `nova_events` is an outbox; a row is deleted when it has been delivered.
 //!
 //! `dirty_of` is the consumer that released a handle on a host that could not be reached. Such a
-//! handle has no owner, and is not assigned before the host has dropped it.
+//! handle has no owner, and is not assigned until the host has removed the guest.
 //!
 //! `devices.card` is the physical function that a device belongs to, usually itself. `mixed` is 1
-//! if handles of one card exclude each other. `one_type` is 1 if its card has vGPUs of one type at a
-//! time. `mig` is the geometry of a GPU in MIG mode (`kilonova_node_api::Mig`); a handle of it that is in use has the memory
-//! slices from `mig_start` on, `mig_size` of them. `pcie_switch` is the switch above it, and `island` the first card of the
-//! devices that are all connected to each other by NVLink or xGMI. `health` is the effective health: an event (`health_event`, in the node's time) that an
-//! administrator acknowledged (`health_dealt`) does not count.
+//! if handles of one card exclude each other. `one_type` is 1 if the card has vGPUs of one type at a
+//! time. `mig` is the geometry of a GPU in MIG mode (`kilonova_node_api::Mig`); a handle in use
+//! occupies `mig_size` of its memory slices, from `mig_start` on. `pcie_switch` is the switch above
+//! the device, and `island` the first card of the devices that are all connected to each other by
+//! NVLink or xGMI. `health` is the effective health: an event (`health_event`, in the node's time)
+//! that an administrator acknowledged (`health_dealt`) does not count.
 //!
-//! `island_arq_id` is the request to which the island of the handle's device belongs, while it owns the handle or `dirty_of` is set: no
-//! other handle of that island is assigned then.
+//! `island_arq_id` is the request that has the island of the handle's device to itself. While it owns
+//! the handle or `dirty_of` is set, no other handle of that island is assigned.
 //!
 //! `parked` is the reason why a handle without an owner waits to be cleaned. Such a handle is
 //! dirty, and survives its device's absence. `device_orders` contains the orders to nodes.
@@ -54,7 +55,8 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "accelerator-010-floor", sql: FLOOR },
 ];
 
-/// For the devices of many hosts at once: few of their handles are taken, and the requests that have them.
+/// Indexes for reading the devices of many hosts together: the few handles that are not free, and the
+/// requests on a host.
 const FLOOR: &str = "
 CREATE INDEX attach_handles_taken ON attach_handles (deployable_id) WHERE state <> 'free';
 CREATE INDEX arqs_host ON arqs (host) WHERE host IS NOT NULL;

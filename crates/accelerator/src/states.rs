@@ -64,7 +64,7 @@ macro_rules! words {
 }
 
 words! {
-    /// How a guest gets a handle. The order is that of the handles of a new device.
+    /// How a guest gets a handle. The variants are in the order of the handles of a new device.
     AttachType {
         /// A mediated device, which the agent creates.
         Mdev = "MDEV",

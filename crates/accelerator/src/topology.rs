@@ -18,7 +18,7 @@ pub enum Topology {
     NvLink,
     /// All devices of one island.
     NvLinkFull,
-    /// In one island, of which no other server has a device.
+    /// In one island, where no other server has a device.
     ExclusiveIsland,
 }
 

@@ -101,7 +101,7 @@ async fn open_orders(store: &Store) -> Vec<Order> {
 }
 
 fn done() -> End {
-    End::Done { output: "the tool is content".into() }
+    End::Done { output: "the tool succeeded".into() }
 }
 
 fn failed() -> End {
@@ -226,7 +226,7 @@ async fn a_card_in_use_is_not_programmed() {
         assert!(answer.fault().contains("is in use"), "{name}");
         api.patch(PATH, unbind(&arqs[0])).await;
 
-        // While it is being programmed, no part of it is assigned.
+        // While the card is being programmed, none of its handles is assigned.
         let asking = tokio::spawn({
             let (api, image) = (api.clone(), image.image);
             async move { program(&api, image).await }
@@ -392,7 +392,7 @@ async fn a_function_is_found_by_the_property_of_its_image() {
         let arqs = requests(&api, accel, 1).await;
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
         assert_eq!(state_of(&api, &arqs[0]).await, "BindStarted", "{name}");
-        // Its owner releases it meanwhile; the card is not assigned before the node's report.
+        // Its owner releases the card in the meantime; it is not assigned before the node's report.
         api.delete(&format!("{PATH}?instance={SERVER}")).await;
         let next = requests(&api, json!({}), 1).await;
         let answer = api.patch(PATH, bind(&next, specs[0].id, SERVER)).await;
@@ -518,7 +518,7 @@ async fn the_handle_of_an_external_request_is_parked_too() {
         node(store.clone(), done()).await;
         assert_eq!(reserved(&store, specs[0].id).await, 0, "{name}");
         let listed = api.get("/v2/kilonova/device_orders").await.body;
-        assert_eq!(listed["device_orders"][0]["output"], "the tool is content", "{name}");
+        assert_eq!(listed["device_orders"][0]["output"], "the tool succeeded", "{name}");
         assert_eq!(api.with_roles("member").get("/v2/kilonova/device_orders").await.status, 403);
         assert_consistent(&store, name).await;
     }
@@ -625,7 +625,7 @@ async fn a_card_without_an_agent_that_is_released_while_it_is_programmed_is_not_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_and_the_end_of_an_order_leave_nothing_reserved() {
     for (name, store, _guard) in stores().await {
-        // With one function, the end of the order does not write what the release writes.
+        // With one function, the end of the order writes none of the rows that the release writes.
         let mut card = fpga("xilinx", None);
         card.deployables[0].slots.truncate(1);
         let specs = report_host(&store, &World::new(), vec![card]).await;

@@ -264,7 +264,7 @@ impl Nova for FakeNova {
     }
 }
 
-/// Moves all past times back.
+/// Moves the times of all requests back by an hour.
 async fn time_passes(store: &Store) {
     let sql = "UPDATE arqs SET updated_at = updated_at - 3600000000,
         asked_at = asked_at - 3600000000";

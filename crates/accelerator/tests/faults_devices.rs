@@ -1,5 +1,5 @@
-//! Failures of Cyborg's reports, provoked here: disabling drains exactly the named device, and a
-//! device that disappears returns as the same device.
+//! Faults of Cyborg's device reports, provoked here without effect: disabling drains exactly the named
+//! device, and a device that disappears returns as the same device.
 
 use http::StatusCode;
 use kilonova_accelerator::Error;
@@ -164,7 +164,7 @@ async fn an_absent_device_with_an_allocation_blocks_nothing() {
         assert_eq!(
             inventory(&store, specs[0].id).await,
             Some((2, 2)),
-            "{name}: kept, given to none"
+            "{name}: kept, but not offered"
         );
         assert_ne!(device_at(&api, "0000:05:00.0").await, json!(null), "{name}");
         let world_ = world.clone();

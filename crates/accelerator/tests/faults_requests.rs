@@ -36,7 +36,7 @@ async fn an_evacuation_by_an_admin_leaves_the_requests_to_their_owner() {
     }
 }
 
-/// Runs one request in a process that dies at its write, and repeats it in the next process.
+/// Runs one request in a process that crashes at its write, and repeats it in the next process.
 async fn die_and_repeat(what: &str, death: Death) {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(3)]).await.unwrap();
@@ -95,9 +95,9 @@ async fn orphaned_requests_expire_and_release_their_profile() {
         assert_eq!(nova.delete(profile).await.status, StatusCode::CONFLICT, "{name}");
         let day = Duration::from_secs(86_400);
         let kept = reconcile::expire(&store, day, day).await.unwrap();
-        assert_eq!((kept.requests, kept.changes), (0, 0), "{name}: recent requests stay");
+        assert_eq!((kept.requests, kept.changes), (0, 0), "{name}: recent requests are kept");
         let gone = reconcile::expire(&store, Duration::ZERO, day).await.unwrap();
-        assert_eq!(gone.requests, 1, "{name}: bound requests stay");
+        assert_eq!(gone.requests, 1, "{name}: bound requests are kept");
         let shown = nova.get(&format!("{PATH}/{}", orphans[0])).await;
         assert_eq!(shown.status, StatusCode::NOT_FOUND, "{name}");
         assert_eq!(nova.delete(profile).await.status, StatusCode::NO_CONTENT, "{name}");

@@ -1,6 +1,6 @@
-//! A card as a whole, partitioned, and in virtual functions: whatever is claimed and released in
-//! whatever order, handles that exclude each other are never assigned together, and Placement
-//! offers exactly the available ones.
+//! A card as a whole, partitioned, and in virtual functions: in any order of claims and releases,
+//! handles that exclude each other are never assigned together, and Placement offers exactly the
+//! available ones.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn part(of: &Device, name: &str, class: &str, slots: Vec<HandleSlot>) -> Deploya
 }
 
 /// A card as a whole, with virtual functions, partitioned itself, and with a partitioned virtual
-/// function; beside it a card without exclusions.
+/// function; next to it a card without exclusions.
 fn host() -> Vec<Device> {
     let mut card = device(CARD, DeviceKind::Gpu, CARD, "PGPU", vec![pci(CARD)]);
     let functions = (4..7).map(|n| pci(&format!("0000:25:00.{n}"))).collect();
@@ -52,7 +52,7 @@ fn host() -> Vec<Device> {
     vec![card, cut, same, parent, plain, types(), types_of_functions()]
 }
 
-/// A card with one type at a time, as a parent of mediated devices.
+/// A card that has vGPUs of one type at a time, as mediated devices.
 fn types() -> Device {
     let mut card = device(TYPES, DeviceKind::Gpu, "types", "VGPU", vec![mdev(2)]);
     let small = HandleSlot::Mdev { mdev_type: "nvidia-36".into(), count: 3 };
@@ -62,7 +62,7 @@ fn types() -> Device {
     card
 }
 
-/// A card with one type at a time, with virtual functions.
+/// A card that has vGPUs of one type at a time, on virtual functions.
 fn types_of_functions() -> Device {
     let slots = |vgpu_type: &str| {
         let slot = |n: u8| HandleSlot::Vfio {
@@ -79,7 +79,7 @@ fn types_of_functions() -> Device {
     card
 }
 
-/// Does what a scheduler does: the claim and the handles, both or neither.
+/// Claims and binds in one transaction, as a scheduler does: both or neither.
 pub async fn claim(
     store: &Store,
     world: &World,
@@ -185,7 +185,7 @@ impl Dice {
     }
 }
 
-/// The handles that consumers hold, and those that lost ones left.
+/// The handles that consumers hold, and the dirty handles of lost consumers.
 #[derive(Default)]
 pub struct Assigned {
     held: Vec<(ConsumerId, Attachment)>,
@@ -201,7 +201,7 @@ impl Assigned {
         self.held.push((consumer, attachment));
     }
 
-    /// A random consumer is lost, the host of a lost one drops it, or a random consumer releases what it holds.
+    /// Abandons a random consumer, cleans the handle of a lost one, or releases a random consumer.
     pub async fn lessen(&mut self, dice: &mut Dice, store: &Store, world: &World) {
         match dice.below(3) {
             0 if !self.held.is_empty() => {
@@ -221,7 +221,7 @@ impl Assigned {
         }
     }
 
-    /// Everything is released; then all of each provider is free.
+    /// Releases everything, and checks that each provider is entirely free.
     pub async fn end(self, store: &Store, world: &World, specs: &[ProviderSpec]) {
         for (consumer, _) in self.held {
             give(store, world, consumer, false).await;
@@ -302,7 +302,7 @@ async fn a_claimed_card_reserves_its_functions_across_reports() {
         give(&store, &world, consumer, false).await;
         let (_, got) = claim(&store, &world, id("_parent"), "VGPU").await.unwrap();
         assert!(matches!(got, Attachment::Mdev { .. }), "{name}");
-        assert_eq!(room(&store, id("_parent_vfs")).await, 0, "{name}: the parent is cut");
+        assert_eq!(room(&store, id("_parent_vfs")).await, 0, "{name}: the parent is partitioned");
         assert_eq!(room(&store, id("_parent")).await, 1, "{name}");
     }
 }
@@ -329,8 +329,8 @@ async fn a_type_in_use_reserves_the_others_until_the_card_is_empty() {
         );
         assert_eq!(why, sentence, "{name}");
         give(&store, &world, first, false).await;
-        assert_eq!(room(&store, large).await, 0, "{name}: a guest is left");
-        // The host may still have it.
+        assert_eq!(room(&store, large).await, 0, "{name}: one guest remains");
+        // The host may still have the second guest.
         give(&store, &world, second, true).await;
         assert_eq!((room(&store, large).await, room(&store, small).await), (0, 2), "{name}");
         clean(&store, &world, second).await;
@@ -340,7 +340,7 @@ async fn a_type_in_use_reserves_the_others_until_the_card_is_empty() {
     }
 }
 
-/// Guests of two types that were there before show that the card can mix them.
+/// Existing guests of two types show that the card can mix types.
 #[tokio::test]
 async fn a_card_in_use_as_two_types_excludes_none() {
     for (name, store, _guard) in stores().await {
@@ -382,7 +382,7 @@ async fn an_absent_function_does_not_keep_its_card_to_one_type() {
     }
 }
 
-/// A card of so many functions, each with four types, one type at a time.
+/// A card with `number` functions, each with four types, one type at a time.
 fn functions(number: u32) -> Vec<Device> {
     let function = |n: u32| {
         let address = format!("0000:2a:00.{n:x}");
@@ -398,8 +398,8 @@ fn functions(number: u32) -> Vec<Device> {
     (1..=number).map(function).collect()
 }
 
-/// The statements and round trips of a claim on an empty card, of one that finds the card in use, and of their
-/// releases.
+/// The statements and round trips of a claim on an empty card, of a second claim on the card, and of
+/// their releases.
 async fn costs(store: &Store, number: u32) -> Vec<(u64, u64)> {
     let world = World::new();
     let specs = report_host(store, &world, functions(number)).await;
@@ -434,7 +434,8 @@ async fn the_round_trips_of_a_claim_do_not_grow_with_the_parts_of_a_card() {
     }
 }
 
-/// Neither sees the other one's handle: each alone would leave what the card offers as if it had been alone.
+/// Neither transaction sees the other's handle, so each would compute the available handles as if it
+/// ran alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_during_the_removal_of_a_lost_guest_still_excludes_the_other_types() {
     for (name, store, _guard) in stores().await {
@@ -463,7 +464,7 @@ async fn a_claim_during_the_removal_of_a_lost_guest_still_excludes_the_other_typ
         let (bound, ()) = tokio::join!(bind, cleaned);
         bound.expect("the function is free");
         for (at, spec) in specs.iter().enumerate() {
-            // Of the type in use, both functions; the claim is not in Placement.
+            // Both functions are offered as the type in use, because the claim is not in Placement.
             let expected = i64::from(at % 4 == 0);
             assert_eq!(room(&store, spec.id).await, expected, "{name}: {}", spec.name);
         }

@@ -1,4 +1,4 @@
-//! The health of devices: a failed device keeps its providers and its guests and gets no new ones.
+//! The health of devices: a failed device keeps its providers and guests, and gets no new guests.
 
 use http::StatusCode;
 use jiff::Timestamp;
@@ -173,7 +173,7 @@ async fn a_degraded_device_is_scheduled_and_reported() {
     }
 }
 
-/// The version of a host's provider tree, by which others learn that something has changed.
+/// The version of a host's provider tree, from which other controllers detect a change.
 async fn version(store: &Store) -> i64 {
     let sql = "SELECT version FROM resource_providers WHERE name = 'cmp1'";
     let read = store.read(move |tx| tx.row(sql, &[])?.map(|row| row.int("version")).transpose());
@@ -191,7 +191,7 @@ async fn others_learn_that_a_degraded_device_is_enabled() {
         let path = format!("/v2/devices/{}", uuid_of(&api, GPU).await);
         let before = version(&store).await;
         api.post(&format!("{path}/enable"), json!({})).await;
-        assert!(version(&store).await > before, "{name}: its amounts are those of before");
+        assert!(version(&store).await > before, "{name}: although the amounts are unchanged");
     }
 }
 

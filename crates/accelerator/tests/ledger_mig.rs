@@ -1,5 +1,5 @@
 //! Cards in MIG mode: Placement offers exactly the instances that still fit, a claim takes a legal start that no other
-//! instance overlaps, and slices are free again when the guest's host has dropped it.
+//! instance overlaps, and slices become free again when the host has removed the guest.
 
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
@@ -16,8 +16,8 @@ use crate::ledger_exclusions::{Assigned, Dice, claim, give, room};
 
 const CARD: &str = "0000:41:00.0";
 
-/// Profile, vGPU type, the size of an instance, the most of them, and the legal starts: an A100 with 40 GB, with the
-/// small profile once more with media engines.
+/// Profile, vGPU type, size of an instance, maximum number of instances, and legal starts. [`A100`] is the card with
+/// 40 GB; its small profile occurs a second time with media engines.
 type Row = (&'static str, &'static str, u8, u8, &'static [u8]);
 const A100: [Row; 7] = [
     ("1g.5gb", "nvidia-474", 1, 7, &[0, 1, 2, 3, 4, 5, 6]),
@@ -73,7 +73,7 @@ fn instance(attachment: &Attachment) -> &GpuInstance {
 fn function(attachment: &Attachment) -> &str {
     match attachment {
         Attachment::Vfio { address, .. } => address,
-        other => panic!("{other:?} is no function"),
+        other => panic!("{other:?} is not a function"),
     }
 }
 
@@ -82,7 +82,7 @@ fn slices(attachment: &Attachment) -> Vec<u8> {
     (start..start + size).collect()
 }
 
-/// True if an instance of a profile fits beside others, by trying every legal start.
+/// True if an instance of a profile fits next to others. Tries every legal start.
 fn fits(row: &Row, others: &[&Attachment]) -> bool {
     let (name, _, size, most, starts) = row;
     let taken: Vec<u8> = others.iter().flat_map(|one| slices(one)).collect();
@@ -176,7 +176,7 @@ async fn foreign_instances_leave_what_fits_beside_them() {
         let (_, got) = claim_from(&store, &world, &specs[4]).await.unwrap();
         assert_eq!(instance(&got).place, MigPlacement { start: 0, size: 4 }, "{name}");
         assert_eq!(rooms(&store, &specs).await, [0; 7], "{name}");
-        // It is gone.
+        // The foreign instance is gone.
         report_host(&store, &world, vec![card()]).await;
         assert_eq!(rooms(&store, &specs).await, [3, 1, 2, 1, 1, 0, 0], "{name}");
     }
@@ -197,7 +197,7 @@ async fn several_instances_of_one_request_have_places_of_their_own() {
     }
 }
 
-/// Expects the sentence that names why the card has no free accelerator of a class.
+/// Expects the sentence that explains why the card has no free accelerator of a class.
 async fn expect_reason(store: &Store, class: &'static str, why: &str, name: &str) {
     let of = ResourceClass::verbatim(class);
     let got = store.read(move |tx| ledger::excluded(tx, &of)).await.unwrap();
@@ -238,7 +238,7 @@ async fn a_handle_of_a_card_without_readable_geometry_is_not_assigned() {
     }
 }
 
-/// An instance that a lost guest left keeps its slices until the host has dropped it.
+/// The instance of a lost guest keeps its slices until the host has removed the guest.
 #[tokio::test]
 async fn the_audit_finds_an_instance_over_one_of_a_lost_guest() {
     for (name, store, _guard) in stores().await {
@@ -255,7 +255,7 @@ async fn the_audit_finds_an_instance_over_one_of_a_lost_guest() {
     }
 }
 
-/// Takes handles without a claim in Placement.
+/// Binds handles without a claim in Placement.
 async fn bind(store: &Store, provider: ProviderId, count: i64) -> Result<Vec<Attachment>, Error> {
     let want = ledger::BindRequest { provider, count, group: 0, profile: None };
     let bound = store.write(move |tx| {

@@ -81,7 +81,8 @@ async fn the_first_claim_on_a_mixed_card_decides() {
     }
 }
 
-/// Lets four consumers claim at once, two of each provider. Returns how many of each got a device.
+/// Lets four consumers claim concurrently, two from each provider. Returns how many of each got a
+/// device.
 async fn race(store: &Store, providers: [ProviderId; 2], consumers: [ConsumerId; 4]) -> [usize; 2] {
     let tasks = consumers.into_iter().enumerate().map(|(at, consumer)| {
         let (store, provider) = (store.clone(), providers[at % 2]);

@@ -1,5 +1,5 @@
-//! The order of a card's vGPU types names its providers, so another order moves vGPUs that guests hold to another
-//! provider. No vGPU is assigned twice.
+//! The order of a card's vGPU types determines the names of its providers, so a new order moves the vGPUs of guests
+//! to another provider. No vGPU is assigned twice.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ async fn enable(store: &Store, world: &World, way: Way, types: Types<'_>, one: &
     specs[types.iter().position(|other| *other == one).unwrap()].id
 }
 
-/// Claims of a provider until it is refused.
+/// Claims from a provider until a claim is refused.
 async fn claim_all(
     store: &Store,
     world: &World,
@@ -108,13 +108,13 @@ async fn a_vgpu_of_a_guest_is_not_assigned_through_another_provider() {
                 assert_eq!(held.len(), 4, "{at}");
                 assert_eq!(functions(&held), if matches!(way, Way::Vfio) { 4 } else { 1 }, "{at}");
                 assert_eq!(audit(&store).await, Vec::<String>::new(), "{at}");
-                // A vGPU that a guest of the old provider leaves returns with the next report.
+                // A vGPU that a guest of the old provider releases is offered after the next report.
                 give(&store, &world, held.remove(0).0, false).await;
                 enable(&store, &world, way, after, LARGE).await;
                 assert_eq!(room(&store, new).await, 1, "{at}");
                 held.extend(claim_all(&store, &world, new).await);
                 assert_eq!(held.len(), 4, "{at}");
-                // Guests of both providers are there when the order changes back.
+                // Guests of both providers exist when the order changes back.
                 enable(&store, &world, way, before, LARGE).await;
                 assert!(claim_all(&store, &world, old).await.is_empty(), "{at}");
                 assert_eq!(audit(&store).await, Vec::<String>::new(), "{at}");
@@ -133,7 +133,7 @@ async fn a_vgpu_of_a_guest_is_not_assigned_through_another_provider() {
     }
 }
 
-/// A function whose guest is shut off has no type, so its host offers it as any.
+/// A function whose guest is shut off has no type, so its host reports it as any type.
 #[tokio::test]
 async fn a_function_of_a_guest_is_not_assigned_as_another_type() {
     for (name, store, _guard) in stores().await {

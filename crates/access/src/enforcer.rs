@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kilonova_policy::{Credentials, Defaults, Policy, Rule, Scope, Target};
 use kilonova_wire::{Context, Dialect, Refusal};
 
-/// The policies of [`Enforcer::of`], each with its table. A process has as many as services.
+/// The policies of [`Enforcer::of`], each with its table. A process has one per service.
 static DEFAULTS: Mutex<Vec<(&'static [Rule], Arc<Policy>)>> = Mutex::new(Vec::new());
 
 /// A service's policy and dialect; cheap to clone.

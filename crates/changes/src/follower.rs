@@ -8,8 +8,8 @@
 //! A snapshot is valid for one run of one server. After a restart, a promotion or a restore the
 //! follower reloads everything, because memory may be ahead of the database.
 //!
-//! It polls instead of LISTEN/NOTIFY, because a notification locks the whole cluster at each commit,
-//! and the poll is one small read.
+//! It polls instead of using LISTEN/NOTIFY, because a notification locks the whole cluster at each
+//! commit, and the poll is one small read.
 
 use std::fmt;
 use std::pin::Pin;
@@ -27,8 +27,8 @@ use crate::db::{self, Behind, Entry, News, Seen};
 const PAUSE: Duration = Duration::from_millis(25);
 /// The pause after a slow poll, as a multiple of the poll's duration.
 const SHARE: u32 = 4;
-/// The pause after a failure, and the longest one after a success: a process that was stopped during
-/// a poll has a poll of minutes behind it, and its memory must not stay stale for as long.
+/// The pause after a failure, and the longest pause after a success: a process that was suspended
+/// during a poll measures a poll of minutes, and its memory must not stay stale for that long.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 /// Above this number of entries a complete reload is cheaper.
 const MAX_ENTRIES: i64 = 50_000;
@@ -169,7 +169,7 @@ impl Follower {
     /// Applies the commits since the last call.
     ///
     /// # Errors
-    /// Store errors and those of subscribers. Every subscriber has got the entries; the next call
+    /// Store errors and those of subscribers. Every subscriber has received the entries; the next call
     /// passes them again.
     pub async fn poll(&mut self) -> Result<Followed, Failure> {
         let (number, begun, seen) = (self.progress.begin(), Instant::now(), self.seen.clone());

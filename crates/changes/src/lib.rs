@@ -1,6 +1,6 @@
-//! The change log: how one controller learns what another has committed.
+//! The change log: propagates the commits of one controller to the memory of the others.
 //!
-//! A transaction that changes something which controllers keep in memory appends an [`Entry`]: a
+//! A transaction that changes data that controllers keep in memory appends an [`Entry`]: a
 //! [`Topic`], a subject, and for some topics a number. Each process has one [`Follower`]. It polls
 //! the log and passes new entries to its [`Subscriber`]s, which read the rows again or apply the
 //! number. An entry is a hint: applying it twice, late or after newer ones is correct.

@@ -226,14 +226,14 @@ async fn a_held_transaction_costs_nothing() {
     while !open.load(Ordering::SeqCst) {
         tokio::task::yield_now().await;
     }
-    // Together they are more than one poll reads.
+    // Together the inserts exceed the maximum of one poll.
     for _ in 0..3 {
         let many = "INSERT INTO change_log (root_id, topic, subject, number, transaction_id, at)
             SELECT '', 'documents', 'h', n, CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT), 0
             FROM generate_series(1, 20000) n";
         execute(&store, many).await;
         let Followed::Entries(entries) = follower.poll().await.expect("the poll succeeds") else {
-            panic!("only what is new counts");
+            panic!("only new entries count towards the maximum");
         };
         assert_eq!(entries.len(), 20_000);
     }
@@ -299,7 +299,7 @@ async fn a_poll_waits_for_postgresql_once() {
     }
 }
 
-/// The tables of the build before the topics, with an entry.
+/// The tables of the last build without topics, with one entry.
 #[tokio::test]
 async fn the_log_of_an_earlier_build_is_taken_over() {
     for (name, store, _guard) in kilonova_testkit::stores(&[]).await {

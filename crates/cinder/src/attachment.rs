@@ -62,9 +62,9 @@ impl Cinder {
         self.one(call, Microversion::COMPLETE, request, "attachment").await
     }
 
-    /// Reserves a volume for a server and connects a host, in one call: the only way to connect a second host
-    /// to a volume that is not shared, and only for the server that has it. After a failure of the host's
-    /// connection the reservation may be left.
+    /// Reserves a volume for a server and connects a host, in one call. This is the only way to connect a
+    /// second host to a volume that is not shared, and only for the server that uses it. After the connection
+    /// of the host has failed, the reservation may remain.
     ///
     /// # Errors
     /// [`Error`].
@@ -91,7 +91,7 @@ impl Cinder {
         self.one(call, Microversion::COMPLETE, (Method::GET, &path, None), "attachment").await
     }
 
-    /// The attachments of a server. With the service's own login, regardless of its project.
+    /// The attachments of a server. The service's own login reads them in any project.
     ///
     /// # Errors
     /// [`Error`].

@@ -66,7 +66,7 @@ pub struct Cinder {
     template: Option<String>,
     /// The pause before a retry.
     pause: Duration,
-    /// The newest microversion of each root.
+    /// The newest microversion, and the root that it belongs to.
     newest: Mutex<Option<(String, Microversion)>>,
 }
 
@@ -258,7 +258,7 @@ impl Cinder {
             for item in items {
                 all.push(read(item, format!("GET {path}"), key)?);
             }
-            // The link contains the address that Cinder has for itself, so only its query is used.
+            // The link contains Cinder's own view of its address, so only the query is used.
             let links = answer.get(format!("{key}_links")).and_then(Value::as_array);
             let Some(next) = links.into_iter().flatten().find(|link| link["rel"] == "next") else {
                 return Ok(all);
@@ -283,7 +283,7 @@ impl Cinder {
     }
 }
 
-/// Reads an object. The reason of a failure names no value: some are secret.
+/// Reads an object. The reason for a failure contains no values, because some are secret.
 pub(crate) fn read<T: DeserializeOwned>(
     object: Value,
     request: String,

@@ -63,7 +63,7 @@ impl Refused {
         Self { request, status, message, request_id }
     }
 
-    /// The message as the Python client of Cinder words it, which Nova shows to its users.
+    /// The message in the form of python-cinderclient, which Nova shows to its users.
     pub fn words(&self) -> String {
         match &self.request_id {
             Some(id) => {

@@ -1,4 +1,4 @@
-//! A client of the Block Storage API v3 of an external Cinder, the part that a compute service needs.
+//! A client for the part of an external Cinder's Block Storage API v3 that a compute service needs.
 //!
 //! ```text
 //!   client      requests, their address, their microversion, retries, pages
@@ -12,7 +12,8 @@
 //! Each function is one request, or one for each page of a list. Requests that change an attachment
 //! always carry a service token: without one Cinder refuses to end an attachment that a server
 //! uses. The client must never decide which volumes a server gets or the order of requests: its
-//! caller does, and journals them. It never logs a token or the connection data of an attachment.
+//! caller decides both and journals the requests. The client never logs a token or the connection
+//! data of an attachment.
 
 mod attachment;
 mod client;

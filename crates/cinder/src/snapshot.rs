@@ -67,7 +67,8 @@ impl Cinder {
         self.one(call, Microversion::BASE, (Method::GET, &path, None), "snapshot").await
     }
 
-    /// The snapshots with a pair of metadata: of the caller's project, or with the service's own login of all.
+    /// The snapshots with this metadata item, of the caller's project or, with the service's own login, of all
+    /// projects.
     ///
     /// # Errors
     /// [`Error`].

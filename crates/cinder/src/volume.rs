@@ -168,7 +168,7 @@ impl Cinder {
     }
 
     /// Begins to replace the data of a volume by an image's. The volume must be `available`, or `reserved` for
-    /// a server that waits for it; it is `downloading` meanwhile, and `error` after a failure.
+    /// a server that waits for it. It is `downloading` in the meantime, and `error` after a failure.
     ///
     /// # Errors
     /// [`Error`].

@@ -279,7 +279,7 @@ fn refuse_second_zone(
     Err(doing.refuse(aggregate.id, &why))
 }
 
-/// Servers that requested a zone stay in it.
+/// Refuses a change that would move servers out of a zone that they requested.
 fn refuse_to_move_servers(
     tx: &mut Tx<'_>,
     host: &Host,

@@ -12,12 +12,12 @@ use uuid::Uuid;
 
 use crate::Compute;
 
-/// Timeout of a host's answer.
+/// Timeout for a host's answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The answer of the server's host.
+/// Asks the server's host and returns its answer.
 ///
 /// # Errors
 /// 409 for a server without a host; 503 if the host does not answer.

@@ -61,7 +61,7 @@ pub fn of_session(
     let requested = newest.filtered > since;
     let filters = filters(tx, networks, host, since, requested, &documents, &held)?;
     let (generation, complete) = (newest.generation, since == 0);
-    // A change of a router requests the filters of its host.
+    // A change of a router also requests the filters of its host.
     let routers = match complete || requested {
         true => Some(networks.routers(tx, host)?),
         false => None,
@@ -102,7 +102,7 @@ pub fn check_session(host: &HostName, row: Option<i64>, epoch: i64) -> Result<()
 }
 
 /// Compares a host's generation with those of its row. Returns the generation after which the host
-/// lacks documents; 0 if it is so old that the host must get all of them.
+/// lacks documents; 0 if that is so old that the host must receive all documents.
 ///
 /// # Errors
 /// A refusal if the row never had it: the agent must register again and reconcile from scratch.

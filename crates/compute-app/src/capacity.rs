@@ -1,4 +1,4 @@
-//! How many more servers of each flavor fit now, and how the free devices are divided. For operators.
+//! Counts how many more servers of each flavor fit now, and how the free devices are divided, for operators.
 //!
 //! This module must never change anything. The counting runs on a separate thread, outside any
 //! transaction.
@@ -42,7 +42,7 @@ pub enum Fits {
     Counted(Capacity),
     /// No server of the flavor can be scheduled, for this reason.
     Unusable(String),
-    /// The count takes too long together with those of the other flavors.
+    /// Not counted, because the counts of all flavors together take too long.
     NotCounted,
 }
 
@@ -55,14 +55,14 @@ pub struct CloudCapacity {
     pub devices: BTreeMap<DeviceKind, DeviceUse>,
     /// Compute hosts.
     pub hosts: usize,
-    /// Those that are up and enabled.
+    /// Compute hosts that are up and enabled.
     pub up: usize,
 }
 
 /// Counts for one flavor, by id or name, or for all.
 ///
 /// # Errors
-/// 404 for an unknown flavor, 503 if too many others count; store errors.
+/// 404 for an unknown flavor, 503 if too many other requests wait; store errors.
 pub async fn of_cloud(compute: &Compute, wanted: Option<String>) -> Result<CloudCapacity, Error> {
     let chosen = choose(compute, wanted).await?;
     compute.catch_up().await;
@@ -70,10 +70,10 @@ pub async fn of_cloud(compute: &Compute, wanted: Option<String>) -> Result<Cloud
     on_thread(move || count(&compute, &world, chosen)).await
 }
 
-/// Runs a long search on a thread for such work.
+/// Runs a long search on a thread of the pool.
 ///
 /// # Errors
-/// 503 if too many others wait for one.
+/// 503 if too many other requests wait for a thread.
 pub(crate) async fn on_thread<T, F>(work: F) -> Result<T, Error>
 where
     T: Send + 'static,
@@ -158,7 +158,7 @@ pub(crate) fn query_of(
     }
 }
 
-/// Runs `work` with the constraints of a server that nothing but its specification restricts.
+/// Runs `work` with the constraints of a server that only its specification restricts.
 pub(crate) fn constrained<T>(
     scope: Scope<'_>,
     spec: &Spec,

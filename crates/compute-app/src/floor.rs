@@ -1,8 +1,8 @@
-//! The floor: hosts with their devices and everybody who uses them, for operators.
+//! The floor: hosts with their devices and the users of the devices, for operators.
 //!
-//! The number of statements for a page depends on the numbers of hosts, of their parts and of their handles that are not free, in long
-//! lists. Which hosts there are,
-//! their states and the amounts of their providers are read from memory, which may lag behind the database for a moment.
+//! The number of statements for a page grows with the numbers of hosts, of their parts and of their handles that are
+//! not free, but slowly, because each statement reads a long list. The hosts, their states and the amounts of their
+//! providers are read from memory, which may lag behind the database for a moment.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -25,16 +25,16 @@ use crate::{Compute, Error};
 /// Maximum number of hosts in one page.
 pub const MOST: usize = 1000;
 
-/// Which hosts are shown.
+/// The selection of hosts to show.
 #[derive(Debug, Clone, Default)]
 pub struct FloorQuery {
-    /// These, as far as they exist; all without any.
+    /// Only these hosts, as far as they exist; all hosts if empty.
     pub hosts: Vec<HostName>,
-    /// Those whose names follow this one.
+    /// Only hosts whose names sort after this one.
     pub after: Option<HostName>,
-    /// At most so many.
+    /// Maximum number of hosts.
     pub limit: usize,
-    /// True if the names of their servers are wanted too.
+    /// True to read the names of their servers too.
     pub names: bool,
 }
 
@@ -43,11 +43,11 @@ pub struct FloorQuery {
 pub struct Floor {
     /// The hosts.
     pub hosts: Vec<FloorHost>,
-    /// The names of the servers on them, if they are wanted.
+    /// The names of the servers on them, if requested.
     pub names: HashMap<ServerId, String>,
-    /// The provider snapshot of the amounts.
+    /// The provider snapshot with the amounts.
     pub world: Arc<Snapshot>,
-    /// True if there are hosts after them.
+    /// True if more hosts follow.
     pub more: bool,
     /// The time of the states.
     pub at: Timestamp,
@@ -99,7 +99,7 @@ impl Floor {
 pub struct Providers<'a>(HashMap<ProviderId, NodeView<'a>>);
 
 impl<'a> Providers<'a> {
-    /// The amounts of one of them by resource class; nothing for one that the host does not have.
+    /// The amounts of a provider by resource class; empty if the host does not have the provider.
     pub fn of(
         &self,
         provider: ProviderId,
@@ -109,7 +109,7 @@ impl<'a> Providers<'a> {
         all.map(|(class, one)| (class, Amounts::from(one)))
     }
 
-    /// The amounts of a part of a device; none if its provider does not have its class.
+    /// The amounts of a part of a device; zeros if its provider does not have its class.
     pub fn of_part(&self, part: &FloorPart) -> Amounts {
         let mut all = self.of(part.provider);
         all.find(|(class, _)| **class == part.resource_class)
@@ -171,7 +171,7 @@ fn choose(mut all: Vec<Arc<Host>>, query: &FloorQuery) -> (Vec<Arc<Host>>, bool)
     (all, more)
 }
 
-/// The state of the floor at one moment, for readers that show it meanwhile. It is in memory alone.
+/// The state of the floor at one moment, for readers that show it and look for changes. Kept in memory only.
 #[derive(Debug, Clone, Default)]
 pub struct FloorMarks {
     world: Arc<Snapshot>,
@@ -179,13 +179,13 @@ pub struct FloorMarks {
 }
 
 impl FloorMarks {
-    /// How many hosts there are.
+    /// Number of hosts.
     pub fn hosts(&self) -> usize {
         self.hosts.len()
     }
 
-    /// The hosts that differ from an earlier state, are new or are gone. The cost of what has not changed is
-    /// small: unchanged provider trees are not read.
+    /// The hosts that differ from an earlier state, are new or are gone. Unchanged provider trees are not read, so
+    /// they cost little.
     pub fn changed_since(&self, before: &Self) -> Vec<HostName> {
         let trees: HashSet<ProviderId> = self.world.changed_since(&before.world).collect();
         let here = self.hosts.iter().filter(|(name, mark)| {

@@ -1,7 +1,7 @@
 //! Keeps the copy of the hosts current with the commits of other controllers.
 //!
-//! Entries of documents come before those of the hosts' rows: a host that was deleted and registered
-//! again begins with a new generation.
+//! Entries about documents are applied before the hosts' rows are read again, because a host that was deleted and
+//! registered again begins with a new generation.
 
 use std::collections::BTreeSet;
 
@@ -50,8 +50,8 @@ impl Subscriber for Compute {
     }
 }
 
-/// Reads all hosts and aggregates again. Memory adopts rows that are older than it was before: the
-/// database was restored, or lost commits when a standby took over.
+/// Reads all hosts and aggregates again. Memory adopts even rows older than its own: the database may have been
+/// restored, or may have lost commits when a standby took over.
 ///
 /// # Errors
 /// Store errors only.

@@ -11,12 +11,12 @@ use kilonova_wire::time;
 
 use crate::{Compute, Error};
 
-/// The time for calls that were sent before the death: the other service may still process them.
+/// The time allowed for calls that were sent before the process died and may still be processed.
 const IN_FLIGHT: SignedDuration = SignedDuration::from_secs(10);
 
 impl Compute {
-    /// Ends the leases of earlier processes of this controller. Call it before the first lease of this one, while
-    /// no other process can have the controller's id.
+    /// Ends the leases of earlier processes of this controller. Call it before this process takes its first lease,
+    /// while no other process can have the controller's id.
     ///
     /// # Errors
     /// Store errors only.

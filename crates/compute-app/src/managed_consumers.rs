@@ -17,7 +17,7 @@ use kilonova_store::{Error, Tx};
 use kilonova_wire::time;
 use newtype_uuid::GenericUuid;
 
-/// How long after a change of allocations the ports are read. Neutron stores its own change after that of the
+/// The delay between a change of allocations and the read of the ports, because Neutron changes the ports after the
 /// allocations.
 const READ_AFTER: SignedDuration = SignedDuration::from_secs(5);
 
@@ -49,8 +49,8 @@ impl ConsumerManager for Servers {
     }
 }
 
-/// Accepts changes of what is claimed for the ports of a server in a cloud's Neutron only. Neutron changes no other
-/// consumer, so that the claim of a migration changes only with the migration.
+/// Accepts only changes of what a server has claimed for its ports in a cloud's Neutron. Neutron changes no other
+/// consumer, so the claim of a migration changes only with the migration.
 fn adjust(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,

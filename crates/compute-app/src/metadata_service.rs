@@ -194,7 +194,7 @@ impl MetadataService {
         Ok(Some(complete))
     }
 
-    /// True if the server has not changed since, as far as this process knows.
+    /// True if the server has not changed since its document was built, as far as this process knows.
     fn is_fresh(&self, cached: &Cached) -> bool {
         let age = cached.read_at.elapsed();
         age < self.options.expiration

@@ -1,7 +1,7 @@
 //! The microversions of the compute API: one constant for each change, named after it.
 //!
-//! Code compares a request's version with these constants and never with a number. [`MAX`] bounds
-//! nothing: everything in the newest microversion exists in the next one too. (Upstream:
+//! Code compares a request's version with these constants and never with a number. [`MAX`] must not be used as an upper
+//! bound: everything in the newest microversion exists in the next one too. (Upstream:
 //! `nova/api/openstack/rest_api_version_history.rst`.)
 
 use kilonova_wire::Microversion;
@@ -23,7 +23,7 @@ changes! {
     KEYPAIR_TYPES = 2;
     /// Administrators see the host name, the user data and the boot device.
     EXTENDED_ATTRIBUTES = 3;
-    /// Anybody may filter servers by their IPv6 address.
+    /// All users may filter servers by their IPv6 address.
     IPV6_FILTER = 5;
     /// `remote-consoles` replaces the actions that open a console.
     REMOTE_CONSOLES = 6;
@@ -51,7 +51,7 @@ changes! {
     DESCRIPTION = 19;
     /// Volumes of shelved servers can be attached and detached.
     SHELVED_VOLUMES = 20;
-    /// Actions of deleted servers are shown.
+    /// The actions of deleted servers are shown.
     ACTIONS_OF_DELETED = 21;
     /// `force_complete` of a live migration.
     FORCE_COMPLETE = 22;
@@ -71,19 +71,19 @@ changes! {
     LIVE_MIGRATE_FORCE = 30;
     /// `os-console-auth-tokens` shows tokens of every type.
     CONSOLE_AUTH_TOKENS = 31;
-    /// Disks and interfaces have tags at the boot.
+    /// A boot takes tags for disks and interfaces.
     DEVICE_TAGS = 32;
-    /// Hypervisors are listed in pages; disks lose their tags at the boot, until [`DEVICE_TAGS_AGAIN`].
+    /// Hypervisors are listed in pages; a boot takes no tags for disks until [`DEVICE_TAGS_AGAIN`].
     HYPERVISOR_PAGES = 33;
     /// A live migration is accepted before its host is checked.
     LIVE_MIGRATION_CHECKED_LATER = 34;
     /// Key pairs are listed in pages.
     KEYPAIR_PAGES = 35;
-    /// The proxies of the network service are gone, and its limits with them.
+    /// The proxies of the network service and its limits are gone.
     NETWORK_PROXIES_GONE = 36;
-    /// A boot names its networks; interfaces lose their tags, until [`DEVICE_TAGS_AGAIN`].
+    /// A boot names its networks; it takes no tags for interfaces until [`DEVICE_TAGS_AGAIN`].
     NETWORKS_REQUIRED = 37;
-    /// A status that does not exist is refused in a filter.
+    /// A filter by a nonexistent status is refused.
     STATUS_CHECKED = 38;
     /// The limit of image metadata is gone.
     IMAGE_METADATA_GONE = 39;
@@ -91,7 +91,7 @@ changes! {
     USAGE_PAGES = 40;
     /// Aggregates show their uuid.
     AGGREGATE_UUIDS = 41;
-    /// Disks and interfaces have tags at the boot again.
+    /// A boot takes tags for disks and interfaces again.
     DEVICE_TAGS_AGAIN = 42;
     /// `os-hosts` is gone.
     HOSTS_GONE = 43;
@@ -105,7 +105,7 @@ changes! {
     STANDARD_DIAGNOSTICS = 48;
     /// An interface is attached with a tag.
     TAGGED_ATTACH = 49;
-    /// Quota classes limit server groups, and no networks.
+    /// Quota classes have limits for server groups, and no longer for networks.
     QUOTA_CLASS_GROUPS = 50;
     /// Owners see the events of an action; the event `volume-extended`.
     EVENTS_FOR_OWNERS = 51;
@@ -167,7 +167,7 @@ changes! {
     MIGRATION_OWNERS = 80;
     /// The event `accelerator-request-bound`.
     ACCELERATOR_EVENT = 82;
-    /// Anybody may filter servers by more fields.
+    /// All users may filter servers by more fields.
     MORE_FILTERS = 83;
     /// Events show their details.
     EVENT_DETAILS = 84;
@@ -181,9 +181,9 @@ changes! {
     HYPERVISOR_UPTIME = 88;
     /// Volumes of servers show the id of their attachment instead of their own.
     ATTACHMENT_IDS = 89;
-    /// Anybody sees and sets the host name.
+    /// All users see and set the host name.
     HOSTNAME = 90;
-    /// `unshelve` takes a host, and unpins the zone.
+    /// `unshelve` takes a host, and can unpin the zone.
     UNSHELVE_TO_HOST = 91;
     /// Key pairs are imported and no longer generated.
     KEYPAIR_IMPORT_ONLY = 92;

@@ -25,8 +25,7 @@ pub struct Options {
     /// `[DEFAULT] reclaim_instance_interval`: how long a deleted server can be restored; 0
     /// disables soft deletion.
     pub reclaim_instance_interval: SignedDuration,
-    /// `[DEFAULT] shelved_offload_time`: a shelved server is offloaded after this time; 0
-    /// at once, -1 never.
+    /// `[DEFAULT] shelved_offload_time`: a shelved server is offloaded after this time; 0 immediately, -1 never.
     pub shelved_offload_time: SignedDuration,
     /// `[DEFAULT] shelved_poll_interval`: how often shelved servers are checked; 0 never.
     pub shelved_poll_interval: SignedDuration,
@@ -60,8 +59,8 @@ pub struct Options {
     /// True if `[nova]` names an external Nova, which runs the servers on the hosts that report
     /// here and uses their devices through the Cyborg API.
     pub nova_elsewhere: bool,
-    /// `[compute] packing_host_numa_cells_allocation_strategy`: which NUMA cells of a host guests with a
-    /// topology take first.
+    /// `[compute] packing_host_numa_cells_allocation_strategy`: which NUMA cells of a host are used first for guests
+    /// with a topology.
     pub numa_strategy: Strategy,
     /// The settings of rebalancing.
     pub rebalance: RebalanceOptions,
@@ -74,11 +73,11 @@ pub struct Options {
 /// The action for a guest whose server was deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Orphans {
-    /// Leaves it.
+    /// Leaves the guest.
     Noop,
-    /// Leaves it and logs a warning.
+    /// Leaves the guest and logs a warning.
     Log,
-    /// Removes it.
+    /// Removes the guest.
     Reap,
 }
 

@@ -88,7 +88,8 @@ pub enum BootImage {
     OfVolumes(BTreeMap<String, String>),
 }
 
-/// [`image`], for an image that may name volumes: nothing else of such an image is checked.
+/// Like [`image`], but also accepts an image that names volumes, without checking anything else
+/// about it.
 ///
 /// # Errors
 /// Those of [`image`].

@@ -19,8 +19,8 @@ pub const YES: &[&str] = &["True", "TRUE", "true", "1", "ON", "On", "on", "YES",
 /// The words that Nova's API accepts for `false`.
 pub const NO: &[&str] = &["False", "FALSE", "false", "0", "OFF", "Off", "off", "NO", "No", "no"];
 
-/// The schemas of one body. Each is compiled when the first request needs it, because a process meets few
-/// microversions, and compiled once for all microversions that have the same.
+/// The schemas of one body. Each is compiled when the first request needs it, because a process sees few microversions,
+/// and only once for all microversions that share it.
 pub struct Schemas {
     /// The property of the body to which the schemas apply; the whole body without one.
     property: Option<&'static str>,
@@ -28,7 +28,7 @@ pub struct Schemas {
     compiled: RwLock<Vec<Compiled>>,
 }
 
-/// A schema and the microversions that have asked for it.
+/// A schema and the microversions that have used it.
 struct Compiled {
     source: Value,
     versions: Vec<Microversion>,
@@ -80,7 +80,7 @@ impl Schemas {
         };
         let mut known = self.compiled.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known.iter_mut().find(|known| known.source == source) {
-            // Another request may have been here since.
+            // Another request may have added the version meanwhile.
             if !found.versions.contains(&version) {
                 found.versions.push(version);
             }
@@ -119,7 +119,7 @@ pub fn description() -> Value {
     json!({"type": ["string", "null"], "maxLength": 255, "pattern": r"^[^\p{C}]*$"})
 }
 
-/// An integer that may come as a text.
+/// An integer, which may also be a string of digits.
 pub fn integer(least: i64) -> Value {
     let pattern = if least < 0 { "^-?[0-9]{1,10}$" } else { "^[0-9]{1,10}$" };
     json!({"type": ["integer", "string"], "pattern": pattern, "minimum": least, "maximum": MAX_INT})

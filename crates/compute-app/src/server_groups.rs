@@ -15,7 +15,7 @@ pub fn missing(id: &str) -> Refusal {
 /// Finds a group by id, if the caller may see it.
 ///
 /// # Errors
-/// 404; the database's.
+/// 404 if there is no such group; store errors.
 pub fn find(tx: &mut Tx<'_>, caller: &Context, id: &str) -> Result<Group, Error> {
     let known = parse_uuid_like::<ServerGroupId>(id).map(|id| rows::find(tx, id)).transpose()?;
     let known = known.flatten().filter(|group| caller.may_see(&group.project_id));

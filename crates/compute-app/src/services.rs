@@ -49,9 +49,9 @@ pub struct Service {
     pub updated_at: Timestamp,
 }
 
-/// True if a host is up: seen lately, and not forced down. The database gets the last-seen times
-/// with a delay, while an evacuation uses the current ones. This function uses them too, so that no
-/// list shows a host as down that an evacuation considers up.
+/// True if a host is up: seen lately, and not forced down. Last-seen times reach the database with a delay, so an
+/// evacuation uses those in memory. This function uses them too, so that no list shows a host as down that an
+/// evacuation considers up.
 pub fn is_up(fleet: &Fleet, host: &Host, now: Timestamp) -> bool {
     !host.forced_down && now.duration_since(last_seen(fleet, host)) < DOWN_AFTER
 }
@@ -82,7 +82,7 @@ pub fn service_number(host: &Host) -> i64 {
     host.number + FIRST_HOST_NUMBER
 }
 
-/// The services of this process. They are up, or there would be no response.
+/// The services of this process. They are up, because the process answers.
 pub fn own(now: Timestamp) -> [Service; 2] {
     [("nova-scheduler", 1), ("nova-conductor", 2)].map(|(binary, number)| {
         let name = format!("{binary}.{}", *THIS_HOST);
@@ -136,12 +136,12 @@ pub fn by_number(tx: &mut Tx<'_>, number: i64) -> Result<Option<Host>, Error> {
     }
 }
 
-/// True if a host accepts new servers.
+/// The administrative status of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
-    /// It may.
+    /// It accepts new servers.
     Enabled,
-    /// It may not.
+    /// It accepts no new servers, for this reason.
     Disabled(Option<String>),
 }
 

@@ -1,4 +1,4 @@
-//! The state that every handler of the compute API gets: handles that are cheap to clone.
+//! The state that every handler of the compute API receives: handles that are cheap to clone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -62,7 +62,7 @@ pub struct Compute {
     pub image_policy: Enforcer,
     /// Catches up with other controllers, if there can be any.
     pub others: Option<Progress>,
-    /// Signalled when networks changed, so that the hosts are notified at once.
+    /// Signalled when networks changed, so that the hosts are notified immediately.
     pub network_news: Arc<Notify>,
     /// The consoles that are open or being opened at this controller.
     pub consoles: Consoles,
@@ -70,16 +70,16 @@ pub struct Compute {
     pub vendordata: Option<Arc<DynamicVendordata>>,
     /// The EC2 numbers of images.
     pub seen_image_numbers: SeenImageNumbers,
-    /// The id of this controller: a UUID that only processes on one state directory have, one after the other.
+    /// The id of this controller: a UUID that belongs to one state directory, and so to at most one process at a time.
     pub controller: Arc<str>,
     /// The last examination of the cloud.
     pub examiner: Examiner,
-    /// Why servers have no place, when a transaction runs again to record it.
+    /// The reasons why servers have no place, for a transaction that runs again to record them.
     pub reasons: Reasons,
 }
 
 impl Compute {
-    /// The service over a migrated database and a loaded world.
+    /// Creates the service over a migrated database and a loaded world.
     ///
     /// # Errors
     /// Store errors only.
@@ -123,7 +123,7 @@ impl Compute {
         self
     }
 
-    /// With the id of the controller that this process goes on with.
+    /// Sets the id of the controller that this process continues.
     #[must_use]
     pub fn with_controller(mut self, id: &str) -> Self {
         self.controller = id.into();
@@ -268,9 +268,8 @@ impl Compute {
 
     /// True if a known host has been silent for so long that operations no longer wait for it.
     ///
-    /// The memory of a suspended process is stale, and so is that of a controller whose hosts poll
-    /// another one. By itself, memory can therefore only prove that a host is alive; the row
-    /// decides that it is lost.
+    /// The memory of a suspended process is stale, and so is that of a controller whose hosts poll another one. Memory
+    /// alone can therefore only prove that a host is alive; the row decides whether it is lost.
     pub(crate) fn host_is_lost(
         &self,
         tx: &mut Tx<'_>,
@@ -300,7 +299,7 @@ impl Compute {
         self.fleet.by_name(host).is_some_and(|host| host.is_declared_dead())
     }
 
-    /// The zone of a server's host; empty for one that is on none.
+    /// The zone of a server's host; empty for a server without a host.
     pub fn zone_of(&self, host: Option<&HostName>) -> String {
         let host = host.and_then(|host| self.fleet.by_name(host));
         host.map(|host| host.zone()).unwrap_or_default()

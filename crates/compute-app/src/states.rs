@@ -55,7 +55,7 @@ pub fn allow_as(
     }
 }
 
-/// The state of a server, as far as it decides over actions; also as an API shows it.
+/// The part of a server's state that decides which actions are allowed; also read from an API's view of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State<'a> {
     /// Nova's name of the VM state.
@@ -79,14 +79,14 @@ pub enum Obstacle {
     NoHost,
     /// The VM state.
     VmState,
-    /// The task in progress, or that there is none.
+    /// The task in progress, or its absence.
     Task,
     /// The server has never run.
     NeverRan,
 }
 
 impl State<'_> {
-    /// The first obstacle to an action; `None` if the state allows it. A lock keeps no administrator.
+    /// The first obstacle to an action; `None` if the state allows it. A lock does not stop an administrator.
     pub fn forbids(&self, action: ServerAction, admin: bool) -> Option<Obstacle> {
         let requires = action.row().requires?;
         if requires.lock && self.locked && !admin {
@@ -116,7 +116,7 @@ impl State<'_> {
 /// Refuses an action on a server whose root disk is a volume.
 ///
 /// # Errors
-/// 400 with these words.
+/// 400 with this message.
 pub fn refuse_volume_root(server: &Server, words: &str) -> Result<(), Error> {
     match server.spec.image {
         Some(_) => Ok(()),
@@ -124,7 +124,7 @@ pub fn refuse_volume_root(server: &Server, words: &str) -> Result<(), Error> {
     }
 }
 
-/// 409 for a server without a host, or whose host has no document of it.
+/// 409 for a server that has no host, or no document on its host.
 pub fn not_ready(server: &Server) -> Error {
     Refusal::conflict(format!("Instance {} is not ready", server.id)).into()
 }

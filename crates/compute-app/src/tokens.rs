@@ -11,8 +11,8 @@ use kilonova_wire::UserToken;
 
 /// Maximum number of tokens.
 const MOST: usize = 10_000;
-/// With a service token, Keystone accepts a token for two days after its expiry; no operation takes
-/// longer.
+/// Longer than any operation takes. With a service token, Keystone accepts a token for two days
+/// after its expiry.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// The tokens by the id of an object.
@@ -69,7 +69,7 @@ mod tests {
             tokens.keep(ImageId::new_v4(), Some(&token));
         }
         assert!(tokens.0.lock().expect("the lock is not poisoned").len() <= MOST);
-        assert!(tokens.of(first).is_none(), "the oldest one makes room");
+        assert!(tokens.of(first).is_none(), "the oldest token is evicted");
         let last = ImageId::new_v4();
         tokens.keep(last, Some(&token));
         tokens.keep(last, None);

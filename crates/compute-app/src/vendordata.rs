@@ -1,9 +1,8 @@
 //! Dynamic vendor data: data for each guest from the operator's services (Nova: `DynamicJSON`).
 //!
-//! Each service gets a description of the server by `POST`, with the roles of the user who created
-//! it, and its answer becomes a part of the guest's `vendor_data2.json` under the service's name.
-//! Controllers call the services outside of transactions and with bounded waits. Hosts never call
-//! them, because they have no login for them.
+//! Each service gets a description of the server by `POST`, with the roles of the user who created it, and its answer
+//! becomes a part of the guest's `vendor_data2.json` under the service's name. Controllers call the services outside of
+//! transactions and with bounded waits. Hosts have no login for these services and never call them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +48,7 @@ impl DynamicVendordata {
     /// Maximum size of a service's answer, in bytes.
     pub const LARGEST: usize = 256 * 1024;
 
-    /// Prepares the calls of these services; sends nothing.
+    /// Prepares calls to these services, without sending anything.
     pub fn new(
         targets: Vec<Target>,
         http: Http,
@@ -64,7 +63,7 @@ impl DynamicVendordata {
     /// fails or does not answer in time.
     ///
     /// # Errors
-    /// If a service fails and the operator has configured that as fatal. The log has the reason.
+    /// If a service fails and the operator has configured such failures as fatal. The log has the reason.
     pub async fn ask(&self, server: &Server) -> Result<Map<String, Value>, Refusal> {
         self.ask_about(server.id, &describe(server)).await
     }
@@ -75,7 +74,7 @@ impl DynamicVendordata {
         description: &Value,
     ) -> Result<Map<String, Value>, Refusal> {
         let end = Instant::now() + self.patience;
-        let late = || Err(format!("all services together have {:?} to answer", self.patience));
+        let late = || Err(format!("all services together took longer than {:?}", self.patience));
         let slot = timeout_at(end, self.slots.acquire()).await;
         let mut answers = Map::new();
         for target in &self.targets {
@@ -90,7 +89,7 @@ impl DynamicVendordata {
                 Err(why) => {
                     tracing::warn!(
                         %server, service = target.name, why,
-                        "a vendor data service of [api] vendordata_dynamic_targets did not answer"
+                        "a vendor data service of [api] vendordata_dynamic_targets failed"
                     );
                     if self.is_failure_fatal {
                         let why = format!("the vendor data service {} failed: {why}", target.name);
@@ -171,7 +170,7 @@ mod tests {
     #[tokio::test]
     async fn silent_services_together_take_less_time_than_a_host_waits() {
         let socket = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let url = format!("http://{}/", socket.local_addr().expect("it has an address"));
+        let url = format!("http://{}/", socket.local_addr().expect("the socket has an address"));
         let target = |name: &str| Target { name: name.to_owned(), url: url.clone() };
         let targets: Vec<Target> = ["a", "b", "c"].map(target).into();
         let of = |is_fatal: bool| {
@@ -184,7 +183,7 @@ mod tests {
         let answers = services.ask_about(server, &json!({})).await.expect("it goes on");
         assert_eq!(json!(answers), json!({"a": {}, "b": {}, "c": {}}));
         // All slots are in use, so no service is called for this server.
-        let all = u32::try_from(AT_ONCE).expect("it is small");
+        let all = u32::try_from(AT_ONCE).expect("the number fits");
         let slots = services.slots.acquire_many(all).await.expect("the slots are open");
         let answers = services.ask_about(server, &json!({})).await.expect("it goes on");
         assert_eq!(answers.len(), 3);

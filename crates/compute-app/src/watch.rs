@@ -1,7 +1,7 @@
-//! Which servers have changed, for readers that keep showing them.
+//! Detects changes of servers for readers that display them.
 //!
-//! A reader asks again and again for the few servers that it shows. Nothing is written for it, and a commit
-//! of any controller is seen.
+//! A reader polls for the few servers that it displays. A poll writes nothing, and sees the commits of all
+//! controllers.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use kilonova_ids::ServerId;
 
 use crate::{Compute, Error};
 
-/// The present state of what a reader shows.
+/// The current state of the servers that a reader displays.
 #[derive(Debug, Clone, Default)]
 pub struct Marks {
     /// The servers that exist; a mark differs from an earlier one if the server has changed.
     pub servers: HashMap<ServerId, Mark>,
-    /// For each project that was asked about, `None` being all of them: the numbers of its newest servers, at most
-    /// [`NEWEST_COUNT`], the newest first.
+    /// For each requested project, or all projects together for `None`: the numbers of the newest servers, at most
+    /// [`NEWEST_COUNT`], newest first.
     pub newest: HashMap<Option<String>, Vec<i64>>,
 }
 

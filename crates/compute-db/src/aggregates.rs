@@ -154,8 +154,8 @@ pub fn name_is_taken(tx: &mut Tx<'_>, name: &str, id: i64) -> Result<bool, Error
     Ok(tx.row(NAME_TAKEN, params![name, id])?.is_some())
 }
 
-/// Writes name, metadata and update time. Every change of an aggregate that has or had hosts calls
-/// it: it counts the change, so that of two concurrent changes one runs again.
+/// Writes name, metadata and update time. Every change of an aggregate that has or had hosts must
+/// call this function: it counts the change, so that one of two concurrent changes is retried.
 pub fn update(tx: &mut Tx<'_>, aggregate: &Aggregate) -> Result<(), Error> {
     let metadata = text(&aggregate.metadata)?;
     tx.defer(UPDATE, params![aggregate.id, &aggregate.name, metadata, aggregate.updated_at])?;

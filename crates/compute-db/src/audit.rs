@@ -14,7 +14,7 @@ use crate::{counted, fits, port_claims};
 /// Rules across services.
 pub const ACROSS: &[(&str, &str)] = &[
     (
-        "an instance with accelerator requests of ours is an existing server",
+        "an instance with our own accelerator requests is an existing server",
         "SELECT c.id AS broken FROM consumers c LEFT JOIN servers s ON s.id = c.id
          WHERE c.consumer_type = 'INSTANCE' AND s.id IS NULL
          AND EXISTS (SELECT 1 FROM arqs a WHERE a.consumer_id = c.id AND a.internal = 1)",
@@ -36,7 +36,7 @@ pub const ACROSS: &[(&str, &str)] = &[
                  AND (m.dest_host IS NULL OR m.dest_host <> m.source_host)))",
     ),
     (
-        "an accelerator request of ours belongs to an existing server or migration",
+        "one of our own accelerator requests belongs to an existing server or migration",
         "SELECT a.uuid AS broken FROM arqs a LEFT JOIN servers s ON s.id = a.consumer_id
          LEFT JOIN moves m ON m.id = a.consumer_id
          WHERE a.internal = 1 AND s.id IS NULL AND m.id IS NULL",
@@ -64,19 +64,19 @@ pub const ACROSS: &[(&str, &str)] = &[
          AND (s.task_state IS NULL OR s.task_state <> 'deleting')",
     ),
     (
-        "a server has allocations exactly when it is on a host, unless only other services hold something for it",
+        "a server has allocations exactly when it is on a host, unless it only waits for releases by other services",
         "SELECT s.id AS broken FROM servers s LEFT JOIN consumers c ON c.id = s.id
          LEFT JOIN operations o ON o.open_subject = s.id AND o.step = 'release'
          WHERE (s.host IS NULL OR o.id IS NOT NULL) <> (c.id IS NULL)",
     ),
     (
-        "a server on a host has a document there, unless only other services hold something for it",
+        "a server on a host has a document there, unless it only waits for releases by other services",
         "SELECT s.id AS broken FROM servers s LEFT JOIN documents d ON d.server_id = s.id AND d.host = s.host
          LEFT JOIN operations o ON o.open_subject = s.id AND o.step = 'release'
          WHERE s.host IS NOT NULL AND d.server_id IS NULL AND o.id IS NULL",
     ),
     (
-        "a server with volumes has a row that says whether something is left to do",
+        "a server with volumes has a row in volume_servers, and an attachment has a device",
         "SELECT d.id AS broken FROM block_devices d LEFT JOIN volume_servers v
          ON v.server_id = d.server_id WHERE v.server_id IS NULL
          UNION ALL SELECT a.id AS broken FROM volume_attachments a LEFT JOIN block_devices d
@@ -123,7 +123,7 @@ pub const ACROSS: &[(&str, &str)] = &[
          WHERE a.port_id IS NOT NULL AND (p.id IS NULL OR p.server_id <> a.server_id)",
     ),
     (
-        "a server whose ports Neutron has exists, or its ports are being released",
+        "a server with ports in Neutron exists, or its ports are being released",
         "SELECT e.server_id AS broken FROM external_servers e LEFT JOIN servers s ON s.id = e.server_id
          WHERE e.is_gone = 0 AND s.id IS NULL
          UNION ALL SELECT e.server_id FROM external_servers e WHERE e.is_gone = 1 AND e.due_at IS NULL",
@@ -135,7 +135,7 @@ pub const ACROSS: &[(&str, &str)] = &[
          WHERE d.held = 1 AND e.due_at IS NULL",
     ),
     (
-        "a document that waits for volumes is worked on, or waits for another host to give them up",
+        "a document that waits for volumes is due for a worker, or waits for another host to release them",
         "SELECT d.server_id AS broken FROM documents d
          LEFT JOIN volume_servers v ON v.server_id = d.server_id
          WHERE d.lacks_volumes = 1 AND v.due_at IS NULL AND NOT EXISTS (
@@ -154,7 +154,7 @@ pub const ACROSS: &[(&str, &str)] = &[
          WHERE (s.vm_state = 'building' OR s.task_state IS NOT NULL) AND o.id IS NULL",
     ),
     (
-        "the units that our consumers have allocated of a device equal the handles they own there",
+        "the units of a device that our consumers have allocated equal the handles that they own there",
         "SELECT a.provider_id AS broken FROM (
              SELECT al.provider_id, CAST(SUM(al.used) AS BIGINT) AS units FROM allocations al
              JOIN consumers c ON c.id = al.consumer_id LEFT JOIN servers s ON s.id = c.id

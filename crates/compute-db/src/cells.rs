@@ -21,9 +21,9 @@ pub const CELLS: Migration =
 /// registration; and, for a host that is configured to do so but does not, the reason.
 ///
 /// The reference to the epoch keeps a controller of the previous version, which knows no cells,
-/// from registering a divided host: it increments the epoch alone, and its commit fails. Otherwise
-/// it would offer the CPUs and memory a second time, on the root. The unique index exists only as
-/// the target of this reference: the host's name alone is already unique.
+/// from registering a divided host: such a controller increments only the epoch, and its commit
+/// fails. Otherwise it would offer the CPUs and memory a second time, on the root. The unique index
+/// exists only as the target of this reference: the host's name alone is already unique.
 pub const DIVISION: Migration = Migration {
     name: "compute-0860-divided-hosts",
     sql: "
@@ -48,7 +48,7 @@ kilonova_store::statements! {
     END_DIVISION = "DELETE FROM divided_hosts WHERE host = ?1";
     /// Records why a host is not divided.
     SET_UNDIVIDED = "UPDATE hosts SET undivided = ?2 WHERE host = ?1";
-    /// The hosts that want to be divided and are not.
+    /// The hosts that are configured to be divided and are not.
     ALL_UNDIVIDED = "SELECT host, undivided FROM hosts WHERE undivided IS NOT NULL ORDER BY host";
     /// Sets the cells of a host.
     SET = "UPDATE hosts SET cells = ?2 WHERE host = ?1";
@@ -99,7 +99,7 @@ pub fn set_undivided(tx: &mut Tx<'_>, host: &HostName, why: Option<&str>) -> Res
     Ok(tx.defer(SET_UNDIVIDED, params![host, why])?)
 }
 
-/// The hosts that want to be divided and are not, each with the reason.
+/// The hosts that are configured to be divided and are not, each with the reason.
 ///
 /// # Errors
 /// Store errors only.
@@ -150,7 +150,8 @@ fn host_cell(
             true => Err("it has a ^".to_owned()),
             false => parse_cpus(text, MOST_CPUS).map_err(|error| error.to_string()),
         };
-        parsed.map_err(|why| format!("the {what} CPUs of NUMA cell {id} are no list: {why}"))
+        parsed
+            .map_err(|why| format!("the {what} CPUs of NUMA cell {id} are not a valid list: {why}"))
     };
     let (shared, dedicated) = (list("shared", &cell.shared)?, list("dedicated", &cell.dedicated)?);
     left.1 = left
@@ -225,7 +226,7 @@ mod tests {
         let refused = |cells: &[NumaCell]| topology(cells).expect_err("the report is refused");
         assert_eq!(
             refused(&[cell(0, "0-x", "", &[])]).split(':').next(),
-            Some("the shared CPUs of NUMA cell 0 are no list")
+            Some("the shared CPUs of NUMA cell 0 are not a valid list")
         );
         let twice = [cell(0, "0", "", &[]), cell(1, "", "0", &[])];
         assert_eq!(refused(&twice), "CPU 0 is reported twice");
@@ -236,7 +237,7 @@ mod tests {
         let wide: Vec<NumaCell> = (0..1000).map(|id| cell(id, "0-65535", "", &[])).collect();
         assert_eq!(refused(&wide), "there are more than 65536 CPUs");
         let nothing = refused(&[cell(0, "", "", &["0-65535,^0-65535"])]);
-        assert!(nothing.ends_with("are no list: it has a ^"), "{nothing}");
+        assert!(nothing.ends_with("are not a valid list: it has a ^"), "{nothing}");
         let many = vec!["0-65535"; 1000];
         assert_eq!(refused(&[cell(0, "", "", &many)]), "there are more than 65536 threads");
         assert_eq!(refused(&[cell(0, "0-1", "", &["0", "0,1"])]), "CPU 0 is a thread of two cores");

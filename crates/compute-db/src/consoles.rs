@@ -1,8 +1,8 @@
 //! Consoles: the tokens with which users connect, and the requests to hosts that connections cause.
 //!
-//! A token's row has its SHA-256 only. Requests are rows, so that any controller that the host contacts
-//! can deliver them; the host answers at the controller that asks. They are not questions, because a
-//! controller of an earlier version must be able to read all open questions.
+//! A token's row has only its SHA-256. Requests are rows, so that any controller that the host contacts
+//! can deliver them; the host answers to the requesting controller. They are not stored as questions,
+//! because a controller of an earlier version must be able to read all open questions.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_ids::{HostName, ServerId};
@@ -84,7 +84,7 @@ pub struct ConsoleToken {
     pub console_type: String,
     /// The URL to which the token was added.
     pub access_url_base: String,
-    /// The user who asked for it.
+    /// The user who requested it.
     pub user: String,
     /// That user's project.
     pub project: String,
@@ -156,7 +156,7 @@ pub(super) fn leave(
     Ok(())
 }
 
-/// Asks a host with its next generation, and wakes it on commit.
+/// Adds a request to a host in the host's next generation, and wakes the host on commit.
 pub fn ask(
     tx: &mut Tx<'_>,
     wake: &impl Wake,
@@ -194,7 +194,8 @@ pub fn forget(tx: &mut Tx<'_>, id: Uuid) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes at most `most` expired tokens and `most` stale requests. Returns the larger number of the two.
+/// Deletes at most `most` expired tokens and `most` stale requests. Returns the larger of the two
+/// numbers.
 pub fn purge(tx: &mut Tx<'_>, now: Timestamp, most: i64) -> Result<u64, Error> {
     let tokens = tx.execute(PURGE_TOKENS, params![now, most])?;
     let requests = tx.execute(PURGE_REQUESTS, params![time::before(now, STALE), most])?;

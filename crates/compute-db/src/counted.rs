@@ -48,7 +48,7 @@ kilonova_store::statements! {
         ON CONFLICT (scope) DO UPDATE SET instances = project_usage.instances + excluded.instances,
         cores = project_usage.cores + excluded.cores, ram = project_usage.ram + excluded.ram
         RETURNING instances, cores, ram";
-    /// Deletes the changes of a project that its sum contains now: those of the same snapshot.
+    /// Deletes the changes that a project's sum now contains: those of the same database snapshot.
     FOLDED = "DELETE FROM usage_changes WHERE scope = ?1";
     /// The usage of a project.
     OF_PROJECT = "SELECT CAST(COALESCE(SUM(instances), 0) AS BIGINT) AS instances,
@@ -73,7 +73,7 @@ kilonova_store::statements! {
 
 /// The rule that the audit checks: projects whose counters differ from their servers.
 pub const AUDIT: (&str, &str) = (
-    "a project's usage counters equal what its servers use",
+    "a project's usage counters equal the usage of its servers",
     "SELECT scope AS broken FROM (
          SELECT 'servers/' || project_id AS scope, 1 AS instances, vcpus AS cores,
          memory_mb AS ram FROM servers WHERE vm_state <> 'soft-delete'
@@ -117,19 +117,19 @@ pub fn of_project(tx: &mut Tx<'_>, project_id: &str) -> Result<ProjectUsage, Err
     row.as_ref().map_or_else(|| Ok(ProjectUsage::default()), usage)
 }
 
-/// The server is about to be deleted, or soft-deleted.
+/// Subtracts a server that is about to be deleted or soft-deleted.
 pub(super) fn leaves(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.defer(LEAVES, params![server])?;
     Ok(())
 }
 
-/// The server is about to leave the soft-deleted state.
+/// Adds a server that is about to leave the soft-deleted state.
 pub(super) fn returns(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.defer(RETURNS, params![server])?;
     Ok(())
 }
 
-/// The server is about to get this size.
+/// Adjusts the usage for a server that is about to get this size.
 pub(super) fn resizes(
     tx: &mut Tx<'_>,
     server: ServerId,

@@ -3,8 +3,8 @@
 //!
 //! A generation is the time in microseconds, or one more than the last one if the clock is behind.
 //! A database that lost its last commits, by a restore or a takeover of a standby, therefore never
-//! reuses a generation that a host already has. The row also keeps the generations before its own.
-//! They prove that a host's documents come from these rows.
+//! reuses a generation that a host already has. The row also keeps the generations before its own,
+//! which prove that a host's documents come from this database.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -140,10 +140,10 @@ pub fn put(
 /// When a host gets a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// At once.
+    /// Immediately.
     Now,
-    /// Not before something outside the database is ready. The document is then written again, or
-    /// replaced by the next step on failure. Until then the host keeps its previous document.
+    /// Once something outside the database is ready. The document is then written again; on failure,
+    /// the next step replaces it. Until then the host keeps its previous document.
     Held,
     /// When the replaced document would have been delivered.
     AsBefore,
@@ -416,18 +416,18 @@ pub struct Newest {
     pub history: Vec<i64>,
     /// The last generation that carries the security groups of its guests.
     pub filtered: i64,
-    /// True if the host may have questions to answer since the given generation.
+    /// True if there may be unanswered questions to the host since the given generation.
     pub asked: bool,
-    /// True if the host may have console requests since the given generation.
+    /// True if there may be console requests to the host since the given generation.
     pub watched: bool,
 }
 
 /// The origin of a generation that a host has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// These rows had it: the host lacks only newer documents.
+    /// The host's row had it: the host lacks only newer documents.
     Ours,
-    /// These rows never had it: the database lost commits, and the host has documents of the lost commits.
+    /// The host's row never had it: the database lost commits, and the host has documents of the lost commits.
     Foreign,
     /// It is older than the generations that the row keeps.
     Forgotten,
@@ -483,7 +483,7 @@ pub fn newest(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Newest, Er
     })
 }
 
-/// The documents since a generation that the host may have; all of them for 0.
+/// The documents newer than a generation that may be sent to the host; all of these for 0.
 ///
 /// # Errors
 /// Store errors only.

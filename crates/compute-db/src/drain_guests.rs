@@ -1,4 +1,4 @@
-//! The servers with anything on a host, with the columns that a drain decides from. Read-only.
+//! The servers with anything on a host, with the columns on which a drain decides. Read-only.
 //!
 //! A drain reads them each second, so the number of statements must not depend on the number of servers.
 
@@ -20,8 +20,8 @@ macro_rules! here {
 }
 
 kilonova_store::statements! {
-    /// The servers with anything on a host. Only a running guest without an operation has its document, whose
-    /// devices decide how it moves.
+    /// The servers with anything on a host. The document, whose devices determine how the guest moves, is selected
+    /// only for a running guest without an operation.
     ON = concat!("SELECT h.server_id, s.vm_state, s.host AS own_host, o.kind AS action, o.step,
         o.data, m.kind AS move_kind, m.status AS move_status, m.source_host,
         CASE WHEN o.id IS NULL AND s.host = ?1 AND s.vm_state IN ('active', 'paused') THEN d.body END AS body

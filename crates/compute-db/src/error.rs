@@ -6,7 +6,7 @@ use kilonova_wire::{IntoRefusal, Refusal};
 /// An error of the tables.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The database failed, or a row has a content that no build writes.
+    /// The database failed, or a row has content that no build writes.
     #[error(transparent)]
     Store(#[from] kilonova_store::Error),
 }

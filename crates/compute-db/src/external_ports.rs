@@ -52,7 +52,7 @@ CREATE TABLE external_ports (
 CREATE UNIQUE INDEX external_ports_by_port ON external_ports (port_id) WHERE port_id IS NOT NULL;",
 };
 
-/// Since when a guest is paused until its ports are plugged.
+/// Adds the time since which a guest has been paused to wait for its ports.
 pub const WAITS: Migration = Migration {
     name: "compute-0760-waits",
     sql: "
@@ -89,7 +89,7 @@ macro_rules! port {
 }
 
 kilonova_store::statements! {
-    /// Adds a server, which a worker of this process takes before `due_at`.
+    /// Adds a server, which a worker of this process leases before `due_at`.
     ADD = "INSERT INTO external_servers (server_id, project_id, body, host, since, due_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     /// Adds a port.
@@ -127,41 +127,41 @@ kilonova_store::statements! {
     /// Clears the prepared host.
     LEAVE = "UPDATE external_servers SET next_host = NULL, is_prepared = 0, waits_since = NULL,
         revision = revision + 1, attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1 AND next_host = ?2";
-    /// Makes the prepared host the one of the bindings. They are ready there.
+    /// Makes the prepared host the host of the bindings, which are ready there.
     SWITCH = "UPDATE external_servers SET host = next_host, is_bound = 1, next_host = NULL,
         is_prepared = 0, waits_since = NULL, revision = revision + 1, attempts = 0, since = ?3, due_at = ?3
         WHERE server_id = ?1 AND next_host = ?2";
-    /// Makes the views of the prepared host those of the ports.
+    /// Replaces the views of the ports by those at the prepared host.
     SWITCH_PORTS = "UPDATE external_ports SET view = COALESCE(next_view, view), next_view = NULL,
         is_plugged = 0 WHERE server_id = ?1";
     /// Marks all ports as unplugged.
     UNPLUG = "UPDATE external_ports SET is_plugged = 0, next_view = NULL WHERE server_id = ?1";
-    /// Ends a server.
+    /// Records that a server is gone.
     END = "UPDATE external_servers SET is_gone = 1, revision = revision + 1, attempts = 0, since = ?2,
         due_at = ?2, waits_since = NULL WHERE server_id = ?1 AND is_gone = 0 RETURNING server_id";
-    /// The ports of a server changed.
+    /// Records that the ports of a server changed.
     CHANGE = "UPDATE external_servers SET revision = revision + 1, attempts = 0, since = ?2,
         due_at = ?3 WHERE server_id = ?1";
     /// Marks a port as leaving.
     DROP_PORT = "UPDATE external_ports SET is_leaving = 1 WHERE server_id = ?1 AND port_id = ?2";
-    /// Neutron may have other views of the ports.
+    /// Makes a server due, because Neutron may have other views of its ports.
     REFRESH = "UPDATE external_servers SET due_at = ?2 WHERE server_id = ?1 AND is_gone = 0";
-    /// The same, unless it is due before.
+    /// Makes a server due, unless it is due earlier.
     REFRESH_BY = "UPDATE external_servers SET due_at = ?2 WHERE server_id = ?1 AND is_gone = 0
         AND COALESCE(due_at, ?2) >= ?2";
-    /// A guest waits for its ports.
+    /// Records that a guest waits for its ports.
     WAIT = "UPDATE external_servers SET waits_since = COALESCE(waits_since, ?2) WHERE server_id = ?1";
-    /// No guest waits for its ports any more.
+    /// Records that a guest no longer waits for its ports.
     END_WAIT = "UPDATE external_servers SET waits_since = NULL WHERE server_id = ?1";
-    /// Since when a guest waits for its ports.
+    /// The time since which a guest has waited for its ports.
     WAITS_SINCE = "SELECT waits_since FROM external_servers WHERE server_id = ?1";
-    /// Those of some servers whose guest waits.
+    /// The servers of a list whose guest waits for its ports.
     WAITING_OF = "SELECT server_id FROM external_servers
         WHERE server_id IN ({}) AND waits_since IS NOT NULL";
-    /// The servers whose guest waits since before a time.
+    /// The servers whose guest has waited since before a time.
     WAITING = "SELECT server_id FROM external_servers WHERE waits_since < ?1
         ORDER BY waits_since LIMIT 200";
-    /// The servers of a list that have a port that is not plugged, on the prepared host if there is one.
+    /// The servers of a list with a port that is not plugged on its host, or on the prepared host if there is one.
     UNPLUGGED = "SELECT DISTINCT p.server_id FROM external_ports p
         JOIN external_servers s ON s.server_id = p.server_id
         WHERE p.server_id IN ({}) AND p.is_leaving = 0
@@ -180,7 +180,7 @@ kilonova_store::statements! {
     SETTLE = "UPDATE external_servers SET is_bound = ?3, is_prepared = ?4, may_have_more = ?5,
         attempts = 0, taken_until = 0, due_at = CASE WHEN due_at = ?2 THEN NULL ELSE due_at END
         WHERE server_id = ?1";
-    /// Ends an attempt whose goal is outdated, or that failed.
+    /// Ends an attempt that failed or whose goal is outdated.
     RETURN = "UPDATE external_servers SET taken_until = 0, due_at = ?2 WHERE server_id = ?1";
     /// Stores a view.
     SET_VIEW = "UPDATE external_ports SET port_id = ?3, view = ?4, next_view = ?5, addresses = ?6,
@@ -201,7 +201,7 @@ kilonova_store::statements! {
     /// The servers that are due and that no worker leases.
     DUE = "SELECT server_id FROM external_servers WHERE due_at <= ?1 AND taken_until <= ?1
         ORDER BY due_at LIMIT 100";
-    /// The servers of a list that existed once.
+    /// The servers of a list that were deleted and have no row left here.
     DELETED = "SELECT s.id FROM deleted_servers s LEFT JOIN external_servers e ON e.server_id = s.id
         WHERE e.server_id IS NULL AND s.id IN ({})";
 }
@@ -217,7 +217,7 @@ pub struct ExternalServer {
     pub body: String,
     /// The host of the bindings.
     pub host: Option<HostName>,
-    /// True if the ports are bound to that host, and their views are those of it.
+    /// True if the ports are bound to that host, and their views are from that host.
     pub is_bound: bool,
     /// The destination of a live migration.
     pub next_host: Option<HostName>,
@@ -233,7 +233,7 @@ pub struct ExternalServer {
     pub attempts: i64,
     /// When the goal changed.
     pub since: Timestamp,
-    /// When the next attempt is due; `None` if nothing is.
+    /// When the next attempt is due; `None` if no attempt is due.
     pub due_at: Option<Timestamp>,
     /// The expiry of its worker's lease, which differs between attempts.
     pub taken_until: Timestamp,
@@ -279,7 +279,7 @@ pub struct NewView {
     pub addresses: String,
     /// True if Neutron reports it as plugged, or if it needs no wait.
     pub is_plugged: bool,
-    /// True if nobody plugs it on the prepared host, as its owner has set it down.
+    /// True if its owner has set it down, so that it counts as plugged on the prepared host.
     pub is_down: bool,
 }
 
@@ -358,7 +358,7 @@ pub fn set_host(
     Ok(())
 }
 
-/// Makes the worker unbind the ports. They stay the server's.
+/// Makes the worker unbind the ports. The server keeps them.
 pub fn clear_host(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
     tx.defer(CLEAR_HOST, params![server, now])?;
     Ok(())
@@ -376,7 +376,7 @@ pub fn prepare(
     Ok(())
 }
 
-/// The ports need not be prepared on this host any more.
+/// Clears the prepared host if it is this one.
 pub fn leave(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -387,7 +387,7 @@ pub fn leave(
     Ok(())
 }
 
-/// Makes the prepared host that of the ports.
+/// Makes the prepared host the host of the ports.
 pub fn switch(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -399,7 +399,7 @@ pub fn switch(
     Ok(())
 }
 
-/// The server is gone. False if it had no ports, or was gone before.
+/// Records that a server is gone. False if it had no ports, or was already recorded as gone.
 pub fn end(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<bool, Error> {
     Ok(tx.row(END, params![server, now])?.is_some())
 }
@@ -428,26 +428,26 @@ pub fn refresh(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), 
     Ok(())
 }
 
-/// The ports of a server are read again at `due` at the latest.
+/// Makes the worker read the views again at `due` at the latest.
 pub fn refresh_by(tx: &mut Tx<'_>, server: ServerId, due: Timestamp) -> Result<(), Error> {
     tx.defer(REFRESH_BY, params![server, due])?;
     Ok(())
 }
 
-/// The guest is paused until its ports are plugged. The transaction conflicts with every other one that plugs a
-/// port of the server.
+/// Records that the guest is paused until its ports are plugged. The transaction conflicts with every other
+/// transaction that plugs a port of the server.
 pub fn wait(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
     tx.defer(WAIT, params![server, now])?;
     Ok(())
 }
 
-/// The guest does not wait for its ports any more.
+/// Records that the guest no longer waits for its ports.
 pub fn end_wait(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.defer(END_WAIT, params![server])?;
     Ok(())
 }
 
-/// Since when the guest waits for its ports; `None` if it does not.
+/// The time since which the guest has waited for its ports; `None` if it does not wait.
 pub fn waits_since(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<Timestamp>, Error> {
     let Some(row) = tx.row(WAITS_SINCE, params![server])? else { return Ok(None) };
     Ok(row.time_opt("waits_since")?)
@@ -459,17 +459,17 @@ pub fn ask_waiting_of(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<Asked
     Ok(tx.ask_list(WAITING_OF, &ids)?)
 }
 
-/// Those of the servers that [`ask_waiting_of`] asked about whose guest waits for its ports.
+/// The servers of [`ask_waiting_of`] whose guest waits for its ports.
 pub fn those_waiting(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<HashSet<ServerId>, Error> {
     tx.answers(asked)?.iter().map(|row| Ok(row.id("server_id")?)).collect()
 }
 
-/// At most two hundred servers whose guest waits since before a time.
+/// At most two hundred servers whose guest has waited since before a time.
 pub fn waiting(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error> {
     tx.rows(WAITING, params![before])?.iter().map(|row| Ok(row.id("server_id")?)).collect()
 }
 
-/// Those of the servers that have a port that is not plugged, on the prepared host if there is one.
+/// The servers of a list with a port that is not plugged on its host, or on the prepared host if there is one.
 pub fn unplugged(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<HashSet<ServerId>, Error> {
     let mut found = HashSet::new();
     for some in servers.chunks(100) {
@@ -482,21 +482,21 @@ pub fn unplugged(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<HashSet<Server
     Ok(found)
 }
 
-/// The host has plugged a port. The transaction conflicts with every other one that acts on which ports are
-/// plugged.
+/// Records that the host has plugged a port. The transaction conflicts with every other transaction that depends on
+/// the plugged ports.
 pub fn plug(tx: &mut Tx<'_>, server: ServerId, port: PortId) -> Result<(), Error> {
     tx.defer(LOCK, params![server])?;
     tx.defer(PLUG, params![server, port])?;
     Ok(())
 }
 
-/// The prepared host counts as if it had plugged all ports.
+/// Marks all ports as plugged on the prepared host.
 pub fn plug_next(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.defer(PLUG_NEXT, params![server])?;
     Ok(())
 }
 
-/// Leases a server that is due before a time to a controller, until another time. `None` if it is not due,
+/// Leases a server that is due by the time `due` to a controller, until the time `until`. `None` if it is not due,
 /// or if another worker has leased it.
 pub fn take(
     tx: &mut Tx<'_>,
@@ -587,7 +587,7 @@ pub fn due(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<ServerId>, Error> {
     tx.rows(DUE, params![now])?.iter().map(|row| Ok(row.id("server_id")?)).collect()
 }
 
-/// Those of the servers that were deleted and have nothing left to release here.
+/// The servers of a list that were deleted and have no ports left to release here.
 pub fn deleted(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<HashSet<ServerId>, Error> {
     let mut found = HashSet::new();
     for some in servers.chunks(100) {

@@ -102,7 +102,7 @@ pub const CELLS_AUDIT: (&str, &str) = (
      ORDER BY f.consumer_id",
 );
 
-/// The consumers with dedicated CPUs at a cell where they do not have as many allocated, for the
+/// The consumers that use more dedicated CPUs of a cell than they have allocated there, for the
 /// audit.
 ///
 /// # Errors

@@ -52,8 +52,8 @@ kilonova_store::statements! {
 
 /// Statements for PostgreSQL only.
 pub const POSTGRES_STATEMENTS: &[(&str, &str)] = &[("PG_SEEN", PG_SEEN)];
-/// [`SEEN`] without the hosts whose rows a transaction is changing: a heartbeat that waits for one row
-/// would hold the others, which boots need. The next round stores those.
+/// [`SEEN`] without the rows that another transaction is changing: while waiting for one of them, it would
+/// keep the other rows locked, which boots need. The next round updates the skipped rows.
 const PG_SEEN: &str = concat!(
     "UPDATE hosts SET last_seen = ?1 WHERE host IN (SELECT host FROM hosts
         WHERE last_seen < ?1 AND host IN ",
@@ -90,7 +90,7 @@ pub struct HostRow {
 
 /// Orders the versions of a host's row by their commits, so that memory only moves forward.
 ///
-/// Every write of a column that memory copies increments the revision, but for the document
+/// Every write of a column that memory copies increments the revision, except for the document
 /// generation and the times, which only grow. The row of a host that was deleted and registered
 /// again has a greater number. Controllers of earlier builds do not change the revision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -211,8 +211,8 @@ pub fn ask_seen(
     Ok(Some(tx.ask(if tx.is_postgres() { PG_SEEN } else { SEEN }, &params)?))
 }
 
-/// The hosts whose row has got the time: not those that a transaction is changing, and not those for
-/// which another controller has stored a later time.
+/// The hosts whose rows were updated. Rows that another transaction is changing are skipped, as are
+/// rows with a later time from another controller.
 ///
 /// # Errors
 /// Store errors only.

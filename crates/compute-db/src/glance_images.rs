@@ -2,13 +2,13 @@
 //! cannot be part of a transaction.
 //!
 //! ```text
-//!   creating ──adopt──► expected ──fill──► complete ──► no row   (an image: it is its user's)
+//!   creating ──adopt──► expected ──fill──► complete ──► no row   (an image of the user)
 //!      │                   │                  ├──rotate──► rotating ──► no row   (a backup)
 //!      └───── discard ─────┴──────────────────┴──► unwanted ──► no row
 //! ```
 //!
 //! A row exists before the first call that names its image, so that a sweep finds every image that a dead
-//! controller left. `due_at` is set in the states in which no operation and no server owns the image.
+//! controller left behind. `due_at` is set in the states in which no operation and no server owns the image.
 
 use jiff::Timestamp;
 use kilonova_ids::{ImageId, ServerId};
@@ -41,7 +41,7 @@ kilonova_store::statements! {
     /// One image.
     ONE = "SELECT id, server_id, project_id, state, backup_type, rotation, attempts, created_at
         FROM glance_images WHERE id = ?1";
-    /// Moves an image from one state to another that an operation or a server owns.
+    /// Moves an image to a state in which an operation or a server owns it.
     MOVE = "UPDATE glance_images SET state = ?3, due_at = NULL WHERE id = ?1 AND state = ?2
         RETURNING id";
     /// Makes an image a backup whose rotation is due.
@@ -63,7 +63,7 @@ kilonova_store::statements! {
 /// The state of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GlanceState {
-    /// A controller is creating it; no operation knows it.
+    /// A controller is creating it, and no operation has adopted it.
     Creating,
     /// An operation waits for its bytes.
     Expected,
@@ -80,7 +80,7 @@ pub enum GlanceState {
     Unwanted,
 }
 
-/// An image that a server makes in Glance.
+/// An image in Glance that is created from a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlanceImage {
     /// Its id.

@@ -21,7 +21,7 @@ pub const NAMES: Migration = Migration {
     sql: "CREATE INDEX hosts_name ON hosts (LOWER(host));",
 };
 
-/// The attempt to register that gave a host its epoch.
+/// The registration attempt that gave a host its epoch.
 pub const ATTEMPTS: Migration = Migration {
     name: "compute-0013-attempts",
     sql: "
@@ -42,8 +42,8 @@ INSERT INTO aggregates_revision (revision) VALUES (0);",
 pub const GATEWAYS: Migration =
     Migration { name: "compute-0710-gateways", sql: "ALTER TABLE hosts ADD COLUMN routed TEXT;" };
 
-/// The version of a host's agent, and the epoch in which it was reported: an earlier version of the control plane registers a
-/// host without writing it.
+/// The version of a host's agent, and the epoch in which it was reported: an earlier version of the control
+/// plane registers a host without writing the version.
 pub const VERSIONS: Migration = Migration {
     name: "compute-0850-agent-versions",
     sql: "
@@ -102,7 +102,7 @@ kilonova_store::statements! {
     /// Writes the operator's settings.
     SET_STATUS = "UPDATE hosts SET status = ?2, disabled_reason = ?3, forced_down = ?4,
         updated_at = ?5, revision = revision + 1 WHERE host = ?1";
-    /// Tells that something about a host has changed.
+    /// Records that something about a host has changed.
     TOUCH = "UPDATE hosts SET revision = revision + 1 WHERE host = ?1";
 }
 
@@ -389,7 +389,7 @@ pub fn routed(physical: &[String]) -> String {
     physical.join(",")
 }
 
-/// Records between which physical networks a host can route ([`routed`]); `None` for one that cannot.
+/// Records the physical networks between which a host can route ([`routed`]); `None` if it cannot.
 pub fn set_routed(tx: &mut Tx<'_>, host: &HostName, routed: Option<&str>) -> Result<(), Error> {
     Ok(tx.defer(SET_ROUTED, params![host, routed])?)
 }

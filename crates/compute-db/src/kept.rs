@@ -1,4 +1,4 @@
-//! Tells whether a consumer in Placement is a server or a migration of this service.
+//! Determines whether a consumer in Placement is a server or a migration of this service.
 
 use kilonova_ids::ConsumerId;
 use kilonova_store::{Error, Tx, params};

@@ -1,4 +1,4 @@
-//! The tables of servers and of the documents for the nodes.
+//! The tables of servers and of the documents for the agents.
 
 use kilonova_store::Migration;
 

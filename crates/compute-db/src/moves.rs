@@ -93,7 +93,7 @@ impl Kind {
 pub enum Status {
     /// An evacuation is requested.
     Accepted,
-    /// A cold move has no place yet, or an evacuation has one.
+    /// A cold move has no destination yet, or an evacuation has one.
     PreMigrating,
     /// A cold move is in progress.
     Migrating,

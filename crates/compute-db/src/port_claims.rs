@@ -16,7 +16,7 @@ use kilonova_store::{Migration, Row, Tx, params};
 use super::servers::shape;
 use crate::Error;
 
-/// Adds the table. Placement's table of consumers must exist before.
+/// Adds the table. Placement's table of consumers must exist first.
 pub const PORT_CLAIMS: Migration = Migration {
     name: "compute-0810-port-claims",
     sql: "

@@ -28,7 +28,7 @@ kilonova_store::statements! {
         WHERE asked_at < ?1 ORDER BY asked_at LIMIT ?2)";
 }
 
-/// Asks a host with its next generation, and wakes it on commit.
+/// Adds a question to a host in the host's next generation, and wakes the host on commit.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.

@@ -1,7 +1,7 @@
-//! Resources that open resizes have claimed beyond the size with which their servers count.
+//! Resources that open resizes have claimed beyond the counted size of their servers.
 //!
-//! A server counts with the size in its row. While its resize can still end either way, its project
-//! has claimed the larger of both sizes: the new one from the start, the old one until the
+//! A server is counted with the size in its row. While its resize can still end either way, its
+//! project has claimed the larger of both sizes: the new one from the start, the old one until the
 //! confirmation. Otherwise concurrent resizes, or a revert, could exceed the quota.
 
 use kilonova_store::{Asked, Error as StoreError, Migration, Tx, params};
@@ -31,9 +31,9 @@ macro_rules! select {
 }
 
 kilonova_store::statements! {
-    /// Of a project.
+    /// The sums of a project.
     OF_PROJECT = select!();
-    /// Of a user's servers in a project.
+    /// The sums of a user's servers in a project.
     OF_USER = concat!(select!(), " AND s.user_id = ?2");
 }
 

@@ -1,6 +1,6 @@
 //! Samples of how much of each resource class is in use, for plots.
 //!
-//! A slot of time has the first sample that is taken in it, with at most [`MOST`] classes. Longer slots are kept
+//! A slot of time keeps the first sample that is taken in it, with at most [`MOST`] classes. Longer slots are kept
 //! longer, so the table is bounded. Nothing depends on its rows: a slot without a sample is a gap in a plot.
 
 use jiff::Timestamp;
@@ -66,7 +66,7 @@ pub struct Usage {
     pub resource_class: String,
     /// The amount in use.
     pub used: i64,
-    /// The amount that can be allocated: without what is reserved, and with overcommit.
+    /// The amount that can be allocated: without the reserved amount, and with overcommit.
     pub capacity: i64,
 }
 
@@ -92,8 +92,8 @@ pub fn is_due(tx: &mut Tx<'_>, now: Timestamp) -> Result<bool, Error> {
     Ok(!is_sampled(tx, OF_DAY, now)?)
 }
 
-/// Adds a sample to each slot of this time that has none, and deletes old ones. Of more classes than [`MOST`] the
-/// first ones are kept.
+/// Adds a sample to each slot of this time that has none, and deletes old samples. Only the first [`MOST`] classes
+/// are stored.
 pub fn add(tx: &mut Tx<'_>, now: Timestamp, sample: &[Usage]) -> Result<(), Error> {
     for step in STEPS {
         if is_sampled(tx, step, now)? {
@@ -114,7 +114,7 @@ pub fn add(tx: &mut Tx<'_>, now: Timestamp, sample: &[Usage]) -> Result<(), Erro
     Ok(())
 }
 
-/// The samples of the last `seconds` of a step, by the begin of their slot.
+/// The samples of the last `seconds` of a step, by the beginning of their slot.
 pub fn since(
     tx: &mut Tx<'_>,
     step: Step,

@@ -1,7 +1,7 @@
 //! Server groups and their members.
 //!
 //! A group's generation increments with each new member: two boots into one group conflict on its
-//! row, so that neither counts or schedules without the other.
+//! row, so that neither counts members or schedules without seeing the other.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ kilonova_store::statements! {
 pub enum Policy {
     /// All on one host.
     Affinity,
-    /// Each on another host, or at most `max_server_per_host` on one.
+    /// Each on a different host, or at most `max_server_per_host` on one.
     AntiAffinity,
     /// On one host if possible.
     SoftAffinity,
@@ -95,7 +95,7 @@ pub struct Group {
     pub project_id: String,
     /// Owner.
     pub user_id: String,
-    /// Name; several may have the same.
+    /// Name; several groups may have the same one.
     pub name: String,
     /// The policy.
     pub policy: Policy,

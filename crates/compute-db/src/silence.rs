@@ -1,5 +1,5 @@
-//! How long a host has been silent, by its row and the database's clock. All controllers agree on
-//! it, while the memory of each knows only the hosts that poll that controller.
+//! The time since the last sign of life of a host, by its row and the database's clock. All
+//! controllers agree on it, while a controller's memory is current only for the hosts that poll it.
 
 use jiff::SignedDuration;
 use kilonova_ids::HostName;

@@ -1,5 +1,5 @@
-//! Guests that hosts have and no document names, as they report them. After an older dump was restored these are
-//! the servers that were created or moved since.
+//! Guests that hosts report but no document names. After a restore of an older dump, these are the servers that
+//! were created or moved after the dump.
 
 use jiff::Timestamp;
 use kilonova_ids::{HostName, ServerId};
@@ -29,7 +29,7 @@ kilonova_store::statements! {
     SINCE = "SELECT u.host, u.server_id, s.id AS known, s.host AS own FROM unknown_guests u
         LEFT JOIN servers s ON s.id = u.server_id WHERE u.seen_at >= ?1
         ORDER BY u.seen_at DESC LIMIT ?2";
-    /// Deletes those that were not seen for long.
+    /// Deletes guests that were last seen before a time.
     PURGE = "DELETE FROM unknown_guests WHERE (host, server_id) IN (SELECT host, server_id
         FROM unknown_guests WHERE seen_at < ?1 ORDER BY seen_at LIMIT ?2)";
 }
@@ -39,7 +39,7 @@ kilonova_store::statements! {
 pub struct UnknownGuest {
     /// The host that has it.
     pub host: HostName,
-    /// The server that it names.
+    /// The id of its server.
     pub server: ServerId,
     /// True if the database has that server.
     pub is_known: bool,

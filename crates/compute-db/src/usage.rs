@@ -18,9 +18,9 @@ kilonova_store::statements! {
     ANY_ON = "SELECT 1 FROM servers WHERE host = ?1 LIMIT 1";
     /// True if a migration has a claim on a host.
     ANY_MOVE = "SELECT 1 FROM moves WHERE held_on = ?1 LIMIT 1";
-    /// The servers on some hosts, as far as they use something.
+    /// The usage of the servers on some hosts.
     ON_HOSTS = "SELECT host, vcpus, memory_mb, task_state, spec FROM servers WHERE host IN ({})";
-    /// The names of the servers on some hosts. Sorting them here is cheaper than in the database.
+    /// The names of the servers on some hosts, unsorted: sorting is cheaper in this process than in the database.
     SERVERS_ON = "SELECT host, seq, id, name FROM servers WHERE host IN ({})";
     /// The flavors of the servers on one host, with their projects.
     ON_HOST = "SELECT project_id, vcpus, memory_mb, spec FROM servers WHERE host = ?1";
@@ -139,7 +139,7 @@ pub fn any_move_holds(tx: &mut Tx<'_>, host: &HostName) -> Result<bool, Error> {
     Ok(tx.row(ANY_MOVE, params![host])?.is_some())
 }
 
-/// The usage of each of those hosts. One without a server is absent.
+/// The usage of each of these hosts. A host without servers is absent.
 pub fn of_hosts(
     tx: &mut Tx<'_>,
     hosts: &[HostName],
@@ -154,7 +154,7 @@ pub fn of_hosts(
     Ok(usages)
 }
 
-/// The servers on each of those hosts, the oldest first. A host without one is absent.
+/// The servers on each of these hosts, oldest first. A host without servers is absent.
 pub fn servers_on(
     tx: &mut Tx<'_>,
     hosts: &[HostName],

@@ -2,13 +2,13 @@
 //! Cinder, which cannot be part of a transaction.
 //!
 //! ```text
-//!   making ──keep──► no row   (the image is its user's, and so are its snapshots)
+//!   making ──keep──► no row   (the image and its snapshots belong to the user)
 //!      └── discard ──► unwanted ──► no row
 //! ```
 //!
-//! A row exists before the call that creates its snapshot, whose metadata names the row: so a sweep
-//! finds every leftover snapshot of a dead controller. A row is due when no request works on its
-//! image any more. All rows of an image are kept together, in the transaction that assigns the
+//! A row exists before the call that creates its snapshot, and the snapshot's metadata names the row,
+//! so a sweep finds every leftover snapshot of a dead controller. A row is due when no request works
+//! on its image any more. All rows of an image are kept together, in the transaction that assigns the
 //! image to its user, or are discarded together.
 
 use jiff::Timestamp;

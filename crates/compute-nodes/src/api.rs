@@ -262,12 +262,12 @@ async fn message<T: DeserializeOwned>(request: Request) -> Result<T, Refusal> {
         Err(error) if error.is::<LengthLimitError>() => {
             return Err(Refusal::new(
                 Kind::TooLarge,
-                format!("A message of an agent may have at most {MAX_MESSAGE} bytes."),
+                format!("A message from an agent may have at most {MAX_MESSAGE} bytes."),
             ));
         }
         Err(_) => return Err(Refusal::bad_request("The message ended prematurely.")),
     };
     serde_json::from_slice(&bytes).map_err(|error| {
-        Refusal::new(Kind::Unprocessable, format!("Invalid message of an agent: {error}"))
+        Refusal::new(Kind::Unprocessable, format!("Invalid message from an agent: {error}"))
     })
 }

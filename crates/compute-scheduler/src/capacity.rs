@@ -1,7 +1,7 @@
-//! How many servers of a request fit now, and how the free devices are divided.
+//! Counts the servers of a request that fit now, and the use of the devices.
 //!
-//! Pure except for the given time, and slow on a large cloud in many states: never call it in a transaction.
-//! Hosts in equal states are counted once.
+//! Pure except for the given time, and slow on a large cloud with many distinct states: never call it in a
+//! transaction. Hosts in equal states are searched once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::packer::{is_device, kind_traits};
 use crate::place::confined;
 use crate::reason::{NoHost, is_by_hand, obstacle_of_host, reason};
 
-/// Servers that are counted on one host at most.
+/// Maximum number of servers that are counted on one host.
 const MOST_ON_HOST: u64 = 4096;
 
 /// A provider without its identity: its parent's position, traits, aggregates and inventories.
@@ -54,14 +54,14 @@ impl EqualHosts {
     }
 }
 
-/// How often a request fits.
+/// The number of servers of a request that fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capacity {
-    /// Servers that fit now, one after the other: a lower bound, as another order may place more.
+    /// Servers that fit now, placed one after the other: a lower bound, because another order may place more.
     pub servers: u64,
-    /// Hosts on which one fits.
+    /// Hosts on which at least one server fits.
     pub hosts: u64,
-    /// The reason why none fits.
+    /// The reason why no server fits.
     pub reason: Option<NoHost>,
 }
 
@@ -69,7 +69,7 @@ pub struct Capacity {
 #[derive(Debug, Clone, Copy)]
 pub struct Searches(pub u64);
 
-/// How often a request fits. `None` if that takes more searches than are left.
+/// The number of servers of a request that fit. `None` if the count takes more searches than are left.
 ///
 /// # Errors
 /// [`NoHost`] for an invalid query.
@@ -102,7 +102,7 @@ pub fn capacity(
     Ok(Some(found))
 }
 
-/// The servers that fit on one host. `None` if that takes more searches than are left.
+/// The number of servers that fit on one host. `None` if the count takes more searches than are left.
 pub(crate) fn fitting(
     world: &Snapshot,
     query: &Query,
@@ -135,18 +135,18 @@ pub struct DeviceKind {
     pub units: i64,
 }
 
-/// How the devices of one kind are used.
+/// The use of the devices of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceUse {
     /// All devices.
     pub devices: u64,
-    /// Devices that nobody uses.
+    /// Unused devices.
     pub free: u64,
     /// Devices that are used in part.
     pub partly_used: u64,
     /// Units that can be allocated now.
     pub free_units: i64,
-    /// Units that are free on devices used in part: how much the free units are divided.
+    /// Free units on devices that are used in part: the fragmentation of the free units.
     pub divided_units: i64,
     /// Units that are reserved: excluded by another use of the same device, or withdrawn.
     pub reserved_units: i64,

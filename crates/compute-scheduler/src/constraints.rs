@@ -65,7 +65,7 @@ impl GroupFacts {
     }
 }
 
-/// Everything except resources that a decision depends on.
+/// Everything that a decision depends on, except resources.
 #[derive(Clone)]
 pub struct Constraints<'a> {
     /// The hosts.
@@ -82,7 +82,7 @@ pub struct Constraints<'a> {
     pub group: Option<GroupFacts>,
     /// Hosts that failed, or that the server leaves.
     pub excluded: &'a HashSet<HostName>,
-    /// Hosts with room that have no place for the NUMA topology.
+    /// Hosts with enough resources on which the NUMA topology does not fit.
     pub unfit: Option<&'a HashSet<HostName>>,
     /// Servers by host; empty unless the rules need it.
     pub loads: &'a HashMap<HostName, Load>,
@@ -99,7 +99,7 @@ pub struct Constraints<'a> {
 }
 
 impl<'a> Constraints<'a> {
-    /// Those of a server that is not forced to a host.
+    /// The constraints of a server that is not forced to a host.
     pub fn new(
         scope: Scope<'a>,
         (project_id, spec): (&'a str, &'a Spec),

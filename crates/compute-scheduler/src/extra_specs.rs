@@ -1,5 +1,5 @@
 //! The operators of extra specs and image properties (Nova's `extra_specs_ops`): `>= 4`, `s== kvm`,
-//! `<in> avx`, `<or> a <or> b`, or a plain text.
+//! `<in> avx`, `<or> a <or> b`, or plain text.
 
 /// True if a host's value satisfies a requirement.
 pub fn satisfies(has: &str, asked: &str) -> bool {

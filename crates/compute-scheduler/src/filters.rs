@@ -84,7 +84,7 @@ impl Filter {
         NAMES.iter().find(|(known, _)| *known == name).map(|(_, filter)| Some(*filter))
     }
 
-    /// The names of all.
+    /// The names of all filters.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMES.iter().map(|(name, _)| *name).chain(DONE_ALREADY.iter().copied())
     }
@@ -231,7 +231,7 @@ pub(super) fn prefilter(constraints: &Constraints<'_>, host: &Host) -> Option<&'
         if (some && !own(&host.aggregates()))
             || (!some && rules.placement_aggregate_required_for_tenants)
         {
-            return Some("kept for other projects by aggregate metadata filter_tenant_id");
+            return Some("not in an aggregate whose filter_tenant_id names the project");
         }
     }
     if rules.enable_isolated_aggregate_filtering {
@@ -245,7 +245,7 @@ pub(super) fn prefilter(constraints: &Constraints<'_>, host: &Host) -> Option<&'
                 .is_some_and(|v| v == "required")
         };
         if kept.any(|(key, _)| !asked(key)) {
-            return Some("kept for servers that require a trait of their aggregate");
+            return Some("in an aggregate with a required trait that the server does not require");
         }
     }
     None

@@ -1,11 +1,11 @@
-//! The places that requests of this controller have chosen and not yet claimed.
+//! The candidates that requests of this controller have chosen and not yet claimed.
 //!
-//! A plan comes before its claim, and memory shows a claim only after its commit. Without this, all boots that
-//! arrive meanwhile would choose the same best device; those for which it has no room would each have the ledger
-//! refuse it, and try their next candidate while the others wait.
+//! A plan precedes its claim, and memory shows a claim only after its commit. Without intentions, all boots that
+//! arrive meanwhile would choose the same best device. The ledger would refuse each boot for which the device has
+//! no room, and that boot would try its next candidate while the others wait.
 //!
-//! An intention is a hint for the order of candidates. It must never refuse a request: the plan for one that does
-//! not fit beside the intentions disregards them.
+//! An intention is a hint for the order of candidates. It must never cause a refusal: a request that does not fit
+//! next to the intentions is planned without them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use kilonova_engine::{Candidate, Snapshot};
 
 use crate::Plan;
 
-/// Maximum number of intended candidates that a plan regards: those of the newest plans.
+/// Maximum number of intended candidates that a plan considers: those of the newest plans.
 const MOST: usize = 256;
 
 /// The intentions of a controller; clones share them.
@@ -28,7 +28,7 @@ struct Open {
     plans: BTreeMap<u64, Arc<[Candidate]>>,
 }
 
-/// A plan that is being claimed. It ends when this is dropped: after the claim's commit or its refusal.
+/// A plan that is being claimed. The intention ends when this value is dropped: after the claim's commit or refusal.
 #[derive(Debug)]
 #[must_use = "an intention ends when it is dropped"]
 pub struct Intention {
@@ -37,7 +37,7 @@ pub struct Intention {
 }
 
 impl Intended {
-    /// The first candidate of each server of a plan is about to be claimed.
+    /// Records that the first candidate of each server of a plan is about to be claimed.
     pub fn begin(&self, plan: &Plan) -> Intention {
         let first = plan.iter().filter_map(|choice| choice.candidates.first().cloned()).collect();
         let mut open = self.lock();
@@ -98,7 +98,7 @@ mod tests {
         world
     }
 
-    /// A plan of servers with as many CPUs each.
+    /// A plan of servers with `cpus` CPUs each.
     fn plan(servers: usize, cpus: i64) -> Plan {
         let candidate = Candidate {
             root: HOST,

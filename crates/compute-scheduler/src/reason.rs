@@ -1,6 +1,6 @@
 //! The reasons why a host with resources is excluded, and why a server has no valid host.
 //!
-//! Hosts are named to administrators only: [`NoHost`] keeps the sentences apart.
+//! Only administrators see the names of hosts: [`NoHost`] keeps the two kinds of sentence apart.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -86,9 +86,9 @@ pub(super) enum Obstacle {
     NotUp,
     OtherHost,
     OtherZone,
-    /// It failed before, or is the server's present host.
+    /// An earlier attempt failed on it, or it is the server's current host.
     Excluded,
-    /// It has no place for the NUMA topology.
+    /// The NUMA topology does not fit on it.
     Unfit,
     /// The candidate's units are not devices: they were added manually to the host's own provider.
     NoDevice,
@@ -235,7 +235,7 @@ fn obstacles(
 /// Describes an excluded host.
 fn describe(constraints: &Constraints<'_>, obstacle: Obstacle) -> String {
     match obstacle {
-        Obstacle::NotCompute => "no compute host".to_owned(),
+        Obstacle::NotCompute => "not a compute host".to_owned(),
         Obstacle::NotUp => "down or disabled".to_owned(),
         Obstacle::OtherHost => "not the requested host".to_owned(),
         Obstacle::OtherZone => {

@@ -16,7 +16,7 @@ pub struct Rules {
     /// `packing`, our own: how the host and the device are chosen.
     pub packing: Packing,
     /// `hosts_weighed`, our own: with upstream's weighers, the maximum number of hosts compared for one server.
-    /// Upstream compares all hosts, so that its cost grows with the cloud.
+    /// Upstream compares all hosts, so its cost grows with the cloud.
     pub hosts_weighed: usize,
     /// `max_instances_per_host`, for `NumInstancesFilter`.
     pub max_instances_per_host: i64,

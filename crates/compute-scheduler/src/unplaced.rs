@@ -63,13 +63,13 @@ impl Unplaced {
     }
 }
 
-/// The reasons that were determined for a transaction that runs again. The default determines none and
-/// gives every server the same short reason.
+/// The reasons that were determined for a transaction that runs again. The default gives every server the
+/// same short reason.
 #[derive(Debug, Clone, Default)]
 pub struct Reasons(Option<Arc<Mutex<HashMap<ServerId, NoHost>>>>);
 
 impl Reasons {
-    /// No reasons yet, for a transaction whose caller determines them.
+    /// No reasons yet. [`Reasons::of`] fails until the caller of the transaction has determined the reason.
     pub fn asked_for() -> Self {
         Self(Some(Arc::default()))
     }

@@ -1,7 +1,7 @@
 //! The HTTP API of Nova: servers, flavors, key pairs, hosts and quotas.
 //!
 //! The crate translates between requests and the operations of `kilonova-compute-app`. It must
-//! never decide the fate of a server, nor contain SQL.
+//! contain no business logic and no SQL.
 
 pub mod api;
 

@@ -151,7 +151,7 @@ async fn a_second_machine_of_a_name_is_refused_while_the_first_is_up() {
         for part in ["Host a is another machine", "machine id m1", "this one has m2", "force"] {
             assert!(why.contains(part), "{part}: {why}");
         }
-        assert_eq!(cloud.register("a", "m1").await, Ok(2), "{}: it was not fenced", cloud.name);
+        assert_eq!(cloud.register("a", "m1").await, Ok(2), "{}: it is not fenced", cloud.name);
         assert_eq!(cloud.register("b", "").await, Ok(1), "{}: no id, no check", cloud.name);
         assert_eq!(cloud.register("b", "m3").await, Ok(2), "{}: the first id", cloud.name);
     }
@@ -191,7 +191,7 @@ async fn a_renamed_machine_offers_nothing_that_its_old_name_holds() {
         ] {
             assert!(text.contains(part), "{}: {part}: {text}", cloud.name);
         }
-        // The name before this one holds nothing, but the one before that does.
+        // The previous name has no claims, but the name before it does.
         cloud.register("third", "m1").await.expect("the controller accepts the report");
         assert_eq!(cloud.gpu_of("third").await.1, 4, "{}: nothing of it", cloud.name);
         let world = World::new();
@@ -207,7 +207,7 @@ async fn a_renamed_machine_offers_nothing_that_its_old_name_holds() {
     }
 }
 
-/// The machines of one image may all have its machine id.
+/// Machines that were installed from one image may share its machine id.
 #[tokio::test]
 async fn the_names_of_a_machine_cost_no_statement_each() {
     for mut cloud in clouds().await {
@@ -249,7 +249,7 @@ async fn a_renamed_machine_offers_no_cells_while_guests_of_its_old_name_have_cpu
         };
         cloud.register_cells("old", "m1", cells()).await.expect("the report is accepted");
         cloud.register_cells("new", "m1", cells()).await.expect("the report is accepted");
-        assert!(offers("new").await, "{}: nobody has CPUs", cloud.name);
+        assert!(offers("new").await, "{}: no guest has CPUs", cloud.name);
         let consumer = ConsumerId::new_v4();
         let write = move |tx: &mut kilonova_store::Tx<'_>| {
             for sql in [
@@ -265,7 +265,7 @@ async fn a_renamed_machine_offers_no_cells_while_guests_of_its_old_name_have_cpu
         cloud.store.write(write).await.expect("the fit is recorded");
         cloud.register_cells("new", "m1", cells()).await.expect("the report is accepted");
         assert!(!offers("new").await, "{}: a guest has a CPU", cloud.name);
-        // The name before this one has no guests, but the one before that has.
+        // The previous name has no guests, but the name before it does.
         cloud.register_cells("third", "m1", cells()).await.expect("the report is accepted");
         assert!(!offers("third").await, "{}: a guest has a CPU", cloud.name);
         let write = move |tx: &mut kilonova_store::Tx<'_>| {

@@ -2,19 +2,19 @@
 
 use thiserror::Error;
 
-/// The reasons for which a page, or what its form asks for, is refused.
+/// The reasons for which a page, or the request of its form, is refused.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// Nobody is logged in, or the session has ended.
+    /// No user is logged in, or the session has ended.
     #[error("the session has ended")]
     NoSession,
-    /// A form that this session did not get.
+    /// The form is not from this session.
     #[error("the form does not belong to this session")]
     Forged,
     /// The form cannot be read.
     #[error("the form cannot be read: {0}")]
     Unreadable(&'static str),
-    /// A service refused, with its own words.
+    /// A service refused the request, with its own message.
     #[error("{status}: {message}")]
     Refused {
         /// The status of its answer.
@@ -35,7 +35,7 @@ pub enum Error {
     /// There is no such page.
     #[error("there is no such page")]
     NoPage,
-    /// A defect: a service answers in a form that it must not have.
+    /// A defect: a service gave an invalid answer.
     #[error("{0}")]
     Defect(String),
 }

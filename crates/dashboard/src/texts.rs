@@ -23,16 +23,16 @@ texts! {
     LOG_OUT = "Log out";
     BACK = "Back";
     CANCEL = "Cancel";
-    SESSION_ENDS = "Your session ends soon. Log in again to continue; what you have typed would be lost.";
+    SESSION_ENDS = "Your session ends soon. Log in again to continue; anything that you have typed will be lost.";
     SESSION_ENDED = "Your session has ended.";
     LOG_IN_AGAIN = "Log in again";
-    LIVE_LOST = "The connection to the server is interrupted. The page may be out of date; it reconnects by itself.";
+    LIVE_LOST = "The connection to the server is interrupted. The page may be out of date; it reconnects automatically.";
     // Login.
     LOGIN = "Log in";
     USER = "User name";
     PASSWORD = "Password";
     PROJECT_OPTIONAL = "Project";
-    PROJECT_HINT = "Leave it empty to choose among your projects.";
+    PROJECT_HINT = "Leave it empty for your default project.";
     DOMAIN = "Domain";
     MORE = "Project and domain";
     WITH_CREDENTIAL = "Application credential";
@@ -41,18 +41,18 @@ texts! {
     CREDENTIAL_SECRET = "Secret";
     WRONG_LOGIN = "The user name, the password or the project is wrong.";
     WRONG_CREDENTIAL = "The ID or the secret of the application credential is wrong, or it has expired.";
-    LOGIN_BUSY = "Too many people log in at once. Try again in a few seconds.";
-    LOGIN_STALE = "This form was too old. Try again.";
+    LOGIN_BUSY = "Too many people are logging in. Try again in a few seconds.";
+    LOGIN_STALE = "This form has expired. Try again.";
     LOGIN_HINT = "The administrator's first password is in the file openrc of the state directory.";
     SESSION_TOO_LARGE = "The token of this project is too large for a cookie. Use another project, or the command line.";
-    NO_PROJECT = "You have a role in no project. Ask an administrator for one.";
-    ONLY_ABOVE_PROJECTS = "Your roles are on the system or the domain, and the dashboard works in a project. An administrator gives you a role in one: openstack role add --user NAME --project PROJECT ROLE.";
+    NO_PROJECT = "You have no role in any project. Ask an administrator for one.";
+    ONLY_ABOVE_PROJECTS = "Your roles are on the system or the domain, but the dashboard works in a project. An administrator can give you a role in one: openstack role add --user NAME --project PROJECT ROLE.";
     WRONG_PROJECT = "You have no role in this project.";
     CHOOSE_PROJECT = "Choose a project";
     USE_PROJECT = "Use";
     CURRENT_PROJECT = "in use";
     LOGGED_OUT = "You are logged out.";
-    LOGGED_OUT_ONLY_HERE = "You are logged out of this browser, but the service could not revoke the token. It ends by itself.";
+    LOGGED_OUT_ONLY_HERE = "You are logged out of this browser, but the service could not revoke the token. It stays valid until it expires.";
     // Errors.
     NOT_FOUND = "Not found";
     NOT_FOUND_TEXT = "There is nothing at this address, or your project has no access to it.";
@@ -63,8 +63,8 @@ texts! {
     UNAVAILABLE = "Temporarily unavailable";
     UNAVAILABLE_TEXT = "The service cannot answer now. Try again in a moment.";
     CROWDED_TEXT = "Too many pages are open. Close some, or try again in a moment.";
-    BROKEN = "An error of the service";
-    BROKEN_TEXT = "The operator finds the cause in the log by the request's ID.";
+    BROKEN = "Service error";
+    BROKEN_TEXT = "The operator can find the cause in the log by the request ID.";
     UNREADABLE = "The form cannot be read";
     REQUEST_ID = "Request";
     // The list of servers.
@@ -92,8 +92,8 @@ texts! {
     BULK = "With the chosen servers:";
     BULK_TOO_MANY = "It names too many servers.";
     EACH_SERVER = "For each server:";
-    BULK_UNABLE = "Their state or their owner does not allow it now; nothing is requested for them:";
-    SERVER_GONE = "The server does not exist any more.";
+    BULK_UNABLE = "These servers are left out, because their state or their owner does not allow the action:";
+    SERVER_GONE = "The server no longer exists.";
     RESULT = "Result";
     REQUESTED = "requested";
     FIELD_MISSING = "A field is missing.";
@@ -107,7 +107,7 @@ texts! {
     DEVICE_CLASS = "Kind";
     DEVICE_STATE = "State";
     DEVICE_HANDLE = "Handle";
-    DEVICE_ASKED = "Asked for by";
+    DEVICE_ASKED = "Requested by";
     DEVICE_HEALTH = "Health";
     PORTS = "Ports";
     NO_PORTS = "No ports.";
@@ -133,7 +133,7 @@ texts! {
     CONSOLE_LOG_LINES = "The last 200 lines";
     CONSOLE = "Console";
     OPEN_CONSOLE = "Open the console";
-    CONSOLE_HINT = "The console is in a frame; press its screen before you type.";
+    CONSOLE_HINT = "The console is in a frame; click its screen before you type.";
     ID = "ID";
     LOCKED = "locked";
     POWER = "Power";
@@ -145,7 +145,7 @@ texts! {
     // Actions.
     START = "Start";
     STOP = "Shut off";
-    STOP_LOSES = "The guest is shut off. Its disk, devices and addresses stay; what is only in its memory is lost.";
+    STOP_LOSES = "The guest is shut off. Its disk, devices and addresses are kept; the contents of its memory are lost.";
     REBOOT = "Reboot";
     REBOOT_LOSES = "The guest's operating system is asked to restart. Programs in it are interrupted.";
     HARD_REBOOT = "Hard reboot";
@@ -157,14 +157,14 @@ texts! {
     SNAPSHOT = "Create image";
     RESIZE = "Resize";
     CONFIRM_RESIZE = "Confirm resize";
-    CONFIRM_RESIZE_LOSES = "The server stays as it is now, and the resources of its earlier size are released. It cannot be reverted afterwards.";
+    CONFIRM_RESIZE_LOSES = "The server stays as it is now, and the resources of its earlier size are released. The resize cannot be reverted afterwards.";
     REVERT_RESIZE = "Revert resize";
     REVERT_RESIZE_LOSES = "The server returns to its earlier size and host. Everything that was written to its disk since the resize is lost.";
     RESCUE = "Rescue";
-    RESCUE_LOSES = "The guest is shut off and boots from a rescue image, with its own disk beside it.";
+    RESCUE_LOSES = "The guest is shut off and boots from a rescue image, with its own disk attached.";
     UNRESCUE = "Unrescue";
     SHELVE = "Shelve";
-    SHELVE_LOSES = "The guest is shut off and its disk becomes an image. Later its devices are released for others, and it needs free ones to start again.";
+    SHELVE_LOSES = "The guest is shut off and its disk becomes an image. Later its devices are released for others, and the server needs free devices to start again.";
     UNSHELVE = "Unshelve";
     OFFLOAD = "Offload";
     LOCK = "Lock";
@@ -179,14 +179,14 @@ texts! {
     COMPLETE_MIGRATION_LOSES = "The guest is paused until the rest of its memory is copied.";
     NO_MIGRATION = "The server has no live migration in progress.";
     RESET_STATE = "Reset the state";
-    RESET_STATE_LOSES = "A server in ERROR becomes active, and any other one goes to ERROR; its operation in progress is given up. The guest is not touched.";
+    RESET_STATE_LOSES = "A server in ERROR becomes active, and any other server goes to ERROR; an operation in progress is abandoned. The guest is not touched.";
     EVACUATE = "Evacuate";
-    EVACUATE_LOSES = "The server is rebuilt on another host. Do it only when its host is down for good: unless its disk is shared, its content is lost.";
+    EVACUATE_LOSES = "The server is rebuilt on another host. Do this only if its host is down permanently: unless its disk is shared, the contents of the disk are lost.";
     REBUILD = "Rebuild";
-    REBUILD_LOSES = "The server's disk is made anew from its image. Everything on the disk is lost; devices and addresses stay.";
+    REBUILD_LOSES = "The server's disk is created anew from its image. Everything on the disk is lost; devices and addresses are kept.";
     DELETE = "Delete";
     DELETE_LOSES = "The server and its disk are deleted, and its devices are released.";
-    FORCE_DELETE = "Delete for good";
+    FORCE_DELETE = "Delete permanently";
     IMAGE_NAME = "Name of the image";
     BACKUP = "Create backup";
     BACKUP_LOSES = "Only the newest backups of this kind are kept. Older ones are deleted.";
@@ -202,9 +202,9 @@ texts! {
     PORT = "Port";
     ATTACH_VOLUME = "Attach volume";
     VOLUME_ID = "Volume ID";
-    VOLUME_ID_HINT = "The ID of a volume of this project that is available, as openstack volume list shows it.";
+    VOLUME_ID_HINT = "The ID of an available volume of this project, as shown by openstack volume list.";
     DETACH_VOLUME = "Detach volume";
-    DETACH_VOLUME_LOSES = "The guest loses this disk. Unmount it in the guest first: what is not written yet is lost.";
+    DETACH_VOLUME_LOSES = "The guest loses this disk. Unmount it in the guest first: data that are not written yet are lost.";
     ATTACHED_VOLUME = "Attached volume";
     VOLUMES = "Volumes";
     VOLUME_DEVICE = "Device";
@@ -214,12 +214,12 @@ texts! {
     RENAME = "Rename";
     CHANGE_METADATA = "Edit metadata";
     METADATA = "Metadata";
-    METADATA_HINT = "A line for each: key=value. In a value, \\n is a line break and \\\\ a backslash. A key that is missing here is removed.";
-    METADATA_LINE = "Each line needs a key, the sign = and a value.";
+    METADATA_HINT = "One key=value per line. In a value, \\n is a line break and \\\\ a backslash. A key that is missing here is removed.";
+    METADATA_LINE = "Each line must have the form key=value.";
     METADATA_TWICE = "A key appears twice.";
     CHANGE_TAGS = "Edit tags";
-    TAGS_HINT = "Separate them by commas.";
-    CHANGED_MEANWHILE = "It was changed since this form was opened. Compare what you have typed with what is there now, and send it again.";
+    TAGS_HINT = "Separate them with commas.";
+    CHANGED_MEANWHILE = "The value has changed since this form was opened. Compare what you have typed with the current value, and send it again.";
     PRESENT = "Current value:";
     NO_CHOICE = "There is nothing to choose.";
     NEW_FLAVOR = "New flavor";
@@ -235,18 +235,18 @@ texts! {
     LAUNCH_SERVER_GROUP = "Server group";
     LAUNCH_NO_SERVER_GROUP = "no group";
     LAUNCH_USER_DATA = "User data";
-    LAUNCH_USER_DATA_HINT = "A cloud-init file or a script, which the guest gets at its first boot.";
+    LAUNCH_USER_DATA_HINT = "A cloud-init file or a script, which the guest receives at its first boot.";
     LAUNCH_BUTTON = "Launch";
     LAUNCH_CHECK = "Check whether it fits";
-    LAUNCH_NO_FLAVORS = "There are no flavors. An administrator creates one.";
-    LAUNCH_MORE_IMAGES = "There are more images. To launch from one that is not in this list, choose it on the page Images.";
+    LAUNCH_NO_FLAVORS = "There are no flavors. An administrator must create one.";
+    LAUNCH_MORE_IMAGES = "There are more images. To launch from one that is not in this list, choose it on the Images page.";
     LAUNCH_NO_IMAGES = "There are no images. Upload one first.";
     LAUNCH_MISSING = "Choose a flavor and an image, and type a name.";
     LAUNCH_TOO_MUCH = "The user data is too large; the limit is 48 KiB.";
     ROOM_UNKNOWN = "Capacity could not be counted now. The request may still fit.";
     ROOM_INSTEAD = "Flavors of this kind that fit now:";
     ROOM_NONE = "It does not fit now.";
-    ROOM_SHORT = "So many do not fit now.";
+    ROOM_SHORT = "Not that many fit now.";
     // Keys, images, networks, security groups, quotas and device profiles.
     CREATE = "Create";
     REMOVE = "Remove";
@@ -261,24 +261,24 @@ texts! {
     NEXT = "Next page";
     PAGES = "Pages of the list";
     NAME_MISSING = "Type a name.";
-    NUMBER_WRONG = "A size is a number, without a unit.";
+    NUMBER_WRONG = "A size must be a number without a unit.";
     KEYS = "Keys";
-    KEYS_TEXT = "Key pairs are yours in every project. A server gets the public key when it is launched.";
+    KEYS_TEXT = "Your key pairs are the same in every project. A server receives the public key when it is launched.";
     NO_KEYS = "You have no key pairs yet.";
     NEW_KEY = "New key pair";
     FINGERPRINT = "Fingerprint";
     PUBLIC_KEY = "Public key";
-    PUBLIC_KEY_HINT = "Leave it empty to have a pair generated.";
+    PUBLIC_KEY_HINT = "Leave it empty to generate a key pair.";
     KEY_SSH = "SSH";
     KEY_X509 = "X.509 certificate";
     PRIVATE_KEY = "Private key";
-    PRIVATE_KEY_ONCE = "Keep it now. It is shown only once, and the service does not have it.";
+    PRIVATE_KEY_ONCE = "Save it now. It is shown only once, and the service does not store it.";
     DOWNLOAD = "Download";
-    KEY_LOSES = "New servers cannot use the key pair any more. Servers that have the key keep it.";
+    KEY_LOSES = "New servers can no longer use the key pair. Servers that have the key keep it.";
     IMAGES = "Images";
     NO_IMAGES = "There are no images.";
     NEW_IMAGE = "New image";
-    NEW_IMAGE_TEXT = "The image is created first; its page then takes the file.";
+    NEW_IMAGE_TEXT = "The image is created first; its page then accepts the file.";
     VISIBILITY = "Visibility";
     FORMAT = "Format";
     MIN_DISK = "Minimum disk";
@@ -287,13 +287,13 @@ texts! {
     TAGS = "Tags";
     UPLOAD = "Upload";
     UPLOAD_TEXT = "The image has no data yet. Keep the page open until the upload has ended.";
-    UPLOAD_LOST = "The upload was interrupted, and nothing of it is kept. Reload the page and try again.";
+    UPLOAD_LOST = "The upload was interrupted, and none of it is kept. Reload the page and try again.";
     FILE = "File";
     FILE_MISSING = "Choose a file.";
     SUM = "Expected checksum";
     SUM_HINT = "SHA-256 or SHA-512 in hexadecimal digits, if you have it. A file with a different checksum is refused.";
     SUM_WRONG = "The checksum is neither SHA-256 (64 hexadecimal digits) nor SHA-512 (128).";
-    SUM_DIFFERS = "The file does not have this checksum. Nothing of it is kept.";
+    SUM_DIFFERS = "The file does not have this checksum. None of it is kept.";
     IMAGE_LOSES = "The image and its data are deleted. Servers that were launched from it stay.";
     NETWORKS = "Networks";
     NO_NETWORKS = "There are no networks.";
@@ -320,18 +320,18 @@ texts! {
     NETWORK_LOSES = "The network and its subnets are deleted.";
     SUBNET_LOSES = "The subnet and its addresses are deleted.";
     PORT_LOSES = "The port and its addresses are deleted.";
-    GROUPS_TEXT = "A security group says which traffic reaches and leaves its ports. Everything else is dropped.";
+    GROUPS_TEXT = "A security group defines which traffic may reach and leave its ports. Everything else is dropped.";
     NO_GROUPS = "There are no security groups.";
     NEW_GROUP = "New security group";
     RULES = "Rules";
-    NO_RULES = "No rules: it admits nothing.";
+    NO_RULES = "No rules: the group admits nothing.";
     ADD_RULE = "Add a rule";
     DIRECTION = "Direction";
     ETHERTYPE = "Ethertype";
     PROTOCOL = "Protocol";
     PORT_RANGE = "Ports";
     PORTS_HINT = "One, or a range as in 8000-8100; empty for all. For ICMP: type, or type-code.";
-    PORTS_WRONG = "Ports are a number, or two with a hyphen between them, up to 65535.";
+    PORTS_WRONG = "Ports are one number, or two numbers separated by a hyphen, up to 65535.";
     REMOTE = "Remote";
     REMOTE_HINT = "A prefix, or self for the members of this group; empty for any address.";
     THIS_GROUP = "this group";
@@ -347,18 +347,18 @@ texts! {
     NO_PROFILES = "There are no device profiles.";
     NEW_PROFILE = "New device profile";
     GROUPS = "Groups";
-    GROUPS_HINT = "One pair in each line, an empty line between groups. For one vGPU:";
-    GROUPS_WRONG = "Each line of the groups is a key and a value with = between them.";
-    PROFILE_USE = "A flavor asks for it by its extra spec";
-    PROFILE_LOSES = "New servers cannot ask for it any more. Servers that have its devices keep them.";
+    GROUPS_HINT = "One pair per line, with an empty line between groups. For one vGPU:";
+    GROUPS_WRONG = "Each line of the groups must have the form key=value.";
+    PROFILE_USE = "A flavor requests it with the extra spec";
+    PROFILE_LOSES = "New servers can no longer request it. Servers that have its devices keep them.";
     // Explanations and the doctor.
     EXPLAIN = "Explain";
     EXPLAIN_SERVER = "A server";
     EXPLAIN_QUERY = "Allocation candidates";
     NAME_OR_ID = "Name or ID";
     QUERY = "Query";
-    QUERY_HINT = "The query of GET /allocation_candidates, one condition in each line:";
-    QUERY_WRONG = "Each line of the query is a key and a value with = between them.";
+    QUERY_HINT = "The query of GET /allocation_candidates, one condition per line:";
+    QUERY_WRONG = "Each line of the query must have the form key=value.";
     NEAREST = "The nearest host is";
     CONSTRAINT = "Constraint";
     EXCLUDED = "Excluded";
@@ -380,7 +380,7 @@ texts! {
     DOCTOR_TEXT = "The command kilonova doctor on a controller also examines its configuration, files, disk and secrets.";
     EXAMINED = "Examined";
     FINDINGS = "Findings";
-    NO_FINDINGS = "Nothing needs an operator.";
+    NO_FINDINGS = "Nothing needs the attention of an operator.";
     LEVEL = "Level";
     AREA = "Area";
     AREAS = "Areas";
@@ -417,12 +417,12 @@ texts! {
     RESERVED = "Reserved";
     NEEDS_ATTENTION = "Needs attention";
     LEGEND = "Legend";
-    SERVER_COLOURS = "Units of one server have one colour and the first letters of its name.";
+    SERVER_COLOURS = "Units of one server have the same colour and the first letters of its name.";
     // A host.
     HOST_OVERVIEW = "Overview";
     SERVICE = "Service";
     DISABLED_REASON = "Reason";
-    LAST_HEARD = "Last heard of";
+    LAST_HEARD = "Last contact";
     REGISTERED = "Registered";
     AGENT_VERSION = "Version of the agent";
     HYPERVISOR = "Hypervisor";
@@ -432,14 +432,14 @@ texts! {
     AGGREGATES = "Aggregates";
     CERTIFICATE = "Certificate";
     NO_CERTIFICATE = "none; the host uses the shared token";
-    NO_GUESTS = "No server has anything on this host.";
+    NO_GUESTS = "No server uses this host.";
     GUESTS = "Servers on this host";
     STEP = "Operation";
     CARD = "Device";
     UNITS_OF_DEVICE = "Units";
     DEVICE_ENABLE = "Enable";
     DEVICE_DISABLE = "Disable";
-    DEVICE_HINT = "A disabled device is kept out of scheduling; servers keep the parts that they have. Enable it after the repair of a device that failed, or of one that waits for its host: this acknowledges past health events, and declares that no guest uses what it waits for.";
+    DEVICE_HINT = "A disabled device is excluded from scheduling; servers keep the parts that they have. Enable a device that has failed after its repair, or one that waits for its host: this acknowledges past health events, and declares that no guest uses the parts that wait.";
     MAINTAINING = "disabled";
     ABSENT = "absent";
     PROGRAMMED = "being programmed";
@@ -452,8 +452,8 @@ texts! {
     FREED = "released";
     // The drain of a host.
     DRAIN = "Drain";
-    DRAIN_TEXT = "The host is disabled, and its servers move to other hosts: running ones by live migration, stopped ones cold, shelved ones are offloaded. The drain goes on when you leave this page.";
-    DRAIN_COLD = "Also shut off, move and start again the running servers that cannot live-migrate";
+    DRAIN_TEXT = "The host is disabled, and its servers move to other hosts: running ones by live migration, stopped ones cold, shelved ones are offloaded. The drain continues when you leave this page.";
+    DRAIN_COLD = "Also shut off, move and restart running servers that cannot live-migrate";
     DRAIN_REASON = "Reason";
     DRAIN_BEGIN = "Drain this host";
     DRAIN_PROGRESS = "Progress of the drain";
@@ -464,20 +464,20 @@ texts! {
     DRAIN_AGAIN = "Drain again";
     DRAIN_BEGUN = "Begun";
     DRAIN_OVER = "ended";
-    DRAIN_HINT = "The drain goes on when you leave this page.";
+    DRAIN_HINT = "The drain continues when you leave this page.";
     DRAIN_EMPTY = "The host is empty.";
-    DRAIN_STAYS = "Nothing more can move by itself.";
-    DRAIN_HALTED = "Moves that were requested go on.";
+    DRAIN_STAYS = "No other server can be moved automatically.";
+    DRAIN_HALTED = "Moves that were already requested continue.";
     DRAIN_WAITS = "waits";
     DRAIN_STAY = "stays";
-    DRAIN_FAILED = "it did not move; its timeline says why";
-    DRAIN_NEXT_TRY = "The next try is at";
+    DRAIN_FAILED = "it did not move; its timeline shows why";
+    DRAIN_NEXT_TRY = "The next attempt is at";
     DRAIN_LATER = "moves next";
-    DRAIN_NOT_MOVED = "it was not asked to move";
+    DRAIN_NOT_MOVED = "its move was not requested";
     DRAINED_BY = "drained in the dashboard";
     UNDRAIN = "Enable this host";
     DISABLE_HOST = "Disable without a drain";
-    DISABLE_TEXT = "No new server comes to a disabled host. Those on it stay.";
+    DISABLE_TEXT = "A disabled host receives no new servers. Its own servers stay.";
     REMEDY = "What to do";
     WHY = "Why it stays";
     // Capacity.
@@ -490,7 +490,7 @@ texts! {
     TRAITS = "Traits";
     PARTLY_USED = "Partly used";
     FREE_UNITS = "Free units";
-    DIVIDED_UNITS = "Of them on partly used";
+    DIVIDED_UNITS = "Of these on partly used devices";
     RESERVED_UNITS = "Reserved units";
     NO_FLAVORS = "There are no flavors.";
     USAGE = "Usage";
@@ -498,19 +498,19 @@ texts! {
     NO_SAMPLES = "There are no samples for this period yet. A controller takes the first one a minute after it starts.";
     PLOT_LINES = "The solid line is the amount in use, the dashed line the capacity. Times without a sample are gaps.";
     MAKE_ROOM = "Make room";
-    NO_GAIN = "No one or two live migrations make room for more.";
+    NO_GAIN = "One or two live migrations cannot make room for more.";
     MOVE_SERVER = "Server";
     MOVE_FROM = "From";
     MOVE_TO = "To";
     // Enrolment.
     ENROL = "Enrol a host";
-    ENROL_TEXT = "A new host joins the cloud by one command, which contains a token. The token works once.";
+    ENROL_TEXT = "A new host joins the cloud with one command, which contains a token. The token works once.";
     ENROL_HOST = "Name of the host";
     ENROL_HOST_HINT = "Leave it empty for any new host.";
     ENROL_VALID = "Valid for";
     ENROL_REPLACE = "The host exists already: the machine that runs the command takes over its name, its guests and its devices";
-    ENROL_BUTTON = "Make the command";
-    ENROL_RUN = "Run this as root on the machine that joins. It is shown only now.";
+    ENROL_BUTTON = "Create the command";
+    ENROL_RUN = "Run this as root on the machine that joins. It is shown only once.";
     ENROL_UNTIL = "Valid until";
     CERTIFICATES = "Certificates";
     EXPIRES = "Expires";
@@ -592,7 +592,7 @@ pub(crate) fn owned(server: &str, project: &str, kind: &str, address: &str) -> S
 
 /// An operation that this version cannot read.
 pub(crate) fn unreadable(why: &str) -> String {
-    format!("A newer version has begun it ({why}).")
+    format!("A newer version began this operation ({why}).")
 }
 
 /// A number of hosts.
@@ -621,12 +621,12 @@ pub(crate) fn more_projects(count: usize) -> String {
     format!("and {count} more projects")
 }
 
-/// An amount of a larger one.
+/// A part of a total.
 pub(crate) fn of(used: i64, all: i64) -> String {
     format!("{used} of {all}")
 }
 
-/// An amount of memory of a larger one, in MiB.
+/// A part of a total of memory, both in MiB.
 pub(crate) fn of_memory(used: i64, all: i64) -> String {
     format!("{} of {} GiB", used / 1024, all / 1024)
 }
@@ -657,7 +657,7 @@ pub(crate) fn free_port(port: &str, addresses: &str) -> String {
 pub(crate) fn drain_step(step: &Step) -> &'static str {
     match step {
         Step::Live => "moves by live migration",
-        Step::Cold => "moves cold",
+        Step::Cold => "moves by cold migration",
         Step::Confirm => "its move is confirmed",
         Step::Offload => "is offloaded",
         Step::Wait(_) => "waits",
@@ -670,7 +670,7 @@ pub(crate) fn drained(gone: usize, all: usize) -> String {
     format!("{gone} of {all} servers have left the host.")
 }
 
-/// The hosts that take servers.
+/// The hosts that can take servers.
 pub(crate) fn hosts_up(up: u64, all: u64) -> String {
     format!("{up} of {all} compute hosts are up and enabled.")
 }
@@ -739,8 +739,8 @@ pub(crate) fn visibility(visibility: &str) -> &str {
     match visibility {
         "public" => "public",
         "private" => "this project",
-        "shared" => "this project, and those it is shared with",
-        "community" => "everybody who knows its ID",
+        "shared" => "this project and the projects that it is shared with",
+        "community" => "everyone who knows its ID",
         other => other,
     }
 }
@@ -805,7 +805,7 @@ pub(crate) fn room(servers: u64, hosts: u64) -> String {
     }
 }
 
-/// Nova's status for people, with a sign that does not need colour.
+/// Nova's status as pages show it, with a sign that does not need colour.
 pub(crate) fn status(status: &str) -> (&'static str, &'static str) {
     match status {
         "ACTIVE" => ("●", "active"),
@@ -831,7 +831,7 @@ pub(crate) fn status(status: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// Nova's power state for people.
+/// Nova's power state as pages show it.
 pub(crate) fn power(number: Option<i64>) -> &'static str {
     match number {
         Some(1) => "running",
@@ -843,7 +843,7 @@ pub(crate) fn power(number: Option<i64>) -> &'static str {
     }
 }
 
-/// An instance action for people.
+/// An instance action as pages show it.
 pub(crate) fn instance_action(name: &str) -> String {
     let known = match name {
         "create" => "Launch",
@@ -880,17 +880,17 @@ pub(crate) fn instance_action(name: &str) -> String {
     known.to_owned()
 }
 
-/// The end of a list of servers whose older ones are left out.
+/// The note below a list that leaves out older servers.
 pub(crate) fn only_newest(count: usize) -> String {
     format!("Only the newest {count} are shown. Type more of the name to find the others.")
 }
 
-/// The end of a list of subnets, the rest of which is left out.
+/// The note below a list that leaves out subnets.
 pub(crate) fn only_subnets(count: usize) -> String {
     format!("Only {count} subnets are shown. The command openstack subnet list has all of them.")
 }
 
-/// The box that chooses a server.
+/// The label of a server's checkbox.
 pub(crate) fn pick(server: &str) -> String {
     format!("Choose {server}")
 }

@@ -1,4 +1,4 @@
-//! Actions: those that the state allows, what they ask, and what they do.
+//! Actions: which of them a server's state allows, their confirmations, and their effects.
 
 use crate::browser::Browser;
 use crate::cloud::clouds;
@@ -13,27 +13,27 @@ async fn a_server_is_operated_from_its_page() {
         let page = ann.get(&here).await;
         page.shows("actions/pause\"").hides("actions/start\"").hides("actions/unlock\"");
         page.shows("actions/lock\"");
-        // One that loses nothing is a button.
+        // An action that loses no data is a button without a confirmation.
         ann.submit(&page, &format!("{here}/actions/pause"), &[]).await.came(200);
         cloud.becomes(&id, "PAUSED").await;
         let page = ann.get(&here).await;
         page.shows("actions/unpause\"").hides("actions/pause\"").hides("actions/stop\"");
         ann.submit(&page, &format!("{here}/actions/unpause"), &[]).await;
         cloud.becomes(&id, "ACTIVE").await;
-        // One that loses something is asked first.
+        // An action that loses data requires a confirmation.
         let ask = ann.get(&format!("{here}/actions/stop")).await;
-        ask.came(200).shows("what is only in its memory is lost").shows("Shut off: one");
+        ask.came(200).shows("the contents of its memory are lost").shows("Shut off: one");
         cloud.becomes(&id, "ACTIVE").await;
         ann.submit(&ask, &format!("{here}/actions/stop"), &[]).await;
         cloud.becomes(&id, "SHUTOFF").await;
-        // A page from before: the service refuses, in its words.
+        // The service refuses the action of an outdated page, and the page shows the message.
         let late = ann.submit(&ask, &format!("{here}/actions/stop"), &[]).await;
         late.came(409).shows("Cannot 'stop' instance").shows("Shut off: one");
-        // The state does not allow it any more: back to the server.
+        // The state no longer allows the action, so its page redirects to the server's.
         let page = ann.get(&format!("{here}/actions/stop")).await;
         assert_eq!(page.at, here, "{}", cloud.store);
         ann.get(&format!("{here}/actions/burn")).await.came(404);
-        // An image and another flavor need more.
+        // A snapshot requires a name, and a resize requires a flavor.
         let ask = ann.get(&format!("{here}/actions/snapshot")).await;
         ask.shows("Name of the image").shows("one-image");
         ann.submit(&ask, &format!("{here}/actions/snapshot"), &[("name", "")]).await.came(200);
@@ -84,7 +84,7 @@ async fn an_administrator_moves_a_server() {
         }
         let page = admin.get(&here).await;
         assert_ne!(host(&page.html), before, "{}", cloud.store);
-        // Without a migration in progress there is none to abort.
+        // Without a migration in progress, an abort is refused.
         let abort = format!("{here}/actions/abort-migration");
         page.hides("abort-migration").hides("reset-state").hides("force-delete");
         let refused = admin.submit(&page, &abort, &[]).await;
@@ -94,7 +94,7 @@ async fn an_administrator_moves_a_server() {
         failed.came(200).shows("error").shows("Reset the state").shows("About these actions");
         admin.submit(&failed, &reset, &[]).await.came(200).hides("reset-state");
         cloud.becomes(&id, "ACTIVE").await;
-        // Its owner may not, by the same policy.
+        // The same policy forbids these actions to the owner.
         let mut ann = Browser::of(&cloud, "ann", "red").await;
         let page = ann.get(&here).await;
         ann.submit(&page, &format!("{here}/actions/live-migrate"), &[]).await.came(403);

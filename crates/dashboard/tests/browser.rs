@@ -12,11 +12,11 @@ use tower::ServiceExt;
 use crate::cloud::{Cloud, PASSWORD};
 
 pub struct Browser {
-    /// The controllers that a balancer gives it, one after the other.
+    /// The controllers that a load balancer selects in turn.
     routers: Vec<Router>,
     next: usize,
     pub cookies: BTreeMap<String, String>,
-    /// True while the script of a page sends its forms.
+    /// True while requests are sent as by a page's script.
     pub script: bool,
 }
 
@@ -42,7 +42,7 @@ impl Page {
         self
     }
 
-    /// Fails unless the page came with this status.
+    /// Fails unless the page has this status.
     pub fn came(&self, status: u16) -> &Self {
         assert_eq!(self.status.as_u16(), status, "{}: {}", self.at, self.html);
         self
@@ -62,7 +62,7 @@ fn encoded(text: &str) -> String {
 }
 
 impl Browser {
-    /// A browser before two controllers, which serve its requests in turn.
+    /// A browser whose requests two controllers serve in turn.
     pub fn new(cloud: &Cloud) -> Self {
         Self {
             routers: cloud.controllers.to_vec(),
@@ -97,7 +97,7 @@ impl Browser {
         self.follow(Method::POST, path, Some(pairs.collect::<Vec<_>>().join("&"))).await
     }
 
-    /// Sends the form of a page with its session's secret.
+    /// Submits a form with the page's CSRF token.
     pub async fn submit(&mut self, page: &Page, path: &str, fields: &[(&str, &str)]) -> Page {
         let csrf = page.hidden("csrf");
         let mut all = vec![("csrf", &*csrf)];
@@ -105,7 +105,7 @@ impl Browser {
         self.post(path, &all).await
     }
 
-    /// Sends a file by the form of a page. One that does not end is what a closed tab leaves.
+    /// Uploads a file with the form of a page. Unless it `ends`, the upload is cut off, as by a closed tab.
     pub async fn upload(
         &mut self,
         page: &Page,
@@ -246,7 +246,7 @@ impl Stream {
     /// The next event with its data; `None` at the end.
     pub async fn next(&mut self) -> Option<(String, String)> {
         let wait = tokio::time::timeout(Duration::from_secs(30), self.read());
-        wait.await.expect("an event comes")
+        wait.await.expect("an event arrives")
     }
 
     async fn read(&mut self) -> Option<(String, String)> {
@@ -266,12 +266,12 @@ impl Stream {
                     let data = frame.into_data().unwrap_or_default();
                     self.text.push_str(str::from_utf8(&data).unwrap());
                 }
-                Err(error) => panic!("the stream breaks: {error}"),
+                Err(error) => panic!("the stream failed: {error}"),
             }
         }
     }
 
-    /// Waits for an event of a kind whose data has a text.
+    /// Waits for an event of this kind whose data contains the text.
     pub async fn until(&mut self, kind: &str, text: &str) -> String {
         loop {
             let (found, data) =

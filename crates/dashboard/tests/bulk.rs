@@ -20,11 +20,14 @@ async fn several_servers_are_operated_at_once() {
             let ids = ids.iter().map(|id| format!("&server={id}")).collect::<String>();
             format!("/dashboard/actions?do={what}{ids}")
         };
-        // The confirmation names those that it concerns, and those that it does not.
+        // The confirmation names the existing servers of the request, once each, and no others.
         let page = ann.get(&ask("stop", &[&ids[0], &ids[1], "nothing", &ids[1]])).await;
-        page.came(200).shows("Shut off: 2 servers").shows("what is only in its memory is lost");
+        page.came(200).shows("Shut off: 2 servers").shows("the contents of its memory are lost");
         page.shows("For each server:");
-        page.shows("&lt;b&gt;one").shows(">two<").hides(">three<").hides("does not allow it");
+        page.shows("&lt;b&gt;one")
+            .shows(">two<")
+            .hides(">three<")
+            .hides("does not allow the action");
         let fields = [("do", "stop"), ("server", &*ids[0]), ("server", &*ids[1])];
         let done = ann.submit(&page, "/dashboard/actions", &fields).await;
         done.came(200).shows("requested").hides("✕");
@@ -33,13 +36,13 @@ async fn several_servers_are_operated_at_once() {
             cloud.becomes(id, "SHUTOFF").await;
         }
         let page = ann.get(&ask("stop", &[&ids[0], &ids[2]])).await;
-        page.shows("Shut off: 1 server").shows("does not allow it now").shows("&lt;b&gt;one");
+        page.shows("Shut off: 1 server").shows("does not allow the action").shows("&lt;b&gt;one");
         page.hides("For each server");
-        // One that is refused does not keep the others.
+        // A refusal for one server does not affect the others.
         let fields =
             [("do", "stop"), ("server", &*ids[0]), ("server", "gone"), ("server", &*ids[2])];
         let done = ann.submit(&page, "/dashboard/actions", &fields).await;
-        done.came(200).shows("vm_state stopped").shows("The server does not exist any more");
+        done.came(200).shows("vm_state stopped").shows("The server no longer exists");
         assert_eq!((done.html.matches("✓").count(), done.html.matches("✕").count()), (1, 2));
         cloud.becomes(&ids[2], "SHUTOFF").await;
         ann.get(&ask("start", &["gone"])).await.came(200).shows("<h1>Servers</h1>");
@@ -47,14 +50,14 @@ async fn several_servers_are_operated_at_once() {
         let many: Vec<String> = (0..51).map(|at| at.to_string()).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         ann.get(&ask("stop", &many)).await.came(400);
-        // A reader chooses nothing; another project finds nothing.
+        // A reader cannot choose servers, and another project does not find them.
         let mut rob = Browser::of(&cloud, "rob", "red").await;
         let list = rob.get("/dashboard/servers").await;
         list.shows(">two<").hides("With the chosen").hides("pick-");
         rob.get(&ask("delete", &[&ids[0]]))
             .await
             .shows("Delete: 0 servers")
-            .shows("does not allow it");
+            .shows("does not allow the action");
         let fields = [("do", "delete"), ("server", &*ids[0])];
         let done = rob.submit(&list, "/dashboard/actions", &fields).await;
         done.came(200).shows("✕").hides("✓");
@@ -62,7 +65,7 @@ async fn several_servers_are_operated_at_once() {
         let form = bea.get(&ask("delete", &[&ids[0]])).await;
         form.shows("<h1>Servers</h1>").hides("b&gt;one").hides(&ids[0]);
         let done = bea.submit(&form, "/dashboard/actions", &fields).await;
-        done.came(200).shows("The server does not exist any more").hides("b&gt;one").hides("✓");
+        done.came(200).shows("The server no longer exists").hides("b&gt;one").hides("✓");
         cloud.becomes(&ids[0], "SHUTOFF").await;
         let page = ann.get(&ask("delete", &[&ids[0], &ids[1]])).await;
         page.shows("class=\"danger\"");

@@ -7,10 +7,10 @@ use crate::browser::{Browser, Page};
 use crate::cloud::{Cloud, clouds, clouds_with_cinder};
 
 impl Page {
-    /// The value of the first choice with these words.
+    /// The value of the first option with this text.
     fn choice(&self, words: &str) -> String {
         let at = self.html.find(words).unwrap_or_else(|| panic!("no {words}: {}", self.html));
-        let start = self.html[..at].rfind("<option value=\"").expect("it is a choice");
+        let start = self.html[..at].rfind("<option value=\"").expect("the text is in an option");
         let rest = &self.html[start + "<option value=\"".len()..];
         rest[..rest.find('"').unwrap()].to_owned()
     }
@@ -21,8 +21,8 @@ async fn opened(cloud: &Cloud, ann: &mut Browser, id: &str, slug: &str) -> (Page
     let path = format!("/dashboard/servers/{id}/actions/{slug}");
     let form = ann.get(&path).await;
     form.came(200);
-    assert_eq!(form.at, path, "{}: it is offered", cloud.store);
-    // Neither of them sees the button, nor may they send the form.
+    assert_eq!(form.at, path, "{}: the action is offered", cloud.store);
+    // The reader's page has no button, and both users' forms are refused.
     let mut reader = Browser::of(cloud, "rob", "red").await;
     let page = reader.get(&format!("/dashboard/servers/{id}")).await;
     page.came(200).hides(&format!("actions/{slug}\""));
@@ -37,7 +37,7 @@ async fn opened(cloud: &Cloud, ann: &mut Browser, id: &str, slug: &str) -> (Page
     let mut other = Browser::of(cloud, "bea", "blue").await;
     let page = other.get("/dashboard/servers").await;
     other.submit(&page, &path, &all).await.came(404);
-    // A form of another session is refused.
+    // A form with a wrong CSRF token is refused.
     all.push(("csrf", "x"));
     ann.post(&path, &all).await.came(403).shows("does not belong to your session");
     (form, path)
@@ -71,7 +71,7 @@ async fn a_server_is_renamed_and_described_by_metadata_and_tags() {
         page.came(200).shows("<code>role=web = 1</code>");
         let wanted = json!({"role": "web = 1", "path": "C:\\new", "lines": "a\nb"});
         assert_eq!(server().await["metadata"], wanted, "{}", cloud.store);
-        // The same form again is one of an earlier state: nothing is lost, and it shows what is there.
+        // The form is now outdated: it overwrites nothing, and the page shows the current values.
         let late = ann.submit(&form, &path, &[("shown", &shown), ("metadata", "mine=1")]).await;
         late.came(409)
             .shows("changed since this form was opened")
@@ -80,7 +80,7 @@ async fn a_server_is_renamed_and_described_by_metadata_and_tags() {
         assert_eq!(server().await["metadata"], wanted);
         let shown = late.hidden("shown");
         for (wrong, why) in [
-            ("mine", "Each line needs a key"),
+            ("mine", "Each line must have the form"),
             ("a=1\na=2", "A key appears twice"),
             ("a/b=1", "Key a/b: it must have 1 to 255"),
         ] {
@@ -104,7 +104,7 @@ async fn a_server_is_renamed_and_described_by_metadata_and_tags() {
         ann.submit(&late, &path, &[("shown", &shown), ("tags", "")]).await.came(200);
         assert_eq!(server().await["tags"], json!([]));
 
-        // A shelved server keeps both: the state refuses, and the page does not offer it.
+        // Metadata and tags of a shelved server cannot be changed, and the page does not offer it.
         let page = ann.get(&format!("/dashboard/servers/{id}/actions/shelve")).await;
         ann.submit(&page, &format!("/dashboard/servers/{id}/actions/shelve"), &[]).await.came(200);
         cloud.becomes(&id, "SHELVED_OFFLOADED").await;
@@ -117,7 +117,7 @@ async fn a_server_is_renamed_and_described_by_metadata_and_tags() {
     }
 }
 
-/// The mark of a form that shows a text.
+/// The fingerprint of the text that a form shows.
 fn late_key(text: &str) -> String {
     use sha2::Digest;
     sha2::Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
@@ -157,7 +157,7 @@ async fn backups_are_made_and_the_oldest_go() {
             names.contains(&&json!("second")) && !names.contains(&&json!("first")),
             "{names:?}"
         );
-        // A server that is being deleted, or is shelved, has no backup.
+        // A shelved server cannot be backed up.
         let shelve = format!("/dashboard/servers/{id}/actions/shelve");
         ann.submit(&form, &shelve, &[]).await.came(200);
         cloud.becomes(&id, "SHELVED_OFFLOADED").await;
@@ -182,7 +182,7 @@ async fn ports_are_attached_and_detached() {
         assert_eq!(network, format!("network {}", cloud.network));
         ann.submit(&form, &path, &[("target", &network)]).await.came(200);
         assert_eq!(ports().await.len(), 2, "{}", cloud.store);
-        // A port of the project that belongs to nobody.
+        // A port of the project that no server uses.
         let token = cloud.login("ann", "red").await;
         let port = json!({"port": {"network_id": cloud.network, "name": "spare"}}).to_string();
         let json = "application/json";
@@ -197,7 +197,7 @@ async fn ports_are_attached_and_detached() {
         assert_eq!(ports().await.len(), 3);
         ann.get(&path).await.hides("The port spare");
         cloud.settled(&id).await;
-        // Wrong ids are refused in words, on the form.
+        // If the id is wrong, the form shows the error.
         let nothing = format!("port {id}");
         let refused = ann.submit(&form, &path, &[("target", &nothing)]).await;
         refused.came(400).shows("role=\"alert\"").shows("Attach port: one");
@@ -215,8 +215,8 @@ async fn ports_are_attached_and_detached() {
         }
         assert_eq!(ports().await.len(), 2);
         let kept = cloud.get(&format!("/network/v2.0/ports/{spare}")).await;
-        assert_eq!(kept["port"]["device_id"], "", "it belongs to the project, not to the server");
-        // A paused server may, a suspended one not.
+        assert_eq!(kept["port"]["device_id"], "", "the port belongs to no server any more");
+        // Ports of a suspended server cannot be attached or detached.
         let suspend = format!("/dashboard/servers/{id}/actions/suspend");
         cloud.settled(&id).await;
         ann.submit(&form, &suspend, &[]).await.came(200);
@@ -266,7 +266,7 @@ async fn volumes_are_attached_and_detached() {
         let (form, path) = opened(&cloud, &mut ann, &id, "detach-volume").await;
         form.shows("Unmount it in the guest first").shows(&volume);
         ann.submit(&form, &path, &[("volume", &id)]).await.came(404).shows("role=\"alert\"");
-        // A suspended server keeps its volumes.
+        // Volumes of a suspended server cannot be attached or detached.
         let suspend = format!("{here}/actions/suspend");
         ann.submit(&form, &suspend, &[]).await.came(200);
         cloud.becomes(&id, "SUSPENDED").await;
@@ -278,7 +278,7 @@ async fn volumes_are_attached_and_detached() {
         ann.submit(&form, &path, &[("volume", &volume)]).await.came(200);
         state("available").await;
     }
-    // Without a Cinder there is nothing to attach.
+    // Without Cinder, the page offers no volume actions.
     for cloud in clouds().await {
         let id = cloud.boot("ann", "one", "f-tiny").await;
         cloud.becomes(&id, "ACTIVE").await;
@@ -288,7 +288,7 @@ async fn volumes_are_attached_and_detached() {
     }
 }
 
-/// A volume of the project red.
+/// Adds a volume to the project red, and returns its id.
 async fn add_volume(cloud: &Cloud, cinder: &FakeCinder) -> String {
     let projects = cloud.get("/identity/v3/projects?name=red").await;
     let red = projects["projects"][0]["id"].as_str().unwrap();

@@ -1,5 +1,5 @@
-//! A cloud in this process: the services below their names, as `kilonova serve` has them, and two dashboards
-//! with one key, as two controllers have them.
+//! A cloud in this process: the services below their names, as in `kilonova serve`, and two dashboards that share
+//! a key, as on two controllers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub const PASSWORD: &str = "a <secret> & more";
 pub struct Cloud {
     pub store: &'static str,
     pub database: Store,
-    /// The services and the pages, of two controllers.
+    /// The services and the dashboards of two controllers.
     pub controllers: [Router; 2],
     pub dashboards: [Dashboard; 2],
     pub image: String,
@@ -77,7 +77,7 @@ pub async fn clouds() -> Vec<Cloud> {
     clouds
 }
 
-/// Clouds with a Cinder.
+/// Clouds with a fake Cinder each.
 pub async fn clouds_with_cinder() -> Vec<(Cloud, FakeCinder)> {
     let mut clouds = Vec::new();
     for (name, store, guard) in stores().await {
@@ -106,7 +106,7 @@ async fn stores() -> Vec<(&'static str, Store, Guard)> {
     clouds
 }
 
-/// The client of a fake Cinder, with pauses that a test can wait for.
+/// The client of a fake Cinder, with pauses that are short enough for tests.
 fn volumes_of(fake: &FakeCinder) -> Volumes {
     let session = || {
         let http = Http::plain(Duration::from_secs(20), 1 << 20).unwrap();
@@ -244,8 +244,8 @@ impl Cloud {
         }
     }
 
-    /// Creates the resources of a first server, and the users `ann` (member of red), `rob` (reader of red) and `bea` (member of
-    /// blue and of red).
+    /// Creates the resources that a server needs, and the users `ann` (member of red), `rob` (reader of red), `bea`
+    /// (member of blue and of red) and `nob` (without roles).
     async fn furnish(&mut self) {
         self.token = self.login("admin", "admin").await;
         let image = json!({"name": "hello", "disk_format": "raw", "container_format": "bare",
@@ -386,7 +386,7 @@ impl Cloud {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("{}: {id} does not come to rest", self.store);
+        panic!("{}: {id} still has an operation in progress", self.store);
     }
 
     /// Waits until a server has a status.

@@ -8,7 +8,7 @@ use crate::cloud::clouds;
 /// The path of a page's stream.
 fn stream_of(html: &str) -> String {
     let at = html.find("sse-connect=\"").expect("the page has a stream") + 13;
-    html[at..].split('"').next().expect("it ends").replace("&amp;", "&")
+    html[at..].split('"').next().expect("the attribute ends").replace("&amp;", "&")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -30,13 +30,13 @@ async fn a_list_is_told_of_states_of_new_servers_and_of_deletions() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{}", cloud.store);
         let second = cloud.boot("ann", "two", "f-tiny").await;
         stream.until("list", "list").await;
-        // The page reads its list again, and is told of the new server too.
+        // After the page has reloaded its list, the stream also reports changes of the new server.
         ann.get("/dashboard/servers").await.shows(&second);
         cloud.becomes(&second, "ACTIVE").await;
         let pause = format!("/dashboard/servers/{second}/actions/pause");
         ann.submit(&page, &pause, &[]).await.came(200);
         stream.until("rows", &format!("server-{second}")).await;
-        // Servers of others are nobody's business.
+        // Changes of servers of other projects are not reported.
         let mut bea = Browser::of(&cloud, "bea", "blue").await;
         let theirs = bea.get("/dashboard/servers").await;
         let mut others = bea.stream(&stream_of(&theirs.html)).await;
@@ -45,10 +45,10 @@ async fn a_list_is_told_of_states_of_new_servers_and_of_deletions() {
         stream.until("rows", &format!("<tr id=\"server-{id}\" hx-swap-oob=\"delete\">")).await;
         let silence = tokio::time::timeout(Duration::from_millis(1500), others.next()).await;
         assert!(silence.is_err(), "{}: {silence:?}", cloud.store);
-        // An old page is told to read itself again.
+        // The stream of an outdated page requests a reload of the list.
         let mut late = ann.stream(&stream_of(&page.html)).await;
         late.until("list", "list").await;
-        // A controller that stops ends its streams, and the browser finds another.
+        // A controller that stops ends its streams, so that browsers reconnect to another controller.
         cloud.dashboards.iter().for_each(kilonova_dashboard::Dashboard::stop);
         let mut ended = 0;
         for mut stream in [stream, others, late] {
@@ -69,7 +69,7 @@ async fn the_page_of_a_server_is_told_that_it_has_changed() {
         let mut stream = ann.stream(&stream_of(&page.html)).await;
         ann.submit(&page, &format!("/dashboard/servers/{id}/actions/lock"), &[]).await;
         stream.until("changed", "changed").await;
-        // The end of the session is said in the stream, once.
+        // The stream reports the end of the session once.
         ann.submit(&page, "/dashboard/logout", &[]).await;
         let mut over = ann.stream(&stream_of(&page.html)).await;
         assert_eq!(over.next().await, Some(("end".into(), "end".into())), "{}", cloud.store);
@@ -95,7 +95,7 @@ async fn many_viewers_of_a_list_are_told_alike_until_their_sessions_end() {
         for stream in &mut streams {
             stream.until("rows", "shut off").await;
         }
-        // A revoked token sees nothing more, although others read the list.
+        // The streams of a revoked token end, although others still follow the list.
         let form = rob.get("/dashboard/servers").await;
         rob.submit(&form, "/dashboard/logout", &[]).await;
         ann.submit(&page, &format!("/dashboard/servers/{id}/actions/start"), &[]).await.came(200);
@@ -110,7 +110,7 @@ async fn many_viewers_of_a_list_are_told_alike_until_their_sessions_end() {
     }
 }
 
-/// Nothing changes on the page, and yet it learns that its session has ended elsewhere.
+/// The page is notified of the end of its session even if nothing on it changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quiet_page_is_told_of_the_end_of_its_session() {
     for cloud in clouds().await {

@@ -41,10 +41,10 @@ async fn servers_and_searches_are_explained() {
             let page = admin.get(&ask(wrong)).await;
             page.came(400).shows("role=\"alert\"").hides("<script>");
         }
-        // No line is left out.
+        // One invalid line makes the whole query invalid.
         let page = admin.get(&ask("resources=VGPU:1%0D%0Anothing")).await;
         page.came(400).shows("Each line of the query").hides("notice good");
-        // The owner gets no host; others nothing.
+        // Users of the project see no host; other projects see nothing.
         for user in ["ann", "rob"] {
             let mut own = Browser::of(&cloud, user, "red").await;
             own.get(&here).await.came(200).shows("VGPU").hides("hosts/h1").hides("0000:84");
@@ -58,7 +58,7 @@ async fn servers_and_searches_are_explained() {
         let mut bea = Browser::of(&cloud, "bea", "blue").await;
         bea.get(&here).await.came(404).hides("zebra");
         bea.get("/dashboard/servers/nothing/explain").await.came(404);
-        // An operation of a newer version.
+        // An operation that a newer version has begun.
         let write = cloud.database.write(move |tx| {
             tx.execute(
                 "UPDATE operations SET outcome = 'open', open_subject = subject, step = 'sleep'

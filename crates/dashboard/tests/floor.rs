@@ -10,7 +10,7 @@ use crate::cloud::{Cloud, clouds};
 /// The path of a page's stream.
 fn stream_of(html: &str) -> String {
     let at = html.find("sse-connect=\"").expect("the page has a stream") + 13;
-    html[at..].split('"').next().expect("it ends").replace("&amp;", "&")
+    html[at..].split('"').next().expect("the attribute ends").replace("&amp;", "&")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -24,7 +24,7 @@ async fn operators_see_the_floor_and_nobody_else_does() {
         floor.shows("1 used, 3 free").shows("4 free").shows("NUMA").shows("84:00.0");
         floor.shows(&format!("/dashboard/servers/{id}")).shows("&lt;b&gt;zebra").hides("<b>zebra");
         floor.shows("project red").shows("<th scope=\"row\" data-label=\"Resource class\">VGPU");
-        // The choices of its form.
+        // The options of the floor's form.
         let small = admin.get("/dashboard/floor?size=small&group=model&colour=health").await;
         small.came(200).shows("<svg").shows("7 of 8 free").hides("class=\"block ");
         let one = admin.get("/dashboard/floor?name=H2").await;
@@ -67,10 +67,10 @@ async fn operators_see_the_floor_and_nobody_else_does() {
             page.came(200).shows("<svg").shows("aria-current=\"true\"").hides("<script>");
         }
         let greedy = admin.get("/dashboard/capacity?flavor=f-greedy").await;
-        greedy.came(200).shows("Room for greedy").shows("No one or two live migrations");
+        greedy.came(200).shows("Room for greedy").shows("One or two live migrations cannot");
         admin.get("/dashboard/capacity?flavor=no%20such").await.came(404);
 
-        // Members and readers have no such pages.
+        // These pages are forbidden to members and readers.
         for (user, project) in [("ann", "red"), ("rob", "red")] {
             let mut other = Browser::of(&cloud, user, project).await;
             let form = other.get("/dashboard/servers").await;
@@ -96,8 +96,8 @@ async fn a_kept_page_of_the_floor_is_read_again_where_it_changed() {
         cloud.becomes(&id, "ACTIVE").await;
         let mut admin = Browser::of(&cloud, "admin", "admin").await;
         let mut member = Browser::of(&cloud, "ann", "red").await;
-        // A new name changes no mark. A report of the host may still come between two pages, and the controllers, which
-        // answer in turn, keep a page each.
+        // A new name does not mark the host as changed. A report of the host may still arrive between two requests,
+        // and each of the controllers, which answer in turn, keeps its own page.
         let mut kept = false;
         for number in 1..10 {
             admin.get("/dashboard/floor").await;
@@ -113,7 +113,7 @@ async fn a_kept_page_of_the_floor_is_read_again_where_it_changed() {
         }
         assert!(kept, "no page was kept");
         member.once(Method::GET, "/dashboard/floor", None).await.came(403).hides("name-");
-        // Another server on the host is a change.
+        // Another server on the host marks it as changed.
         let other = cloud.boot("ann", "other", "f-vgpu").await;
         cloud.becomes(&other, "ACTIVE").await;
         admin.get("/dashboard/floor").await.shows("other").shows("2 used");
@@ -134,7 +134,7 @@ async fn few_of_many_hosts_are_drawn_large_with_the_names_of_their_servers() {
         let id = cloud.boot("ann", "zebra", "f-vgpu").await;
         cloud.becomes(&id, "ACTIVE").await;
         let mut admin = Browser::of(&cloud, "admin", "admin").await;
-        // Each controller, and again from the page that it keeps.
+        // Two requests to each controller: the second answer comes from the page that it keeps.
         for _ in 0..4 {
             let all = admin.get("/dashboard/floor").await;
             all.came(200).shows("42 hosts").shows("<svg").hides("zebra").hides("class=\"block ");
@@ -173,18 +173,18 @@ async fn a_device_is_disabled_and_the_open_floor_shows_it() {
         let path = device_of(&form, "enable");
         admin.submit(&form, &path, &[]).await.came(200).hides("‖ disabled");
         stream.until("cards", "4 free").await;
-        // A server on the host is told to both pages.
+        // Both pages are notified of a new server on the host.
         let id = cloud.boot("ann", "one", "f-vgpu").await;
         stream.until("cards", &id).await;
         cloud.becomes(&id, "ACTIVE").await;
         of_host.until("changed", "changed").await;
-        // The host's page follows the server that has come.
+        // The host's page follows the changes of the new server.
         while tokio::time::timeout(Duration::from_secs(2), of_host.next()).await.is_ok() {}
         let path = format!("/compute/v2.1/servers/{id}");
         let name = serde_json::json!({"server": {"name": "another"}}).to_string();
         cloud.send(Method::PUT, &path, "application/json", name.into()).await;
         of_host.until("changed", "changed").await;
-        // A page from before reads itself again.
+        // The stream of an outdated page requests a reload of the list.
         let mut late = admin.stream(&stream_of(&floor.html)).await;
         late.until("list", "list").await;
         let strange = admin.submit(&form, "/dashboard/hosts/h1/devices/x/burn", &[]).await;
@@ -226,7 +226,7 @@ async fn a_host_is_drained_with_progress_and_enabled_again() {
         page.came(200).shows("Drain in progress").shows("a new &lt;fan&gt;").hides("<fan>");
         page.shows("Stop the drain").hides("Drain this host");
         assert_eq!(page.at, here);
-        // Another operator's open page learns of it, and a later page has its progress.
+        // Open pages are notified of the drain, and later pages show its progress.
         stream.until("changed", "changed").await;
         let page = until_ended(&cloud, &mut admin, &here).await;
         page.shows("The host is empty.").shows("2 of 2 servers have left");
@@ -240,7 +240,7 @@ async fn a_host_is_drained_with_progress_and_enabled_again() {
         floor.shows(&format!("hosts/{host}\""));
         let page = admin.submit(&page, &format!("{here}/enable"), &[]).await;
         page.came(200).hides("a new").shows("Drain this host");
-        // The server of a drain without a place to go stays, and the page says so.
+        // Servers without another host stay, and the page reports it.
         let other = if host == "h1" { "h2" } else { "h1" };
         let away = format!("/dashboard/hosts/{host}/disable");
         admin.submit(&page, &away, &[("reason", " ")]).await.came(200).shows("‖ disabled");
@@ -248,9 +248,9 @@ async fn a_host_is_drained_with_progress_and_enabled_again() {
         let there = format!("/dashboard/hosts/{other}/drain");
         admin.submit(&page, &there, &[]).await.came(200).shows("Drain in progress");
         let page = until_ended(&cloud, &mut admin, &format!("/dashboard/hosts/{other}")).await;
-        page.shows("Nothing more can move by itself.").shows("0 of 2 servers have left");
+        page.shows("No other server can be moved automatically.").shows("0 of 2 servers have left");
         page.shows("No valid host was found").shows("kilonova server explain").shows("Drain again");
-        // A drain is stopped; one that has ended stays so.
+        // A drain can be stopped. Stopping it again changes nothing.
         let page = admin.submit(&page, &there, &[("cold", "1")]).await;
         let stopped = admin.submit(&page, &format!("{there}/stop"), &[]).await;
         stopped.came(200).shows("Drain stopped").shows("Drain again").shows("Enable this host");

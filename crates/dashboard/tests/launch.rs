@@ -22,7 +22,7 @@ async fn servers_are_launched_and_the_form_says_whether_they_fit() {
         let room = ann.get("/dashboard/launch/room?flavor=f-vgpu&count=2").await;
         room.came(200).shows("8 more servers of this flavor fit now, on 1 host.").hides("<html");
         let room = ann.get("/dashboard/launch/room?flavor=f-vgpu&count=9").await;
-        room.shows("So many do not fit now.").shows("8 more servers");
+        room.shows("Not that many fit now.").shows("8 more servers");
         let room = ann.get("/dashboard/launch/room?flavor=f-greedy&count=1").await;
         room.shows("It does not fit now.").shows("VGPU").hides("h1");
         room.shows("Flavors of this kind that fit now: vgpu.");
@@ -45,7 +45,7 @@ async fn servers_are_launched_and_the_form_says_whether_they_fit() {
         page.came(200).shows("web-1").shows("web-2");
         let left = ann.get("/dashboard/launch/room?flavor=f-vgpu&count=1").await;
         left.shows("6 more servers");
-        // The service refuses in its own words, and what was typed stays.
+        // The page shows the service's message, and the form keeps the input.
         let mut wrong = fields;
         wrong[3].1 = "00000000-0000-0000-0000-000000000000";
         let page = ann.submit(&form, "/dashboard/launch", &wrong).await;
@@ -54,7 +54,7 @@ async fn servers_are_launched_and_the_form_says_whether_they_fit() {
         let page = ann.submit(&form, "/dashboard/launch", &wrong).await;
         page.came(400).shows("type a name");
         let checked = ann.get("/dashboard/launch?name=x&count=9&flavor=f-vgpu").await;
-        checked.shows("So many do not fit now.").shows("value=\"x\"").shows("value=\"9\"");
+        checked.shows("Not that many fit now.").shows("value=\"x\"").shows("value=\"9\"");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sessions: their begin, their end, and what they are protected from.
+//! Sessions: their beginning, their end, and their protection.
 
 use axum::body::Body;
 use http::{Method, header};
@@ -10,7 +10,7 @@ use crate::cloud::{PASSWORD, clouds};
 async fn a_session_begins_and_ends() {
     for cloud in clouds().await {
         let mut browser = Browser::new(&cloud);
-        // Nobody is logged in: the login leads back to the page.
+        // Without a session, the login page leads back to the requested page.
         let page = browser.get("/dashboard/servers?status=ACTIVE").await;
         page.came(200).shows("Password").shows("/dashboard/servers?status=ACTIVE").hides("ended");
         let csrf = page.hidden("csrf");
@@ -19,10 +19,10 @@ async fn a_session_begins_and_ends() {
         let page = browser.post("/dashboard/login", &fields).await;
         page.came(200).shows("<h1>Servers</h1>").shows("ann").shows("red");
         assert_eq!(page.at, "/dashboard/servers?status=ACTIVE", "{}", cloud.store);
-        assert!(!browser.cookies.contains_key("kilonova-login"), "it is done");
+        assert!(!browser.cookies.contains_key("kilonova-login"), "the login cookie is removed");
         let cookie = browser.cookies["kilonova-session"].clone();
         assert!(cookie.starts_with("kns1:") && cookie.len() < 3900, "{cookie}");
-        // The session is in no controller's memory: each request was at another one.
+        // No controller keeps the session in memory: successive requests use different ones.
         for _ in 0..4 {
             browser.get("/dashboard/servers").await.came(200).shows("ann");
         }
@@ -51,10 +51,10 @@ async fn wrong_logins_are_refused_alike() {
             page.came(401).shows("is wrong").hides(PASSWORD);
             assert!(!browser.cookies.contains_key("kilonova-session"), "{}", cloud.store);
         }
-        browser.log_in("nob", PASSWORD, "").await.came(401).shows("You have a role in no project");
+        browser.log_in("nob", PASSWORD, "").await.came(401).shows("no role in any project");
         let page = browser.log_in("\"><script>", "x", "").await;
         page.came(401).hides("<script>").shows("&quot;&gt;&lt;script&gt;");
-        // The forms of another browser, of nobody, and of another kind.
+        // A form of another browser, a request without a form, and a form that is too large.
         let csrf = Browser::new(&cloud).get("/dashboard/login").await.hidden("csrf");
         browser.get("/dashboard/login").await;
         let fields = [("csrf", &*csrf), ("user", "ann"), ("password", PASSWORD)];
@@ -79,12 +79,12 @@ async fn a_role_above_projects_is_explained_at_the_login() {
             let mut browser = Browser::new(&cloud);
             let page = browser.log_in("nob", PASSWORD, "").await;
             page.came(401).shows("Your roles are on the system or the domain").shows("role add");
-            page.hides("You have a role in no project");
-            // A wrong password learns nothing of it.
+            page.hides("You have no role in any project");
+            // A login with a wrong password does not reveal it.
             let page = browser.log_in("nob", "wrong", "").await;
             page.came(401).shows("is wrong").hides("on the system");
             cloud.send(Method::DELETE, &grant, "application/json", Body::empty()).await;
-            browser.log_in("nob", PASSWORD, "").await.shows("You have a role in no project");
+            browser.log_in("nob", PASSWORD, "").await.shows("You have no role in any project");
         }
     }
 }
@@ -105,7 +105,7 @@ async fn a_refusal_leads_to_the_other_pages_projects_and_the_logout() {
         let refused = browser.get("/dashboard/launch").await;
         let bye = browser.submit(&refused, "/dashboard/logout", &[]).await;
         bye.came(200).shows("You are logged out.");
-        // Nobody is logged in, so the page has no form of a session.
+        // Without a session, the page has no forms that need one.
         let page = browser.get("/dashboard/nothing").await;
         page.came(404).hides("Log out").hides("csrf");
     }
@@ -224,7 +224,7 @@ async fn files_are_named_by_their_content() {
         let file = browser.once(Method::GET, path, None).await;
         assert!(file.headers[header::CONTENT_TYPE].to_str().unwrap().starts_with(media), "{path}");
         assert_eq!(file.headers[header::CACHE_CONTROL], "public, max-age=31536000, immutable");
-        assert!(file.html.len() > 1000, "this client reads no gzip");
+        assert!(file.html.len() > 1000, "the file is not compressed for a client without gzip");
     }
     browser.get("/dashboard/assets/dashboard.css").await.came(404);
     browser.get("/dashboard/nothing").await.came(404).shows("Not found");

@@ -1,4 +1,4 @@
-//! The pages without a browser: every service over each database, two simulated hosts, and a client that keeps
+//! The pages without a browser: every service on each database, two simulated hosts, and a client that keeps
 //! cookies and sends forms as a browser does.
 
 #![allow(

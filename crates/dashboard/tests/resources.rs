@@ -33,7 +33,7 @@ async fn all_rows(browser: &mut Browser, list: &str) -> (usize, usize) {
     while let Some(here) = at {
         let page = browser.get(&here).await;
         page.came(200);
-        // A network has its subnet beside its ports.
+        // A network's page lists its subnet in addition to its ports.
         assert!(rows(&page) <= 51, "{here}");
         found += rows(&page);
         count += 1;
@@ -42,7 +42,7 @@ async fn all_rows(browser: &mut Browser, list: &str) -> (usize, usize) {
     (found, count)
 }
 
-/// Ten thousand images of a project, as rows.
+/// Adds ten thousand images to the database.
 async fn many_images(cloud: &Cloud, like: &str) {
     let like = like.to_owned();
     let write = cloud.database.write(move |tx| {
@@ -77,12 +77,12 @@ async fn key_pairs_are_generated_imported_and_deleted() {
         page.shows("data:application/x-pem-file;base64,").shows("shown only once");
         let public = page.html.split("ssh-ed25519 ").nth(1).expect("a public key");
         let public = format!("ssh-ed25519 {}", public.split('<').next().unwrap());
-        // It is shown once.
+        // The private key is shown only once.
         let page = ann.get("/dashboard/key?name=mine").await;
         page.came(200).shows("ssh-ed25519").hides("PRIVATE KEY");
         let page = ann.submit(&form, "/dashboard/new/key", &[("name", "mine")]).await;
         page.came(409).shows("role=\"alert\"").shows("value=\"mine\"");
-        // The name of a key may be what browsers take for a path.
+        // A key may have a name that browsers interpret as a path.
         let fields = [("name", ".."), ("type", "ssh"), ("public_key", &*public)];
         let page = ann.submit(&form, "/dashboard/new/key", &fields).await;
         page.came(200).hides("PRIVATE KEY");
@@ -95,13 +95,13 @@ async fn key_pairs_are_generated_imported_and_deleted() {
         ask.came(200).shows("Delete: ..");
         let list = ann.submit(&ask, "/dashboard/key/delete?name=..", &[]).await;
         list.came(200).shows("mine").hides("name=..");
-        // Escaped, it is longer than an address can be.
+        // With such a name, the address exceeds the maximum length.
         let long = "*".repeat(30_000);
         for address in ["key?name=", "keys?marker=", "images/", "servers/"] {
             let page = ann.get(&format!("/dashboard/{address}{long}")).await;
             page.came(414).shows("The address is too long.");
         }
-        // It belongs to the user alone, not to the project; an administrator has no such key.
+        // A key pair belongs to its user, not to the project; even an administrator does not find it.
         for (user, project) in [("bea", "blue"), ("rob", "red"), ("admin", "admin")] {
             let mut other = Browser::of(&cloud, user, project).await;
             other.get("/dashboard/key?name=mine").await.came(404);
@@ -142,7 +142,7 @@ async fn images_are_created_filled_and_deleted() {
         let file = format!("{at}/file");
         let data: Vec<u8> = (0..3_000_000_u32).map(|at| u8::try_from(at % 251).unwrap()).collect();
         let sum: String = Sha256::digest(&data).iter().map(|byte| format!("{byte:02x}")).collect();
-        // Neither a closed tab nor a wrong checksum leaves data.
+        // After an upload that was cut off or had a wrong checksum, the image has no data.
         let page = ann.upload(&image, &file, "", data.clone(), false).await;
         assert!(page.status.is_client_error(), "{page:?}");
         ann.get(&at).await.shows("without data");
@@ -153,11 +153,11 @@ async fn images_are_created_filled_and_deleted() {
             .shows("id=\"upload\"");
         let page = ann.upload(&image, &file, "abc", data.clone(), true).await;
         page.came(400).shows("neither SHA-256");
-        // A form of another session sends none.
+        // A form of another session is refused.
         let mut bea = Browser::of(&cloud, "bea", "red").await;
         bea.upload(&image, &file, "", data.clone(), true).await.came(403);
         ann.get(&at).await.shows("without data");
-        // The script asks before whether the service would take the file; the question leaves the image as it was.
+        // Before an upload, the script asks whether the service would accept the file. This does not change the image.
         let trial = format!("{file}/trial");
         for (size, sum, status, why) in [
             ("3000000", "", 204, ""),
@@ -183,15 +183,15 @@ async fn images_are_created_filled_and_deleted() {
         let token = cloud.login("ann", "red").await;
         let path = format!("/image/v2/images/{id}/file");
         let kept = cloud.raw_as(&token, &path).await;
-        assert_eq!(kept, data, "{}: the data are those of the file", cloud.store);
+        assert_eq!(kept, data, "{}: the image has the data of the file", cloud.store);
         ann.get(&format!("/dashboard/launch?image={id}"))
             .await
             .shows(&format!("value=\"{id}\" selected"));
-        // A second upload is refused in the service's words.
+        // A second upload is refused with the service's message.
         let page = ann.upload(&image, &file, "", data.clone(), true).await;
         page.came(409).shows("role=\"alert\"");
         ann.submit(&image, &trial, &[("size", "1")]).await.came(409).shows("only a queued image");
-        // A reader reads; another project finds nothing.
+        // A reader may only read, and another project does not find the image.
         let mut rob = Browser::of(&cloud, "rob", "red").await;
         rob.get("/dashboard/images").await.shows("zebra").hides("/dashboard/new/image");
         let page = rob.get(&at).await;
@@ -207,7 +207,7 @@ async fn images_are_created_filled_and_deleted() {
         blue.submit(&form, &format!("{at}/delete"), &[]).await.came(404);
         let page = blue.upload(&form, &file, "", data, true).await;
         page.came(404);
-        // The public one is there for all, and is not theirs to delete.
+        // Other projects can use the public image, but not delete it.
         let public = format!("/dashboard/images/{}", cloud.image);
         blue.get(&public).await.came(200).hides("/delete");
         blue.get(&format!("{public}/delete")).await.came(403);
@@ -252,7 +252,7 @@ async fn networks_have_subnets_and_ports() {
         let shared = ann.get(&private).await;
         shared.came(200).shows("192.0.2.").shows(&format!("/dashboard/servers/{server}"));
         shared.hides("/ports/").hides("/delete").hides("Add a subnet");
-        // A network in use stays.
+        // A network in use cannot be deleted.
         let ask = ann.get(&format!("{at}/delete")).await;
         let page = ann.submit(&ask, &format!("{at}/delete"), &[]).await;
         page.came(409).shows("role=\"alert\"").shows(ESCAPED);
@@ -267,7 +267,7 @@ async fn networks_have_subnets_and_ports() {
             .unwrap()
             .to_owned();
         let port = format!("/dashboard/ports/{port}/delete");
-        // A reader reads; another project finds nothing.
+        // A reader may only read, and another project does not find the network.
         let mut rob = Browser::of(&cloud, "rob", "red").await;
         let page = rob.get(&at).await;
         page.came(200).shows(">web<").hides("/delete").hides("Add a ");
@@ -296,7 +296,7 @@ async fn networks_have_subnets_and_ports() {
         ann.submit(&ask, &format!("{at}/delete"), &[]).await.came(200).hides("zebra");
         let mut admin = Browser::of(&cloud, "admin", "admin").await;
         admin.get("/dashboard/new/network").await.shows("name=\"shared\"");
-        // A list that is cut says so.
+        // The page reports that a list is truncated.
         let made = cloud.post("/network/v2.0/networks", json!({"network": {"name": "n"}})).await;
         let wide = made["network"]["id"].as_str().unwrap().to_owned();
         let project = made["network"]["project_id"].as_str().unwrap();
@@ -319,7 +319,7 @@ async fn networks_have_subnets_and_ports() {
             let port = json!({"port": {"network_id": cloud.network, "name": format!("p{number}")}});
             cloud.post("/network/v2.0/ports", port).await;
         }
-        // The subnet is a row too.
+        // Each page also has a row for the subnet.
         let (found, pages) = all_rows(&mut admin, &private).await;
         let all = cloud.get(&format!("/network/v2.0/ports?network_id={}", cloud.network)).await;
         let all = all["ports"].as_array().unwrap().len();
@@ -353,7 +353,7 @@ async fn security_groups_have_rules() {
             .shows("value=\"8000-8100\"");
         let wrong = [("direction", "ingress"), ("protocol", "tcp"), ("ports", "ssh")];
         ann.submit(&group, &rules, &wrong).await.came(400).shows("up to 65535");
-        // A type of ICMP alone is every code of it.
+        // An ICMP type without a code covers all codes.
         let ping = [("direction", "ingress"), ("protocol", "icmp"), ("ports", "8")];
         ann.submit(&group, &rules, &ping).await.came(200).shows("data-label=\"Ports\">8<");
         let own = [("direction", "ingress"), ("protocol", "udp"), ("remote", "self")];
@@ -401,7 +401,7 @@ async fn quotas_show_what_is_used() {
             let page = member.get("/dashboard/quotas").await;
             page.came(200).shows("unlimited").shows("data-label=\"Used\">64");
             page.shows("Your role may not read these limits.");
-            // Nobody counts the use of limits of one user, group or server.
+            // Limits per user, group or server are shown without usage.
             let row = page.html.split("Key pairs</th>").nth(1).expect("a row of key pairs");
             let row = row.split("</tr>").next().unwrap_or_default();
             assert!(
@@ -427,7 +427,7 @@ async fn device_profiles_are_read_by_all_and_made_by_administrators() {
         let page = admin.submit(&form, "/dashboard/new/device-profile", &fields).await;
         page.came(200).shows("resources:VGPU=1").shows("Group 2").shows(ESCAPED).hides("<b>zebra");
         let at = page.at.clone();
-        for (wrong, why) in [("VGPU", "with = between"), ("resources:VGPU=0", "role=\"alert\"")] {
+        for (wrong, why) in [("VGPU", "form key=value"), ("resources:VGPU=0", "role=\"alert\"")] {
             let fields = [("name", "other"), ("groups", wrong)];
             let page = admin.submit(&form, "/dashboard/new/device-profile", &fields).await;
             page.came(400).shows(why).shows(wrong).shows("value=\"other\"");

@@ -1,4 +1,4 @@
-//! The list of servers and the page of one.
+//! The list of servers, and the page of a server.
 
 use crate::browser::Browser;
 use crate::cloud::clouds;
@@ -29,7 +29,7 @@ async fn a_project_sees_its_servers_and_no_others() {
         page.hides("actions/live-migrate").hides("<dd>h1</dd>");
         page.shows("role=\"group\" aria-labelledby=\"actions-").shows("Images and flavor");
         page.shows("Removal").hides("Administration");
-        // The open page says which name its image has when it reads itself again; a link cannot.
+        // An open page sends its image's name when its script reloads it; in a plain link, the name is ignored.
         let again = format!("/dashboard/servers/{id}?image={}&named=other%3Cb%3E", cloud.image);
         let link = format!("/dashboard/images/{}\">", cloud.image);
         ann.get(&again).await.shows(&format!("{link}hello</a>"));
@@ -38,7 +38,7 @@ async fn a_project_sees_its_servers_and_no_others() {
         let stale = format!("/dashboard/servers/{id}?image=another&named=other");
         ann.get(&stale).await.shows(&format!("{link}hello</a>"));
         ann.script = false;
-        // A reader reads, and is offered nothing else.
+        // A reader may read, and is offered no actions.
         let mut rob = Browser::of(&cloud, "rob", "red").await;
         rob.get("/dashboard/servers").await.shows("zebra").hides("/dashboard/launch");
         let page = rob.get(&format!("/dashboard/servers/{id}")).await;
@@ -47,7 +47,7 @@ async fn a_project_sees_its_servers_and_no_others() {
         rob.get(&format!("/dashboard/servers/{id}/log")).await.came(403);
         let form = rob.get("/dashboard/servers").await;
         rob.submit(&form, &format!("/dashboard/servers/{id}/actions/delete"), &[]).await.came(403);
-        // Another project's user is told nothing.
+        // A user of another project does not find the server.
         let mut bea = Browser::of(&cloud, "bea", "blue").await;
         bea.get("/dashboard/servers").await.hides("zebra");
         let form = bea.get("/dashboard/servers").await;
@@ -58,7 +58,7 @@ async fn a_project_sees_its_servers_and_no_others() {
         for id in ["nothing", "..%2Fflavors", "00000000-0000-0000-0000-000000000000"] {
             bea.get(&format!("/dashboard/servers/{id}")).await.came(404);
         }
-        // The administrator sees all of them, with their hosts.
+        // The administrator sees the servers of all projects, with their hosts.
         let mut admin = Browser::of(&cloud, "admin", "admin").await;
         admin.get("/dashboard/servers").await.shows("All projects").hides("zebra");
         admin.get("/dashboard/servers?all=1").await.shows("zebra").shows("h1</td>");
@@ -90,11 +90,11 @@ async fn lists_are_filtered_and_paged() {
         assert_eq!(page.html.matches("<tr id=\"server-").count(), 4, "{}", cloud.store);
         page.shows(">s00<").hides("Older servers").shows("Newest servers");
         let page = ann.get("/dashboard/servers?name=a.b").await;
-        assert_eq!(page.html.matches("<tr id=\"server-").count(), 1, "a dot is a dot");
+        assert_eq!(page.html.matches("<tr id=\"server-").count(), 1, "a dot is not a wildcard");
         page.shows(&odd).shows("Clear");
         ann.get("/dashboard/servers?name=((").await.came(200).shows("No server matches");
         ann.get("/dashboard/servers?status=PAUSED").await.shows("No server matches");
-        // Every server of one host and one network matches, and none of another.
+        // The filters by address and by host.
         let page = ann.get("/dashboard/servers?ip=192.0.2.").await;
         page.came(200).shows(">a.b<").shows("value=\"192.0.2.\"").hides("name=\"host\"");
         ann.get("/dashboard/servers?ip=203.0.113.").await.came(200).shows("No server matches");
@@ -105,7 +105,7 @@ async fn lists_are_filtered_and_paged() {
             page.came(200).shows("name=\"host\"").shows(&format!("value=\"{host}\""));
             found += usize::from(page.html.contains(&odd));
         }
-        assert_eq!(found, 1, "it is on one of them");
+        assert_eq!(found, 1, "the server is on one of the hosts");
         let page = admin.get("/dashboard/servers?all=1&host=%3Ch9%3E").await;
         page.came(200).shows("No server matches").hides("<h9>");
         let wrong = ann.get("/dashboard/servers?marker=nothing").await;

@@ -1,7 +1,7 @@
 //! Bitstream metadata, read from a file's first bytes before a tool programs a card.
 //!
 //! Owns two formats: Intel's GBS (magic, length of a JSON text, JSON text) and Xilinx' container.
-//! Unknown bytes are refused with the expected format; the vendor's tool judges the rest.
+//! Unknown bytes are refused with the expected format; the vendor's tool checks the rest.
 
 use serde_json::Value;
 

@@ -83,7 +83,8 @@ impl Bus {
     }
 }
 
-/// The NUMA node of a host that has one. The kernel may report -1 for functions of such a host, which all are on this node.
+/// The NUMA node of a host that has only one. The kernel may report -1 for functions of such a host, although all of
+/// them are on this node.
 fn only_node(sysfs: &dyn Sysfs) -> Option<i64> {
     let names = sysfs.list(NODES).ok()?;
     let mut nodes = names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok());

@@ -1,7 +1,7 @@
 //! The NUMA cells of a host: CPUs, cores, sockets, memory by page size, distances.
 //!
-//! CPUs are divided as `[compute] cpu_shared_set` and `cpu_dedicated_set` say, as in Nova: without
-//! either all are shared, and with a dedicated set alone none is.
+//! `[compute] cpu_shared_set` and `cpu_dedicated_set` divide the CPUs as in Nova: without either, all
+//! are shared; with only a dedicated set, none is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::{Error, Sysfs};
 
 const NODES: &str = "devices/system/node";
 const CPUS: &str = "devices/system/cpu";
-/// CPU numbers from here on are no CPU of any host.
+/// No host has a CPU with this number or a higher one.
 const MOST_CPUS: u32 = 1 << 16;
 const RESERVED_SYNTAX: &str = "it must be like node:0,size:2048,count:64";
 
@@ -83,7 +83,7 @@ impl CellOptions {
         if ids.is_empty() {
             if self.shared.is_some() || self.dedicated.is_some() {
                 problems.push(
-                    "The kernel reports no NUMA nodes, so that [compute] cpu_shared_set and cpu_dedicated_set do not \
+                    "The kernel reports no NUMA nodes, so [compute] cpu_shared_set and cpu_dedicated_set do not \
                      divide the CPUs in Placement."
                         .to_owned(),
                 );
@@ -110,7 +110,7 @@ impl CellOptions {
         if self.shared.is_none() && self.dedicated.is_some() {
             problems.push(
                 "[compute] cpu_dedicated_set without cpu_shared_set leaves no VCPU: this host takes only guests whose \
-                 CPUs are all dedicated. Set cpu_shared_set too if it is to have others."
+                 CPUs are all dedicated. Set cpu_shared_set too for other guests."
                     .to_owned(),
             );
         }
@@ -186,7 +186,7 @@ impl CellOptions {
         .collect()
     }
 
-    /// The reserved pages that are not there. As many as there are stay reserved.
+    /// A problem for each node and page size with fewer pages than configured as reserved. Existing ones are reserved.
     fn missing_pages(&self, cells: &[NumaCell]) -> Vec<String> {
         let missing = |((node, size), count): (&(u32, u64), &u64)| {
             let pages = cells.iter().filter(|cell| cell.id == *node).flat_map(|cell| &cell.pages);

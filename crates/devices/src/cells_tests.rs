@@ -86,7 +86,7 @@ fn the_sets_divide_the_cpus() {
     assert_eq!(divided(None, Some("2-5")), pairs([("", "2-3"), ("", "4-5")]));
     assert_eq!(divided(Some("0-1"), None), pairs([("0-1", ""), ("", "")]));
     assert_eq!(divided(Some("0,4"), Some("1-7,^4")), pairs([("0", "1-3"), ("4", "5-7")]));
-    // Guests may not use the others, but they are threads of the cores.
+    // CPUs of neither set are not for guests, but are still threads of their cores.
     let cells = read(&fixture, &options(Some("0"), Some("1"), &[]));
     assert_eq!(cells[0].cores, ["0,2", "1,3"]);
 }
@@ -161,7 +161,7 @@ fn a_kernel_without_nodes_has_no_cells() {
 #[test]
 fn odd_hosts_are_read_as_far_as_the_kernel_describes_them() {
     let fixture = fixture();
-    // A node with memory alone, such as one of a CXL card, and one in two sockets.
+    // A node with only memory, such as that of a CXL card, and a node that spans two sockets.
     fixture.write("devices/system/node/node2/cpulist", "\n");
     fixture.write("devices/system/node/node2/meminfo", "Node 2 MemTotal: 1024 kB\n");
     fixture.write("devices/system/cpu/cpu5/topology/physical_package_id", "7");
@@ -174,6 +174,6 @@ fn odd_hosts_are_read_as_far_as_the_kernel_describes_them() {
     assert_eq!(memory.pages, [NumaPages { size_kib: 4, total: 256, reserved: 0 }]);
     fixture.write("devices/system/node/node2/meminfo", "Node 2 MemFree: 1024 kB\n");
     let why =
-        CellOptions::default().read(&fixture.sysfs()).expect_err("the file is odd").to_string();
+        CellOptions::default().read(&fixture.sysfs()).expect_err("the file is invalid").to_string();
     assert!(why.starts_with("devices/system/node/node2/meminfo has unexpected content"), "{why}");
 }

@@ -27,8 +27,8 @@ pub struct MdevGroup {
     pub mdev_class: Option<ResourceClass>,
     /// Maximum number of mediated devices of this type on the host.
     pub max_instances: Option<u32>,
-    /// With `mdev_retyping`: cards for so many mediated devices, or with so many virtual functions of a VFIO driver, are
-    /// kept for this type.
+    /// With `mdev_retyping`: the number of mediated devices, or of virtual functions of a VFIO driver, for which cards
+    /// are kept for this type.
     pub min_instances: Option<u32>,
 }
 
@@ -104,7 +104,7 @@ impl MdevOptions {
             }
             if let Some(class) = group.mdev_class.as_ref().filter(|class| !is_class(class)) {
                 let why = format!(
-                    "'{class}' must be VGPU or start with CUSTOM_ and go on with A-Z, 0-9 and _"
+                    "'{class}' must be VGPU or start with CUSTOM_ and continue with A-Z, 0-9 and _"
                 );
                 return Err(wrong("mdev_class", why));
             }

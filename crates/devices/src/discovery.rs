@@ -54,7 +54,7 @@ pub struct ScanContext<'a> {
     pub mig: Option<MigScan<'a>>,
 }
 
-/// The cards in MIG mode, and what of them is for guests of this control plane.
+/// The cards in MIG mode, and which of their objects guests of this control plane have.
 #[derive(Clone, Copy)]
 pub struct MigScan<'a> {
     /// The cards.
@@ -79,7 +79,7 @@ impl Discovery {
         self.scan_with(sysfs, is_ours, ScanContext::default())
     }
 
-    /// All devices of the host, with their current problems and what the agent knows beside sysfs.
+    /// All devices of the host, with their current problems. `context` adds facts that sysfs does not show.
     pub fn scan_with(
         &self,
         sysfs: &dyn Sysfs,

@@ -92,13 +92,13 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
-    /// The driver does not tell which GPU instances exist.
+    /// The driver does not report which GPU instances exist.
     #[error("cannot read the GPU instances of this host: {0}")]
     Mig(String),
     /// The names of PCI devices could not be read.
     #[error("cannot read the names of PCI devices: {0}; install the package pci.ids or hwdata")]
     Models(String),
-    /// The driver does not tell how GPUs are connected.
+    /// The driver does not report how GPUs are connected.
     #[error("cannot read the NVLink connections of this host: {0}")]
     Links(String),
     /// The vGPU type of a virtual function could not be set or cleared.

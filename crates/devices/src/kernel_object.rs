@@ -87,7 +87,7 @@ impl KernelObject {
         match (self, other) {
             (Self::Mdev(one), Self::Mdev(other)) => one.uuid == other.uuid,
             (Self::Vgpu(one), Self::Vgpu(other)) => one.address == other.address,
-            // Of two at one start, only one can exist.
+            // Only one of two instances with the same start can exist.
             (Self::Instance(one), Self::Instance(other)) => one == other,
             _ => false,
         }

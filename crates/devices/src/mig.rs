@@ -22,12 +22,12 @@ pub struct MigCard {
     pub types: Vec<InstanceType>,
     /// The existing instances.
     pub instances: Vec<GpuInstance>,
-    /// Why the driver does not tell the rest, or if the card is in MIG mode at all.
+    /// Why the driver does not report the rest, or even whether the card is in MIG mode.
     pub unreadable: Option<String>,
 }
 
 impl MigCard {
-    /// A card of which only the address is known.
+    /// A card whose other data is unknown.
     pub fn unreadable(address: &str, why: String) -> Self {
         Self { address: address.to_owned(), unreadable: Some(why), ..Self::default() }
     }

@@ -1,7 +1,7 @@
-//! The models of PCI devices: vendor and device in the words of the operating system's `pci.ids`, as `lspci` prints them and
+//! The models of PCI devices: vendor and device as the operating system's `pci.ids` names them, `lspci` prints them and
 //! Cyborg reports them.
 //!
-//! Names describe devices to people. Nothing is decided by them: a host without the file has devices without models.
+//! Names describe devices to people. No decision depends on them: a host without the file has devices without models.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,11 +18,11 @@ pub struct Models {
     names: BTreeMap<(String, String), String>,
 }
 
-/// The operating system's file, which names the models of several hosts.
+/// The contents of the operating system's file, which can name the models of several hosts.
 pub struct ModelNames(Database);
 
 impl ModelNames {
-    /// Reads the file, which has more than a megabyte.
+    /// Reads the file, which is larger than a megabyte.
     ///
     /// # Errors
     /// [`Error::Models`] if there is no such file.
@@ -30,7 +30,7 @@ impl ModelNames {
         Database::read().map(Self).map_err(|error| Error::Models(error.to_string()))
     }
 
-    /// Those of a given file.
+    /// Reads another file.
     ///
     /// # Errors
     /// As for [`Self::read`].

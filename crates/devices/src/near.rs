@@ -47,7 +47,7 @@ impl Links {
                 island.insert(card);
             }
             if island.len() < 2 {
-                return Err(format!("'{value}' is no island of at least two cards"));
+                return Err(format!("'{value}' is not an island of at least two cards"));
             }
             for card in &island {
                 let others = island.iter().filter(|other| *other != card);

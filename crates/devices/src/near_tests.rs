@@ -115,7 +115,7 @@ fn cards_of_islands_that_a_host_lacks_are_named() {
 #[test]
 fn wrong_islands_are_refused() {
     for (values, why) in [
-        (&["0000:40:00.0"][..], "no island of at least two cards"),
+        (&["0000:40:00.0"][..], "not an island of at least two cards"),
         (&["0000:40:00.0,40:00"], "'40:00' is neither a PCI address"),
         (&["0000:4A:00.0,00000000:4a:00.0"], "0000:4a:00.0 is listed twice"),
         (&["driver", "0000:40:00.0,0000:41:00.0"], "'driver' is neither a PCI address"),

@@ -1,7 +1,8 @@
 //! GPU instances through the program `nvidia-smi`, which comes with NVIDIA's driver.
 //!
-//! NVML's functions for GPU instances are in no safe wrapper, and this repository has no other `unsafe` than libvirt's. A
-//! table that this file cannot read makes its card unreadable, never one without profiles. It runs no other program.
+//! No safe wrapper covers NVML's functions for GPU instances, and this repository uses `unsafe` only for libvirt. A
+//! table in an unexpected form makes its card unreadable rather than a card without profiles. This module runs no other
+//! program.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -49,7 +50,7 @@ struct Existing {
 }
 
 impl NvidiaSmi {
-    /// Another program of the same form.
+    /// Uses another program with the same interface.
     pub fn with_program(program: PathBuf) -> Self {
         Self { program }
     }
@@ -65,7 +66,7 @@ impl NvidiaSmi {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(failed)?;
-        // A program whose output nobody reads stops when a pipe is full.
+        // Both pipes are read, because the program blocks while one is full.
         let (text, errors) = (listen(child.stdout.take()), listen(child.stderr.take()));
         let late = || format!("{PROGRAM} {} takes too long", arguments.join(" "));
         let end = Instant::now() + LIMIT;
@@ -98,7 +99,7 @@ impl NvidiaSmi {
     fn instances(&self, card: &str) -> Result<Vec<Existing>, String> {
         match self.run(&["mig", "-lgi", "-i", card]) {
             Ok(table) => instances(&table, card),
-            // The program fails if there are none.
+            // The program fails if there are no instances.
             Err(why) if why.contains("No GPU instances found") => Ok(Vec::new()),
             Err(why) => Err(why),
         }
@@ -182,13 +183,13 @@ impl MigDriver for NvidiaSmi {
     }
 }
 
-/// Reads what a program prints, on a thread of its own.
+/// Reads a program's output on a separate thread.
 fn listen(from: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (output, listener) = channel();
     std::thread::spawn(move || {
         let mut text = Vec::new();
         if let Some(from) = from {
-            // The output before an error is judged like any other.
+            // The output before an error is parsed like any other.
             let _ = from.take(MOST_OUTPUT).read_to_end(&mut text);
         }
         // The caller has given up after the limit.
@@ -206,7 +207,7 @@ fn in_mig_mode(list: &str) -> Result<Vec<MigCard>, String> {
         let unknown = match mode.trim() {
             "Disabled" | "N/A" | "[N/A]" | "[Not Supported]" => continue,
             "Enabled" => None,
-            other => Some(format!("{PROGRAM} does not tell its MIG mode: {other}")),
+            other => Some(format!("{PROGRAM} does not report its MIG mode: {other}")),
         };
         let address = address_of(address.trim()).ok_or_else(|| unreadable(line))?;
         cards.push(MigCard { address, unreadable: unknown, ..MigCard::default() });
@@ -258,7 +259,7 @@ fn unreadable(line: &str) -> String {
     format!("{PROGRAM} printed an unexpected line: {}", line.trim())
 }
 
-/// The cells of a table's line that begins with a GPU's index and `MIG`: what follows `MIG`.
+/// The cells after `MIG` in a table's line that begins with a GPU's index and `MIG`.
 fn row(line: &str) -> Option<Vec<&str>> {
     let mut words = line.split_whitespace().filter(|word| *word != "|");
     let is_row = words.next()?.parse::<u32>().is_ok() && words.next()? == "MIG";

@@ -113,7 +113,7 @@ fn tables_are_read_and_instances_are_created_and_destroyed_once() {
     assert!(error.to_string().contains("Insufficient Resources"), "{error}");
     let error = driver.create(&instance("2g.10gb", 0, 2)).expect_err("there is no such profile");
     assert!(error.to_string().contains("no such profile"), "{error}");
-    driver.destroy(&instance("1g.5gb", 4, 1)).expect("another profile is not there");
+    driver.destroy(&instance("1g.5gb", 4, 1)).expect("the instance is left alone");
     for _ in 0..2 {
         driver.destroy(&large).expect("it is destroyed, or gone");
     }

@@ -22,7 +22,7 @@ pub struct TypeNames {
 }
 
 impl TypeNames {
-    /// Loads the file. One that cannot be read counts as empty: the names return when the cards are empty.
+    /// Loads the file. An unreadable file counts as empty: the names are learned again while the driver shows them.
     pub fn open(file: PathBuf) -> Self {
         let known = Mutex::new(read(&file));
         Self { file: Some(file), known }
@@ -35,7 +35,7 @@ impl TypeNames {
         name.cloned().unwrap_or_default()
     }
 
-    /// Records what a scan has seen, and forgets the cards that are not on the bus.
+    /// Records the names that a scan found, and forgets the cards that are not on the bus.
     pub(crate) fn learn<'a>(
         &self,
         seen: impl Iterator<Item = (String, &'a str, &'a str)>,

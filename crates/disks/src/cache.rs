@@ -259,7 +259,7 @@ impl Cache {
     }
 }
 
-/// Files that were not modified for `age`.
+/// Files that have not been modified for `age`.
 fn old_files(folder: &Path, age: std::time::Duration) -> Result<Vec<PathBuf>, Error> {
     let file_error = |error| Error::file(folder, error);
     let mut old = Vec::new();

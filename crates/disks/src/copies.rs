@@ -34,8 +34,8 @@ impl Disks {
         self.flatten(&root, format, file).await.map(|()| format)
     }
 
-    /// Writes a disk that nobody writes to, including its backing chain, to a single file, which is
-    /// created or replaced atomically.
+    /// Writes a disk that is not being written to, including its backing chain, to a single file,
+    /// which is created or replaced atomically.
     ///
     /// # Errors
     /// All of [`Error`].

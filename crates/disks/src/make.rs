@@ -93,8 +93,8 @@ impl Disks {
         }
     }
 
-    /// Creates missing disks beside the root disk, grows those that are too small, and writes the
-    /// record.
+    /// Creates missing disks other than the root disk, grows those that are too small, and writes
+    /// the record.
     pub(crate) async fn complete(
         &self,
         definition: &Definition,

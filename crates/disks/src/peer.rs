@@ -172,11 +172,11 @@ impl Disks {
     }
 }
 
-/// Compression methods that `rsync` may agree on with another host. Disks are mostly zeros: `lz4` removes those for less than it
-/// costs to send them; `zstd` takes nearly twice the CPU time, `zlib` six times. An environment variable states a choice among the
-/// methods of both sides; an option would fail on a host without the method. The order must be that of `rsync` itself: the other
-/// side has its own list, and version 3.5 there takes its first common method, not ours. `zstd` is before `lz4` in that list,
-/// therefore it is not in ours.
+/// Compression methods that `rsync` may negotiate with another host. Disks are mostly zeros, and compressing those with
+/// `lz4` takes less CPU time than sending them; `zstd` takes nearly twice the CPU time, `zlib` six times. The
+/// environment variable limits the negotiation; an option would fail on a host without the method. The order must be
+/// that of `rsync` itself: the other side has its own list, and version 3.5 there takes its first common method, not
+/// ours. `zstd` precedes `lz4` in that list, so it is not in ours.
 const COMPRESSIONS: (&str, &str) = ("RSYNC_COMPRESS_LIST", "lz4 zlibx zlib");
 
 /// `rsync` with its options, without the paths.

@@ -15,9 +15,9 @@ use crate::Error;
 const ANSWER: usize = 256 * 1024;
 /// How much of its error output is kept, in bytes.
 const COMPLAINT: usize = 2048;
-/// The program that sets the limits of another.
+/// The program that runs another one under limits.
 const LIMITS: &str = "prlimit";
-/// Its exit code if there is no such program.
+/// Its exit code if the other program does not exist.
 const NOT_FOUND: i32 = 127;
 /// Memory and CPU time of programs that read an untrusted image.
 const UNTRUSTED: [&str; 2] = ["--as=1073741824", "--cpu=30"];

@@ -30,8 +30,8 @@ pub struct Step {
     pub left: usize,
 }
 
-/// The tree that met the most conditions before one removed it. Of several trees that the same
-/// missing amounts removed, it is the one with the most of them.
+/// The tree that met the most conditions before one removed it. If missing amounts removed several
+/// of these trees, it is the one with the largest available amounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nearest {
     /// The root of the tree.
@@ -247,7 +247,7 @@ struct Condition {
 }
 
 impl Condition {
-    /// A condition that a host either has something or lacks it.
+    /// A condition that a host has something.
     fn have(constraint: String, what: &str) -> Self {
         Self {
             constraint,

@@ -78,12 +78,12 @@ impl Snapshot {
 type Cell = usize;
 
 struct Packing {
-    /// By way to place a server: its candidate. A candidate has several ways if it can have any one
+    /// For each way to place a server: its candidate. A candidate has several ways if it can have any one
     /// of several areas to itself.
     candidate: Vec<usize>,
-    /// By way: the amounts that it takes.
+    /// For each way: the amounts that it takes.
     takes: Vec<Vec<(Cell, i64)>>,
-    /// By way: its tree.
+    /// For each way: its tree.
     tree: Vec<usize>,
     /// By cell: the remaining amount.
     room: Vec<i64>,

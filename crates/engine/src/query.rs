@@ -36,9 +36,9 @@ pub struct Group {
 pub struct Alike {
     /// The suffixes of the groups.
     pub groups: Vec<String>,
-    /// If the unsuffixed group is one of them: the classes of it whose providers count.
+    /// If the unsuffixed group is one of them: those of its classes whose providers count.
     pub classes: Vec<ResourceClass>,
-    /// How the common trait begins. Which one it is does not matter.
+    /// The prefix of the common trait. Any trait with this prefix will do.
     pub prefix: String,
     /// True if the groups must take all providers of the tree that have the common trait and offer a class of the
     /// groups.
@@ -47,7 +47,7 @@ pub struct Alike {
     pub vacant: bool,
     /// The condition in the language of the request, for explanations.
     pub constraint: String,
-    /// The object of the sentence that a host has it, for explanations: `the devices below one switch`.
+    /// The condition as the object of `has`, for explanations: `the devices below one switch`.
     pub what: String,
 }
 

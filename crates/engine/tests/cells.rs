@@ -64,7 +64,7 @@ fn a_request_that_no_cell_has_room_for_finds_the_sum_on_the_root() {
     let mut world = Snapshot::default();
     world.upsert(divided(10, [3, 4]));
     assert_eq!(world.cells(id(10)), [id(11), id(12)]);
-    assert_eq!(world.cells(id(11)), [], "a cell is no root");
+    assert_eq!(world.cells(id(11)), [], "a cell is not a root");
     let folded = world.folded(None, &[]).expect("a tree is divided");
     assert_eq!(found(&world, 7, 2000), [], "as Placement answers");
     let candidates = found(&folded, 7, 2000);
@@ -74,7 +74,7 @@ fn a_request_that_no_cell_has_room_for_finds_the_sum_on_the_root() {
     assert_eq!(found(&folded, 8, 1), []);
     assert_eq!(found(&folded, 1, 2001), []);
 
-    // Scratch copies count on the root what rows say about the cells.
+    // Scratch copies count the usage of cells on the root.
     let mut scratch = folded.clone();
     scratch.take(&candidates[0]);
     assert_eq!(found(&scratch, 1, 1), []);
@@ -99,10 +99,10 @@ fn the_folded_trees_follow_the_stored_ones() {
     world.set_usage(id(11), 2, &used);
     let third = world.folded(Some(&second), &[id(10)]).expect("a tree is divided");
     assert_eq!(found(&third, 4, 990).len(), 1);
-    assert_eq!(found(&third, 5, 5).len(), 1, "only the other host has them");
-    assert_eq!(found(&second, 7, 7).len(), 1, "earlier ones stay as they are");
+    assert_eq!(found(&third, 5, 5).len(), 1, "only the other host has room");
+    assert_eq!(found(&second, 7, 7).len(), 1, "earlier snapshots do not change");
 
-    // The slot of a tree that goes may get another tree.
+    // The slot of a removed tree may be reused.
     world.remove(id(20));
     world.upsert(divided(30, [6, 6]));
     let changed = [id(30), id(20)];
@@ -127,7 +127,7 @@ fn a_host_that_offers_cpus_itself_is_not_divided() {
 }
 
 proptest! {
-    /// The sum has exactly the free units that the parts have, whatever is reserved, overcommitted or in use.
+    /// The sum has exactly as many free units as the parts, whatever is reserved, overcommitted or in use.
     #[test]
     fn a_sum_is_as_free_as_its_parts(
         parts in prop::collection::vec((0_i64..500, 0_i64..600, 0_i64..3000, 1_u32..40), 1..5),

@@ -1,14 +1,14 @@
 //! The authorities of the cloud in memory: the one that signs hosts' certificates, the one that
-//! has signed the controllers', and all that are trusted.
+//! signed the controllers' certificates, and all trusted authorities.
 //!
 //! ```text
-//!            rotate          activate            retire, or its time
+//!            rotate          activate            retire, or expiry
 //!   (none) ─────────▶ staged ─────────▶ signing ─ ─ ─ ─ ─ ─ ─ ─ ─ ┐ (the next rotation)
 //!                                       outgoing ─────────▶ retired ◀
 //! ```
 //!
-//! A controller shows a certificate of the outgoing authority for as long as that one is trusted,
-//! because a host that has not noticed the rotation trusts no other.
+//! A controller presents a certificate of the outgoing authority as long as that authority is
+//! trusted, because a host that has not noticed the rotation trusts no other.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -51,14 +51,14 @@ struct Inner {
 pub(crate) struct Held {
     rows: Vec<KnownAuthority>,
     sealed: Vec<Sealed>,
-    /// Has signed the controllers' certificates.
+    /// The authority that signed the controllers' certificates.
     pub shown: Arc<Authority>,
-    /// Signs hosts' certificates, and its number.
+    /// The number of the authority that signs hosts' certificates, and the authority.
     pub signing: (i64, Arc<Authority>),
-    /// All trusted ones, the shown one first.
+    /// All trusted authorities, `shown` first.
     pub trusted: Vec<Arc<Authority>>,
     names: Vec<String>,
-    /// The certificates of the trusted ones, PEM, the shown one first.
+    /// The certificates of the trusted authorities, PEM, that of `shown` first.
     pub bundle: String,
 }
 
@@ -92,9 +92,9 @@ impl Authorities {
         Ok(Self(Arc::new(Inner { vault, held: RwLock::new(Arc::new(held)), trust })))
     }
 
-    /// Reads the authorities again, as other controllers and operators change them, and the time
-    /// ends the trust in an outgoing one. Returns whether they changed. After an error those in
-    /// memory stay.
+    /// Reads the authorities again: other controllers and operators may have changed them, and the
+    /// trust in an outgoing one may have expired. Returns whether they changed. On an error, the
+    /// authorities in memory stay.
     ///
     /// # Errors
     /// A database error, or [`Error::Seal`].
@@ -188,7 +188,7 @@ impl Held {
         }
         let signing = loaded.iter().find(|(_, state, _)| *state == AuthorityState::Signing);
         let (Some((number, _, signing)), Some((_, _, shown))) = (signing, loaded.first()) else {
-            return Err(Error::Authority("no authority of the database signs".to_owned()));
+            return Err(Error::Authority("the database has no signing authority".to_owned()));
         };
         let (signing, shown) = ((*number, Arc::clone(signing)), Arc::clone(shown));
         let trusted: Vec<_> = loaded.into_iter().map(|(_, _, authority)| authority).collect();

@@ -96,9 +96,9 @@ impl Enrollment {
         &self.revoked
     }
 
-    /// Reads the revoked certificates and the authorities again, as other controllers and operators
-    /// change them. A failure of the one does not keep the other from being read; the revoked
-    /// certificates are first, as the sealing key of the authorities may be slow to get.
+    /// Reads the revoked certificates and the authorities again, because other controllers and
+    /// operators change them. Reads both even if one fails, and the revoked certificates first,
+    /// because obtaining the sealing key of the authorities may be slow.
     ///
     /// # Errors
     /// A database error, or [`Error::Seal`].

@@ -136,8 +136,8 @@ impl Cloud {
     }
 }
 
-/// Sends a request, over a connection with the certificate of a host if `speaker` names one with its
-/// serial number.
+/// Sends a request. The connection presents the certificate with the host and serial number in
+/// `speaker`, if any.
 async fn send(
     router: &Router,
     who: &str,
@@ -218,7 +218,7 @@ async fn a_token_for_any_host_does_not_allow_an_existing_name() {
             200,
             "a refused request does not use the token"
         );
-        // With a token for its name it may, and its earlier certificates are revoked.
+        // With a token for its name the host may join again, and its earlier certificates are revoked.
         let bound = cloud.token(Some("a"), 60).await;
         let (status, second) = cloud.join(&bound, "a", "192.0.2.1").await;
         assert_eq!(status, 200, "{second}");
@@ -253,8 +253,8 @@ async fn only_its_host_renews_a_certificate() {
     }
 }
 
-/// A renewal goes by the presented certificate: one that was revoked at another controller gets no
-/// successor, and the certificate with which the host joined again does.
+/// A renewal depends on the presented certificate: it fails with one that another controller
+/// revoked, and succeeds with the one from joining again.
 #[tokio::test]
 async fn a_revoked_certificate_is_not_renewed_by_a_controller_that_has_not_noticed() {
     for cloud in clouds().await {
@@ -267,7 +267,7 @@ async fn a_revoked_certificate_is_not_renewed_by_a_controller_that_has_not_notic
         let what = "DELETE /v2.1/kilonova/enrollments/a";
         assert_eq!(cloud.send(what, None, &Value::Null).await.0, 200);
         for revoked in [&first, &second] {
-            assert!(!behind.revoked().has(&serial(revoked)), "it has not noticed");
+            assert!(!behind.revoked().has(&serial(revoked)), "the revocation is not noticed yet");
             let (status, said) = renewed(&router, "a", &serial(revoked), &["192.0.2.1"]).await;
             assert!(status == 403 && said.to_string().contains("was revoked"), "{status} {said}");
         }
@@ -281,8 +281,8 @@ async fn a_revoked_certificate_is_not_renewed_by_a_controller_that_has_not_notic
     }
 }
 
-/// An address is in the certificates of one host, whichever of its addresses it is and however long
-/// others are.
+/// An address is in the certificates of one host only, whatever its position among the host's
+/// addresses. An address that is a prefix of another as text does not match it.
 #[tokio::test]
 async fn an_address_belongs_to_one_host() {
     for cloud in clouds().await {
@@ -308,11 +308,15 @@ async fn an_address_belongs_to_one_host() {
         let (status, said) = join("b", &["192.0.2.1", "2.0.2.10", "2001:db8::1"]).await;
         assert_eq!(status, 200, "{said}");
         cloud.send("DELETE /v2.1/kilonova/enrollments/a", None, &Value::Null).await;
-        assert_eq!(join("c", &["192.0.2.10"]).await.0, 200, "a revoked certificate has none");
+        assert_eq!(
+            join("c", &["192.0.2.10"]).await.0,
+            200,
+            "the addresses of a revoked certificate are free"
+        );
     }
 }
 
-/// All hosts renew at once after a rotation of the authority: a renewal must not read their rows.
+/// All hosts renew at the same time after a rotation, so a renewal must not read other hosts' rows.
 #[tokio::test]
 async fn a_renewal_reads_the_rows_of_its_host() {
     for cloud in clouds().await {
@@ -357,7 +361,7 @@ async fn a_certificate_that_a_restored_database_lacks_is_renewed() {
     }
 }
 
-/// To join again revokes the earlier certificates: other controllers notice by the change log.
+/// Joining again revokes the earlier certificates; other controllers notice through the change log.
 #[tokio::test]
 async fn joining_again_is_noticed_by_the_other_controllers() {
     for cloud in clouds().await {
@@ -379,7 +383,7 @@ async fn joining_again_is_noticed_by_the_other_controllers() {
     }
 }
 
-/// Without its sealing key a controller cannot load a new authority; it still learns revocations.
+/// Without its sealing key a controller cannot load a new authority, but still reads revocations.
 #[tokio::test]
 async fn revocations_are_read_though_the_authorities_cannot_be() {
     for cloud in clouds().await {
@@ -391,7 +395,7 @@ async fn revocations_are_read_though_the_authorities_cannot_be() {
         let authorities = Authorities::open(other.expect("it has the key"), None).await;
         let (other, _) = controller(&cloud.store, authorities.expect("they are loaded"));
         cloud.vault.add_key().await.expect("a key is added");
-        cloud.vault.reseal().await.expect("the secrets are sealed anew");
+        cloud.vault.reseal().await.expect("the secrets are resealed");
         Authorities::rotate(&cloud.vault).await.expect("it begins");
         let what = "DELETE /v2.1/kilonova/enrollments/a";
         assert_eq!(cloud.send(what, None, &Value::Null).await.0, 200);
@@ -576,7 +580,7 @@ async fn a_rotation_of_the_authority_waits_for_the_hosts() {
         );
         refused(Authorities::retire(vault, false).await.unwrap_err(), "no authority is outgoing");
         refused(Authorities::cancel(vault).await.unwrap_err(), "no authority is staged");
-        // A rotation that is given up leaves no trace for hosts.
+        // Hosts see no trace of a cancelled rotation.
         Authorities::rotate(vault).await.expect("it begins");
         refused(Authorities::rotate(vault).await.unwrap_err(), "is staged");
         Authorities::cancel(vault).await.expect("it ends");
@@ -598,7 +602,7 @@ async fn a_rotation_of_the_authority_waits_for_the_hosts() {
         let (until, late) = Authorities::activate(vault, day, false).await.expect("it signs");
         assert!(late.is_empty() && until > time::now());
 
-        // A controller that has not noticed signs by the new authority nevertheless.
+        // A controller that has not noticed the change still signs with the new authority.
         let renewed = cloud.renew("a").await;
         let by = |fingerprint: &str| {
             kilonova_pki::is_issued_by(text(&renewed["certificate"]), &both, fingerprint)
@@ -636,7 +640,7 @@ async fn a_rotation_of_the_authority_waits_for_the_hosts() {
     }
 }
 
-/// The hosts are examined before the transaction, so it must notice the other one.
+/// The hosts are checked before the transaction, so the transaction must notice a concurrent step.
 #[tokio::test]
 async fn of_two_steps_at_once_one_is_refused() {
     for cloud in clouds().await {
@@ -670,7 +674,7 @@ async fn the_trust_in_the_old_authority_ends_with_its_time() {
         assert_eq!(late.iter().map(|host| host.as_str()).collect::<Vec<_>>(), ["a"]);
         cloud.enrollment.refresh().await.expect("they are read");
         assert_eq!(cloud.enrollment.authorities().shown().fingerprint(), new);
-        // Another rotation may begin, with or without the end of this one.
+        // Another rotation may begin, whether or not this one was ended.
         let shown = async || {
             const SHOWN: &str = "SELECT fingerprint FROM enroll_authority WHERE one = 1";
             let read = cloud.store.read(|tx| {
@@ -688,9 +692,9 @@ async fn the_trust_in_the_old_authority_ends_with_its_time() {
         let expected = [AuthorityState::Retired, AuthorityState::Signing, AuthorityState::Staged];
         assert_eq!(states, expected);
         Authorities::activate(&cloud.vault, SignedDuration::ZERO, true).await.expect("it signs");
-        let late = Authorities::retire(&cloud.vault, false).await.expect("nobody accepts it");
+        let late = Authorities::retire(&cloud.vault, false).await.expect("it is no longer trusted");
         assert_eq!(late.len(), 1);
-        assert_eq!(shown().await, staged.to_string(), "so does the end of a rotation");
+        assert_eq!(shown().await, staged.to_string(), "so does ending a rotation");
         Authorities::rotate(&cloud.vault).await.expect("it begins");
     }
 }

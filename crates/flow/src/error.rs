@@ -9,10 +9,10 @@ pub enum Error {
     /// Another transaction advanced or ended the operation.
     #[error("operation {0} is no longer at the expected step")]
     Moved(String),
-    /// A row has an outcome that no build writes.
+    /// A row has an unknown outcome.
     #[error("operation {0} has the unknown outcome {1:?}")]
     Outcome(String, String),
-    /// The database.
+    /// A database error.
     #[error(transparent)]
     Store(#[from] kilonova_store::Error),
 }

@@ -22,7 +22,8 @@ pub fn begin(tx: &mut Tx<'_>, new: &NewOperation, now: Timestamp) -> Result<(), 
     }
 }
 
-/// Asks for [`begin`], so that other statements can travel with it; [`begun`] reads the answer.
+/// Asks for [`begin`], so that it shares a round trip with other statements; [`begun`] reads the
+/// answer.
 ///
 /// # Errors
 /// Store errors only.
@@ -30,8 +31,8 @@ pub fn ask_begin(tx: &mut Tx<'_>, new: &NewOperation, now: Timestamp) -> Result<
     Ok(tx.ask(sql::BEGIN_IF_FREE, &columns(new, now))?)
 }
 
-/// Checks the answer to [`ask_begin`] of an operation on `subject`. Statements that were asked after it
-/// may fail because of the operation that was open.
+/// Checks the answer to [`ask_begin`] of an operation on `subject`. Statements asked after it may fail
+/// because of an operation that was already open.
 ///
 /// # Errors
 /// Those of [`begin`].
@@ -43,7 +44,7 @@ pub fn begun(tx: &mut Tx<'_>, subject: ServerId, asked: Asked) -> Result<(), Err
     }
 }
 
-/// Begins the first operation of a server that this transaction inserts, so that none can be open.
+/// Begins the first operation of a server that this transaction inserts; no other can be open.
 ///
 /// # Errors
 /// Store errors only.
@@ -162,7 +163,7 @@ pub fn finish(
     Ok(())
 }
 
-/// Sets the times of operations that are ahead of `now` to `now`. Returns how many there were.
+/// Sets operation times later than `now` to `now`. Returns the number of changed operations.
 ///
 /// # Errors
 /// Store errors only.

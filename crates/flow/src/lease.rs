@@ -27,7 +27,7 @@ kilonova_store::statements! {
     EPOCH = "SELECT epoch FROM leases WHERE name = ?1";
 }
 
-/// The tables of leases. Their rows are those of one database: a copy of it begins without them.
+/// The tables of leases. Their rows belong to one database and are not copied to another.
 pub const TABLES: &[&str] = &["leases"];
 
 /// The epoch of the lease, locked against a takeover until the end of the transaction.
@@ -51,7 +51,7 @@ struct Inner {
 #[derive(Debug, Clone, Copy)]
 struct Held {
     epoch: i64,
-    /// By this process's clock, which starts before the database's.
+    /// The expiry by this process's clock, which is not after the one in the database.
     until: Instant,
 }
 
@@ -130,7 +130,7 @@ fn hold(tx: &mut Tx<'_>, lease: &Inner) -> Result<Option<i64>, Error> {
         tx.execute(RENEW, params![lease.name, epoch, until])?;
         return Ok(Some(epoch));
     }
-    // SQLite has one controller: the holder of another name has ended.
+    // With SQLite there is one controller, so a holder of another name has ended.
     if tx.is_postgres() && row.time("expires_at")? > now {
         return Ok(None);
     }

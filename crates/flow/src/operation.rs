@@ -78,7 +78,7 @@ pub struct Operation {
     pub data: Value,
     /// Its outcome.
     pub outcome: Outcome,
-    /// The reason of a failure.
+    /// The reason for a failure.
     pub message: Option<String>,
     /// When it was created.
     pub created_at: Timestamp,

@@ -14,7 +14,7 @@ use kilonova_store::{Error, Store};
 
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
-/// Within this, an expired lease has been taken over.
+/// The time limit for taking over an expired lease.
 const SOON: Duration = Duration::from_secs(20);
 
 async fn fenced(store: &Store, lease: &Lease) -> Result<(), Error> {
@@ -24,7 +24,7 @@ async fn fenced(store: &Store, lease: &Lease) -> Result<(), Error> {
 
 async fn take(store: &Store, lease: &Lease) {
     let begun = Instant::now();
-    while !lease.renew(store).await.expect("the lease can be asked for") {
+    while !lease.renew(store).await.expect("the query succeeds") {
         assert!(begun.elapsed() < SOON, "the lease never expires");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -41,16 +41,16 @@ async fn one_controller_holds_a_lease_until_it_gives_it_back() {
     assert!(!one.is_held());
     for _ in 0..2 {
         assert!(one.renew(&store).await.expect("the lease is taken"));
-        assert!(!two.renew(&store).await.expect("the lease is asked for"));
+        assert!(!two.renew(&store).await.expect("the query succeeds"));
     }
     assert!(other.renew(&store).await.expect("another lease is free"));
     assert!(one.is_held() && !two.is_held());
     fenced(&store, &one).await.expect("the holder may work");
-    fenced(&store, &two).await.expect_err("no other process may");
-    one.release(&store).await.expect("the lease is given back");
-    fenced(&store, &one).await.expect_err("it is given back");
+    fenced(&store, &two).await.expect_err("no other process may work");
+    one.release(&store).await.expect("the lease is released");
+    fenced(&store, &one).await.expect_err("the lease is released");
     assert!(two.renew(&store).await.expect("the lease is free"));
-    assert!(!one.renew(&store).await.expect("the lease is asked for"));
+    assert!(!one.renew(&store).await.expect("the query succeeds"));
     fenced(&store, &two).await.expect("the new holder may work");
 }
 
@@ -60,8 +60,8 @@ async fn a_holder_that_was_stopped_is_fenced() {
         assert_eq!(store.refused(lease::STATEMENTS).await, Vec::<String>::new(), "{database}");
         let stopped = Lease::new("loops", "one", Duration::from_millis(1));
         take(&store, &stopped).await;
-        // It believes that it holds the lease, and reads what it will act on.
-        fenced(&store, &stopped).await.expect("nobody has taken it over");
+        // Before a takeover, the holder's work passes the fence.
+        fenced(&store, &stopped).await.expect("the holder may work");
         let next = Lease::new("loops", "two", LONG);
         take(&store, &next).await;
         let error =
@@ -72,9 +72,9 @@ async fn a_holder_that_was_stopped_is_fenced() {
             move |tx| stopped.fence(tx)
         });
         let work = guarded.write(|tx| tx.execute("DELETE FROM operations", &[]));
-        work.await.expect_err("a guarded handle does not work");
+        work.await.expect_err("a guarded handle refuses the work");
         if database == "postgresql" {
-            assert!(!stopped.renew(&store).await.expect("the lease is asked for"));
+            assert!(!stopped.renew(&store).await.expect("the query succeeds"));
             assert!(!stopped.is_held());
         }
     }
@@ -111,7 +111,7 @@ async fn a_takeover_waits_for_fenced_work() {
         async move { take(&store, &next).await }
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(!next.is_held(), "the work has the lease until its commit");
+    assert!(!next.is_held(), "the work locks the lease until its commit");
     finish.send(()).expect("the work waits");
     work.await.unwrap().expect("the work is committed");
     taking.await.unwrap();

@@ -1,8 +1,8 @@
 //! Requests to Glance, their retries, and the meaning of its answers.
 //!
-//! The client retries at the next configured endpoint if an attempt gets no answer or one that the
-//! service is unavailable. Creating an image names its id, so a retry finds the image of an earlier
-//! attempt.
+//! The client retries at the next configured endpoint if an attempt gets no answer, or the answer
+//! that the service is unavailable. A request to create an image contains its id, so a retry finds
+//! the image of an earlier attempt.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,11 +17,11 @@ use serde_json::Value;
 use crate::upload::Upload;
 use crate::{Download, Error, Image, Uploaded};
 
-/// Statuses of a Glance, or of a proxy before it, that is temporarily unavailable.
+/// Statuses of a Glance, or of a proxy in front of it, that is temporarily unavailable.
 const TEMPORARY: [StatusCode; 3] =
     [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
 const JSON_PATCH: &str = "application/openstack-images-v2.1-json-patch";
-/// Maximum number of pages read of a list.
+/// Maximum number of pages read per list.
 const PAGES: usize = 200;
 
 /// Limits and retries of the client.
@@ -29,7 +29,7 @@ const PAGES: usize = 200;
 pub struct GlanceOptions {
     /// Attempts after the first one (`num_retries`).
     pub retries: u32,
-    /// The pause before each of them; upstream waits a second.
+    /// The pause before each further attempt; upstream waits a second.
     pub pause: Duration,
     /// The maximum time for all attempts of one request that carries no image data.
     pub patience: Duration,
@@ -66,7 +66,7 @@ pub struct Glance {
 type As<'a> = (Caller<'a>, Option<&'a str>);
 
 impl Glance {
-    /// A client of these endpoints of one Glance; nothing is sent.
+    /// Creates a client of these endpoints of one Glance; sends nothing.
     pub fn new(endpoints: Vec<Service>, options: GlanceOptions) -> Self {
         Self { endpoints, next: AtomicUsize::new(0), options }
     }
@@ -232,7 +232,7 @@ impl Glance {
         }
     }
 
-    /// Sends the bytes of an image, once. `bytes` yields them.
+    /// Sends the bytes of an image, which `bytes` yields; does not retry.
     ///
     /// # Errors
     /// [`Error::Interrupted`] if `bytes` fails or yields nothing for too long; [`Error::Conflict`] if the image has data or
@@ -374,7 +374,7 @@ fn expect(image: ImageId, answer: Answer, wanted: &[StatusCode]) -> Result<Answe
     })
 }
 
-/// The message of a fault. Glance answers HTML unless a client accepts JSON.
+/// The message of a fault. Glance answers with HTML unless a client accepts JSON.
 fn message(answer: &Answer) -> String {
     const MOST: usize = 500;
     let json = answer.json();

@@ -1,4 +1,4 @@
-//! Bytes of an image from an offset on, in order.
+//! A download of an image's bytes from an offset on.
 
 use bytes::Bytes;
 use http::header;
@@ -13,10 +13,10 @@ pub struct Download {
     image: ImageId,
     host: String,
     answer: Streaming,
-    /// Bytes that arrived and were not taken yet.
+    /// Bytes that were received but not yet returned.
     held: Bytes,
     offset: u64,
-    /// An error that followed bytes, for the next call.
+    /// An error after received bytes; the next call returns it.
     failed: Option<Error>,
 }
 
@@ -38,8 +38,8 @@ impl Download {
         Ok(Self { image, host, answer, held: Bytes::new(), offset, failed: None })
     }
 
-    /// The answer with all bytes: those before the offset are skipped. A store without random access
-    /// has no ranges.
+    /// The answer with all bytes. Skips the bytes before the offset, because a store without random
+    /// access does not support ranges.
     pub(crate) async fn whole(
         image: ImageId,
         host: String,
@@ -87,7 +87,7 @@ impl Download {
         Ok(taken)
     }
 
-    /// Up to `most` bytes: less only at the end, or before an error, which the next call returns.
+    /// Up to `most` bytes: fewer only at the end, or before an error, which the next call returns.
     ///
     /// # Errors
     /// As [`Download::next`].

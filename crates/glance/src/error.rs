@@ -32,7 +32,7 @@ pub enum Error {
         /// The message of the answer.
         why: String,
     },
-    /// All attempts failed: without an answer, or with the answer that the service is unavailable.
+    /// All attempts failed: they got no answer, or the answer that the service is unavailable.
     #[error("Connection to glance host {host} failed: {cause}")]
     Unavailable {
         /// The URL of the service.
@@ -58,7 +58,7 @@ pub enum Error {
         /// The reason.
         why: String,
     },
-    /// The answer is not that of a Glance.
+    /// The answer is not a valid answer of Glance.
     #[error("{host} answered {what}")]
     Unexpected {
         /// The URL of the service.

@@ -101,7 +101,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The bytes, observed.
+/// The bytes of an upload, observed as they are sent.
 pub(crate) struct Watched {
     bytes: Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send>>,
     state: Arc<Mutex<State>>,

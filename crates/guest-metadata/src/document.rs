@@ -1,4 +1,4 @@
-//! The data of all answers.
+//! The data behind all answers.
 
 use std::collections::BTreeMap;
 
@@ -71,11 +71,11 @@ impl Default for Vendordata {
 }
 
 impl Document {
-    /// The document of a guest on its host, from its configuration there. `domain` is appended to a host
+    /// The document of a guest, from its configuration on its host. `domain` is appended to a host
     /// name without one.
     ///
     /// # Errors
-    /// If the user data is not base64; the decoder's reason.
+    /// The decoder's error if the user data is not base64.
     pub fn of_guest(
         server: ServerId,
         config: &DomainConfig,
@@ -105,7 +105,7 @@ impl Document {
         })
     }
 
-    /// The answer to a path of the metadata service; `None` if there is nothing.
+    /// The answer to a path of the metadata service; `None` if the path does not exist.
     ///
     /// `seed` is the base64 of 512 fresh random bytes. `today` (`2026-01-31`) hides the versions of
     /// the format that are in the future. `address` is the guest's address as seen by the forwarder

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kilonova_node_api::{Address, Interface, Vif};
 use serde_json::{Value, json};
 
-/// The network data of a guest's interfaces; an empty object if there are none, as upstream.
+/// The network data of a guest's interfaces; an empty object if there are none, as in Nova.
 pub(crate) fn data(interfaces: &[Interface]) -> Value {
     if interfaces.is_empty() {
         return json!({});
@@ -63,8 +63,8 @@ pub(crate) fn tagged(interfaces: &[Interface], vlans: bool, trust: bool) -> Vec<
     tagged.collect()
 }
 
-/// The MTU; `None` if a DHCP server announces it, as upstream. Our DHCP servers do not reach a
-/// passed-through function.
+/// The MTU; `None` if a DHCP server announces it, as in Nova. Our DHCP servers do not reach a
+/// passed-through function, which therefore always has one.
 fn mtu(interface: &Interface) -> Option<i64> {
     let told = interface.addresses.iter().any(|address| address.dhcp_server.is_some());
     (interface.device.is_some() || !told).then_some(interface.mtu)

@@ -1,5 +1,5 @@
-//! Every path in every version against the answers of a stock Nova, which
-//! `scripts/metadata_golden.py` has recorded.
+//! Compares every path in every version with the answers of a stock Nova, recorded by
+//! `scripts/metadata_golden.py`.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,12 +16,12 @@ use kilonova_guest_metadata::{
 use kilonova_node_api::{Boot, GuestMetadata, Key, Machine};
 use serde_json::{Value, json};
 
-/// Base64 of the bytes that the recording uses for random ones.
+/// Base64 of the bytes that the recording uses instead of random ones.
 const SEED: &str = "c2VlZA==";
 const TODAY: &str = "2026-01-31";
 const ADDRESS: &str = "198.51.100.9";
 
-/// Three ports: an address by IPv4 and one by IPv6, a function in a VLAN, and one with DHCP.
+/// Three ports: one with an IPv4 and an IPv6 address, a function in a VLAN, and one with DHCP.
 fn guest() -> Document {
     let interfaces = json!([
         {
@@ -86,7 +86,7 @@ fn guest() -> Document {
     }
 }
 
-/// A server of nothing but an image.
+/// A server with nothing but an image.
 fn plain() -> Document {
     let boot = Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None };
     Document {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub enum Uplink {
     /// An interface.
     Interface(String),
-    /// A bridge of the operator, which has the interface.
+    /// A bridge of the operator, to which the interface is attached.
     Bridge(String),
 }
 
@@ -19,7 +19,7 @@ pub struct HostNetworkConfig {
     pub uplinks: BTreeMap<String, Uplink>,
     /// True if guests can ask for their metadata over their networks.
     pub metadata: bool,
-    /// True if the host realizes routers.
+    /// True if the host runs routers.
     pub routers: bool,
     /// Directory for state that lasts until the host reboots.
     pub folder: PathBuf,
@@ -40,7 +40,7 @@ impl HostNetworkConfig {
     /// Parses `[linux_bridge] physical_interface_mappings` and `bridge_mappings`.
     ///
     /// # Errors
-    /// Why a value is invalid.
+    /// The reason why a value is invalid.
     pub fn from_options(interfaces: &str, bridges: &str) -> Result<Self, String> {
         let mut config = Self::default();
         for (option, text) in
@@ -65,7 +65,7 @@ impl HostNetworkConfig {
 /// Parses `physnet1:eth1,physnet2:eth2`.
 ///
 /// # Errors
-/// Why the value is invalid.
+/// The reason why the value is invalid.
 pub fn mappings(text: &str) -> Result<Vec<(String, String)>, String> {
     let mut all: Vec<(String, String)> = Vec::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {

@@ -1,4 +1,4 @@
-//! A host with an Open vSwitch of its own: a guest by a hybrid plug reaches the switch's other ports.
+//! A host with its own Open vSwitch: a guest with a hybrid plug reaches the switch's other ports.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ impl Drop for Switch {
 }
 
 impl Switch {
-    /// An Open vSwitch with the bridge `br-int`, in the userspace, as a kernel without its module needs.
+    /// Starts an Open vSwitch with the bridge `br-int` in userspace, because the kernel may lack its module.
     fn start(folder: &Path) -> Self {
         let mut all = Self { folder: folder.to_owned(), processes: Vec::new() };
         let (database, socket) = (folder.join("conf.db"), folder.join("db.sock"));
@@ -78,8 +78,8 @@ impl Switch {
     }
 }
 
-/// True if an address of one space answers another's requests for its MAC address. (UDP would need the checksums that
-/// a veth pair leaves to hardware and a switch in the userspace does not compute.)
+/// True if the address `to` answers ARP requests from the namespace. (UDP would need checksums, which a veth pair
+/// leaves to hardware and a userspace switch does not compute.)
 fn sees(space: &Space, from: &str, to: &str) -> bool {
     let pid = space.pid();
     let net = format!("--net=/proc/{pid}/ns/net");
@@ -93,8 +93,8 @@ fn sees(space: &Space, from: &str, to: &str) -> bool {
     })
 }
 
-/// The host. The network's own commands find the switch by the environment of this process, which starts again as
-/// this role once the switch has a directory.
+/// The host. Commands find the switch through the environment of this process, which therefore starts itself again
+/// in the same role with the switch's directory in its environment.
 pub(super) async fn host() {
     let Some(folder) = std::env::var_os("KILONOVA_TEST_SWITCH") else {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
@@ -115,7 +115,7 @@ pub(super) async fn host() {
     switch.run("ovs-vsctl", &["--timeout=60", "add-port", "br-int", "far"]);
     far.ip("link set dev eth0 up");
     far.ip("address add 10.0.0.1/24 dev eth0");
-    // The cloud's network has no physical network, and needs none of ours.
+    // A network of an external Neutron without a physical network, for which the host needs no bridge of its own.
     let plugged = |bridge: &str| Interface {
         physical_network: String::new(),
         network_type: "vxlan".into(),
@@ -135,7 +135,7 @@ pub(super) async fn host() {
     ip(&format!("link set dev {} master {}", one.tap(), one.hybrid_bridge()));
     a.ip("address add 10.0.0.2/24 dev eth0");
     assert!(sees(&a, "10.0.0.2", "10.0.0.1"), "the guest reaches the switch");
-    assert!(sees(&far, "10.0.0.1", "10.0.0.2"), "and is reached");
+    assert!(sees(&far, "10.0.0.1", "10.0.0.2"), "the switch reaches the guest");
     let id = |key: &str| {
         let key = format!("external_ids:{key}");
         switch.run("ovs-vsctl", &["get", "Interface", &outer, &key]).replace('"', "")
@@ -145,19 +145,19 @@ pub(super) async fn host() {
     assert_eq!(id("vm-uuid"), "00000000-0000-4000-8000-000000000000");
     assert_eq!(id("iface-status"), "active");
 
-    // A desired state that is reached costs nothing; a new process finds it.
+    // A new process finds the desired state and changes nothing.
     let number = || switch.run("ovs-vsctl", &["get", "Interface", &outer, "ofport"]);
     let before = number();
     let next = HostNetwork::new(config.clone());
     assert_eq!(next.make(&with(&one)).await, NetworkFailures::default());
     assert_eq!(number(), before, "the port stays");
 
-    // After a loss of its links the plug is whole again.
+    // A plug that has lost its links is repaired.
     ip(&format!("link delete dev {outer}"));
     assert_eq!(next.make(&with(&one)).await, NetworkFailures::default());
     assert!(sees(&a, "10.0.0.2", "10.0.0.1"), "the plug is repaired");
 
-    // The plug of a guest that still runs stays. Without the guest nothing is left.
+    // The plug of a running guest stays; without the guest it is removed.
     let none = wanted(Vec::new(), Filters::default());
     assert_eq!(next.make(&none).await, NetworkFailures::default());
     assert!(switch.ports().contains(&outer), "the guest runs");
@@ -165,11 +165,11 @@ pub(super) async fn host() {
     drop(a);
     assert!(patiently(|| !tap_is_there(&one)), "a stopped guest removes its tap");
     assert_eq!(next.make(&none).await, NetworkFailures::default());
-    assert_eq!(switch.ports(), ["far"], "another's port stays");
+    assert_eq!(switch.ports(), ["far"], "a foreign port stays");
     let left = links::read().await.expect("the links are listed");
     assert_eq!(left.values().filter(|link| link.is_ours()).count(), 0, "{left:?}");
 
-    // A port whose links are gone, as after a reboot, goes at the next start of the agent.
+    // A port whose links are gone, as after a reboot, is removed at the next start of the agent.
     assert_eq!(next.make(&with(&one)).await, NetworkFailures::default());
     ip(&format!("link delete dev {outer}"));
     ip(&format!("link delete dev {}", one.hybrid_bridge()));

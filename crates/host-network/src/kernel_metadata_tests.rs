@@ -1,4 +1,4 @@
-//! The metadata service in real namespaces: who is answered, as whom, and what nobody can do.
+//! The metadata service in real namespaces: the identity that it gives each guest, and the abuse that it withstands.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpStream};
@@ -23,7 +23,7 @@ fn guests_ask_as_themselves() {
     outside("metadata");
 }
 
-/// Answers every request with what it knows of it.
+/// Answers every request with a description of that request.
 struct Mirror;
 
 impl GuestRequests for Mirror {
@@ -41,8 +41,8 @@ impl GuestRequests for Mirror {
     }
 }
 
-/// Sets up the networks; where the kernel lacks connection tracking on bridges, with the rules that need
-/// none.
+/// Sets up the networks. Where the kernel lacks connection tracking on bridges, loads only the rules that
+/// do not need it.
 async fn make(network: &HostNetwork, wanted: &DesiredNetworks) {
     let failures = network.make(wanted).await;
     let Some(why) = &failures.all else {
@@ -76,7 +76,7 @@ impl Space {
         answer.filter(|_| done.status.success())
     }
 
-    /// True if a kind of abuse ends as it must.
+    /// True if the service withstands a kind of abuse.
     fn withstood(&self, abuse: &str) -> bool {
         let done = self.http(&format!("- {FOUR} {abuse}"));
         let good = done.status.success();
@@ -107,8 +107,8 @@ pub(super) async fn host() {
         space.ip("link set dev eth0 up");
     }
     far.ip("address add 10.0.0.1/24 dev eth0");
-    // The first has no security group, the second no port security, the third the address of the first on
-    // a network without DHCP.
+    // The first guest has no security group, the second no port security, and the third has the first
+    // one's address on a network without DHCP.
     let (two, three) = (interface(2), interface(3));
     let mut again = interface(4);
     again.network = id(2);
@@ -130,14 +130,15 @@ pub(super) async fn host() {
     assert_eq!(b.asks("-", FOUR), answer("10.0.0.3", 1), "port security is not needed");
     assert_eq!(c.asks("-", FOUR), answer("10.0.0.2", 2), "the same address on another network");
     a.ip(&format!("route replace {FOUR}/32 via 10.0.0.254"));
-    assert_eq!(a.asks("-", FOUR), answer("10.0.0.2", 1), "as DHCP tells the way");
+    assert_eq!(a.asks("-", FOUR), answer("10.0.0.2", 1), "by the route that DHCP announces");
     if crate::metadata::has_six() {
         // The guest's own address is tentative at first.
         assert!(patiently(|| a.asks("-", SIX) == answer("fe80::f816:3eff:fe00:2", 1)));
         assert!(patiently(|| c.asks("-", SIX) == answer("fe80::f816:3eff:fe00:4", 2)));
     }
 
-    // A guest without port security has another one's address, with its own MAC address and the other's.
+    // A guest without port security takes another guest's address, first with its own MAC address, then
+    // with the other guest's.
     b.ip("address add 10.0.0.2/24 dev eth0");
     assert_eq!(b.asks("10.0.0.2", FOUR), None, "a forged address");
     assert_eq!(b.asks("10.0.0.3", FOUR), answer("10.0.0.3", 1));
@@ -146,7 +147,7 @@ pub(super) async fn host() {
     b.ip("link set dev eth0 address fa:16:3e:00:00:03");
     b.ip("address delete 10.0.0.2/24 dev eth0");
     assert!(patiently(|| a.asks("-", FOUR) == answer("10.0.0.2", 1)));
-    // It cannot be the service for others either.
+    // Nor can it impersonate the service.
     b.ip(&format!("address add {FOUR}/32 dev eth0"));
     b.ip("link set dev eth0 arp off");
     b.ip("link set dev eth0 arp on");
@@ -156,7 +157,7 @@ pub(super) async fn host() {
     b.ip(&format!("address delete {FOUR}/32 dev eth0"));
     assert_eq!(b.asks("-", FOUR), answer("10.0.0.3", 1));
     far.ip(&format!("route add {FOUR}/32 dev eth0"));
-    assert_eq!(far.asks("-", FOUR), None, "nobody outside the host");
+    assert_eq!(far.asks("-", FOUR), None, "no answer outside the host");
 
     for abuse in ["idle", "slow", "head", "headers", "body", "nonsense", "many"] {
         assert!(a.withstood(abuse), "{abuse}");
@@ -164,18 +165,22 @@ pub(super) async fn host() {
     }
     let greedy = a.run(&format!("http - {FOUR} hold")).stdout(Stdio::piped()).spawn();
     let mut greedy = greedy.expect("the program starts");
-    let mut output = greedy.stdout.take().expect("it has an output");
+    let mut output = greedy.stdout.take().expect("its output is piped");
     let mut line = Vec::new();
     while !line.ends_with(b"held\n") {
         let mut byte = [0];
-        output.read_exact(&mut byte).expect("it tells that its connections are open");
+        output.read_exact(&mut byte).expect("it reports its open connections");
         line.push(byte[0]);
     }
-    assert_eq!(b.asks("-", FOUR), answer("10.0.0.3", 1), "while another guest has all it can get");
+    assert_eq!(
+        b.asks("-", FOUR),
+        answer("10.0.0.3", 1),
+        "while another guest uses all its connections"
+    );
     let _ = greedy.kill();
     let _ = greedy.wait();
 
-    // The agent starts again, and a lost namespace is made again.
+    // The agent restarts, and a lost namespace is recreated.
     drop(network);
     let network = HostNetwork::new(config.clone());
     network.serve_metadata(Arc::new(Mirror));
@@ -212,7 +217,7 @@ fn connection(from: &str, to: &str) -> std::io::Result<TcpStream> {
         }
     };
     let stream = TcpStream::from(socket(family, SocketType::STREAM, None)?);
-    // The kernel bounds the handshake by it too.
+    // The kernel applies this timeout to the handshake too.
     stream.set_write_timeout(Some(Duration::from_secs(1)))?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     if from != "-" {
@@ -246,7 +251,7 @@ pub(super) fn ask(role: &str) {
             assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
             println!("answer: {}", text.split("\r\n\r\n").nth(1).expect("it has a body"));
         }
-        // No request at all, and one that never ends: both connections are closed.
+        // A connection without a request and one with an endless request are both closed.
         "idle" => assert_eq!(read(&connect()), ""),
         "slow" => {
             let (mut stream, begun) = (connect(), Instant::now());
@@ -289,7 +294,7 @@ pub(super) fn ask(role: &str) {
             let text = send(&[0x16, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3, b'\n', b'\n']);
             assert!(!text.contains("200 OK"), "{text}");
         }
-        // Eight connections at once; the ninth is closed.
+        // Eight concurrent connections; the ninth is closed.
         "many" => {
             let mut all: Vec<TcpStream> = (0..8).map(|_| connect()).collect();
             for stream in &mut all {

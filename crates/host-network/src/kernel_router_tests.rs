@@ -12,7 +12,7 @@ fn guests_reach_the_outside_and_are_reached() {
     outside("router");
 }
 
-/// The router of the other tests, with the outside on a physical network of its own.
+/// The router of the other tests, with its external network on a separate physical network.
 fn router() -> Router {
     let mut router = routers::tests::router();
     router.interfaces[0].physical_network = "physnet2".into();
@@ -70,7 +70,7 @@ pub(super) async fn host() {
     lan.ip("link set dev eth0 up");
     outer.ip("link set dev eth0 up");
     outer.ip("address add 198.51.100.1/24 dev eth0");
-    // A neighbour that knows another owner of an address.
+    // A neighbour entry with another owner of the address.
     outer.ip("neigh replace 198.51.100.8 lladdr 02:00:00:00:00:99 dev eth0 nud stale");
     let (two, three) = (interface(2), interface(3));
     let (a, b) = (guest(&two), guest(&three));
@@ -96,7 +96,7 @@ pub(super) async fn host() {
         patiently(|| neighbour("198.51.100.8").contains(&gateway)),
         "a router announces itself"
     );
-    // Nobody outside has a route to guests: each answer proves a translation.
+    // No outside host has a route to guests, so each answer proves a translation.
     assert!(patiently(|| a.reaches("10.0.0.2", "198.51.100.1")), "by its floating address");
     assert!(b.reaches("10.0.0.3", "198.51.100.1"), "by the router's address");
     assert!(outer.reaches("198.51.100.1", "198.51.100.8"), "a guest is reached");
@@ -110,7 +110,7 @@ pub(super) async fn host() {
     assert_eq!(host.router_pid(), Some(pid.clone()));
     assert!(a.reaches("10.0.0.2", "198.51.100.1"));
 
-    // Another floating address, which its neighbours learn at once.
+    // Another floating address, which is announced to its neighbours immediately.
     outer.ip("neigh replace 198.51.100.9 lladdr 02:00:00:00:00:99 dev eth0 nud stale");
     let more = Router { floating: vec![floating(9, 3)], ..router() };
     assert_eq!(host.make(std::slice::from_ref(&more)).await, NetworkFailures::default());
@@ -124,7 +124,7 @@ pub(super) async fn host() {
     assert!(b.reaches("10.0.0.3", "198.51.100.1"));
     assert!(!a.reaches("10.0.0.2", "198.51.100.1"));
 
-    // Lost translations and a lost process come back, with a new agent too.
+    // Lost translations and a lost process are restored, also by a new agent.
     let net = format!("--net=/proc/{pid}/ns/net");
     let flushed = Command::new("nsenter").args([&*net, "--", "nft", "flush", "ruleset"]).status();
     assert!(flushed.expect("the program runs").success());
@@ -136,7 +136,7 @@ pub(super) async fn host() {
     assert_ne!(host.router_pid(), Some(pid));
     assert!(patiently(|| outer.reaches("198.51.100.1", "198.51.100.8")), "the router is back");
 
-    // An agent that died before the namespace was complete: forwarding was not turned on.
+    // An agent died before the namespace was complete, so forwarding is off.
     let pid = host.router_pid().expect("the router has a process");
     let net = format!("--net=/proc/{pid}/ns/net");
     let undo = "echo 0 > /proc/sys/net/ipv4/ip_forward && ip link set dev lo down";
@@ -144,10 +144,10 @@ pub(super) async fn host() {
     assert!(undone.expect("the program runs").success());
     assert!(!outer.reaches("198.51.100.1", "198.51.100.8"));
     assert_eq!(host.make(&[router()]).await, NetworkFailures::default());
-    assert_eq!(host.router_pid(), Some(pid), "its connections go on");
+    assert_eq!(host.router_pid(), Some(pid), "its connections continue");
     assert!(patiently(|| outer.reaches("198.51.100.1", "198.51.100.8")));
 
-    // A subnet with a router advertisement mode is advertised, without harm to the router.
+    // A subnet with a router advertisement mode is advertised without a restart of the router.
     if crate::metadata::has_six() {
         let six = || RouterAddress {
             address: "fd00:7::1".parse().expect("the address is valid"),
@@ -160,7 +160,7 @@ pub(super) async fn host() {
         advertised.interfaces[1].addresses.push(six());
         let pid = host.router_pid();
         assert_eq!(host.make(std::slice::from_ref(&advertised)).await, NetworkFailures::default());
-        assert_eq!(host.router_pid(), pid, "connections go on");
+        assert_eq!(host.router_pid(), pid, "connections continue");
         let has = |space: &Space, prefix: &str| {
             let net = format!("--net=/proc/{}/ns/net", space.pid());
             let list = ["--", "ip", "-6", "address", "show", "dev", "eth0"];
@@ -168,7 +168,7 @@ pub(super) async fn host() {
             String::from_utf8_lossy(&done.expect("the program runs").stdout).contains(prefix)
         };
         let mac = "fd00:7::f816:3eff:fe00:2";
-        assert!(patiently(|| has(&a, mac)), "a guest has the address of its MAC address");
+        assert!(patiently(|| has(&a, mac)), "a guest has the address derived from its MAC address");
         assert_eq!(host.make(&[router()]).await, NetworkFailures::default());
     }
 

@@ -1,7 +1,7 @@
 //! A host in a network namespace, with real links, rules and dnsmasq.
 //!
-//! The test runs itself again: as the host, and as the programs of its guests. It reports why it
-//! cannot run: not root, missing programs, or a kernel without the necessary features.
+//! The test runs itself again: as the host, and as the programs of its guests. If it cannot run, it
+//! reports the reason: not root, missing programs, or a kernel without the necessary features.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{Child, Command, Stdio};
@@ -39,7 +39,7 @@ fn guests_are_on_their_networks() {
     }
 }
 
-/// The host's tasks run beside the programs for which it waits.
+/// Runs the host with threads for its tasks, which continue while it waits for programs.
 fn run_host(host: impl Future<Output = ()>) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -48,7 +48,7 @@ fn run_host(host: impl Future<Output = ()>) {
 
 fn outside(role: &str) {
     if !rustix::process::geteuid().is_root() {
-        kilonova_testkit::skip("only root makes network namespaces");
+        kilonova_testkit::skip("only root can create network namespaces");
         return;
     }
     for program in ["ip", "nft", "dnsmasq", "unshare", "nsenter"] {
@@ -60,7 +60,7 @@ fn outside(role: &str) {
         }
     }
     if !Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|s| s.success()) {
-        kilonova_testkit::skip("no network namespace can be made here");
+        kilonova_testkit::skip("network namespaces cannot be created here");
         return;
     }
     let status = again(role, &["unshare", "--net", "--"]).status().expect("the program runs");
@@ -74,7 +74,7 @@ fn again(role: &str, before: &[&str]) -> Command {
     line.push(own.display().to_string());
     line.extend(words(&["--exact", NAME, "--nocapture", "--test-threads=1"]));
     let mut command = Command::new(&line[0]);
-    // An Open vSwitch of the machine itself is out of reach.
+    // Hides an Open vSwitch of the machine itself.
     let nowhere = std::env::var("OVS_RUNDIR").unwrap_or_else(|_| "/nonexistent".to_owned());
     command.args(&line[1..]).env(ROLE, role).env("OVS_RUNDIR", nowhere);
     command
@@ -144,7 +144,7 @@ fn reaches(pid: u32, from: &str, to: &str) -> bool {
     run.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("the program runs").success()
 }
 
-/// A guest: the replacement of its tap, and a namespace for its inside.
+/// Creates a guest: a veth end in place of its tap, and a namespace with the other end.
 fn guest(interface: &Interface) -> Space {
     let space = Space::new();
     let (tap, mac) = (interface.tap(), &interface.mac);
@@ -192,7 +192,7 @@ async fn host() {
         let output = String::from_utf8_lossy(&got.stdout).into_owned();
         let expected = format!("got 10.0.0.{last} router 10.0.0.1 mtu 1450 server 10.0.0.254");
         assert!(output.contains(&expected), "{output} {}", String::from_utf8_lossy(&got.stderr));
-        // 169.254.169.254/32 by 10.0.0.254, and the default route, which a client takes from here only.
+        // 169.254.169.254/32 via 10.0.0.254, and the default route, which a client takes only from here.
         assert!(output.contains("20a9fea9fe0a0000fe") && output.contains("000a000001"), "{output}");
         space.ip(&format!("address add 10.0.0.{last}/24 dev eth0"));
     }
@@ -288,7 +288,7 @@ async fn host() {
     assert!(patiently(|| !std::path::Path::new(&format!("/proc/{answering}")).exists()));
     let left = links::read().await.expect("the links are listed");
     assert_eq!(left.values().filter(|link| link.is_ours()).count(), 0, "{left:?}");
-    assert!(left.contains_key("br-own") && left.contains_key("up0"), "others' stay");
+    assert!(left.contains_key("br-own") && left.contains_key("up0"), "foreign links stay");
     assert!(!config.folder.join(two.network.to_string()).exists());
 }
 
@@ -422,7 +422,7 @@ fn lease() -> String {
             return text;
         }
     }
-    panic!("nobody offers an address");
+    panic!("no server offers an address");
 }
 
 /// The MAC address as `ip` shows it; `/sys` may belong to another namespace.

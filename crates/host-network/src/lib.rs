@@ -4,7 +4,7 @@
 //!   config   the interface of each physical network
 //!   nets     the guests' needs per network; names of our objects
 //!   links    the host's links, and the steps to the desired links (`ip`)
-//!   switch   the ports of hybrid plugs at Open vSwitch (`ovs-vsctl`)
+//!   switch   the ports of hybrid plugs in Open vSwitch (`ovs-vsctl`)
 //!   rules    the packet filter: one nftables table of our own (`nft`)
 //!   space    one namespace per network, held by its dnsmasq
 //!   plug     the veth pair to the namespace, and its inner configuration
@@ -14,7 +14,7 @@
 //!   run      programs: no shell, a time limit, bounded output
 //! ```
 //!
-//! Every run compares the whole host with the whole desired state, so it repairs all losses. Our
+//! Every run compares the whole host with the whole desired state, so it repairs any loss. Our
 //! objects are marked: links by alias, the table by name, a dnsmasq by the directory in its command
 //! line. Nothing else is ever changed or removed.
 
@@ -62,11 +62,11 @@ struct Last {
     clean: bool,
     /// The rules, and the table as the kernel lists it.
     rules: Option<(String, Vec<u8>)>,
-    /// Why networks lack the metadata service.
+    /// The reasons why networks lack the metadata service.
     deaf: BTreeMap<NetworkId, String>,
     /// The address translation of the routers.
     routers: routers::Loaded,
-    /// Whether Open vSwitch has no port of ours.
+    /// True if Open vSwitch has no port of ours.
     switch_is_clean: bool,
 }
 
@@ -133,7 +133,7 @@ impl HostNetwork {
         Ok(!links::read().await?.values().any(links::Link::is_ours))
     }
 
-    /// Sets up the links, and their ports at Open vSwitch.
+    /// Sets up the links, and their ports in Open vSwitch.
     async fn links(
         &self,
         nets: &Nets,
@@ -173,8 +173,8 @@ impl HostNetwork {
         Ok(())
     }
 
-    /// Runs DHCP and the metadata service for the networks that need them. Returns why networks lack the
-    /// latter, without which their guests run all the same.
+    /// Runs DHCP and the metadata service for the networks that need them. Returns the reasons why
+    /// networks lack the metadata service; their guests run without it.
     async fn answer(
         &self,
         nets: &Nets,
@@ -185,7 +185,7 @@ impl HostNetwork {
         let asked = nets.all.values().filter(|net| net.metadata.is_some()).map(|net| net.id);
         self.listeners.keep_only(&asked.collect());
         if let Err(why) = space::keep_only(&self.config.folder, &wanted) {
-            tracing::warn!(%why, "could not end the dnsmasq of unused networks");
+            tracing::warn!(%why, "could not stop the dnsmasq of unused networks");
         }
         let mut deaf = BTreeMap::new();
         for net in nets.all.values().filter(|net| wanted.contains(&net.id)) {
@@ -208,7 +208,7 @@ impl HostNetwork {
         deaf
     }
 
-    /// Opens the sockets of a network, if its namespace is as an earlier agent left it.
+    /// Opens the sockets of a network whose namespace an earlier agent set up for them.
     async fn listen_again(&self, net: &Net) -> Result<(), String> {
         let Some(pid) = space::holder(&self.config.folder, net.id)? else { return Ok(()) };
         match plug::plugged(pid).await? {
@@ -217,8 +217,8 @@ impl HostNetwork {
         }
     }
 
-    /// Sets up the namespace of a network and the sockets in it. Returns why it lacks the metadata
-    /// service.
+    /// Sets up the namespace of a network and the sockets in it. Returns the reason if it lacks the
+    /// metadata service.
     async fn serve(&self, net: &Net) -> Result<Option<String>, String> {
         let pid = space::hold(&self.config.folder, net).await?;
         let plugged = plug::plug(net, pid).await?;
@@ -229,8 +229,8 @@ impl HostNetwork {
     }
 }
 
-/// Our ports at Open vSwitch, without those that are no longer needed. A host without hybrid plugs is asked once, and
-/// need not have Open vSwitch.
+/// Reads our ports in Open vSwitch and removes those that are no longer needed. A host without hybrid plugs need not
+/// have Open vSwitch, which is not queried again once it has no port of ours.
 async fn ports_at_switch(
     nets: &Nets,
     there: &links::Links,
@@ -248,7 +248,7 @@ async fn ports_at_switch(
     if let Err(why) = &ports
         && nets.hybrid.is_empty()
     {
-        tracing::debug!(%why, "could not look for unused ports at Open vSwitch");
+        tracing::debug!(%why, "could not remove unused ports from Open vSwitch");
     }
     ports
 }

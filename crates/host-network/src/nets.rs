@@ -20,7 +20,7 @@ pub(crate) struct Nets {
     pub hybrid: Vec<HybridPlug>,
 }
 
-/// A tap on a bridge of its own, which a veth pair joins to Open vSwitch.
+/// A tap on a bridge of its own, which a veth pair connects to Open vSwitch.
 #[derive(Debug, Clone)]
 pub(crate) struct HybridPlug {
     pub server: ServerId,
@@ -106,7 +106,8 @@ pub(crate) struct DhcpClient {
 }
 
 impl Dhcp {
-    /// Adds an IPv6 address of a guest: one that DHCPv6 assigns, or one whose guest asks for the rest.
+    /// Adds an IPv6 address of a guest that uses DHCPv6: for the address (stateful), or only for other
+    /// options (stateless).
     fn ask_six(&mut self, mac: &str, address: &Address) {
         match address.six {
             Some(SixMode::Stateful) => {

@@ -1,8 +1,8 @@
 //! Connects a network's namespace to its bridge: a veth pair, with addresses, routes and neighbours inside.
 //!
 //! Each guest that can ask for its metadata has a permanent neighbour entry, so that no frame of another
-//! guest can redirect the answers. (dnsmasq replaces an entry by a plain one with the same content when it
-//! answers a guest; the next run makes it permanent again.)
+//! guest can redirect the answers. (When dnsmasq answers a guest, it replaces the entry with a plain one of the
+//! same content; the next run makes it permanent again.)
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use crate::run::{run, words};
 
 /// The veth end in the namespace.
 pub(crate) const INSIDE: &str = "eth0";
-/// The protocol of our routes, which the kernel's own do not have.
+/// The protocol of our routes, which the kernel's own routes do not have.
 const STATIC: &str = "static";
 
 /// The inside of a namespace.
@@ -43,7 +43,7 @@ struct Neighbour {
     lladdr: String,
 }
 
-/// The program in the namespace of a process.
+/// The arguments of `nsenter` for running `ip` in the namespace of a process.
 fn inside(pid: i32, line: &[&str]) -> Vec<String> {
     let mut all = vec![format!("--net=/proc/{pid}/ns/net"), "--".into(), "ip".into()];
     all.extend(words(line));
@@ -137,7 +137,7 @@ fn lines(net: &Net, is: &Inside, six: bool) -> (String, String) {
 pub(crate) struct Plugged {
     /// The namespace.
     pub space: Space,
-    /// Why the metadata service cannot work in it.
+    /// The reason why the metadata service cannot work in it, if any.
     pub lacking: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use crate::nets::Nets;
 use crate::testing::{config, interface, network, wanted};
 
 fn inside_of(text: &str) -> Inside {
-    Inside::parse(text.as_bytes()).expect("the text is that of ip")
+    Inside::parse(text.as_bytes()).expect("the text is valid output of ip")
 }
 
 #[test]

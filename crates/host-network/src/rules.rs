@@ -7,7 +7,7 @@
 //!   port_egress     egress rules of guests' security groups
 //!   port_ingress    ingress rules of guests' security groups
 //!   host            blocks guests from the host itself
-//!   metadata_owner  keeps the metadata service's addresses to its namespace
+//!   metadata_owner  reserves the metadata service's addresses for its namespace
 //!   metadata        lets each guest ask the metadata service only as itself
 //! ```
 //!
@@ -330,7 +330,7 @@ fn anti_spoofing(out: &mut String, interface: &Interface, filter: Option<&PortFi
     Ok(())
 }
 
-/// A conntrack zone number per network; existing ones stay stable.
+/// A conntrack zone number for each network, from its id. Other networks change it only if numbers collide.
 fn zones(nets: &Nets) -> BTreeMap<NetworkId, u16> {
     let mut zones = BTreeMap::new();
     let mut taken = BTreeSet::new();

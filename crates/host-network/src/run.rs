@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(20);
 /// Maximum output in bytes.
 const MOST: u64 = 32 * 1024 * 1024;
-/// The end of the reason why a program that the host lacks cannot run.
+/// The end of the error for a program that the host lacks.
 const MISSING: &str = " is not installed on this host";
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The output of a successful program; otherwise the end of its error output.
+/// The output of a successful program; otherwise the first lines of its error output.
 pub(crate) async fn run(
     program: &str,
     arguments: &[String],
@@ -57,7 +57,7 @@ fn here(
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let writer = std::thread::spawn(move || {
         if let Some(mut stdin) = stdin {
-            // A program that does not read its input fails by itself.
+            // A program that does not read its input reports its own failure.
             let _ = stdin.write_all(&input);
         }
     });
@@ -98,7 +98,7 @@ fn listen(from: Option<impl Read + Send + 'static>) -> std::sync::mpsc::Receiver
         if let Some(from) = from {
             let _ = from.take(MOST).read_to_end(&mut text);
         }
-        // The caller has given up after a timeout.
+        // The caller may have given up after a timeout.
         let _ = output.send(text);
     });
     listener

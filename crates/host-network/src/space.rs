@@ -19,7 +19,7 @@ use crate::dhcp::{arguments, hosts, options};
 use crate::nets::Net;
 use crate::run::{run, words};
 
-/// The end of the name of a dnsmasq that advertises a router, after the router's id.
+/// The suffix, after the router's id, of the name of the dnsmasq that sends router advertisements.
 pub(crate) const ADVERTISING: &str = "-ra";
 /// How long a dnsmasq may take to start or stop.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ fn running(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<Process>>, String> {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        // A process that ends in between is skipped.
+        // A process that has ended meanwhile is skipped.
         let Ok(line) = std::fs::read(entry.path().join("cmdline")) else { continue };
         let line: Vec<String> = line
             .split(|byte| *byte == 0)
@@ -101,7 +101,7 @@ pub(crate) enum Start {
 }
 
 impl Start {
-    /// True if a running process is there.
+    /// True if a running process is in this namespace; `New` accepts any.
     fn has(self, pid: i32) -> bool {
         let space = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
         match self {
@@ -154,7 +154,7 @@ pub(crate) async fn hold_as(
     Ok(pid)
 }
 
-/// Makes a directory readable for dnsmasq, which drops its privileges.
+/// Creates a directory that dnsmasq, which drops its privileges, can read.
 fn open_folder(folder: &Path) -> Result<(), String> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new()
@@ -189,7 +189,7 @@ async fn start(
             return Ok(pid);
         }
         if begun.elapsed() > PATIENCE {
-            return Err(format!("the dnsmasq of {} exited at once", its.display()));
+            return Err(format!("the dnsmasq of {} exited immediately", its.display()));
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -1,8 +1,8 @@
-//! The ports of hybrid plugs at Open vSwitch (`ovs-vsctl`), by which Neutron's agent finds them.
+//! The ports of hybrid plugs in Open vSwitch (`ovs-vsctl`), where Neutron's agent finds the plugs.
 //!
-//! A port there is a row of Open vSwitch's database: it outlives its link and a reboot. Ours have the external id
-//! [`OURS`] with the name of their bridge. No other port is ever changed or removed, but for a row with the name of a plug
-//! and no link.
+//! A port is a row of Open vSwitch's database, so it outlives its link and a reboot. Our ports have the external id
+//! [`OURS`] with the name of their bridge. Other ports are never changed or removed, except a row with the name of a
+//! plug and no link.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::run::{run, words};
 
 /// The external id of our ports.
 const OURS: &str = "kilonova-bridge";
-/// Seconds after which `ovs-vsctl` gives up. By itself it waits for a database that does not run.
+/// Seconds after which `ovs-vsctl` gives up. By default it waits forever for a database that does not run.
 const LIMIT: &str = "--timeout=10";
 
 /// Our ports with their external ids, by name.
@@ -60,8 +60,8 @@ fn ids(plug: &HybridPlug) -> BTreeMap<String, String> {
     ids.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// The arguments that give a plug its port; `None` if it has it. A port of the name is replaced in the same
-/// transaction of Open vSwitch.
+/// The arguments that create a plug's port; `None` if the port is correct. An existing port of that name is replaced
+/// in the same transaction of Open vSwitch.
 fn joined(plug: &HybridPlug, ports: &SwitchPorts) -> Option<Vec<String>> {
     let [_, _, outer] = plug.names();
     let ids = ids(plug);
@@ -76,7 +76,7 @@ fn joined(plug: &HybridPlug, ports: &SwitchPorts) -> Option<Vec<String>> {
     Some(line)
 }
 
-/// Refuses what is no argument of `ovs-vsctl`. Neutron names both; neither may become an option.
+/// Refuses an invalid MAC address or bridge name: both are Neutron's, and neither may become an option of `ovs-vsctl`.
 fn check(plug: &HybridPlug) -> Result<(), String> {
     let (mac, switch) = (&plug.interface.mac, &plug.switch);
     let is_name = switch.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -88,7 +88,7 @@ fn check(plug: &HybridPlug) -> Result<(), String> {
     }
 }
 
-/// Gives a plug its port.
+/// Creates the port of a plug, unless it is correct.
 pub(crate) async fn join(plug: &HybridPlug, ports: &SwitchPorts) -> Result<(), String> {
     check(plug)?;
     match joined(plug, ports) {
@@ -97,8 +97,8 @@ pub(crate) async fn join(plug: &HybridPlug, ports: &SwitchPorts) -> Result<(), S
     }
 }
 
-/// The ports that no plug needs, and no guest uses, and those without their link: Open vSwitch keeps what it knew of a
-/// link, also if the port is replaced in one transaction, and does not use a new one of the same name.
+/// The ports that no plug needs and no guest uses, and the ports without a link: Open vSwitch keeps the state of a lost
+/// link, even if the port is replaced in one transaction, and does not use a new link of the same name.
 fn unused<'a>(
     plugs: &'a [HybridPlug],
     ports: &'a SwitchPorts,
@@ -110,8 +110,8 @@ fn unused<'a>(
     })
 }
 
-/// Removes the [`unused`] ports. The links go later, so a run that dies between the two leaves only links, which are
-/// found by their alias.
+/// Removes the [`unused`] ports. Their links are removed later, so a crash in between leaves only links, which are found
+/// by their alias.
 pub(crate) async fn leave(
     plugs: &[HybridPlug],
     ports: &mut SwitchPorts,

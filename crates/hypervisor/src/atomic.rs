@@ -28,9 +28,9 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 /// Replaces a file atomically, like [`write_atomically`], and keeps the old one as `spare`, which
-/// the next call overwrites, so that it creates and deletes no file: to create one, a file system
-/// searches past every file that was deleted within the last minute. Only for files without readers
-/// during a write; `spare` is in the same directory and ends in `.new`.
+/// the next call overwrites. So calls create and delete no files, which avoids a slow search: to
+/// create a file, a file system passes every file that was deleted within the last minute. Only for
+/// files without readers during a write. `spare` is in the same directory and ends in `.new`.
 pub fn write_exchanging(path: &Path, spare: &Path, content: &[u8]) -> io::Result<()> {
     let open = || std::fs::File::options().write(true).create(true).truncate(false).open(spare);
     let file = match open() {

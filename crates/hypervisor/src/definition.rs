@@ -43,7 +43,8 @@ impl Definition {
 
     /// True if both definitions describe the same hardware. The display name, guest metadata, the
     /// recorded verb, network interfaces and volumes can change under a running guest; hardware
-    /// cannot. The cells at which a guest sees its devices do not count: a definition of an earlier build has none.
+    /// cannot. The cells at which a guest sees its devices are not compared, because definitions of
+    /// earlier builds do not record them.
     pub fn same_machine(&self, other: &Self) -> bool {
         let Self { server, config, done: _, sources: _ } = self;
         let DomainConfig {
@@ -80,7 +81,7 @@ impl Definition {
         self.config.rescue.as_ref().map_or(&self.config.machine, |rescue| &rescue.machine)
     }
 
-    /// True if the guest gets a display, which `hw_video_model=none` refuses.
+    /// True if the guest has a display, that is, unless `hw_video_model=none`.
     pub fn has_display(&self) -> bool {
         self.machine().video_model.as_deref() != Some("none")
     }

@@ -72,7 +72,7 @@ pub struct PluggedVolumes {
     pub refused: Vec<(VolumeId, String)>,
     /// Other volumes, which the guest did not release.
     pub held: Vec<HeldVolume>,
-    /// Volumes of the definition that the guest has from another source, until it starts again.
+    /// Volumes of the definition that the guest uses from another source until it restarts.
     pub elsewhere: Vec<VolumeId>,
 }
 
@@ -133,14 +133,14 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn mdevs(&self) -> Option<&dyn Mdevs> {
         None
     }
-    /// Waits until a guest may have changed, by itself or by a step. A hypervisor without events
-    /// waits forever, and the agent polls it.
+    /// Waits until a guest may have changed, whether or not a step caused the change. A hypervisor
+    /// without events waits forever, and the agent polls it.
     fn changed(&self) -> DriverFuture<'_, ServerId> {
         Box::pin(std::future::pending())
     }
     /// Servers whose domains are defined, running or not.
     fn servers(&self) -> DriverFuture<'_, Vec<ServerId>>;
-    /// Servers of all running guests: a single call, while `domain` is one per server.
+    /// Servers of all running guests, in a single call; `domain` needs one per server.
     fn running(&self) -> DriverFuture<'_, Vec<ServerId>>;
     /// The domain of a server, if it is defined.
     fn domain(&self, server: ServerId) -> DriverFuture<'_, Option<DefinedDomain>>;
@@ -158,7 +158,7 @@ pub trait Hypervisor: Send + Sync + 'static {
     ) -> DriverFuture<'a, ()> {
         self.prepare(definition)
     }
-    /// Creates the rescue disk, if the definition asks for one.
+    /// Creates the rescue disk, if the definition has one.
     fn prepare_rescue_disk<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()>;
     /// Passes the hypervisor the secret of a volume that it opens itself.
     fn give_secret<'a>(
@@ -195,9 +195,9 @@ pub trait Hypervisor: Send + Sync + 'static {
     /// Prepares a defined domain for an incoming live migration.
     fn prepare_incoming(&self, server: ServerId) -> DriverFuture<'_, ()>;
     /// Completes an incoming live migration with the guest running or paused as before. A
-    /// hypervisor that sees the arrival itself has nothing to do.
+    /// hypervisor that sees the arrival itself does nothing.
     fn finish_incoming(&self, server: ServerId, state: DomainState) -> DriverFuture<'_, ()>;
-    /// Starts an outgoing live migration or continues it, and returns its progress at once. The
+    /// Starts an outgoing live migration or continues it, and returns its progress immediately. The
     /// domain stays defined.
     fn migrate_out<'a>(
         &'a self,
@@ -212,14 +212,15 @@ pub trait Hypervisor: Send + Sync + 'static {
     /// file's format. The guest may run.
     fn snapshot(&self, server: ServerId, file: PathBuf) -> DriverFuture<'_, DiskFormat>;
     /// Connects to a console of a guest. Without `connect`, reports only whether the guest has it,
-    /// or gets it with its next start. A connection ends with the guest's run on this host.
+    /// or will have it after its next start. A connection ends when the guest no longer runs on this
+    /// host.
     fn open_console(&self, server: ServerId, kind: ConsoleKind, connect: bool)
     -> ConsoleFuture<'_>;
     /// The console log.
     fn console(&self, server: ServerId) -> DriverFuture<'_, String>;
     /// The resource usage of a guest.
     fn usage(&self, server: ServerId) -> DriverFuture<'_, Usage>;
-    /// Powers off at once and removes saved memory; domain and disks stay. Succeeds without a
+    /// Powers off immediately and removes saved memory; domain and disks stay. Succeeds without a
     /// domain.
     fn destroy(&self, server: ServerId) -> DriverFuture<'_, ()>;
     /// Undefines the domain and removes its disks, as far as they exist.

@@ -3,7 +3,7 @@
 use kilonova_node_api::{GuestVerb, SNAPSHOT_STEP, VOLUME_STEP};
 use serde::{Deserialize, Serialize};
 
-/// The steps of a driver. Observations carry their names.
+/// The steps of a driver. Observations contain their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
@@ -19,7 +19,7 @@ pub enum Step {
     Stop,
     /// Rebooting the guest.
     Reboot,
-    /// Powering off at once, and removing domain and disks.
+    /// Powering off immediately, and removing domain and disks.
     Destroy,
     /// Pausing the guest.
     Pause,

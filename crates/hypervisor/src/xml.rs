@@ -290,7 +290,7 @@ fn write_volume(xml: &mut String, volume: &Volume, source: &VolumeSource) -> std
 }
 
 /// Writes a network interface: a passed-through PCI function, a tap on a bridge, or a macvtap.
-/// Omits a test function, as the host devices do.
+/// Omits a test function, as in the host devices.
 fn write_interface(
     xml: &mut String,
     interface: &Interface,

@@ -1,5 +1,5 @@
-//! The service catalog: the built-in services, each under its path of this program, and the services
-//! that an operator registered.
+//! The service catalog: the built-in services, each under its own path of this program, and the
+//! services that an operator registered.
 //!
 //! Built-in URLs start with the origin that the caller used, so that a client behind a proxy gets
 //! URLs that it can reach. Their ids are derived from names and thus equal on every controller.

@@ -28,7 +28,7 @@ pub enum Error {
     )]
     Immutable(&'static str, &'static str, String),
     /// The queue of logins is full.
-    #[error("Too many logins wait to be checked{whose}. Try again in {seconds} s.", whose = if *own { " for you" } else { "" })]
+    #[error("Too many logins are waiting to be checked{whose}. Try again in {seconds} s.", whose = if *own { " for you" } else { "" })]
     Busy {
         /// True if the caller's own logins fill it.
         own: bool,
@@ -67,8 +67,8 @@ pub enum Error {
     /// The key repository is unusable; the text is for the operator.
     #[error("{0}")]
     Keys(String),
-    /// The keys of tokens cannot be read now, so an unknown token cannot be judged.
-    #[error("The keys of tokens cannot be read now. Try again shortly.")]
+    /// The token keys cannot be read now, so an unknown token cannot be validated.
+    #[error("The token keys cannot be read now. Try again shortly.")]
     KeysUnread,
     /// The password hash could not be computed.
     #[error("password hashing failed: {0}")]

@@ -8,10 +8,9 @@
 //!   hashing/   password hashes, on dedicated threads, in a fair order
 //! ```
 //!
-//! Two invariants carry the rest. A token states *who* and *until when*, never *with which rights*:
-//! roles and states are read from the database at validation, so a revocation takes effect at once.
-//! And every change goes through [`Identity::change`], which empties the token cache of every controller
-//! on commit.
+//! Two invariants matter most. A token contains identities and times, never rights: roles and states
+//! are read from the database at validation, so a revocation takes effect immediately. Every change
+//! goes through [`Identity::change`], which empties the token cache of every controller on commit.
 //!
 //! It must never log a password, a secret or a token, and never reveal to a client why a login
 //! failed.

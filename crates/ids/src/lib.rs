@@ -80,8 +80,8 @@ kinds! {
 
 /// Returns an identifier greater than all earlier ones: version 7 of RFC 9562, which begins with
 /// the time. In the indexes of a large table, rows created together are then adjacent, while random
-/// ids would each write to a page of their own. Do not use it for objects identified by their first
-/// digits, as a port's device is.
+/// ids would each write to a page of their own. Do not use it for objects whose first digits must
+/// differ, such as ports, which name their devices after them.
 pub fn ascending<T: GenericUuid>() -> T {
     T::from_untyped_uuid(uuid::Uuid::now_v7())
 }

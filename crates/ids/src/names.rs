@@ -1,12 +1,12 @@
-//! The names that hosts, agents and operators choose: of a compute host, of a resource class.
+//! The names of compute hosts and resource classes, which hosts, agents and operators choose.
 //!
-//! They are identifiers like the uuids beside them: a host's name cannot be passed as a server's
-//! name, or a class as a trait. A name is compared byte by byte and never changed.
+//! They are typed like the uuids: a host's name cannot be passed as a server's name, or a class as a
+//! trait. A name is compared byte by byte and never changed.
 //!
-//! There are two constructors. `parse` enforces the rules of a new name. `verbatim` accepts any
-//! text: rows of an earlier build, the host of a foreign Nova, and a host or a class that a request
-//! looks up must be readable, also where no host or class of ours could have that name.
-//! Deserialization is verbatim too, so that the receiver of a report can name everything that is
+//! There are two constructors. `parse` enforces the rules for new names. `verbatim` accepts any text,
+//! because rows of an earlier build, the host of an external Nova, and a host or a class that a
+//! request looks up must be readable, even if no host or class of ours could have that name.
+//! Deserialization is verbatim too, so that the receiver of a report can list everything that is
 //! wrong with it.
 
 use std::borrow::Borrow;

@@ -1,7 +1,7 @@
-//! The traits by which providers of devices say where in their host the devices are.
+//! The traits that tell where on its host a provider's device is.
 //!
-//! The device ledger writes them from the hosts' reports, with a number that counts from 0 on each host. Devices of one host
-//! with the same trait are at the same place. Traits of different hosts have nothing to do with each other.
+//! The device ledger writes them from the hosts' reports, with a number that counts from 0 on each host. Devices of one
+//! host with the same trait are at the same place. Equal traits on different hosts are unrelated.
 
 /// The NUMA node, with its number.
 pub const NUMA_NODE: &str = "CUSTOM_NUMA_NODE_";
@@ -10,8 +10,8 @@ pub const PCIE_SWITCH: &str = "CUSTOM_PCIE_SWITCH_";
 /// The island: devices that are all connected to each other by NVLink or xGMI.
 pub const GPU_ISLAND: &str = "CUSTOM_GPU_ISLAND_";
 
-/// True if a trait says where a device is, and nothing about what it is. A search counts every name that begins like one,
-/// with or without a number.
+/// True if a trait describes the place of a device. Every name with one of these prefixes counts, even if no number
+/// follows.
 pub fn is_place(name: &str) -> bool {
     [NUMA_NODE, PCIE_SWITCH, GPU_ISLAND].iter().any(|prefix| name.starts_with(prefix))
 }

@@ -1,4 +1,4 @@
-//! Streams of bytes, also of a file.
+//! Byte streams, including those that read a file.
 //!
 //! A file's stream occupies a pool thread only while it reads, not while the receiver is busy.
 
@@ -75,12 +75,12 @@ impl Stream for FileStream {
     }
 }
 
-/// All bytes of a stream that yields `expected` of them; anything else is an error.
+/// Passes a stream on; it ends with an error unless it yields exactly `expected` bytes.
 pub(crate) fn exactly(bytes: ByteStream, expected: u64) -> ByteStream {
     Box::pin(Exactly { bytes, left: expected, ended: false })
 }
 
-/// Turns a stream that ends early into one that ends with an error.
+/// The stream of [`exactly`].
 struct Exactly {
     bytes: ByteStream,
     left: u64,

@@ -181,7 +181,7 @@ fn mark(directory: &Path, cloud: &str) -> io::Result<String> {
 }
 
 /// Locks a file that no process writes; `None` if another process writes it. The file is opened for
-/// writing, because NFS grants an exclusive lock to no other descriptor (`EBADF`, flock(2)).
+/// writing, because NFS grants exclusive locks only to writable descriptors (`EBADF`, flock(2)).
 fn seize(path: &Path) -> io::Result<Option<File>> {
     let file = File::options().read(true).write(true).open(path).map_err(of("open", path))?;
     match file.try_lock() {
@@ -270,7 +270,7 @@ impl ImageStore for Files {
 struct FileUpload {
     files: Files,
     name: ObjectName,
-    /// `None` while a thread has it, and after a failure.
+    /// `None` while a thread uses it, and after a failure.
     file: Option<File>,
 }
 

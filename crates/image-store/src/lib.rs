@@ -69,7 +69,7 @@ pub trait Upload: Send {
     /// one does not count as abandoned until the value is dropped.
     fn finish(&mut self) -> Answer<'_, ()>;
 
-    /// Deletes the data, also after [`Upload::finish`].
+    /// Deletes the data, even after [`Upload::finish`].
     fn abort(&mut self) -> Answer<'_, ()>;
 }
 

@@ -31,9 +31,9 @@ pub struct ImageOptions {
     pub downloads: TransferLimit,
     /// The least transfer rate of a client.
     pub rate: Rate,
-    /// The age from which data that no image names is deleted.
+    /// The age at which data that no image names is deleted.
     pub leftover_age: Duration,
-    /// Where image data is.
+    /// The stores of image data.
     pub stores: StoreOptions,
 }
 

@@ -227,8 +227,8 @@ impl Http {
         }
     }
 
-    /// Sends a request and returns the answer before its body arrives. The body of the request may take
-    /// any time: the caller bounds the wait for the answer.
+    /// Sends a request and returns the answer before its body arrives. Sending the request's body may
+    /// take any time, so the caller bounds the wait for the answer.
     ///
     /// # Errors
     /// [`Error::Unreachable`] without an answer.
@@ -255,7 +255,8 @@ impl Http {
         })
     }
 
-    /// Posts a JSON document with a token, if there is one, under a name for the log of the other side.
+    /// Posts a JSON document, with a token if there is one. `agent` names this client in the other side's
+    /// log.
     ///
     /// # Errors
     /// Those of [`Http::send`].
@@ -280,8 +281,8 @@ impl Http {
         self.timeout
     }
 
-    /// Like [`Http::send`], but retries up to `retries` times, with doubling pauses, without an answer
-    /// or after 502, 503 and 504.
+    /// Like [`Http::send`], but retries up to `retries` times, with doubling pauses, if there is no
+    /// answer or the status is 502, 503 or 504.
     ///
     /// # Errors
     /// Those of the last attempt.

@@ -70,11 +70,11 @@ impl Endpoint {
 /// The number of retries and the pauses before them; the pauses double.
 #[derive(Debug, Clone)]
 pub struct Retries {
-    /// Without an answer (`connect_retries`).
+    /// Retries without an answer (`connect_retries`).
     pub connect: u32,
     /// The first pause after that (`connect_retry_delay`).
     pub connect_delay: Duration,
-    /// After a status in `statuses` (`status_code_retries`).
+    /// Retries after a status in `statuses` (`status_code_retries`).
     pub status: u32,
     /// The first pause after that (`status_code_retry_delay`).
     pub status_delay: Duration,
@@ -125,13 +125,13 @@ pub struct Service {
 }
 
 impl Service {
-    /// The service; nothing is sent.
+    /// A service; this sends no request.
     pub fn new(session: Arc<Session>, endpoint: Endpoint, retries: Retries) -> Self {
         Self { session, voucher: None, endpoint, retries }
     }
 
-    /// With another login for service tokens (`[service_user]`), which requests of the service's own login
-    /// carry too.
+    /// Sets another login for service tokens (`[service_user]`). Requests of the service's own login carry
+    /// these tokens too.
     #[must_use]
     pub fn vouched_by(mut self, voucher: Arc<Session>) -> Self {
         self.voucher = Some(voucher);
@@ -233,8 +233,8 @@ impl Service {
         Ok((self.url(Some(&held))?, held.project.clone()))
     }
 
-    /// Sends a request once and returns the answer before its body arrives. The body of the request, if
-    /// there is one, may take any time; the caller bounds the wait.
+    /// Sends a request once and returns the answer before its body arrives. Sending the request's body, if
+    /// there is one, may take any time, so the caller bounds the wait.
     ///
     /// # Errors
     /// Those of [`Service::send`].

@@ -1,9 +1,9 @@
 //! The connection to libvirtd, reopened when it breaks.
 //!
-//! libvirtd may restart or hang while guests run on. A call that finds the connection closed waits
-//! for libvirtd and runs a second time, so every call must be idempotent. A call that gets no
-//! answer in time fails with an error that says so. This module keeps no state that libvirtd does
-//! not have.
+//! libvirtd may restart or hang while guests keep running. A call that finds the connection closed
+//! waits for libvirtd and runs a second time, so every call must be idempotent. A call that gets no
+//! answer in time fails with a timeout error. This module keeps no state that libvirtd does not
+//! have.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -212,7 +212,7 @@ impl Inner {
     }
 }
 
-/// True if the error means that libvirtd is unreachable, not that it refused.
+/// True if the error means that libvirtd is unreachable rather than that it refused the call.
 fn is_gone(connect: &Connect, error: &VirtError) -> bool {
     error.domain() == ErrorDomain::Rpc
         || has_code(error, ErrorNumber::NoConnect)

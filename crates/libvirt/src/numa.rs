@@ -1,5 +1,5 @@
-//! The host CPUs of a guest: those that guests share, and of them those close to its devices. For a guest with cells, the
-//! distances of their nodes.
+//! The host CPUs of a guest: the shared ones and, among them, those close to its devices. For a guest with cells, the
+//! distances between the cells' nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use kilonova_topology::{Cpus, format_cpus, parse_cpus};
 use crate::xml::NumaPlacement;
 
 const NODES: &str = "devices/system/node";
-/// CPU numbers from here on are no CPU of any host.
+/// Every host CPU has a number below this one.
 const MOST_CPUS: u32 = 1 << 16;
 
-/// The CPUs and the memory node of a guest. With `shared` it never has other CPUs; nearness chooses
-/// among them.
+/// The CPUs and the memory node of a guest. With `shared`, the guest gets only CPUs of that set, those
+/// close to its devices if there are any.
 pub(crate) fn numa_placement(
     sysfs: &dyn Sysfs,
     definition: &Definition,
@@ -33,8 +33,8 @@ pub(crate) fn numa_placement(
     NumaPlacement { cpus: Some(format_cpus(cpus)), node: near.node, ..NumaPlacement::default() }
 }
 
-/// The distances between the nodes of a guest's cells. Empty if the guest has fewer than two, or if libvirt would refuse
-/// what the kernel reports: it wants 10 for a cell itself and 11 to 255 for another.
+/// The distances between the nodes of a guest's cells. Empty if the guest has fewer than two cells, or if libvirt would
+/// refuse the kernel's distances: it requires 10 from a cell to itself and 11 to 255 to another cell.
 fn distances(sysfs: &dyn Sysfs, numa: &GuestNuma) -> Vec<Vec<u32>> {
     if numa.cells.len() < 2 {
         return Vec::new();
@@ -120,14 +120,14 @@ mod tests {
         assert_eq!(
             numa_placement(&sysfs, &guest, None),
             NumaPlacement::default(),
-            "there is one node"
+            "the host has one node"
         );
         write("devices/system/node/node1/cpulist", "8-15\n");
         write("devices/system/node/possible", "0-1\n");
         let near = NumaPlacement { cpus: Some("8-15".into()), node: Some(1), distances: vec![] };
         assert_eq!(numa_placement(&sysfs, &guest, None), near);
         guest.config.devices.push(Attachment::Pci { address: "0000:85:00.0".into() });
-        assert_eq!(numa_placement(&sysfs, &guest, None), near, "a device that is near no node");
+        assert_eq!(numa_placement(&sysfs, &guest, None), near, "the device has no node");
         guest.config.devices.push(Attachment::Pci { address: "0000:84:00.0".into() });
         let both = NumaPlacement { cpus: Some("0-7,8-15".into()), ..NumaPlacement::default() };
         assert_eq!(numa_placement(&sysfs, &guest, None), both);
@@ -169,7 +169,7 @@ mod tests {
             guest.config.numa = Some(Box::new(GuestNuma { cells, ..GuestNuma::default() }));
             let shared = Cpus::from([0, 1]);
             let placement = numa_placement(&sysfs, &guest, Some(&shared));
-            assert_eq!((placement.cpus, placement.node), (None, None), "its cells have their CPUs");
+            assert_eq!((placement.cpus, placement.node), (None, None), "the cells have CPUs");
             placement.distances
         };
         assert_eq!(of(&[4, 0]), [[10, 31], [32, 10]], "in the guest's order");
@@ -178,6 +178,6 @@ mod tests {
         write(1, "10 10 32\n");
         assert!(of(&[0, 1]).is_empty(), "libvirt refuses 10 for another cell");
         write(1, "12 10\n");
-        assert!(of(&[0, 1]).is_empty(), "nobody knows which node is missing");
+        assert!(of(&[0, 1]).is_empty(), "it is unknown which node is missing");
     }
 }

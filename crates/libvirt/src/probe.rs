@@ -38,7 +38,7 @@ impl Versions {
         format!("{}.{}.{}", version / 1_000_000, version / 1000 % 1000, version % 1000)
     }
 
-    /// True if libvirt can persist mediated devices; the error says why not.
+    /// Checks that libvirt can persist mediated devices; the error is the reason why not.
     pub fn supports_mdevs(&self) -> Result<(), String> {
         if self.libvirt < MDEV_LIBVIRT {
             let (have, need) = (self.dotted(self.libvirt), self.dotted(MDEV_LIBVIRT));
@@ -52,12 +52,12 @@ impl Versions {
         Ok(())
     }
 
-    /// True if live migration supports mediated devices; the error says why not.
+    /// Checks that live migration supports mediated devices; the error is the reason why not.
     pub fn migrates_mdevs(&self) -> Result<(), String> {
         self.require(VGPU_LIBVIRT, VGPU_QEMU, VGPU_KERNEL, "mediated devices")
     }
 
-    /// True if live migration supports functions with a vendor's VFIO variant driver
+    /// Checks that live migration supports functions with a vendor's VFIO variant driver
     /// (`managed='no'`).
     pub fn migrates_functions(&self) -> Result<(), String> {
         self.require(VARIANT_LIBVIRT, VARIANT_QEMU, VGPU_KERNEL, "functions with a variant driver")

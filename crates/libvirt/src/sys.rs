@@ -270,8 +270,8 @@ pub(crate) fn begin_backup(domain: &Domain, xml: &str) -> Result<(), Error> {
     })
 }
 
-/// Flushes and freezes all file systems of a running guest by its agent. Returns the number of those that were not
-/// frozen before.
+/// Flushes and freezes all file systems of a running guest through its agent. Returns the number of file systems that
+/// were not frozen before.
 pub(crate) fn freeze(domain: &Domain) -> Result<i32, Error> {
     // SAFETY: the domain lives while it is borrowed; without mount points all file systems are meant.
     let frozen =

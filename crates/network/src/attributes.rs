@@ -21,7 +21,7 @@ pub(crate) struct Attribute {
     pub default: Option<fn() -> Value>,
 }
 
-/// When an attribute may be sent.
+/// The requests in which an attribute may be sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum On {
     /// In `POST` and `PUT`.

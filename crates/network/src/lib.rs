@@ -9,10 +9,10 @@
 //! ```
 //!
 //! A network is flat or a VLAN on a physical network that hosts are attached to. This service
-//! assigns addresses to ports and records the host of each port; hosts realize that from their
+//! assigns addresses to ports and records the host of each port; hosts realize this from their
 //! documents. A router is realized by one host, which the compute service chooses; this service
-//! records the place and what the host needs. Collections of resources that do not exist here do
-//! not exist either.
+//! records that host and the configuration that it needs. Collections of unsupported resources are
+//! a 404, except for a few empty ones that clients expect.
 
 mod address;
 mod api;
@@ -65,7 +65,7 @@ impl Networks {
         self
     }
 
-    /// The policy that decides over requests.
+    /// The policy that requests are checked against.
     pub fn policy(&self) -> &Enforcer {
         &self.policy
     }

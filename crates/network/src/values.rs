@@ -11,7 +11,7 @@ use crate::address::Cidr;
 
 type Checked = Result<Value, String>;
 
-/// Upstream's `max_subnet_host_routes`, and nearly its `max_routes`.
+/// Upstream's default of `max_subnet_host_routes`, used here for `max_routes` too.
 const MOST_ROUTES: usize = 20;
 
 fn display(value: &Value) -> String {
@@ -103,7 +103,7 @@ pub(crate) fn uuid_or_none(value: &Value) -> Checked {
     if value.is_null() { Ok(Value::Null) } else { uuid(value) }
 }
 
-/// False or null only: the attribute is not supported.
+/// Accepts false and null only: the attribute is not supported.
 pub(crate) fn only_false(value: &Value) -> Checked {
     match flag_or_none(value)? {
         Value::Bool(true) => Err(format!("'{}' is not supported; leave it out", display(value))),
@@ -111,7 +111,7 @@ pub(crate) fn only_false(value: &Value) -> Checked {
     }
 }
 
-/// The gateway of a router; null and an empty object are none.
+/// The gateway of a router; null and an empty object mean none.
 pub(crate) fn gateway(value: &Value) -> Checked {
     let fields = match value {
         Value::Null => return Ok(Value::Null),
@@ -319,7 +319,7 @@ fn one_of(value: &Value, all: &[&str]) -> Checked {
     }
 }
 
-/// How guests of an IPv6 subnet get their addresses.
+/// The address mode of an IPv6 subnet.
 pub(crate) fn six_mode(value: &Value) -> Checked {
     let modes = [SixMode::Slaac, SixMode::Stateful, SixMode::Stateless].map(SixMode::as_str);
     if value.is_null() { Ok(Value::Null) } else { one_of(value, &modes) }
@@ -346,7 +346,7 @@ pub(crate) fn ethertype(value: &Value) -> Checked {
     }
 }
 
-/// Accepts any value; the attribute's user validates it.
+/// Accepts any value; the code that uses the attribute validates it.
 pub(crate) fn any(value: &Value) -> Checked {
     Ok(value.clone())
 }

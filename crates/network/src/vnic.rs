@@ -1,7 +1,7 @@
 //! The kind of a port's interface (Neutron's `binding:vnic_type`).
 //!
-//! Owns the kinds that a Linux bridge or a passed-through function can provide. A port's body keeps
-//! the name; rows are parsed, so a name that no build writes is an error.
+//! Owns the kinds that a Linux bridge or a passed-through function can provide. A port's body
+//! stores the name, which is parsed when its row is read; an unknown name is an error.
 
 use kilonova_store::Error;
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub enum VnicType {
 }
 
 impl VnicType {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [Self; 5] =
         [Self::Normal, Self::Direct, Self::Macvtap, Self::DirectPhysical, Self::AcceleratorDirect];
 

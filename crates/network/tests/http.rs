@@ -413,7 +413,7 @@ async fn subnets_with_dhcp_have_a_dhcp_port() {
         api.none("ann:red", &format!("DELETE /subnets/{six}")).await;
         assert_eq!(answering().await.1, json!(["10.0.0.253"]));
         api.none("ann:red", &format!("DELETE /subnets/{four}")).await;
-        assert_eq!(answering().await.0, Value::Null, "the DHCP port is gone");
+        assert_eq!(answering().await.0, Value::Null, "the DHCP port is deleted");
         subnet("10.3.0.0/24", true).await;
         api.audit().await;
         api.none("ann:red", &format!("DELETE /networks/{net}")).await;
@@ -443,7 +443,7 @@ async fn an_administrator_deletes_a_default_group_and_rules_that_reference_it() 
         let shown = format!("GET /security-group-rules/{}", rule["id"].as_str().unwrap());
         api.refused("ann:red", &shown, None, 404, "SecurityGroupRuleNotFound").await;
         let all = api.ok("admin", "GET /security-groups?project_id=red", None).await;
-        assert_eq!(all["security_groups"].as_array().unwrap().len(), 1, "only web is left");
+        assert_eq!(all["security_groups"].as_array().unwrap().len(), 1, "only web remains");
 
         let again = api.ok("ann:red", "GET /security-groups?name=default", None).await;
         assert_eq!(

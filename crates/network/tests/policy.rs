@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::kit::{Api, apis, apis_with};
 
 /// Token and roles: an unknown role, reader, member, manager and administrator of the project, a
-/// member and an administrator of another project, a service.
+/// member of another project, an administrator of another project, and a service.
 const WHO: [(&str, &str); 8] = [
     ("eve:red", "clerk"),
     ("rea:red", "reader"),
@@ -67,7 +67,8 @@ async fn each_role_does_what_upstream_lets_it_do() {
         for (member, path, id, service) in things {
             let reads = [404, 200, 200, 200, 200, 404, 200, service];
             expect(&api, &format!("GET /{path}/{id}"), None, reads).await;
-            // A service may change a port; other resources it may only read.
+            // A service may change ports, may only read networks and subnets, and cannot see
+            // security groups.
             let writes_service = match member {
                 "port" => 200,
                 _ if service == 200 => 403,
@@ -168,7 +169,7 @@ async fn attributes_have_rules_of_their_own() {
         ] {
             expect(&api, "POST /networks", Some(&body), expected).await;
         }
-        // Views omit attributes that a rule hides.
+        // Views omit attributes that are hidden by a rule.
         let seen = |who| {
             let (api, path) = (&api, format!("GET /networks/{}", net.as_str().unwrap()));
             async move { api.call_as(who, &path, None).await.1["network"].clone() }

@@ -22,7 +22,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-/// A network with one subnet.
+/// Creates a subnet on a network and returns its id.
 async fn subnet(api: &Api, token: &str, net: &str, cidr: &str) -> String {
     let version = if cidr.contains(':') { 6 } else { 4 };
     let body = json!({"network_id": net, "cidr": cidr, "ip_version": version});
@@ -193,7 +193,7 @@ async fn gateways_are_set_changed_and_cleared() {
         let gateway = |value: Value| Some(json!({"router": {"external_gateway_info": value}}));
         let internal = gateway(json!({"network_id": scene.net}));
         api.refused("ann:red", &path, internal, 400, "BadRequest").await;
-        // Only administrators choose addresses, and switch SNAT off.
+        // Only administrators may choose addresses and disable SNAT.
         let chosen = json!({"network_id": scene.outside,
             "external_fixed_ips": [{"ip_address": "198.51.100.77"}]});
         api.refused("ann:red", &path, gateway(chosen.clone()), 403, "PolicyNotAuthorized").await;
@@ -204,7 +204,7 @@ async fn gateways_are_set_changed_and_cleared() {
         api.refused("ann:red", &path, gateway(snat.clone()), 403, "PolicyNotAuthorized").await;
         let set = api.ok("admin:ops", &path, gateway(snat)).await["router"].clone();
         assert_eq!(set["external_gateway_info"]["enable_snat"], false);
-        // The address stays. A request that does not say otherwise switches SNAT on again.
+        // The address remains the same. A request without `enable_snat` enables SNAT again.
         let same = &set["external_gateway_info"]["external_fixed_ips"];
         assert_eq!(same[0]["ip_address"], "198.51.100.77");
         let silent = gateway(json!({"network_id": scene.outside}));
@@ -279,11 +279,11 @@ async fn a_floating_address_stands_for_a_fixed_one() {
         assert_eq!(set["fixed_ip_address"], json!(scene.fixed));
         assert_eq!(set["router_id"], json!(scene.router));
         assert_eq!(set["port_details"]["network_id"], json!(scene.net));
-        // Another description leaves the address where it is.
+        // A change of the description does not change the association.
         let body = json!({"floatingip": {"description": "e"}});
         let same = put(&api, "ann:red", &path, body).await["floatingip"].clone();
         assert_eq!((&same["port_id"], &same["description"]), (&json!(scene.port), &json!("e")));
-        // A second one for the same fixed address.
+        // A second floating address for the same fixed address is refused.
         let second = json!({"floatingip": {"floating_network_id": scene.outside,
             "port_id": scene.port}});
         let kind = "FloatingIPPortAlreadyAssociated";
@@ -301,12 +301,12 @@ async fn a_floating_address_stands_for_a_fixed_one() {
             let list = api.ok("ann:red", &format!("GET /floatingips?{query}"), None).await;
             assert_eq!(list["floatingips"].as_array().unwrap().len(), 1, "{query}");
         }
-        // Its own port belongs to it.
+        // Its own port cannot be deleted directly.
         let own = api.ok("admin:ops", "GET /ports?device_owner=network:floatingip", None).await;
         let own = text(&own["ports"][0]["id"]);
         let delete = format!("DELETE /ports/{own}");
         api.refused("admin:ops", &delete, None, 409, "ServicePortInUse").await;
-        // The address goes when its port loses the fixed one, and when the port goes.
+        // It is disassociated when the port loses the fixed address, and when the port is deleted.
         let what = format!("ports/{}", scene.port);
         let other = json!({"port": {"fixed_ips": [{"ip_address": "10.0.0.99"}]}});
         put(&api, "ann:red", &what, other).await;
@@ -402,7 +402,7 @@ async fn other_projects_see_and_change_neither() {
                 let (status, _) = api.call("bob:blue", &format!("{verb} {one}"), body).await;
                 assert_eq!(status, 404, "{verb} {one}");
             }
-            // A reader reads.
+            // A reader can only read.
             let reader = ("rea:red", "reader");
             assert_eq!(api.call_as(reader, &format!("GET {one}"), None).await.0, 200);
             for (verb, body) in [("PUT", change), ("DELETE", None)] {
@@ -465,7 +465,7 @@ async fn concurrent_requests_never_give_an_address_two_floating_ones() {
     }
 }
 
-/// Requests that are each valid separately, but not together.
+/// Requests that are valid separately, but not together.
 #[tokio::test]
 async fn concurrent_requests_never_contradict_each_other() {
     for api in apis().await {
@@ -477,7 +477,7 @@ async fn concurrent_requests_never_contradict_each_other() {
             let (net, subnet) = network(&api, "admin:ops", json!({}), &cidr).await;
             let project = json!({"project_id": format!("p{round}")});
             let router = text(&api.make("admin:ops", "router", project).await["id"]);
-            // Addresses that a request names move no cursor.
+            // Requested addresses do not move the cursor.
             let gateway = json!({"router": {"external_gateway_info": {"network_id": outside,
                 "external_fixed_ips": [{"ip_address": format!("198.51.{round}.9")}]}}});
             let floating = json!({"floatingip": {"floating_network_id": outside,
@@ -516,7 +516,7 @@ async fn concurrent_requests_never_contradict_each_other() {
     }
 }
 
-/// An interface that is added while the host is deleted.
+/// Adds an interface while the host is deleted.
 #[tokio::test]
 async fn a_new_port_of_a_router_is_never_bound_to_a_host_that_goes() {
     for api in apis().await {
@@ -585,7 +585,7 @@ async fn a_router_waits_for_a_host_and_its_ports_follow() {
         let list = api.ok("ann:red", "GET /floatingips", None).await;
         assert_eq!(list["floatingips"][0]["status"], "ACTIVE");
         api.audit().await;
-        // A router that is administratively down is on no host.
+        // No host realizes a router that is administratively down.
         let path = format!("routers/{}", scene.router);
         put(&api, "ann:red", &path, json!({"router": {"admin_state_up": false}})).await;
         let own = host.clone();
@@ -600,7 +600,7 @@ async fn a_router_waits_for_a_host_and_its_ports_follow() {
     }
 }
 
-/// A subnet with both modes.
+/// The body of an IPv6 subnet with both modes set.
 fn six(net: &str, cidr: &str, mode: &str) -> Value {
     json!({"network_id": net, "cidr": cidr, "ip_version": 6, "ipv6_ra_mode": mode,
         "ipv6_address_mode": mode})
@@ -651,7 +651,7 @@ async fn a_mac_address_determines_automatic_addresses() {
         );
         let shown = api.ok("ann:red", &format!("GET /ports/{before}"), None).await["port"].clone();
         assert_eq!(addresses(&shown)[1], "fd00:1::f816:3eff:fe00:1", "{shown}");
-        // A new port has it beside its IPv4 address, regardless of the request.
+        // A new port also gets its automatic address, unless it requests an empty list.
         let two = json!({"network_id": net, "mac_address": "fa:16:3e:00:00:02"});
         let two = api.make("ann:red", "port", two).await;
         assert_eq!(addresses(&two)[1..], ["fd00:1::f816:3eff:fe00:2"], "{two}");
@@ -669,7 +669,7 @@ async fn a_mac_address_determines_automatic_addresses() {
         api.refused("ann:red", "POST /ports", Some(wrong), 400, kind).await;
         let none = json!({"network_id": net, "fixed_ips": []});
         assert_eq!(addresses(&api.make("ann:red", "port", none).await), Vec::<String>::new());
-        // Another MAC address, another address.
+        // A new MAC address changes the automatic address.
         let path = format!("ports/{}", text(&three["id"]));
         let moved = json!({"port": {"mac_address": "fa:16:3e:00:00:33"}});
         let moved = put(&api, "admin:ops", &path, moved).await["port"].clone();
@@ -678,7 +678,7 @@ async fn a_mac_address_determines_automatic_addresses() {
         let back = put(&api, "ann:red", &path, back).await["port"].clone();
         assert_eq!(addresses(&back), ["10.0.0.78", "fd00:1::f816:3eff:fe00:33"]);
         api.audit().await;
-        // A router's interface has the gateway's address, and advertises the subnet.
+        // A router's interface uses the subnet, which therefore cannot be deleted.
         let router = text(&api.make("ann:red", "router", json!({})).await["id"]);
         let add = format!("routers/{router}/add_router_interface");
         put(&api, "ann:red", &add, json!({"subnet_id": subnet})).await;
@@ -686,7 +686,8 @@ async fn a_mac_address_determines_automatic_addresses() {
         api.refused("ann:red", &delete, None, 409, "SubnetInUse").await;
         let remove = format!("routers/{router}/remove_router_interface");
         put(&api, "ann:red", &remove, json!({"subnet_id": subnet})).await;
-        // Nobody chose the addresses, so they go with the subnet.
+        // Automatic addresses do not prevent the deletion of their subnet, and are released with
+        // it.
         api.none("ann:red", &delete).await;
         let shown = api.ok("ann:red", &format!("GET /{path}"), None).await["port"].clone();
         assert_eq!(addresses(&shown), ["10.0.0.78"]);

@@ -1,5 +1,5 @@
-//! The bindings of a port to hosts, of which one is active: a live migration adds the destination's
-//! ([`BindingExtended`](crate::Extension::BindingExtended)).
+//! The bindings of a port to hosts, one of which is active. A live migration adds a binding to the
+//! destination ([`BindingExtended`](crate::Extension::BindingExtended)).
 
 use http::Method;
 use kilonova_ids::PortId;
@@ -16,10 +16,10 @@ pub struct Binding {
     pub host: String,
     /// Active or not.
     pub status: BindingStatus,
-    /// `ovs`, `hw_veb`, …; `unbound` of an inactive binding that was active.
+    /// `ovs`, `hw_veb`, …; `unbound` for an inactive binding that was active.
     #[serde(default, deserialize_with = "or_default")]
     pub vif_type: String,
-    /// How the host connects the port.
+    /// The details of the port's connection on the host.
     #[serde(default, deserialize_with = "or_default")]
     pub vif_details: Map<String, Value>,
     /// `normal`, `direct`, ….
@@ -55,7 +55,7 @@ impl Neutron {
     /// Prepares a port on another host.
     ///
     /// # Errors
-    /// [`PortBindingError`](crate::Type::PortBindingError), with status 500, if nothing can connect it
+    /// [`PortBindingError`](crate::Type::PortBindingError), with status 500, if no mechanism driver can bind the port
     /// there, and [`PortBindingAlreadyExists`](crate::Type::PortBindingAlreadyExists).
     pub async fn create_binding(
         &self,
@@ -70,7 +70,7 @@ impl Neutron {
     /// The bindings of a port.
     ///
     /// # Errors
-    /// Neutron's.
+    /// Neutron's errors.
     pub async fn bindings(&self, call: Call<'_>, port: PortId) -> Result<Vec<Binding>, Error> {
         self.list(call, &format!("/ports/{port}/bindings"), "bindings", &Query::default()).await
     }
@@ -88,7 +88,7 @@ impl Neutron {
         host: &str,
     ) -> Result<Binding, Error> {
         let path = format!("/ports/{port}/bindings/{}/activate", segment(host));
-        // The real one answers without the key that its documentation has.
+        // Neutron answers without the key that its documentation shows.
         self.one_or_bare(call, Method::PUT, &path, "binding").await
     }
 
@@ -96,7 +96,7 @@ impl Neutron {
     /// about its server.
     ///
     /// # Errors
-    /// [`PortBindingNotFound`](crate::Type::PortBindingNotFound) and others of Neutron's.
+    /// [`PortBindingNotFound`](crate::Type::PortBindingNotFound) and Neutron's other errors.
     pub async fn delete_binding(
         &self,
         call: Call<'_>,

@@ -1,4 +1,4 @@
-//! Requests to Neutron: the form of a request, of an answer and of a list in pages.
+//! Requests to Neutron, their answers, and paged lists.
 
 use std::time::Duration;
 
@@ -14,30 +14,30 @@ use crate::{Error, Refused};
 
 /// The path of the API's only version.
 const ROOT: &str = "/v2.0";
-/// Maximum number of pages of a list. Neutron's operators set the size of a page; a list without an
-/// end would be a defect there.
+/// Maximum number of pages of a list. The page size is set by Neutron's operator; the limit guards
+/// against a defective list that never ends.
 const MAX_PAGES: usize = 10_000;
 /// Maximum number of ids in one query, which keeps a request shorter than any proxy's limit.
 pub(crate) const MAX_IDS: usize = 150;
 
-/// On whose behalf a request is sent, and the request of our own that causes it.
+/// The caller of a request, and the id of the API request that causes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// The tokens.
+    /// The login or the user whose token is sent.
     pub caller: Caller<'a>,
     /// `req-…`, for Neutron's logs.
     pub request_id: Option<&'a str>,
 }
 
-/// A Neutron.
+/// A client of one Neutron.
 pub struct Neutron {
     service: Service,
     extensions: Extensions,
 }
 
 impl Neutron {
-    /// A Neutron behind this service of the catalog; nothing is sent. `extension_sync_interval` is how
-    /// long its list of extensions is used.
+    /// A client of the Neutron at this service of the catalog; sends nothing. `extension_sync_interval` is the time for
+    /// which a list of extensions is used.
     pub fn new(service: Service, extension_sync_interval: Duration) -> Self {
         Self { service, extensions: Extensions::new(extension_sync_interval) }
     }
@@ -81,7 +81,7 @@ impl Neutron {
         read(object, &method, path, key)
     }
 
-    /// [`Neutron::one`] where the object may be the whole answer.
+    /// [`Neutron::one`], but the object may also be the whole answer.
     pub(crate) async fn one_or_bare<T: DeserializeOwned>(
         &self,
         call: Call<'_>,
@@ -122,8 +122,7 @@ impl Neutron {
                 let item = serde_json::from_value(item);
                 all.push(item.map_err(|error| malformed(format!("{key}: {error}")))?);
             }
-            // The link names the address under which Neutron knows itself, which may differ from the
-            // endpoint's: only its query is used.
+            // The address in the link may differ from the endpoint's, so only the query of the link is used.
             let links = page.get(format!("{key}_links")).and_then(Value::as_array);
             let next = links.into_iter().flatten().find(|link| link["rel"] == "next");
             let Some(next) = next else { return Ok(all) };

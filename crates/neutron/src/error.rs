@@ -1,4 +1,4 @@
-//! Errors of Neutron: those that it names, and the absence of an answer.
+//! Errors of Neutron: its refusals, and missing or malformed answers.
 
 use http::StatusCode;
 use kilonova_wire::refusal::Kind;
@@ -24,7 +24,7 @@ pub enum Error {
     },
 }
 
-/// A refusal of Neutron.
+/// A refusal by Neutron.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Neutron answered {request} with {status}: {message}")]
 pub struct Refused {
@@ -59,13 +59,13 @@ pub enum Type {
     HostNotCompatibleWithFixedIps,
     /// A quota is exhausted.
     OverQuota,
-    /// No mechanism of Neutron can connect the port on the host.
+    /// No mechanism driver of Neutron can bind the port to the host.
     PortBindingError,
-    /// The port has a binding on the host.
+    /// The port already has a binding to the host.
     PortBindingAlreadyExists,
-    /// The port has no binding on the host.
+    /// The port has no binding to the host.
     PortBindingNotFound,
-    /// The active binding of the port is already on the host.
+    /// The port's binding to the host is already active.
     PortBindingAlreadyActive,
     /// Any other type.
     Other,
@@ -96,7 +96,7 @@ impl Type {
 
 impl Refused {
     /// Reads the body of a refusal: `{"NeutronError": {"type", "message", "detail"}}` from Neutron,
-    /// `{"error": {"message"}}` from the check of the token before it, or no JSON from a proxy.
+    /// `{"error": {"message"}}` from the token check in front of Neutron, or no JSON from a proxy.
     pub(crate) fn read(request: String, status: StatusCode, body: &Value) -> Self {
         let error = &body["NeutronError"];
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -149,8 +149,8 @@ impl Error {
 }
 
 impl IntoRefusal for Error {
-    /// The answer for a user whose request depends on Neutron. Neutron's own message is shown where the
-    /// user can act on it; a failure of Neutron is 503, and its cause is only logged.
+    /// The answer for a user whose request depends on Neutron. Neutron's own message is shown where the user can act on
+    /// it; a failure of Neutron becomes a 503, and its cause is only logged.
     fn into_refusal(self) -> Refusal {
         let refused = match self {
             Self::NoAnswer(error) => return error.into_unavailable("network"),
@@ -159,7 +159,8 @@ impl IntoRefusal for Error {
         };
         let kind = match refused.status {
             StatusCode::UNAUTHORIZED => {
-                // Upstream asks the client for a new token; a refused own login is `NoAnswer`.
+                // Like upstream, ask the client for a new token. A refusal of our own login is
+                // `NoAnswer`.
                 return Refusal::unauthorized("The request you have made requires authentication.")
                     .with_internal(refused);
             }

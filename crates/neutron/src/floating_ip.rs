@@ -21,10 +21,10 @@ pub struct FloatingIp {
 }
 
 impl Neutron {
-    /// The floating addresses of ports. A Neutron without routers has none: it answers 404.
+    /// The floating addresses of ports. Empty for a Neutron without routers, which answers 404.
     ///
     /// # Errors
-    /// Neutron's.
+    /// Neutron's errors.
     pub async fn floating_ips(
         &self,
         call: Call<'_>,

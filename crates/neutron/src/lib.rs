@@ -1,8 +1,8 @@
-//! A client of an external Neutron, the part that a compute service needs.
+//! A client of an external Neutron, with the requests that a compute service needs.
 //!
 //! ```text
 //!   client          requests, answers, pages
-//!   extensions      the extensions of the API, remembered for some minutes
+//!   extensions      the extensions of the API, cached for some minutes
 //!   network         networks and subnets
 //!   port            ports of servers
 //!   binding         the bindings of a port to hosts, one of which is active

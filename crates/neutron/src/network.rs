@@ -10,7 +10,7 @@ use crate::client::MAX_IDS;
 use crate::values::{Query, or_default};
 use crate::{Call, Error, Neutron};
 
-/// A network. With `fields`, the others have their defaults.
+/// A network. Attributes that Neutron omits have their defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Network {
     /// Its id.
@@ -36,24 +36,24 @@ pub struct Network {
     /// MTU in bytes.
     #[serde(default)]
     pub mtu: Option<i64>,
-    /// The domain in an external DNS, or an empty text.
+    /// The domain in an external DNS, or empty.
     #[serde(default, deserialize_with = "or_default")]
     pub dns_domain: String,
-    /// `vlan`, `flat`, `vxlan`, …; administrators see it.
+    /// `vlan`, `flat`, `vxlan`, …; visible only to administrators.
     #[serde(default, rename = "provider:network_type")]
     pub network_type: Option<String>,
-    /// The physical network; administrators see it.
+    /// The physical network; visible only to administrators.
     #[serde(default, rename = "provider:physical_network")]
     pub physical_network: Option<String>,
-    /// The VLAN or the tunnel; administrators see it.
+    /// The id of the VLAN or the tunnel; visible only to administrators.
     #[serde(default, rename = "provider:segmentation_id")]
     pub segmentation_id: Option<i64>,
-    /// The segments of a network with several; administrators see them.
+    /// The segments of a network that has several; visible only to administrators.
     #[serde(default)]
     pub segments: Option<Vec<Segment>>,
 }
 
-/// A segment of a network with several.
+/// A segment of a network that has several.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Segment {
     /// `vlan`, `flat`, `vxlan`, ….
@@ -88,7 +88,7 @@ pub struct Subnet {
     /// Routes.
     #[serde(default)]
     pub host_routes: Vec<Route>,
-    /// How IPv6 addresses are assigned.
+    /// The assignment mode of IPv6 addresses.
     #[serde(default)]
     pub ipv6_address_mode: Option<String>,
 }
@@ -105,17 +105,17 @@ pub struct Route {
 /// The networks to list.
 #[derive(Debug, Clone, Copy)]
 pub enum NetworkFilter<'a> {
-    /// Those with these ids that the caller sees.
+    /// The networks with these ids that the caller can see.
     Ids(&'a [NetworkId]),
-    /// The project's own that are not shared. `ready` omits those that are administratively down,
-    /// such as a topology that is being created.
+    /// The project's own networks that are not shared. `ready` omits those that are
+    /// administratively down, such as a topology that is being created.
     Project {
         /// The project.
         project: &'a str,
-        /// Only those that are up.
+        /// True to list only networks that are administratively up.
         ready: bool,
     },
-    /// Shared ones.
+    /// The shared networks.
     Shared,
 }
 
@@ -123,16 +123,16 @@ impl Neutron {
     /// One network.
     ///
     /// # Errors
-    /// 404 if the caller sees none.
+    /// 404 if the caller cannot see it.
     pub async fn network(&self, call: Call<'_>, id: NetworkId) -> Result<Network, Error> {
         self.one(call, Method::GET, &format!("/networks/{id}"), None, "network").await
     }
 
-    /// The networks that the filter selects, as far as the caller sees them. With ids, the result
-    /// has their order and their repetitions.
+    /// The networks that the filter selects and the caller can see. With ids, the result has their
+    /// order and repetitions.
     ///
     /// # Errors
-    /// Neutron's.
+    /// Neutron's errors.
     pub async fn networks(
         &self,
         call: Call<'_>,
@@ -161,10 +161,10 @@ impl Neutron {
         }
     }
 
-    /// The subnets with these ids that the caller sees.
+    /// The subnets with these ids that the caller can see.
     ///
     /// # Errors
-    /// Neutron's.
+    /// Neutron's errors.
     pub async fn subnets(&self, call: Call<'_>, ids: &[SubnetId]) -> Result<Vec<Subnet>, Error> {
         let mut found = Vec::new();
         // Without an id, Neutron would list all subnets.

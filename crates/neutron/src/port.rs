@@ -11,8 +11,8 @@ use crate::client::MAX_IDS;
 use crate::values::{Query, or_default};
 use crate::{Call, Error, Neutron, Profile};
 
-/// A port. With `fields`, the others have their defaults. Only administrators see its binding and its
-/// request for resources.
+/// A port. Attributes that were not requested have their defaults. Only administrators see its binding and its request
+/// for resources.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Port {
     /// Its id.
@@ -35,7 +35,7 @@ pub struct Port {
     /// `ACTIVE`, `DOWN`, `BUILD`, ….
     #[serde(default)]
     pub status: String,
-    /// False if its owner has set it down.
+    /// False if it is administratively down.
     #[serde(default)]
     pub admin_state_up: bool,
     /// Addresses, in order.
@@ -53,7 +53,7 @@ pub struct Port {
     /// The host to which it is bound; empty if it is unbound.
     #[serde(default, rename = "binding:host_id", deserialize_with = "or_default")]
     pub host: String,
-    /// `ovs`, `hw_veb`, …; `unbound` or `binding_failed` without a connection.
+    /// `ovs`, `hw_veb`, …; `unbound` or `binding_failed` if it is not connected.
     #[serde(default, rename = "binding:vif_type", deserialize_with = "or_default")]
     pub vif_type: String,
     /// Details of the connection on the host.
@@ -100,12 +100,13 @@ impl Port {
         }
     }
 
-    /// True if it may request resources, as far as anybody sees: only QoS policies do.
+    /// True if it has a QoS policy, without which it cannot request resources. Every caller can see
+    /// this.
     pub fn has_policy(&self) -> bool {
         self.qos_policy_id.is_some() || self.qos_network_policy_id.is_some()
     }
 
-    /// True if a guest need not wait for it.
+    /// True if a guest need not wait for the port.
     pub fn is_active(&self) -> bool {
         !self.admin_state_up || self.status == "ACTIVE"
     }
@@ -123,7 +124,7 @@ pub struct FixedIp {
 /// A port to create for a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NewPort {
-    /// The server, by which the port of an unfinished request can be found.
+    /// The server's id, by which the port of an unfinished request can be found.
     pub device_id: String,
     /// The network.
     pub network_id: NetworkId,
@@ -132,7 +133,7 @@ pub struct NewPort {
     /// The server's project.
     #[serde(rename = "tenant_id")]
     pub project: String,
-    /// Security groups; without one Neutron adds the project's default group.
+    /// Security groups; if empty, Neutron adds the project's default group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub security_groups: Vec<SecurityGroupId>,
     /// The requested address.
@@ -147,13 +148,13 @@ pub struct RequestedIp {
     pub ip_address: IpAddr,
 }
 
-/// A change of a port: only these attributes.
+/// A change of a port; attributes with `None` remain unchanged.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct PortChange {
-    /// The server, or an empty text.
+    /// The server's id, or empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_id: Option<String>,
-    /// `compute:<zone>`, or an empty text.
+    /// `compute:<zone>`, or empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_owner: Option<String>,
     /// The host to bind it to; `Some(None)` unbinds it.
@@ -176,23 +177,23 @@ pub struct PortChange {
 /// The ports to list.
 #[derive(Debug, Clone, Copy)]
 pub enum PortFilter<'a> {
-    /// All that the caller sees.
+    /// All ports that the caller can see.
     All,
-    /// Those with these ids.
+    /// The ports with these ids.
     Ids(&'a [PortId]),
-    /// Those of a server.
+    /// The ports of a server.
     Device(&'a str),
-    /// Those of these servers.
+    /// The ports of these servers.
     Devices(&'a [String]),
-    /// Those of a project.
+    /// The ports of a project.
     Project(&'a str),
-    /// Those with this address on a network.
+    /// The ports with this address on a network.
     Address(NetworkId, IpAddr),
-    /// Those with an address that contains this text ([`IpSubstringFiltering`]).
+    /// The ports with an address that contains this text ([`IpSubstringFiltering`]).
     ///
     /// [`IpSubstringFiltering`]: crate::Extension::IpSubstringFiltering
     AddressPart(&'a str),
-    /// Those bound to a host.
+    /// The ports bound to a host.
     Host(&'a str),
     /// The DHCP ports of a network.
     Dhcp(NetworkId),
@@ -234,16 +235,16 @@ impl Neutron {
     /// One port.
     ///
     /// # Errors
-    /// [`PortNotFound`](crate::Type::PortNotFound) if the caller sees none.
+    /// [`PortNotFound`](crate::Type::PortNotFound) if the caller cannot see it.
     pub async fn port(&self, call: Call<'_>, id: PortId) -> Result<Port, Error> {
         self.one(call, Method::GET, &format!("/ports/{id}"), None, "port").await
     }
 
-    /// The ports that the filter selects, as far as the caller sees them, with these fields, or with
-    /// all. `id` must be among the fields.
+    /// The ports that the filter selects and the caller can see, with these fields, or with all. `id` must be among the
+    /// fields.
     ///
     /// # Errors
-    /// Neutron's.
+    /// Neutron's errors.
     pub async fn ports(
         &self,
         call: Call<'_>,
@@ -257,11 +258,11 @@ impl Neutron {
         Ok(found)
     }
 
-    /// Creates a port. An error may leave a port behind ([`Error::may_have_effect`]), with this
-    /// device.
+    /// Creates a port. After an error, the port may exist ([`Error::may_have_effect`]) and can be
+    /// found by its device id.
     ///
     /// # Errors
-    /// [`OverQuota`](crate::Type::OverQuota), those of addresses, and others of Neutron's.
+    /// [`OverQuota`](crate::Type::OverQuota), errors about addresses, and Neutron's other errors.
     pub async fn create_port(&self, call: Call<'_>, port: &NewPort) -> Result<Port, Error> {
         self.one(call, Method::POST, "/ports", Some(json!({"port": port})), "port").await
     }
@@ -270,7 +271,7 @@ impl Neutron {
     /// [`Port::has_failed_binding`].
     ///
     /// # Errors
-    /// Neutron's.
+    /// Neutron's errors.
     pub async fn update_port(
         &self,
         call: Call<'_>,
@@ -284,7 +285,8 @@ impl Neutron {
     /// Deletes a port.
     ///
     /// # Errors
-    /// [`PortNotFound`](crate::Type::PortNotFound) if there is none, and others of Neutron's.
+    /// [`PortNotFound`](crate::Type::PortNotFound) if it does not exist, and Neutron's other
+    /// errors.
     pub async fn delete_port(&self, call: Call<'_>, id: PortId) -> Result<(), Error> {
         self.delete(call, &format!("/ports/{id}")).await
     }

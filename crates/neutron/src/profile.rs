@@ -1,4 +1,4 @@
-//! `binding:profile`: keys of the port's owner and of the compute service side by side.
+//! `binding:profile`, which contains keys of the port's owner and of the compute service.
 
 use serde_json::{Map, Value};
 
@@ -18,7 +18,7 @@ const OURS: [&str; 9] = [
     "vf_num",
 ];
 
-/// The profile of a port that its server releases: without the compute service's keys.
+/// The profile of a port that its server releases, without the compute service's keys.
 #[must_use]
 pub fn released(profile: &Profile) -> Profile {
     let mut left = profile.clone();

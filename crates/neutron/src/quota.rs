@@ -19,7 +19,7 @@ impl Neutron {
     /// Maximum number of ports of a project; `None` without a limit.
     ///
     /// # Errors
-    /// Neutron's.
+    /// Neutron's errors.
     pub async fn port_quota(&self, call: Call<'_>, project: &str) -> Result<Option<i64>, Error> {
         let path = format!("/quotas/{project}");
         let quota: Quota = self.one(call, Method::GET, &path, None, "quota").await?;

@@ -20,7 +20,7 @@ pub struct ResourceRequest {
 /// Resources of one provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestGroup {
-    /// Its id; that of the port where Neutron gives groups none.
+    /// Its id, or the port's id if Neutron gives groups no ids.
     pub id: String,
     /// The traits that the provider needs.
     #[serde(default)]
@@ -47,8 +47,8 @@ impl ResourceRequest {
 }
 
 impl Port {
-    /// The resources that it requests from resource providers, which only administrators see; `None` if the
-    /// request has another form.
+    /// The resources that it requests from resource providers, which only administrators see; `None` if the request has
+    /// an unknown form.
     pub fn requested(&self) -> Option<ResourceRequest> {
         let request = &self.resource_request;
         if request.is_empty() {
@@ -77,8 +77,8 @@ fn with_id(group: &Map<String, Value>, id: &str) -> Value {
     Value::Object(group)
 }
 
-/// The value of `allocation` in `binding:profile`: the provider of each group, or that of the only one where
-/// Neutron gives groups no ids.
+/// The value of `allocation` in `binding:profile`: the provider of each group, or the only provider if Neutron gives
+/// groups no ids.
 pub fn allocation(port: &str, providers: &BTreeMap<String, String>) -> Value {
     match providers.get(port) {
         Some(only) => Value::from(only.as_str()),

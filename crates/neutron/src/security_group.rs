@@ -1,4 +1,4 @@
-//! Security groups, without their rules: Neutron applies them.
+//! Security groups, without their rules, which Neutron applies.
 
 use kilonova_ids::SecurityGroupId;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use crate::client::MAX_IDS;
 use crate::values::{Query, or_default};
 use crate::{Call, Error, Neutron};
 
-/// A security group. With `fields`, the others have their defaults.
+/// A security group. Attributes that were not requested have their defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct SecurityGroup {
     /// Its id.
@@ -26,23 +26,23 @@ pub struct SecurityGroup {
 /// The security groups to list.
 #[derive(Debug, Clone, Copy)]
 pub enum GroupFilter<'a> {
-    /// Those of a project.
+    /// The groups of a project.
     Project(&'a str),
-    /// Those that other projects share with the caller
+    /// The groups that other projects share with the caller
     /// ([`SecurityGroupsSharedFiltering`](crate::Extension::SecurityGroupsSharedFiltering)).
     Shared,
-    /// Those of a project with this name.
+    /// The groups of a project with this name.
     Named(&'a str, &'a str),
-    /// Those with these ids.
+    /// The groups with these ids.
     Ids(&'a [String]),
 }
 
 impl Neutron {
-    /// The security groups that the filter selects, as far as the caller sees them, with these fields,
-    /// or with all. `id` must be among the fields: without `security_group_rules` the list is quick.
+    /// The security groups that the filter selects and the caller can see, with these fields, or with all. `id` must be
+    /// among the fields. The list is faster without `security_group_rules`.
     ///
     /// # Errors
-    /// Neutron's.
+    /// Neutron's errors.
     pub async fn security_groups(
         &self,
         call: Call<'_>,

@@ -14,8 +14,8 @@ struct Topology {
 }
 
 impl Neutron {
-    /// True if Neutron can create a network for the project; creates nothing. It cannot if the
-    /// extension (404) or the operator's preparation (409) is missing.
+    /// True if Neutron can create a network for the project; creates nothing. False if the
+    /// extension is missing (404), or if the operator has not prepared the topology (409).
     ///
     /// # Errors
     /// Neutron's other errors.

@@ -9,9 +9,9 @@ pub struct NumaCell {
     pub id: u32,
     /// The CPUs that guests share.
     pub shared: String,
-    /// The CPUs for one vCPU alone.
+    /// The CPUs that are each dedicated to one vCPU.
     pub dedicated: String,
-    /// The cores, each with its threads that are online, also those that guests may not use.
+    /// The cores, each as a list of its online threads, including those that guests may not use.
     pub cores: Vec<String>,
     /// The socket; `None` if the CPUs are in several or in none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,9 +31,9 @@ pub struct NumaCell {
 pub struct NumaPages {
     /// Their size, KiB.
     pub size_kib: u64,
-    /// How many there are.
+    /// Their number.
     pub total: u64,
-    /// How many of them are kept from guests.
+    /// The number of pages that guests may not use.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub reserved: u64,
 }

@@ -1,8 +1,8 @@
-//! Consoles: requests of a controller to connect a waiting client with a guest's display or serial port.
+//! Consoles: requests of a controller to connect a waiting client to a guest's display or serial port.
 //!
-//! Requests travel with the documents under the same generation counter. The client waits at the
-//! controller that asks, so the host answers there and not at the controller that it polls. A request is
-//! answered once, soon, or not at all: the client's patience ends.
+//! Requests travel with the documents under the same generation counter. The client waits at the controller that sent
+//! the request, so the host answers that controller instead of the one that it polls. A request is answered at most
+//! once, and promptly, because the client times out.
 
 use std::os::unix::net::UnixStream;
 
@@ -36,12 +36,12 @@ pub struct ConsoleRequest {
     pub kind: ConsoleKind,
     /// True to connect; false to answer only whether the guest has this console.
     pub connect: bool,
-    /// Where the controller is that waits for the answer.
+    /// The URLs of the controller that waits for the answer.
     #[serde(default)]
     pub controller: ControllerUrls,
 }
 
-/// The URLs of one controller, past any balancer.
+/// The URLs of one controller, bypassing any load balancer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ControllerUrls {
@@ -70,11 +70,11 @@ pub enum ConsoleAnswer {
 pub enum ConsoleReply {
     /// The guest has the console.
     Available,
-    /// It has not.
+    /// The guest has no such console, or none now.
     Refused(ConsoleRefusal),
 }
 
-/// Why there is no console.
+/// The reason why there is no console.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConsoleRefusal {
     /// The case.
@@ -84,7 +84,7 @@ pub struct ConsoleRefusal {
 }
 
 words! {
-    /// Why there is no console.
+    /// The reason why there is no console.
     ConsoleProblem {
         /// The host has no guest of the server.
         NoGuest = "no_guest",

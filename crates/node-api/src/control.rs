@@ -15,7 +15,7 @@ use crate::{
 /// The future that a call to the control plane returns.
 pub type ControlFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send + 'a>>;
 
-/// Why the control plane refused a call.
+/// The reason why the control plane refused a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// A newer process registered for this host; this one must stop.
@@ -37,7 +37,7 @@ impl std::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// The control plane's calls for an agent. Agents connect; the control plane never does.
+/// The calls that the control plane offers to agents. Only agents open connections.
 pub trait ControlPlane: Send + Sync + 'static {
     /// Registers the host with its inventory. Every later call carries the epoch of the answer.
     fn register(&self, registration: Registration) -> ControlFuture<'_, Session>;
@@ -87,8 +87,8 @@ pub trait ControlPlane: Send + Sync + 'static {
         file: PathBuf,
     ) -> ControlFuture<'a, ()>;
 
-    /// Answers a request for a console at the controller that made it, whose client may have given up.
-    /// Where the controller is another process, the answer with a connection ends with the connection.
+    /// Answers a console request at the controller that sent it, where the client may have given up. If that controller
+    /// is another process, a call with a connection returns when the connection ends.
     fn answer_console<'a>(
         &'a self,
         host: &'a HostName,

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::{Connector, NumaCell};
 
-/// Trait of a host whose hypervisor live-migrates guests with mediated devices, out and in (libvirt
-/// 8.6.0 and QEMU 8.1.0, or newer).
+/// Trait of a host whose hypervisor live-migrates guests with mediated devices in both directions
+/// (libvirt 8.6.0 and QEMU 8.1.0, or newer).
 pub const VGPU_LIVE_MIGRATION: &str = "CUSTOM_VGPU_LIVE_MIGRATION";
 
 /// Trait of a host whose hypervisor live-migrates guests with functions that use a vendor's VFIO
@@ -43,23 +43,23 @@ pub struct Registration {
     pub reserved_memory_mb: i64,
     /// Traits of the host itself, such as `COMPUTE_NODE`.
     pub traits: Vec<String>,
-    /// All devices: a device that is missing here is gone.
+    /// All devices; a device that is missing here no longer exists.
     pub devices: Vec<Device>,
     /// The version of the agent; `None` from agents of earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
-    /// Which attempt to register this is; `None` from agents of earlier builds.
+    /// Identifies the attempt to register; `None` from agents of earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,
-    /// The host's connector for Cinder; `None` if it cannot attach volumes, as agents of
-    /// earlier builds.
+    /// The host's connector for Cinder; `None` if the host cannot attach volumes, and from agents
+    /// of earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connector: Option<Box<Connector>>,
-    /// The physical networks between which the host can route; `*` is any. `None` if it realizes no
-    /// routers, as with agents of earlier builds.
+    /// The physical networks between which the host can route; `*` means any. `None` if the host
+    /// realizes no routers, and from agents of earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<Vec<String>>,
-    /// The NUMA cells, by number; `None` if the kernel reports none, or from agents of earlier
+    /// The NUMA cells, by number; `None` if the kernel reports none, and from agents of earlier
     /// builds. Guests then use all CPUs and have no topology.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cells: Option<Vec<NumaCell>>,
@@ -84,8 +84,9 @@ pub struct Attempt {
 pub struct Session {
     /// Larger than that of every earlier registration of this host.
     pub epoch: i64,
-    /// True if the host wants to offer its CPUs and memory by NUMA cell and cannot yet, for example because of its guests.
-    /// The agent then registers again from time to time. False from controllers of earlier builds.
+    /// True if the host is configured to offer its CPUs and memory by NUMA cell but cannot do so yet, for example
+    /// because of its guests. The agent then registers again from time to time. False from controllers of earlier
+    /// builds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undivided: bool,
 }
@@ -119,12 +120,12 @@ pub struct Device {
     /// physical function excludes its virtual functions, and the other way round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<String>,
-    /// True if its card has vGPUs of one type at a time: while one is in use, slots of the card's other types are
+    /// True if all vGPUs of its card must have the same type: while one is in use, units of the card's other types are
     /// excluded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub one_type: bool,
-    /// How a GPU in MIG mode can be cut, if each of its vGPUs gets a GPU instance of its own. `None` from agents of
-    /// earlier builds.
+    /// The MIG geometry of a GPU, if each of its vGPUs gets a GPU instance of its own. `None` from agents of earlier
+    /// builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig: Option<Mig>,
     /// Its type.
@@ -138,13 +139,13 @@ pub struct Device {
     /// NUMA node; -1 if the kernel reports none.
     pub numa_node: i64,
     /// The PCIe switch above it: the address of its upstream port, the outermost one if there are several. `None` if
-    /// it is below none, and from agents of earlier builds.
+    /// there is none, and from agents of earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
     /// The cards to which its card is connected by NVLink or xGMI, by address; empty from agents of earlier builds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<String>,
-    /// True if it may be given to guests.
+    /// Its health, which determines whether it may be given to guests.
     #[serde(default)]
     pub health: Health,
     /// The parts that are scheduled on their own.
@@ -165,7 +166,7 @@ pub struct Mig {
     pub slices: u8,
     /// The profiles of GPU instances that vGPU types need.
     pub profiles: Vec<MigProfile>,
-    /// The places of GPU instances that exist for no guest of this control plane.
+    /// The placements of GPU instances that do not belong to a guest of this control plane.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub foreign: Vec<MigPlacement>,
 }
@@ -179,11 +180,11 @@ pub struct MigProfile {
     pub vgpu_types: Vec<String>,
     /// The maximum number of instances on the card.
     pub most: u8,
-    /// The places of an instance.
+    /// The possible placements of an instance.
     pub placements: Vec<MigPlacement>,
 }
 
-/// A place on a card: some consecutive memory slices.
+/// A placement on a card: consecutive memory slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MigPlacement {
     /// The first memory slice.
@@ -192,7 +193,7 @@ pub struct MigPlacement {
     pub size: u8,
 }
 
-/// True if a device may be given to guests, in the agent's judgement.
+/// The health of a device: the agent's judgement of whether it may be given to guests.
 ///
 /// `since` is the time of a past event that may have been handled, such as a line in the kernel
 /// log. A condition that holds now, such as a link that is down, has no `since`.

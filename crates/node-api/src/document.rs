@@ -20,11 +20,11 @@ pub struct Document {
     pub desired: Desired,
 }
 
-/// True if the server exists on the host.
+/// The server as it should be on the host: present or absent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Desired {
-    /// It exists, as described.
+    /// It exists as described.
     Present(Box<Domain>),
     /// It does not exist: the domain, its disks and its mediated devices are removed.
     Absent,
@@ -38,9 +38,9 @@ pub struct Domain {
     pub config: DomainConfig,
     /// The desired power state.
     pub power: Power,
-    /// True if a guest that is shut off starts with its vCPUs stopped instead of running, and stays so until
-    /// a later document says otherwise: its ports are not plugged yet. A guest that runs already keeps
-    /// running. It has a meaning only with [`Power::On`]. Agents of earlier versions start the guest.
+    /// True if a guest that is shut off starts with its vCPUs stopped instead of running, because its ports are not
+    /// plugged yet, and stays so until a later document changes it. A guest that already runs keeps running. Only
+    /// meaningful with [`Power::On`]. Agents of earlier versions start the guest.
     #[serde(default)]
     pub starts_paused: bool,
     /// The last one-shot verb; it is carried out once per operation id.
@@ -80,7 +80,7 @@ pub struct DomainConfig {
     #[serde(default)]
     pub interfaces: Vec<Interface>,
     /// The rescue configuration, while the server is rescued. The guest boots from the rescue
-    /// image; its own disk is attached beside it and keeps its content.
+    /// image; its own disk is also attached and keeps its content.
     #[serde(default)]
     pub rescue: Option<Rescue>,
     /// All volumes.
@@ -92,8 +92,8 @@ pub struct DomainConfig {
     pub numa: Option<Box<GuestNuma>>,
 }
 
-/// Writes the members in the order of every earlier build, which a flattened configuration would
-/// change: a stored document and a rewritten one are the same bytes.
+/// Writes the members in the order of earlier builds, so that reading and rewriting a stored
+/// document yields the same bytes. A flattened configuration would change the order.
 impl Serialize for Domain {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { config, power, starts_paused, verb, from, outgoing_migration } = self;
@@ -146,8 +146,8 @@ fn entry_unless_default<M: SerializeMap, T: Serialize + Default + PartialEq>(
 pub struct Rescue {
     /// The rescue image.
     pub image: Option<ImageId>,
-    /// How a stable device rescue attaches the image: behind the guest's own disks, which keep
-    /// their places. Without it, the rescue disk takes the first place and the root disk the
+    /// How a stable device rescue attaches the image: after the guest's own disks, which keep their
+    /// positions. Without it, the rescue disk takes the first position and the root disk the
     /// second.
     #[serde(default, skip_serializing_if = "is_default")]
     pub device: Option<RescueDevice>,
@@ -225,7 +225,7 @@ pub struct OutgoingMigration {
     /// The NUMA cells on the destination; `None` for a guest without them.
     #[serde(default, skip_serializing_if = "is_default")]
     pub numa: Option<Box<GuestNuma>>,
-    /// The interfaces that the destination connects in another way than the source.
+    /// The interfaces that the destination connects differently from the source.
     #[serde(default, skip_serializing_if = "is_default")]
     pub interfaces: Vec<Interface>,
 }
@@ -289,7 +289,7 @@ pub struct Batch {
     pub complete: bool,
     /// The documents, oldest first.
     pub documents: Vec<Document>,
-    /// With `complete`, the servers whose document is held back: the host leaves them unchanged.
+    /// With `complete`, the servers whose documents are held back: the host leaves them unchanged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<ServerId>,
     /// Device orders, oldest first; with `complete`, all unfinished orders.
@@ -301,10 +301,10 @@ pub struct Batch {
     /// Requests for consoles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consoles: Vec<ConsoleRequest>,
-    /// The packet filters of the host's guests, complete, if they or the guests have changed.
+    /// The complete packet filters of the host's guests, if they or the guests have changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filters: Option<Box<Filters>>,
-    /// The routers of the host, complete, if they may have changed.
+    /// The complete list of the host's routers, if it may have changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routers: Option<Vec<Router>>,
 }

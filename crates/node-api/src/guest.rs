@@ -1,6 +1,6 @@
 //! The metadata of a guest, for its config drive and the metadata service on its host.
 //!
-//! A config drive keeps the metadata of the boot or of the last rebuild.
+//! A config drive contains the metadata as of the boot or of the last rebuild.
 
 use std::collections::BTreeMap;
 
@@ -142,7 +142,7 @@ pub enum PasswordAnswer {
     },
     /// It is stored.
     Stored,
-    /// The guest has already set one, which remains.
+    /// The guest has already set a password, which remains.
     Exists,
     /// The host has no such server.
     NoServer,

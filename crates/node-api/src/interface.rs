@@ -59,9 +59,9 @@ pub enum Vif {
         /// The bridge, such as `br-int`.
         bridge: String,
     },
-    /// A tap on a bridge of its own, which a veth pair joins to an Open vSwitch bridge: between them,
-    /// Neutron's agent filters packets by iptables (`ovs_hybrid_plug`). The agent creates both. A host gets
-    /// it only if it has the trait [`OVS_HYBRID_PLUG`]: agents of earlier builds cannot read it.
+    /// A tap on a bridge of its own, which a veth pair connects to an Open vSwitch bridge: between them, Neutron's
+    /// agent filters packets with iptables (`ovs_hybrid_plug`). The agent creates both. A host gets it only if it has
+    /// the trait [`OVS_HYBRID_PLUG`]: agents of earlier builds cannot read it.
     OvsHybrid {
         /// The Open vSwitch bridge, such as `br-int`.
         bridge: String,
@@ -136,13 +136,13 @@ impl Interface {
         self.named("tap")
     }
 
-    /// Name of the bridge of its own that a hybrid plug has. Neutron's agent finds the tap by its name, and
-    /// this bridge not at all; the name is upstream's.
+    /// Name of the bridge of a hybrid plug, as upstream names it. Neutron's agent looks up the tap by name, but not
+    /// this bridge.
     pub fn hybrid_bridge(&self) -> String {
         self.named("qbr")
     }
 
-    /// Names of the veth pair of a hybrid plug: the end at the bridge of its own, and the end at Open vSwitch.
+    /// Names of the veth pair of a hybrid plug: the end at its own bridge, and the end at Open vSwitch.
     pub fn hybrid_pair(&self) -> (String, String) {
         (self.named("qvb"), self.named("qvo"))
     }
@@ -152,7 +152,7 @@ impl Interface {
         format!("{prefix}{}", id.get(..11).unwrap_or(&id))
     }
 
-    /// True if a guest with the other interface keeps its attachment for this one.
+    /// True if a guest can keep the attachment of the other interface for this one.
     pub fn is_plugged_like(&self, other: &Self) -> bool {
         self.port == other.port
             && self.mac == other.mac
@@ -163,7 +163,7 @@ impl Interface {
             && self.vif == other.vif
     }
 
-    /// The IPv6 link-local address that derives from the MAC address (EUI-64).
+    /// The IPv6 link-local address that is derived from the MAC address (EUI-64).
     pub fn link_local(&self) -> Option<Ipv6Addr> {
         link_local(&self.mac)
     }
@@ -193,7 +193,7 @@ impl Interface {
     }
 }
 
-/// The IPv6 link-local address that derives from a MAC address (EUI-64).
+/// The IPv6 link-local address that is derived from a MAC address (EUI-64).
 pub fn link_local(mac: &str) -> Option<Ipv6Addr> {
     let bytes: Vec<u8> =
         mac.split(':').map(|part| u8::from_str_radix(part, 16)).collect::<Result<_, _>>().ok()?;

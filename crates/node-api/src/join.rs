@@ -1,4 +1,4 @@
-//! The messages by which a host gets and renews its certificate.
+//! The messages with which a host gets and renews its certificate.
 
 use std::net::IpAddr;
 
@@ -48,8 +48,8 @@ pub struct Credential {
 pub struct Authorities {
     /// Their certificates, PEM. The first one has signed the controllers' certificates.
     pub authorities: String,
-    /// The SHA-256 of the authority that signs hosts' certificates. A host with a certificate of
-    /// another one renews it.
+    /// The SHA-256 of the authority that signs hosts' certificates. A host renews a certificate
+    /// that another authority has signed.
     pub signing: String,
 }
 
@@ -60,7 +60,7 @@ pub struct Revocations {
     pub crl: String,
     /// A version that changes when the set of revoked certificates changes.
     pub mark: String,
-    /// When a host fetches the list again even if it is unchanged; microseconds since 1970 on the wire.
+    /// The time at which a host fetches the list again even if it is unchanged; microseconds since 1970 on the wire.
     #[serde(with = "jiff::fmt::serde::timestamp::microsecond::required")]
     pub renew_at: Timestamp,
     /// The hosts of the revoked certificates.

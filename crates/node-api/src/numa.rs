@@ -16,24 +16,24 @@ pub const GUEST_DEVICE_CELLS: &str = "CUSTOM_GUEST_DEVICE_CELLS";
 /// `0-3,8`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GuestNuma {
-    /// The cells; the place in the list is the guest's number of the cell.
+    /// The cells; the index in the list is the cell's number in the guest.
     pub cells: Vec<GuestNumaCell>,
     /// The host CPUs of the emulator's threads.
     pub emulator: String,
     /// The vCPUs with a realtime scheduler.
     #[serde(default, skip_serializing_if = "is_default")]
     pub realtime: String,
-    /// True if the guest's memory is locked in the host's.
+    /// True if the guest's memory is locked in the host's memory.
     #[serde(default, skip_serializing_if = "is_default")]
     pub locked_memory: bool,
-    /// The guest's cell of each device that is near one, by [`Attachment::key`]: the guest sees the device there. A
-    /// guest sees no cell of the others. It has a meaning only on machine type `q35`.
+    /// The guest cell at which the guest sees a device, by [`Attachment::key`]. For devices that are not listed, the
+    /// guest sees no cell. Effective only on machine type `q35`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub devices: BTreeMap<String, u32>,
 }
 
 impl GuestNuma {
-    /// The cell at which the guest sees a device; `None` if it sees none.
+    /// The cell at which the guest sees a device; `None` if the guest sees no cell for it.
     pub fn cell_of(&self, device: &Attachment) -> Option<u32> {
         if self.devices.is_empty() {
             return None;
@@ -43,7 +43,7 @@ impl GuestNuma {
     }
 
     /// True if both have the same cells on the same CPUs and memory. A running guest cannot change them; the cells of
-    /// its devices change with its next start.
+    /// its devices change at its next start.
     pub fn same_cells(&self, other: &Self) -> bool {
         let Self { cells, emulator, realtime, locked_memory, devices: _ } = self;
         *cells == other.cells

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{GuestVerb, VolumeState};
 
-/// The state of one server, as the agent left it.
+/// The state of one server after the agent acted on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// The server.
@@ -16,12 +16,12 @@ pub struct Observation {
     pub generation: i64,
     /// The result.
     pub outcome: Outcome,
-    /// True if the guest, which was in its desired state before, was found like this when the agent
+    /// True if the guest had reached its desired state, but was found in this state when the agent
     /// started. The host may have rebooted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_start: bool,
-    /// The state of each volume of a guest that is as its document says. A volume that is not here is
-    /// detached and disconnected. `None` says nothing about volumes.
+    /// The state of each volume of a guest that matches its document. A volume that is not listed is detached and
+    /// disconnected. `None` means that volumes are not reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<VolumeState>>,
 }
@@ -59,12 +59,12 @@ pub enum Outcome {
     Stopped,
     /// Everything is ready for an incoming live migration, with exactly the document's devices.
     Ready,
-    /// The agent is working on it. Sent now and then; may be lost.
+    /// The agent is working on it. Sent from time to time; may be lost.
     Working {
         /// The phase.
         phase: Phase,
     },
-    /// A live migration to another host is in progress. Sent now and then; more observations
+    /// A live migration to another host is in progress. Sent from time to time; more observations
     /// follow.
     #[serde(rename = "departing")]
     MigratingOut(Progress),
@@ -87,7 +87,7 @@ pub enum Outcome {
 pub const SNAPSHOT_STEP: &str = "snapshot";
 
 impl Outcome {
-    /// True for a failure that does not change the guest: of a snapshot, or of a verb.
+    /// True for a failed snapshot or verb of the driver, which leaves the guest unchanged.
     pub fn leaves_guest(&self) -> bool {
         let harmless = |step: &str| {
             step == SNAPSHOT_STEP || GuestVerb::ALL.iter().any(|verb| verb.as_str() == step)

@@ -2,14 +2,14 @@
 //! bitstream or cleaning a used device.
 //!
 //! Orders travel with the documents, under the same generation counter, until the agent has
-//! reported the result. An agent carries out each order once and remembers that; an interrupted
-//! order starts again.
+//! reported the result. An agent carries out each order once and remembers it; an interrupted order
+//! starts again.
 
 use kilonova_ids::{ImageId, OperationId, ResourceClass, ServerId};
 use serde::{Deserialize, Serialize};
 
-/// The fact of a deployable that names who cleans a released handle before its next use. A
-/// deployable without the fact needs no cleaning.
+/// The attribute of a deployable that states whether the agent or an operator cleans a released
+/// handle before its next use. A deployable without it needs no cleaning.
 pub const ON_RELEASE: &str = "on_release";
 /// [`ON_RELEASE`]: the agent cleans, on a [`Task::Clean`] order.
 pub const CLEANED_BY_AGENT: &str = "clean";
@@ -57,11 +57,11 @@ pub enum Task {
 pub struct OrderResult {
     /// The order.
     pub order: OperationId,
-    /// How it ended.
+    /// The outcome.
     pub end: End,
 }
 
-/// How an order ended.
+/// The outcome of an order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
 pub enum End {

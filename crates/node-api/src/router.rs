@@ -76,8 +76,8 @@ pub struct FloatingAddress {
 }
 
 words! {
-    /// How guests of an IPv6 subnet get their addresses (Neutron's `ipv6_ra_mode` and
-    /// `ipv6_address_mode`).
+    /// The method by which guests of an IPv6 subnet get their addresses (Neutron's `ipv6_ra_mode`
+    /// and `ipv6_address_mode`).
     SixMode {
         /// From router advertisements and their MAC address.
         Slaac = "slaac",

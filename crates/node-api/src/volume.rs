@@ -1,10 +1,10 @@
 //! Volumes of guests: their description in a document, a host's reports of them, and a host's
 //! connector.
 //!
-//! A document lists the volumes that its guest has. Like interfaces they are attached and detached by a
-//! change of that list, never by a command. A volume's connection is parsed from Cinder's
-//! `connection_info` by the control plane; a host never sees the original. Only a document contains the
-//! secrets of a connection: a domain's XML, an observation and a log do not.
+//! A document lists the volumes that its guest has. Volumes, like interfaces, are attached and detached by a change of
+//! that list, never by a command. A volume's connection is parsed from Cinder's `connection_info` by the control plane;
+//! a host never sees the original. Only a document contains the secrets of a connection: a domain's XML, an observation
+//! and a log do not.
 
 mod connection;
 mod connector;
@@ -47,7 +47,7 @@ pub struct Volume {
     /// True if other guests may use it too.
     #[serde(default, skip_serializing_if = "is_default")]
     pub shareable: bool,
-    /// Its size in GiB. The guest's disk is extended with it.
+    /// Its size in GiB. When it grows, the guest's disk is extended.
     pub size_gb: i64,
     /// Its connection to the host.
     pub connection: Connection,
@@ -72,8 +72,8 @@ impl DomainConfig {
         self.volumes.iter().any(Volume::is_root)
     }
 
-    /// The first disk name of a bus that no disk of the guest uses. Disks of the host get the names
-    /// that remain, in the order root, ephemeral, swap, config drive.
+    /// The first disk name of a bus that no disk of the guest uses. Disks that are not volumes get
+    /// the names that the volumes leave free, in the order root, ephemeral, swap, config drive.
     pub fn free_device(&self, bus: Bus) -> Option<String> {
         let prefix = prefix(bus);
         let usual = self.machine.disk_bus.unwrap_or(Bus::Virtio);

@@ -1,7 +1,7 @@
-//! Enums without data whose variants have one name each: in documents, in rows, in image properties
-//! and in libvirt.
+//! Enums without data. Each variant has the same name in documents, rows, image properties and
+//! libvirt.
 //!
-//! An unknown name is an error for the reader, never a default.
+//! An unknown name is an error, never a default.
 
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$item:meta])* $variant:ident = $word:literal,)* }) => {

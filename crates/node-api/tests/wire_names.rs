@@ -1,7 +1,7 @@
 //! The JSON names that controllers and agents of different versions exchange.
 //!
-//! Each test reads a document as it travels and writes it again. A field that has lost its name
-//! would be missing from the second text.
+//! Each test parses a document in its wire form and serializes it again. A renamed field would be
+//! missing from the result.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ fn assert_round_trip<T: Serialize + DeserializeOwned>(text: Value) {
     assert_eq!(written, text);
 }
 
-/// A volume by each protocol.
+/// One volume per protocol.
 fn volumes() -> Value {
     let volume = |device: &str, connection: Value| {
         json!({
@@ -80,7 +80,7 @@ fn volumes() -> Value {
     ])
 }
 
-/// A report by each state and source.
+/// One report per state and source.
 fn volume_states() -> Value {
     let host = json!({"name": "192.0.2.9", "port": 6789});
     let sources = [
@@ -232,7 +232,7 @@ fn a_document_keeps_its_names() {
     }));
 }
 
-/// Rows as earlier builds wrote them: a rewritten document is the same text.
+/// Rows that earlier builds wrote: a rewritten document has the same bytes.
 #[test]
 fn stored_documents_keep_their_bytes() {
     for line in include_str!("golden/documents.jsonl").lines() {

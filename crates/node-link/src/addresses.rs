@@ -1,6 +1,6 @@
-//! The addresses of the controllers. Any of them serves any request, so requests go to one until it
-//! does not answer. Each process has an order of its own: when one controller stops, its hosts spread
-//! over all the others.
+//! The addresses of the controllers. Every controller serves every request, so requests go to one controller until it
+//! stops answering. Each process uses its own random order: when one controller stops, its hosts spread over all the
+//! others.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Reads a list separated by commas, and puts it into a random order.
+    /// Reads a comma-separated list and shuffles it.
     pub(super) fn read(list: &str, scheme: &'static str) -> Result<Arc<Self>, Error> {
         let mut bases: Vec<String> =
             list.split(',').map(|url| url::base(url, scheme)).collect::<Result<_, _>>()?;
@@ -33,7 +33,7 @@ impl Addresses {
         (at, self.bases.get(at).map_or("", String::as_str))
     }
 
-    /// Goes on to the next controller, unless another request has done so.
+    /// Switches to the next controller, unless another request has already done so.
     pub(super) fn leave(&self, at: usize) {
         let next = (at + 1) % self.bases.len().max(1);
         let left = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(seen, ["http://a:1/node", "http://b:2/node", "http://c:3/node"]);
     }
 
-    /// In one order for all, the hosts of a rolling restart would end at one controller.
+    /// With the same order on all hosts, a rolling restart would move all hosts to one controller.
     #[test]
     fn the_hosts_of_a_controller_spread_over_all_others() {
         let mut next = std::collections::HashMap::new();

@@ -1,6 +1,7 @@
 //! Explains connection errors, with a remedy for certificates and clocks.
 
-/// The complete error chain, as the outermost error only says that a request failed, and a remedy.
+/// The complete error chain, because the outermost error states only that a request failed, and a
+/// remedy if one is known.
 pub(super) fn explain(error: &dyn std::error::Error) -> String {
     let mut text = chain(error);
     if let Some(remedy) = remedy(&text) {
@@ -10,7 +11,7 @@ pub(super) fn explain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// True if nothing of the request was sent and no reason is known.
+/// True if no part of the request was sent and the reason is unknown.
 pub(super) fn is_unsent(error: &dyn std::error::Error) -> bool {
     chain(error).ends_with("connection was not ready")
 }
@@ -26,7 +27,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Alerts come from the other side; "invalid" is our judgement of it.
+/// An alert is the peer's judgement of this host; "invalid" is this host's judgement of the peer.
 fn remedy(text: &str) -> Option<&'static str> {
     let says = |word: &str| text.contains(&format!("alert: {word}"));
     if says("CertificateExpired") {

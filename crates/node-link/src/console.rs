@@ -56,7 +56,7 @@ async fn send(
             Ok(response) => return accepted(response).await,
             Err(error) => {
                 let why = connect_error::explain(&error);
-                tracing::info!(controller = %own, %why, "cannot reach a controller at its own address; trying the usual one");
+                tracing::info!(controller = %own, %why, "cannot reach a controller at its own address; trying the configured one");
             }
         }
     }
@@ -97,7 +97,7 @@ async fn connect(
     Ok(())
 }
 
-/// Copies in both directions until one side ends.
+/// Copies in both directions until one side closes.
 async fn join<A, B>(one: A, other: B) -> io::Result<()>
 where
     A: AsyncRead + AsyncWrite + Unpin,

@@ -16,7 +16,7 @@ use super::{Error, Remote};
 
 const FILE: &str = "identity.json";
 
-/// The place of a host's identity.
+/// The file of a host's identity.
 #[derive(Debug, Clone)]
 pub struct Identity {
     file: PathBuf,
@@ -56,7 +56,7 @@ impl HostIdentity {
     /// The TLS settings of the host.
     ///
     /// # Errors
-    /// If certificate or key is invalid.
+    /// If the certificate or the key is invalid.
     pub fn settings(&self) -> Result<ClientConfig, Error> {
         Ok(kilonova_pki::certified(&self.authority, &self.certificate, &self.key)?)
     }
@@ -69,7 +69,7 @@ impl HostIdentity {
         self.remote_at(&self.control)
     }
 
-    /// Like [`HostIdentity::remote`], to other controllers than the one that it joined.
+    /// Like [`HostIdentity::remote`], but to controllers other than the one that the host joined.
     ///
     /// # Errors
     /// If the identity or a URL is invalid.
@@ -129,7 +129,7 @@ impl Identity {
         let given = kilonova_pki::fingerprint(&credential.authority)?;
         if given != token.authority {
             return Err(Error::Refused(Refusal::Rejected(format!(
-                "the control plane's authority ({given}) is not the token's"
+                "the control plane's authority ({given}) does not match the join token"
             ))));
         }
         let known = HostIdentity {

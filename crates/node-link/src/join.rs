@@ -8,10 +8,10 @@ use reqwest::Method;
 use super::{Error, Remote, with_body};
 
 /// Requests the first certificate of a host from the control plane at `url`. Fails before sending
-/// anything if the control plane's authority is not the token's.
+/// anything if the control plane's authority does not match the token.
 ///
 /// # Errors
-/// Why there is no certificate.
+/// The reason why no certificate was issued.
 pub async fn join(
     url: &str,
     token: &Token,

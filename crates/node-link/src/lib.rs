@@ -1,8 +1,8 @@
 //! The control plane for an agent on another machine: [`ControlPlane`] over HTTP.
 //!
-//! Owns the connection and the mapping of refusals. It must never retry a request or wait by
-//! itself: the agent decides that, in the same way for every control plane. After a request without
-//! an answer, or with a controller's answer that it is unavailable, the next request goes to the
+//! Owns the connection and the mapping of refusals. It must never wait, or retry a request that may
+//! have been sent: the agent decides that, in the same way for every control plane. If a request
+//! gets no answer, or a controller answers that it is unavailable, the next request goes to the
 //! next address.
 
 mod addresses;
@@ -80,8 +80,8 @@ impl std::fmt::Debug for Remote {
 
 impl Remote {
     /// A control plane at `url` (`http://ADDRESS:PORT`) with a shared `token`. The token is sent in
-    /// clear text: this is for one machine and for tests. Here and below, `url` may be a list of
-    /// controllers, separated by commas.
+    /// clear text: use it only on a single machine and in tests. Here and below, `url` may be a
+    /// list of controllers, separated by commas.
     ///
     /// # Errors
     /// An invalid URL or token, or a system without sockets.
@@ -114,7 +114,7 @@ impl Remote {
         Ok(Self { client: Arc::new(RwLock::new(client(config)?)), addresses, token: None })
     }
 
-    /// Uses another certificate for new requests. Requests in progress end unchanged.
+    /// Uses another certificate for new requests. Requests in progress are not affected.
     ///
     /// # Errors
     /// A system without sockets.

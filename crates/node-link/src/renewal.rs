@@ -17,8 +17,8 @@ use super::{HostIdentity, Identity, Remote};
 /// Number of checks between two requests for the authorities.
 const ROUNDS: u32 = 5;
 
-/// Checks at this interval. `changed` gets every new certificate and every change of the trusted
-/// authorities.
+/// Checks at this interval. `changed` receives every new certificate and every change of the
+/// trusted authorities.
 pub async fn keep_certified(
     remote: Remote,
     identity: Identity,
@@ -74,7 +74,7 @@ impl Problem {
         change
     }
 
-    /// Logs a new problem and its end. The same problem again is logged for debugging only.
+    /// Logs a new problem and its end. A repeated problem is logged only at debug level.
     fn log(&mut self, host: &HostName, found: Option<&String>) {
         let text = found.map_or("", String::as_str);
         match self.next(found) {
@@ -113,7 +113,7 @@ async fn follow(
         remote.speak_by(new.settings().map_err(text)?).map_err(text)?;
         tracing::info!(%host, "the authorities of the cloud have changed");
         changed(&new);
-        // Reports at once that this host trusts them.
+        // Immediately reports that this host trusts them.
         if let Err(error) = remote.authorities(host, &new.trust()).await {
             tracing::debug!(%error, "could not confirm the authorities");
         }

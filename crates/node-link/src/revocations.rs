@@ -8,9 +8,9 @@ use kilonova_node_api::{Revocations, RevokedHost};
 
 use super::Remote;
 
-/// Polls at this interval. Calls `changed` with each list whose certificates differ from the last
-/// one, and with a fresh list before the last one expires, together with the newly revoked
-/// certificates. If `changed` fails, calls it again.
+/// Polls at this interval. Calls `changed`, with the list and the newly revoked certificates, when
+/// the certificates on the list change and before the last list expires. If `changed` returns
+/// false, calls it again at the next poll.
 pub async fn follow_revocations(
     remote: Remote,
     every: Duration,

@@ -14,7 +14,7 @@ use kilonova_ids::NetworkId;
 /// A request of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestRequest {
-    /// The network from which the guest asks.
+    /// The network from which the guest sends the request.
     pub network: NetworkId,
     /// The guest's address on this network.
     pub from: IpAddr,
@@ -35,7 +35,7 @@ pub enum GuestMethod {
     Other,
 }
 
-/// The status of an answer. A guest may get the same statuses from Nova.
+/// The status of an answer. Nova returns the same statuses to guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestStatus {
     /// 200.
@@ -48,7 +48,7 @@ pub enum GuestStatus {
     Conflict,
     /// 500.
     Failed,
-    /// 503: the guest may ask again.
+    /// 503: the guest may retry.
     Unavailable,
 }
 

@@ -31,7 +31,7 @@ fn is_none(routers: &Arc<Vec<Router>>) -> bool {
     routers.is_empty()
 }
 
-/// The part that could not be set up.
+/// The networks and routers that could not be set up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkFailures {
     /// The networks that could not be set up, with the reasons.
@@ -53,13 +53,14 @@ pub trait Network: Send + Sync + 'static {
     /// Reconciles the host with the desired state.
     fn make<'a>(&'a self, wanted: &'a DesiredNetworks) -> NetworkFuture<'a>;
 
-    /// Hands the guests' requests for metadata to `guests` from now on. False if guests cannot ask.
+    /// Passes the guests' metadata requests to `guests` from now on. Returns false if guests cannot
+    /// send any.
     fn serve_metadata(&self, _guests: Arc<dyn GuestRequests>) -> bool {
         false
     }
 
-    /// Serves metadata on the networks of these guests again, as far as they exist. Changes nothing
-    /// else: the agent has no documents yet, and so no packet filters.
+    /// Serves metadata again on those networks of these guests that still exist. Changes nothing
+    /// else, because the agent has no documents yet and therefore no packet filters.
     fn resume<'a>(&'a self, _guests: &'a DesiredNetworks) -> ResumeFuture<'a> {
         Box::pin(std::future::ready(()))
     }
@@ -78,8 +79,8 @@ impl DesiredNetworks {
 }
 
 impl DesiredNetworks {
-    /// The server with this address on the network: a fixed address, or the link-local one of its MAC
-    /// address. `None` if there is none, or several.
+    /// The server with this address on the network: a fixed address, or the link-local one of its MAC address. `None`
+    /// if no server or several servers have it.
     pub fn server_at(&self, network: NetworkId, address: IpAddr) -> Option<ServerId> {
         let has = |interface: &&Interface| {
             let of = match address {

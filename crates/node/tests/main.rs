@@ -1,4 +1,4 @@
-//! The node agent against a control plane of the tests.
+//! Tests of the agent with a control plane in memory.
 
 #![allow(
     clippy::unwrap_used,

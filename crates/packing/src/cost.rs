@@ -9,14 +9,15 @@ pub trait Scorer {
     /// The score of a state, given the state after the request.
     fn score(&self, before: &Host, after: &Host, shape: &Shape) -> f64;
 
-    /// How much a place loses on a card that requests of other kinds could have entirely, if cards serve several kinds.
+    /// The penalty for a place on a card that requests of other kinds could use entirely, if cards serve several kinds
+    /// of requests.
     fn kept_for_others(&self) -> f64 {
         0.0
     }
 }
 
 /// The number of free devices that typical requests cannot use, weighted by requests and by
-/// requested devices. The first is the fragmentation of FGD (Weng et al., USENIX ATC 2023).
+/// requested devices. The first number is the fragmentation of FGD (Weng et al., USENIX ATC 2023).
 #[must_use]
 pub fn fragment(host: &Host, profile: &Profile) -> (f64, f64) {
     let total = host.total();
@@ -48,10 +49,10 @@ pub struct Weights {
     pub partly_used: f64,
     /// Scarcity of the model, for each free device.
     pub scarcity: f64,
-    /// Free devices of a host that is not idle, times the fraction of the demand that requests
-    /// shares.
+    /// Free devices of a host that is not idle, times the fraction of the demand that is for shares
+    /// of devices.
     pub broken: f64,
-    /// Free devices in no whole island, on hosts with islands.
+    /// Free devices outside whole islands, on hosts with islands.
     pub islands: f64,
     /// Free devices before the request: a fuller host is preferred.
     pub emptiness: f64,
@@ -99,8 +100,8 @@ impl Weights {
 /// Thousandths of a CPU that weigh as much as a device when hosts without devices are compared.
 const CPU_OF_DEVICE: f64 = 1_000_000.0;
 
-/// A card of which requests of other kinds could have nothing any more is preferred to an empty one like a host with so
-/// many free devices less: a card counts more than its host.
+/// The preference for a card that requests of other kinds can no longer use over an empty card. It equals the
+/// preference for a host with this many fewer free devices, so the card matters more than its host.
 const OTHERS: f64 = 10.0;
 
 impl Default for Weights {
@@ -141,9 +142,9 @@ impl Cost {
 }
 
 impl Scorer for Cost {
-    /// Hosts without devices have no cost; the one with the most free CPU wins. Under every set of weights, a
-    /// request without devices prefers hosts with few free devices. A request for several devices prefers a host on which
-    /// one island has room for all, if the host has islands.
+    /// Hosts without devices have no cost; the one with the most free CPU wins. Under every set of weights, a request
+    /// without devices prefers hosts with few free devices. A request for several devices prefers a host on which one
+    /// island has room for all of them, if the host has islands.
     fn score(&self, before: &Host, after: &Host, shape: &Shape) -> f64 {
         if before.devices() == 0 {
             return f64::from(before.cpu) / CPU_OF_DEVICE;

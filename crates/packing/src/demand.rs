@@ -1,5 +1,5 @@
-//! The expected requests: learned shapes with their weights, and the form of them that scoring
-//! uses.
+//! The expected requests: learned shapes with their weights, and the form of the demand that
+//! scoring uses.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,8 @@ const MAX_SHAPES: usize = 512;
 /// The fraction of requests, by number, that counts as typical.
 const TYPICAL: f64 = 0.95;
 
-/// How often each shape was requested, placed or refused. Memory is not part of a shape here.
+/// How often each shape was requested, in both placed and refused requests. Memory is not part of a
+/// shape here.
 #[derive(Debug, Clone, Default)]
 pub struct Demand {
     shapes: HashMap<Shape, f64>,

@@ -217,7 +217,7 @@ fn best(scorer: &impl Scorer, state: &Host, shape: &Shape) -> Score {
     }
     let mut found: Score = None;
     let mut last = None;
-    // The smallest remainder first: of equal scores the tightest device wins.
+    // The smallest remainder first: among equal scores the tightest device wins.
     for remainder in state.free().iter().rev().filter(|free| **free >= shape.share) {
         if last == Some(*remainder) {
             continue;
@@ -232,7 +232,8 @@ fn best(scorer: &impl Scorer, state: &Host, shape: &Shape) -> Score {
     found
 }
 
-/// The loss of a place on a card of which requests of other kinds could have so many thousandths.
+/// The penalty for a place on a card of which requests of other kinds could use this many
+/// thousandths.
 fn weigh(scorer: &impl Scorer, others: u16) -> f64 {
     scorer.kept_for_others() * f64::from(others) / f64::from(WHOLE)
 }

@@ -1,14 +1,15 @@
-//! Islands: devices of a host that are all connected to each other by a fast link. Says which devices a request takes so
-//! that as many islands as possible stay whole.
+//! Islands: devices of a host that are all connected to each other by a fast link. Chooses the devices that a request
+//! takes so that as many islands as possible stay whole.
 //!
-//! It must never decide whether a request fits: a request that needs an island says so elsewhere.
+//! It must never decide whether a request fits: the requirement of an island is expressed
+//! elsewhere.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::state::{Device, WHOLE};
 
-/// A request for several devices that are not all in one island costs as much as that many times its devices outside of
-/// whole islands.
+/// If the devices of a request are not all in one island, each of them costs as much as this many devices outside whole
+/// islands.
 pub const SPLIT: u32 = 2;
 
 /// Sorts the devices of a host, and renumbers its islands, so that equal hosts have equal lists. The devices with the
@@ -55,12 +56,12 @@ impl Island {
 #[derive(Debug)]
 pub(crate) struct Islands<'a> {
     devices: &'a [Device],
-    /// By number.
+    /// The islands by number.
     islands: BTreeMap<u16, Island>,
 }
 
 impl<'a> Islands<'a> {
-    /// Those of devices in the normal form.
+    /// The islands of devices in the normal form.
     pub(crate) fn of(devices: &'a [Device]) -> Self {
         let mut islands: BTreeMap<u16, Island> = BTreeMap::new();
         for device in devices {
@@ -86,8 +87,8 @@ impl<'a> Islands<'a> {
         })
     }
 
-    /// The positions of the devices from which a request takes a share each, among those with this remainder. `None` if
-    /// there are too few.
+    /// The positions of the devices with this remainder from which a request takes one share each. `None` if there are
+    /// too few.
     pub(crate) fn choose(&self, count: usize, remainder: u16, share: u16) -> Option<Vec<usize>> {
         let with_it = |at: &usize| self.devices[*at].free == remainder;
         let eligible: Vec<usize> = (0..self.devices.len()).filter(with_it).collect();
@@ -129,7 +130,7 @@ impl<'a> Islands<'a> {
         large.map(|all| all.into_iter().take(count).collect()).collect()
     }
 
-    /// Devices outside of whole islands first, then islands that are taken entirely, then a part of the smallest one.
+    /// Takes devices outside whole islands first, then entire islands, then a part of the smallest remaining island.
     fn across(&self, eligible: &[usize], count: usize) -> Vec<usize> {
         let mut whole: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         let mut taken: Vec<usize> = Vec::new();
@@ -139,7 +140,7 @@ impl<'a> Islands<'a> {
                 None => taken.push(*at),
             }
         }
-        // The fewest free devices beside them.
+        // Devices whose islands have the least free capacity come first.
         taken.sort_by_key(|at| {
             let island = self.devices[*at].island.and_then(|island| self.islands.get(&island));
             (self.devices[*at].others, island.map_or(0, |island| island.free))
@@ -162,8 +163,8 @@ impl<'a> Islands<'a> {
         self.islands.get(&island).is_some_and(|one| one.is_whole())
     }
 
-    /// The growth of the free thousandths outside of whole islands, with the cost of a split; then the free thousandths
-    /// beside the taken ones. Less is better.
+    /// The growth of the free thousandths outside whole islands, including the cost of a split, and the free
+    /// thousandths that remain in the affected islands. Less is better.
     fn cost(&self, taken: &[usize], share: u16) -> (i64, i64) {
         let share = i64::from(share);
         let mut shares: BTreeMap<Option<u16>, i64> = BTreeMap::new();

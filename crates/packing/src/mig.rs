@@ -1,9 +1,9 @@
 //! The geometry of MIG: a profile occupies memory slices of a card at legal starts, and two
 //! instances conflict if and only if their slices overlap.
 //!
-//! A [`Geometry`] is made of the placements that a card's driver reports. The tables of [`Card`]
+//! A [`Geometry`] is built from the placements that a card's driver reports. The tables of [`Card`]
 //! are for cards that no driver has described, such as simulated ones; the driver's answer always
-//! goes before them.
+//! takes precedence over them.
 //!
 //! A request goes to the first legal start of a card. The starts of all 256 masks of occupied slices are computed once
 //! for a card's geometry. [`Geometry::choose`], the fullest card first, is for the comparisons of `kilonova-bench`: the
@@ -28,13 +28,13 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// The occupied slices. Slices that no card has are left out.
+    /// The occupied slices. Slices beyond the last one are left out.
     #[must_use]
     pub const fn mask(self) -> Mask {
         if self.start >= SLICES {
             return 0;
         }
-        // The truncation leaves out what is beyond the last slice.
+        // The truncation drops the slices beyond the last one.
         (((1_u32 << (if self.size < SLICES { self.size } else { SLICES })) - 1) << self.start)
             as Mask
     }
@@ -84,7 +84,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry of a card with so many memory slices.
+    /// The geometry of a card with this many memory slices.
     ///
     /// # Errors
     /// [`Invalid`] if a placement is not on the card, or a profile is listed twice.
@@ -133,7 +133,8 @@ impl Geometry {
         self.profiles.iter().position(|profile| profile.name == name)
     }
 
-    /// The first place of a profile among free slices, regardless of the maximum of the profile.
+    /// The first place of a profile among free slices, regardless of the profile's maximum number
+    /// of instances.
     #[must_use]
     pub fn first(&self, profile: usize, occupied: Mask) -> Option<Placement> {
         let at = (*self.first.get(profile)?)[usize::from(occupied)]?;
@@ -147,8 +148,8 @@ impl Geometry {
         if on.count(profile) >= usize::from(most) { None } else { self.first(profile, on.occupied) }
     }
 
-    /// How many more instances of a profile fit on a card. All places of a profile have the same size on the cards that
-    /// exist, so the first free place never takes room for two.
+    /// The number of further instances of a profile that fit on a card. All places of a profile have the same size on
+    /// the cards that exist, so taking the first free place never takes the room of two.
     #[must_use]
     pub fn fits(&self, profile: usize, on: &Instances) -> usize {
         let mut on = on.clone();
@@ -162,8 +163,8 @@ impl Geometry {
         fits
     }
 
-    /// The card for one more instance and its place there: the fullest card on which it fits, the
-    /// first one of equal cards.
+    /// The card for one more instance and its place there: the fullest card on which it fits, and
+    /// the first one among equal cards.
     #[must_use]
     pub fn choose<'a>(
         &self,
@@ -182,7 +183,7 @@ fn first_placements(profile: &Profile) -> [Option<u8>; 256] {
     let mut first = [None; 256];
     for (mask, first) in (0..=Mask::MAX).zip(&mut first) {
         let free = |one: &Placement| one.mask() & mask == 0;
-        // A profile has at most as many placements as starts and sizes.
+        // A profile has at most one placement for each start and size, so the index fits.
         let at = profile.placements.iter().position(free);
         *first = at.and_then(|at| u8::try_from(at).ok());
     }
@@ -215,7 +216,7 @@ impl Instances {
         self.placed.iter().filter(|(of, _)| *of == profile).count()
     }
 
-    /// Adds an instance. False if its slices are occupied; then nothing changes.
+    /// Adds an instance. Returns false, and changes nothing, if its slices are occupied.
     pub fn add(&mut self, profile: usize, place: Placement) -> bool {
         let free = self.occupied & place.mask() == 0;
         if free {
@@ -225,12 +226,12 @@ impl Instances {
         free
     }
 
-    /// Occupies slices without an instance of the geometry: something else is there.
+    /// Occupies slices for something other than an instance of the geometry.
     pub const fn occupy(&mut self, place: Placement) {
         self.occupied |= place.mask();
     }
 
-    /// Removes the instance at a place. False if there is none.
+    /// Removes the instance at a place. Returns false if there is none.
     pub fn remove(&mut self, place: Placement) -> bool {
         let found = self.placed.iter().position(|(_, other)| *other == place);
         if let Some(at) = found {

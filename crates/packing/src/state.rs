@@ -85,7 +85,7 @@ impl Shape {
 pub struct Device {
     /// Free thousandths.
     pub free: u16,
-    /// The thousandths of its card that requests of other kinds could have.
+    /// The thousandths of its card that requests of other kinds could use.
     pub others: u16,
     /// Its island: devices of the host that are all connected to each other have the same number.
     pub island: Option<u16>,
@@ -101,7 +101,7 @@ impl Device {
 
 /// The free resources of a host.
 ///
-/// Hosts are equal if a renumbering of devices and islands makes them so.
+/// Two hosts are equal if they differ only in the numbering of devices and islands.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Host {
     /// Thousandths of a CPU.
@@ -110,11 +110,11 @@ pub struct Host {
     pub memory: u32,
     /// The model of its devices.
     pub model: Model,
-    /// Free thousandths of the devices, most first. Devices with equal remainders are interchangeable, but for
+    /// Free thousandths of the devices, most first. Devices with equal remainders are interchangeable, except for
     /// `others` and `islands`.
     free: Box<[u16]>,
-    /// For each device, the thousandths of its card that requests of other kinds could have; the least first among
-    /// devices with equal remainders. Empty if there are none.
+    /// For each device, the thousandths of its card that requests of other kinds could use; the smallest value first
+    /// among devices with equal remainders. Empty if there are none.
     others: Box<[u16]>,
     /// For each device, its island in the normal form; 0 for a device in none. Empty if there are no islands.
     islands: Box<[u16]>,
@@ -130,7 +130,7 @@ impl Host {
     }
 
     /// A host whose devices are in islands, or are parts of cards that serve other kinds of requests as well. An island
-    /// with a single device of the host is none.
+    /// with a single device does not count.
     #[must_use]
     pub fn of_devices(cpu: u32, memory: u32, model: Model, mut devices: Vec<Device>) -> Self {
         if devices.iter().all(|one| one.others == 0 && one.island.is_none()) {
@@ -176,8 +176,8 @@ impl Host {
         !self.islands.is_empty()
     }
 
-    /// The free thousandths of devices that are in no whole island: in none, or in one of which a part is in use. 0 for
-    /// a host without islands.
+    /// The free thousandths of devices outside whole islands: devices in no island, or in an island that is partly in
+    /// use. 0 for a host without islands.
     #[must_use]
     pub fn outside_whole_islands(&self) -> u32 {
         if !self.has_islands() {
@@ -187,8 +187,8 @@ impl Host {
         self.total() - Islands::of(&devices).whole()
     }
 
-    /// True if a request for several whole devices gets devices that are not all in one island. False for a host without
-    /// islands, and for a request that does not fit.
+    /// True if a request for several whole devices gets devices that are not all in one island; false for a host
+    /// without islands, and for a request that does not fit.
     #[must_use]
     pub fn splits(&self, shape: &Shape) -> bool {
         if !self.has_islands() || shape.count < 2 || shape.share < WHOLE {
@@ -200,8 +200,8 @@ impl Host {
         taken.is_some_and(|taken| islands.are_split(&taken))
     }
 
-    /// The thousandths that others could have of the card from which a request with this remainder takes its device: the
-    /// fullest one with the remainder.
+    /// The thousandths that requests of other kinds could use of the card from which a request takes a device with this
+    /// remainder. It is the fullest such card.
     #[must_use]
     pub fn others(&self, remainder: u16) -> u16 {
         let at = self.free.iter().position(|free| *free == remainder);
@@ -262,10 +262,10 @@ impl Host {
         self.memory >= shape.memory && self.could_hold(shape)
     }
 
-    /// The state after the request. `remainder` is the free remainder of the device from which a
-    /// share is taken. Whole devices are interchangeable, and each of several shares comes from the
-    /// device with the smallest sufficient remainder. Among devices with equal remainders, those are taken that leave
-    /// whole the most devices of islands. `None` if it does not fit.
+    /// The state after the request. `remainder` is the free remainder of the device from which a share is taken. Whole
+    /// devices are interchangeable, and each of several shares comes from the device with the smallest sufficient
+    /// remainder. Among devices with equal remainders, the request takes those that leave the most devices in whole
+    /// islands. `None` if it does not fit.
     #[must_use]
     pub fn after(&self, shape: &Shape, remainder: Option<u16>) -> Option<Self> {
         if !self.fits(shape) {
@@ -298,13 +298,13 @@ impl Host {
         Some(Self::of_devices(cpu, memory, self.model, devices))
     }
 
-    /// True if devices with equal remainders are interchangeable: most hosts, which pay nothing for the others.
+    /// True if devices with equal remainders are interchangeable. Most hosts are of this kind and take a faster path.
     fn are_interchangeable(&self) -> bool {
         self.others.is_empty() && self.islands.is_empty()
     }
 
-    /// The state after the release of a request whose devices have these remainders now. Of devices with equal
-    /// remainders it is any.
+    /// The state after the release of a request whose devices have these remainders now. Devices with equal remainders
+    /// are not distinguished.
     #[must_use]
     pub fn without(&self, shape: &Shape, remainders: &[u16]) -> Option<Self> {
         let (cpu, memory) = (self.cpu + shape.cpu, self.memory + shape.memory);
@@ -325,8 +325,8 @@ impl Host {
     }
 }
 
-/// Takes the shares of a request from devices of a host without islands, in the normal order. `order` says of a device its
-/// remainder, and which of equal remainders comes first.
+/// Takes the shares of a request from devices of a host without islands, in the normal order. `order` returns a
+/// device's remainder, and its rank among devices with equal remainders.
 fn take<D>(
     devices: &mut [D],
     order: impl Fn(&D) -> (u16, u16),

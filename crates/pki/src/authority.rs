@@ -45,7 +45,7 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Creates an authority: its certificate and key, both PEM.
+    /// Creates an authority. Returns its certificate and key, both PEM.
     ///
     /// # Errors
     /// If the system provides no randomness.
@@ -110,7 +110,7 @@ impl Authority {
         Fingerprint::of(&self.certificate)
     }
 
-    /// Signs a CSR: the certificate, PEM, and its content. Only the key of the CSR is used.
+    /// Signs a CSR. Returns the certificate (PEM) and its content. Only the key of the CSR is used.
     ///
     /// # Errors
     /// An invalid CSR or host name.

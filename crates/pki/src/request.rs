@@ -47,7 +47,7 @@ pub fn check_host(host: &HostName) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that a host with this name may join: the name fits into a certificate, and it keeps the
+/// Checks that a host with this name may join: the name fits into a certificate, and it follows the
 /// rules of [`HostName::parse_new`].
 ///
 /// # Errors

@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn the_list_has_the_revoked_certificates_and_its_validity() {
-        let (pem, key) = Authority::make(NOW).expect("the disks are created");
-        let authority = Authority::load(&pem, &key).expect("the file is read");
+        let (pem, key) = Authority::make(NOW).expect("the authority is created");
+        let authority = Authority::load(&pem, &key).expect("the authority is loaded");
         let host = kilonova_ids::HostName::verbatim("gpu-1");
         let request = Request::new(&host).expect("the request is valid");
         let content = HostCertificateParams { host: &host, addresses: &[], valid: DAY };
@@ -93,16 +93,17 @@ mod tests {
             authority.sign(&request.csr, &content, NOW).expect("the certificate is signed");
         let revoked = [Revocation { serial: given.serial.clone(), at: NOW }];
         for list in [&revoked[..], &[]] {
-            let crl = authority.revocations(list, NOW, NOW + DAY).expect("the disks are created");
+            let crl = authority.revocations(list, NOW, NOW + DAY).expect("the list is signed");
             assert!(crl.starts_with("-----BEGIN X509 CRL-----"), "{crl}");
             let (_, block) = parse_x509_pem(crl.as_bytes()).expect("the text is PEM");
-            let (_, read) = CertificateRevocationList::from_der(&block.contents).expect("a list");
+            let (_, read) =
+                CertificateRevocationList::from_der(&block.contents).expect("the list is valid");
             let serials: Vec<String> = read
                 .iter_revoked_certificates()
                 .map(|one| one.raw_serial().iter().map(|b| format!("{b:02x}")).collect())
                 .collect();
             assert_eq!(serials, list.iter().map(|one| one.serial.clone()).collect::<Vec<_>>());
-            let until = read.next_update().expect("an end").timestamp();
+            let until = read.next_update().expect("the list has an end").timestamp();
             assert_eq!(until, (NOW + DAY).as_second());
             assert!(read.last_update().timestamp() < NOW.as_second());
         }

@@ -99,7 +99,7 @@ pub fn trusting(authorities: &str) -> Result<ClientConfig, Error> {
 /// requested name and signed by one of these authorities (PEM).
 ///
 /// # Errors
-/// A text without a certificate, or with one that cannot be an authority's.
+/// A text without a certificate, or with a certificate that cannot belong to an authority.
 pub fn of_users(authorities: &str) -> Result<ClientConfig, Error> {
     let unreadable = |why: String| Error::unreadable("the authorities' certificates", why);
     let mut roots = RootCertStore::empty();

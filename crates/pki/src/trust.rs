@@ -1,7 +1,7 @@
 //! The authorities that the control plane trusts. They change at run time when an operator rotates
-//! the authority; a handshake is verified with those trusted at that moment. TLS does not verify a
-//! resumed session again, so the request handler compares the issuer with the trusted authorities
-//! at each request.
+//! the authority; each handshake is verified with the authorities trusted at that moment. TLS does
+//! not verify a resumed session again, so the request handler compares the issuer with the trusted
+//! authorities at each request.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

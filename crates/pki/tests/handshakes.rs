@@ -35,13 +35,13 @@ impl ResolvesServerCert for Shown {
 }
 
 fn authority() -> Authority {
-    let (certificate, key) = Authority::make(now()).expect("the object is created");
-    Authority::load(&certificate, &key).expect("the text is parsed")
+    let (certificate, key) = Authority::make(now()).expect("the authority is created");
+    Authority::load(&certificate, &key).expect("the authority is loaded")
 }
 
 fn control_plane(authority: &Authority, time: Timestamp) -> ServerConfig {
     let names = ["cloud.example".to_owned(), "192.0.2.1".to_owned()];
-    let (pem, key) = authority.control_plane(&names, time).expect("the object is created");
+    let (pem, key) = authority.control_plane(&names, time).expect("the certificate is created");
     shown(authority, &pem, &key)
 }
 
@@ -61,7 +61,7 @@ fn host(authority: &Authority, name: &str, time: Timestamp) -> (String, String) 
     let (pem, message) =
         authority.sign(&request.csr, &content, time).expect("the request is signed");
     assert_eq!((message.name.as_str(), message.serial.len()), (name.as_str(), 32));
-    assert_eq!(kilonova_pki::read(&pem).expect("the text is parsed"), message);
+    assert_eq!(kilonova_pki::read(&pem).expect("the certificate is valid"), message);
     (pem, request.key)
 }
 
@@ -93,7 +93,7 @@ async fn meet(server: ServerConfig, client: ClientConfig) -> Result<Option<Strin
     let received = received.map_err(|error| error.to_string())?;
     assert_eq!(received, "hello");
     let seen = seen.map_err(|error| error.to_string())?;
-    Ok(seen.map(|der| kilonova_pki::read_der(&der).expect("the text is parsed").name))
+    Ok(seen.map(|der| kilonova_pki::read_der(&der).expect("the certificate is valid").name))
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn foreign_certificates_are_refused_on_both_sides() {
     let (ours, theirs) = (authority(), authority());
     let text = meet(control_plane(&ours, now()), certified(&theirs, "gpu-1", now())).await;
     assert!(text.as_ref().is_err_and(|text| text.contains("UnknownIssuer")), "{text:?}");
-    // It trusts our authority but has a foreign certificate.
+    // The host trusts our authority but has a foreign certificate.
     let (pem, key) = host(&theirs, "gpu-1", now());
     let mixed =
         kilonova_pki::certified(ours.pem(), &pem, &key).expect("the TLS settings are valid");
@@ -159,7 +159,7 @@ async fn expired_and_future_certificates_are_refused() {
     let message = meet(control_plane(&ours, coming), certified(&ours, "gpu-1", now())).await;
     assert!(message.as_ref().is_err_and(|message| message.contains("not valid")), "{message:?}");
     let (pem, _) = host(&ours, "gpu-1", old);
-    let message = kilonova_pki::read(&pem).expect("the text is parsed");
+    let message = kilonova_pki::read(&pem).expect("the certificate is valid");
     assert!(message.has_expired(now()) && !message.has_expired(old));
     assert!(message.renew_at() > old + DAY * 15 && message.renew_at() < message.not_after);
 }
@@ -167,12 +167,12 @@ async fn expired_and_future_certificates_are_refused() {
 #[test]
 fn authorities_are_distinct() {
     let now = now();
-    let (certificate, key) = Authority::make(now).expect("the object is created");
-    let (other, other_key) = Authority::make(now).expect("the object is created");
+    let (certificate, key) = Authority::make(now).expect("the authority is created");
+    let (other, other_key) = Authority::make(now).expect("the authority is created");
     assert!(Authority::load(&certificate, &other_key).is_err());
     assert!(Authority::load("", &key).is_err() && Authority::load(&certificate, "").is_err());
     let (one, two) = (Authority::load(&certificate, &key), Authority::load(&other, &other_key));
-    let (one, two) = (one.expect("the text is parsed"), two.expect("the text is parsed"));
+    let (one, two) = (one.expect("the first is loaded"), two.expect("the second is loaded"));
     assert_ne!(one.fingerprint(), two.fingerprint());
     let host = HostName::verbatim("h");
     let content = HostCertificateParams { host: &host, addresses: &[], valid: DAY };
@@ -184,8 +184,8 @@ fn authorities_are_distinct() {
 async fn two_authorities_are_trusted_during_a_rotation() {
     let (old, new) = (authority(), authority());
     let bundle = format!("{}{}", old.pem(), new.pem());
-    let (pem, key) = old.control_plane(&[], now()).expect("the object is created");
-    let own = kilonova_pki::own(&pem, &key, old.certificate()).expect("they match");
+    let (pem, key) = old.control_plane(&[], now()).expect("the certificate is created");
+    let own = kilonova_pki::own(&pem, &key, old.certificate()).expect("certificate and key match");
     let trust = Trust::new(&[old.certificate().clone()]).expect("the authority is valid");
     let server = kilonova_pki::server(Arc::clone(&trust), Arc::new(Shown(own)))
         .expect("the TLS settings are valid");
@@ -204,7 +204,7 @@ async fn two_authorities_are_trusted_during_a_rotation() {
     assert!(meet(server, late).await.is_err(), "the old authority is not trusted any more");
     assert!(trust.set(&[]).is_err());
     let by = |fingerprint: String| {
-        kilonova_pki::is_issued_by(&pem, &bundle, &fingerprint).expect("the text is parsed")
+        kilonova_pki::is_issued_by(&pem, &bundle, &fingerprint).expect("the certificate is valid")
     };
     assert!(by(new.fingerprint().to_string()) && !by(old.fingerprint().to_string()));
     assert!(!by(Fingerprint::of(b"another").to_string()));

@@ -1,5 +1,5 @@
-//! The Placement service on its own, for runs of upstream's conformance cases: it believes the
-//! headers of `noauth2` and must never be put on a network.
+//! The Placement service on its own, for runs of upstream's conformance tests: it trusts the
+//! headers of `noauth2` and must never be exposed to a network.
 //!
 //! `cargo run -p kilonova-placement --example placement_alone -- 127.0.0.1:8778 sqlite:////tmp/p.db`
 

@@ -24,8 +24,8 @@ pub use follow::Providers;
 
 use crate::{Error, db};
 
-/// Maximum number of trees that are remembered as changed by another controller, because a search passes over all of them
-/// before it uses one. The oldest ones are forgotten first.
+/// Maximum number of trees that are remembered as changed by another controller. It is bounded because a search skips
+/// all of them before it uses one. The oldest are forgotten first.
 const MOST_FOREIGN: usize = 64;
 
 /// The in-memory copy; a handle that is cheap to clone.
@@ -78,8 +78,8 @@ impl World {
         Self::default()
     }
 
-    /// The current snapshot for the choice of hosts and all that counts what hosts have: a host whose NUMA cells are
-    /// providers looks like one whose root offers their CPUs and memory.
+    /// The current snapshot, for host selection and for everything that counts the resources of hosts: a host whose
+    /// NUMA cells are providers looks like one whose root offers their CPUs and memory.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let shown = self.0.shown.load();
         Arc::clone(shown.folded.as_ref().unwrap_or(&shown.stored))
@@ -90,7 +90,7 @@ impl World {
         Arc::clone(&self.0.shown.load().stored)
     }
 
-    /// The providers of a host's NUMA cells, if it offers its CPUs and memory by them; otherwise none.
+    /// The providers of a host's NUMA cells, if it offers its CPUs and memory through them; otherwise none.
     pub fn cells(&self, root: ProviderId) -> Vec<ProviderId> {
         let shown = self.0.shown.load();
         if shown.folded.is_none() { Vec::new() } else { shown.stored.cells(root) }
@@ -120,8 +120,8 @@ impl World {
         self.0.reread.load(Ordering::Relaxed)
     }
 
-    /// The roots of the trees that another controller has changed within this time: that controller probably continues to
-    /// claim on them, so that this copy lags behind.
+    /// The roots of the trees that another controller has changed within this time. That controller probably continues
+    /// to claim from them, so this copy may lag behind.
     pub fn foreign(&self, within: Duration) -> HashSet<ProviderId> {
         let foreign = self.0.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         let late = foreign.iter().filter(|(_, at)| at.elapsed() < within);
@@ -164,7 +164,8 @@ impl World {
         let asked = ask_append_tree(tx, &root.to_string(), time::now())?;
         let world = self.clone();
         tx.on_commit_with(asked, move |rows| {
-            // Without an answer to the commit there is no number; the follower applies the entry.
+            // Without an answer to the commit the number is unknown, and the follower applies the
+            // entry.
             if let Some(entry) = number_of(&rows) {
                 world.put(root, entry, Some(tree));
             }

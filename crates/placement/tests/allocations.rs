@@ -324,7 +324,8 @@ async fn writers_to_one_provider_never_see_a_false_conflict() {
     }
 }
 
-/// Placement accepts a negative ratio where everything is reserved. Unused, that is not over-used.
+/// Placement accepts a negative allocation ratio if everything is reserved. An unused inventory of
+/// that kind is not over-allocated.
 #[tokio::test]
 async fn a_negative_allocation_ratio_is_no_violation() {
     for (_, store, _guard) in stores().await {

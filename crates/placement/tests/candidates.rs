@@ -1,5 +1,5 @@
-//! `GET /allocation_candidates` over HTTP, as far as the engine's own tests do not cover it, and
-//! its explanation.
+//! `GET /allocation_candidates` and its explanation over HTTP, where the engine's own tests do not
+//! cover them.
 
 use std::collections::HashSet;
 

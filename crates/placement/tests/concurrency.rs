@@ -1,5 +1,5 @@
-//! Many writers on few hosts, through the API. A client may see 204, or 409 for a true conflict;
-//! never a conflict merely because two writers met.
+//! Many writers on few hosts, through the API. A client may see 204, or 409 for a true conflict,
+//! but never a conflict merely because two writers collided.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -180,8 +180,8 @@ async fn scarce_units_are_claimed_once() {
     }
 }
 
-/// Half as many units as writers. `held` counts the claimed units, so that more holders than units
-/// are noticed at once. After all releases every unit must be free.
+/// Half as many units as writers. `held` counts the claimed units, so that an over-commit is
+/// detected immediately. After all releases every unit must be free.
 async fn scarce(store: &Store, operations: usize) -> i64 {
     const UNITS: i64 = 8;
     let api = Arc::new(Api::new(store));
@@ -225,8 +225,8 @@ async fn scarce(store: &Store, operations: usize) -> i64 {
     refused.into_iter().sum()
 }
 
-/// An operator changes the inventories of a host that everybody claims from, with the generation
-/// read before. The operator may see a generation conflict, no other error, and eventually
+/// An operator changes the inventories of a host that all writers claim from, with the generation
+/// that was read before. The operator may see a generation conflict, no other error, and eventually
 /// succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_operators_write_succeeds_among_claims() {

@@ -1,5 +1,4 @@
-//! Draining a provider, on both stores: only its explicit end undoes it, and its end undoes nothing
-//! else.
+//! Draining a provider, on both stores: it ends only explicitly, and its end changes nothing else.
 
 use kilonova_engine::Inventory;
 use kilonova_ids::{ConsumerId, ProviderId};

@@ -376,7 +376,7 @@ fn mutate(body: &mut Value, mutation: &Mutation) {
     }
 }
 
-/// Generations that responses have shown, so that some writes succeed.
+/// Generations seen in responses, so that some writes succeed.
 type Generations = Arc<Mutex<BTreeMap<String, i64>>>;
 
 /// Fills in the provider's generation where the generator left it open.

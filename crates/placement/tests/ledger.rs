@@ -339,7 +339,7 @@ async fn concurrent_claims_take_exactly_the_capacity() {
     }
 }
 
-/// The trees that memory has, each provider with its traits in order.
+/// The in-memory trees, each provider with its traits in order.
 fn trees(world: &World, roots: &[ProviderId]) -> Vec<Vec<kilonova_engine::Provider>> {
     let snapshot = world.stored();
     let tree = |root: &ProviderId| {
@@ -351,7 +351,7 @@ fn trees(world: &World, roots: &[ProviderId]) -> Vec<Vec<kilonova_engine::Provid
     roots.iter().map(tree).collect()
 }
 
-/// The tree of a new host is not read again, so memory must get exactly what was written.
+/// The tree of a new host is not read again, so the in-memory copy must equal what was written.
 #[tokio::test]
 async fn memory_has_the_tree_of_a_new_host_as_the_database_has_it() {
     for (name, store, _guard) in stores().await {
@@ -377,7 +377,7 @@ async fn memory_has_the_tree_of_a_new_host_as_the_database_has_it() {
         assert_eq!(number(&store, reserved).await, 4, "{name}");
         let generations = "SELECT COUNT(*) FROM resource_providers WHERE generation
             <> CASE WHEN name IN ('h1_bare', 'h2') THEN 0 ELSE 1 END";
-        assert_eq!(number(&store, generations).await, 0, "{name}: one change of what has contents");
+        assert_eq!(number(&store, generations).await, 0, "{name}: each provider with contents has one change");
 
         // An equal report is recognized, and one with a change is compared.
         let writes = "SELECT CAST(SUM(version) AS BIGINT) FROM resource_providers";

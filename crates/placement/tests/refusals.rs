@@ -1,5 +1,5 @@
-//! Error responses that upstream's cases do not pin, in upstream's wording and order; compared with
-//! a running upstream.
+//! Error responses that upstream's test cases do not cover, in upstream's wording and order, as
+//! compared with a running upstream.
 
 use axum::http::header;
 use serde_json::json;

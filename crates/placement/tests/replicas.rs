@@ -1,6 +1,7 @@
-//! Several in-memory copies of one database. Each applies its own commits at once and those of the
-//! others by following the change log. SQLite has one process and therefore one copy, but the same
-//! must hold, so the tests run there too. A test that needs PostgreSQL reports that it was skipped.
+//! Several in-memory copies of one database. Each applies its own commits immediately and those of
+//! the others by following the change log. SQLite has one process and therefore one copy, but the
+//! same must hold, so the tests run there too. A test that needs PostgreSQL reports that it was
+//! skipped.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -172,7 +173,7 @@ async fn own_commits_are_not_read_again() {
         assert_eq!(replica.follow().await, nothing, "{name}");
         assert_eq!(other.follow().await, News::Trees(vec![root.id]), "{name}");
         assert_eq!(other.follow().await, nothing, "{name}");
-        // Each knows on which trees the other one works, and how many it has read again. Until a copy follows the log,
+        // Each copy reports which trees the other one changed and how many it has reread. Until a copy follows the log,
         // it takes its own entries for those of others.
         let lately = Duration::from_secs(3600);
         assert_eq!(mine.foreign(lately), HashSet::from([first.id]), "{name}");
@@ -228,7 +229,7 @@ async fn a_claim_on_a_stale_snapshot_is_refused_and_leaves_nothing() {
     }
 }
 
-/// A copy misses entries that were deleted: it loads everything once.
+/// A copy that missed deleted entries loads everything once.
 #[tokio::test]
 async fn a_replica_that_missed_deleted_entries_loads_everything() {
     for (name, store, _guard) in stores().await {

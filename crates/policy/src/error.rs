@@ -21,10 +21,10 @@ pub enum Problem {
         known: String,
     },
     /// A malformed comparison with a field.
-    #[error("`{0}`: after field: comes RESOURCE:NAME=VALUE or RESOURCE:NAME=~EXPRESSION")]
+    #[error("`{0}`: field: must be followed by RESOURCE:NAME=VALUE or RESOURCE:NAME=~EXPRESSION")]
     Field(String),
     /// A `%` that is not `%(name)s`.
-    #[error("`{0}`: after a % comes (NAME)s, or another %")]
+    #[error("`{0}`: a % must be followed by (NAME)s or by another %")]
     Pattern(String),
 }
 

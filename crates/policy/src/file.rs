@@ -1,7 +1,8 @@
 //! `policy.yaml`: a mapping from rule names to texts, or to lists of texts.
 //!
-//! Read from the parser's events rather than into a generic tree, so that an error is reported with
-//! its line. Two entries of one name are refused; most YAML readers silently keep the last.
+//! The file is read from the parser's events rather than into a generic tree, so that an error is
+//! reported with its line. Two entries with the same name are refused; most YAML readers silently
+//! keep the last.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,9 @@
 //! Evaluates rules in the language of oslo.policy, so that an operator's `policy.yaml` works
 //! unchanged.
 //!
-//! Pure: it maps texts and values to decisions. It never reads a file and knows no service's
-//! operations and no HTTP. Upstream accepts invalid rules at start and then silently refuses every
-//! request; here [`Policy::build`] reports them at start.
+//! Pure: it maps texts and values to decisions. It reads no files, and has no knowledge of HTTP or
+//! of the services' operations. Upstream accepts invalid rules at start and then silently refuses
+//! every request; here [`Policy::build`] reports them at start.
 
 mod caller;
 mod check;

@@ -246,7 +246,7 @@ mod tests {
             ("role:a or https://there", "https: checks are not supported"),
             ("projekt_id:%(project_id)s", "no attribute `projekt_id`"),
             ("'a:%(x)s", "no attribute `'a`"),
-            ("role:%x", "after a % comes"),
+            ("role:%x", "a % must be followed by"),
             ("field:networks", "RESOURCE:NAME=VALUE"),
             ("field:port:owner=~[", "RESOURCE:NAME=VALUE"),
         ] {

@@ -49,7 +49,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Overrides the service's rules by the operator's and validates the result.
+    /// Overrides the service's rules with the operator's and validates the result.
     ///
     /// # Errors
     /// An invalid text, an unknown operation, an undefined rule, a cycle.

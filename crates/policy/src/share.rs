@@ -1,7 +1,7 @@
 //! Distributes the rules of one file to several services.
 //!
-//! A rule goes to every service that defines its name. Any other rule is a helper: it goes to the
-//! services whose rules use it directly or indirectly.
+//! A rule is given to every service that defines its name. Any other rule is a helper, and is given
+//! to the services whose rules use it directly or indirectly.
 
 use std::collections::{HashMap, HashSet};
 

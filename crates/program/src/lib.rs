@@ -1,8 +1,8 @@
 //! Shared parts of the programs: failures, configuration file, state directory, logs, stop
 //! signals, and notifications to systemd.
 //!
-//! It must never know the purpose of either program: each program reads its specific options
-//! itself.
+//! This crate must never depend on the purpose of a program: each program reads its specific
+//! options itself.
 
 pub mod config;
 mod failure;

@@ -1,6 +1,6 @@
 //! The signals that stop a program: SIGTERM and SIGINT (Ctrl-C).
 //!
-//! It must never decide how to stop: the waiting program does.
+//! This module must never decide how to stop: the waiting program does.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -8,7 +8,7 @@ use crate::Failure;
 
 /// Handlers of SIGTERM and SIGINT.
 ///
-/// From their creation on, neither signal kills the process, so a program creates them before it
+/// Once they are installed, neither signal kills the process, so a program creates them before it
 /// reports that it is ready.
 pub struct StopSignals {
     terminate: Signal,
@@ -28,8 +28,8 @@ impl StopSignals {
         })
     }
 
-    /// Returns at the next signal; at once if one arrived since the last call. Dropping the future
-    /// loses no signal.
+    /// Returns at the next signal, or immediately if one has arrived since the last call. Dropping
+    /// the future loses no signal.
     pub async fn recv(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

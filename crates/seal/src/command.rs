@@ -85,7 +85,8 @@ fn read(
     }
 }
 
-/// A shell that leads a process group, with the pipe that its death guard reads. Until it is reaped, no other group can get its number.
+/// The shell that leads the process group, with the pipe that the guard reads. The id of the group cannot be reused
+/// until the shell is reaped.
 struct Group(Child);
 
 impl Group {
@@ -141,12 +142,12 @@ mod tests {
         let file = folder.path().join("pid");
         let short = Duration::from_millis(300);
         for (command, limit, words) in [
-            // A child holds the output after the shell has ended.
+            // A child keeps the output open after the shell has ended.
             ("sleep 600 & echo $! >FILE", short, Some("did not end within")),
             ("sleep 600 & echo $! >FILE; exit 3", short, Some("did not end within")),
             ("sleep 600 >/dev/null & echo $! >FILE; echo key", LONG, None),
             ("echo $$ >FILE; exec sleep 600", short, Some("did not end within")),
-            // A process that left the group ends when its output has no reader any more.
+            // A process that left the group ends when its output no longer has a reader.
             ("setsid sh -c 'echo $$ >FILE; exec yes' & wait", LONG, Some("printed more than")),
         ] {
             let command = command.replace("FILE", &file.display().to_string());

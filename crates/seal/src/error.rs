@@ -22,7 +22,7 @@ pub enum Error {
         /// Where the keys of this controller come from.
         place: String,
     },
-    /// A sealed secret was changed, or is not at its place.
+    /// A sealed secret was modified, or moved to another row.
     #[error(
         "the sealed secret {0} is damaged or was moved: restore the database from a good backup"
     )]

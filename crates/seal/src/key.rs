@@ -1,8 +1,9 @@
 //! One sealing key: 32 random bytes, for AES-256-GCM.
 //!
-//! A sealed text is `kns1:KEY:DATA`. `kns1` is the version of the form, `KEY` the id of the sealing
-//! key, and `DATA` the nonce, the encrypted secret and the tag, in URL-safe base64. The tag also
-//! covers the kind and the number of the secret, so that a sealed text opens only at its own place.
+//! A sealed text is `kns1:KEY:DATA`. `kns1` is the version of the format, `KEY` the id of the
+//! sealing key, and `DATA` the nonce, the encrypted secret and the tag, in URL-safe base64. The tag
+//! also covers the kind and the number of the secret, so that a sealed text opens only at its own
+//! place.
 //!
 //! Nonces are random. A cloud seals a few secrets per year, so a collision is practically
 //! impossible.
@@ -150,7 +151,7 @@ impl FromStr for SealKey {
             .ok_or(())?;
         let bytes: [u8; BYTES] = decoded.as_slice().try_into().map_err(|_| ())?;
         let bytes = Zeroizing::new(bytes);
-        // Refuses a key of equal bytes, such as that of a file of zeros.
+        // Refuses a key whose bytes are all equal, such as one from a file of zeros.
         if bytes.iter().all(|byte| *byte == bytes[0]) {
             return Err(());
         }

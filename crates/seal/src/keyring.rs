@@ -1,8 +1,8 @@
 //! The sealing keys of a controller: one on each line of a key file or of a command's output, the
 //! oldest first. Empty lines and lines that begin with `#` are ignored.
 //!
-//! The database names the key that seals. The others only open secrets: a key that is not used yet,
-//! and the keys before a change of the sealing key.
+//! The database names the key that seals. The others only open secrets: keys that do not seal yet,
+//! and keys that sealed before a change of the sealing key.
 
 use std::str::FromStr;
 

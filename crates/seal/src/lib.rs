@@ -1,4 +1,4 @@
-//! The secrets of a cloud, in its database, sealed by a key that the operator provides.
+//! The secrets of a cloud, in its database, sealed with a key that the operator provides.
 //!
 //! ```text
 //!   key       one sealing key: authenticated encryption of a secret for its place
@@ -12,8 +12,8 @@
 //! database. A dump of the database is useless without a sealing key. Nothing here protects a
 //! secret from root on a controller.
 //!
-//! It must never log a secret or a key, write one to a file other than the key file, or know the
-//! purpose of a secret: to this crate it consists of bytes, with a kind and a number.
+//! This crate must never log a secret or a key, write one to a file other than the key file, or
+//! depend on the purpose of a secret: here a secret is only bytes with a kind and a number.
 
 mod command;
 mod db;
@@ -39,7 +39,7 @@ impl Secret {
         Self(zeroize::Zeroizing::new(bytes.to_vec()))
     }
 
-    /// The secret as text; `None` if it is not.
+    /// The secret as text; `None` if it is not UTF-8.
     pub fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
     }

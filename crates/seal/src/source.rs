@@ -138,7 +138,7 @@ fn file_text(before: Option<&str>, key: &SealKey) -> Zeroizing<String> {
 }
 
 /// The content of a file that only its owner may read; `None` if there is none. The permissions are
-/// those of the opened file, so that replacing the file in between has no effect.
+/// checked on the opened file, so that replacing the file in between has no effect.
 fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
     let shown = path.display();
     let unread =

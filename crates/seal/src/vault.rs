@@ -35,7 +35,7 @@ impl Sealed {
     /// The id of the key that sealed it.
     ///
     /// # Errors
-    /// [`Error::Damaged`] for another text.
+    /// [`Error::Damaged`] if the text has another form.
     pub fn sealed_with(&self) -> Result<KeyId, Error> {
         sealed_with(&self.place(), &self.text)
     }
@@ -74,7 +74,7 @@ pub struct Vault {
     store: Store,
     source: Arc<KeySource>,
     ring: Arc<RwLock<Arc<Keyring>>>,
-    /// The last time the keys were read again.
+    /// The last time that the keys were reread.
     reading: Arc<Mutex<Option<Reading>>>,
 }
 
@@ -93,7 +93,7 @@ impl std::fmt::Debug for Vault {
 
 impl Vault {
     /// Reads the sealing keys for a migrated database. A new cloud uses the newest of them, or a
-    /// new one with [`KeySource::Default`]. If several controllers start at once, one of them
+    /// new one with [`KeySource::Default`]. If several controllers start concurrently, one of them
     /// determines the key.
     ///
     /// # Errors
@@ -256,7 +256,7 @@ impl Vault {
         self.ring().open(sealed)
     }
 
-    /// Opens secrets. An unknown sealing key makes it read the keys again, once.
+    /// Opens secrets. Rereads the keys, once, if a sealing key is unknown.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::Damaged`], [`Error::Key`].
@@ -271,8 +271,7 @@ impl Vault {
         }
     }
 
-    /// Reads the sealing keys again. Concurrent callers share a reading, but only one that began
-    /// after their call.
+    /// Rereads the sealing keys. Concurrent callers share a reading if it began after their call.
     ///
     /// # Errors
     /// [`Error::Key`]; the keys in memory are unchanged.

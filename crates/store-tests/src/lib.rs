@@ -52,8 +52,8 @@ pub async fn walks(store: &Store, sql: &str) -> Result<Vec<Walk>, Error> {
     Ok(walks)
 }
 
-/// The tables that a statement scans on an empty database, as its sessions are: a connection keeps the plan that it makes
-/// then.
+/// The tables that a statement scans on an empty database, with the settings of the store's sessions: a connection
+/// keeps the plan that it makes then.
 ///
 /// # Errors
 /// Store errors, if the database refuses the statement.

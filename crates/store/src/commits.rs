@@ -1,9 +1,9 @@
 //! The commits of this process that are in progress, so that a reader of memory can wait for their
 //! hooks.
 //!
-//! A commit is visible to other transactions before its hooks have changed memory. A caller that has
-//! read the commit and then decides by memory would decide by the state before it. This file never
-//! delays a commit.
+//! A commit is visible to other transactions before its hooks have changed memory. A caller that has read the commit
+//! from the database and then decides from memory would use the state before the commit. This module never delays a
+//! commit.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Maximum wait: a commit whose connection was lost may stay in progress for long.
+/// Maximum wait: a commit whose connection was lost may stay in progress for a long time.
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// The commits in progress; cheap to clone.

@@ -33,8 +33,8 @@ pub enum Error {
     /// The transaction is rolled back, and the same request may succeed later.
     #[error("the database is not available: {0}")]
     Unavailable(String),
-    /// A statement took longer than the server may run it, or waited too long for a lock. The
-    /// transaction is rolled back, and the same request may succeed later.
+    /// A statement exceeded its time limit, or waited too long for a lock. The transaction is
+    /// rolled back, and the same request may succeed later.
     #[error("the database is too slow: {0}")]
     TooSlow(String),
     /// A row has an unexpected shape: a bug, not an input error.

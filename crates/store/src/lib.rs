@@ -1,15 +1,15 @@
 //! The database behind one small interface: SQLite and PostgreSQL, with the same SQL on both.
 //!
 //! A unit of work is a *synchronous closure* over a [`Tx`]. There is no await between two writes,
-//! so a crash leaves either nothing or everything of it. The closure may run again if the database
+//! so a crash leaves either all of the work or nothing. The closure may run again if the database
 //! requires it (a serialization failure on PostgreSQL), hence `FnMut`. Effects that must happen
 //! once belong in [`Tx::on_commit`].
 //!
 //! The SQL is the common subset: `?1` placeholders (rewritten to `$1` for PostgreSQL), `BIGINT` and
 //! `TEXT` columns, `RETURNING`, `ON CONFLICT`. Sums are written `CAST(SUM(x) AS BIGINT)`.
 //!
-//! This crate must never know a table of a service: each service has its own [`Migration`]s and
-//! statements.
+//! This crate must never depend on a table of a service: each service has its own [`Migration`]s
+//! and statements.
 
 mod commits;
 pub mod copy;
@@ -89,7 +89,7 @@ pub enum System {
     Postgres,
 }
 
-/// A condition of every write transaction of a handle.
+/// A check at the start of every write transaction of a handle.
 type Guard = Arc<dyn Fn(&mut Tx<'_>) -> Result<(), Error> + Send + Sync>;
 
 enum Backend {
@@ -98,7 +98,7 @@ enum Backend {
 }
 
 impl Store {
-    /// Opens the database with the default limits. Creates the file of SQLite if necessary.
+    /// Opens the database with the default limits. Creates the SQLite file if necessary.
     ///
     /// # Errors
     /// [`Error::Open`] with a message for the operator, [`Error::Unavailable`] if the server may
@@ -107,7 +107,7 @@ impl Store {
         Self::open_with(url, &Options::default()).await
     }
 
-    /// Opens the database. Creates the file of SQLite if necessary.
+    /// Opens the database. Creates the SQLite file if necessary.
     ///
     /// # Errors
     /// Like [`Store::open`].
@@ -122,8 +122,8 @@ impl Store {
         Ok(Self { backend: Arc::new(backend), crash, meter, guard: None })
     }
 
-    /// A second handle whose write transactions begin with `guard`. Its error rolls them back, so that
-    /// a process that has lost a lease changes nothing with this handle.
+    /// A second handle whose write transactions begin with `guard`. An error of `guard` rolls the transaction back, so
+    /// that a process that has lost a lease changes nothing with this handle.
     pub fn guarded(
         &self,
         guard: impl Fn(&mut Tx<'_>) -> Result<(), Error> + Send + Sync + 'static,
@@ -149,7 +149,7 @@ impl Store {
         }
     }
 
-    /// How the transactions of this process shared commits and met others; zeros on SQLite.
+    /// The counters of shared commits and conflicts of this process; all zero on SQLite.
     pub fn contention(&self) -> Contention {
         match &*self.backend {
             Backend::Sqlite(_) => Contention::default(),
@@ -212,11 +212,11 @@ impl Store {
 
     /// Like [`Store::write_on`], for work that always writes the row with the key `row`, and is
     /// often concurrent with other such work. All work that waits for the row shares the next
-    /// transaction and its commit. Each has a savepoint: an error rolls back only its own effects.
-    /// Work sees the earlier writes of the others in its transaction.
+    /// transaction and its commit. Each piece of work has a savepoint: an error rolls back only its
+    /// own effects. Work sees the earlier writes of the others in its transaction.
     ///
-    /// `order` is the key of the other row that it locks. The work of one transaction runs in this
-    /// order, so that two transactions for different rows seldom wait for each other.
+    /// `order` is the key of the other row that the work locks. The work of one transaction runs in
+    /// this order, so that two transactions for different rows seldom wait for each other.
     ///
     /// # Errors
     /// Like [`Store::write`].
@@ -272,8 +272,8 @@ impl Store {
         outcome
     }
 
-    /// Runs `work` on one consistent snapshot. The database refuses writes, also those that were
-    /// deferred: they are sent at the end, and their error is the error of the read.
+    /// Runs `work` on one consistent snapshot. The database refuses writes, including deferred
+    /// ones: these are sent at the end, and their error is the error of the read.
     ///
     /// # Errors
     /// The error of `work`, or a store error converted to `E`.
@@ -286,9 +286,9 @@ impl Store {
         Pending::new(self.run_read(erase(work)))
     }
 
-    /// Waits until the hooks of every commit of this process that is visible now have run, at most
-    /// a second. For a caller that is about to refuse a request on the basis of memory: the
-    /// database shows a commit before its hooks have changed memory.
+    /// Waits for at most a second until the hooks of every commit of this process that is visible
+    /// now have run. Call this before refusing a request on the basis of memory: the database shows
+    /// a commit before its hooks have changed memory.
     pub async fn settled(&self) {
         match &*self.backend {
             Backend::Sqlite(db) => db.settled().await,

@@ -3,9 +3,10 @@
 //! The SQL is the common subset plus the token `{serial}`, an auto-incremented integer key.
 //!
 //! A migration *expands* the schema: programs that lack it keep working, so that two versions run
-//! side by side. A later version *contracts* it: removes the parts that no supported program uses
-//! any more. The name of a contracting migration says so (`<service>-<number>-contract-<what>`),
-//! and the name is recorded: a program that does not know the migration refuses the database.
+//! side by side. A later version *contracts* it: it removes the parts that no supported program
+//! uses any more. A contracting migration is recognized by its name
+//! (`<service>-<number>-contract-<what>`), and the name is recorded: a program that does not know
+//! the migration refuses the database.
 
 use crate::{Error, Store, Tx, params};
 
@@ -35,8 +36,8 @@ const RECORD: &str = "INSERT INTO schema_migrations (name, position)
 /// changes.
 const PG_ALONE: &str = "LOCK TABLE schema_migrations IN SHARE ROW EXCLUSIVE MODE";
 
-/// The mark of a copy that is not complete, beside the names of migrations. Earlier builds take it for a
-/// contracting migration, and refuse the database too.
+/// The mark of an incomplete copy, stored among the names of migrations. Earlier builds take it for a contracting
+/// migration, and therefore refuse the database too.
 const INCOMPLETE: &str = "incomplete-copy-contract";
 const UNMARK: &str = "DELETE FROM schema_migrations WHERE name = ?1";
 
@@ -106,7 +107,7 @@ pub(crate) async fn applied(store: &Store) -> Result<Vec<String>, Error> {
     let names = names(store).await?;
     if names.iter().any(|name| name == INCOMPLETE) {
         return Err(Error::Copy(
-            "the database is an incomplete copy: drop it (or delete the file) and type kilonova database copy \
+            "the database is an incomplete copy: drop it (or delete the file) and run kilonova database copy \
              again"
                 .into(),
         ));

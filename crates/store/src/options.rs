@@ -18,9 +18,9 @@ pub struct Options {
     pub retry_interval: Duration,
     /// How long one host may take to accept a connection.
     pub connect_timeout: Duration,
-    /// How long the server runs a statement.
+    /// How long the server may run a statement.
     pub statement_timeout: Duration,
-    /// How long a statement waits for a lock.
+    /// How long a statement may wait for a lock.
     pub lock_timeout: Duration,
     /// How long the server may take to answer before the connection is closed. Longer than
     /// `statement_timeout`, because a working server ends the statement itself.
@@ -44,8 +44,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// For an operator's command: it does not wait for a server that is down, and its statements
-    /// may run long.
+    /// The limits of an operator's command, which does not wait for a server that is down and may
+    /// run long statements.
     pub fn of_tool() -> Self {
         Self {
             max_retries: Some(0),

@@ -1,8 +1,7 @@
-//! Statements that take a list of values or several rows: their text for a number of them.
+//! The texts of statements that take a list of values or several rows, for each number of them.
 //!
-//! A statement says where they are: `({})` is a list, `({}, {}, {})` is a row that may be repeated. Only a
-//! few numbers are used, because a connection prepares each text once and keeps it. This file must never
-//! run a statement.
+//! In a statement, `({})` is a list, and `({}, {}, {})` is a row that may be repeated. Only a few numbers are used,
+//! because a connection prepares each text once and keeps it. This module must never run a statement.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -14,13 +13,13 @@ const SIZES: [usize; 3] = [32, 8, 1];
 
 /// The number of values in one list; the last one is repeated to fill it.
 const LIST: usize = 8;
-/// The numbers of values in lists of a statement with many, greatest first.
+/// The numbers of values in longer lists, for statements with many values, greatest first.
 const LONG_LISTS: [usize; 2] = [256, 64];
 
 /// Texts by their statement and number.
 type Texts = HashMap<(&'static str, usize), Arc<str>>;
 
-/// The texts that were made.
+/// The texts built so far.
 static TEXTS: LazyLock<RwLock<Texts>> = LazyLock::new(RwLock::default);
 
 /// The text of a statement for a number of values or rows: `({})` becomes `(?1, ?2, ?3)`, and
@@ -48,7 +47,7 @@ fn place(sql: &str) -> Option<(&str, &str, &str)> {
     Some((before, row, after))
 }
 
-/// [`listed`], made once.
+/// Like [`listed`], but cached.
 fn text(sql: &'static str, number: usize) -> Arc<str> {
     let key = (sql, number);
     if let Some(text) = TEXTS.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
@@ -74,7 +73,7 @@ pub(crate) fn of_rows<'a, const WIDTH: usize>(
     statements
 }
 
-/// The statements for a list of values, each with its parameters: full long lists as long as they go, short ones
+/// The statements for a list of values, each with its parameters: as many full long lists as possible, and short ones
 /// for the rest.
 pub(crate) fn of_list(sql: &'static str, values: &[Value]) -> Vec<(Arc<str>, Vec<Value>)> {
     let fill = |some: &[Value]| {

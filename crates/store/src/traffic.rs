@@ -1,7 +1,7 @@
-//! Counters of how the transactions of a process share commits and meet those of others.
+//! Counters of the shared commits and conflicts of a process's transactions.
 //!
-//! Nothing here decides anything: the counters are for operators, and for tests that compare counts
-//! instead of times. On SQLite, where one writer runs after the other, they stay 0.
+//! No decision depends on the counters: they are for operators, and for tests that compare counts
+//! instead of times. On SQLite, where writers run one after the other, they stay 0.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,10 +19,10 @@ struct Counts {
     turns: AtomicU64,
 }
 
-/// How transactions on PostgreSQL shared commits and met others, since the process started.
+/// The shared commits and conflicts of transactions on PostgreSQL since the process started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Contention {
-    /// Transactions that ran again because another one had changed the same row. Each of a group counts.
+    /// Transactions that ran again because another one had changed the same row. Each transaction of a group counts.
     pub conflicts: u64,
     /// Commits that several transactions shared.
     pub groups: u64,
@@ -30,28 +30,28 @@ pub struct Contention {
     pub grouped: u64,
     /// Groups whose transactions ran one by one after all: a statement failed, or waited too long for a lock.
     pub split: u64,
-    /// Transactions and groups that waited for their turn with those of other processes instead of meeting them.
+    /// Transactions and groups that took turns with those of other processes, to avoid conflicts.
     pub turns: u64,
 }
 
 impl Traffic {
-    /// This many transactions run again after a conflict.
+    /// Records that this many transactions run again after a conflict.
     pub(crate) fn met(&self, transactions: usize) {
         self.0.conflicts.fetch_add(transactions as u64, Ordering::Relaxed);
     }
 
-    /// This many transactions have shared a commit.
+    /// Records that this many transactions have shared a commit.
     pub(crate) fn shared(&self, transactions: usize) {
         self.0.groups.fetch_add(1, Ordering::Relaxed);
         self.0.grouped.fetch_add(transactions as u64, Ordering::Relaxed);
     }
 
-    /// The transactions of a group run one by one.
+    /// Records that the transactions of a group run one by one.
     pub(crate) fn split(&self) {
         self.0.split.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A transaction or a group takes its turn.
+    /// Records that a transaction or a group takes its turn.
     pub(crate) fn takes_turn(&self) {
         self.0.turns.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
 //! A transaction as the services see it.
 //!
-//! On PostgreSQL each wait for an answer is a round trip. [`Tx::execute`] and [`Tx::rows`] wait.
-//! [`Tx::defer`] and [`Tx::ask`] do not: their statements are sent, in order, with the next one whose
-//! answer is needed, or with the commit. SQLite runs every statement at once.
+//! On PostgreSQL each wait for an answer is a round trip. [`Tx::execute`] and [`Tx::rows`] wait. [`Tx::defer`] and
+//! [`Tx::ask`] do not: their statements are sent, in order, with the next one whose answer is needed, or with the
+//! commit. SQLite runs every statement immediately.
 //!
 //! A conflict, a lost connection, and the failure of a statement that belongs to no open savepoint
 //! end the transaction: it runs no further statement and cannot commit, regardless of how its work
@@ -14,7 +14,7 @@ use crate::postgres::{Failed, Lane, Wants};
 use crate::testing::Listed;
 use crate::{Error, Row, Value, postgres, rows, sqlite};
 
-/// The present time, not the transaction's begin.
+/// The current time, not the start time of the transaction.
 const PG_CLOCK: &str =
     "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) AS now";
 
@@ -46,7 +46,7 @@ pub struct Tx<'a> {
     pub(crate) retry: bool,
     /// Set if a key was violated, possibly by a row newer than this snapshot.
     pub(crate) doubt: bool,
-    /// Set if a statement failed, also if an attempt has undone that.
+    /// Set if a statement failed, even if an attempt has undone the failure.
     pub(crate) has_failed: bool,
     /// The lane of the conflicting row, if there was a conflict.
     pub(crate) met: Option<Lane>,
@@ -140,8 +140,8 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
-    /// Round trips of this work so far, on PostgreSQL; with that of the commit if it `commits`. The first
-    /// work of a group counts the commit for all.
+    /// Round trips of this work so far, on PostgreSQL, including that of the commit if it `commits`. The first work of
+    /// a group counts the commit for all.
     pub(crate) fn round_trips(&self, commits: bool) -> u64 {
         let all = match &self.inner {
             Inner::Sqlite(_) => 0,
@@ -158,7 +158,7 @@ impl<'a> Tx<'a> {
         self.hooks.iter().filter_map(|hook| hook.asked).collect()
     }
 
-    /// Records whether a failure lost the transaction. This concerns reads too.
+    /// Records whether a failure ended the transaction in the database. This applies to reads too.
     fn lose<T>(&mut self, answer: &Result<T, Error>) {
         let Err(error) = answer else { return };
         let lost = match &self.inner {
@@ -329,9 +329,9 @@ impl<'a> Tx<'a> {
         Ok(self.answer(asked)?.into_iter().next())
     }
 
-    /// Announces a `SELECT`. On PostgreSQL it is sent with the next statement whose answer is needed,
-    /// and [`Tx::rows`], [`Tx::row`] and [`Tx::visit`] with the same text and parameters return its answer
-    /// without another round trip. A write that comes before them makes the announcement void.
+    /// Announces a `SELECT`. On PostgreSQL it is sent with the next statement whose answer is needed, and [`Tx::rows`],
+    /// [`Tx::row`] and [`Tx::visit`] with the same text and parameters return its answer without another round trip. A
+    /// write before such a call cancels the announcement.
     ///
     /// # Errors
     /// Those of earlier statements.
@@ -372,8 +372,8 @@ impl<'a> Tx<'a> {
         self.note(answer)
     }
 
-    /// Runs a statement and calls `each` with every row, for results of many rows: it is one [`Row`] whose
-    /// values change, so reading it costs no memory. An error of `each` ends the reading.
+    /// Runs a statement and calls `each` with every row, for results of many rows: the same [`Row`] is refilled for
+    /// each of them, so the rows cost no additional memory. An error of `each` ends the reading.
     ///
     /// # Errors
     /// Like [`Tx::execute`], and the error of `each`.
@@ -439,11 +439,11 @@ impl<'a> Tx<'a> {
     }
 
     /// Runs `work` in a savepoint: an error rolls back its effects only, and the transaction
-    /// continues, on PostgreSQL too. For attempts such as one candidate after the other.
+    /// continues, on PostgreSQL too. Use it to try, for example, one candidate after the other.
     ///
-    /// A statement that `work` deferred and that fails after its end fails the whole transaction,
-    /// also within an outer attempt. So does a conflict. The attempt then returns that error,
-    /// regardless of the result of `work`.
+    /// If a statement that `work` deferred fails after `work` has ended, the whole transaction
+    /// fails, even within an outer attempt. The same applies to a conflict. The attempt then
+    /// returns that error, regardless of the result of `work`.
     ///
     /// # Errors
     /// The error of `work`, or a store error converted to `E`.
@@ -578,7 +578,8 @@ fn begins_with(sql: &str, verb: &str) -> bool {
     sql.trim_start().get(..verb.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(verb))
 }
 
-/// True for a `SELECT`. Others may change something: those with `RETURNING` have rows too.
+/// True for a `SELECT`. Other statements may change something, even if they return rows
+/// (`RETURNING`).
 fn is_read(sql: &str) -> bool {
     begins_with(sql, "SELECT")
 }

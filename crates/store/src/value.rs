@@ -42,7 +42,7 @@ impl From<Field<'_>> for Value {
 }
 
 impl Value {
-    /// Becomes the value of a field. A text keeps its memory for the next one.
+    /// Becomes the value of a field. A text is written into the memory of the previous one.
     fn become_field(&mut self, field: Field<'_>) {
         match (self, field) {
             (Self::Text(kept), Field::Text(text)) => {
@@ -245,7 +245,7 @@ impl Row {
         Self::new(&Arc::new(Names::new(names)), vec![Value::Null; names.len()])
     }
 
-    /// Becomes another row of the same result. Texts are written over those of the last row.
+    /// Becomes another row of the same result. Texts overwrite those of the previous row.
     pub(crate) fn refill<'f>(
         &mut self,
         mut field: impl FnMut(usize) -> Result<Field<'f>, Error>,
@@ -277,7 +277,8 @@ impl Row {
     /// An integer column.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the column is absent, NULL or of another type; also for all accessors.
+    /// [`Error::Shape`] if the column is absent, NULL or of another type. The same applies to all
+    /// accessors.
     pub fn int(&self, column: impl Column) -> Result<i64, Error> {
         integer(column, self.at(column)?)
     }
@@ -341,10 +342,10 @@ impl Row {
     /// A time stored as microseconds since 1970.
     ///
     /// # Errors
-    /// [`Error::Shape`] too if no [`Timestamp`] has that value.
+    /// Also [`Error::Shape`] if no [`Timestamp`] has that value.
     pub fn time(&self, column: impl Column) -> Result<Timestamp, Error> {
         let value = self.int(column)?;
-        // `Timestamp::from_microsecond` refuses the last second, which saturated times are in.
+        // `Timestamp::from_microsecond` refuses the last second, which contains saturated times.
         let (second, micros) = (value.div_euclid(1_000_000), value.rem_euclid(1_000_000));
         i32::try_from(micros * 1000)
             .ok()

@@ -1,9 +1,8 @@
 //! Type erasure of a unit of work, so that the pipeline behind [`crate::Store`] is compiled once.
 //!
-//! A caller's closure has its own type, result and error. Everything between the caller and the
-//! database (queue, thread, retry, savepoint, commit hooks, crash plan) handles [`Work`], [`Answer`]
-//! and [`Failure`] instead. Only this file converts, so a call site costs two small functions.
-//! Nothing here may know a database.
+//! A caller's closure has its own type, result and error. Everything between the caller and the database (queue,
+//! thread, retry, savepoint, commit hooks, crash plan) handles [`Work`], [`Answer`] and [`Failure`] instead. Only this
+//! file converts, so a call site costs two small functions. Nothing here may depend on a database system.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -15,7 +14,7 @@ use crate::{Error, Tx};
 /// The value that a closure returned.
 pub(crate) type Answer = Box<dyn Any + Send>;
 
-/// A unit of work. The database may ask for another run.
+/// A unit of work. The database may require another run.
 pub(crate) type Work = Box<dyn FnMut(&mut Tx<'_>) -> Outcome + Send>;
 
 /// The result of a unit of work, or of its transaction.

@@ -1,4 +1,4 @@
-//! A time is microseconds in a column of integers, and a [`Timestamp`] for the caller.
+//! Times are stored as microseconds in integer columns, and read as [`Timestamp`]s.
 
 use jiff::Timestamp;
 use kilonova_store::{Error, Migration, params};

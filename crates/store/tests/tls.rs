@@ -1,5 +1,5 @@
 //! Logging in to a PostgreSQL that accepts only TLS and SCRAM, and a client certificate for one
-//! role; everything else must be refused with a reason that helps and without the password.
+//! role; everything else must be refused with a helpful reason that does not contain the password.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -26,7 +26,7 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().expect("a key is made");
-        let pem = params.self_signed(&key).expect("it signs itself").pem();
+        let pem = params.self_signed(&key).expect("the certificate signs itself").pem();
         Self { params, key, pem }
     }
 
@@ -35,7 +35,7 @@ impl Authority {
         self.sign_until(name, 4096)
     }
 
-    /// As `sign`, valid until the beginning of a year.
+    /// Like `sign`, but valid until the beginning of a year.
     fn sign_until(&self, name: &str, year: i32) -> (String, String) {
         let mut params = CertificateParams::new(vec![name.into()]).expect("the name is valid");
         params.distinguished_name.push(DnType::CommonName, name);
@@ -56,11 +56,11 @@ async fn open(url: &str) -> Result<Store, Error> {
 
 /// The first column of a statement's row.
 async fn ask(store: &Store, sql: &'static str) -> String {
-    let row = store.read(move |tx| tx.row(sql, params![])).await.expect("it is readable");
-    row.expect("there is a row").string(0).expect("it is a text")
+    let row = store.read(move |tx| tx.row(sql, params![])).await.expect("the statement succeeds");
+    row.expect("there is a row").string(0).expect("the column is text")
 }
 
-/// The reason of a refusal that no later attempt changes.
+/// Opens the store, expects a permanent refusal, and returns its reason.
 async fn refused(url: &str) -> String {
     match open(url).await {
         Err(Error::Open(why)) => {
@@ -75,7 +75,8 @@ async fn refused(url: &str) -> String {
 fn place(folder: &Path, name: &str, text: &str, mode: u32) -> String {
     let path = folder.join(name);
     std::fs::write(&path, text).expect("the file is written");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("it has a mode");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))
+        .expect("the mode is set");
     path.to_str().expect("the path is UTF-8").to_owned()
 }
 
@@ -117,7 +118,7 @@ async fn a_server_that_accepts_tls_and_scram_alone() {
     let wrong_root = place(own.path(), "other.pem", &other.pem, 0o644);
     let full = format!("sslmode=verify-full&sslrootcert={root}");
 
-    // Each mode that TLS suffices for; channel binding ties SCRAM to this TLS session.
+    // Each mode that TLS satisfies. Channel binding ties SCRAM to the TLS session.
     for more in [
         "sslmode=prefer",
         "sslmode=require",
@@ -137,7 +138,7 @@ async fn a_server_that_accepts_tls_and_scram_alone() {
             &format!("sslmode=verify-ca&sslrootcert={wrong_root}"),
             format!("sslrootcert {wrong_root} must hold"),
         ),
-        // As libpq: a named authority counts, although the mode does not ask for it.
+        // As in libpq, a named authority is verified although the mode does not require it.
         (
             &format!("sslmode=require&sslrootcert={wrong_root}"),
             format!("sslrootcert {wrong_root} must hold"),
@@ -150,7 +151,7 @@ async fn a_server_that_accepts_tls_and_scram_alone() {
         assert!(message.contains(&part), "{more}: {message}");
         assert!(message.contains(&format!("localhost:{port}")), "{message}");
     }
-    // The certificate has the name, not the address.
+    // The certificate contains the host's name but not its address.
     let by_address = format!("postgresql://{login}@127.0.0.1:{port}/kn?");
     let message = refused(&format!("{by_address}{full}")).await;
     assert!(
@@ -158,20 +159,20 @@ async fn a_server_that_accepts_tls_and_scram_alone() {
         "{message}"
     );
     let ca = full.replace("verify-full", "verify-ca");
-    open(&format!("{by_address}{ca}")).await.expect("verify-ca checks no name");
+    open(&format!("{by_address}{ca}")).await.expect("verify-ca does not check the name");
 
-    // The socket has neither TLS nor a password.
+    // The socket works without TLS and without a password.
     let message = refused(&format!("{}&channel_binding=require", server.url("kn"))).await;
     assert!(message.contains("see channel_binding in the URL"), "{message}");
 
-    // Where the password is.
+    // The sources of the password.
     let message = refused(&url("kn:wrong-word", &full)).await;
     assert!(message.contains("28P01") && message.contains("check the password"), "{message}");
     let message = refused(&url("kn", &full)).await;
     assert!(message.contains("it asks for a password, and there is none"), "{message}");
     let line = format!("# the cloud's\nelsewhere:*:*:*:no\nlocalhost:{port}:kn:kn:{PASSWORD}\n");
     let passfile = place(own.path(), "pass", &line, 0o600);
-    open(&url("kn", &format!("{full}&passfile={passfile}"))).await.expect("the line fits");
+    open(&url("kn", &format!("{full}&passfile={passfile}"))).await.expect("the line matches");
     let open_to_all = place(own.path(), "readable", &line, 0o644);
     let message = refused(&url("kn", &format!("{full}&passfile={open_to_all}"))).await;
     assert!(message.contains("others can read it (0644); chmod 600"), "{message}");
@@ -179,7 +180,7 @@ async fn a_server_that_accepts_tls_and_scram_alone() {
     let message = refused(&url("kn", &format!("{full}&passfile={elsewhere}"))).await;
     assert!(message.contains("a line host:port:database:user:password"), "{message}");
 
-    // A role that shows a certificate too.
+    // A role that also needs a client certificate.
     let certified = format!("kn_cert:{PASSWORD}");
     let message = refused(&url(&certified, &full)).await;
     assert!(message.contains("client certificate"), "{message}");
@@ -189,7 +190,9 @@ async fn a_server_that_accepts_tls_and_scram_alone() {
         let private = place(own.path(), "own.key", &key, 0o600);
         let shown = format!("{full}&sslcert={certificate}&sslkey={private}");
         match accepted {
-            true => drop(open(&url(&certified, &shown)).await.expect("it is the role's")),
+            true => {
+                drop(open(&url(&certified, &shown)).await.expect("the certificate is the role's"))
+            }
             false => {
                 let message = refused(&url(&certified, &shown)).await;
                 assert!(
@@ -219,7 +222,7 @@ async fn a_server_that_accepts_tls_and_scram_alone() {
     let hosts = format!("postgresql://{login}@127.0.0.1:{closed},127.0.0.1:{port}/kn?{ca}");
     open(&hosts).await.expect("the second host answers");
 
-    // A certificate whose time is over.
+    // An expired certificate.
     let (expired, key) = ours.sign_until("localhost", 2001);
     let expired = server.write("server.crt", &expired);
     let key = server.write("server.key", &key);
@@ -242,7 +245,7 @@ async fn a_server_that_accepts_tls_and_scram_alone() {
     assert!(message.contains("TLS failed"), "{message}");
 }
 
-/// Waits until the server uses its files: it reads them some time after the signal.
+/// Waits until the server uses its new files, which it reads some time after the signal.
 async fn reload(server: &Cluster) {
     let logged = server.log().matches("parameter \"ssl").count();
     server.sql("postgres", "SELECT pg_reload_conf()");

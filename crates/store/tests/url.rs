@@ -80,6 +80,6 @@ fn no_refusal_shows_a_part_of_a_password() {
         let message = refusal(url);
         assert!(!message.contains("same") && !message.contains("word@"), "{url}: {message}");
     }
-    let url: DatabaseUrl = "postgresql://kn:sesame@db/kn".parse().expect("it is valid");
+    let url: DatabaseUrl = "postgresql://kn:sesame@db/kn".parse().expect("the URL is valid");
     assert!(!format!("{url:?}").contains("sesame"));
 }

@@ -1,4 +1,4 @@
-//! Rows that are read one after the other: their values, failures and round trips.
+//! Rows that are read one by one: their values, failures and round trips.
 
 use kilonova_store::testing::Meter;
 use kilonova_store::{Error, Migration, Row, Store, System, Value, params};
@@ -79,7 +79,7 @@ async fn a_failure_ends_a_visit_and_not_its_transaction() {
     }
 }
 
-/// Lists that are announced together take one round trip, regardless of how many statements they are.
+/// Lists that are announced together take one round trip, regardless of the number of statements.
 #[tokio::test]
 async fn announced_lists_are_visited_in_one_round_trip() {
     for (name, store, _guard) in kilonova_testkit::stores(&[TABLE]).await {
@@ -106,7 +106,7 @@ async fn announced_lists_are_visited_in_one_round_trip() {
                 Ok::<_, Error>(sums)
             });
             let sums = sums.await.expect("the table is readable");
-            // The last short list repeats a value, whose row comes once.
+            // The last short list repeats a value, whose row is returned once.
             assert_eq!(sums, [599 * 300, 5945], "{name}");
             let expected = match (store.system(), announced) {
                 (System::Sqlite, _) => 0,

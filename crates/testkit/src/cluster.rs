@@ -20,8 +20,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a server with these lines in `postgresql.conf` and `pg_hba.conf`. `None`, and the test
-    /// is skipped, if PostgreSQL is not installed.
+    /// Starts a server with these lines in `postgresql.conf` and `pg_hba.conf`. Returns `None` and
+    /// skips the test if PostgreSQL is not installed.
     ///
     /// # Panics
     /// Panics if the server does not start.
@@ -49,7 +49,7 @@ impl Cluster {
         Some(this)
     }
 
-    /// Starts the server on a free port, or again on its port.
+    /// Starts the server on a free port, or restarts it on its previous port.
     ///
     /// # Panics
     /// Panics if the server does not start.
@@ -150,7 +150,7 @@ impl Cluster {
         path
     }
 
-    /// Sends a signal to the server and every process of it: `STOP` and `CONT` for a server that
+    /// Sends a signal to the server and all its processes: `STOP` and `CONT` for a server that
     /// hangs, `KILL` for a machine that fails.
     ///
     /// # Panics
@@ -158,21 +158,22 @@ impl Cluster {
     pub fn signal(&self, name: &str) {
         let main = self.server.as_ref().expect("the server runs").id();
         let mut all = children(main);
-        // The main process first: it must not start new ones, nor notice that they end.
+        // The main process first, so that it neither notices that the others end nor starts new
+        // ones.
         all.insert(0, main);
         for process in all {
             let _ = Command::new("kill").args([format!("-{name}"), process.to_string()]).status();
         }
     }
 
-    /// Kills the server, as a machine fails.
+    /// Kills the server as if its machine failed.
     ///
     /// # Panics
     /// Panics if the server does not run.
     pub fn kill(&mut self) {
         self.signal("KILL");
         let mut server = self.server.take().expect("the server runs");
-        server.wait().expect("it ends");
+        server.wait().expect("the server ends");
         let _ = std::fs::remove_file(self.data().join("postmaster.pid"));
     }
 }

@@ -1,8 +1,8 @@
 //! A strict Glance v2 with its Keystone, on a free port: it refuses the same requests as a real
 //! one, and fails on demand. `scripts/cloud.py` shows the same exchanges with the real services.
 //!
-//! Tokens are texts: `USER:PROJECT` is a member's of that project, `admin` an admin's, `own-N` the N-th login
-//! of the service user, also an admin. Others are refused.
+//! Tokens are plain text: `USER:PROJECT` belongs to a member of that project, `admin` to an admin, and `own-N` to the
+//! N-th login of the service user, who is also an admin. Others are refused.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,7 +31,7 @@ pub enum Failure {
     Short(usize),
     /// A download has wrong bytes.
     Wrong,
-    /// No answer ever comes.
+    /// The request is never answered.
     Hangs,
 }
 
@@ -71,7 +71,7 @@ struct Inner {
     logins: usize,
     has_no_ranges: bool,
     algorithm: Option<&'static str>,
-    /// Called when a request has arrived, before and after it is carried out.
+    /// Called before and after a request is carried out.
     observer: Option<Observer>,
     /// Tokens that have expired.
     expired: Vec<String>,
@@ -108,7 +108,7 @@ impl FakeGlance {
         self.inner.lock().expect("the lock is not poisoned")
     }
 
-    /// Makes the next request of a kind fail; several failures follow each other.
+    /// Makes the next request of a kind fail; several calls make several requests fail, in order.
     pub fn fail(&self, kind: &str, failure: Failure) {
         self.inner().failures.push((kind.to_owned(), failure));
     }
@@ -123,12 +123,12 @@ impl FakeGlance {
         self.inner().failures.clear();
     }
 
-    /// Answers ranges with all bytes from now on, like a store without random access.
+    /// From now on, answers range requests with all bytes, like a store without random access.
     pub fn without_ranges(&self) {
         self.inner().has_no_ranges = true;
     }
 
-    /// Describes new bytes by this algorithm of `hashlib` (`sha256`, or `md5` for only a checksum).
+    /// Hashes new image data with this algorithm of `hashlib` (`sha256`, or `md5` for only a checksum).
     pub fn hash_by(&self, algorithm: &'static str) {
         self.inner().algorithm = Some(algorithm);
     }
@@ -211,7 +211,7 @@ fn store(image: &mut FakeImage, bytes: Vec<u8>, algorithm: Option<&str>) {
     image.bytes = bytes;
 }
 
-/// Ends the connection. The task of the connection unwinds without a report.
+/// Ends the connection. Its task unwinds without a panic message.
 fn hang_up() -> ! {
     std::panic::resume_unwind(Box::new("the fake ends the connection"))
 }
@@ -223,7 +223,7 @@ fn fault(status: u16, why: &str) -> Response {
     (status, [(header::CONTENT_TYPE, "text/html; charset=UTF-8")], page).into_response()
 }
 
-/// The project of a request, and whether an admin acts.
+/// The project of a request, and whether the caller is an admin.
 fn admit(inner: &Inner, headers: &HeaderMap) -> Option<(String, bool)> {
     let text = |name: &str| headers.get(name)?.to_str().ok().map(str::to_owned);
     let is_own = |token: &str| {
@@ -606,7 +606,7 @@ impl By<'_> {
     }
 }
 
-/// Sets an attribute or a property as the schema allows it.
+/// Sets an attribute or a property if the schema allows it.
 fn assign(image: &mut FakeImage, key: &str, value: Value) -> Result<(), (u16, String)> {
     const READ_ONLY: [&str; 14] = [
         "checksum",

@@ -1,4 +1,4 @@
-//! A client of a service in the same process: requests in one line, answers read to their end.
+//! A client of a service in the same process: requests in one line, and complete answers.
 //!
 //! Headers that identify the caller differ between services and belong to each service's own tests.
 //! This file must never know a service's paths.
@@ -106,7 +106,7 @@ pub fn request(what: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Re
     request.body(body).expect("the request is well formed")
 }
 
-/// Sends a request and reads the answer to its end.
+/// Sends a request and reads the complete answer.
 ///
 /// # Panics
 /// When the body of the answer is cut off.

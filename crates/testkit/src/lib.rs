@@ -46,8 +46,8 @@ impl Guard {
 /// The name of the SQLite file.
 const FILE: &str = "kilonova.db";
 
-/// Prints the log of the code under test beside a failure: warnings and errors, or the levels in
-/// `RUST_LOG`. A second call has no effect.
+/// Prints the log of the code under test with a failure: warnings and errors, or the levels in `RUST_LOG`. A second
+/// call has no effect.
 pub fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
@@ -63,9 +63,9 @@ pub async fn stores(migrations: &[&[Migration]]) -> Vec<(&'static str, Store, Gu
     copies(&Template::of(migrations, None), async |_| {}).await
 }
 
-/// [`stores`], with the rows that `seed` writes: the first test of a program that calls this runs `seed`, and all others get
-/// a copy. A program has one seed for each set of migrations. The ids that it stores are constants, because other
-/// processes do not see it run.
+/// [`stores`], with the rows that `seed` writes: the first test of a program that calls this function runs `seed`, and
+/// all others get a copy. A program has one seed for each set of migrations. The ids that it stores are constants,
+/// because other processes do not see it run.
 ///
 /// # Panics
 /// Panics if a store cannot be created.
@@ -99,7 +99,7 @@ struct Template {
     migrations: Vec<Migration>,
     /// Differs between sets of migrations, and between programs with a seed.
     key: u64,
-    /// The build of the program whose seed it has; empty without a seed.
+    /// The build of the program that the seed belongs to; empty without a seed.
     build: String,
 }
 
@@ -137,7 +137,8 @@ fn program() -> (PathBuf, String) {
     (path, format!("{:x}-{:x}", built.as_nanos(), facts.len()))
 }
 
-/// The SQLite file with the content of a template, which the first caller creates: a file of this name is complete.
+/// The SQLite file with the content of a template, which the first caller creates. A file that has this name is
+/// complete.
 async fn template_file(template: &Template, seed: &impl AsyncFn(Store)) -> PathBuf {
     let folder = std::env::temp_dir();
     let prefix = format!("kilonova-template-{:016x}-", template.key);
@@ -145,12 +146,12 @@ async fn template_file(template: &Template, seed: &impl AsyncFn(Store)) -> PathB
     if file.exists() {
         return file;
     }
-    // Tests that begin together each make one; the last stays.
+    // Tests that start concurrently each create one; the last one remains.
     let part = tempfile::tempdir_in(&folder).expect("a temporary directory is created");
     let written = part.path().join(FILE);
     template.write(&DatabaseUrl::Sqlite(written.clone()), seed).await;
-    // The last connection, which closes slightly later than the store, moves the write-ahead log into the file. Of two that
-    // close at once, each may leave it to the other; a further one then does it.
+    // The last connection, which closes slightly later than the store, moves the write-ahead log into the file. If two
+    // close at the same time, each may leave it to the other, so another connection is opened and closed.
     let log = part.path().join(format!("{FILE}-wal"));
     for look in 1..1000 {
         if !log.exists() {
@@ -172,14 +173,14 @@ fn remove_earlier(folder: &Path, prefix: &str, newest: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_earlier = entry.file_name().to_string_lossy().starts_with(prefix);
         if is_earlier && entry.path() != newest {
-            // A test that runs beside this one may have removed it.
+            // A concurrent test may have removed it.
             let _ = std::fs::remove_file(entry.path());
         }
     }
 }
 
-/// Limits that a stalled disk of a shared machine does not reach: a test that meets them has found a
-/// transaction that never ends. Tests of the limits themselves set their own.
+/// Limits that a stalled disk of a shared machine does not reach: a test that exceeds them has found a transaction that
+/// never ends. Tests of the limits themselves set their own.
 fn patient() -> Options {
     Options {
         pool_timeout: Duration::from_secs(120),
@@ -190,8 +191,8 @@ fn patient() -> Options {
     }
 }
 
-/// The migrated, empty store on PostgreSQL, for tests that need a second writer, which SQLite does
-/// not have. Without a server the test is skipped ([`skip()`]) and there is `None`.
+/// The migrated, empty store on PostgreSQL, for tests that need a second writer, which SQLite does not have. Without a
+/// server, skips the test ([`skip()`]) and returns `None`.
 ///
 /// # Panics
 /// As [`stores`].
@@ -217,8 +218,8 @@ pub async fn fresh_postgres() -> Option<DatabaseUrl> {
     Some(server.database(&name))
 }
 
-/// A name that no other test uses. It contains the process that uses the database, so that other
-/// tests can detect that it has ended.
+/// A name that no other test uses. It contains the id of the process that uses the database, so that other tests can
+/// detect that the process has ended.
 fn fresh_name() -> String {
     format!("kn_{}_{}", std::process::id(), uuid::Uuid::new_v4().simple())
 }
@@ -257,8 +258,8 @@ impl Server {
         Some(server)
     }
 
-    /// Drops the databases of tests that have ended, if there are many. A database that is still
-    /// connected stays until the next time: PostgreSQL refuses to drop it.
+    /// Drops the databases of tests that have ended, if there are many. PostgreSQL refuses to drop a database that
+    /// still has connections; a later test drops it.
     async fn drop_abandoned(&self) {
         let all = "SELECT datname FROM pg_database WHERE datname LIKE 'kn\\_%'";
         let rows = self.client.query(all, &[]).await.expect(all);
@@ -295,7 +296,7 @@ impl Server {
         let key = template.key.cast_signed();
         let name = fresh_name();
         loop {
-            // Copies are made beside each other, and not beside the creation of the template.
+            // Copies may run concurrently with each other, but not with the creation of the template.
             self.run(&format!("SELECT pg_advisory_lock_shared({key})")).await;
             let is_there = self.has(&of, &template.build).await;
             if is_there {
@@ -321,7 +322,7 @@ impl Server {
         found.is_some_and(|row| row.get::<_, String>(0) == build)
     }
 
-    /// Creates a template, in place of that of an earlier build. The caller holds its lock.
+    /// Creates a template, replacing that of an earlier build. The caller holds its lock.
     async fn create(&self, template: &Template, name: &str, seed: &impl AsyncFn(Store)) {
         let part = fresh_name();
         self.run(&format!("CREATE DATABASE {part}")).await;

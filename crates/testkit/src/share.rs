@@ -1,10 +1,10 @@
-//! Shares a long series of similar cases between the databases, so that each case runs on one of them.
+//! Divides a long series of similar cases between the databases, so that each case runs on one of them.
 //!
-//! A shared series has every case at least once and every kind of case on every database. An error that appears in one
-//! case and on one database only is missed if the other database has that case. `KILONOVA_CRASHES=all`, which
+//! A shared series has every case at least once and every kind of case on every database. An error that occurs only in
+//! one case and only on one database is missed if that case runs on the other database. `KILONOVA_CRASHES=all`, which
 //! `make test-long` sets, runs every case on every database.
 
-/// The cases of a series that one database has. The databases take turns.
+/// The cases of a series that run on one database. The databases alternate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
     /// Every case.
@@ -14,7 +14,7 @@ pub enum Share {
 }
 
 impl Share {
-    /// The share of the store with this number, of so many. A store alone has every case.
+    /// The share of the store with this number, out of `stores` stores. A single store has every case.
     pub fn of(store: usize, stores: usize) -> Self {
         let all = std::env::var("KILONOVA_CRASHES").is_ok_and(|text| text == "all");
         if stores < 2 || all { Self::Whole } else { Self::Half(store) }
@@ -28,7 +28,7 @@ impl Share {
         }
     }
 
-    /// The number of cases that a store has at least, of so many.
+    /// The minimum number of cases of a store, out of `cases` cases.
     pub fn least(self, cases: u32) -> u32 {
         match self {
             Self::Whole => cases,
@@ -37,7 +37,7 @@ impl Share {
     }
 }
 
-/// Each store, or what a test made of it, with its share.
+/// Each store, or a value that a test built from it, with its share.
 pub fn shared<T>(stores: Vec<T>) -> impl Iterator<Item = (Share, T)> {
     let count = stores.len();
     stores.into_iter().enumerate().map(move |(at, one)| (Share::of(at, count), one))

@@ -1,4 +1,4 @@
-//! Tests that cannot run on a machine.
+//! Reports tests that cannot run on this machine.
 //!
 //! The test harness knows only passed and failed, so a skipped test returns early and prints a line.
 //! `scripts/skips.py` reads these lines: `make test` counts such a test as skipped, not as passed.

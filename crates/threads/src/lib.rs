@@ -1,8 +1,8 @@
 //! Bounded pools of threads for blocking work: one pool for each purpose.
 //!
-//! Tokio's own blocking pool is shared by the whole process, so one purpose that occupies it stalls
-//! all others. A [`Pool`] has its own threads: the database never waits for image files, and neither
-//! waits for password hashes.
+//! Tokio's own blocking pool is shared by the whole process, so a purpose that occupies it stalls
+//! all others. A [`Pool`] has its own threads: the database never waits for image files, and
+//! neither waits for password hashes.
 //!
 //! Work runs from start to end on its thread. It must not wait for a client, another host, or a
 //! lock that a client can hold: the caller gathers the input first. This crate must never know the

@@ -14,15 +14,15 @@ pub struct InvalidCpus {
     rule: String,
 }
 
-/// The first and the last of some CPUs.
+/// The first and the last CPU of a range.
 type Span = (u64, u64);
 
-/// The CPUs that a text names, as far as they are below a limit.
+/// The CPUs in a list, divided at a limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// Those below the limit.
+    /// The CPUs below the limit.
     pub(crate) inside: Cpus,
-    /// The lowest at or above it.
+    /// The lowest CPU at or above the limit.
     pub(crate) outside: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ impl Named {
         };
         let has = |cpu: u64| within(&named, cpu) && !within(&excluded, cpu);
         let limit = u64::from(limit);
-        // The lowest one outside starts a span, follows an excluded one, or is the limit itself.
+        // The lowest CPU outside starts a span, follows an excluded one, or is the limit itself.
         let starts = named.iter().map(|(first, _)| *first);
         let behind = excluded.iter().map(|(_, last)| last.saturating_add(1));
         let edges = starts.chain(behind).chain([limit]);
@@ -60,7 +60,7 @@ impl Named {
     }
 }
 
-/// The same spans in order, without overlaps: however often a text names a CPU, it is counted once.
+/// The same spans in order, without overlaps: a CPU that a text names repeatedly is counted once.
 fn merge(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_unstable();
     let mut merged: Vec<Span> = Vec::with_capacity(spans.len());
@@ -89,7 +89,7 @@ fn span(rule: &str, text: &str, kind: &'static str) -> Result<Span, InvalidCpus>
     }
 }
 
-/// Reads a list of CPUs such as `0-3,^2,8`. Numbers from `limit` on are left out.
+/// Reads a list of CPUs such as `0-3,^2,8`. Omits numbers from `limit` on.
 ///
 /// # Errors
 /// The first rule that is invalid.

@@ -64,7 +64,7 @@ policies! {
     EmulatorPolicy {
         /// On the guest's CPUs, or on the host's shared ones.
         Share = "share",
-        /// On a dedicated host CPU beside those of the vCPUs.
+        /// On a dedicated host CPU in addition to those of the vCPUs.
         Isolate = "isolate",
     }
 }
@@ -74,7 +74,7 @@ policies! {
     PciPolicy {
         /// At a host cell of the guest.
         Required = "required",
-        /// The same, or at no known host cell.
+        /// At a host cell of the guest, or at an unknown node.
         Legacy = "legacy",
         /// Anywhere on the host, near ones first.
         Preferred = "preferred",
@@ -93,7 +93,7 @@ pub enum PageSize {
     Large,
     /// Any, the largest first.
     Any,
-    /// This one, in bytes.
+    /// This size, in bytes.
     Bytes(u64),
 }
 
@@ -108,22 +108,22 @@ pub struct GuestCell {
     pub memory_mb: u64,
 }
 
-/// The topology that a guest requests. Policies and page size hold for all cells.
+/// The topology that a guest requests. Policies and page size apply to all cells.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GuestTopology {
-    /// The cells; the place in the list is the guest's number of the cell.
+    /// The cells; the index in the list is the guest's number of the cell.
     pub cells: Vec<GuestCell>,
-    /// `None` is as shared.
+    /// `None` means shared.
     pub cpu_policy: Option<CpuPolicy>,
-    /// Its thread policy; `None` is as prefer.
+    /// Its thread policy; `None` means prefer.
     pub thread_policy: Option<ThreadPolicy>,
     /// Its policy for the emulator's threads.
     pub emulator_policy: Option<EmulatorPolicy>,
-    /// Its page size; `None` leaves the host's smallest, which may be overcommitted.
+    /// Its page size; `None` means the host's smallest, which may be overcommitted.
     pub page_size: Option<PageSize>,
     /// The vCPUs with a realtime scheduler.
     pub realtime: Cpus,
-    /// True if its memory is locked in the host's.
+    /// True if its memory is locked in host memory.
     pub locked_memory: bool,
 }
 
@@ -136,7 +136,8 @@ impl GuestTopology {
         }
     }
 
-    /// Dedicated host CPUs beside those of the vCPUs; they are at the host cell of guest cell 0.
+    /// Number of dedicated host CPUs in addition to those of the vCPUs; they are at the host cell
+    /// of guest cell 0.
     pub fn emulator_cpus(&self) -> usize {
         match self.emulator_policy {
             Some(EmulatorPolicy::Isolate) => 1,

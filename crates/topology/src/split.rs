@@ -1,13 +1,13 @@
-//! The amounts of a guest without a topology, divided over the cells of its host.
+//! Divides the amounts of a guest without a topology between the cells of its host.
 //!
-//! Such a guest runs on all shared CPUs of its host, and its memory is where the kernel puts it. The amounts say only what
-//! is left of each cell for others: they are on one cell if one has room for all of them, and otherwise on as few as
-//! the order gives. A spread split takes the same share of each resource from all of these cells, so that none of them is left
-//! with CPUs and no memory, or with memory and no CPUs.
+//! Such a guest runs on all shared CPUs of its host, and its memory is where the kernel puts it. The split only
+//! determines what remains of each cell for other guests: it uses one cell if one has room for all amounts, and
+//! otherwise the shortest sufficient prefix of the order. A spread split takes the same share of each resource from all
+//! of these cells, so that none of them retains CPUs without memory, or memory without CPUs.
 
 use crate::Strategy;
 
-/// The amounts that one cell can still give of each resource, in the order of the caller's resources.
+/// The amounts of each resource that one cell can still give, in the order of the caller's resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellRoom<const N: usize> {
     /// Free units; negative if more is in use than offered.
@@ -22,11 +22,12 @@ impl<const N: usize> CellRoom<N> {
     }
 }
 
-/// Divides amounts over cells: for each cell its part of each amount. `by` is the position of the resource that orders the
-/// cells: with [`Strategy::Spread`] those with most of it left come first, with [`Strategy::Pack`] those with least.
-/// Among equal cells the first is preferred. Several cells have parts only if no cell has room for all amounts: the fewest of the
-/// order that have room together. [`Strategy::Spread`] takes of each the same share of what it has, [`Strategy::Pack`]
-/// fills one after the other. `None` if the cells together have too little of a resource.
+/// Divides amounts between cells, and returns each cell's part of each amount. `by` is the index of the resource that
+/// orders the cells: [`Strategy::Spread`] starts with the cell that has the most of it left, [`Strategy::Pack`] with
+/// the cell that has the least. Equal cells keep their order. Several cells are used only if no cell has room for all
+/// amounts: then the fewest, in this order, that together have room. [`Strategy::Spread`] takes the same share of each
+/// cell's room, [`Strategy::Pack`] fills one cell after the other. `None` if the cells together have too little of a
+/// resource.
 pub fn split<const N: usize>(
     cells: &[CellRoom<N>],
     amounts: [i64; N],
@@ -65,8 +66,8 @@ pub fn split<const N: usize>(
     Some(parts)
 }
 
-/// Divides an amount in the proportion of some totals, exactly and with no part larger than its total. More than their sum
-/// counts as all of it.
+/// Divides an amount in proportion to the totals, exactly and with no part larger than its total. An amount above their
+/// sum counts as the sum.
 pub fn share(amount: i64, totals: &[i64]) -> Vec<i64> {
     let all: i128 = totals.iter().map(|total| i128::from(*total)).sum();
     if all <= 0 {
@@ -85,7 +86,7 @@ pub fn share(amount: i64, totals: &[i64]) -> Vec<i64> {
     parts
 }
 
-/// Divides an amount so that each part is its total until nothing is left.
+/// Divides an amount by filling each total in turn until nothing is left.
 fn fill(amount: i64, totals: &[i64]) -> Vec<i64> {
     let mut left = amount;
     let part = |total: &i64| {

@@ -3,14 +3,14 @@
 use crate::fit::{Fitted, FittedCell};
 use crate::{Cpus, HostCell, HostTopology};
 
-/// A fit that does not agree with what the host has or others use.
+/// A fit that conflicts with the host's resources or with their use by others.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Conflict {
     /// The host has no such cell.
     #[error("the host has no NUMA cell {0}")]
     Cell(u32),
-    /// The CPU is not a dedicated one of the cell.
-    #[error("CPU {cpu} is no dedicated CPU of NUMA cell {cell}")]
+    /// The CPU is not a dedicated CPU of the cell.
+    #[error("CPU {cpu} is not a dedicated CPU of NUMA cell {cell}")]
     NotDedicated {
         /// The cell.
         cell: u32,
@@ -57,9 +57,9 @@ impl HostTopology {
         Ok(())
     }
 
-    /// Counts the fit of a guest that the host already has. Cells and CPUs that the host no longer
-    /// offers are tolerated, so that a changed configuration does not hide other guests. A CPU that is in
-    /// another cell now (the firmware may divide a socket differently) is in use there.
+    /// Counts the fit of a guest that is already on the host. Cells and CPUs that the host no longer offers are
+    /// tolerated, so that a changed configuration does not hide other guests. A CPU that is in another cell now (the
+    /// firmware may divide a socket differently) is in use there.
     pub fn count(&mut self, fitted: &Fitted) {
         for cell in &fitted.cells {
             for host in &mut self.cells {
@@ -73,7 +73,7 @@ impl HostTopology {
         }
     }
 
-    /// Counts a fit as used no longer.
+    /// Stops counting a fit as used.
     ///
     /// # Errors
     /// The first conflict; the host is then unchanged.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 /// The initiator that connects to iSCSI targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IscsiInitiator {
-    /// The kernel, by `iscsiadm`: all features, multipath too.
+    /// The kernel's initiator, through `iscsiadm`: all features, including multipath.
     Kernel,
     /// QEMU's libiscsi, over one path; the host has no device for the volume.
     Qemu,
@@ -39,7 +39,7 @@ pub struct VolumesConfig {
     pub rbd_user: Option<String>,
     /// `[libvirt] rbd_secret_uuid`.
     pub rbd_secret: Option<Uuid>,
-    /// Interval of checks for a device.
+    /// Interval between checks for a device.
     pub look: Duration,
 }
 

@@ -1,13 +1,13 @@
-//! iSCSI LUNs by the kernel's initiator.
+//! iSCSI LUNs through the kernel's initiator.
 //!
 //! ```text
 //!   connect      node record ─► login, CHAP ─► session ─► scan for the one LUN ─► device ─► map
 //!   disconnect   map flushed ─► device flushed ─► device deleted ─► logout ─► node record deleted
 //! ```
 //!
-//! A session scans for nothing by itself (`node.session.scan = manual`), so that a target's other LUNs
-//! do not appear here. A device stays while another attachment has the same LUN, a session while another
-//! attachment has the same target or the session has any device.
+//! A session does not scan automatically (`node.session.scan = manual`), so that a target's other LUNs do not appear
+//! here. A device stays while another attachment has the same LUN, and a session stays while another attachment has the
+//! same target or the session has any device.
 
 use std::path::{Path, PathBuf};
 
@@ -65,17 +65,17 @@ impl HostVolumes {
                 Ok(VolumeSource::Block { path: multipath::node(system, &map) })
             }
             None if self.config.enforce_multipath => {
-                Err("multipathd has made no map of the volume's paths".into())
+                Err("multipathd created no map of the volume's paths".into())
             }
             None => {
-                tracing::warn!(volume = %volume.volume_id, "multipathd has made no map of a volume's paths; the guest uses one of them");
+                tracing::warn!(volume = %volume.volume_id, "multipathd created no map of a volume's paths; the guest uses one of them");
                 Ok(VolumeSource::Block { path: node(system, first, device) })
             }
         }
     }
 
-    /// QEMU logs in by itself: with the initiator's name of this host, and the password of a libvirt
-    /// secret that has the attachment's id.
+    /// Lets QEMU log in, with this host's initiator name and the password from the libvirt secret that has the
+    /// attachment's id.
     fn leave_to_qemu(&self, volume: &Volume, lun: &Iscsi) -> Result<VolumeSource, String> {
         let path = lun.paths.first().ok_or("the volume has no path")?;
         let portal = path.host().ok_or_else(|| format!("the portal {} is invalid", path.portal))?;
@@ -106,7 +106,7 @@ impl HostVolumes {
             None => {
                 login(system, path, chap).await?;
                 let found = session(system, path).await?;
-                found.ok_or_else(|| format!("the login at {} made no session", path.portal))?
+                found.ok_or_else(|| format!("the login at {} created no session", path.portal))?
             }
         };
         for attempt in 0..self.config.scan_tries.max(1) {
@@ -120,7 +120,7 @@ impl HostVolumes {
                 return Ok(device);
             }
             target.scan(system, path.lun).await?;
-            // The scan may have made the target, too.
+            // The scan may also have created the target.
             let target = ScsiTarget::of_session(system, session);
             if let Some(device) = target.and_then(|target| target.device(system, path.lun)) {
                 return Ok(device);
@@ -129,7 +129,7 @@ impl HostVolumes {
         Err(format!("the target {} at {} shows no LUN {}", path.iqn, path.portal, path.lun))
     }
 
-    /// Disconnects all paths of an attachment, as far as no other one uses them.
+    /// Disconnects the paths of an attachment that no other attachment uses.
     pub(crate) async fn disconnect_iscsi(
         &self,
         attachment: AttachmentId,
@@ -162,7 +162,7 @@ impl HostVolumes {
             let node = device.node().display().to_string();
             let flushed = system.run("blockdev", arguments(&["--flushbufs", &node])).await;
             if let Err(failure) = flushed {
-                // QEMU writes without a cache: there is nothing to lose on a path that is dead.
+                // QEMU writes without a cache, so no data can be lost on a dead path.
                 tracing::warn!(device = %device.name, why = %failure.message, "could not flush a volume");
             }
             device.delete(system).await?;
@@ -186,7 +186,7 @@ impl HostVolumes {
                     Some(_) | None => break,
                 }
                 if attempt + 1 == self.config.scan_tries.max(1) {
-                    tracing::info!(portal = %path.portal, target = %path.iqn, "a session stays, as it has other devices");
+                    tracing::info!(portal = %path.portal, target = %path.iqn, "keeping a session that has other devices");
                     return Ok(());
                 }
                 tokio::time::sleep(self.config.look).await;
@@ -197,7 +197,7 @@ impl HostVolumes {
     }
 }
 
-/// The names of the locks of a LUN: its targets.
+/// The lock names of a LUN: one for each of its targets.
 fn names(lun: &Iscsi) -> Vec<String> {
     lun.paths.iter().map(|path| format!("iscsi {}", path.iqn)).collect()
 }
@@ -229,7 +229,7 @@ async fn session(system: &dyn System, path: &IscsiPath) -> Result<Option<u32>, S
     }))
 }
 
-/// A portal without the number of its group.
+/// A portal without its group number.
 fn address(portal: &str) -> &str {
     portal.split_once(',').map_or(portal, |(address, _)| address)
 }
@@ -281,7 +281,7 @@ fn ignore(result: Result<String, Failure>, codes: &[i32]) -> Result<(), String> 
     }
 }
 
-/// The path of a device that survives a restart of the host, once udev has made it.
+/// The path of a device: the one that survives a restart of the host if udev has created it, otherwise its node.
 fn node(system: &dyn System, path: &IscsiPath, device: &ScsiDevice) -> PathBuf {
     let lun = match path.lun {
         lun if lun < 256 => lun.to_string(),

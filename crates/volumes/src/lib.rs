@@ -50,13 +50,13 @@ pub struct HostVolumes {
     system: Arc<dyn System>,
     records: VolumeRecords,
     locks: Locks,
-    /// True if volumes are connected by several paths.
+    /// True if volumes are connected over several paths.
     multipath: bool,
 }
 
 impl HostVolumes {
-    /// The volumes of this host with the operator's options, and the records that earlier agents left
-    /// in a directory.
+    /// Opens the volumes of this host with the operator's options, and the records that earlier
+    /// agents left in a directory.
     ///
     /// # Errors
     /// If a record cannot be read, or if multipath is enforced and `multipathd` does not answer.

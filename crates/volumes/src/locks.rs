@@ -1,5 +1,5 @@
-//! Locks by name. Steps on one target or mount never overlap: a login between another volume's last
-//! check and its logout would lose its session.
+//! Locks by name. Steps on one target or mount never overlap: otherwise a login between another
+//! volume's last check and its logout would lose its session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -51,7 +51,8 @@ pub(crate) async fn map(
     None
 }
 
-/// The path of a map that survives a restart of the host.
+/// The path of a map: the one that survives a restart of the host if udev has created it, otherwise
+/// its node.
 pub(crate) fn node(system: &dyn System, map: &str) -> PathBuf {
     let uuid = system.read(&Path::new("/sys/class/block").join(map).join("dm/uuid"));
     let lasting =

@@ -1,7 +1,7 @@
 //! Files on NFS exports: one mount for each export, at upstream's path.
 //!
 //! The agent's unit has its own mount namespace, in which QEMU would not see a mount. If systemd
-//! runs, it therefore mounts and unmounts, in the host's namespace.
+//! runs, mounting and unmounting are therefore left to it, in the host's namespace.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! Namespaces of NVMe over Fabrics. A subsystem stays connected while an attachment uses one of its
-//! namespaces, or while the host has a foreign namespace of it.
+//! namespaces, or while the host has a foreign namespace of the subsystem.
 
 use std::path::{Path, PathBuf};
 
@@ -177,12 +177,13 @@ async fn grow(system: &dyn System, name: &str, namespace: &Nvmeof, gib: i64) {
     for (controller, _) in controllers(system, &namespace.nqn) {
         let file = Path::new(CONTROLLERS).join(&controller).join("rescan_controller");
         if let Err(error) = system.write(&file, "1").await {
-            tracing::warn!(%controller, %error, "could not read the size of a volume again");
+            tracing::warn!(%controller, %error, "could not re-read the size of a volume");
         }
     }
 }
 
-/// The path of a namespace that survives a restart of the host, once udev has created it.
+/// The path of a namespace: the one that survives a restart of the host if udev has created it,
+/// otherwise its node.
 fn node(system: &dyn System, namespace: &Nvmeof, name: &str) -> PathBuf {
     let real = Path::new("/dev").join(name);
     let lasting =

@@ -14,7 +14,7 @@ pub(crate) struct ScsiDevice {
 }
 
 impl ScsiDevice {
-    /// Its node.
+    /// Its device node.
     pub(crate) fn node(&self) -> PathBuf {
         Path::new("/dev").join(&self.name)
     }
@@ -23,12 +23,12 @@ impl ScsiDevice {
         Path::new("/sys/bus/scsi/devices").join(&self.address).join(name)
     }
 
-    /// Makes the kernel read its size again, if that is less than expected.
+    /// Makes the kernel re-read its size, if that is less than expected.
     pub(crate) async fn grow(&self, system: &dyn System, gib: i64) {
         if size(system, &self.name).is_some_and(|bytes| bytes < bytes_of(gib))
             && let Err(error) = system.write(&self.attribute("rescan"), "1").await
         {
-            tracing::warn!(device = %self.name, %error, "could not read the size of a volume again");
+            tracing::warn!(device = %self.name, %error, "could not re-read the size of a volume");
         }
     }
 
@@ -64,12 +64,12 @@ pub(crate) fn bytes_of(gib: i64) -> u64 {
 pub(crate) struct ScsiTarget {
     host: String,
     session: PathBuf,
-    /// `target2:0:0`; `None` until the kernel has found a LUN: only a scan makes the target.
+    /// `target2:0:0`; `None` until the kernel has found a LUN: only a scan creates the target.
     name: Option<String>,
 }
 
 impl ScsiTarget {
-    /// The target of an iSCSI session; `None` until the kernel has made the session.
+    /// The target of an iSCSI session; `None` until the kernel has created the session.
     pub(crate) fn of_session(system: &dyn System, session: u32) -> Option<Self> {
         let hosts = Path::new("/sys/class/iscsi_host");
         let own = format!("session{session}");
@@ -85,8 +85,8 @@ impl ScsiTarget {
         })
     }
 
-    /// Makes the kernel look for a LUN, and for no other. The SCSI host has only this session, so without a
-    /// target every channel and target may be scanned.
+    /// Makes the kernel scan for this LUN only. The SCSI host has only this session, so without a target every channel
+    /// and target may be scanned.
     pub(crate) async fn scan(&self, system: &dyn System, lun: u64) -> Result<(), String> {
         let name = self.name.as_deref().unwrap_or_default();
         let mut parts = name.trim_start_matches("target").split(':').skip(1);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use kilonova_node_api::Secret;
 use tokio::process::Command;
 
-/// The time limit of a program, and of a write. A login waits for a target that does not answer.
+/// The time limit of a program, and of a write. It is long because a login waits for a target that does not answer.
 const LIMIT: Duration = Duration::from_secs(150);
 
 /// An argument of a program.
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(150);
 pub(crate) enum Argument {
     /// Text.
     Plain(String),
-    /// A secret, which no message shows.
+    /// A secret, which messages never contain.
     Secret(Secret),
 }
 
@@ -58,7 +58,7 @@ pub(crate) trait System: Send + Sync + 'static {
     fn write<'a>(&'a self, path: &'a Path, text: &'a str) -> WriteFuture<'a>;
     /// Names in a directory, sorted; none if it does not exist.
     fn list(&self, path: &Path) -> Vec<String>;
-    /// The path without links. Fails if it does not exist.
+    /// The path with all symbolic links resolved. Fails if it does not exist.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf>;
     /// Creates a directory.
     fn make_folder(&self, path: &Path) -> io::Result<()>;
@@ -103,8 +103,8 @@ impl System for Host {
     }
 }
 
-/// Runs a step that the kernel may block, on a thread of its own. Such a step cannot be ended:
-/// after the limit it continues unattended.
+/// Runs a step that the kernel may block, on a thread of its own. Such a step cannot be cancelled: after the limit it
+/// continues unattended.
 async fn within<T: Send + 'static>(
     limit: Duration,
     step: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -186,7 +186,7 @@ mod tests {
             wait.recv().ok();
             Ok(())
         });
-        let error = stuck.await.expect_err("nothing releases it in time");
+        let error = stuck.await.expect_err("the step is not released in time");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(release);
         assert_eq!(within(LIMIT, || Ok(7)).await.ok(), Some(7));
@@ -208,7 +208,8 @@ mod tests {
         let failed = failed.expect_err("the program fails");
         assert_eq!(failed.code, Some(15));
         assert!(failed.message.contains("no ***") && !failed.message.contains("sesame"));
-        let absent = run("/nowhere/iscsiadm", Vec::new()).await.expect_err("it does not exist");
+        let absent =
+            run("/nowhere/iscsiadm", Vec::new()).await.expect_err("the program does not exist");
         assert_eq!(absent.message, "/nowhere/iscsiadm is not installed on this host");
     }
 }

@@ -1,5 +1,5 @@
 //! A host with a storage network in memory: commands change its sessions, devices, maps and mounts.
-//! It counts every step and can die at one.
+//! It counts every step, and can let the agent die before any of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

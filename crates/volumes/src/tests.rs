@@ -1,5 +1,5 @@
-//! Volumes on a host in memory: connected and disconnected, shared, by several paths, and after a death
-//! at every step.
+//! Volumes on a host in memory: connected and disconnected, shared, over several paths, and after the agent has died at
+//! any step.
 
 use std::time::Duration;
 
@@ -40,7 +40,9 @@ impl Bench {
         };
         change(&mut config);
         let records = self.folder.path().join("volumes");
-        HostVolumes::on(Arc::clone(&self.fake) as _, config, records).await.expect("it opens")
+        HostVolumes::on(Arc::clone(&self.fake) as _, config, records)
+            .await
+            .expect("the records are readable")
     }
 
     fn log(&self) -> Vec<String> {
@@ -237,9 +239,9 @@ async fn an_export_is_mounted_once_and_unmounted_after_its_last_file() {
     let source = host.connect(server, &one).await.expect("the volume is connected");
     let VolumeSource::File { path, format } = source else { panic!("a file") };
     assert_eq!((path.file_name(), format.as_str()), (Some("volume-1".as_ref()), "raw"));
-    let folder = path.parent().expect("it is below a mount").to_owned();
+    let folder = path.parent().expect("the file is below a mount").to_owned();
     assert_eq!(folder.parent(), Some(Path::new("/var/lib/nova/mnt")));
-    let name = folder.file_name().expect("it has a name").to_string_lossy().into_owned();
+    let name = folder.file_name().expect("the folder has a name").to_string_lossy().into_owned();
     assert_eq!(name.len(), place.rsplit('/').next().map_or(0, str::len), "an MD5 sum");
     let mount = format!("mount -t nfs -o nfsvers=4.2,soft,ro {EXPORT} {}", folder.display());
     let stat = |name: &str| format!("stat -c %F {}/{name}", folder.display());
@@ -280,15 +282,15 @@ async fn an_export_is_mounted_once_and_unmounted_after_its_last_file() {
         assert!(why.is_err_and(|why| why.contains("mount options")), "{options}");
     }
     bench.fake.put("/proc/self/mounts", &format!("other:/x {} nfs4 rw 0 0\n", folder.display()));
-    let why = host.connect(server, &one).await.expect_err("the place is taken");
+    let why = host.connect(server, &one).await.expect_err("the mount point is in use");
     assert!(why.contains("other:/x is mounted"), "{why}");
 }
 
-/// The kernel shows the source of a mount without the slash at its end.
+/// The kernel shows the source of a mount without its trailing slash.
 #[tokio::test]
 async fn an_export_with_a_slash_at_its_end_is_unmounted_too() {
     let bench = Bench::new();
-    // A slash after the directory of the mounts changes nothing.
+    // A trailing slash of the mount directory makes no difference.
     let slash = |config: &mut VolumesConfig| {
         config.nfs_mount_point_base = "/var/lib/nova/mnt/".into();
     };
@@ -313,7 +315,10 @@ async fn an_export_that_does_not_answer_fails_alone() {
     let host = bench.open(|_| {}).await;
     let server = ServerId::new_v4();
     bench.fake.state().failing = vec!["stat"];
-    let why = host.connect(server, &file("volume-1", None)).await.expect_err("it does not answer");
+    let why = host
+        .connect(server, &file("volume-1", None))
+        .await
+        .expect_err("the server does not answer");
     assert!(why.contains("timed out"), "{why}");
     bench.fake.state().failing.clear();
     let other = volume(json!({
@@ -353,8 +358,7 @@ async fn a_namespace_is_connected_by_its_portals() {
     assert_eq!(bench.log()[1], "nvme disconnect -n nqn.2014-08.org:x");
     assert_eq!((bench.fake.left(), bench.records()), (Vec::new(), 0));
 
-    // A foreign namespace keeps the subsystem connected until the next volume of it is
-    // disconnected.
+    // A foreign namespace keeps the subsystem connected until its next volume is disconnected.
     host.connect(server, &one).await.expect("the volume is connected");
     let foreign = "/sys/class/block/nvme1n2";
     bench.fake.put(&format!("{foreign}/device/subsysnqn"), "nqn.2014-08.org:x\n");
@@ -378,7 +382,7 @@ async fn qemu_may_be_the_initiator() {
     let host = bench.open(|config| config.iscsi = IscsiInitiator::Qemu).await;
     let (server, one) = (ServerId::new_v4(), lun(1, &["[fd00::9]:3260"]));
     let source = host.connect(server, &one).await.expect("the volume is connected");
-    let secret = one.attachment_id.to_string().parse().expect("it is a UUID");
+    let secret = one.attachment_id.to_string().parse().expect("the id is a UUID");
     assert_eq!(
         source,
         VolumeSource::Iscsi {
@@ -459,7 +463,7 @@ async fn the_connector_says_what_is_there() {
     assert_eq!((&*connector.host, connector.ip.as_deref()), ("gpu1", Some("192.0.2.1")));
 }
 
-/// The agent dies before a step of connecting or disconnecting; another one disconnects.
+/// The agent dies before a step of connecting or disconnecting; the next agent disconnects.
 #[tokio::test]
 async fn no_death_leaves_anything_behind() {
     for paths in [&[PORTAL][..], &[PORTAL, OTHER]] {

@@ -15,7 +15,7 @@ use crate::yaml;
 
 const METHODS: [&str; 6] = ["get", "post", "put", "delete", "patch", "head"];
 
-/// True if a schema describes requests or responses.
+/// The side of an operation that a schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     /// Requests.
@@ -140,8 +140,8 @@ impl Document {
         self.operations.iter().filter(fits).max_by_key(literal)
     }
 
-    /// The first violation of the document by a body; `None` if it conforms, or if the document has
-    /// no schema.
+    /// The first violation of the document by a body; `None` if the body conforms, or if the
+    /// document has no schema.
     pub fn objection(
         &self,
         operation: &Operation,
@@ -167,7 +167,7 @@ impl Document {
             .with_format("date-time", |text| time::parse(text).is_some())
             .build(&leaf.schema);
         let built =
-            built.unwrap_or_else(|error| panic!("{} is a valid schema: {error}", leaf.name));
+            built.unwrap_or_else(|error| panic!("{} is not a valid schema: {error}", leaf.name));
         let validator = Arc::new(built);
         known.insert(leaf.name.clone(), Arc::clone(&validator));
         validator
@@ -243,7 +243,7 @@ fn leaves(root: &Value, name: &str, schema: &Value, action: Option<&str>, found:
     });
 }
 
-/// Responses to actions, whose schemas do not name the action.
+/// The action of a response schema that does not name its action.
 fn action_of(name: &str) -> Option<String> {
     let known = [
         ("ServersActionEvacuateResponse", "evacuate"),
@@ -284,7 +284,7 @@ fn range(value: &Value) -> (u32, u32) {
     let minor =
         |key: &str| value["x-openstack"][key].as_str()?.strip_prefix("2.")?.parse::<u32>().ok();
     let first = minor("min-ver").unwrap_or(0);
-    // Ignores the end of a range that ends before it begins, as some in the document do.
+    // Ignores the end of a range that ends before it begins, as some ranges in the document do.
     (first, minor("max-ver").filter(|last| *last >= first).unwrap_or(u32::MAX))
 }
 

@@ -1,5 +1,5 @@
-//! Invalid bodies, derived from a valid one and its schema: each field missing, of every other
-//! type, empty, too long or out of bounds, and with an additional field.
+//! Invalid bodies, derived from a valid one and its schema: each field is missing, of every other
+//! type, empty, too long or out of bounds, or an additional field is present.
 
 use serde_json::{Map, Value, json};
 

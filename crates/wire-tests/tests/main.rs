@@ -1,4 +1,5 @@
-//! Judges the APIs by upstream's documents, recordings, random requests and rules.
+//! Checks the APIs against upstream's documents, recordings and policy rules, and with random
+//! requests.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,10 +1,11 @@
 //! The form of a [`Refusal`] in HTTP: its status, its headers, and whether the request reached an
 //! operation. The service's dialect turns it into a body at the edge.
 //!
-//! All code refuses with a [`Refusal`], in `api/` too: it implements [`IntoResponse`]. A `Fault` is
-//! only for what a refusal cannot express: `Fault::from(refusal).with_header(..)` or `.unrouted()`;
-//! a handler that needs neither returns a `Refusal`. This file must never repeat a field or a
-//! constructor of [`Refusal`]. The status follows only from the kind.
+//! All code, including `api/`, refuses with a [`Refusal`], which implements [`IntoResponse`]. A
+//! `Fault` only adds the parts that a refusal cannot express:
+//! `Fault::from(refusal).with_header(..)` or `.unrouted()`; a handler that needs neither returns a
+//! `Refusal`. This file must never repeat a field or a constructor of [`Refusal`]. The status
+//! follows only from the kind.
 
 use axum::response::{IntoResponse, Response};
 use http::header::{self, HeaderName};

@@ -61,12 +61,12 @@ fn no_such_path() -> Fault {
     Fault::from(Refusal::not_found("The resource could not be found.")).unrouted()
 }
 
-/// The parameters of routes whose values are in the log. Others may be secrets, such as the token of a
-/// console, so the log has their names only.
+/// The route parameters whose values are logged. Others may be secrets, such as the token of a console, so only their
+/// names are logged.
 const LOGGED_PARAMETERS: [&str; 6] = ["id", "uuid", "host", "project", "image", "user"];
 
-/// The path as the log has it: the template of the route, with the ids of its objects. A path without a
-/// route is not logged, because a secret may be anywhere in it.
+/// The path for the log: the route's template, with the ids of its objects. A path without a route is not logged,
+/// because a secret may be anywhere in it.
 pub fn logged_path(
     route: Option<&MatchedPath>,
     parameters: Result<&RawPathParams, &RawPathParamsRejection>,
@@ -170,7 +170,7 @@ async fn admit(
     let base = Base::of(&parts, &mounted.prefix);
     parts.extensions.insert(base);
     let public = (mounted.service.public)(parts.uri.path());
-    // Without a name, a request for one image must not reach the collection, nor delete it.
+    // A request for one image with an empty id must not reach the collection or delete it.
     if mounted.service.dialect == Dialect::Image
         && !public
         && parts.extensions.get::<EndsInSlash>().is_some()
@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    /// The path that the log has of a request.
+    /// The logged path of a request.
     async fn logged(path: &str) -> String {
         async fn log(
             route: Option<MatchedPath>,

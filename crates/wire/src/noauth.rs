@@ -1,9 +1,9 @@
 //! `auth_strategy = noauth2`: trusts the caller's headers. For tests on the loopback interface.
 //!
 //! `X-Auth-Token: user[:project]` as in Placement (`placement/auth.py`): user `admin` has the role
-//! admin, others have member, unless `X-Roles` is set. Roles imply lower roles, as in Keystone. The
-//! accelerator API's headers (`X-User-Id`, `X-Project-Id`, `X-Roles`, `X-Service-Roles`) are trusted,
-//! as Cyborg does without `authtoken` in its pipeline.
+//! admin, and others have member, unless `X-Roles` is set. Roles imply lower roles, as in Keystone.
+//! The accelerator API's headers (`X-User-Id`, `X-Project-Id`, `X-Roles`, `X-Service-Roles`) are
+//! trusted, as Cyborg does without `authtoken` in its pipeline.
 
 use http::HeaderMap;
 

@@ -19,7 +19,7 @@ impl Page {
     /// Parses the two parameters.
     ///
     /// # Errors
-    /// 400 for a limit that is not a non-negative integer.
+    /// 400 for a limit that is negative or not an integer.
     pub fn read(query: &Query) -> Result<Self, Refusal> {
         let limit = match query.get("limit") {
             None | Some("") => MAX_LIMIT,

@@ -31,7 +31,7 @@ impl Query {
         self.0.iter().filter(move |(have, _)| have == key).map(|(_, value)| value.as_str())
     }
 
-    /// The query in encoded form, with `pairs` in place of the values of these keys.
+    /// The query in encoded form, with the values of these keys replaced by `pairs`.
     pub fn with(&self, pairs: &[(&str, &str)]) -> String {
         let pairs = || pairs.iter().copied();
         let kept = self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()));
@@ -58,7 +58,7 @@ impl Query {
     }
 }
 
-/// A text as a part of a path, or as a key or a value of a query.
+/// Percent-encodes a text as a part of a path, or as a key or a value of a query.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     escape(text, &mut out);

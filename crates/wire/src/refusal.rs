@@ -185,7 +185,7 @@ impl Refusal {
         self
     }
 
-    /// Tells the client when to try again, in seconds.
+    /// Sets the number of seconds after which the client may retry.
     #[must_use]
     pub fn with_retry_after(mut self, seconds: u64) -> Self {
         self.retry_after = Some(seconds);

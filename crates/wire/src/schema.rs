@@ -100,7 +100,7 @@ pub fn reason(error: &ValidationError<'_>, schema: &Value) -> String {
     }
 }
 
-/// Python's validator names the patterns when the schema has some.
+/// Python's validator names the schema's patterns if there are any.
 fn surplus(error: &ValidationError<'_>, names: &[String], schema: &Value) -> String {
     let path = error.schema_path().to_string();
     let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);

@@ -1,11 +1,11 @@
-//! Times in the forms that OpenStack uses, and arithmetic on them that cannot overflow. A time is a
-//! [`Timestamp`] everywhere but in statements and documents, which keep microseconds since 1970.
+//! Times in the forms that OpenStack uses, and arithmetic on them that cannot overflow. A time is a [`Timestamp`]
+//! everywhere except in statements and documents, which contain microseconds since 1970.
 
 use jiff::{SignedDuration, Timestamp};
 
 const MICROS: i64 = 1_000_000;
 
-/// Now, to the microsecond: a time equals what a row returns of it.
+/// Now, to the microsecond, so that a time equals its value in a row.
 pub fn now() -> Timestamp {
     to_micros(Timestamp::now())
 }
@@ -14,8 +14,8 @@ fn to_micros(at: Timestamp) -> Timestamp {
     from_micros(at.as_microsecond()).unwrap_or(at)
 }
 
-/// The time that many microseconds after 1970. Unlike jiff's conversion it accepts the last second,
-/// which saturated times are in.
+/// The time from microseconds since 1970. Unlike jiff's conversion, it accepts the last second, into which saturated
+/// times fall.
 pub fn from_micros(value: i64) -> Option<Timestamp> {
     let (second, micros) = (value.div_euclid(MICROS), value.rem_euclid(MICROS));
     Timestamp::new(second, i32::try_from(micros * 1000).ok()?).ok()
@@ -33,7 +33,7 @@ pub fn before(at: Timestamp, by: SignedDuration) -> Timestamp {
     at.checked_sub(by).unwrap_or(limit)
 }
 
-/// A duration as one that can be compared with a difference of times.
+/// Converts a duration to one that can be compared with a difference of times.
 pub fn signed(duration: std::time::Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
@@ -59,8 +59,8 @@ pub fn start_of_second(at: Timestamp) -> Timestamp {
     from_micros(second.saturating_mul(MICROS)).unwrap_or(at)
 }
 
-/// The last microsecond of a time's second. Times are shown in seconds, and upstream's database
-/// compares them so: a resource shown as changed at some second was not changed after it.
+/// The last microsecond of a time's second. Times are shown in seconds, and upstream's database also compares seconds:
+/// a resource shown as changed at some second was not changed after it.
 pub fn end_of_second(at: Timestamp) -> Timestamp {
     let second = at.as_microsecond().div_euclid(MICROS);
     let last = second.saturating_mul(MICROS).saturating_add(MICROS - 1);

@@ -1,5 +1,6 @@
-//! Which crate may depend on which: the table of docs/ARCHITECTURE.md, "Crates". A dependency that
-//! the table does not name is a finding, and so is a name in the table that no crate uses.
+//! The allowed dependencies between crates: the table of docs/ARCHITECTURE.md, "Crates". A
+//! dependency that the table does not name is a finding, and so is a name in the table that no
+//! crate uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -219,12 +220,8 @@ const TESTS_ONLY: &[&str] = &["testkit", "store-tests", "wire-tests"];
 const SOLE_USERS: &[(&str, &[&str], &str)] = &[
     ("virt", &["libvirt"], "only the agent links libvirt"),
     ("virt-sys", &["libvirt"], "only the agent links libvirt"),
-    ("rusqlite", &["store"], "statements reach a database through the store alone"),
-    (
-        "tokio-postgres",
-        &["store", "testkit"],
-        "statements reach a database through the store alone",
-    ),
+    ("rusqlite", &["store"], "statements reach a database only through the store"),
+    ("tokio-postgres", &["store", "testkit"], "statements reach a database only through the store"),
 ];
 
 /// Crates outside this repository that a pure crate may not use.
@@ -237,7 +234,7 @@ const PURE: &[&str] =
 /// Compares each crate's manifest with the table.
 ///
 /// # Errors
-/// The table's own.
+/// None at present.
 pub fn check(sources: &Sources) -> Result<Vec<String>, Error> {
     let table: BTreeMap<&str, BTreeSet<&str>> =
         ALLOWED.iter().map(|(name, uses)| (*name, uses.iter().copied().collect())).collect();

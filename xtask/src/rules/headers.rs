@@ -1,8 +1,8 @@
-//! Each Rust file opens with `//!`: what the file owns. Files of tests may go without.
+//! Each Rust file opens with `//!`, which describes what the file owns, or with an inner attribute.
 
 use crate::source::Sources;
 
-/// Files that do not open with `//!`.
+/// Files that do not open with `//!` or an inner attribute.
 pub fn check(sources: &Sources) -> Vec<String> {
     sources
         .rust()

@@ -18,7 +18,7 @@ const SERVICES: &[&str] = &[
     "seal",
 ];
 
-/// Words of HTTP in code. `Fault` of `wire` is the form of a refusal in HTTP.
+/// Identifiers of HTTP in code. `Fault` of `wire` is the form of a refusal in HTTP.
 const HTTP: &[&str] = &["StatusCode", "axum::", "http::", "HeaderMap", "HeaderValue"];
 
 /// True for an import of `Fault` from `wire`.
@@ -33,10 +33,10 @@ const SQL: &[&str] = &["SELECT ", "INSERT INTO ", "UPDATE ", "DELETE FROM ", "WI
 /// The calls that run a statement.
 const RUNS: &[&str] = &["tx.execute(", "tx.rows(", "tx.row("];
 
-/// Folders that speak HTTP by their purpose: the API itself, clients of other services.
+/// Folders whose purpose is HTTP: the API itself, and clients of other services.
 const SPEAKS_HTTP: &[&str] = &["api/", "nova/"];
 
-/// HTTP outside the folders that speak it.
+/// HTTP outside the folders whose purpose it is.
 pub fn http(sources: &Sources) -> Vec<String> {
     findings(sources, SPEAKS_HTTP, |line| {
         if imports_fault(line) {

@@ -5,7 +5,7 @@ use regex::Regex;
 
 use crate::source::{Error, Sources};
 
-/// Literal uses of the newest microversion's minor number in released code, but for the first.
+/// Literal uses of the newest microversion's minor number in released code, if there are several.
 pub fn check(sources: &Sources) -> Result<Vec<String>, Error> {
     let literal = Regex::new(r"\b104\b")?;
     let mut found = Vec::new();

@@ -42,7 +42,7 @@ const PATTERNS: &[(&str, &str)] = &[
     (r"\bhas gone wrong\b|\bwent wrong\b", "say what failed"),
 ];
 
-/// A text of a program is prose if it has more words than this.
+/// A string literal is prose if it has more words than this.
 const LABEL: usize = 3;
 
 /// Files whose text is upstream's or quotes it.
@@ -69,7 +69,7 @@ pub fn check(sources: &Sources) -> Result<Vec<String>, Error> {
     Ok(found)
 }
 
-/// The lines of prose with their numbers: comments of code, and all of a document but its examples.
+/// The lines of prose with their line numbers: comments of code, and all of a document except its examples.
 fn prose(file: &File) -> Vec<(usize, &str)> {
     let marker = match file.path.rsplit('.').next() {
         Some("rs") => "//",
@@ -94,7 +94,7 @@ fn prose(file: &File) -> Vec<(usize, &str)> {
     lines
 }
 
-/// The string literals of a Rust file that are sentences, each on one line, with their numbers.
+/// The string literals of a Rust file with more than [`LABEL`] words, each joined to one line, with their line numbers.
 fn program_texts(file: &File) -> Vec<(usize, String)> {
     if !file.path.ends_with(".rs") {
         return Vec::new();
@@ -137,7 +137,7 @@ fn literals(code: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// For a raw literal, where its text begins and what ends it. `before` is the code in front of it.
+/// For a raw literal, the offset of its text and the delimiter that ends it. `before` is the code in front of it.
 fn raw(rest: &str, before: &str) -> Option<(usize, String)> {
     let name = |c: char| c.is_alphanumeric() || c == '_';
     let hashes = rest.strip_prefix('r')?;

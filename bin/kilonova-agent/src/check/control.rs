@@ -40,7 +40,7 @@ pub(super) async fn look(settings: &Settings, report: &mut Report) {
                 return report.wrong(
                     "identity",
                     "this host has not joined a cloud",
-                    "run `kilonova node enroll` on the control plane, and the command that it prints here",
+                    "run `kilonova node enroll` on the control plane, then the printed command on this host",
                 );
             }
             Err(error) => Err(error.to_string()),
@@ -104,8 +104,8 @@ async fn clock(remote: &Remote, report: &mut Report) {
     judge(ahead(asked, Timestamp::now(), theirs), report);
 }
 
-/// How far this host's clock is ahead of the control plane's, which answered with `theirs` between
-/// the request and the reply.
+/// How far this host's clock is ahead of the control plane's. `theirs` is the control plane's time at
+/// some moment between `asked` and `replied`.
 pub fn ahead(asked: Timestamp, replied: Timestamp, theirs: Timestamp) -> SignedDuration {
     let half = replied.duration_since(asked).checked_div(2).unwrap_or_default();
     asked.duration_since(theirs).saturating_add(half)

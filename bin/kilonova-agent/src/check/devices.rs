@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::settings::CommandLine;
 
-    /// The report for a host with one mdev parent, a GPU that the driver has, and this configuration.
+    /// The report for a host with one mdev parent, a GPU bound to `nvidia`, and this configuration.
     fn looked(devices: &str) -> Report {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
         let parent = folder.path().join("sys/devices/virtual/mtty/mtty");

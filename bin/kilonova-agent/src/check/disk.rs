@@ -7,7 +7,7 @@ use crate::facts;
 use crate::settings::Settings;
 
 const GIB: u64 = 1024 * 1024 * 1024;
-/// The agent needs this much space for its notes.
+/// The space that the agent needs for its state.
 const NOTES: u64 = 64 * 1024 * 1024;
 
 pub(super) fn look(settings: &Settings, report: &mut Report) {

@@ -1,4 +1,4 @@
-//! Checks that libvirt answers, and which features libvirt and QEMU are new enough for.
+//! Checks that libvirt answers, and which features the versions of libvirt and QEMU support.
 
 use std::path::Path;
 

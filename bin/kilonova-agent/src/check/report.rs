@@ -30,7 +30,7 @@ pub struct Finding {
     pub area: &'static str,
     /// Its severity.
     pub level: Level,
-    /// The findings.
+    /// Its text.
     pub what: String,
     /// The remedy; empty if none is needed.
     pub remedy: String,

@@ -53,7 +53,7 @@ mod tests {
             let shown = format!("[{}] {}", one.group, one.name);
             match &one.fate {
                 Fate::Used(users) if users.has_agent() => assert!(known, "{shown} is not read"),
-                // The servers of a cloud whose cyborg.conf has [nova] are in another Nova.
+                // cyborg.conf's [nova] is for an external Nova.
                 _ if one.files == [SourceFile::Cyborg] && one.group == "nova" => {}
                 _ => assert!(!known, "{shown} is read"),
             }

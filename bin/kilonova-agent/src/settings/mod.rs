@@ -22,11 +22,11 @@ use known::KNOWN;
 /// All settings, validated.
 #[derive(Debug)]
 pub struct Settings {
-    /// The state directory: identity and notes.
+    /// The state directory: identity and the state of the guests.
     pub state_dir: PathBuf,
-    /// The host's name. Default: the name that it joined with, or the machine's.
+    /// The host's name. Default: the name with which it joined, or the machine's host name.
     pub host: Option<HostName>,
-    /// The host's address. Default: the one that reaches the control plane.
+    /// The host's address. Default: the local address of its connection to the control plane.
     pub my_ip: Option<IpAddr>,
     /// The options of the guests' files.
     pub files: kilonova_disks::DisksConfig,
@@ -46,14 +46,14 @@ pub struct Settings {
     pub numa_in_placement: bool,
     /// Overcommit ratios: VCPU, MEMORY_MB, DISK_GB.
     pub ratios: [f64; 3],
-    /// Interval of checks for guests that changed by themselves.
+    /// Interval of checks for guests whose power state changed outside the API.
     pub power_sync: Option<Duration>,
-    /// Number of servers that are worked on concurrently.
+    /// Number of servers that are reconciled concurrently.
     pub concurrency: usize,
     /// `[node] control`, with `token_file`: for tests and for one machine.
     pub by_token: Option<(String, PathBuf)>,
-    /// `[node] control` of a host that joined: the URLs of the controllers, instead of the one that
-    /// it joined.
+    /// `[node] control` of a host that joined: the URLs of the controllers, instead of the one with
+    /// which it enrolled.
     pub controllers: Option<String>,
     /// Where to install certificates for libvirt; nowhere if `None`.
     pub pki_dir: Option<PathBuf>,
@@ -167,7 +167,7 @@ fn least(file: &File, option: &str, usual: i64) -> Result<i64, Failure> {
     }
 }
 
-/// `initial_…` is upstream's name, with which Placement's value has precedence.
+/// An overcommit ratio, also accepted as `initial_…`; in Nova, Placement's value overrides the latter.
 fn ratio(file: &File, option: &str, usual: f64) -> Result<f64, Failure> {
     let initial = format!("initial_{option}");
     for option in [option, &initial] {

@@ -25,7 +25,8 @@ fn vendor_data_of_a_file_is_read_at_the_start() {
     assert_eq!(fixed.map(|value| value.to_string()).as_deref(), Some(r#"{"rack":7}"#));
     let off = read("vendordata_providers = DynamicJSON\n").expect("the file is valid");
     assert_eq!(off.files.vendordata.fixed, None);
-    let why = read("[network]\nmetadata = perhaps\n").expect_err("no boolean").to_string();
+    let why =
+        read("[network]\nmetadata = perhaps\n").expect_err("the value is refused").to_string();
     assert!(why.contains("[network] metadata"), "{why}");
     assert!(!read("[network]\nmetadata = false\n").expect("the option is known").network.metadata);
 }
@@ -120,10 +121,10 @@ fn the_cpus_and_memory_pages_of_a_nova_conf_divide_the_host() {
     let expected = CellOptions::new(Some("0-1"), Some("2-4,6-17"), &reserved, page);
     assert_eq!(Ok(&read.cells), expected.as_ref());
     assert_eq!(read.libvirt.guest_cpus, Some([0, 1].into()));
-    assert!(!read.numa_in_placement, "only if the operator wants it");
+    assert!(!read.numa_in_placement, "it is off by default");
     let by_cell = settings("[compute]\nnuma_in_placement = true\n").expect("it is valid");
     assert!(by_cell.numa_in_placement);
-    let none = settings("[compute]\ncpu_shared_set =\n").expect("an empty value is none");
+    let none = settings("[compute]\ncpu_shared_set =\n").expect("an empty value is accepted");
     assert_eq!((none.cells.shared(), none.libvirt.guest_cpus), (None, None));
     for (text, words) in [
         (

@@ -1,8 +1,8 @@
-//! One controller, and two side by side on the same PostgreSQL: boots in the same cloud, in turn.
+//! One controller, and two side by side on the same PostgreSQL, which boot servers in the same cloud in turn.
 //!
-//! Half of the hosts run in a process of their own. With two controllers it talks to the second one, and so does half
-//! of the clients: each controller boots servers on all hosts. Some boots precede each measurement, because a controller
-//! that has just started opens its connections and prepares its statements first.
+//! Half of the hosts run in a process of their own. With two controllers, this process and half of the clients use the
+//! second one, so that each controller boots servers on all hosts. Some boots precede each measurement, because a
+//! controller that has just started first opens its connections and prepares its statements.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const REGISTER: Duration = Duration::from_secs(240);
 
 /// Boots before each measurement.
 const WARM_UP: usize = 64;
-/// The counters of `/metrics` in the table, and what a row says.
+/// The counters of `/metrics` in the table, and the titles of their rows.
 const COUNTED: [(&str, &str); 9] = [
     ("kilonova_statements_total{whose=\"requests\"}", "statements of requests, polls included"),
     ("kilonova_round_trips_total{whose=\"requests\"}", "round trips of requests, polls included"),
@@ -49,7 +49,7 @@ struct Round {
     counts: [f64; COUNTED.len()],
 }
 
-/// The cloud, and the place of the second controller.
+/// The cloud, and the directory of the second controller.
 struct Pair<'a> {
     size: &'a Size<'a>,
     cloud: Cloud,
@@ -88,7 +88,7 @@ pub async fn run(directory: &Path, size: &Size<'_>, hosts: usize) -> Result<Tabl
     Ok(table(&rounds, size.clients, hosts, each))
 }
 
-/// Gives the second controller what controllers share outside of the database: the sealing key and the images.
+/// Gives the second controller what controllers share outside the database: sealing key, node token and images.
 fn share(first: &Path, second: &Path) -> Result<(), Failure> {
     let copy = |name: &str| std::fs::copy(first.join(name), second.join(name)).map(drop);
     std::fs::DirBuilder::new()
@@ -161,7 +161,7 @@ impl Pair<'_> {
         Ok(counts)
     }
 
-    /// Waits until all hosts are up: those of the second process have moved to another controller.
+    /// Waits until all hosts are up, because those of the second process reconnect to another controller.
     async fn wait_for_hosts(&mut self) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {

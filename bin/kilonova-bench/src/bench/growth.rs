@@ -98,13 +98,13 @@ pub async fn measure(directory: &Path, size: &Size<'_>, hosts: usize) -> Result<
     Ok(figures)
 }
 
-/// CPU milliseconds of PostgreSQL for each of `count` since it had used `before`.
+/// The CPU milliseconds that PostgreSQL has used beyond `before`, divided by `count`.
 pub(super) fn since(size: &Size<'_>, before: Option<f64>, count: usize) -> Option<f64> {
     let (before, now) = before.zip(size.database_cpu_ms())?;
     Some((now - before) / count.max(1) as f64)
 }
 
-/// The tables of some sizes.
+/// The tables, with a column for each size.
 pub fn tables(store: &str, size: &Size<'_>, figures: &[Figures]) -> Vec<Table> {
     let columns = || figures.iter().map(|one| format!("{} hosts", one.hosts));
     let clients = size.clients;

@@ -34,7 +34,7 @@ impl Measured {
         self.durations.len() as f64 / self.wall.as_secs_f64()
     }
 
-    /// Both loads, which ran at the same time.
+    /// Merges the measurements of two concurrent loads.
     #[must_use]
     pub fn beside(mut self, other: Self) -> Self {
         self.wall = self.wall.max(other.wall);

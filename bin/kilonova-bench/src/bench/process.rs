@@ -138,7 +138,7 @@ impl Drop for Nodes {
     }
 }
 
-/// The measured program: the one that `KILONOVA` names, or `kilonova` beside this one.
+/// The measured program: the one that `KILONOVA` names, or `kilonova` next to this one.
 fn program() -> Result<PathBuf, Failure> {
     if let Some(program) = std::env::var_os("KILONOVA") {
         return Ok(program.into());
@@ -168,8 +168,8 @@ pub fn cpu_ms(process: u32) -> f64 {
     (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) * 1000.0 / per_second
 }
 
-/// CPU milliseconds that these processes and their descendants have used so far. Ended children count
-/// as far as their parents have waited for them.
+/// CPU milliseconds that these processes and their descendants have used so far. Ended children are
+/// counted once their parents have waited for them.
 pub fn trees_cpu_ms(roots: &[u32]) -> f64 {
     let stats = stats();
     let mut members = roots.to_vec();

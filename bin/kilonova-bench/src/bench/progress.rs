@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_millis(250);
 
-/// The progress of one part; several tasks may count on it.
+/// The progress of one part; several tasks may update it.
 pub struct Progress {
     done: Arc<AtomicUsize>,
     shown: Option<tokio::task::JoinHandle<()>>,

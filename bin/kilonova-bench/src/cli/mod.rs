@@ -25,11 +25,11 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "kilonova-bench", version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Another benchmark than boots.
+    /// A benchmark other than boots.
     #[command(subcommand)]
     part: Option<Part>,
-    /// Parts to measure. Default: all on SQLite. With --database only the first part runs. Default
-    /// there: `growth`.
+    /// Parts to measure [default: growth, density, no-room and apart; growth with --database]. With
+    /// --database, only the first part runs.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Piece>,
     /// Numbers of simulated hosts, one cloud for each. With --database only the last one runs
@@ -57,7 +57,7 @@ pub struct Arguments {
     /// URL of an empty PostgreSQL database. Default: SQLite.
     #[arg(long, value_name = "URL")]
     database: Option<String>,
-    /// Process of this PostgreSQL, whose CPU time and that of its children is shown too.
+    /// Process id of this PostgreSQL; shows the CPU time of this process and its children too.
     #[arg(long, value_name = "PID", requires = "database")]
     database_process: Option<u32>,
     /// Working directory (kept). Default: a temporary directory.
@@ -127,7 +127,7 @@ fn size(options: &Arguments) -> Size<'_> {
         pieces.truncate(1);
         hosts.drain(..hosts.len() - 1);
     }
-    // The hosts that were asked for, or a thousand.
+    // The largest requested number of hosts, or at most 1000 by default.
     let hosts_apart = options.hosts.iter().copied().max();
     let hosts_apart = hosts_apart.or_else(|| hosts.iter().copied().filter(|n| *n <= 1000).max());
     Size {

@@ -33,21 +33,21 @@ pub struct Packing {
     /// Results of other policies to compare with, with the columns workload, policy and alloc_pct_at_130.
     #[arg(long, value_name = "FILE")]
     published: Option<PathBuf>,
-    /// Repetitions with other random orders.
+    /// Repetitions, each in another random order.
     #[arg(long, default_value_t = 10)]
     seeds: u64,
     /// Run the churn test on one in this many hosts. Default: the replay on all hosts, without
     /// departures.
     #[arg(long, value_name = "N")]
     churn: Option<usize>,
-    /// Compare static, changing and mixed MIG profiles on this many cards; without files.
+    /// Compare static, changing and mixed MIG profiles on this many cards; reads no files.
     #[arg(long, value_name = "CARDS", conflicts_with_all = ["requests", "hosts", "published", "churn"])]
     mig: Option<usize>,
-    /// Compare them also on simulated hosts, where scheduler and ledger assign the cards, on SQLite in the
+    /// Compare them also on simulated hosts, where scheduler and ledger assign the cards; uses SQLite in the
     /// directory for temporary files.
     #[arg(long, requires = "mig")]
     ledger: bool,
-    /// Only the mixes of profiles whose names begin so.
+    /// Run only the mixes of profiles whose names begin with this text.
     #[arg(long, value_name = "NAME", requires = "mig")]
     mix: Option<String>,
     /// The weights of the cost.

@@ -1,5 +1,5 @@
 //! `kilonova ca`: the cloud's certificate authority and its rotation, on one of the controllers.
-//! Running controllers and the hosts' agents follow by themselves.
+//! Running controllers and the hosts' agents pick up the change automatically.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -30,17 +30,17 @@ enum Command {
     /// List the authorities that the cloud has had.
     #[command(after_help = examples::CA_LIST)]
     List(Plain),
-    /// Begin a rotation: create an authority, which hosts learn to trust.
+    /// Begin a rotation: create an authority, and distribute it to the hosts.
     #[command(after_help = examples::CA_ROTATE)]
     Rotate(Plain),
-    /// Let the new authority sign. Hosts renew their certificates. Refused while a host does not
-    /// trust it.
+    /// Sign with the new authority from now on. Hosts renew their certificates. Refused while a host
+    /// does not trust it.
     #[command(after_help = examples::CA_ACTIVATE)]
     Activate(Activate),
-    /// End the trust in the old authority. Refused while a host uses it.
+    /// Stop trusting the old authority. Refused while a host uses it.
     #[command(after_help = examples::CA_RETIRE)]
     Retire(Retire),
-    /// Give up a rotation whose authority does not sign yet.
+    /// Cancel a rotation whose authority does not sign yet.
     #[command(after_help = examples::CA_CANCEL)]
     Cancel(Plain),
     /// Write the authority's certificate and key to a new directory.
@@ -144,8 +144,8 @@ async fn rotate(options: Plain) -> Result<String, Failure> {
     Ok(match options.format {
         Format::Json => format!("{}\n", json!({"staged": fingerprint})),
         Format::Table => format!(
-            "Authority {fingerprint} is staged. Agents ask for it every five minutes. When all trust \
-             it, type: kilonova ca activate\n"
+            "Authority {fingerprint} is staged. Agents request it every five minutes. When all hosts \
+             trust it, run: kilonova ca activate\n"
         ),
     })
 }
@@ -165,8 +165,8 @@ async fn activate(options: Activate) -> Result<String, Failure> {
         return Ok(format!("{}\n", json!({"trusted_until": until, "hosts": late})));
     }
     let mut text = format!(
-        "The new authority signs. Agents renew their certificates within some minutes. The old one is \
-         trusted until {until}; to end that earlier, type: kilonova ca retire\n"
+        "The new authority signs. Agents renew their certificates within a few minutes. The old one is \
+         trusted until {until}; to end that earlier, run: kilonova ca retire\n"
     );
     if !late.is_empty() {
         text.push_str(&format!("These hosts do not trust the new one yet: {}.\n", listed(&late)));
@@ -181,7 +181,7 @@ async fn retire(options: Retire) -> Result<String, Failure> {
         return Ok(format!("{}\n", json!({"hosts": late})));
     }
     let mut text =
-        String::from("The old authority is not trusted any more, and its key is deleted.\n");
+        String::from("The old authority is no longer trusted, and its key is deleted.\n");
     if !late.is_empty() {
         text.push_str(&format!("These hosts have to join again: {}.\n", listed(&late)));
     }
@@ -194,7 +194,7 @@ async fn cancel(options: Plain) -> Result<String, Failure> {
     Ok(match options.format {
         Format::Json => "{}\n".to_owned(),
         Format::Table => {
-            "The rotation is cancelled. Hosts forget the staged authority.\n".to_owned()
+            "The rotation is cancelled. Hosts stop trusting the staged authority.\n".to_owned()
         }
     })
 }
@@ -208,5 +208,8 @@ async fn export(options: Export) -> Result<String, Failure> {
     made.map_err(|e| Failure::Refused(format!("cannot create {shown}: {e}")))?;
     write_secret(&options.directory.join("ca.key"), &pem.key).map_err(failed)?;
     write_secret(&options.directory.join("ca.crt"), &pem.certificate).map_err(failed)?;
-    Ok(format!("Wrote {shown}/ca.crt and {shown}/ca.key. The key makes hosts: keep it offline.\n"))
+    Ok(format!(
+        "Wrote {shown}/ca.crt and {shown}/ca.key. The key can sign certificates for any host: keep it \
+         offline.\n"
+    ))
 }

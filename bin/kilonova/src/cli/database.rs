@@ -1,5 +1,5 @@
-//! `kilonova database copy`: a stopped cloud's database into an empty one, from SQLite to
-//! PostgreSQL and back. The command knows no table; the store copies the tables of the migrations.
+//! `kilonova database copy`: copies a stopped cloud's database into an empty one, from SQLite to
+//! PostgreSQL and back. No tables are named here; the store copies the tables of the migrations.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -37,8 +37,8 @@ pub struct DatabaseArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Copy all rows into an empty database and verify them. Stop all controllers first. The source is only
-    /// read. Exits 2 if nothing was copied, 1 if the copy is incomplete.
+    /// Copy all rows into an empty database and verify them. Stop all controllers first. Does not change the
+    /// source. Exits 2 if nothing was copied, 1 if the copy is incomplete.
     #[command(after_help = examples::DATABASE)]
     Copy(CopyArgs),
 }
@@ -49,7 +49,7 @@ struct CopyArgs {
     /// parameters of [database] connection_parameters.
     #[arg(long, value_name = "URL")]
     from: String,
-    /// The new database: an empty one of PostgreSQL, or a file that does not exist.
+    /// The new database: an empty PostgreSQL database, or a file that does not exist.
     #[arg(long, value_name = "URL")]
     to: String,
     /// Output format.
@@ -107,7 +107,7 @@ fn incomplete(error: impl std::fmt::Display) -> Failure {
     ))
 }
 
-/// The lock of the state directory that a SQLite database is in, as a running controller has it.
+/// Takes the lock of a SQLite database's state directory, as a running controller does.
 fn own(from: &DatabaseUrl) -> Result<Option<StateDir>, Failure> {
     let DatabaseUrl::Sqlite(file) = from else { return Ok(None) };
     if !file.exists() {
@@ -123,8 +123,8 @@ async fn open(option: &str, url: &DatabaseUrl) -> Result<Store, Failure> {
     opened.map_err(|e| Failure::Refused(format!("{option}: {e}")))
 }
 
-/// Checks that no controller uses the database; the error says what to do. The lease of a controller that
-/// was killed lasts for some seconds, and one that runs renews it.
+/// Checks that no controller uses the database; the error says what to do. The lease of a killed controller
+/// lasts for a few seconds; a running controller renews it.
 async fn stopped(store: &Store) -> Result<(), String> {
     let begun = Instant::now();
     let expiry = || async {
@@ -169,7 +169,7 @@ fn report(options: &CopyArgs, tables: &[CopiedTable], anew: &[String]) -> String
         text.push_str(&format!("{name:width$}  {rows:>10}  {sum:032x}\n"));
     }
     text.push_str(&format!(
-        "\nVerified: {rows} rows of {} tables are the same on both sides. Begun anew: {}.\n\n\
+        "\nVerified: {rows} rows of {} tables are the same on both sides. Reset: {}.\n\n\
          Not in the database, needed where controllers run on the copy:\n",
         tables.len(),
         anew.join(", ")
@@ -178,8 +178,8 @@ fn report(options: &CopyArgs, tables: &[CopiedTable], anew: &[String]) -> String
         text.push_str(&format!("- {also}\n"));
     }
     text.push_str(
-        "\nNext: set [database] connection to the copy, start one controller, and type kilonova doctor. Start \
-         no controller on the source any more: its hosts would follow both.\n",
+        "\nNext: set [database] connection to the copy, start one controller, and run kilonova doctor. Do \
+         not start a controller on the source again: the hosts would follow both.\n",
     );
     text
 }

@@ -32,7 +32,7 @@ pub(super) fn run(options: DiscoverArgs) -> Result<ExitCode, Failure> {
         let folder = options.sysfs.display();
         return Err(Failure::Refused(format!("{folder} is not a directory; set --sysfs")));
     }
-    // Every sysfs has both, on any machine.
+    // Every sysfs has both.
     if !["bus", "class"].iter().any(|name| options.sysfs.join(name).is_dir()) {
         let folder = options.sysfs.display();
         return Err(Failure::Refused(format!(
@@ -53,7 +53,7 @@ pub(super) fn run(options: DiscoverArgs) -> Result<ExitCode, Failure> {
         }
         None => (Discovery { drivers: real_drivers(), ..Discovery::default() }, Vec::new()),
     };
-    // Without the file the table has no models.
+    // If they cannot be read, the table has no models.
     let models = Models::read(&sysfs).unwrap_or_default();
     let discovery = Discovery { models, ..discovery };
     let found = survey(&sysfs, &discovery, &cards).map_err(failed)?;

@@ -1,6 +1,6 @@
 //! Examples for the help pages. A test parses each line as a command line.
 
-/// Of `kilonova`.
+/// Examples for `kilonova`.
 pub const ALL: &str = "\
 Examples:
   kilonova serve --state-dir state --nodes examples/nodes/demo.toml --dev
@@ -8,7 +8,7 @@ Examples:
   kilonova server explain vm1
   kilonova host drain host1";
 
-/// Of `serve`.
+/// Examples for `serve`.
 pub const SERVE: &str = "\
 Examples:
   kilonova serve --state-dir state --nodes examples/nodes/demo.toml --dev
@@ -19,13 +19,13 @@ Examples:
 All other settings are in the configuration file, with upstream's groups and options:
 see docs/operating.md.";
 
-/// Of `doctor`.
+/// Examples for `doctor`.
 pub const DOCTOR: &str = "\
 Examples:
   kilonova doctor --state-dir state
   kilonova doctor --config /etc/kilonova/kilonova.conf --strict --format json";
 
-/// Of `config check`.
+/// Examples for `config check`.
 pub const CONFIG_CHECK: &str = "\
 Examples:
   kilonova config check --nova-conf /etc/nova/nova.conf
@@ -35,26 +35,26 @@ Examples:
 A nova.conf without refused options is a configuration file for kilonova serve --config and for
 kilonova-agent --config.";
 
-/// Of `server explain`.
+/// Examples for `server explain`.
 pub const EXPLAIN: &str = "\
 Examples:
   kilonova server explain vm1
   kilonova server explain vm1 --os-cloud kilonova --format json";
 
-/// Of `capacity`.
+/// Examples for `capacity`.
 pub const CAPACITY: &str = "\
 Examples:
   kilonova capacity
   kilonova capacity --flavor gpu.large --os-cloud kilonova --format json";
 
-/// Of `rebalance`.
+/// Examples for `rebalance`.
 pub const REBALANCE: &str = "\
 Examples:
   kilonova rebalance --plan --flavor gpu.large
   kilonova rebalance --apply --flavor gpu.large
   kilonova rebalance --plan --format json";
 
-/// Of `host drain`.
+/// Examples for `host drain`.
 pub const DRAIN: &str = "\
 Examples:
   kilonova host drain host1
@@ -62,18 +62,18 @@ Examples:
   kilonova host drain host1 --no-wait
   kilonova host drain host1 --stop";
 
-/// Of `host undrain`.
+/// Examples for `host undrain`.
 pub const UNDRAIN: &str = "\
 Examples:
   kilonova host undrain host1";
 
-/// Of `discover`.
+/// Examples for `discover`.
 pub const DISCOVER: &str = "\
 Examples:
   kilonova discover
   kilonova discover --config /etc/kilonova/agent.conf --format json";
 
-/// Of `node`.
+/// Examples for `node`.
 pub const NODE: &str = "\
 Examples:
   kilonova node enroll --host host1
@@ -81,97 +81,97 @@ Examples:
   kilonova node revoke host1
   kilonova node --token-file state/node.token --nodes examples/nodes/demo.toml";
 
-/// Of `node enroll`.
+/// Examples for `node enroll`.
 pub const ENROLL: &str = "\
 Examples:
   kilonova node enroll
   kilonova node enroll --host host1 --valid 30m";
 
-/// Of `node list`.
+/// Examples for `node list`.
 pub const LIST: &str = "\
 Examples:
   kilonova node list --format json";
 
-/// Of `node revoke`.
+/// Examples for `node revoke`.
 pub const REVOKE: &str = "\
 Examples:
   kilonova node revoke host1";
 
-/// Of `placement import`.
+/// Examples for `placement import`.
 pub const IMPORT: &str = "\
 Examples:
   kilonova placement import --cloud old --state-dir state
   kilonova placement import --from https://old.example/placement --token TOKEN";
 
-/// Of `keys`.
+/// Examples for `keys`.
 pub const KEYS: &str = "\
 Examples:
   kilonova keys list --state-dir state
   kilonova keys fernet-rotate --config /etc/kilonova/kilonova.conf";
 
-/// Of `keys list`.
+/// Examples for `keys list`.
 pub const KEYS_LIST: &str = "\
 Examples:
   kilonova keys list --state-dir state --format json";
 
-/// Of `keys fernet-rotate`.
+/// Examples for `keys fernet-rotate`.
 pub const KEYS_FERNET_ROTATE: &str = "\
 Examples:
   kilonova keys fernet-rotate --config /etc/kilonova/kilonova.conf";
 
-/// Of `keys seal-add`.
+/// Examples for `keys seal-add`.
 pub const KEYS_SEAL_ADD: &str = "\
 Examples:
   kilonova keys seal-add --config /etc/kilonova/kilonova.conf";
 
-/// Of `keys seal-rotate`.
+/// Examples for `keys seal-rotate`.
 pub const KEYS_SEAL_ROTATE: &str = "\
 Examples:
   kilonova keys seal-rotate --config /etc/kilonova/kilonova.conf";
 
-/// Of `ca`.
+/// Examples for `ca`.
 pub const CA: &str = "\
 Examples:
   kilonova ca list --state-dir state
   kilonova ca rotate --config /etc/kilonova/kilonova.conf";
 
-/// Of `ca list`.
+/// Examples for `ca list`.
 pub const CA_LIST: &str = "\
 Examples:
   kilonova ca list --state-dir state --format json";
 
-/// Of `ca rotate`.
+/// Examples for `ca rotate`.
 pub const CA_ROTATE: &str = "\
 Examples:
   kilonova ca rotate --config /etc/kilonova/kilonova.conf";
 
-/// Of `ca activate`.
+/// Examples for `ca activate`.
 pub const CA_ACTIVATE: &str = "\
 Examples:
   kilonova ca activate --config /etc/kilonova/kilonova.conf --overlap 14d";
 
-/// Of `ca retire`.
+/// Examples for `ca retire`.
 pub const CA_RETIRE: &str = "\
 Examples:
   kilonova ca retire --config /etc/kilonova/kilonova.conf";
 
-/// Of `ca cancel`.
+/// Examples for `ca cancel`.
 pub const CA_CANCEL: &str = "\
 Examples:
   kilonova ca cancel --config /etc/kilonova/kilonova.conf";
 
-/// Of `ca export`.
+/// Examples for `ca export`.
 pub const CA_EXPORT: &str = "\
 Examples:
   kilonova ca export /root/authority --config /etc/kilonova/kilonova.conf";
 
-/// Of `database`, and of `database copy`.
+/// Examples for `database` and `database copy`.
 pub const DATABASE: &str = "\
 Examples:
   kilonova database copy --from sqlite:////var/lib/kilonova/kilonova.db --to postgresql://kilonova@db1/kilonova
   kilonova database copy --from postgresql://kilonova@db1/kilonova --to sqlite:////root/copy.db --format json";
 
-/// Of `completion`.
+/// Examples for `completion`.
 pub const COMPLETION: &str = "\
 Examples:
   kilonova completion bash

@@ -21,8 +21,8 @@ pub struct HostArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Disable a host and move its servers away. The controllers carry it out; the command shows the progress, and
-    /// Ctrl-C leaves the drain going. Exits 0 only when the host is empty.
+    /// Disable a host and move its servers away. The controllers perform the drain; this command shows its progress.
+    /// The drain continues after Ctrl-C. Exits 0 only when the host is empty.
     #[command(after_help = examples::DRAIN)]
     Drain(Drain),
     /// Enable a host again.
@@ -42,16 +42,16 @@ struct Drain {
     /// Concurrent moves.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=100))]
     parallel: u16,
-    /// Show the progress until the drain is over (the default).
+    /// Show the progress until the drain ends (the default).
     #[arg(long, overrides_with = "no_wait")]
     wait: bool,
-    /// Begin the drain only. Exits 0 once it is begun.
+    /// Only start the drain. Exits 0 once it has started.
     #[arg(long, overrides_with = "wait")]
     no_wait: bool,
     /// Stop the drain of the host instead. Moves that were requested continue, and the host stays disabled.
     #[arg(long, conflicts_with_all = ["cold", "parallel", "wait", "no_wait", "timeout", "reason", "format"])]
     stop: bool,
-    /// Seconds to wait. The drain goes on after that.
+    /// Seconds to wait. The drain continues after that.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     timeout: u32,
     /// Reason shown for the disabled host.

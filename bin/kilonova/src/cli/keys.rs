@@ -25,7 +25,7 @@ pub struct KeysArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the token keys and the sealing keys. Shows no key.
+    /// List the token keys and the sealing keys. Never shows the keys themselves.
     #[command(after_help = examples::KEYS_LIST)]
     List(List),
     /// Rotate the token keys, as `keystone-manage fernet_rotate` does. Tokens stay valid.
@@ -48,7 +48,7 @@ struct List {
     format: Format,
 }
 
-/// The controller of a command that uses its database and its sealing key.
+/// The controller whose database and sealing key a command uses.
 #[derive(Debug, Args)]
 pub(super) struct ControllerArgs {
     /// Configuration file of the controller. Default: none.
@@ -63,7 +63,7 @@ pub(super) struct ControllerArgs {
 }
 
 impl ControllerArgs {
-    /// The settings and the secrets of the controller. Nothing is created.
+    /// Opens the settings and the secrets of the controller; creates nothing.
     pub(super) async fn open(self) -> Result<(Settings, Vault), Failure> {
         let arguments = CommandLine {
             state_dir: self.state_dir,
@@ -187,7 +187,7 @@ async fn seal_add(options: List) -> Result<String, Failure> {
     Ok(match options.format {
         Format::Json => format!("{}\n", json!({"added": id.as_str()})),
         Format::Table => format!(
-            "Added sealing key {id} to {}. Copy the file to every controller, then type: kilonova keys \
+            "Added sealing key {id} to {}. Copy the file to every controller, then run: kilonova keys \
              seal-rotate\n",
             vault.ring().place()
         ),

@@ -8,7 +8,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Allocations from this size on, and free memory at the end of an arena, return to the system.
+/// Freed allocations and free memory at the end of an arena are returned to the system from this size on.
 const BYTES: &str = "131072";
 
 /// The number of arenas; by default glibc has eight per core, and each keeps memory.

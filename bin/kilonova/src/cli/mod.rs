@@ -41,17 +41,17 @@ enum Command {
     #[command(after_help = examples::SERVE)]
     Serve(Serve),
     /// Check configuration, files, database, nodes, clocks, operations, devices and the ledger.
-    /// Exits 0 if all is well, 1 for errors, 2 if a check could not run.
+    /// Exits 0 without errors, 1 for errors, 2 if a check could not run.
     #[command(after_help = examples::DOCTOR)]
     Doctor(Doctor),
     /// Inspect servers.
     Server(server::ServerArgs),
     /// Drain a host, or enable it again.
     Host(host::HostArgs),
-    /// Show how many more servers of each flavor fit now, and how the free devices are divided.
+    /// Show how many more servers of each flavor fit now, and how the free devices are fragmented.
     #[command(after_help = examples::CAPACITY)]
     Capacity(capacity::CapacityArgs),
-    /// Plan or perform live migrations that make room for a flavor, or that leave the free devices less divided.
+    /// Plan or perform live migrations that make room for a flavor, or that leave the free devices less fragmented.
     #[command(after_help = examples::REBALANCE)]
     Rebalance(rebalance::RebalanceArgs),
     /// List this machine's devices and whether the configuration offers them.
@@ -181,7 +181,7 @@ fn say(text: &str) {
 }
 
 /// Threads of the runtime's own blocking pool, for name resolution and the program's own files. Work
-/// that users cause has its own pools (`kilonova_threads`). Each thread costs memory.
+/// for user requests has its own pools (`kilonova_threads`). Each thread costs memory.
 const BLOCKING_THREADS: usize = 32;
 
 /// The runtime of a command.

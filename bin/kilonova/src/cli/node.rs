@@ -1,6 +1,6 @@
 //! `kilonova node`: the enrollment commands of `node_join`; and without a subcommand, simulated hosts in
-//! this process for a controller elsewhere. Simulated hosts run the same agent as inside `serve`; a
-//! separate process can be killed separately in tests.
+//! this process for a controller in another one. Simulated hosts run the same agent as inside `serve`;
+//! tests can kill a separate process separately.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -49,8 +49,8 @@ struct Simulated {
     /// File with the node token: `node.token` in the controller's state directory.
     #[arg(long, value_name = "FILE", required_unless_present = "join")]
     token_file: Option<PathBuf>,
-    /// Join token (`kilonova node enroll`) with which --host gets its certificate at the first start; then
-    /// --control is the address for enrolled hosts.
+    /// Join token (`kilonova node enroll`) with which --host gets its certificate at the first start;
+    /// --control must then be the address for enrolled hosts.
     #[arg(long, value_name = "TOKEN", requires = "host", conflicts_with_all = ["token_file", "cacert"])]
     join: Option<String>,
     /// Topology file of the hosts.
@@ -112,8 +112,8 @@ fn simulate(options: Simulated) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The client of a host with a certificate, which it gets by its join token if it has none. It renews
-/// the certificate while the process lives.
+/// A client with the host's certificate. Enrols the host with its join token if it has no certificate,
+/// and renews the certificate while the process runs.
 async fn by_certificate(options: &Simulated, topology: &Topology) -> Result<Remote, Failure> {
     let refused = |error: &dyn std::fmt::Display| Failure::Refused(error.to_string());
     let failed = |error: kilonova_node_link::Error| Failure::Failed(error.to_string());
@@ -145,7 +145,7 @@ fn remote(options: &Simulated, token: &str) -> Result<Remote, Failure> {
     let Some(file) = &options.cacert else {
         if url.trim().starts_with("https:") {
             return Err(Failure::Refused(format!(
-                "--control {url} has TLS: name the file with its authority's certificate, --cacert FILE"
+                "--control {url} uses TLS: set --cacert to the file with its authority's certificate"
             )));
         }
         return Remote::new(url, token).map_err(|error| Failure::Refused(error.to_string()));

@@ -109,7 +109,7 @@ async fn enroll(options: Enroll) -> Result<String, Failure> {
     let whose =
         options.host.map_or_else(|| "one machine".to_owned(), |host| format!("host {host}"));
     Ok(format!(
-        "Run this as root on the joining machine. The token is valid for {whose}, once, until {}:\n\n    \
+        "Run this as root on the joining machine. The token is valid once, for {whose}, until {}:\n\n    \
                  kilonova-agent join {} {}\n",
         text("expires_at"),
         text("url"),

@@ -14,7 +14,7 @@ use crate::operate::rebalance;
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["plan", "apply"]))]
 pub struct RebalanceArgs {
-    /// Show which moves would gain what. Changes nothing.
+    /// Show the moves and what they would gain. Changes nothing.
     #[arg(long)]
     plan: bool,
     /// Perform the moves, one after the other. May be interrupted and run again.
@@ -23,7 +23,7 @@ pub struct RebalanceArgs {
     /// Make room for more servers of this flavor, by id or name [default: lower the cost of the hosts].
     #[arg(long, value_name = "FLAVOR", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     flavor: Option<String>,
-    /// With --apply: seconds to wait. A move that was requested continues after that.
+    /// With --apply: seconds to wait. A requested move continues after that.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     timeout: u32,
     #[command(flatten)]

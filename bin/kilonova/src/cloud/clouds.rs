@@ -63,7 +63,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// The rest of a value. Scalars are texts; anchors are not supported.
+    /// Parses the rest of a value. Scalars become strings; anchors are not supported.
     fn value(&mut self, begun: Event<'a>, depth: usize) -> Result<Value, String> {
         if depth > DEEPEST {
             return Err("it is nested too deeply".into());
@@ -85,7 +85,7 @@ impl<'a> Events<'a> {
                     let key = match self.next()? {
                         Event::MappingEnd => return Ok(Value::Object(map)),
                         Event::Scalar(text, ..) => text.into_owned(),
-                        _ => return Err("a key must be a text".into()),
+                        _ => return Err("a key must be a string".into()),
                     };
                     let inner = self.next()?;
                     map.insert(key, self.value(inner, depth + 1)?);

@@ -1,4 +1,4 @@
-//! A client of the compute API. It renews an expired token once; all other errors are the caller's.
+//! A client of the compute API. It renews an expired token once, and returns all other errors to the caller.
 
 use std::time::Duration;
 

@@ -48,7 +48,7 @@ pub(super) fn find(
         && variable("OS_PASSWORD").is_none()
     {
         if arguments.compute_url.is_none() {
-            let why = "OS_TOKEN comes without a catalog; set --compute-url to the compute API";
+            let why = "OS_TOKEN provides no catalog; set --compute-url to the compute API";
             return Err(Failure::Refused(why.into()));
         }
         return Ok(Found { credentials: Credentials::Token(token), cafile, region, interface });

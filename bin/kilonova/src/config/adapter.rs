@@ -20,7 +20,7 @@ const MOST_RETRIES: u32 = 20;
 /// Maximum number of bytes of an answer.
 const LARGEST: usize = 16 * 1024 * 1024;
 
-/// The pairs of group and option of a group with a login and TLS, and with the options that follow.
+/// The pairs of group and option of a group with a login and TLS, plus the given ones.
 macro_rules! session_options {
     ($group:expr $(, $more:expr)* $(,)?) => {
         &[
@@ -69,8 +69,8 @@ macro_rules! endpoint_options {
 
 pub(super) use {endpoint_options, session_options};
 
-/// The first option of a group that selects a service of the cloud, and the Keystone of the tokens;
-/// `None` if the file has no such option. `service` is the service's name, `instead` the
+/// The first option that the file sets in a group, which thereby selects a service of the cloud, and the
+/// Keystone of the tokens; `None` if it sets none. `service` is the service's name, `instead` the
 /// alternative without the group.
 pub(super) fn selected<'a>(
     file: &File,
@@ -83,7 +83,7 @@ pub(super) fn selected<'a>(
     let Some((_, named)) = known.iter().find(is_there) else { return Ok(None) };
     let Some(keystone) = keystone else {
         let why = format!(
-            "a {service} accepts only tokens of its own Keystone: name that one in [keystone_authtoken], or \
+            "a {service} accepts only tokens of its own Keystone: configure that in [keystone_authtoken], or \
              remove this group to {instead}"
         );
         return Err(file.wrong(group, named, &why));
@@ -91,7 +91,7 @@ pub(super) fn selected<'a>(
     Ok(Some((named, keystone)))
 }
 
-/// How often a request of a group is repeated.
+/// How often a request to a group's service is repeated.
 pub(super) fn repetitions(
     file: &File,
     group: &str,
@@ -141,7 +141,7 @@ pub(super) fn session(
 }
 
 impl SessionSettings {
-    /// The session; nothing is sent.
+    /// Opens the session without sending a request.
     ///
     /// # Errors
     /// A text for the operator: a certificate cannot be used.
@@ -160,8 +160,8 @@ const VOUCHER: &str = "service_user";
 pub(super) const VOUCHER_OPTIONS: &Options =
     session_options!(VOUCHER, (VOUCHER, "send_service_user_token"));
 
-/// The login whose tokens vouch for users' tokens (`[service_user]`), where it differs from that of
-/// the called service.
+/// The login whose tokens vouch for users' tokens (`[service_user]`), if it differs from that of the
+/// called service.
 pub(super) fn voucher(
     file: &File,
     keystone: &ValidatorOptions,
@@ -199,7 +199,7 @@ pub(super) fn list(text: &str) -> impl Iterator<Item = String> {
     text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty())
 }
 
-/// A URL without a slash or the version of the API at its end, which requests begin with.
+/// The base URL of requests: `url` without a trailing slash or API version.
 ///
 /// # Errors
 /// If it is not a URL.
@@ -223,8 +223,8 @@ pub(super) fn check_url(file: &File, group: &str, option: &str, url: &str) -> Re
     Err(file.wrong(group, option, "a URL must begin with http:// or https://"))
 }
 
-/// The endpoint of a group's service. `types` are its usual types in a catalog, `version` is that of the
-/// paths of requests.
+/// The endpoint of a group's service. `types` are its usual types in a catalog, `version` is the API
+/// version in the paths of requests.
 pub(super) fn endpoint(
     file: &File,
     group: &str,
@@ -256,7 +256,7 @@ pub(super) mod testing {
     pub(in crate::config) const KEYSTONE: &str = "[keystone_authtoken]\nauth_url = http://keystone:5000\nusername = nova\n\
          password = secret\nproject_name = service\n";
 
-    /// Reads a group of a file with this text, or the text of the refusal.
+    /// Reads a group of a file with this text; the error is the text of the refusal.
     pub(in crate::config) fn read<T>(
         text: &str,
         group: impl FnOnce(&File, Option<&ValidatorOptions>) -> Result<T, Failure>,

@@ -1,7 +1,7 @@
 //! The fate of each option of an existing nova.conf, placement.conf and cyborg.conf in Kilonova.
 //!
-//! The table of upstream's options decides, and after it the modules that read the values. This file
-//! changes nothing and shows no value of an option.
+//! The table of upstream's options decides first, then the modules that read the values. This file
+//! changes nothing and never shows the value of an option.
 
 use std::path::{Path, PathBuf};
 

@@ -81,7 +81,7 @@ fn files_of_installers_are_refused_with_the_exact_list() {
         ]
     );
     let all = check(SourceFile::Nova, include_str!("samples/devstack.conf"));
-    // The file names no Keystone to validate tokens that Cinder and Neutron would accept too.
+    // The file names no Keystone whose tokens Cinder and Neutron would accept.
     assert_eq!(refused(&all), ["[cinder] auth_type", "[neutron] auth_plugin"]);
     assert_eq!(*fate(&all, "libvirt", "cpu_model"), Fate::Used(Users::Agent), "an old name");
 }
@@ -133,5 +133,5 @@ fn of_two_files_with_one_option_the_first_applies() {
     assert!(matches!(fate(cyborg, "nova", "password"), Fate::NoEffect { .. }));
     assert_eq!(*fate(cyborg, "agent", "enabled_drivers"), Fate::Used(Users::Both));
     let missing = carried(&[(SourceFile::Nova, Path::new("/nowhere/nova.conf"))]);
-    assert!(missing.expect_err("it is not there").to_string().contains("/nowhere/nova.conf"));
+    assert!(missing.expect_err("the file is missing").to_string().contains("/nowhere/nova.conf"));
 }

@@ -145,11 +145,11 @@ fn endpoint(file: &File) -> Result<Endpoint, Failure> {
 }
 
 impl CinderSettings {
-    /// A remark for the operator on a value that has less effect than it says.
+    /// A remark for the operator about a timeout that is longer than calls can last.
     pub fn remark(&self) -> Option<String> {
         (self.options.patience > LONGEST_CALL).then(|| {
             format!(
-                "[cinder] timeout is {} s, but a call ends after {} s: no other worker may \
+                "[cinder] timeout is {} s, but a call ends after {} s, because no other worker may \
                  process its server meanwhile",
                 self.own.timeout.as_secs(),
                 LONGEST_CALL.as_secs()
@@ -157,7 +157,7 @@ impl CinderSettings {
         })
     }
 
-    /// The service; nothing is sent. Call it within the runtime of the process.
+    /// Opens the service without sending a request. Call this within the runtime of the process.
     ///
     /// # Errors
     /// A text for the operator: a certificate cannot be used.

@@ -1,7 +1,7 @@
 //! Consoles: `[vnc]`, `[serial_console]`, `[consoleauth]` and `[console]`, with Nova's options and three of
 //! our own.
 //!
-//! The API's port serves consoles. A port of their own, as Nova's proxies have, is opened only if an option
+//! The API's port serves consoles. A separate port, like those of Nova's proxies, is opened only if an option
 //! names it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -96,7 +96,7 @@ fn ancestors(file: &File) -> Result<Option<String>, Failure> {
     Ok(Some(sources.join(" ")))
 }
 
-/// The listeners for consoles beside the API's port, each with the option that names it.
+/// The listeners for consoles in addition to the API's port.
 pub(super) fn listeners(file: &File) -> Result<Vec<SocketAddr>, Failure> {
     let mut listeners = Vec::new();
     for (group, host, port, usual) in [

@@ -1,7 +1,7 @@
 //! `[dashboard]`: the pages for browsers.
 //!
-//! They ask the services of this process with tokens of our own identity service, so those that most pages ask must
-//! run here. Device profiles also ask the accelerator service, and the queries of Explain ask Placement.
+//! They call the services of this process with tokens of our own identity service, so the services that most pages need
+//! must run here. Device profiles also need the accelerator service, and the queries of Explain need Placement.
 
 use super::{AuthStrategy, File, ServiceName, Settings};
 use crate::failure::Failure;
@@ -16,7 +16,7 @@ const NEEDED: [ServiceName; 4] =
 /// True if the dashboard is on: by the option, or by default where every service runs in this process.
 ///
 /// # Errors
-/// The option is on, and one of these services does not run here.
+/// If the option is on, and one of the services in [`NEEDED`] does not run here.
 pub(super) fn read(file: &File, settings: &Settings) -> Result<bool, Failure> {
     let (group, option) = KNOWN[0];
     match file.parse::<bool>(group, option, "true or false")? {

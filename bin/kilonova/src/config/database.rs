@@ -27,7 +27,7 @@ pub(super) const KNOWN: [(&str, &str); 11] = [
     (GROUP, "answer_timeout"),
 ];
 
-/// The URL with `connection_parameters`, as far as the file has one; the command line's comes first.
+/// The URL of the command line, or else of the file, with `connection_parameters`; `None` if there is no URL.
 pub(super) fn url(file: &File, argument: Option<String>) -> Result<Option<String>, Failure> {
     let (text, from_file) = match argument {
         Some(text) => (text, false),
@@ -49,8 +49,8 @@ pub(super) fn url(file: &File, argument: Option<String>) -> Result<Option<String
     let whole = whole(file, text);
     let Err(error) = whole.parse::<DatabaseUrl>() else { return Ok(Some(whole)) };
     let why = error.to_string();
-    // The parameters may supply a missing part of the URL. If the URL alone has another error, or
-    // none, they cause this one.
+    // The parameters may supply a missing part of the URL. They caused the error if the URL alone has
+    // a different error or none.
     match alone {
         Err(error) if error.to_string() == why && from_file => {
             Err(file.wrong(GROUP, CONNECTION, &why))
@@ -109,7 +109,7 @@ pub(super) fn read(file: &File) -> Result<Options, Failure> {
     Ok(limits)
 }
 
-/// oslo.db's `-1`: never.
+/// The age at which connections are replaced; as in oslo.db, -1 means never.
 fn recycle(file: &File, usual: Option<Duration>) -> Result<Option<Duration>, Failure> {
     const OPTION: &str = "connection_recycle_time";
     const EXPECTED: &str = "a number of seconds, or -1 for never";
@@ -123,10 +123,10 @@ fn recycle(file: &File, usual: Option<Duration>) -> Result<Option<Duration>, Fai
     }
 }
 
-/// oslo.db's `-1`: for ever.
+/// The number of connection attempts; as in oslo.db, -1 means no limit.
 fn retries(file: &File, usual: Option<u32>) -> Result<Option<u32>, Failure> {
     const OPTION: &str = "max_retries";
-    const EXPECTED: &str = "a number of attempts, or -1 for ever";
+    const EXPECTED: &str = "a number of attempts, or -1 for no limit";
     match file.parse::<i64>(GROUP, OPTION, EXPECTED)? {
         None => Ok(usual),
         Some(-1) => Ok(None),
@@ -169,7 +169,7 @@ mod tests {
             ("answer_timeout = 5\n", "k.conf:2: [database] answer_timeout"),
             ("max_pool_size = 0\n", "k.conf:2: [database] max_pool_size"),
             ("max_pool_size = 5000\n", "at most 1000"),
-            ("max_retries = -2\n", "-1 for ever"),
+            ("max_retries = -2\n", "-1 for no limit"),
             ("connection_recycle_time = soon\n", "-1 for never"),
         ] {
             let message = read(&file(&format!("[database]\n{text}"))).expect_err(text).to_string();

@@ -63,7 +63,7 @@ pub(super) fn read(
     }))
 }
 
-/// The endpoints: those of `api_servers`, or one of `endpoint_override` or the catalog.
+/// The endpoints: those of `api_servers`, or a single one from `endpoint_override` or the catalog.
 fn endpoints(file: &File) -> Result<Vec<Endpoint>, Failure> {
     let Some(urls) = file.get(GROUP, "api_servers") else {
         return Ok(vec![adapter::endpoint(file, GROUP, &["image"], "/v2")?]);
@@ -80,7 +80,7 @@ fn endpoints(file: &File) -> Result<Vec<Endpoint>, Failure> {
 }
 
 impl GlanceSettings {
-    /// The service; nothing is sent.
+    /// Opens the service without sending a request.
     ///
     /// # Errors
     /// A text for the operator: a certificate cannot be used.

@@ -32,9 +32,9 @@ pub(super) const KNOWN: [(&str, &str); 18] = [
     (GROUP, "s3_store_thread_pools"),
 ];
 
-/// Maximum wait for an answer of the server.
+/// Maximum wait for an answer of the object store.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Glance's size of a part in MB.
+/// Glance's default size of a part, in MB.
 const PART: u64 = 10;
 
 /// Reads the group. `variable` reads an environment variable.
@@ -59,7 +59,7 @@ fn stores(file: &File) -> Result<Vec<StoreName>, Failure> {
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         match StoreName::parse(word) {
             Some(store) => stores.push(store),
-            // Glance's default names it: images by URL, which this service does not have.
+            // Part of Glance's default: images by URL, which this service does not support.
             None if word == "http" => {}
             None => {
                 let why = format!("{word} is not a store; expected file or s3");

@@ -152,7 +152,7 @@ mod tests {
                 Fate::Used(users) if users.has_controller() => {
                     assert!(known, "{shown} is not read")
                 }
-                // The servers of a cloud whose cyborg.conf has [nova] are in another Nova.
+                // The table lists cyborg.conf's [nova] as unused: only an external Nova needs it.
                 _ if one.files == [SourceFile::Cyborg] && one.group == "nova" => {}
                 _ => assert!(!known, "{shown} is read"),
             }

@@ -150,7 +150,7 @@ pub struct Settings {
     pub metadata: Option<MetadataSettings>,
     /// The operator's services that provide vendor data to guests, if any.
     pub vendordata: Option<VendordataSettings>,
-    /// Listeners for consoles beside the API's port.
+    /// Listeners for consoles in addition to the API's port.
     pub consoles: Vec<SocketAddr>,
     /// Network options.
     pub network: kilonova_network::NetworkOptions,
@@ -164,9 +164,9 @@ pub struct Settings {
     pub neutron: Option<NeutronSettings>,
     /// The source of the sealing keys, and the number of token keys.
     pub seal: SealOptions,
-    /// True if browsers get pages.
+    /// True if the dashboard is on.
     pub dashboard: bool,
-    /// Create what a first server needs at the start.
+    /// True to create what a first server needs at startup.
     pub dev: bool,
     /// Verbose logs.
     pub debug: bool,
@@ -191,7 +191,7 @@ pub struct CommandLine {
     pub node_listen: Option<SocketAddr>,
     /// The names of that listener.
     pub node_names: Vec<String>,
-    /// Prepare the cloud for a first server.
+    /// True to create what a first server needs at startup.
     pub dev: bool,
     /// The log format.
     pub log_format: Option<LogFormat>,
@@ -323,7 +323,7 @@ impl Settings {
     }
 }
 
-/// The services of the cloud that run elsewhere.
+/// Which services of the cloud are external.
 #[derive(Debug, Clone, Copy)]
 struct Elsewhere {
     identity: bool,
@@ -385,7 +385,7 @@ fn services(
     Ok(services)
 }
 
-/// Cyborg has no such limit, and so no option for it.
+/// The limit of unbound requests per project, for which Cyborg has no option.
 fn unbound_requests(file: &File) -> Result<i64, Failure> {
     const OPTION: &str = "max_unbound_requests";
     let limit = file.parse("accelerator", OPTION, "a number of requests, or -1 for unlimited")?;

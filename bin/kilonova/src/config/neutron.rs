@@ -70,7 +70,7 @@ pub(super) fn read(
     }))
 }
 
-/// Nova's options of `[DEFAULT]` and `[compute]` that say how builds and live migrations wait for their ports.
+/// Nova's options of `[DEFAULT]` and `[compute]` for how builds and live migrations wait for their ports.
 fn plugging(file: &File) -> Result<CloudNeutronOptions, Failure> {
     let timeout = number(file, "DEFAULT", PLUGGING_TIMEOUT, 0, 300)?;
     let is_fatal = file.parse("DEFAULT", PLUGGING_IS_FATAL, "true or false")?.unwrap_or(true);
@@ -83,7 +83,7 @@ fn plugging(file: &File) -> Result<CloudNeutronOptions, Failure> {
     })
 }
 
-/// How long an operation waits for a Neutron that does not answer: as long as a build may take.
+/// How long an operation waits for a Neutron that does not answer: the time limit of a build.
 fn patience(file: &File) -> Result<SignedDuration, Failure> {
     let limit = number(file, "DEFAULT", "instance_build_timeout", 0, 0)?;
     Ok(match limit {
@@ -93,7 +93,7 @@ fn patience(file: &File) -> Result<SignedDuration, Failure> {
 }
 
 impl NeutronSettings {
-    /// The service; nothing is sent.
+    /// Opens the service without sending a request.
     ///
     /// # Errors
     /// A text for the operator: a certificate cannot be used.

@@ -1,4 +1,4 @@
-//! `[node]`: the listener for enrolled hosts, and the URL under which they reach it.
+//! `[node]`: the listener for enrolled hosts, and the URL at which they reach it.
 
 use std::net::SocketAddr;
 
@@ -16,9 +16,9 @@ pub struct NodeListener {
     pub listen: SocketAddr,
     /// Names and addresses in its certificate; hosts use the first one.
     pub names: Vec<String>,
-    /// The URL for hosts, if it differs from that.
+    /// The URL for hosts, if it does not follow from the first name.
     pub url: Option<String>,
-    /// The URL of this very controller, if it differs from the listening address.
+    /// The URL of this one controller, if it does not follow from the listening address.
     pub own_url: Option<String>,
     /// Validity of a host's certificate.
     pub valid: SignedDuration,

@@ -43,7 +43,7 @@ const SERVICES: [(ServiceName, &[Rule], &str, Dialect); 6] = [
 pub struct Policies(Vec<(ServiceName, Dialect, Arc<Policy>)>);
 
 impl Policies {
-    /// One service's policy; one that refuses everything if the service is unknown.
+    /// One service's policy; refuses everything if the service is unknown.
     pub fn of(&self, service: ServiceName) -> Arc<Policy> {
         let found = self.0.iter().find(|(name, ..)| *name == service);
         found.map_or_else(|| Arc::new(Policy::none()), |(.., policy)| Arc::clone(policy))
@@ -112,7 +112,7 @@ fn rules(file: &File, option: &str, usual: Option<&str>) -> Result<Vec<Override>
 mod tests {
     use super::*;
 
-    /// Reads a configuration file and the policy files beside it.
+    /// Reads a configuration file and the policy files next to it.
     fn read_with(config: &str, beside: &[(&str, &str)]) -> Result<Policies, String> {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
         for (name, text) in beside {

@@ -52,7 +52,7 @@ mod tests {
             wait: SignedDuration::from_secs(30),
         };
         assert_eq!(read(text), Ok(expected));
-        read("[rebalance]\nwait = 0\n").expect_err("it must wait for something");
-        read("[rebalance]\nmoves_per_hour = -1\n").expect_err("it is negative");
+        read("[rebalance]\nwait = 0\n").expect_err("a wait of 0 is refused");
+        read("[rebalance]\nmoves_per_hour = -1\n").expect_err("a negative limit is refused");
     }
 }

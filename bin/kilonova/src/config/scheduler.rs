@@ -125,7 +125,7 @@ fn filters(file: &File, usual: Vec<Filter>) -> Result<Vec<Filter>, Failure> {
     Ok(filters)
 }
 
-/// A file that sets a multiplier of a replaced weigher, and no `packing`, means upstream's choice.
+/// The packing. A file that sets the multiplier of a replaced weigher, but not `packing`, selects `upstream`.
 fn packing(file: &File) -> Result<Packing, Failure> {
     const OPTION: &str = "packing";
     let named = match file.get(GROUP, OPTION).map(str::trim) {
@@ -165,7 +165,7 @@ fn is_upstreams(file: &File) -> bool {
 fn multiplier(file: &File, option: &str, usual: f64) -> Result<f64, Failure> {
     match file.parse::<f64>(GROUP, option, "a number")? {
         Some(value) if !value.is_finite() => {
-            Err(file.wrong(GROUP, option, &format!("{value} is not a number to multiply by")))
+            Err(file.wrong(GROUP, option, &format!("{value} is not a finite number")))
         }
         value => Ok(value.unwrap_or(usual)),
     }
@@ -237,6 +237,6 @@ mod tests {
     fn an_unknown_set_and_a_weight_that_is_no_number_are_refused() {
         let refused = packing_of("packing = tight\n").expect_err("it is unknown");
         assert!(refused.contains("fragmentation, balanced, spread, upstream"), "{refused}");
-        packing_of("packing_starved_weight = inf\n").expect_err("it is not finite");
+        packing_of("packing_starved_weight = inf\n").expect_err("an infinite weight is refused");
     }
 }

@@ -1,5 +1,5 @@
 //! Dynamic vendor data: the operator's services of `[api] vendordata_dynamic_targets`, and the login of
-//! `[vendordata_dynamic_auth]` whose token they get. Nova's options.
+//! `[vendordata_dynamic_auth]`, whose token they receive. The options are Nova's.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub(super) fn read(
         (None, _) => None,
         (Some(_), Some(keystone)) => Some(adapter::session(file, GROUP, keystone)?),
         (Some(named), None) => {
-            let why = "tokens of a login are of use to services of a cloud with a Keystone: name that one in \
+            let why = "a login is useful only in a cloud with an external Keystone: configure that in \
                        [keystone_authtoken], or remove this group";
             return Err(file.wrong(GROUP, named, why));
         }
@@ -70,7 +70,7 @@ pub(super) fn read(
         return Ok(None);
     }
     if !vendordata::has_dynamic(file)? {
-        let why = "no service is asked, because DynamicJSON is not in [api] vendordata_providers; add it, or \
+        let why = "no service is called, because DynamicJSON is not in [api] vendordata_providers; add it, or \
                    remove this option";
         return Err(file.wrong("api", TARGETS, why));
     }
@@ -94,7 +94,7 @@ fn targets(file: &File) -> Result<Vec<Target>, Failure> {
             return wrong("a URL cannot have a user; name the login in [vendordata_dynamic_auth]");
         }
         if targets.iter().any(|target| target.name == name) {
-            return wrong(&format!("{name} is there twice"));
+            return wrong(&format!("{name} occurs twice"));
         }
         targets.push(Target { name: name.to_owned(), url: url.to_owned() });
     }
@@ -102,7 +102,7 @@ fn targets(file: &File) -> Result<Vec<Target>, Failure> {
 }
 
 impl VendordataSettings {
-    /// The services; nothing is sent.
+    /// Opens the services without sending a request.
     ///
     /// # Errors
     /// A text for the operator: a certificate cannot be used.
@@ -115,7 +115,7 @@ impl VendordataSettings {
             Some(session) => Some(session.open().map_err(|why| format!("[{GROUP}] {why}"))?),
             None => {
                 tracing::warn!(
-                    "the services of [api] {TARGETS} get no token, so they cannot identify the \
+                    "the services of [api] {TARGETS} receive no token, so they cannot identify the \
                      caller; set [{GROUP}]"
                 );
                 None

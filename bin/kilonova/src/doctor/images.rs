@@ -1,5 +1,5 @@
-//! Checks the storage of images: a bucket answers with the configured credentials, or the Glance of
-//! the cloud does. It creates nothing there.
+//! Checks that the image store, or the Glance of the cloud, can be used with the configured
+//! credentials. It creates nothing there.
 
 use kilonova_compute_app::attention::Level;
 use kilonova_image::{StoreName, check_bucket};

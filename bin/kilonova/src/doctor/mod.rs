@@ -5,14 +5,15 @@
 //!   files           who else can read secrets
 //!   store           free space, schema, integrity, the write-ahead log
 //!   secrets         the sealing key, token keys, authorities, certificates of hosts
-//!   images          the object store of image data
+//!   images          the object store of image data, or the Glance of the cloud
+//!   volumes         the Cinder of the cloud
 //!   networks        the Neutron of the cloud
 //!   nodes, clock, operations, devices, routers    `kilonova_compute_app::attention`
 //!   ledger          the audit
 //! ```
 //!
-//! It only reads, beside a running controller or after one has stopped. With `--redate` it first
-//! changes times that lie in the future.
+//! It only reads, whether or not a controller is running. With `--redate` it first changes times that
+//! lie in the future.
 
 mod configuration;
 mod disk;

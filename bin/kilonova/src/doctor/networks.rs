@@ -1,5 +1,5 @@
-//! Checks the network service: the Neutron of the cloud answers, if it is the network service. It
-//! creates nothing there.
+//! Checks that the Neutron of the cloud answers, if it is the network service. It creates nothing
+//! there.
 
 use kilonova_compute_app::attention::Level;
 

@@ -19,12 +19,12 @@ const AREA: &str = "secrets";
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// A token key that has signed for longer is old. Keystone's operators rotate daily to monthly.
 const OLD_KEY: SignedDuration = SignedDuration::from_hours(180 * 24);
-/// The time before the end of an authority in which to begin a rotation, and in which it is urgent.
+/// The remaining validity of an authority below which to begin a rotation, and below which it is urgent.
 const SOON: SignedDuration = SignedDuration::from_hours(365 * 24);
 const URGENT: SignedDuration = SignedDuration::from_hours(60 * 24);
-/// Agents ask for a staged authority every five minutes; a host that needs longer is off.
+/// Agents request a staged authority every five minutes; a host that needs this long is off.
 const STAGED: SignedDuration = SignedDuration::from_hours(1);
-/// Maximum number of hosts to name with their own end of validity.
+/// Maximum number of hosts to list, each with the expiry of its certificate.
 const TOLD: usize = 20;
 
 /// Checks the keys and the authorities. A schema without them, of an earlier version, is a finding.
@@ -48,7 +48,7 @@ async fn checks(store: &Store, place: &Locations, report: &mut Report) -> Result
     expiry(&trust, now, report);
     expiring(&trust, report);
     let trust = match trust.authorities.iter().map(|one| one.not_after).min() {
-        None => "no authority of hosts".to_owned(),
+        None => "no authority for hosts".to_owned(),
         Some(until) => format!("authority until {}, {} hosts", zulu(until), trust.hosts),
     };
     report.area(AREA, format!("{seal}; {signed}; {trust}"));
@@ -71,10 +71,10 @@ async fn sealing(store: &Store, place: &Locations, report: &mut Report) -> Resul
             Error::Unknown { id, place } => (
                 format!("secrets are sealed with key {id}, which is not in {place}"),
                 "copy the key file of a controller that has it, with mode 0600; without it a controller \
-                 here does not start, and validates no new tokens",
+                 here does not start, and cannot validate new tokens",
             ),
             Error::Damaged(place) => (
-                format!("the sealed secret {place} does not open: it is damaged or was moved"),
+                format!("the sealed secret {place} cannot be unsealed: it is damaged or was moved"),
                 "restore the database from a good backup",
             ),
             Error::Key(why) => (
@@ -105,10 +105,10 @@ fn token_keys(keys: &[TokenKey], now: Timestamp, report: &mut Report) -> String 
         let remedy = "rotate: kilonova keys fernet-rotate, from cron or a timer; tokens stay valid";
         report.find(AREA, Level::Note, what, remedy);
     }
-    format!("token key {number} signs since {}", zulu(since))
+    format!("token key {number} has been signing since {}", zulu(since))
 }
 
-/// Reports a rotation of the authority that hosts hold up.
+/// Reports the hosts that delay a rotation of the authority.
 fn rotation(authority: &InspectedAuthority, now: Timestamp, report: &mut Report) {
     if authority.late.is_empty() {
         return;
@@ -121,8 +121,8 @@ fn rotation(authority: &InspectedAuthority, now: Timestamp, report: &mut Report)
             let level = if age > STAGED { Level::Warning } else { Level::Note };
             let what =
                 format!("{count} host(s) do not trust the staged authority {fingerprint}: {hosts}");
-            let remedy = "agents ask every five minutes: start those that are off, and upgrade those of an \
-                          earlier version; then kilonova ca activate";
+            let remedy = "agents request it every five minutes: start those that are off, and upgrade those of \
+                          an earlier version; then run kilonova ca activate";
             report.find(AREA, level, what, remedy);
         }
         (AuthorityState::Outgoing, Some(until)) => {
@@ -141,7 +141,7 @@ fn rotation(authority: &InspectedAuthority, now: Timestamp, report: &mut Report)
     }
 }
 
-/// Reports the end of the authority that signs.
+/// Reports that the signing authority expires soon.
 fn expiry(trust: &Inspection, now: Timestamp, report: &mut Report) {
     let signs = |one: &&InspectedAuthority| one.known.state == AuthorityState::Signing;
     let Some(signing) = trust.authorities.iter().find(signs) else { return };
@@ -151,15 +151,15 @@ fn expiry(trust: &Inspection, now: Timestamp, report: &mut Report) {
     }
     let level = if left < URGENT { Level::Error } else { Level::Warning };
     let what = format!(
-        "the authority of hosts {} expires at {}",
+        "the authority {} for hosts expires at {}",
         signing.known.fingerprint,
         zulu(signing.not_after)
     );
-    let remedy = "begin a rotation with kilonova ca rotate; after its end no host can connect";
+    let remedy = "begin a rotation with kilonova ca rotate; after the authority expires, no host can connect";
     report.find(AREA, level, what, remedy);
 }
 
-/// Reports the certificates that their hosts have not renewed.
+/// Reports hosts that have not renewed their certificates.
 fn expiring(trust: &Inspection, report: &mut Report) {
     if trust.expiring.is_empty() {
         return;
@@ -176,8 +176,8 @@ fn expiring(trust: &Inspection, report: &mut Report) {
         trust.expiring.len(),
         hosts.join(", ")
     );
-    let remedy = "look at the agents' logs; a host whose certificate has expired joins again by kilonova node \
-                  enroll --host HOST. Of a host that is gone: kilonova node revoke HOST";
+    let remedy = "look at the agents' logs; let a host whose certificate has expired join again with kilonova \
+                  node enroll --host HOST; for a host that no longer exists, run kilonova node revoke HOST";
     report.find(AREA, Level::Warning, what, remedy);
 }
 
@@ -240,7 +240,7 @@ mod tests {
             assert!(what.contains("1 host(s)") && what.contains("gpu-1"), "{what}");
             level
         };
-        assert_eq!(level(now, &staged), Level::Note, "it has five minutes");
+        assert_eq!(level(now, &staged), Level::Note, "the host still has time");
         assert_eq!(level(after(now, 1), &staged), Level::Warning);
         let mut old = authority(AuthorityState::Outgoing, now, 7300);
         old.known.trusted_until = Some(after(now, 30));

@@ -16,7 +16,7 @@ const LOG: u64 = 256 * MIB;
 /// Free space below which to warn, and below which writes are about to fail.
 const LITTLE: u64 = 1024 * MIB;
 const HARDLY_ANY: u64 = 100 * MIB;
-/// The most damaged places to report.
+/// Maximum number of damaged places to report.
 const TOLD: usize = 5;
 
 /// Inspects the files before anything opens them: closing a database checkpoints its log.
@@ -32,7 +32,7 @@ pub(super) fn on_disk(url: &DatabaseUrl, report: &mut Report) -> Option<String> 
             about.push_str(&format!(", log {}, last checkpoint {written} s ago", disk::shown(log)));
             if log > LOG {
                 let what = format!(
-                    "the write-ahead log has {}; the last checkpoint was {written} s ago",
+                    "the write-ahead log has grown to {}; the last checkpoint was {written} s ago",
                     disk::shown(log)
                 );
                 let remedy = "a long-running reader prevents checkpoints: end it (`fuser` on the \
@@ -107,7 +107,7 @@ pub(super) async fn examine(
         let what = format!(
             "the schema belongs to a newer kilonova, and this one works with it: {strange}"
         );
-        let remedy = "upgrade this program too; the next version may not work with it any more";
+        let remedy = "upgrade this program too; the next version may no longer work with it";
         report.find(AREA, Level::Warning, what, remedy);
     }
     if !missing.is_empty() {

@@ -61,7 +61,7 @@ impl PlacementCopy {
         self.trees.iter().flatten()
     }
 
-    /// True if the other Placement changed since, by generations, including consumers'.
+    /// True if the other Placement has changed since, judging by its providers' names, parents and generations.
     pub async fn is_old(&self, source: &Arc<Source>) -> Result<bool, Failure> {
         let shown = |providers: &mut dyn Iterator<Item = &ProviderCopy>| -> BTreeMap<_, _> {
             providers.map(|p| (p.id, (p.name.clone(), p.parent, p.generation))).collect()

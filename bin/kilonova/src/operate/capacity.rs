@@ -59,13 +59,13 @@ pub fn page(capacity: &Value) -> String {
     page
 }
 
-/// The gain of moves and of a drain; nothing unless the page is of one flavor.
+/// The gain of moves and of a drain; empty unless the page shows a single flavor.
 fn gains(gains: &Value) -> String {
     if gains.is_null() {
         return String::new();
     }
     let mut text = match gains["moves"].as_array().map_or(0, Vec::len) {
-        0 => "\nNo one or two live migrations make room for more.\n".to_owned(),
+        0 => "\nOne or two live migrations cannot make room for more.\n".to_owned(),
         moves => format!(
             "\n{moves} live migration(s) make room for {} more: kilonova rebalance --plan.\n",
             of(&gains["gain"])
@@ -141,7 +141,7 @@ Devices
         let gains = json!({"moves": [], "gain": 0, "drain": null});
         let without = page(&json!({"hosts": 1, "hosts_up": 1, "flavors": one, "gains": gains}));
         assert!(
-            without.ends_with("No one or two live migrations make room for more.\n"),
+            without.ends_with("One or two live migrations cannot make room for more.\n"),
             "{without}"
         );
     }

@@ -36,7 +36,7 @@ pub fn segment(text: &str) -> String {
     })
 }
 
-/// The members of a list of a document; none of anything else.
+/// The members of a list of a document; none if the value is not a list.
 pub fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }

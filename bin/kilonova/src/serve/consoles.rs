@@ -1,4 +1,4 @@
-//! The parts of the process that consoles need: the controller's own URLs, which hosts dial, and its end.
+//! Console support of the controller process: the URLs that hosts dial, the listeners, and the shutdown.
 
 use std::net::SocketAddr;
 
@@ -37,7 +37,7 @@ pub(super) async fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, F
     Ok(sockets)
 }
 
-/// The API's own URL, past any balancer.
+/// The API's own URL, bypassing any balancer.
 pub(super) fn api_url(front: &Front, address: SocketAddr) -> String {
     let scheme = if front.tls.is_some() { "https" } else { "http" };
     if address.ip().is_unspecified() {

@@ -1,4 +1,4 @@
-//! The dashboard of this controller: its pages beside the services, and its end.
+//! Adds the dashboard's pages to the services of this controller, and stops it when the controller drains.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::metrics::{Traffic, watch};
 use super::secrets;
 use crate::failure::Failure;
 
-/// Adds the pages to the services that they ask.
+/// Adds the pages to the services that they call.
 pub(super) async fn add(
     services: Router,
     auth: Arc<dyn Authenticator>,
@@ -28,7 +28,7 @@ pub(super) async fn add(
         Dashboard::new(Parts { services: services.clone(), auth, compute, policies, key });
     let pages = watch(kilonova_dashboard::routes(dashboard.clone()), "dashboard", traffic);
     tokio::spawn(async move {
-        // Open pages find another controller, as hosts do.
+        // Open pages reconnect to another controller, as hosts do.
         drain.reached(Phase::Draining).await;
         dashboard.stop();
     });

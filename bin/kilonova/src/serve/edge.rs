@@ -1,6 +1,6 @@
-//! Completes every answer: it has a request id, and the client can read it.
+//! Ensures that every answer has a request id and that the client can read it.
 //!
-//! A client that is still sending its body when the answer comes (100 MB where 1 MB is allowed) would
+//! A client that is still sending its body when the answer is sent (100 MB where 1 MB is allowed) would
 //! lose the answer, because closing a socket with unread bytes resets the connection. So the rest of the
 //! body is read and discarded first, up to a limit.
 
@@ -79,7 +79,7 @@ async fn discard(mut body: Incoming) {
     }
 }
 
-/// A body that is returned if it is dropped before its end.
+/// A body that is sent back through the channel if it is dropped before its end.
 struct ReturnedBody {
     body: Option<Incoming>,
     back: Option<oneshot::Sender<Incoming>>,

@@ -1,17 +1,17 @@
-//! The rule of rolling upgrades: a migration that does not say that it contracts the schema does
-//! not change anything that the previous version of the program reads or writes.
+//! The rule of rolling upgrades: a migration that is not named as contracting changes nothing that
+//! the previous version of the program reads or writes.
 
 use kilonova_store::Migration;
 
 use super::migrations;
 
-/// The migrations of databases that no two versions have shared.
+/// Exempt migrations: no two versions of the program have shared a database across them.
 const BEFORE: &[&str] = &["identity-2-groups-trusts-catalog", "network-2-external"];
 
 /// Keys that the previous version cannot violate: each contains the columns of an older key.
 const IMPLIED: &[&str] = &["CREATE UNIQUE INDEX HOSTS_BY_EPOCH ON HOSTS ( HOST , EPOCH )"];
 
-/// Why the previous version could not work after the statements; empty if it can.
+/// The reasons why the previous version could not work after the statements; empty if it can.
 fn problems(sql: &str) -> Vec<String> {
     let made: Vec<String> = statements(sql).filter_map(|words| created(&words)).collect();
     statements(sql).filter_map(|words| problem(&words, &made)).collect()
@@ -88,13 +88,13 @@ fn migrations_expand_the_schema_unless_their_names_say_otherwise() {
     }
     assert!(
         wrong.is_empty(),
-        "the previous version cannot run beside these; name them SERVICE-NUMBER-contract-… and ship \
+        "the previous version cannot run with these; name them SERVICE-NUMBER-contract-… and ship \
          them one version later:\n{}",
         wrong.join("\n")
     );
     for name in BEFORE {
         let one = all.iter().find(|one| one.name == *name).expect("the migration exists");
-        assert_ne!(problems(one.sql), Vec::<String>::new(), "{name} is no exception");
+        assert_ne!(problems(one.sql), Vec::<String>::new(), "{name} needs no exemption");
     }
 }
 

@@ -1,11 +1,11 @@
 //! `GET /healthz`, `/readyz` and `/healthcheck`, for balancers and supervisors: without a token,
-//! and at no cost regardless of the number of requests.
+//! and at a cost that does not grow with the number of requests.
 //!
-//! `/healthz` says that the process answers; it depends on nothing else, so a supervisor never
-//! restarts a process because the database is down. `/readyz` says that requests may come here: the
-//! controller does not drain, the database answers with the schema of this program, and the caches
-//! follow what other controllers commit. `/healthcheck` is the same in the form of oslo.middleware.
-//! Answers name no host, user or database: the log has the reason.
+//! `/healthz` reports that the process answers; it depends on nothing else, so a supervisor never
+//! restarts a process because the database is down. `/readyz` reports that requests may go to this
+//! controller: it is not draining, the database answers with the schema of this program, and the
+//! caches follow the commits of other controllers. `/healthcheck` is the same in the form of
+//! oslo.middleware. Answers name no host, user or database: the log has the reason.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +31,7 @@ const FRESH: Duration = Duration::from_secs(1);
 const BOUND: Duration = Duration::from_secs(1);
 /// Maximum time without a complete read of other controllers' commits.
 const LAG: Duration = Duration::from_secs(5);
-/// When a client may ask again, in seconds.
+/// Seconds after which a client may retry.
 const RETRY_AFTER: &str = "1";
 
 /// The health of this process; cheap to clone.
@@ -44,7 +44,7 @@ struct Inner {
     progress: Option<Progress>,
     schema: Vec<&'static str>,
     examined: watch::Sender<Option<(Instant, Database)>>,
-    /// The examination in progress: one at a time, so that a silent database holds one thread.
+    /// The examination in progress: one at a time, so that a silent database blocks only one thread.
     examination: Mutex<Option<JoinHandle<()>>>,
     /// True while examinations fail.
     failing: AtomicBool,
@@ -55,11 +55,11 @@ struct Inner {
 enum Database {
     /// It answers, and has the schema of this program.
     Current,
-    /// It answers without the schema of this program, as after the restoration of an old backup.
+    /// It lacks migrations of this program, for example after an old backup was restored.
     Outdated,
     /// A newer program has removed a part of the schema that this program needs.
     Contracted,
-    /// It refuses.
+    /// It returns an error.
     Unavailable,
     /// It does not answer in time.
     Silent,
@@ -209,7 +209,7 @@ async fn ready(State(health): State<Health>) -> Response {
 }
 
 /// The answer of oslo.middleware's `healthcheck`: one reason in plain text or, if the client accepts only
-/// JSON, in a list. HEAD has a status of its own.
+/// JSON, in a list. HEAD has its own status.
 async fn healthcheck(State(health): State<Health>, method: Method, headers: HeaderMap) -> Response {
     let failure = health.readiness().await.failure();
     let status = match (failure, &method) {

@@ -68,7 +68,7 @@ async fn renew(lease: &Lease, store: &Store, seen: &mut Seen) {
         Ok(holds) => {
             seen.holds = holds;
             if failed {
-                tracing::info!("reached the lease on the loops again");
+                tracing::info!("can renew the lease on the loops again");
             }
             if holds && !held {
                 tracing::info!("this controller runs the loops of the cloud");
@@ -76,7 +76,7 @@ async fn renew(lease: &Lease, store: &Store, seen: &mut Seen) {
                 tracing::warn!("another controller has taken over the loops of the cloud");
             }
         }
-        // The next renewal that succeeds says if another controller has taken over.
+        // The next successful renewal shows whether another controller has taken over.
         Err(error) => {
             if failed {
                 tracing::debug!(%error, "still cannot renew the lease on the loops");

@@ -1,5 +1,5 @@
 //! The sockets: serves until SIGTERM or Ctrl-C, then drains and gives open requests a few seconds. A
-//! second signal ends the process at once.
+//! second signal ends the process immediately.
 //!
 //! ```text
 //! Serving ──signal──► Draining ──[api] shutdown_delay──► Stopping ──open requests or GRACE──► end
@@ -10,8 +10,8 @@
 //!
 //! No client can block the server: a head must arrive within [`HEAD`], an answer must be received within
 //! [`STALL_MILLIS`], a large one also at a minimum rate ([`super::unsent`]), and connections are limited,
-//! separately for users and hosts. A connection beyond the limit gets a 503 and is closed. The readers of bodies
-//! limit their time.
+//! separately for users and hosts. A connection beyond the limit gets a 503 and is closed. Readers of request
+//! bodies have their own time limits.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -60,7 +60,7 @@ const IDLE: Duration = Duration::from_secs(75);
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The time that a refused client has to read the answer.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of concurrent refusals with an answer; others are closed at once.
+/// Maximum number of concurrent refusals with an answer; others are closed immediately.
 const MAX_REFUSALS: usize = 256;
 /// The time in which a client must accept more of an answer.
 const STALL_MILLIS: u32 = 60_000;
@@ -71,7 +71,7 @@ const KEEP_ALIVE_PROBES: u32 = 4;
 /// Maximum number of connections, if the system allows twice as many open files. Each host needs
 /// one or two.
 const CONNECTIONS: u64 = 32_768;
-/// The fraction of the users' connections for one address: a fourth.
+/// One address may use one in `SHARE` of the users' connections.
 const SHARE: usize = 4;
 /// Maximum number of bytes of a request's head.
 const HEAD_BYTES: usize = 128 * 1024;
@@ -128,7 +128,7 @@ pub(super) fn pools(front: &Front, hosts: bool) -> (Pool, Pool) {
     (Pool::new("users", users, per_address), Pool::new("hosts", half, PerAddress::Any))
 }
 
-/// The connections of Neutron's proxies: a few addresses, each for many guests.
+/// The connection pool of Neutron's proxies: a few addresses, each for many guests.
 pub(super) fn proxies() -> Pool {
     Pool::new("metadata", (slots() / 4).max(1), PerAddress::Any)
 }
@@ -137,7 +137,7 @@ fn app(router: Router) -> App {
     NormalizePathLayer::trim_trailing_slash().layer(router)
 }
 
-/// Serves all listeners until a signal. `phase` starts the phases of the end, which `drain` follows.
+/// Serves all listeners until a signal. `phase` starts the phases of the shutdown, which `drain` follows.
 pub(super) async fn serve(
     listeners: Vec<(TcpListener, Endpoint)>,
     (phase, drain): (watch::Sender<Phase>, Drain),
@@ -169,7 +169,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Serves one listener until the stop; returns the number of aborted connections.
+/// Serves one listener until `Phase::Stopping`; returns the number of aborted connections.
 async fn listen(listener: TcpListener, endpoint: Endpoint, mut drain: Drain) -> usize {
     let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
     let mut connections = JoinSet::new();
@@ -445,6 +445,6 @@ async fn serve_requests<S>(
     if let Err(error) = ended {
         tracing::debug!(%peer, %error, "connection error");
     }
-    // A connection that was upgraded lives on, and counts until its socket is closed.
+    // An upgraded connection stays open, and counts until its socket is closed.
     let _ = closed.await;
 }

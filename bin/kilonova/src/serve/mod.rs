@@ -84,7 +84,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     }
     let url = own_url(&settings.front, shown.as_deref(), address);
     let opened = Store::open_with(&settings.database_url()?, &settings.database_options).await;
-    // The service manager starts a process again that has failed, but not one that was refused.
+    // The service manager restarts a process that failed, but not one that was refused.
     let store = opened.map_err(|error| match error.severity() {
         Severity::Temporary => Failure::Failed(error.to_string()),
         Severity::DiskFull | Severity::Permanent => Failure::Refused(error.to_string()),
@@ -94,7 +94,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         other => Failure::Failed(other.to_string()),
     })?;
     let vault = secrets::open(&settings, store.clone()).await?;
-    // Before anything is loaded, so that no other controller's commit falls between.
+    // Opened before anything is loaded, so that no commit of another controller is missed in between.
     let mut follower = Follower::open(&store)
         .await
         .map_err(|e| Failure::failed("cannot read the change log", e))?;
@@ -170,7 +170,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         kilonova_compute_app::reconcile::start(&loops, &lease);
     }
     if let (true, Some(compute)) = (settings.dashboard, &compute) {
-        // The loop for open pages is no request's.
+        // The loop for open pages does not run on behalf of a request.
         let compute = Compute { store: own.clone(), ..compute.clone() };
         let enforcer = |service| settings.policies.enforcer(service);
         let policies = kilonova_dashboard::Policies {

@@ -42,7 +42,7 @@ pub(super) struct NodeEndpoint {
     pub listener: TcpListener,
     pub acceptor: TlsAcceptor,
     pub enrollment: Enrollment,
-    /// The URL of this very controller, past any balancer.
+    /// The URL of this particular controller, bypassing any balancer.
     pub own_url: String,
 }
 
@@ -93,7 +93,7 @@ pub(super) async fn open(
     let authorities = secrets::authorities(vault, directory).await?;
     let mut names = names(options, address);
     let url = options.url.clone().unwrap_or_else(|| url(&names, address.port()));
-    // Hosts dial the controller whose client waits for a console, so its certificate has its own name too.
+    // Hosts dial the controller whose client waits for a console, so its certificate also contains its own name.
     let (own, own_url) = own(options, address);
     if !names.contains(&own) {
         names.push(own);
@@ -120,7 +120,7 @@ fn names(options: &NodeListener, address: SocketAddr) -> Vec<String> {
     }
 }
 
-/// The name and the URL of this very controller.
+/// The name and the URL of this particular controller.
 fn own(options: &NodeListener, address: SocketAddr) -> (String, String) {
     let own = match address.ip() {
         any if any.is_unspecified() => kilonova_program::host_name(),
@@ -269,10 +269,10 @@ async fn check_certificate(
                          --host {host}`, and join again."
         )));
     }
-    // A connection, or a session that it resumes, may be older than the end of the trust.
+    // A connection, or a session that it resumes, may be older than the removal of the authority.
     if !enrollment.authorities().trusts(&peer.issuer) {
         return refused(Refusal::unauthorized(format!(
-            "The certificate of host {host} is of an authority that is not trusted any more: create a \
+            "The certificate of host {host} is from an authority that is no longer trusted: create a \
                          token with `kilonova node enroll --host {host}`, and join again."
         )));
     }
@@ -292,7 +292,7 @@ fn revoked(host: &HostName) -> Response {
     )))
 }
 
-/// Formats a fault outside of the middleware that does so.
+/// Formats a fault here, outside the middleware that usually formats faults.
 fn refused(refusal: Refusal) -> Response {
     let fault = Fault::from(refusal);
     let body = Dialect::Compute.body(&fault, "", false);

@@ -41,8 +41,7 @@ pub(super) fn read(settings: &Settings) -> Result<Option<Topology>, Failure> {
 /// Concurrent starts of hosts.
 pub const STARTS: usize = 32;
 
-/// Starts the hosts, a few at a time; they stop when the returned sender is dropped. Nothing waits for
-/// them.
+/// Starts the hosts in the background, a few at a time; they stop when the returned sender is dropped.
 pub(super) fn start(
     topology: Topology,
     directory: &StateDir,

@@ -1,5 +1,5 @@
-//! Several controllers on one PostgreSQL: each follows what the others commit. A delayed change costs
-//! nothing but time, because a transaction always checks the database.
+//! Several controllers on one PostgreSQL: each follows the commits of the others. A delayed change is
+//! harmless, because a transaction always checks the database.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use tokio::time::{MissedTickBehavior, interval};
 const KEPT: SignedDuration = SignedDuration::from_mins(15);
 const FORGET: Duration = Duration::from_secs(60);
 
-/// Starts the loops; they end with the runtime. Returns the progress of the follower, if there can be
-/// other controllers: SQLite has one.
+/// Starts the loops; they end with the runtime. Returns the progress of the follower; `None` on SQLite,
+/// which has only one controller.
 pub(super) fn start(store: &Store, follower: Follower, lease: &Lease) -> Option<Progress> {
     tokio::spawn(prune(store.clone(), lease.clone()));
     (store.system() == System::Postgres).then(|| {

@@ -1,6 +1,7 @@
 //! One port: each service below its name, and `GET /` lists them. A single service also answers at the
-//! root, like upstream's, and compute does at `/v2.1` and `/v2`: operators' catalogs and other services
-//! have `http://HOST:8774/v2.1`. The health of the process is at the root, without authentication.
+//! root, like upstream's, and compute also answers at `/v2.1` and `/v2`, because operators' catalogs and
+//! other services contain `http://HOST:8774/v2.1`. The health of the process is at the root, without
+//! authentication.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -81,8 +82,8 @@ pub(super) fn build(
             let entry = |s: &ServiceName| json!({"service": s.as_str(), "path": below(*s)});
             let listing = several.iter().map(entry).collect::<Vec<_>>();
             let compute = services.compute.clone().filter(|_| settings.runs(ServiceName::Compute));
-            // In Nova's place beside a cloud's Keystone, the root is Nova's document and nothing else: tempest
-            // refuses further keys.
+            // With an external Keystone, compute replaces Nova and the root is exactly Nova's document: tempest
+            // refuses additional keys.
             let is_nova = compute.is_some() && settings.keystone.is_some();
             let listing = match is_nova {
                 true => json!({}),
@@ -120,8 +121,8 @@ fn console_service() -> Service {
     Service { name: "consoles", dialect: Dialect::Compute, versions: None, public: |_| true }
 }
 
-/// Compute for `/v2.1` and `/v2` and all below them, `other` for the rest. A route with a wildcard would
-/// add its parameter to those of compute's own paths.
+/// Routes `/v2.1`, `/v2` and the paths below them to compute, and the rest to `other`. A route with a
+/// wildcard would add its parameter to those of compute's own paths.
 fn by_version(
     compute: Router,
     other: Router,

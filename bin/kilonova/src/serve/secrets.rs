@@ -1,8 +1,8 @@
 //! The secrets that all controllers of a cloud share: their import from the files of an earlier
 //! version, and the loop that notices changes.
 //!
-//! A file of a token in the state directory is a copy for programs on this machine; the database
-//! has the token.
+//! A token file in the state directory is a copy for programs on this machine; the token itself is
+//! in the database.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::state::{StateDir, write_secret};
 
 /// The interval of reading the keys again, which other controllers and commands change too.
 const REFRESH: Duration = Duration::from_secs(5);
-/// A shared token is the only secret of its kind.
+/// The number of a secret that is the only one of its kind.
 const ONLY: i64 = 1;
 
 /// Opens the sealed secrets over a migrated database.
@@ -43,7 +43,7 @@ pub async fn open_existing(
     Vault::open_existing(store, source).await.map_err(failure)
 }
 
-/// A missing or wrong sealing key is a refusal, with advice.
+/// Converts an error. A missing or wrong sealing key becomes a refusal with advice.
 pub fn failure(error: Error) -> Failure {
     match error {
         Error::Store(error) => Failure::failed("cannot read the secrets", error),
@@ -53,8 +53,8 @@ pub fn failure(error: Error) -> Failure {
     }
 }
 
-/// The token `name` of the cloud. The first controller stores that of its file, or a new one. Every
-/// controller keeps a copy in its own file.
+/// The token `name` of the cloud. The first controller stores the token from its file, or a new one.
+/// Every controller keeps a copy in its own file.
 pub(super) async fn token(
     vault: &Vault,
     directory: &StateDir,
@@ -80,7 +80,7 @@ pub(super) async fn token(
                 Ok(()) | Err(Error::Store(kilonova_store::Error::Unique(_))) => {}
                 Err(error) => return Err(failure(error)),
             }
-            let missing = || Failure::Failed(format!("the database does not keep {name}"));
+            let missing = || Failure::Failed(format!("the database did not store {name}"));
             stored().await.map_err(failure)?.ok_or_else(missing)?
         }
     };
@@ -92,7 +92,7 @@ pub(super) async fn token(
     Ok(token)
 }
 
-/// The key that seals the sessions of the dashboard. The first controller makes it.
+/// The key that seals the sessions of the dashboard. The first controller creates it.
 pub(super) async fn dashboard_key(vault: &Vault) -> Result<SealKey, Failure> {
     const KIND: &str = "dashboard.key";
     let stored = async || {
@@ -115,7 +115,7 @@ pub(super) async fn dashboard_key(vault: &Vault) -> Result<SealKey, Failure> {
         Ok(()) | Err(Error::Store(kilonova_store::Error::Unique(_))) => {}
         Err(error) => return Err(failure(error)),
     }
-    let missing = || Failure::Failed(format!("the database does not keep {KIND}"));
+    let missing = || Failure::Failed(format!("the database did not store {KIND}"));
     stored().await.map_err(failure)?.ok_or_else(missing)
 }
 

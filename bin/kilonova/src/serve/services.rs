@@ -106,7 +106,7 @@ pub(super) async fn open(
             None => opened,
         };
         let ended = opened.end_earlier_leases().await;
-        ended.map_err(|e| Failure::failed("cannot take up what an earlier process left", e))?;
+        ended.map_err(|e| Failure::failed("cannot end the leases of an earlier process", e))?;
         Some(match (&images, &settings.glance) {
             (_, Some(glance)) => opened.with_glance(cloud_glance(glance)?),
             (Some(images), None) => opened.with_images(images.clone()),
@@ -149,7 +149,7 @@ fn cloud_cinder(settings: &CinderSettings) -> Result<Volumes, Failure> {
         match checked.check().await {
             Ok(()) => tracing::info!("connected to the cloud's Cinder for volumes"),
             Err(error) => {
-                tracing::warn!(%error, "the cloud's Cinder does not answer Kilonova's own login; volumes need it")
+                tracing::warn!(%error, "cannot use the cloud's Cinder with Kilonova's own login; volumes need it")
             }
         }
     });
@@ -164,7 +164,7 @@ fn cloud_glance(settings: &GlanceSettings) -> Result<CloudGlance, Failure> {
         match checked.check().await {
             Ok(()) => tracing::info!("connected to the cloud's Glance for images"),
             Err(error) => {
-                tracing::warn!(%error, "the cloud's Glance does not answer Kilonova's own login; boots need it")
+                tracing::warn!(%error, "cannot use the cloud's Glance with Kilonova's own login; boots need it")
             }
         }
     });
@@ -179,7 +179,7 @@ fn cloud_neutron(settings: &NeutronSettings) -> Result<CloudNeutron, Failure> {
         match checked.check().await {
             Ok(()) => tracing::info!("connected to the cloud's Neutron for ports"),
             Err(error) => {
-                tracing::warn!(%error, "the cloud's Neutron does not answer Kilonova's own login; boots need it")
+                tracing::warn!(%error, "cannot use the cloud's Neutron with Kilonova's own login; boots need it")
             }
         }
     });

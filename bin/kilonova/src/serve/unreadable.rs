@@ -1,9 +1,9 @@
 //! Explains refusals of requests that are not valid HTTP.
 //!
 //! The HTTP library itself answers unreadable requests with an empty body, before any of our code
-//! sees the request. This wrapper of the socket passes everything through, but puts a body into
-//! such an answer. It recognizes one by its status and its missing request id, which all our
-//! answers have.
+//! sees the request. This wrapper of the socket passes everything through, but adds a body to such
+//! an answer. It recognizes such an answer by its status and by the lack of a request id, which all
+//! our own answers have.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -19,7 +19,7 @@ const KEPT: usize = 2048;
 pub(super) struct ExplainedRefusals<S> {
     inner: S,
     received: Vec<u8>,
-    /// The bytes to write instead, and how many are written.
+    /// The bytes to write instead, and the number already written.
     instead: Option<(Vec<u8>, usize)>,
 }
 

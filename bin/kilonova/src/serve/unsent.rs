@@ -1,10 +1,10 @@
 //! Bounds the memory and the time of answers that clients have not received yet.
 //!
-//! An answer is in memory until its client has received it. Lists have several MiB, so a client that requests many
-//! of them and reads slowly, or not at all, could exhaust the memory. An answer that would exceed the bound of all
-//! clients or of its address is dropped, and its request gets 503. This concerns only GET, which changes
+//! An answer is in memory until its client has received it. Lists can have several MiB, so a client that requests
+//! many of them and reads slowly, or not at all, could exhaust the memory. An answer that would exceed the bound of
+//! all clients or of its address is dropped, and its request gets 503. This concerns only GET, which changes
 //! nothing. Small answers are not counted, because connections are limited. Streams of unknown size, such as the
-//! data of an image, bound themselves.
+//! data of an image, have their own bounds.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -31,16 +31,16 @@ use crate::config::Proxies;
 const LARGE: u64 = 64 * 1024;
 /// Maximum number of bytes of all counted answers.
 const TOTAL: u64 = 1024 * 1024 * 1024;
-/// The fraction of them for one address: a fourth.
+/// One address may use one in `SHARE` of these bytes.
 const SHARE: u64 = 4;
 /// The time that a client has for each answer, and the bytes that it must receive in each further second.
 const BASE_TIME: Duration = Duration::from_secs(60);
 const BYTES_PER_SECOND: u64 = 32 * 1024;
-/// Seconds after which a client may ask again.
+/// Seconds after which a client may retry.
 const RETRY_AFTER: u64 = 5;
 /// Minimum interval between log lines.
 const QUIET: Duration = Duration::from_secs(10);
-const REFUSED: &str = "Too many large answers have not been received by their clients yet. Receive those that you \
+const REFUSED: &str = "Too many large answers are waiting for their clients to read them. Read the answers that you \
                        requested, request fewer at once, or try again in a few seconds.";
 
 /// Closes a connection whose client is too slow. Shared by a connection and its requests.
@@ -48,7 +48,7 @@ const REFUSED: &str = "Too many large answers have not been received by their cl
 pub(super) struct Cut(Arc<Notify>);
 
 impl Cut {
-    /// Ends when the connection has to be closed.
+    /// Completes when the connection has to be closed.
     pub(super) async fn ordered(&self) {
         self.0.notified().await;
     }
@@ -99,7 +99,7 @@ impl Drop for Place {
 }
 
 impl Unsent {
-    /// None yet. `proxies` act for many clients.
+    /// Without any answers. `proxies` act for many clients, so each may use the whole bound.
     pub(super) fn new(proxies: Proxies) -> Self {
         Self::bounded(proxies, TOTAL, BASE_TIME, BYTES_PER_SECOND)
     }
@@ -108,7 +108,7 @@ impl Unsent {
         Self(Arc::new(Inner { total, time, rate, proxies, held: Mutex::default() }))
     }
 
-    /// Takes memory for an answer. An answer of any size fits where none is held.
+    /// Reserves memory for an answer. A bound to which no answer counts yet admits an answer of any size.
     fn take(&self, address: IpAddr, size: u64) -> Option<Place> {
         let address = party(address);
         let for_many = address.is_loopback() || self.0.proxies.contain(address);
@@ -124,7 +124,7 @@ impl Unsent {
                     size,
                     unsent = held.total,
                     unsent_to_address = own,
-                    "clients do not receive their large answers; refusing more of them until they do"
+                    "clients are not reading their large answers; refusing more of them until they do"
                 );
             }
             return None;
@@ -152,7 +152,7 @@ impl Unsent {
             let time = self.time(size);
             let timer = tokio::spawn(async move {
                 tokio::time::sleep(time).await;
-                tracing::info!(%address, size, "a client does not receive its answer in time; disconnecting it");
+                tracing::info!(%address, size, "a client did not read its answer in time; disconnecting it");
                 cut.0.notify_one();
             });
             place.timer = Some(timer.abort_handle());
@@ -162,7 +162,7 @@ impl Unsent {
     }
 }
 
-/// Bounds the answers of routes that read.
+/// Bounds the answers to GET requests.
 pub(super) async fn bound(State(unsent): State<Unsent>, request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<PeerAddress>().map(|peer| peer.0);
     let cut = request.extensions().get::<Cut>().cloned();
@@ -174,8 +174,8 @@ pub(super) async fn bound(State(unsent): State<Unsent>, request: Request, next: 
     }
 }
 
-/// A body whose bytes keep its place: the HTTP library drops a body when it has its last bytes, and keeps those
-/// until they are written.
+/// A body whose bytes keep its place: the HTTP library drops a body as soon as it has the last bytes, but keeps
+/// those bytes until they are written.
 struct CountedBody {
     body: Body,
     place: Arc<Place>,
@@ -246,12 +246,12 @@ mod tests {
         let (one, other) = (address("198.51.100.1"), address("198.51.100.2"));
         let first = unsent.take(one, MIB).expect("it fits");
         let second = unsent.take(one, MIB).expect("it fits");
-        assert!(unsent.take(one, 1).is_none(), "a fourth is taken");
+        assert!(unsent.take(one, 1).is_none(), "the address has used its share");
         assert!(unsent.take(address("::ffff:198.51.100.1"), 1).is_none(), "the same address");
         let huge = unsent.take(other, 3 * MIB).expect("one answer of any size fits");
         drop((first, second));
-        let _proxy = unsent.take(address("192.0.2.7"), 5 * MIB).expect("a proxy has no share");
-        assert!(unsent.take(one, MIB).is_none(), "all is taken");
+        let _proxy = unsent.take(address("192.0.2.7"), 5 * MIB).expect("a proxy may use it all");
+        assert!(unsent.take(one, MIB).is_none(), "the whole bound is used");
         drop(huge);
         let _third = unsent.take(one, MIB).expect("it fits again");
     }
@@ -290,7 +290,7 @@ mod tests {
         let bytes = first.into_body().collect().await.expect("the body arrives").to_bytes();
         assert_eq!(bytes.len() as u64, MIB);
         let refused = answer(&router, Method::GET, "/", &cut).await;
-        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "its bytes are not written");
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "its bytes are still unsent");
         drop(bytes);
         assert_eq!(answer(&router, Method::GET, "/", &cut).await.status(), StatusCode::OK);
         drop(second);
@@ -303,7 +303,7 @@ mod tests {
         let unsent = unsent(16 * MIB);
         let (router, cut) = (router(&unsent), Cut::default());
         drop(answer(&router, Method::GET, "/", &cut).await);
-        assert!(tokio::time::timeout(TIME * 2, cut.ordered()).await.is_err(), "it has its answer");
+        assert!(tokio::time::timeout(TIME * 2, cut.ordered()).await.is_err(), "it is not cut");
         let begun = Instant::now();
         let slow = answer(&router, Method::GET, "/", &cut).await;
         cut.ordered().await;

@@ -1,7 +1,7 @@
 //! The id of a controller, in its state directory.
 //!
-//! The directory's lock is held as long as a process uses the id, so two processes never have it at once. A copy of
-//! the directory must not be another controller's.
+//! The directory's lock is held as long as a process uses the id, so two processes never use the same id. A copy of
+//! the directory must not be used by another controller.
 
 use super::{StateDir, write_secret};
 use crate::failure::Failure;

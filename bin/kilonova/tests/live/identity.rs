@@ -1,5 +1,5 @@
-//! Identity through the real server: what is revoked is refused by every service at the next
-//! request.
+//! Identity through the real server: every service refuses revoked credentials from the next request
+//! on.
 
 use serde_json::{Value, json};
 

@@ -21,8 +21,8 @@ pub(super) fn service_token(context: &Context) -> Result<(), Refusal> {
     ))
 }
 
-/// A service acts on all instances, regardless of the user token that it forwards. Other callers
-/// act on their own project.
+/// Administrators act on all instances, and so do services, regardless of the user token that they
+/// forward. Other callers act on their own project.
 pub(super) fn scope(context: &Context) -> Scope {
     if context.is_admin() || context.is_service() {
         Scope::All

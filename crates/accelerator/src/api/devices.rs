@@ -1,4 +1,4 @@
-//! `/v2/devices`: the physical cards, for managers and administrators. Nodes report them;
+//! `/v2/devices`: the physical cards, for managers and administrators. Hosts report them;
 //! administrators enable and disable them.
 
 use axum::Json;

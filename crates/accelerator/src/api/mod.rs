@@ -87,7 +87,7 @@ impl State {
         &self.policy
     }
 
-    /// Sets the notifier of nodes. Without it, another component must notify them of orders.
+    /// Sets the notifier of hosts. Without it, another component must notify them of orders.
     #[must_use]
     pub fn with_nodes(mut self, nodes: Arc<dyn Nodes>) -> Self {
         self.nodes = Some(nodes);
@@ -107,7 +107,7 @@ impl State {
         self
     }
 
-    /// Notifies the nodes of the orders of this transaction.
+    /// Notifies the hosts of the orders of this transaction.
     pub(crate) fn announce(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
         match &self.nodes {
             Some(nodes) => ledger::announce(tx, &**nodes),

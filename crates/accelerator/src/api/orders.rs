@@ -1,4 +1,4 @@
-//! `/v2/kilonova/device_orders`, an extension for administrators: orders to nodes about devices,
+//! `/v2/kilonova/device_orders`, an extension for administrators: orders to hosts about devices,
 //! their results and the last output of the tool. Newest first; `limit` and `marker` page.
 
 use axum::Json;

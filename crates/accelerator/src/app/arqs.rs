@@ -47,7 +47,7 @@ impl Scope {
 pub(crate) struct Caller {
     pub scope: Scope,
     pub actor: Actor,
-    /// The call carries a service token.
+    /// True if the call carries a service token.
     pub service: bool,
     /// True if an external Nova is notified of binds.
     pub tell_nova: bool,
@@ -55,7 +55,7 @@ pub(crate) struct Caller {
     pub world: World,
     /// The source of bitstreams.
     pub bitstreams: Option<Arc<dyn Bitstreams>>,
-    /// The notifier of nodes.
+    /// The notifier of hosts.
     pub nodes: Option<Arc<dyn Nodes>>,
 }
 
@@ -222,8 +222,8 @@ pub(crate) fn unbind(tx: &mut Tx<'_>, caller: &Caller, arqs: &[ArqId]) -> Result
     Ok(())
 }
 
-/// Deletes the requests that exist and returns the others, so that one request that another
-/// caller has deleted does not abort a clean-up. Deleting a bound request requires a service.
+/// Deletes the requests that exist and returns the others, so that a request that another caller
+/// has already deleted does not abort a clean-up. Deleting a bound request requires a service.
 pub(crate) fn delete(
     tx: &mut Tx<'_>,
     caller: &Caller,

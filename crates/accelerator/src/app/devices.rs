@@ -1,5 +1,5 @@
 //! Disabling and enabling devices. Disabling is a drain: consumers keep their parts of the device,
-//! and no other part is assigned. The drain commits together with the device's status.
+//! and no further part is assigned. The drain commits together with the device's status.
 
 use kilonova_ids::DeviceId;
 use kilonova_placement::{World, ledger as placement};

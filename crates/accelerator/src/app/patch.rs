@@ -27,9 +27,9 @@ pub(crate) struct Bind {
 /// The operation that a PATCH requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Patch {
-    /// Bind all, or none.
+    /// Bind all of them, or none.
     Bind(Vec<Bind>),
-    /// Unbind all, or none.
+    /// Unbind all of them, or none.
     Unbind(Vec<ArqId>),
 }
 

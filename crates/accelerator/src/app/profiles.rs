@@ -52,7 +52,7 @@ pub(crate) fn by_name(tx: &mut Tx<'_>, name: &str) -> Result<ProfileRow, Error> 
     found.ok_or_else(|| Error::not_found(KIND, "name", super::grammar::shown(name)))
 }
 
-/// Deletes all of the profiles, or none.
+/// Deletes all of these profiles, or none.
 pub(crate) fn delete(tx: &mut Tx<'_>, uuids_or_names: &[String]) -> Result<(), Error> {
     for given in uuids_or_names {
         let row = find(tx, given)?;

@@ -35,7 +35,7 @@ pub(crate) struct BoundHandle {
     pub uuid: AttachHandleId,
     pub key: HandleKey,
     pub slot: i64,
-    /// The network that it is connected to, if the host reports one.
+    /// The network to which it is connected, if the host reports one.
     pub network: Option<String>,
 }
 
@@ -122,18 +122,18 @@ statements! {
         FROM arqs a WHERE a.consumer_id = ?1";
     /// Moves the requests of a consumer to another.
     HAND_OVER = "UPDATE arqs SET consumer_id = ?2, updated_at = ?3 WHERE consumer_id = ?1";
-    /// Writes the project's row, so that two calls of one project are serialized.
+    /// Writes the project's row, so that concurrent calls of one project are serialized.
     CALL = "INSERT INTO request_makers (project_id, calls) VALUES (?1, 1)
         ON CONFLICT (project_id) DO UPDATE SET calls = request_makers.calls + 1";
     /// Number of unbound requests of a project.
     UNBOUND_OF = "SELECT COUNT(*) AS count FROM arqs WHERE project_id = ?1
         AND state IN ('Initial', 'Unbound', 'BindFailed') AND internal = 0";
-    /// Requests of external instances, from an id on, that were bound before a time, and about
-    /// which no controller has queried Nova since another time.
+    /// Requests of external instances, with ids above a given one, that were bound before a time
+    /// and about which no controller has queried Nova since another time.
     EXTERNAL = "SELECT id, server_id, provider_id FROM arqs
         WHERE internal = 0 AND state = 'Bound' AND id > ?1 AND updated_at < ?2
           AND (asked_at IS NULL OR asked_at < ?3) ORDER BY id LIMIT ?4";
-    /// Records a query about an instance, unless another controller has recorded one lately.
+    /// Records a query about an instance, unless another controller has recorded one recently.
     RECORD_QUERY = "UPDATE arqs SET asked_at = ?2 WHERE server_id = ?1 AND internal = 0
         AND (asked_at IS NULL OR asked_at < ?3)";
     /// Deletes unbound requests that have not changed since a time.
@@ -247,7 +247,7 @@ pub(crate) fn of_ports(
     tx.rows(OF_PORTS, params![server, host])?.iter().map(read).collect()
 }
 
-/// Makes a second call of the project, in another transaction, wait for this one or fail.
+/// Makes a concurrent call of the project in another transaction wait for this one or fail.
 pub(crate) fn serialize_calls(tx: &mut Tx<'_>, project: &str) -> Result<(), Error> {
     tx.defer(CALL, params![project])?;
     Ok(())
@@ -258,7 +258,7 @@ pub(crate) fn unbound_of(tx: &mut Tx<'_>, project: &str) -> Result<i64, Error> {
     tx.row(UNBOUND_OF, params![project])?.map_or(Ok(0), |row| row.int("count"))
 }
 
-/// Requests of external instances, from an id on.
+/// Requests of external instances, with ids above a given one.
 pub(crate) fn external(
     tx: &mut Tx<'_>,
     after: i64,
@@ -342,7 +342,7 @@ pub(crate) fn expect_held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), E
 /// A request whose handle is about to be released.
 #[derive(Debug)]
 pub(crate) struct HeldRequest {
-    /// True if the handle must be cleaned then.
+    /// True if the handle must then be cleaned.
     pub must_clean: bool,
     /// The order that it waits for.
     pub awaits: Option<OperationId>,

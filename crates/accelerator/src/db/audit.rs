@@ -42,14 +42,14 @@ pub const AUDIT: &[(&str, &str)] = &[
            AND (host IS NOT NULL OR provider_id IS NOT NULL OR server_id IS NOT NULL)))",
     ),
     (
-        "a request waits for an order exactly while it is being bound, and the order is not done",
+        "a request waits for an order if and only if it is being bound, and the order is not done",
         "SELECT a.uuid AS broken FROM arqs a LEFT JOIN device_orders o ON o.uuid = a.awaits
          WHERE (a.state = 'BindStarted') <> (a.awaits IS NOT NULL)
            OR (a.awaits IS NOT NULL AND (o.uuid IS NULL OR o.state = 'done'
              OR (o.state = 'failed' AND a.internal = 0)))",
     ),
     (
-        "an open order, and no other, has a key",
+        "only an open order has a key, and every open order has one",
         "SELECT uuid AS broken FROM device_orders WHERE (state = 'open') <> (open_key IS NOT NULL)",
     ),
     (

@@ -1,5 +1,5 @@
-//! Rows of `handle_changes`: who got which handle, and who released it. Written from the rows
-//! themselves, before a handle is freed and after it is assigned.
+//! Rows of `handle_changes`: the assignments and releases of handles, with their initiators. Written
+//! from the handles' rows, after a handle is assigned and before it is freed.
 
 use jiff::Timestamp;
 use kilonova_ids::{ArqId, ConsumerId, HostName, ServerId};
@@ -46,7 +46,7 @@ pub(crate) struct ChangeFilter {
     pub before: Option<i64>,
 }
 
-/// The columns of a [`ChangeRow`] but its id.
+/// The columns of a [`ChangeRow`] except its id.
 macro_rules! columns {
     () => {
         "at, change, handle_id, attach_type, address, mdev_type, host, provider_id, arq_id, \
@@ -71,7 +71,7 @@ macro_rules! record {
 }
 
 statements! {
-    /// Records that the handles of a consumer's requests were assigned, from an ordinal on.
+    /// Records that handles were assigned to a consumer's requests, from an ordinal on.
     TAKEN_BY_CONSUMER = record!("taken",
         "WHERE a.consumer_id = ?4 AND a.ordinal >= ?5 ORDER BY a.ordinal");
     /// Records that the handle of a request was assigned.

@@ -26,7 +26,7 @@ pub(crate) struct DeployableRow {
     pub handles: i64,
 }
 
-/// A deployable as its node reports it.
+/// A deployable as its host reports it.
 pub(crate) struct NewDeployable<'a> {
     pub device_id: i64,
     pub provider: ProviderId,
@@ -69,7 +69,7 @@ statements! {
     /// Inserts deployables.
     INSERT = "INSERT INTO deployables (uuid, device_id, provider_id, name, resource_class, driver,
         present, created_at) VALUES ({}, {}, {}, {}, {}, {}, {}, {}) RETURNING id, provider_id";
-    /// Updates a deployable from the node's report.
+    /// Updates a deployable from the host's report.
     UPDATE = "UPDATE deployables SET device_id = ?2, resource_class = ?3, driver = ?4, present = 1,
         updated_at = ?5 WHERE id = ?1";
     /// Marks a deployable as absent from its host.
@@ -167,7 +167,7 @@ pub(crate) fn inserted(
     rows.iter().map(|row| Ok((row.id("provider_id")?, row.int("id")?))).collect()
 }
 
-/// Updates a deployable from the node's report.
+/// Updates a deployable from the host's report.
 pub(crate) fn update(
     tx: &mut Tx<'_>,
     id: i64,

@@ -43,7 +43,7 @@ pub(crate) struct DeviceHealth {
     pub state: HealthState,
     pub reason: Option<String>,
     pub since: Option<Timestamp>,
-    /// The health event that caused it, in the node's time.
+    /// The time of the health event that caused it, by the host's clock.
     pub event: Option<Timestamp>,
 }
 
@@ -84,9 +84,10 @@ macro_rules! select {
 statements! {
     /// The devices of a host.
     OF_HOST = select!("WHERE host = ?1 ORDER BY id");
-    /// By kind of row of a host: the count, the count that the next report must examine, the newest
-    /// id, and the time of the last change. A handle's owner does not count as a change. The audit verifies that a free
-    /// handle is present and not parked, so the handles are counted in an index, and only rows that are not free are read.
+    /// For each kind of row of a host: the count, the number that the next report must examine, the newest
+    /// id, and the time of the last change. A new owner of a handle does not count as a change. The audit verifies that
+    /// a free handle is present and not parked, so the handles are counted in an index, and only rows that are not free
+    /// are read.
     SUMMARY = "SELECT 1 AS kind, COUNT(*) AS count, COUNT(CASE WHEN d.present = 1 AND d.mixed = 0
             AND d.health = 'healthy' THEN NULL ELSE 1 END) AS to_examine, MAX(d.id) AS newest,
             MAX(COALESCE(d.updated_at, d.created_at)) AS changed_at
@@ -124,12 +125,12 @@ statements! {
         health_reason, health_since, health_event)
         VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
         RETURNING id, address";
-    /// Updates a device from the node's report.
+    /// Updates a device from the host's report.
     UPDATE = "UPDATE devices SET kind = ?2, vendor_id = ?3, product_id = ?4, model = ?5,
         numa_node = ?6, present = 1, updated_at = ?7, card = ?8, mixed = ?9, health = ?10,
         health_reason = ?11, health_since = ?12, health_event = ?13, one_type = ?14,
         mig = ?15, pcie_switch = ?16, island = ?17 WHERE id = ?1";
-    /// Sets which handles of its card exclude each other.
+    /// Sets the ways in which handles of its card exclude each other.
     SET_EXCLUSIONS = "UPDATE devices SET mixed = ?2, one_type = ?3, updated_at = ?4 WHERE id = ?1";
     /// Acknowledges the health event of a device.
     ACKNOWLEDGE_HEALTH = "UPDATE devices SET health = 'healthy', health_reason = NULL, health_since = NULL,
@@ -277,7 +278,7 @@ pub(crate) fn inserted(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<HashMap<Str
     rows.iter().map(|row| Ok((row.string("address")?, row.int("id")?))).collect()
 }
 
-/// Updates a device from the node's report.
+/// Updates a device from the host's report.
 pub(crate) fn update(
     tx: &mut Tx<'_>,
     id: i64,
@@ -310,7 +311,7 @@ pub(crate) fn update(
     Ok(())
 }
 
-/// Sets which handles of the device's card exclude each other.
+/// Sets the ways in which handles of the device's card exclude each other.
 pub(crate) fn set_exclusions(
     tx: &mut Tx<'_>,
     id: i64,

@@ -21,7 +21,7 @@ pub(crate) struct EventRow {
 }
 
 statements! {
-    /// Inserts an event, due at once.
+    /// Inserts an event, due immediately.
     INSERT = "INSERT INTO nova_events (batch, server_id, arq_id, status, attempts, due_at,
         created_at) VALUES (?1, ?2, ?3, 'completed', 0, ?4, ?4)";
     /// True if any event is due.
@@ -33,7 +33,7 @@ statements! {
         RETURNING id, batch, server_id, arq_id, status, attempts, created_at";
     /// Sets the time of the next attempt.
     DELAY = "UPDATE nova_events SET due_at = ?2 WHERE batch = ?1";
-    /// Deletes events that were delivered or given up.
+    /// Deletes events that were delivered or abandoned.
     DELETE_BATCH = "DELETE FROM nova_events WHERE batch = ?1";
     /// Defers an event, apart from its batch, until its result is known.
     DEFER = "UPDATE nova_events SET due_at = 9000000000000000000, batch = ?2 WHERE arq_id = ?1";
@@ -60,7 +60,7 @@ pub(crate) fn delay(tx: &mut Tx<'_>, batch: &str, until: Timestamp) -> Result<()
     Ok(())
 }
 
-/// Deletes events that were delivered or given up.
+/// Deletes events that were delivered or abandoned.
 pub(crate) fn delete_batch(tx: &mut Tx<'_>, batch: &str) -> Result<(), Error> {
     tx.defer(DELETE_BATCH, params![batch])?;
     Ok(())

@@ -1,6 +1,6 @@
-//! The devices of many hosts, with everybody who uses a part of them. Read-only.
+//! The devices of many hosts, with the users of their parts. Read-only.
 //!
-//! Handles that are free are not read: an idle cloud has many, and the amounts of providers tell of them.
+//! Free handles are not read: an idle cloud has many, and the amounts of the providers account for them.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -16,7 +16,7 @@ use crate::states::{AttachType, DeviceStatus, HandleState, HealthState, device_k
 /// A device on the floor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FloorDevice {
-    /// Its row, by which the devices of a host are in order.
+    /// Its row id, by which the devices of a host are sorted.
     row: i64,
     /// The device.
     pub device: DeviceId,
@@ -46,7 +46,7 @@ pub struct FloorDevice {
     pub health: HealthState,
     /// Why it is not healthy.
     pub reason: Option<String>,
-    /// Since when.
+    /// When the health changed.
     pub since: Option<Timestamp>,
     /// True while a bitstream is loaded into it.
     pub programming: bool,
@@ -57,7 +57,7 @@ pub struct FloorDevice {
 /// A deployable on the floor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FloorPart {
-    /// Its row, by which the parts of a device are in order.
+    /// Its row id, by which the parts of a device are sorted.
     row: i64,
     /// Its resource provider.
     pub provider: ProviderId,
@@ -82,7 +82,7 @@ pub struct FloorHandle {
     pub state: HandleState,
     /// True if it waits to be cleaned.
     pub cleaning: bool,
-    /// The server that has it; `None` if it has no owner, or another Nova's instance.
+    /// The server that owns it; `None` if it has no owner or belongs to an external instance.
     pub server: Option<ServerId>,
     /// The project of the owner.
     pub project: Option<Arc<str>>,
@@ -94,8 +94,8 @@ statements! {
         d.numa_node, d.pcie_switch, d.island, d.status, d.present, d.health, d.health_reason, d.health_since,
         p.id AS part, p.provider_id, p.name, p.resource_class
         FROM devices d LEFT JOIN deployables p ON p.device_id = d.id WHERE d.host IN ({})";
-    /// The handles of some deployables that are not free. Neither an order nor a join with the deployables: for both
-    /// PostgreSQL without statistics would read all handles.
+    /// The handles of some deployables that are not free. Without ORDER BY and without a join with the deployables:
+    /// PostgreSQL without statistics would read all handles for either.
     HANDLES = "SELECT id, deployable_id, attach_type, address, mdev_type, state, parked, arq_id
         FROM attach_handles WHERE deployable_id IN ({}) AND state <> 'free'";
     /// The requests on some hosts. A handle's request is on the host of its device.
@@ -107,12 +107,12 @@ statements! {
         WHERE host IN ({}) AND state = 'open' AND task = 'program'";
 }
 
-/// The devices of those hosts, in the order of their rows.
+/// The devices of these hosts, sorted by row id.
 pub(crate) fn devices(
     tx: &mut Tx<'_>,
     hosts: &[HostName],
 ) -> Result<HashMap<HostName, Vec<FloorDevice>>, Error> {
-    // In the order of the index.
+    // Sorted like the index.
     let mut names: Vec<&HostName> = hosts.iter().collect();
     names.sort_unstable();
     names.dedup();
@@ -129,7 +129,7 @@ pub(crate) fn devices(
     Ok(reading.with(handles))
 }
 
-/// The handles of a deployable's row.
+/// The handles by the row id of their deployable.
 type Handles = HashMap<i64, Vec<FloorHandle>>;
 /// The server and the project of each request.
 type Owners = HashMap<ArqId, (Option<ServerId>, Arc<str>)>;
@@ -161,7 +161,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Adds a row: a device with one of its deployables. A device with several has a row for each.
+    /// Adds a row: a device with one of its deployables. A device with several deployables has a row for each.
     fn device(&mut self, row: &Row) -> Result<(), Error> {
         let Self { texts, programmed, found, places, parts } = self;
         let id = row.int("id")?;
@@ -237,7 +237,7 @@ fn read_device(
     })
 }
 
-/// The handles by the row of their deployable, in the order of their rows.
+/// The handles by the row id of their deployable, sorted by their own row ids.
 fn read_handles(
     tx: &mut Tx<'_>,
     reading: &mut Reading,
@@ -278,7 +278,7 @@ fn read_handles(
     Ok(handles)
 }
 
-/// The texts of a page, each once: equal hosts have equal addresses and models.
+/// The texts of a page, each stored once: equal hosts have equal addresses and models.
 #[derive(Default)]
 struct Texts {
     all: HashSet<Arc<str>>,

@@ -24,7 +24,7 @@ pub(crate) struct HandleRow {
 }
 
 impl HandleRow {
-    /// True if the handle must survive a report that does not name it.
+    /// True if the handle must survive a report that does not contain it.
     pub fn is_held(&self) -> bool {
         match self.state {
             HandleState::Owned | HandleState::Dirty => true,
@@ -92,7 +92,7 @@ statements! {
         ") ORDER BY h.id LIMIT ?2"
     );
     /// Writes all devices of a mixed card, so that two transactions that assign parts of it
-    /// conflict instead of both finding the other part free.
+    /// conflict instead of each finding the other's part free.
     TOUCH_CARD = "UPDATE devices SET present = present WHERE host = ?1 AND card = ?2";
     /// The mixed card of a request's handle.
     CARD_OF_ARQ = "SELECT DISTINCT d.host, d.card FROM attach_handles h
@@ -133,7 +133,7 @@ statements! {
     /// Frees the handle of a request.
     FREE_OF_ARQ = "UPDATE attach_handles SET state = 'free', arq_id = NULL, updated_at = ?2
         WHERE arq_id = ?1";
-    /// Provider and host of a request's handle.
+    /// The provider and host of a request's handle.
     HELD_BY_ARQ = "SELECT p.provider_id, d.host FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE h.arq_id = ?1";

@@ -37,7 +37,7 @@ pub struct CheckedDevice {
     pub health: HealthState,
     /// Why it is not healthy.
     pub reason: Option<String>,
-    /// The time of the change.
+    /// When the health changed.
     pub since: Option<Timestamp>,
     /// The servers that use it.
     pub servers: Vec<ServerId>,
@@ -70,14 +70,14 @@ statements! {
         passes!(),
         " AND a.server_id IS NOT NULL ORDER BY a.server_id"
     );
-    /// Number of handles that are not free, of each host with such handles.
+    /// The number of handles that are not free, for each host with such handles.
     HELD = "SELECT d.host, COUNT(*) AS held FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id
         JOIN devices d ON d.id = p.device_id WHERE d.host IN ({}) AND h.state <> 'free'
         GROUP BY d.host";
 }
 
-/// Number of handles that are not free, of each of these hosts with such handles.
+/// The number of handles that are not free, for each of these hosts with such handles.
 pub(crate) fn held_on(
     tx: &mut Tx<'_>,
     hosts: &[HostName],

@@ -14,7 +14,7 @@ use crate::states::{ArqState, AttachType, DeviceStatus, HealthState, OwnerChange
 pub struct HeldAccelerator {
     /// The request.
     pub arq: ArqId,
-    /// The server, or the migration that holds the other side.
+    /// The server, or the migration that owns the other side's request.
     pub consumer: Option<ConsumerId>,
     /// The state of the request.
     pub state: ArqState,
@@ -22,7 +22,7 @@ pub struct HeldAccelerator {
     pub host: Option<HostName>,
     /// Its provider.
     pub provider: Option<ProviderId>,
-    /// The device profile and the index of its group; `None` for a request of a flavor itself.
+    /// The device profile and the index of its group; `None` for a request of the flavor itself.
     pub profile: Option<(String, i64)>,
     /// Its handle.
     pub handle: Option<Handle>,

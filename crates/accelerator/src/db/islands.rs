@@ -1,8 +1,8 @@
 //! Closed islands: one consumer has all of an island to itself.
 //!
-//! The mark is `attach_handles.island_arq_id`, the request to which the island of the handle's device belongs. It counts only while that
-//! request owns the handle, or a lost host may still use it. A handle that is assigned to another request thus opens the island, whichever
-//! way the first one was released.
+//! The mark is `attach_handles.island_arq_id`, the request to which the island of the handle's device belongs. It
+//! counts only while that request owns the handle, or while a lost host may still use it. Assigning the handle to
+//! another request therefore opens the island, regardless of how the first request was released.
 
 use kilonova_ids::{ConsumerId, HostName, ProviderId};
 use kilonova_store::{Error, Row, Tx, params, statements};
@@ -52,10 +52,10 @@ statements! {
     /// The island of a provider's device.
     OF_PROVIDER = "SELECT d.host, d.island FROM deployables p JOIN devices d ON d.id = p.device_id
         WHERE p.provider_id = ?1";
-    /// The providers of an island, present or not.
+    /// The providers of an island, whether present or absent.
     PROVIDERS = "SELECT p.provider_id FROM devices d JOIN deployables p ON p.device_id = d.id
         WHERE d.host = ?1 AND d.island = ?2";
-    /// A handle of an island that another consumer has, or may still use.
+    /// A handle of an island that another consumer owns or may still use.
     OF_ANOTHER = "SELECT h.id FROM devices d JOIN deployables p ON p.device_id = d.id
         JOIN attach_handles h ON h.deployable_id = p.id
         WHERE d.host = ?1 AND d.island = ?2 AND h.state IN ('owned', 'dirty')
@@ -66,8 +66,8 @@ statements! {
         WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?3)
           AND deployable_id IN (SELECT p.id FROM devices d JOIN deployables p ON p.device_id = d.id
             WHERE d.host = ?1 AND d.island = ?2)";
-    /// Writes the devices of an island, so that of two transactions that close or open it, or assign parts of it, each
-    /// knows what the other has written.
+    /// Writes the devices of an island, so that two transactions that close or open it, or assign parts of it,
+    /// conflict, and the second sees what the first has written.
     TOUCH = "UPDATE devices SET present = present WHERE host = ?1 AND island = ?2";
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn providers(tx: &mut Tx<'_>, island: &Island) -> Result<Vec<Provider
     super::handles::providers(&tx.rows(PROVIDERS, params![&island.host, &island.first])?)
 }
 
-/// True if another consumer has a handle of an island, or may still use one.
+/// True if another consumer owns a handle of an island or may still use one.
 pub(crate) fn is_of_another(
     tx: &mut Tx<'_>,
     island: &Island,

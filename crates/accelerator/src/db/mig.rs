@@ -1,7 +1,7 @@
 //! The GPU instances of cards in MIG mode: which slices handles in use occupy, and what still fits.
 //!
-//! The geometry is the one that the card's host reported. Which handles are in use is in the rows: the host creates an
-//! instance only after the claim, so its report of instances of this control plane does not count.
+//! The geometry is the one that the card's host reported. The rows determine which handles are in use: the host creates
+//! an instance only after the claim, so the instances of this control plane that it reports do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ statements! {
 /// The geometry that a host reported.
 ///
 /// # Errors
-/// The reason why no card can have it.
+/// The reason why the geometry is impossible.
 pub(crate) fn geometry(mig: &Mig) -> Result<Geometry, String> {
     let placement = |one: &MigPlacement| Placement { start: one.start, size: one.size };
     let profiles = mig.profiles.iter().map(|profile| Profile {
@@ -53,7 +53,7 @@ pub(crate) struct MigCard {
     /// The profile of each vGPU type.
     profiles: BTreeMap<String, usize>,
     instances: Instances,
-    /// Other occupied slices, with a name of each.
+    /// Other occupied slices, each with a name.
     others: Vec<(Placement, String)>,
     parts: BTreeMap<ProviderId, Part>,
     /// The functions that no guest has.
@@ -61,14 +61,14 @@ pub(crate) struct MigCard {
 }
 
 impl MigCard {
-    /// How many more vGPUs of a type fit.
+    /// The number of further vGPUs of a type that fit.
     pub fn fits(&self, vgpu_type: &str) -> usize {
         let profile = self.profiles.get(vgpu_type);
         let fits = profile.map_or(0, |profile| self.geometry.fits(*profile, &self.instances));
         fits.min(self.free_functions)
     }
 
-    /// Takes the first place for a vGPU of a type, if one is left.
+    /// Claims the first placement for a vGPU of a type, if one is left.
     pub fn place(&mut self, vgpu_type: &str) -> Option<GpuInstance> {
         let profile = *self.profiles.get(vgpu_type)?;
         let place = self.geometry.place(profile, &self.instances)?;
@@ -79,7 +79,7 @@ impl MigCard {
         })
     }
 
-    /// The number of units of each provider that are neither owned nor fit.
+    /// The number of units of each provider that are not owned and do not fit.
     pub fn withheld(&self) -> BTreeMap<ProviderId, i64> {
         let withheld = |part: &Part| {
             let profile = self.profiles.get(&part.vgpu_type);
@@ -113,7 +113,7 @@ impl MigCard {
     }
 }
 
-/// Reads of a card that were asked.
+/// The reads that [`ask`] has added for a card.
 pub(crate) struct AskedCard([Asked; 2]);
 
 /// Asks for a card; [`found`] reads the answer.

@@ -1,5 +1,5 @@
-//! The SQL of this service, roughly one file per table. No other module contains a statement or
-//! runs one. This module must never enforce a rule of the service: `app` and `ledger` do.
+//! The SQL of this service, roughly one file per table. No other module contains or runs a statement.
+//! This module must never enforce a rule of the service: `app` and `ledger` do that.
 
 pub(crate) mod arqs;
 pub(crate) mod attributes;
@@ -41,7 +41,7 @@ pub(crate) fn consecutive<T: GenericUuid>() -> impl Iterator<Item = T> {
     })
 }
 
-/// Every statement of this service. A test prepares each on both databases.
+/// Every statement of this service. A test prepares each one on both databases.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![
         AUDIT,

@@ -1,4 +1,4 @@
-//! Rows of `device_orders`: orders to nodes about devices, and their results. Also the requests
+//! Rows of `device_orders`: orders to hosts about devices, and their results. Also the requests
 //! that wait for a bitstream.
 
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ pub(crate) struct NewOrder<'a> {
     pub image: Option<ImageId>,
     /// The function that the image loads, according to the image.
     pub function: Option<&'a str>,
-    /// The serialized task for the node.
+    /// The serialized task for the host.
     pub body: String,
     pub user_id: Option<&'a str>,
     pub request_id: Option<&'a str>,
@@ -102,16 +102,16 @@ statements! {
     /// Ends an order.
     CLOSE = "UPDATE device_orders SET state = ?2, open_key = NULL, message = ?3, output = ?4,
         updated_at = ?5 WHERE uuid = ?1 AND state = 'open'";
-    /// Writes an open order, so that a decision that depends on it and its end conflict.
+    /// Writes an open order, so that its end conflicts with a decision that depends on it.
     TOUCH_OPEN = "UPDATE device_orders SET open_key = open_key WHERE uuid = ?1 AND state = 'open'";
-    /// Deletes ended orders before a time.
+    /// Deletes ended orders that were created before a time.
     FORGET = "DELETE FROM device_orders WHERE state <> 'open' AND created_at < ?1";
     /// The open order to program a device.
     OPEN_ON_DEVICE = "SELECT uuid, image_id FROM device_orders WHERE open_key = ?1";
-    /// Writes the device, so that assigning a handle and ordering its programming conflict.
+    /// Writes the device's handles, so that assigning one and ordering the device's programming conflict.
     TOUCH_HANDLES = "UPDATE attach_handles SET updated_at = updated_at WHERE deployable_id IN
         (SELECT id FROM deployables WHERE device_id = ?1)";
-    /// Handles of a device that are not free and not this consumer's.
+    /// Handles of a device that are not free and do not belong to this consumer.
     OTHERS_ON_DEVICE = "SELECT COUNT(*) AS others FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id
         WHERE p.device_id = ?1 AND h.state <> 'free' AND (h.arq_id IS NULL OR NOT EXISTS
@@ -227,7 +227,7 @@ pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewOrder<'_>, now: Timestamp) -> Res
     Ok(())
 }
 
-/// True if an order is open; it stays so until the transaction ends, because a report that ends it conflicts.
+/// True if an order is open. It stays open until the transaction ends, because a report that ends it conflicts.
 pub(crate) fn is_open(tx: &mut Tx<'_>, order: OperationId) -> Result<bool, Error> {
     Ok(tx.execute(TOUCH_OPEN, params![order])? > 0)
 }
@@ -303,7 +303,7 @@ pub(crate) fn close(
     Ok(())
 }
 
-/// Deletes ended orders before a time; returns their number.
+/// Deletes ended orders that were created before a time; returns their number.
 pub(crate) fn forget(tx: &mut Tx<'_>, before: Timestamp) -> Result<u64, Error> {
     tx.execute(FORGET, params![before])
 }
@@ -353,7 +353,7 @@ pub(crate) fn open_on(
     tx.row(OPEN_ON_DEVICE, params![device])?.map(read).transpose()
 }
 
-/// Number of handles of a device that other consumers hold or that are dirty.
+/// Number of handles of a device that other consumers own or that are dirty.
 pub(crate) fn others_on(
     tx: &mut Tx<'_>,
     device_row: i64,

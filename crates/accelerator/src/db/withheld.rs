@@ -1,6 +1,6 @@
 //! The part of a provider that cannot be assigned: dirty handles, handles that an assigned one
-//! excludes, free handles of a device that is being programmed or whose island is closed, and all handles of a device that is absent or has
-//! failed.
+//! excludes, free handles of a device that is being programmed or is in a closed island, and all
+//! handles of a device that is absent or has failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::states::HealthState;
 /// True for a handle `h` of device `d` while a handle that excludes it is assigned or dirty: the
 /// card's own function excludes its virtual functions and vice versa, a function that is passed
 /// through excludes everything else on it, and on a card with one vGPU type at a time a type excludes
-/// the others. The same rule as [`super::excluded::CardHandle`]'s.
+/// the others. [`super::excluded::CardHandle`] has the same rule.
 macro_rules! is_excluded {
     () => {
         "EXISTS (
@@ -31,9 +31,9 @@ macro_rules! is_excluded {
 }
 pub(super) use is_excluded;
 
-/// True for a handle `h` of device `d` that is dirty or excluded, or free while an order programs the device or its island is closed.
-/// The argument is the condition of a closed island, for example a column that [`is_closed!`] has computed once for the device:
-/// evaluated for each handle, it would read all handles of the island each time.
+/// True for a handle `h` of device `d` that is dirty or excluded, or free while an order programs the device or its
+/// island is closed. The argument is the condition of a closed island, for example a column that [`is_closed!`] has
+/// computed once for the device: evaluated for each handle, it would read all handles of the island each time.
 macro_rules! is_withheld {
     ($is_closed:expr) => {
         concat!(
@@ -47,8 +47,8 @@ macro_rules! is_withheld {
     };
 }
 
-/// The unavailable part of the providers `p` of the devices that fulfil a condition: whether the device is present and not failed, and
-/// the number of handles that cannot be assigned. The island is looked at once for each device.
+/// The unavailable part of the providers `p` of the devices that fulfil a condition: whether the device is present and
+/// not failed, and the number of handles that cannot be assigned. The island is examined once for each device.
 macro_rules! on_devices {
     ($devices:expr, $providers:expr) => {
         concat!(
@@ -78,9 +78,9 @@ statements! {
     ON_CARD = on_devices!("d.host = ?1 AND d.card = ?2", "");
     /// The unavailable part of each provider of an island.
     ON_ISLAND = on_devices!("d.host = ?1 AND d.island = ?2", "");
-    /// Number of handles that cannot be assigned, for all providers of a host that have any; and whether the provider's island is closed.
-    /// The closed islands depend on the host alone, so that a database reads them once. The statement is a `SELECT`, which is sent ahead
-    /// with others.
+    /// The number of handles that cannot be assigned, for all providers of a host that have any, and whether the
+    /// provider's island is closed. The closed islands depend on the host alone, so the database reads them once. The
+    /// statement is a `SELECT`, so that it can be sent ahead with others.
     OF_HOST = concat!(
         "SELECT p.provider_id, COUNT(*) AS withheld, MAX(CASE WHEN d.island IN (",
         closed_of_host!(),
@@ -100,7 +100,8 @@ pub(crate) fn on_provider(tx: &mut Tx<'_>, provider: ProviderId) -> Result<i64, 
     Ok(each(tx, [provider], [])?.remove(&provider).unwrap_or(0))
 }
 
-/// The same for several providers and for all providers of some cards. The number of round trips depends on neither.
+/// Like [`on_provider`], for several providers and for all providers of some cards. The number of round trips depends
+/// on neither.
 pub(crate) fn each<'a>(
     tx: &mut Tx<'_>,
     providers: impl IntoIterator<Item = ProviderId>,
@@ -116,7 +117,7 @@ pub(crate) fn each<'a>(
     found(tx, asked)
 }
 
-/// The same for all providers of islands.
+/// Like [`on_provider`], for all providers of islands.
 pub(crate) fn of_islands<'a>(
     tx: &mut Tx<'_>,
     islands: impl IntoIterator<Item = &'a Island>,
@@ -128,7 +129,7 @@ pub(crate) fn of_islands<'a>(
     found(tx, asked)
 }
 
-/// The same for a host of which this transaction has inserted all handles: only geometry can withhold them.
+/// Like [`of_host`], for a host whose handles this transaction has inserted: only geometry can withhold them.
 pub(crate) fn of_new_host(
     tx: &mut Tx<'_>,
     in_mig_mode: impl IntoIterator<Item = MixedCard>,
@@ -153,7 +154,7 @@ fn found(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<BTreeMap<ProviderId, i64>
     Ok(all)
 }
 
-/// The same for the providers of cards in MIG mode, whose instances need room.
+/// Like [`on_provider`], for the providers of cards in MIG mode, whose instances need free slices.
 fn mig_of(
     tx: &mut Tx<'_>,
     cards: impl IntoIterator<Item = MixedCard>,
@@ -178,7 +179,7 @@ pub(crate) fn expect_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Err
     tx.expect(OF_HOST, params![host])
 }
 
-/// Number of handles that cannot be assigned, by provider of a host. The caller knows its cards in MIG mode.
+/// The number of handles that cannot be assigned, by provider of a host. The caller passes its cards in MIG mode.
 pub(crate) fn of_host(
     tx: &mut Tx<'_>,
     host: &HostName,

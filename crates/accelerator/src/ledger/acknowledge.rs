@@ -2,10 +2,10 @@
 //! the release.
 //!
 //! A host whose agent is dead may still run the guest. Therefore such a handle becomes dirty and
-//! records the generation of the host's documents that the same transaction counts. The host's
+//! records the generation of the host's documents that the same transaction starts. The host's
 //! agent is woken. When it requests the documents after that generation, or registers, it has seen
 //! the release, and the handle becomes free. A working agent does so within milliseconds. The
-//! generation is a row of the database: any controller may handle the release, and any other the
+//! generation is in the database, so any controller may handle the release, and any other the
 //! host's request.
 
 use std::collections::BTreeSet;
@@ -21,10 +21,10 @@ use crate::Error;
 use crate::db::awaiting::{self, Awaiting, PendingRelease};
 use crate::db::{handles, withheld};
 
-/// Exceeds every generation: acknowledges everything.
+/// A value above every generation: acknowledges everything.
 pub const EVERYTHING: i64 = i64::MAX;
 
-/// Releases the handle of a request. It becomes free at once only if its host has no agent.
+/// Releases the handle of a request. It becomes free immediately only if its host has no agent.
 pub(crate) fn release_external(
     tx: &mut Tx<'_>,
     world: &World,
@@ -41,7 +41,7 @@ pub(crate) fn release_external(
         Some(generation) => awaiting::release_after(tx, arq, &host, generation, now)?,
         None => handles::free_of_arq(tx, arq, now)?,
     }
-    // Also a free handle may be unavailable: while an order programs its device.
+    // Even a free handle is unavailable while an order programs its device.
     withhold(tx, world, provider)
 }
 

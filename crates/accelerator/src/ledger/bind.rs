@@ -2,7 +2,8 @@
 //! an owner writes a row that records the initiator.
 //!
 //! A claim has already updated the provider's row, so two claims on one provider are serialized. If
-//! a caller has not, the transactions conflict on the handle's own row, and one of them runs again.
+//! the caller has not claimed, the transactions conflict on the handle's own row, and one of them
+//! runs again.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +50,7 @@ pub struct Binding {
     pub arq: ArqId,
     /// The handle. For an mdev this is also its uuid on the host.
     pub handle: AttachHandleId,
-    /// The description for the node.
+    /// The description for the host.
     pub attachment: Attachment,
 }
 
@@ -134,8 +135,8 @@ fn bind_all(
     Ok(bindings)
 }
 
-/// Announces the reads of a bind, so that they travel with an earlier statement. Call it after that
-/// statement was asked.
+/// Announces the reads of a bind, so that they are sent with an earlier statement. Call it after
+/// asking that statement.
 ///
 /// # Errors
 /// Store errors only.
@@ -152,7 +153,8 @@ pub fn expect_bind(
 }
 
 /// The free handles of each request, if no choice depends on the assignment of another: the providers
-/// differ, and no card is mixed. Otherwise nothing; the caller then chooses and assigns in turn.
+/// differ, and no card is mixed. Otherwise empty; the caller then chooses and assigns one request
+/// after the other.
 fn choose_independent(
     tx: &mut Tx<'_>,
     host: &HostName,
@@ -275,8 +277,8 @@ pub(crate) fn choose(
     Ok(free)
 }
 
-/// Chooses the GPU instances of handles of a card in MIG mode. False if one does not fit, or the card has no geometry: a
-/// guest never gets such a handle without an instance.
+/// Chooses the GPU instances of handles of a card in MIG mode. False if an instance does not fit, or if the card has no
+/// geometry: a guest never gets such a handle without an instance.
 fn place_instances(
     tx: &mut Tx<'_>,
     host: &HostName,
@@ -327,7 +329,7 @@ fn ask_assign(
     Ok((Binding { arq, handle, attachment }, asked))
 }
 
-/// The node's description of a handle.
+/// The description of a handle for its host.
 pub(super) fn attachment(
     key: &HandleKey,
     handle: AttachHandleId,

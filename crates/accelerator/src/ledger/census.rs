@@ -17,7 +17,7 @@ pub struct Census {
     pub requests: Vec<(ArqState, i64)>,
     /// Events that are not delivered to Nova yet.
     pub outbox: i64,
-    /// When the oldest of them was created.
+    /// When the oldest of these events was created.
     pub outbox_since: Option<Timestamp>,
 }
 

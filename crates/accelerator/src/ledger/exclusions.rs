@@ -1,6 +1,6 @@
 //! Mutual exclusion on one card: between the card itself and its virtual functions, between a
-//! function that is passed through and its mediated devices, and between the types of a card that
-//! has one vGPU type at a time.
+//! function that is passed through and its mediated devices, and between the vGPU types of a card
+//! that can have only one at a time.
 //!
 //! The first assignment decides. The choice of a handle enforces this; the functions here update
 //! Placement in the same transaction, so that the scheduler offers only available handles.

@@ -8,8 +8,8 @@ use kilonova_store::Tx;
 use crate::Error;
 use crate::db::floor::{self, FloorDevice};
 
-/// The devices of those hosts with everybody who uses a part of them. The number of statements depends on the
-/// numbers of hosts and parts alone, and not on who uses them.
+/// The devices of these hosts, with the users of their parts. The number of statements depends only on the numbers
+/// of hosts and parts, and not on their use.
 ///
 /// # Errors
 /// Store errors only.

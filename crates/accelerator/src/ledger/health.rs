@@ -10,7 +10,7 @@ use kilonova_store::Tx;
 use crate::Error;
 use crate::db::health::{self, CheckedDevice, HealthFilter};
 
-/// Number of handles that are owned or dirty, of each of these hosts with such handles.
+/// The number of handles that are owned or dirty, for each of these hosts with such handles.
 ///
 /// # Errors
 /// Store errors only.

@@ -1,7 +1,8 @@
 //! Closed islands: a server that requests one has an NVLink island to itself, for `exclusive-island`.
 //!
-//! The claim's transaction decides. It marks the consumer's handles, and reserves the island's other devices in Placement, as for
-//! handles that an assigned one excludes. The choice of handles enforces the mark. The release opens the island.
+//! The claim's transaction decides. It marks the consumer's handles, and reserves the island's other devices in
+//! Placement, as for handles that an assigned one excludes. The choice of handles enforces the mark. The release opens
+//! the island.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +14,8 @@ use crate::Error;
 use crate::db::islands::{self as rows, Island};
 use crate::db::withheld;
 
-/// Gives a consumer the island of a provider's device to itself. The consumer has just claimed devices there. False, without
-/// a change, if the device is in no island, or another consumer uses one of its devices.
+/// Closes the island of a provider's device for a consumer that has just claimed devices there. Returns false, without
+/// a change, if the device is not in an island or another consumer uses a device of the island.
 ///
 /// # Errors
 /// Store errors only.
@@ -37,7 +38,7 @@ pub fn close_island(
     Ok(true)
 }
 
-/// Reserves what islands withhold now, after their devices were claimed or released.
+/// Updates the reserved amounts of islands in Placement after their devices were claimed or released.
 pub(super) fn update(
     tx: &mut Tx<'_>,
     world: &World,

@@ -4,12 +4,12 @@
 //!
 //! - an owned handle names one ARQ, and a bound ARQ has one handle (enforced by a unique key);
 //! - the handle belongs to the ARQ's provider, on the ARQ's host;
-//! - an ARQ that is not bound has neither consumer nor handle;
+//! - an ARQ that is not bound has no consumer and no handle;
 //! - a dirty handle has no owner, and records its last consumer or the reason why it waits;
 //! - no other consumer has a handle of an island that a consumer has to itself.
 //!
-//! Nothing here opens a transaction or waits: the caller's commit makes all changes effective at
-//! once.
+//! Nothing here opens a transaction or waits: the caller's commit makes all changes effective
+//! together.
 
 mod acknowledge;
 mod bind;

@@ -1,8 +1,8 @@
 //! Where the devices of a host are, relative to each other: NUMA node, PCIe switch, island.
 //!
-//! An island is a set of at least two cards that are all connected to each other. A card is in at most one island: where only
-//! some cards are connected, as in a ring, each card joins the first island whose cards are all connected to it, in the order of
-//! addresses. A fact that a host does not report is absent.
+//! An island is a set of at least two cards that are all connected to each other. A card is in at most one island:
+//! where only some cards are connected, as in a ring, each card joins the first island whose cards are all connected
+//! to it, in the order of addresses. A fact that a host does not report is absent.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -51,7 +51,7 @@ pub(super) fn places(devices: &[Device]) -> Vec<Places> {
     each.collect()
 }
 
-/// By the address of each card in an island: the first card of that island.
+/// The first card of each card's island, by the address of the card.
 fn islands(devices: &[Device]) -> BTreeMap<String, String> {
     let mut peers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let known: BTreeSet<&str> = devices.iter().map(Device::card_address).collect();
@@ -90,7 +90,7 @@ pub fn device_places(tx: &mut Tx<'_>, providers: &[ProviderId]) -> Result<Vec<De
     Ok(db::near::of_providers(tx, providers)?)
 }
 
-/// By provider: the NUMA node of its device; `None` if the kernel reports none. Providers without a
+/// The NUMA node of each provider's device; `None` if the kernel reports none. Providers without a
 /// device are left out.
 ///
 /// # Errors

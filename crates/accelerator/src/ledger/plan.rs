@@ -1,4 +1,4 @@
-//! A node's report, validated and converted to the rows that should exist.
+//! A host's report, validated and converted to the rows that should exist.
 //!
 //! Pure: equal reports give equal plans, so an unchanged report writes nothing.
 
@@ -27,13 +27,13 @@ pub(super) struct DeployablePlan<'a> {
     pub name: String,
     /// The provider uuid that Cyborg derives from the name.
     pub provider: ProviderId,
-    /// The resource class of its slots.
+    /// The resource class of its handles.
     pub class: ResourceClass,
     /// Number of handles by kind.
     pub slots: BTreeMap<HandleKey, i64>,
-    /// The maximum number of GPU instances, which have fewer than one for each function.
+    /// The maximum number of GPU instances, which may be smaller than the number of functions.
     most: Option<i64>,
-    /// The traits that say where its device is.
+    /// The traits that state where its device is.
     places: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl DeployablePlan<'_> {
             .collect()
     }
 
-    /// The provider for Placement; `withheld` units of it are reserved. Without slots it has no
+    /// The provider for Placement; `withheld` units of it are reserved. Without handles it has no
     /// inventory.
     pub fn provider(&self, withheld: i64) -> ProviderSpec {
         let total: i64 = self.slots.values().sum::<i64>().min(self.most.unwrap_or(i64::MAX));
@@ -78,14 +78,14 @@ impl DeployablePlan<'_> {
     }
 }
 
-/// The traits of a provider. The ledger alone says where a device is, and no agent's trait.
+/// The traits of a provider. Only the ledger states where a device is; such traits of the agent are dropped.
 pub(super) fn with_places(mut traits: Vec<String>, places: &[String]) -> Vec<String> {
     traits.retain(|name| !nearness::is_place(name));
     traits.extend_from_slice(places);
     traits
 }
 
-/// An inventory of `total` units, `withheld` of which are reserved.
+/// An inventory of `total` units, of which `withheld` are reserved.
 pub(super) fn units(
     class: &ResourceClass,
     total: i64,

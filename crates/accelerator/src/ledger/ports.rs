@@ -1,5 +1,5 @@
-//! Accelerator requests of ports. This service knows nothing of networks: it stores the port of a
-//! request, and finds the request again by server and host.
+//! Accelerator requests of ports. This service does not handle networks: it stores the port of a
+//! request, and finds the request by server and host.
 
 use kilonova_ids::{ArqId, HostName, PortId, ServerId};
 use kilonova_node_api::Attachment;
@@ -16,7 +16,7 @@ pub struct PortDevice {
     pub port: PortId,
     /// The request.
     pub arq: ArqId,
-    /// The description for the node.
+    /// The description for the host.
     pub attachment: Attachment,
 }
 
@@ -29,7 +29,7 @@ pub fn is_port(tx: &mut Tx<'_>, arq: ArqId, port: PortId) -> Result<(), Error> {
 }
 
 /// The devices of a server's ports on a host, one per port. A request of the server itself takes
-/// precedence over one of its migration.
+/// precedence over a request of its migration.
 pub fn of_ports(
     tx: &mut Tx<'_>,
     server: ServerId,

@@ -1,7 +1,7 @@
-//! Applies the hardware report of a host. A report is complete about the hardware and says nothing
-//! about owners. Therefore handles with an owner are never deleted, only marked absent, and are
-//! deleted with the owner's release or at the next report. A disabled device keeps its row even
-//! without owned handles, so that it returns disabled.
+//! Applies the hardware report of a host. A report is complete about the hardware and contains
+//! nothing about owners. Therefore handles with an owner are never deleted, only marked absent, and
+//! are deleted with the owner's release or at the next report. A disabled device keeps its row even
+//! without owned handles, so that it is still disabled when it reappears.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +72,7 @@ pub fn report(
     {
         return Err(Error::Report {
             host: host.clone(),
-            reason: format!("host {other} has a deployable of the name {}", deployable.name),
+            reason: format!("host {other} has a deployable with the name {}", deployable.name),
         });
     }
     let device_ids = device_ids.read(tx)?;
@@ -124,9 +124,9 @@ pub fn report(
     Ok(reported.chain(unreadable).collect())
 }
 
-/// Takes from the deployables what guests still hold of it through a deployable that no longer offers it: a host that
-/// enables its vGPU types in another order offers the same vGPUs under other names. The guests' handles are then absent, so
-/// the host's later reports are examined, and what a guest leaves returns.
+/// Subtracts from the planned deployables the handles that are still in use through a deployable that no longer
+/// offers them: a host that enables its vGPU types in another order offers the same vGPUs under other names. The
+/// handles in use are then absent, so the host's later reports are examined, and a released handle is offered again.
 fn leave_moved(plans: &mut [DevicePlan<'_>], known: &Known) {
     let deployables = plans.iter().flat_map(|device| &device.deployables);
     let offered: BTreeMap<i64, &DeployablePlan<'_>> =
@@ -187,7 +187,7 @@ fn as_last_reported(row: &DeployableRow, plans: &[DevicePlan<'_>], known: &Known
     }
 }
 
-/// The ids of the devices of a report, in its order, once the new ones are inserted.
+/// The ids of the devices of a report, in its order, after the new devices are inserted.
 struct DeviceIds<'a> {
     known: Vec<(&'a str, Option<i64>)>,
     new: Vec<Asked>,
@@ -225,7 +225,7 @@ struct Seen {
 #[derive(Clone, Copy)]
 struct Exclusions<'a> {
     mixed: &'a BTreeSet<&'a str>,
-    /// Those with one vGPU type at a time.
+    /// The cards that can have only one vGPU type at a time.
     one_type: &'a BTreeSet<&'a str>,
 }
 
@@ -245,12 +245,12 @@ fn used_by_card(known: &Known) -> BTreeMap<&str, Vec<&HandleKey>> {
     used
 }
 
-/// The cards that have one vGPU type at a time, according to their host.
+/// The cards that can have only one vGPU type at a time, according to their host.
 fn told_one_type<'a>(plans: &'a [DevicePlan<'_>]) -> BTreeSet<&'a str> {
     plans.iter().filter(|plan| plan.device.one_type).map(DevicePlan::card).collect()
 }
 
-/// The cards that have one vGPU type at a time. One that is in use as several evidently has not.
+/// The cards that can have only one vGPU type at a time. A card that is in use with several types is left out.
 fn one_type_cards<'a>(plans: &'a [DevicePlan<'_>], known: &Known) -> BTreeSet<&'a str> {
     let used = used_by_card(known);
     let mixes = |card: &str| used.get(card).is_some_and(|keys| has_types(keys.iter().copied()));
@@ -261,8 +261,8 @@ fn cards_in_mig_mode<'a>(plans: &'a [DevicePlan<'_>]) -> impl Iterator<Item = &'
     plans.iter().filter(|plan| plan.mig.is_some()).map(DevicePlan::card)
 }
 
-/// The cards with handles that exclude each other, including owned handles that are absent. A card whose types
-/// exclude each other only later is one of them, so that the next report examines it.
+/// The cards with handles that exclude each other, including owned handles that are absent. A card whose types will
+/// exclude each other only later is included, so that the next report examines it.
 fn mixed_cards<'a>(plans: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'a str> {
     let mut of_card = used_by_card(known);
     for device in plans {
@@ -350,7 +350,7 @@ fn apply_devices<'a>(
     Ok(DeviceIds { known: ids, new: devices::ask_insert(tx, host, &new, now)? })
 }
 
-/// Writes the deployables, and returns each with its row's id. `device_ids` are those of the plans.
+/// Writes the deployables, and returns each with its row id. `device_ids` are in the order of `plans`.
 fn apply_deployables<'a>(
     tx: &mut Tx<'_>,
     plans: &'a [DevicePlan<'a>],
@@ -374,7 +374,7 @@ fn apply_deployables<'a>(
     ids.collect()
 }
 
-/// Updates the row of a deployable and returns its id, or adds it to those to insert.
+/// Updates the row of a deployable and returns its id, or adds the deployable to the rows to insert.
 fn apply_deployable<'a>(
     tx: &mut Tx<'_>,
     device_id: i64,
@@ -415,7 +415,7 @@ fn apply_deployable<'a>(
     Ok(Some(row.id))
 }
 
-/// Writes the attributes of a deployable, but for the new ones.
+/// Updates and deletes the reported attributes of a deployable, and adds new ones to the rows to insert.
 fn apply_attributes(
     tx: &mut Tx<'_>,
     deployable_id: i64,
@@ -450,8 +450,8 @@ fn apply_attributes(
     Ok(())
 }
 
-/// Adds handles of each kind to the new ones, up to the requested number. Surplus free handles are deleted;
-/// owned or dirty ones stay and are marked absent. Returns the number of those.
+/// Adds handles of each kind to the rows to insert, up to the requested number. Surplus free handles are deleted;
+/// surplus owned or dirty handles stay and are marked absent. Returns the number of the latter.
 fn apply_handles<'a>(
     tx: &mut Tx<'_>,
     deployable_id: i64,
@@ -493,8 +493,8 @@ fn apply_handles<'a>(
     Ok(held)
 }
 
-/// Deletes deployables that are not in the report. Returns the devices of those that still have
-/// owners or are disabled.
+/// Deletes deployables that are not in the report. Returns the devices of deployables that still
+/// have owners or are disabled.
 fn drop_deployables(
     tx: &mut Tx<'_>,
     seen: &Seen,

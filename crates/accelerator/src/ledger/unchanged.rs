@@ -2,9 +2,9 @@
 //!
 //! After a report the host's row stores a fingerprint of the report and of a summary of the rows:
 //! count, newest id, last change. An equal report over rows with an equal summary requires no work.
-//! Owners are not part of the summary. If a later report would have work (an absent device with
-//! owned handles, an unhealthy device, a mixed card, a bitstream that an order loads or has loaded, a dirty
-//! handle, a closed island), there is no summary and no fingerprint.
+//! Owners are not part of the summary. If a later report would require work (an absent device with
+//! owned handles, an unhealthy device, a mixed card, a bitstream that an order loads or has loaded,
+//! a dirty handle, a closed island), there is no summary and no fingerprint.
 
 use kilonova_ids::HostName;
 use kilonova_node_api::{Device, Health};
@@ -25,7 +25,7 @@ pub(super) fn expect(tx: &mut Tx<'_>, host: &HostName, devices: &[Device]) -> Re
     if is_healthy(devices) { Ok(rows::expect_fingerprint(tx, host)?) } else { Ok(()) }
 }
 
-/// The fingerprint of this report over the present rows; `None` if a later report has work to do.
+/// The fingerprint of this report over the current rows; `None` if a later report has work to do.
 fn fingerprint(
     tx: &mut Tx<'_>,
     host: &HostName,

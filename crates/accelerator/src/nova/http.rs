@@ -1,4 +1,4 @@
-//! Nova's `os-server-external-events` and `servers` over HTTP, with TLS where the address says so.
+//! Nova's `os-server-external-events` and `servers` over HTTP, with TLS where the address requires it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,7 +31,7 @@ impl HttpNova {
     /// at the address and at the credentials' Keystone.
     ///
     /// # Errors
-    /// Returns the operator's error in a URL or in the authorities.
+    /// Returns the problem of an invalid URL or of invalid authorities.
     pub fn new(
         address: Address,
         credentials: Credentials,

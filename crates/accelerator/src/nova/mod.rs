@@ -39,12 +39,12 @@ pub enum NovaError {
 /// The future of a delivery.
 pub type Delivery<'a> = Pin<Box<dyn Future<Output = Result<(), NovaError>> + Send + 'a>>;
 
-/// True if an instance exists.
+/// Nova's answer about the existence of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// Nova has it.
     There,
-    /// Nova has no such instance, and the caller may see those of all projects.
+    /// Nova has no such instance, and the caller may see the instances of all projects.
     Gone,
 }
 

@@ -1,4 +1,4 @@
-//! Empties the outbox: after a bind has committed, Nova is notified when it is reachable. An event
+//! Delivers the outbox: after a bind has committed, Nova is notified when it is reachable. An event
 //! may be delivered twice, and is delivered at least once if Nova is reachable within a day.
 
 use jiff::SignedDuration;
@@ -23,7 +23,7 @@ pub struct Delivered {
     pub delivered: usize,
     /// Binds to retry.
     pub retried: usize,
-    /// Binds given up.
+    /// Binds whose delivery was abandoned.
     pub given_up: usize,
 }
 

@@ -1,5 +1,5 @@
 //! Deletes orphaned unbound requests and old handle changes. A client that died between creating
-//! and binding a request would otherwise block the deletion of the device profile for ever.
+//! and binding a request would otherwise block the deletion of the device profile forever.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct Expired {
     pub changes: u64,
 }
 
-/// Deletes unbound requests that have not changed for the time `unbound`, and handle changes and
+/// Deletes unbound requests that have not changed for the duration `unbound`, and handle changes and
 /// orders older than `noted`.
 ///
 /// # Errors

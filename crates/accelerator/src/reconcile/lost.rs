@@ -1,11 +1,11 @@
 //! Unbinds requests whose instance the external Nova no longer has. Nova reports the end of an
-//! instance from its host; if that host was down, no report ever comes. So this loop queries Nova
+//! instance from its host; if that host was down, no report ever arrives. So this loop queries Nova
 //! about requests that have long been bound and whose instance has no allocation on the device, and
 //! unbinds them if Nova answers that the instance does not exist.
 //!
-//! Any other answer changes nothing. Of several controllers, the one that records the query in the
-//! request's row asks. Each round asks about a limited number of instances, and about each instance
-//! only once per interval.
+//! Any other answer changes nothing. Of several controllers, only the one that records the query in
+//! the request's row queries Nova. Each round queries a limited number of instances, and each
+//! instance only once per interval.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_ids::{ConsumerId, ServerId};
@@ -77,7 +77,7 @@ pub async fn lost(state: &State, nova: &dyn Nova, after: i64) -> Result<Lost, Er
                  rebuild it there, or heal its allocations"
             ),
             Err(NovaError::Permanent(why)) => {
-                tracing::warn!(%server, why, "Nova's answer about the instance is not conclusive");
+                tracing::warn!(%server, why, "Nova's answer about the instance is inconclusive");
             }
             Err(NovaError::Temporary(why)) => {
                 tracing::warn!(%server, why, "cannot query Nova about the instance");

@@ -1,8 +1,8 @@
-//! The loops of this service. Each runs one step by a function that a test can call, and keeps no
-//! state outside the database.
+//! The loops of this service. Each iteration calls one function, which tests can call too, and keeps
+//! no state outside the database.
 //!
-//! Events for Nova are delivered by every controller, each under a lease of its own in the event's row. The
-//! other loops run in one controller.
+//! Every controller delivers events for Nova, each event under a lease in its row. The other loops run
+//! in one controller.
 
 mod deliver;
 mod expire;
@@ -30,11 +30,11 @@ const DELIVER_EVERY: Duration = Duration::from_secs(1);
 /// Interval between two rounds over the requests of external instances.
 const LOST_EVERY: Duration = Duration::from_secs(30);
 const TIDY_EVERY: Duration = Duration::from_secs(2);
-/// Interval at which a controller without the lease checks whether it has it.
+/// Interval at which a controller without the lease checks whether it has acquired it.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Starts the loops; they end with the runtime. Those that one controller runs do so while `is_ours`, and
-/// `fenced` refuses their transactions after that.
+/// Starts the loops, which end with the runtime. The loops of a single controller run while `is_ours`
+/// returns true; afterwards `fenced` refuses their transactions.
 pub fn start(
     state: &State,
     fenced: &Store,

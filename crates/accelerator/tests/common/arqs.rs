@@ -10,7 +10,7 @@ pub const PATH: &str = "/v2/accelerator_requests";
 pub const ABSENT: &str = "9f199406-cfac-4402-b5c3-b8b38d8929aa";
 pub const SERVER: &str = "284d8648-0c0a-42dd-a771-dfc12fa12f00";
 
-/// Creates a profile if it does not exist, and requests of it.
+/// Creates a device profile unless it exists, and accelerator requests from it.
 pub async fn request(api: &Api, class: &str, amount: &str) -> Vec<String> {
     let name = format!("dp-{class}-{amount}");
     let groups = json!([{format!("resources:{class}"): amount}]);

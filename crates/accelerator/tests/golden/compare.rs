@@ -33,7 +33,7 @@ fn headers(theirs: &Answer, ours: &Answer) -> Option<String> {
         }
     }
     let typed = |answer: &Answer| answer.header("content-type").is_some();
-    (typed(theirs) != typed(ours)).then(|| "a content-type too many".to_owned())
+    (typed(theirs) != typed(ours)).then(|| "only one answer has a content-type".to_owned())
 }
 
 fn set(methods: &str) -> BTreeSet<&str> {
@@ -96,7 +96,7 @@ fn shape(time: &str) -> String {
     whole.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect()
 }
 
-/// The text before a traceback; the record shortens some of them.
+/// The text before a traceback; the record abbreviates some tracebacks.
 fn own_words(text: &str) -> String {
     let end = ["\nTraceback", "<traceback>"].iter().filter_map(|mark| text.find(mark)).min();
     text[..end.unwrap_or(text.len())].trim_end().to_owned()

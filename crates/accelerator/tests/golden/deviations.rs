@@ -43,7 +43,7 @@ impl Deviation {
         found: &Option<String>,
     ) -> Option<String> {
         if found.is_none() {
-            return Some(format!("{exchange}: no deviation any more ({})", self.reason));
+            return Some(format!("{exchange}: no longer deviates ({})", self.reason));
         }
         let body = answer.body.to_string();
         if answer.status != self.status || !body.contains(self.text) {

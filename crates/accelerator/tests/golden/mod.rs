@@ -1,9 +1,9 @@
-//! Replays the requests to a real Cyborg 17.0.0 and compares the responses: status, headers, the
-//! shape of bodies, and messages. [`deviations`] lists the intended differences with the line of
-//! docs/compatibility.md that gives the reason. No other difference is allowed, and every entry
-//! must be used.
+//! Replays requests whose responses were recorded from a real Cyborg 17.0.0, and compares the
+//! responses: status, headers, the shape of bodies, and messages. [`deviations`] lists the intended
+//! differences with the line of docs/compatibility.md that gives the reason. No other difference is
+//! allowed, and every entry must be used.
 //!
-//! The record is not part of the repository. Without it the test reports so and ends.
+//! The record is not part of the repository. Without it the test is skipped.
 
 mod compare;
 mod deviations;
@@ -52,7 +52,7 @@ async fn furnish(store: &Store, world: &World) {
         inventories: Vec::new(),
         traits: Vec::new(),
     };
-    // The recorded card and its deployable have the id 2, and both have been updated since.
+    // The recorded card and its deployable have the id 2, and both were updated after their creation.
     for devices in [vec![other], vec![before], vec![card]] {
         let (world, root) = (world.clone(), root.clone());
         store
@@ -66,7 +66,7 @@ async fn furnish(store: &Store, world: &World) {
     }
 }
 
-/// The profiles that existed before the recording, including profiles that ours would refuse.
+/// The profiles that existed before the recording, including profiles that Kilonova would refuse.
 async fn insert_profiles(store: &Store, profiles: Vec<Value>) {
     store
         .write(move |tx| {

@@ -82,7 +82,7 @@ impl Exchange {
     }
 }
 
-/// All exchanges; `None`, and the test is skipped, without a record.
+/// Returns all exchanges. Without a record, skips the test and returns `None`.
 pub fn read() -> Option<Vec<Exchange>> {
     let path = std::env::var_os(VARIABLE).map_or_else(
         || {

@@ -16,7 +16,7 @@ fn is_id(text: &str) -> bool {
 }
 
 impl Translation {
-    /// Learns the ids of two responses to the same request.
+    /// Records the ids that correspond in two responses to the same request.
     pub fn learn(&mut self, theirs: &Value, ours: &Value) {
         match (theirs, ours) {
             (Value::Object(theirs), Value::Object(ours)) => {

@@ -17,12 +17,12 @@ use kilonova_store::{Asked, Error, Migration, Row, Store, Tx, params, statements
 
 use crate::Topic;
 
-/// Schema of this crate. It precedes those of the services in new databases; in old ones
+/// Schema of this crate. In new databases it precedes the schemas of the services; in old databases
 /// placement's first migration has created the tables.
 pub const MIGRATIONS: &[Migration] = &[Migration { name: "changes-0001-topics", sql: TABLES }];
 
-/// The tables of the change log. Positions in it are those of one database: a copy of it begins with an
-/// empty log.
+/// The tables of the change log. Its positions are valid in one database only, so a copy of the
+/// database begins with an empty log.
 pub const LOG: &[&str] = &["change_log", "change_log_start"];
 
 const TABLES: &str = "
@@ -172,8 +172,8 @@ impl Seen {
         self.server != now.server || self.next > now.next
     }
 
-    /// True if rows that a reader with `self` has not seen may have been deleted. A transaction
-    /// that is still running has lost none.
+    /// True if rows that a reader with `self` has not seen may have been deleted. The rows of a
+    /// transaction that is still running have not been deleted.
     fn may_lack_rows(&self, now: &Self) -> bool {
         let has_lost = |position: &i64| *position <= now.start && !now.running.contains(position);
         now.start != self.start && (now.start >= self.next || self.running.iter().any(has_lost))
@@ -237,8 +237,8 @@ pub fn number_of(rows: &[Row]) -> Option<i64> {
     rows.first().and_then(|row| row.int("seq").ok())
 }
 
-/// Appends an entry for the other controllers; costs no round trip. On SQLite there are none, and
-/// nothing is written.
+/// Appends an entry for the other controllers; costs no round trip. SQLite has no other controllers,
+/// so nothing is written.
 pub fn append(tx: &mut Tx<'_>, topic: Topic, subject: &str, about: i64) -> Result<(), Error> {
     if tx.is_postgres() {
         tx.defer(PG_APPEND, params![topic.as_str(), subject, about])?;
@@ -382,7 +382,7 @@ mod tests {
     fn a_reader_knows_whether_it_missed_a_deleted_row() {
         let before = seen(5, 20, &[8, 15]);
         assert!(!before.may_lack_rows(&seen(5, 30, &[])), "nothing was deleted since");
-        assert!(!before.may_lack_rows(&seen(7, 30, &[])), "it had seen all of it");
+        assert!(!before.may_lack_rows(&seen(7, 30, &[])), "all deleted rows had been seen");
         assert!(before.may_lack_rows(&seen(20, 30, &[])));
         assert!(before.may_lack_rows(&seen(10, 30, &[])), "8 ended, and its rows are deleted");
         assert!(!before.may_lack_rows(&seen(10, 30, &[8])), "8 still runs");

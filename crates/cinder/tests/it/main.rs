@@ -76,7 +76,7 @@ async fn an_attachment_lives_as_in_cinder() {
     let id =
         volume(&fake, json!({"name": "data", "volume_image_metadata": {"hw_disk_bus": "scsi"}}));
     fake.state().use_iscsi(&id.to_string());
-    let shown = cinder.volume(call, id).await.expect("it is there");
+    let shown = cinder.volume(call, id).await.expect("the volume exists");
     assert_eq!((shown.status.as_str(), shown.size, shown.name.as_str()), ("available", 2, "data"));
     assert_eq!(shown.image_metadata["hw_disk_bus"], "scsi");
 
@@ -91,11 +91,11 @@ async fn an_attachment_lives_as_in_cinder() {
     assert_eq!(status(&fake, id), "in-use");
     let all = cinder.attachments_of(call, server).await.expect("the list is read");
     assert_eq!(all.iter().map(|one| one.id).collect::<Vec<_>>(), [reserved.id]);
-    assert_eq!(cinder.volume(call, id).await.expect("it is there").attachments.len(), 1);
+    assert_eq!(cinder.volume(call, id).await.expect("the volume exists").attachments.len(), 1);
 
-    // A second one of the same server, as for a live migration.
+    // A second attachment of the same server, as for a live migration.
     let other = json!({"host": "b", "initiator": "iqn.1994-05.com.kilonova:b"});
-    let late = cinder.create_attachment(call, id, server).await.expect("it is made");
+    let late = cinder.create_attachment(call, id, server).await.expect("it is created");
     let refused =
         cinder.update_attachment(call, late.id, &other).await.expect_err("one is connected");
     assert_eq!(refused.status(), Some(StatusCode::CONFLICT));
@@ -121,10 +121,10 @@ async fn an_attachment_lives_as_in_cinder() {
     assert_eq!(status(&fake, id), "detaching");
     let again = cinder.begin_detaching(call, id).await.expect_err("it is refused");
     assert_eq!(again.status(), Some(StatusCode::BAD_REQUEST));
-    cinder.roll_detaching(call, id).await.expect("it is taken back");
+    cinder.roll_detaching(call, id).await.expect("the detach is rolled back");
     assert_eq!(status(&fake, id), "in-use");
     assert!(cinder.delete_attachment(call, reserved.id).await.expect("it is deleted"));
-    assert!(!cinder.delete_attachment(call, reserved.id).await.expect("404 is done"));
+    assert!(!cinder.delete_attachment(call, reserved.id).await.expect("404 is success"));
     assert_eq!(status(&fake, id), "available");
 }
 
@@ -147,7 +147,7 @@ async fn volumes_snapshots_types_and_limits() {
     };
     let made = cinder.create_volume(call, &new).await.expect("it is created");
     assert_eq!(made.status, "creating");
-    assert_eq!(cinder.volume(call, made.id).await.expect("it is there").status, "available");
+    assert_eq!(cinder.volume(call, made.id).await.expect("the volume exists").status, "available");
     let found = |volumes: Vec<Volume>| volumes.into_iter().map(|one| one.id).collect::<Vec<_>>();
     for caller in [call, Call::OWN] {
         let with = cinder.volumes_with(caller, "kilonova", "x'1").await.expect("the list is read");
@@ -168,7 +168,7 @@ async fn volumes_snapshots_types_and_limits() {
     assert!(!cinder.snapshot_limit(call).await.expect("the limit is read").allows(1));
     let over = cinder.create_snapshot(call, &new).await.expect_err("the limit is reached");
     assert_eq!(over.status(), Some(StatusCode::PAYLOAD_TOO_LARGE));
-    assert_eq!(cinder.snapshot(call, snapshot.id).await.expect("it is there"), snapshot);
+    assert_eq!(cinder.snapshot(call, snapshot.id).await.expect("the snapshot exists"), snapshot);
     for caller in [call, Call::OWN] {
         let with = cinder.snapshots_with(caller, "kilonova", "s1").await.expect("it is read");
         assert_eq!(with, std::slice::from_ref(&snapshot));
@@ -179,11 +179,11 @@ async fn volumes_snapshots_types_and_limits() {
     assert!(missing.is_not_found());
     assert!(cinder.delete_volume(call, made.id).await.expect_err("it has a snapshot").is_final());
     assert!(cinder.delete_snapshot(call, snapshot.id).await.expect("it is deleted"));
-    assert!(!cinder.delete_snapshot(call, SnapshotId::new_v4()).await.expect("404 is done"));
+    assert!(!cinder.delete_snapshot(call, SnapshotId::new_v4()).await.expect("404 is success"));
     let missing = cinder.snapshot(call, snapshot.id).await.expect_err("it is gone");
     assert!(missing.is_not_found());
     assert!(cinder.delete_volume(call, made.id).await.expect("it is deleted"));
-    assert!(!cinder.delete_volume(call, made.id).await.expect("404 is done"));
+    assert!(!cinder.delete_volume(call, made.id).await.expect("404 is success"));
 }
 
 #[tokio::test]
@@ -196,7 +196,7 @@ async fn the_data_of_a_volume_are_replaced() {
     cinder.reimage(call, id, image).await.expect("it begins");
     let again = cinder.reimage(call, id, image).await.expect_err("it is in progress");
     assert!(again.is_final(), "{again}");
-    let seen = async || cinder.volume(call, id).await.expect("it is there");
+    let seen = async || cinder.volume(call, id).await.expect("the volume exists");
     assert_eq!(seen().await.status, "downloading");
     let after = seen().await;
     assert_eq!((after.status.as_str(), after.bootable), ("available", true));
@@ -213,15 +213,15 @@ async fn every_call_carries_a_service_token() {
     let (token, server) = (ANN, ServerId::new_v4());
     let id = volume(&fake, json!({}));
     for call in [ann(&token), Call::OWN] {
-        let made = cinder.create_attachment(call, id, server).await.expect("it is made");
+        let made = cinder.create_attachment(call, id, server).await.expect("it is created");
         cinder.update_attachment(call, made.id, &connector()).await.expect("it is connected");
         cinder.complete_attachment(call, made.id).await.expect("it is complete");
-        cinder.delete_attachment(call, made.id).await.expect("a service token lets it");
+        cinder.delete_attachment(call, made.id).await.expect("a service token permits it");
     }
     let calls = fake.take_calls();
     assert!(calls.iter().all(|call| call.ends_with(", service)")), "{calls:?}");
-    // Without one, Cinder asks Nova, which does not answer here.
-    let made = cinder.create_attachment(ann(&token), id, server).await.expect("it is made");
+    // Without a service token, Cinder asks Nova, which does not answer here.
+    let made = cinder.create_attachment(ann(&token), id, server).await.expect("it is created");
     let connected = cinder.update_attachment(ann(&token), made.id, &connector()).await;
     connected.expect("it is connected");
     let alone = Call { caller: Caller::User(&token), project: Some("red"), request_id: None };
@@ -263,7 +263,7 @@ async fn failures_are_repeated_where_upstream_repeats() {
     let (token, server) = (ANN, ServerId::new_v4());
     let call = ann(&token);
     let id = volume(&fake, json!({}));
-    let made = cinder.create_attachment(call, id, server).await.expect("it is made");
+    let made = cinder.create_attachment(call, id, server).await.expect("it is created");
     fake.fail("PUT attachments", Failure::Status(500), 4);
     cinder
         .update_attachment(call, made.id, &connector())
@@ -274,7 +274,8 @@ async fn failures_are_repeated_where_upstream_repeats() {
     assert!(failed.may_have_effect() && !failed.is_final());
     assert_eq!(failed.into_refusal().kind, Kind::Unavailable);
     fake.take_calls();
-    // The answer of a proxy that gave up, although Cinder went on: the repetition finds nothing, so it is done.
+    // A proxy times out although Cinder completes the request: the retry finds no attachment, so the deletion
+    // has succeeded.
     fake.fail("DELETE attachments", Failure::AnswerStatus(504), 1);
     assert!(!cinder.delete_attachment(call, made.id).await.expect("it is done"));
     assert_eq!(fake.take_calls().len(), 2);
@@ -284,7 +285,7 @@ async fn failures_are_repeated_where_upstream_repeats() {
     assert!(failed.may_have_effect());
     assert_eq!(fake.state().attachments().len(), 1);
     let left = cinder.attachments_of(Call::OWN, server).await.expect("the list is read");
-    assert_eq!(left.len(), 1, "the caller finds what was carried out");
+    assert_eq!(left.len(), 1, "the caller finds the attachment");
     let missing = cinder.attachment(call, AttachmentId::new_v4()).await.expect_err("there is none");
     assert!(missing.is_not_found());
 }
@@ -310,7 +311,7 @@ async fn a_slow_or_absent_cinder_is_bounded() {
         ..Endpoint::default()
     };
     let cinder = Cinder::new(Service::new(quick, endpoint, Retries::default()), None);
-    cinder.volume(ann(&token), id).await.expect("it is there");
+    cinder.volume(ann(&token), id).await.expect("the volume exists");
     fake.fail("GET volumes", Failure::Slow(Duration::from_secs(30)), 1);
     let slow = cinder.volume(ann(&token), id).await.expect_err("it is too slow");
     assert!(matches!(slow, Error::NoAnswer(_)), "{slow}");

@@ -17,20 +17,20 @@ pub use table::ServerAction;
 use crate::flows::operation::Action;
 
 impl ServerAction {
-    /// The action that the body of `POST /servers/{id}/action` names with this key. An action with
-    /// variants is found as its first one.
+    /// The action that the body of `POST /servers/{id}/action` names with this key; its first variant
+    /// if it has several.
     pub fn of_key(key: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|action| action.row().key() == Some(key))
     }
 
     /// The action that the history records as this instance action, or its first variant; `None` for
-    /// the boot.
+    /// the boot and for the extension of a volume.
     pub fn recorded_as(action: Action) -> Option<Self> {
         Self::ALL.iter().copied().find(|one| one.row().recorded_as == Some(action))
     }
 }
 
-/// How many keys the body of `POST /servers/{id}/action` may have.
+/// Number of action keys of `POST /servers/{id}/action`.
 const KEYS: usize = {
     let (mut keys, mut at) = (0, 0);
     while at < ServerAction::ALL.len() {
@@ -42,7 +42,7 @@ const KEYS: usize = {
     keys
 };
 
-/// The keys that the body of `POST /servers/{id}/action` may have, each with its policy rule.
+/// The action keys of `POST /servers/{id}/action`, each with its policy rule.
 pub const RULE_OF_KEY: [(&str, &str); KEYS] = {
     let mut rules = [("", ""); KEYS];
     let (mut next, mut at) = (0, 0);
@@ -78,7 +78,7 @@ mod tests {
             .copied()
             .filter(|action| ServerAction::recorded_as(*action).is_none())
             .collect();
-        // Cinder extends a volume; no user does.
+        // Only Cinder requests `ExtendVolume`, never a user.
         assert_eq!(without, [Action::Create, Action::ExtendVolume]);
         assert_eq!(ServerAction::recorded_as(Action::Reboot), Some(ServerAction::Reboot));
         assert_eq!(ServerAction::RebootHard.row().recorded_as, Some(Action::Reboot));
@@ -90,7 +90,7 @@ mod tests {
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(path, document()).expect("docs/server-actions.md is written");
         }
-        let kept = std::fs::read_to_string(path).expect("docs/server-actions.md is there");
+        let kept = std::fs::read_to_string(path).expect("docs/server-actions.md exists");
         assert!(
             kept == document(),
             "run `UPDATE_DOCS=1 cargo nextest run -p kilonova-compute actions`"

@@ -19,14 +19,14 @@ pub enum Request {
     Route(&'static str),
 }
 
-/// The argument that the key of the body stands for.
+/// The argument of an action in the body.
 #[derive(Debug, Clone, Copy)]
 pub enum Body {
-    /// Ignored, as upstream does.
+    /// Ignored, as upstream.
     Ignored,
     /// Null, or an empty object.
     Nothing,
-    /// Of this JSON schema.
+    /// Matches this JSON schema.
     Schema(fn(Microversion) -> Value),
 }
 
@@ -58,7 +58,7 @@ pub struct Requires {
     pub host: bool,
 }
 
-/// The rule that replaces an action's own one if the request names a host.
+/// The rule that replaces an action's own rule if the request names a host.
 #[derive(Debug, Clone, Copy)]
 pub struct HostRule {
     /// The rule's name.
@@ -74,14 +74,13 @@ pub struct Row {
     pub request: Request,
     /// The microversions that have it.
     pub span: Span,
-    /// The policy rules, with upstream's defaults. The first decides over the action; the others over
-    /// parts of it.
+    /// The policy rules, with upstream's defaults. The first governs the action, the others parts of it.
     pub rules: &'static [Rule],
     /// The rule that replaces the first one if the request names a host.
     pub host_rule: Option<HostRule>,
     /// The state that the server must be in; `None` if only the handler decides.
     pub requires: Option<Requires>,
-    /// The name in refusals of a state.
+    /// The name in a refusal because of the server's state.
     pub refused_as: &'static str,
     /// The instance action in the server's history, which is also the kind of the operation; `None` if
     /// the history does not record the action.
@@ -94,7 +93,7 @@ pub struct Row {
     pub body: Body,
     /// The host's task, as `explain` describes it.
     pub host_does: Option<&'static str>,
-    /// The client's command, which the server's id completes.
+    /// The client's command, to which the server's id is appended.
     pub command: Option<&'static str>,
     /// One sentence for the documentation.
     pub about: &'static str,

@@ -1,5 +1,5 @@
-//! The table: a row for each server action. If two actions of one kind share a row's text, the row
-//! contains only the differences.
+//! The table: a row for each server action. Similar actions share a base row, and their rows contain
+//! only the differences.
 
 use VmState::{
     Active, Error, Paused, Rescued, Resized, Shelved, ShelvedOffloaded, SoftDeleted, Stopped,
@@ -18,7 +18,7 @@ use crate::microversions::{
 };
 use crate::rules::{ADMIN, MANAGER, MEMBER, OWNER, PROJECT};
 
-/// A row that names nothing yet.
+/// An empty row, as the base of the others.
 const ROW: Row = Row {
     request: Request::Body(""),
     span: ALWAYS,
@@ -51,7 +51,7 @@ const fn in_spite_of_lock(states: &'static [VmState]) -> Option<Requires> {
     Some(Requires { states, lock: false, ..REQUIRES })
 }
 
-/// Tasks that a hard reboot replaces: it helps if a guest does not answer.
+/// Tasks that a hard reboot replaces, so that it can recover a guest that does not answer.
 const REBOOTED_OVER: &[TaskState] = &[
     TaskState::Rebooting,
     TaskState::RebootPending,
@@ -94,7 +94,7 @@ const DELETE: Row = Row {
     event: Some("compute_soft_delete_instance"),
     host_does: Some("remove the guest"),
     command: Some("openstack server delete"),
-    about: "Deletes the server, at once or after `reclaim_instance_interval`.",
+    about: "Deletes the server, immediately or after `reclaim_instance_interval`.",
     ..ROW
 };
 
@@ -245,7 +245,7 @@ table! {
         rules: &[changed("os_compute_api:os-deferred-delete:force", MEMBER, OWNER, PROJECT)],
         event: None,
         command: Some("openstack server delete --force"),
-        about: "Deletes the server at once.",
+        about: "Deletes the server immediately.",
         ..DELETE
     };
     Restore = Row {
@@ -271,7 +271,7 @@ table! {
         event: Some("compute_pause_instance"),
         host_does: Some("pause the guest"),
         command: Some("openstack server pause"),
-        about: "Stops the guest's processors; its memory stays.",
+        about: "Stops the guest's vCPUs and keeps its memory.",
         ..ROW
     };
     Unpause = Row {
@@ -284,7 +284,7 @@ table! {
         event: Some("compute_unpause_instance"),
         host_does: Some("unpause the guest"),
         command: Some("openstack server unpause"),
-        about: "Resumes the processors of a paused guest.",
+        about: "Resumes the vCPUs of a paused guest.",
         ..ROW
     };
     Suspend = Row {
@@ -384,7 +384,7 @@ table! {
         body: Body::Schema(bodies::rebuild),
         host_does: Some("rebuild the guest's disk"),
         command: Some("openstack server rebuild"),
-        about: "Recreates the server's disk; its devices and addresses stay.",
+        about: "Recreates the server's disk and keeps its devices and addresses.",
         ..ROW
     };
     Shelve = Row {

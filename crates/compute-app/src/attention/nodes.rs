@@ -15,7 +15,7 @@ use crate::Error;
 pub struct HostContact {
     /// Its name.
     pub host: HostName,
-    /// Its last sign of life.
+    /// The time of its last heartbeat.
     pub last_seen: Timestamp,
     /// Its last registration.
     pub reported_at: Timestamp,
@@ -126,7 +126,7 @@ pub(super) fn silent(
     Ok(notices)
 }
 
-/// The hosts that cannot offer their CPUs and memory by NUMA cell yet. The log has each reason once.
+/// The hosts that cannot offer their CPUs and memory by NUMA cell yet. Each reason is logged once.
 pub(super) fn undivided(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
     let notice = |(host, why): (HostName, String)| Notice {
         area: "nodes",

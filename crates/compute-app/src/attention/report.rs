@@ -1,7 +1,7 @@
-//! The examination of a cloud by a running controller: what `kilonova doctor` finds in the database.
+//! The examination of a cloud by a running controller: the findings of `kilonova doctor` in the database.
 //!
-//! It reads, and never writes. One runs at a time in a process, and its result serves every request of the next
-//! seconds: a page that many operators reload costs as much as one.
+//! Read-only. A process runs one examination at a time and caches its result for a few seconds, so a page that
+//! many operators reload costs no more than one request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,15 +15,15 @@ use tokio::sync::Mutex;
 use super::{Bounds, HostContact, Level, Notice, collect, contacts};
 use crate::{Compute, Error};
 
-/// How long an examination serves.
+/// How long an examination is cached.
 const FRESH: Duration = Duration::from_secs(10);
-/// How many rows a broken rule of the ledger names.
+/// Maximum number of rows named for a broken rule of the ledger.
 const NAMED: usize = 20;
 
 /// The result of an examination.
 #[derive(Debug, Clone)]
 pub struct Examination {
-    /// When it was made.
+    /// The time of the examination.
     pub at: Timestamp,
     /// The areas with a summary each, in the order of the checks.
     pub areas: Vec<(&'static str, String)>,
@@ -43,7 +43,7 @@ impl Examination {
 pub struct Examiner(Arc<Mutex<Option<Last>>>);
 
 impl Examiner {
-    /// True while it examines.
+    /// True while an examination runs.
     pub fn is_busy(&self) -> bool {
         self.0.try_lock().is_err()
     }
@@ -51,8 +51,8 @@ impl Examiner {
 
 type Last = (Instant, Arc<Examination>);
 
-/// Examines the cloud, unless that was done within the last seconds. An examination goes on without the client
-/// that has requested it, so that none begins beside its statements.
+/// Returns the cached examination if it is recent, and otherwise examines the cloud. An examination continues
+/// when its client disconnects, so that no second one starts while its statements still run.
 ///
 /// # Errors
 /// Store errors only.
@@ -83,7 +83,7 @@ async fn examined(store: &Store) -> Result<Examination, Error> {
     Ok(Examination { at: time::now(), areas, notices })
 }
 
-/// The areas of the notices with what is true of them if nothing is wrong.
+/// The areas of the notices, each with a summary that applies if the area has no notice.
 pub fn summaries(hosts: &[HostContact], bounds: &Bounds) -> Vec<(&'static str, String)> {
     vec![
         ("nodes", nodes(hosts)),
@@ -105,7 +105,7 @@ fn skews(hosts: &[HostContact]) -> String {
     let skews = hosts.iter().filter_map(|host| host.clock_skew);
     let skews: Vec<Duration> = skews.map(SignedDuration::unsigned_abs).collect();
     match skews.iter().max() {
-        None => "no host has reported a clock of its own".to_owned(),
+        None => "no host has reported its clock".to_owned(),
         Some(most) => {
             let seconds = most.as_secs_f64();
             format!("{} hosts report theirs, at most {seconds:.1} s from this clock", skews.len())
@@ -113,7 +113,7 @@ fn skews(hosts: &[HostContact]) -> String {
     }
 }
 
-/// The broken rules of the ledger, each with at most so many of the rows that break it.
+/// The broken rules of the ledger, each with at most `most` of the rows that violate it.
 pub fn broken(rules: &[audit::Finding], most: usize) -> Vec<Notice> {
     let broken = rules.iter().filter(|rule| !rule.rows.is_empty());
     broken
@@ -124,8 +124,8 @@ pub fn broken(rules: &[audit::Finding], most: usize) -> Vec<Notice> {
                 rows.push_str(&format!(" and {more} more"));
             }
             let remedy = rule.remedy.unwrap_or(
-                "keep a copy of the database and the log, and report it; no service repairs it, so leave \
-                 the named resources alone until then",
+                "keep a copy of the database and the log, and report the problem; no service repairs it, so \
+                 do not change the named resources until it is resolved",
             );
             Notice {
                 area: "ledger",
@@ -146,12 +146,12 @@ mod tests {
         let rows = (0..30).map(|at| format!("r{at}")).collect();
         let rules = [
             audit::Finding { rule: "holds", rows: Vec::new(), remedy: None },
-            audit::Finding { rule: "does not", rows, remedy: Some("mend it") },
+            audit::Finding { rule: "does not", rows, remedy: Some("repair it") },
         ];
         let notices = broken(&rules, 2);
         assert_eq!(notices.len(), 1);
         assert_eq!(notices[0].what, "does not: BROKEN by r0, r1 and 28 more");
-        assert_eq!((notices[0].area, &*notices[0].remedy), ("ledger", "mend it"));
+        assert_eq!((notices[0].area, &*notices[0].remedy), ("ledger", "repair it"));
         let all = broken(&rules, usize::MAX);
         assert!(all[0].what.ends_with("r28, r29"), "{}", all[0].what);
     }

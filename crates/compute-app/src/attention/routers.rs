@@ -14,7 +14,7 @@ pub(super) fn waiting(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
     let mut notices = Vec::new();
     let mut waiting = ledger::next_routers(tx, &[], None)?;
     waiting.truncate(MOST);
-    // Routers without ports are not among them: the loop removes their rows at its next run.
+    // Routers without ports are skipped: the loop removes their rows at its next run.
     for (router, physical) in ledger::router_needs(tx, &waiting)? {
         let physical: Vec<String> = physical.into_iter().collect();
         let physical = physical.join(", ");

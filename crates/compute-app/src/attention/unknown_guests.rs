@@ -1,5 +1,4 @@
-//! Guests that no document names: their servers are missing from a restored database, or are on
-//! other hosts there.
+//! Guests that no document names: a restored database lacks their servers, or has them on other hosts.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +23,7 @@ pub(super) fn found(
     bounds: &Bounds,
     now: Timestamp,
 ) -> Result<Vec<Notice>, Error> {
-    // Without a controller, later reports were not recorded.
+    // Without a controller, newer reports are not recorded, so reports of any age count.
     let since = if bounds.listening { time::before(now, RECENT) } else { Timestamp::UNIX_EPOCH };
     let mut lost: BTreeMap<HostName, Vec<String>> = BTreeMap::new();
     let mut notices = Vec::new();
@@ -69,13 +68,13 @@ fn unnamed(host: &HostName, servers: &[String]) -> Notice {
         area: "nodes",
         level: Level::Warning,
         what: format!(
-            "host {host} has {} {guests} of servers that the database does not have, as after the restoration of \
+            "host {host} has {} {guests} of servers that the database does not have, as after restoring \
              an older dump: {named}{more}",
             servers.len()
         ),
         remedy: format!(
-            "they run on, and the cloud does not touch them. Save what is needed from their disks on {host}; then \
-             virsh destroy and virsh undefine them. This notice disappears half an hour later"
+            "they keep running, and the cloud does not touch them. Save what is needed from their disks on {host}; \
+             then virsh destroy and virsh undefine them. This notice disappears half an hour later"
         ),
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn consumer_of(server: ServerId) -> ConsumerId {
     ConsumerId::from_untyped_uuid(server.into_untyped_uuid())
 }
 
-/// The request of a guest besides amounts of resources.
+/// A guest's requirements in addition to amounts of resources.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// The device profiles.
@@ -79,8 +79,8 @@ pub struct Wanted<'a> {
     pub running: Option<RunningGuest<'a>>,
 }
 
-/// Claims the first candidate that still fits. If none does, the hosts with room that have no place for the NUMA
-/// topology; there are none of them if all candidates were taken.
+/// Claims the first candidate that still fits. If none fits, returns the hosts that have room but cannot fit the
+/// NUMA topology; none if other requests took all candidates.
 ///
 /// # Errors
 /// Store errors only. A lack of resources is not an error.
@@ -391,7 +391,7 @@ fn wants(
     Ok((wants, ports))
 }
 
-/// The document of a server that is new on its host and runs there, once its ports are plugged.
+/// The document of a server that is new on its host. The guest runs once its ports are plugged.
 pub fn desired(
     source: &GuestSource<'_>,
     devices: Vec<Attachment>,

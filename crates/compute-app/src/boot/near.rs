@@ -1,9 +1,10 @@
-//! Where the devices of a server must be relative to each other: `hw:gpu_topology` of a flavor and `accel:topology` of a device
-//! profile.
+//! Where the devices of a server must be relative to each other: `hw:gpu_topology` of a flavor and
+//! `accel:topology` of a device profile.
 //!
-//! A topology becomes a condition of the query on the traits of device providers, so that a plan has only candidates that meet it
-//! and the engine explains why there are none. The claim checks the rows of the devices again ([`check`]): the plan may be
-//! older than the host's last report. A device whose host does not report where it is meets no condition.
+//! A topology becomes a condition of the query on the traits of device providers, so that a plan has only
+//! candidates that meet it and the engine explains why there are none. The claim checks the rows of the devices
+//! again ([`check`]), because the plan may be older than the host's last report. A device whose place the host
+//! does not report meets no condition.
 
 use std::collections::BTreeSet;
 
@@ -25,11 +26,11 @@ pub(super) const OF_PROFILE: &str = TOPOLOGY;
 /// The extra spec of a flavor.
 pub const OF_FLAVOR: &str = "hw:gpu_topology";
 
-/// The conditions of a flavor and its device profiles on request groups. That of the flavor is on all devices that the
-/// flavor requests, by whichever key; that of a profile is on the profile's devices.
+/// The conditions of a flavor and its device profiles on request groups. The flavor's condition applies to all
+/// devices that the flavor requests, by any key; a profile's condition applies to the profile's devices.
 ///
 /// # Errors
-/// 400 for an unknown topology. A stored one may be older than the check.
+/// 400 for an unknown topology. A stored topology may be older than its validation.
 pub(super) fn conditions(
     flavor: &FlavorOf,
     profiles: &Profiles,
@@ -93,8 +94,8 @@ fn condition(key: &str, value: &str, groups: Vec<Group>) -> Result<Option<Alike>
     Ok(Some(Alike { groups, classes, prefix: prefix.to_owned(), whole, vacant, constraint, what }))
 }
 
-/// Checks the conditions on the devices of a candidate that a consumer has just claimed, and closes the island that the consumer
-/// requests for itself.
+/// Checks the conditions on the devices of a candidate that a consumer has just claimed, and closes the island
+/// that the consumer requests for itself.
 ///
 /// # Errors
 /// [`Error::Moved`] if they do not hold; store errors.
@@ -146,7 +147,7 @@ fn island(
     Ok(offering.map(|(provider, _)| provider).collect())
 }
 
-/// The providers of a candidate that a condition is on.
+/// The providers of a candidate to which a condition applies.
 fn providers(candidate: &Candidate, condition: &Alike) -> BTreeSet<ProviderId> {
     let of_class = |provider: &ProviderId| {
         candidate

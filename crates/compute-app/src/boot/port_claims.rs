@@ -76,7 +76,7 @@ pub(crate) fn claim_port(
     Ok(false)
 }
 
-/// Releases the resources that are claimed for a port, which its server does not have any more.
+/// Releases the resources that are claimed for a port that its server no longer has.
 ///
 /// # Errors
 /// Store errors only.
@@ -93,9 +93,9 @@ pub(crate) fn release_port(tx: &mut Tx<'_>, compute: &Compute, port: PortId) -> 
     Ok(())
 }
 
-/// Makes the claims of a consumer on a host those that ports request now, where the consumer has claimed something else
-/// for them: the QoS policy of a port may change while the claim of a migration cannot. Returns what lacks if the host
-/// has too few resources; then the caller must abort the transaction.
+/// Replaces a consumer's claims for ports on a host where they differ from the present requests of the ports: the QoS
+/// policy of a port may change while the claim of a migration cannot. Returns the missing resources if the host has
+/// too few; the caller must then abort the transaction.
 ///
 /// # Errors
 /// Store errors only.
@@ -157,7 +157,7 @@ pub(crate) fn claim_again(
     Ok(Err(lack(&world, root, &wanted)))
 }
 
-/// The resources of which no provider of a host has enough for the ports.
+/// Describes the resources that the ports request and no provider of the host has in sufficient amount.
 fn lack(world: &Snapshot, root: ProviderId, ports: &[PortResources]) -> String {
     let free = |class: &str| {
         let nodes = world.tree(root).into_iter().flat_map(|tree| tree.nodes());
@@ -189,9 +189,9 @@ fn lack(world: &Snapshot, root: ProviderId, ports: &[PortResources]) -> String {
     format!("it lacks {}", lacking.join("; "))
 }
 
-/// Records claims for ports as Neutron has changed them. Neutron changes the allocations itself; they are corrected where
-/// one of several ports was mistaken for another in between. Keeps the earlier claims of all ports, with a warning, if
-/// the providers have too little left for that.
+/// Records changes that Neutron has made to the claims for ports. Neutron changes the allocations itself; this corrects
+/// them where one of several ports was mistaken for another in the meantime. If the providers have too little left for
+/// the correction, keeps the earlier claims of all ports, with a warning.
 ///
 /// # Errors
 /// Store errors only.
@@ -208,8 +208,8 @@ pub(crate) fn change_claims(
         Err(error) if error.is_lack_of_room() => {
             tracing::warn!(
                 %server, %error,
-                "cannot claim the resources that the ports of a server request since a change of their QoS policy: \
-                 set the earlier policy, or move the server"
+                "cannot claim the resources that the ports of a server request after a change of their QoS policy: \
+                 restore the earlier policy, or move the server"
             );
             Ok(())
         }

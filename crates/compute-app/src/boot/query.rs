@@ -39,7 +39,7 @@ pub struct PortResources {
 }
 
 impl PortResources {
-    /// True if these claims are the request's: each group with its amounts.
+    /// True if these claims match the request: one for each group, with its amounts.
     pub(crate) fn is_claimed_by(&self, claims: &[&PortClaim]) -> bool {
         let groups = &self.request.groups;
         let is_claimed = |group: &RequestGroup| {
@@ -49,7 +49,7 @@ impl PortResources {
     }
 }
 
-/// The device profiles of a server, those of its flavor and of its ports, and the resources that its ports request.
+/// The device profiles of a server's flavor and ports, and the resources that its ports request.
 #[derive(Debug, Clone, Default)]
 pub struct Profiles {
     /// The flavor's profile.
@@ -212,7 +212,7 @@ pub fn query_of(
     })
 }
 
-/// Builds the query for the resources of ports that a server with a host requests besides, in the tree of that host.
+/// Builds the query for the resources of additional ports of a server with a host, in the tree of that host.
 pub(crate) fn query_of_ports(ports: &[PortResources], root: ProviderId) -> Query {
     let group = |group| Group { in_tree: Some(root), ..of_port(group) };
     let requests = ports.iter().map(|port| &port.request);

@@ -12,9 +12,9 @@ use crate::volumes::resolve::BootVolumes;
 /// A resolved `POST /servers`.
 #[derive(Debug, Clone)]
 pub struct BootRequest {
-    /// The user.
-    pub project_id: String,
     /// The project.
+    pub project_id: String,
+    /// The user.
     pub user_id: String,
     /// `req-<uuid>`.
     pub request_id: String,

@@ -135,7 +135,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
     refuse(compute, request, &query, give_up(aged, &misfits)).await
 }
 
-/// Why no further plan is made, although one might find a host.
+/// The reason why no further plan is made, although one might find a host.
 fn give_up(aged: usize, misfits: &Misfits) -> NoHost {
     misfits.explain(NoHost::new(match aged {
         ROUNDS => "Every host that had room was taken by other requests; try again.",

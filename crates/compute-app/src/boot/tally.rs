@@ -14,13 +14,13 @@ struct Counts {
 }
 
 impl Tally {
-    /// Plans of boots: one for each request, and one for each further attempt: memory was behind, other requests
-    /// took the room, or the NUMA topology did not fit.
+    /// Plans of boots: one for each request, and one for each further attempt because memory was behind, other
+    /// requests took the room, or the NUMA topology did not fit.
     pub fn plans(&self) -> u64 {
         self.0.plans.load(Ordering::Relaxed)
     }
 
-    /// Candidates of a plan for which the ledger had no room any more.
+    /// Candidates of a plan for which the ledger no longer had room.
     pub fn refused(&self) -> u64 {
         self.0.refused.load(Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
 //! The CPU topology of a guest: the preferences of flavor and image, within their limits.
 //!
-//! Follows Nova (`hardware.py`): of all topologies that fit, the one that meets most preferences,
-//! then the one with most sockets, then most cores. A guest without preferences gets none, and its
-//! hypervisor decides.
+//! Follows Nova (`hardware.py`): of all topologies that fit, the one that meets the most preferences,
+//! then the one with the most sockets, then the most cores. A guest without preferences gets no
+//! topology, and its hypervisor decides.
 
 use std::collections::BTreeMap;
 

@@ -7,9 +7,9 @@
 //!                                        └─ none, a move failed, too late ──► ERROR with the refusal
 //! ```
 //!
-//! The waiting server holds nothing but its quota. Its request is in the memory of one controller; if that one dies,
-//! any other one ends the wait ([`end_overdue`]). The step decides who acts: each end of the wait is one transaction that
-//! finds the server at this step.
+//! The waiting server holds only its quota. Its request is in the memory of one controller; if that controller dies,
+//! another one ends the wait ([`end_overdue`]). Only one controller can end the wait, because each end is one
+//! transaction that requires the server to be at this step.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -38,17 +38,17 @@ use crate::{Compute, Error, numa, ports};
 /// How often the progress of a move is read.
 const POLL: Duration = Duration::from_millis(250);
 
-/// The longest pause between two plans for a boot whose moves are over. Each plan looks at the whole cloud.
+/// The longest pause between two plans for a boot whose moves have completed. Each plan searches the whole cloud.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Plans tried once the moves are over.
+/// Number of plans tried after the moves have completed.
 const ROUNDS: usize = 4;
 
-/// How long after the end of a wait another controller takes it for abandoned.
+/// Time after the deadline of a wait at which another controller treats it as abandoned.
 pub const GRACE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Plans moves that make room for a boot that was refused, and begins to wait for them. Returns the waiting
-/// server; `None` if no such moves exist, or the operator wants none.
+/// server; `None` if no such moves exist, the request cannot wait, or the operator has not enabled it.
 ///
 /// # Errors
 /// Those of a refused boot.
@@ -59,12 +59,12 @@ pub(super) async fn boot(
     reason: &NoHost,
 ) -> Result<Option<ServerId>, Error> {
     let options = compute.options.rebalance;
-    // Reserved volumes belong to the request that is answered now.
+    // A boot with reserved volumes does not wait, because they belong to the request that is answered now.
     let may_wait = options.on_refusal
         && (request.min_count, request.max_count) == (1, 1)
         && !request.forced
         && request.volumes.devices.is_empty()
-        // A plan of moves knows no NUMA cells.
+        // The planning of moves does not consider NUMA cells.
         && !numa::is_requested(&request.spec.flavor, &request.spec.image_properties);
     if !may_wait {
         return Ok(None);
@@ -74,8 +74,11 @@ pub(super) async fn boot(
         Ok(steps) if !steps.is_empty() => steps,
         Ok(_) => return Ok(None),
         Err(error) => {
-            // The refusal is an answer too.
-            tracing::warn!(%error, request = %request.request_id, "cannot plan moves for a boot without room; it is refused");
+            // The boot can still be refused.
+            tracing::warn!(
+                %error, request = %request.request_id,
+                "cannot plan moves for a boot without room; the boot is refused"
+            );
             return Ok(None);
         }
     };
@@ -120,7 +123,7 @@ async fn begin(
         .await
 }
 
-/// Performs the moves, and claims or refuses.
+/// Performs the moves, then claims the room or refuses the boot.
 async fn run(
     compute: Compute,
     request: BootRequest,
@@ -144,12 +147,12 @@ async fn run(
     if let Err(error) = ended {
         tracing::warn!(
             %server, %error,
-            "cannot end the wait of a server for room; it is in ERROR soon after its time is over"
+            "cannot end a server's wait for room; the server is set to ERROR soon after the deadline"
         );
     }
 }
 
-/// Performs the moves one after the other; or says why one failed.
+/// Performs the moves one after the other, or returns why one failed.
 async fn all_moved(compute: &Compute, steps: &[Step]) -> Result<Result<(), String>, Error> {
     for step in steps {
         let begun = match begin_move(compute, step).await {
@@ -173,7 +176,7 @@ async fn all_moved(compute: &Compute, steps: &[Step]) -> Result<Result<(), Strin
             };
             let (state, why) = compute.store.read(read).await?;
             match state {
-                // A server that was deleted meanwhile makes room as well.
+                // A server that has been deleted in the meantime makes room as well.
                 None => break,
                 Some(one) if one.open => {}
                 Some(one) if one.status != Status::Completed => {
@@ -181,7 +184,7 @@ async fn all_moved(compute: &Compute, steps: &[Step]) -> Result<Result<(), Strin
                     return Ok(Err(failed(step, &why)));
                 }
                 Some(one) if one.held_on.is_none() => break,
-                // Its former host still has to drop it.
+                // Its source still has to remove the guest.
                 Some(_) => {}
             }
             tokio::time::sleep(POLL).await;
@@ -195,7 +198,7 @@ fn failed(step: &Step, why: &str) -> String {
     format!("Server {} could not be moved to {} to make room: {why}", step.server, step.to)
 }
 
-/// Begins a move in the name of the moved server's owner, with a request id of its own.
+/// Begins a move on behalf of the moved server's owner, with its own request id.
 async fn begin_move(compute: &Compute, step: &Step) -> Result<Begun, Error> {
     let compute = compute.explaining();
     let (own, Step { server, to }) = (compute.clone(), step.clone());
@@ -215,8 +218,8 @@ async fn begin_move(compute: &Compute, step: &Step) -> Result<Begun, Error> {
         .await
 }
 
-/// Plans once more, and claims. Until the deadline there may be no room yet: a device that a moved guest has left may
-/// have to be cleaned.
+/// Plans again and claims the room. Repeats until the deadline, because a device that a moved guest has released may
+/// have to be cleaned first.
 async fn claim_room(
     compute: &Compute,
     request: &BootRequest,
@@ -263,11 +266,11 @@ async fn claim_room(
             ended => return ended,
         }
     }
-    let why = "Moves made room, and other requests took it.".to_owned();
+    let why = "Moves made room, but other requests took it.".to_owned();
     refuse(compute, server, why).await
 }
 
-/// A build that waits, and the refusal that it gets if it gets no room.
+/// A build that waits, and its refusal if it gets no room.
 struct Waiting {
     open: OpenOperation,
     until: Timestamp,
@@ -287,7 +290,7 @@ fn waits(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<Waiting>, Error> {
     Ok(Some(Waiting { open, until, reason, message }))
 }
 
-/// Gives a waiting server its place, as the transaction of a boot does. [`Error::Aged`] if the place is taken.
+/// Claims a place for a waiting server, as the transaction of a boot does. [`Error::Aged`] if the place is taken.
 fn claim_waiting(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -298,7 +301,7 @@ fn claim_waiting(
     let now = time::now();
     let Some(Waiting { open, .. }) = waits(tx, server)? else { return Ok(()) };
     let Some(found) = servers::find(tx, server)? else { return Ok(()) };
-    // The row is written first: of this transaction and a deletion, one sees the other.
+    // The row is written first, so that a concurrent deletion conflicts with this transaction.
     servers::set_task(tx, server, Some(TaskState::Spawning), now)?;
     let mut new_ports = compute.networks.ask_new(tx, &request.project_id, &request.ports)?;
     let by = Initiator { user_id: &request.user_id, request_id: &request.request_id };
@@ -326,7 +329,7 @@ fn claim_waiting(
     journal::advance(tx, &open, &Operation::Create(spawn), now)
 }
 
-/// Ends a wait: the server is in `ERROR` with the refusal and why it remains.
+/// Ends a wait: sets the server to `ERROR` with the original refusal and the reason why it remains refused.
 async fn refuse(compute: &Compute, server: ServerId, why: String) -> Result<(), Error> {
     compute.store.write(move |tx| refuse_waiting(tx, server, &why)).await
 }
@@ -341,7 +344,7 @@ fn refuse_waiting(tx: &mut Tx<'_>, server: ServerId, why: &str) -> Result<(), Er
     journal::finish(tx, &open, Outcome::Failed, Some(&details), now)
 }
 
-/// Ends the waits whose time is over for so long: the controller that has their requests is gone.
+/// Ends the waits that exceed their deadline by `grace`: the controller with their requests is gone.
 ///
 /// # Errors
 /// Store errors only.
@@ -352,7 +355,7 @@ pub async fn end_overdue(compute: Compute, grace: SignedDuration) -> Result<(), 
         for server in slow::waits(tx)? {
             let waiting = match waits(tx, server) {
                 Err(error @ Error::Unreadable { .. }) => {
-                    tracing::warn!(%server, %error, "cannot end the wait of a server for room");
+                    tracing::warn!(%server, %error, "cannot end a server's wait for room");
                     continue;
                 }
                 waiting => waiting?,

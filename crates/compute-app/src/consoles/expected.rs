@@ -70,8 +70,7 @@ impl Consoles {
         lock(&self.0.expected).contains_key(&id)
     }
 
-    /// Takes the right to answer a request, which only the requested host has. `None` if no client
-    /// waits.
+    /// Takes the right to answer a request. Only the requested host has it. `None` if no client waits.
     pub fn expected(&self, host: &HostName, id: Uuid) -> Option<Expected> {
         let mut expected = lock(&self.0.expected);
         if expected.get(&id).is_none_or(|(asked, _)| asked != host) {
@@ -80,7 +79,7 @@ impl Consoles {
         expected.remove(&id).map(|(_, sender)| Expected(sender))
     }
 
-    /// Takes a place for a console of a user; `None` if there is none.
+    /// Takes a place for a console of a user; `None` if a limit is reached.
     pub(super) fn take(&self, user: &str, options: &ConsoleOptions) -> Option<Slot> {
         let mut open = lock(&self.0.open);
         let of_user = open.by_user.get(user).copied().unwrap_or_default();

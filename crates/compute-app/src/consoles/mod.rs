@@ -1,4 +1,4 @@
-//! Consoles: a user gets a URL with a token, and whoever connects with the token is joined with the guest.
+//! Consoles: a user gets a URL with a token, and a client that connects with the token is joined to the guest.
 //!
 //! ```text
 //! browser ──websocket──► controller ◄──connection of the host── agent ──► guest

@@ -48,7 +48,7 @@ fn stays(why: impl Into<String>, remedy: impl Into<String>) -> Step {
     Step::Stays(Why { why: why.into(), remedy: remedy.into() })
 }
 
-/// The next act of a drain on a guest, after the progress of the guest's move so far.
+/// The next action of a drain for a guest, given the progress of the guest's move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// It requests this step.
@@ -57,11 +57,11 @@ pub enum Next {
     Wait(String),
     /// The guest stays.
     Stays(Why),
-    /// The requested move is over, and the guest is still here: it failed.
+    /// The requested move has ended and the guest is still here, so the move failed.
     Failed,
 }
 
-/// [`decide`] for a guest whose move has come so far. A move that failed is not requested again.
+/// [`decide`], given the progress of the guest's move. A move that failed is not requested again.
 pub fn next(
     host: &HostName,
     up: bool,
@@ -261,7 +261,7 @@ mod tests {
             panic!("it moves again");
         };
         assert_eq!(why.why, "no host");
-        // A state that keeps it here tells more than an earlier failure.
+        // A state that keeps the guest here takes precedence over an earlier failure.
         let Next::Stays(why) = ask(&guest("rescued"), Some(Progress::Failed("no host".into())))
         else {
             panic!("it moves");
@@ -314,7 +314,7 @@ mod tests {
             assert!(explanation.contains("cannot be read by this controller: unknown step"));
             assert!(explanation.contains("|kilonova doctor"), "{explanation}");
         }
-        assert!(!unread.is_moving(), "it takes no other guest's turn");
+        assert!(!unread.is_moving(), "it does not count as a move");
         let explanation = why(decide(&host("a"), false, &guest("active"), Allowed { cold: true }));
         assert!(explanation.contains("evacuate u"), "{explanation}");
     }

@@ -59,7 +59,7 @@ pub struct HostDrain {
 pub enum DrainState {
     /// It requests moves, or waits for them.
     Running,
-    /// Nothing more can move by itself.
+    /// No further guest can move without an operator.
     Ended,
     /// An operator stopped it.
     Stopped,
@@ -273,7 +273,7 @@ pub struct Operation {
     pub action: Action,
     /// The awaited event, as a message.
     pub waits_for: Option<String>,
-    /// Why the controller that answers cannot read it.
+    /// Why the answering controller cannot read it.
     #[serde(default)]
     pub unreadable: Option<String>,
 }

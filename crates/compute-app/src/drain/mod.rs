@@ -6,10 +6,10 @@
 //!     read the host ─► decide, guest by guest ─► request some moves ─► until nothing more can move
 //! ```
 //!
-//! A drain is a row of the database: it goes on after its request, whoever looks, and on another controller after the
-//! death of one. Each move is an ordinary operation of the server, and its transaction records it in the drain. The
-//! decision is pure. Clients make the same decision from the answer of `GET /v2.1/kilonova/hosts/{host}`, to show why a
-//! server is still there.
+//! A drain is a row of the database: it continues after its request has been answered, and on another controller if
+//! its controller dies. Each move is an ordinary operation of the server, and its transaction records it in the drain.
+//! The decision is pure. Clients make the same decision from the answer of `GET /v2.1/kilonova/hosts/{host}`, to show
+//! why a server is still there.
 
 mod decide;
 mod guest;
@@ -25,8 +25,8 @@ pub use guest::{
 pub use run::{DrainRequest, MAX_PARALLEL, begin, round, stop};
 
 impl Guest {
-    /// True while an operation moves it off its host. Nobody knows how an operation that cannot be read goes on, so
-    /// that one takes no other guest's turn.
+    /// True while an operation moves it off its host. An operation that cannot be read does not count, because its
+    /// outcome is unknown and it would block the moves of other guests.
     pub fn is_moving(&self) -> bool {
         let readable = self.operation.as_ref().filter(|one| one.unreadable.is_none());
         readable.is_some_and(|one| match one.action {

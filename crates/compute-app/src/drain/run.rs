@@ -1,6 +1,6 @@
-//! The begin, the rounds and the end of a drain.
+//! The start, the rounds and the end of a drain.
 //!
-//! A death between two transactions loses nothing: the move and its record are one transaction, and the next round
+//! A crash between two transactions loses nothing: the move and its record are one transaction, and the next round
 //! decides from the rows.
 
 use jiff::{SignedDuration, Timestamp};
@@ -21,8 +21,8 @@ use crate::{Compute, Error, explain};
 
 /// Maximum number of servers of a host that move at the same time.
 pub const MAX_PARALLEL: i64 = 100;
-/// How often a server that is busy is asked to move. With the pauses that takes a quarter of an hour, which is enough for
-/// a busy volume service. A move and its confirmation together may take twice as many requests.
+/// Maximum number of requests to move a busy server. With the pauses they take a quarter of an hour, which is enough
+/// for a busy volume service. A move and its confirmation together may take twice as many requests.
 pub const TRIES: i64 = 20;
 /// The longest pause between two requests.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(1);
@@ -45,7 +45,7 @@ pub struct DrainRequest {
     pub reason: Option<String>,
 }
 
-/// Begins the drain of a host, in place of an earlier one: disables the host, and lets the rounds move its servers.
+/// Begins the drain of a host, in place of an earlier one: disables the host, so that the rounds move its servers.
 ///
 /// # Errors
 /// 404 if the host does not exist; store errors.
@@ -115,7 +115,7 @@ fn no_host(name: &HostName) -> Error {
     Refusal::not_found(format!("Compute host {name} could not be found.")).into()
 }
 
-/// Tells open pages of every controller that the host has changed.
+/// Notifies open pages at every controller that the host has changed.
 fn touch(tx: &mut Tx<'_>, compute: &Compute, mut host: Host) -> Result<(), Error> {
     hosts::touch(tx, &mut host)?;
     let (fleet, row) = (compute.fleet.clone(), services::row_of(&host));
@@ -123,7 +123,7 @@ fn touch(tx: &mut Tx<'_>, compute: &Compute, mut host: Host) -> Result<(), Error
     Ok(())
 }
 
-/// One round of the drain of a host: does everything possible now, and ends the drain if nothing is left to do or to
+/// One round of the drain of a host: does everything possible now, and ends the drain if nothing remains to do or to
 /// wait for.
 ///
 /// # Errors
@@ -178,7 +178,7 @@ struct Found {
     drain: Drain,
     /// The host's state.
     up: bool,
-    /// The database's time, which every controller measures pauses by.
+    /// The database's time, by which every controller measures pauses.
     now: Timestamp,
     moves: Vec<DrainMove>,
     guests: Vec<DrainGuest>,
@@ -206,7 +206,7 @@ fn read(tx: &mut Tx<'_>, fleet: &Fleet, name: &HostName) -> Result<Reading, Erro
     Ok(Reading::Running(Box::new(Found { drain, up, now, moves, guests })))
 }
 
-/// Forgets the drain of a host that is enabled, or gone.
+/// Deletes the drain of a host that is enabled, or gone.
 async fn forget(compute: &Compute, name: &HostName) -> Result<(), Error> {
     let name = name.clone();
     let write = move |tx: &mut Tx<'_>| {
@@ -239,7 +239,7 @@ impl Round<'_> {
     ) -> Result<bool, Error> {
         let tries = past.map_or(0, |one| one.tries) + 1;
         if tries > 2 * TRIES {
-            let why = format!("it was asked {} times, and is still here", tries - 1);
+            let why = format!("its move was requested {} times, and it is still here", tries - 1);
             self.record(server, Progress::Failed(why), tries, None).await?;
             return Ok(false);
         }
@@ -265,7 +265,7 @@ impl Round<'_> {
             Err(error @ Error::Store(_)) => return Err(error),
             Err(error) => error.into_refusal(),
         };
-        // A server that is busy is asked again.
+        // The request is repeated for a server that is busy.
         let again = matches!(refused.kind, Kind::Conflict | Kind::Unavailable) && tries < most;
         if again {
             self.record(server, Progress::Refused(refused.message), tries, Some(pause(tries)))
@@ -276,7 +276,7 @@ impl Round<'_> {
         Ok(again)
     }
 
-    /// Records an operation that this controller cannot read, and warns of it, once.
+    /// Records an operation that this controller cannot read, and logs one warning.
     async fn note_unreadable(
         &self,
         server: ServerId,
@@ -289,7 +289,7 @@ impl Round<'_> {
         }
         tracing::warn!(
             host = %self.drain.host, %server, why = progress.why(),
-            "the drain of a host leaves a server, and goes on with the others; run kilonova doctor"
+            "the drain of a host skips a server and continues with the others; run kilonova doctor"
         );
         self.record(server, progress, past.map_or(0, |one| one.tries), None).await
     }
@@ -344,14 +344,14 @@ impl Round<'_> {
     }
 }
 
-/// True if the drain is still the one of its host, and runs.
+/// True if the drain is still the current one of its host, and is running.
 fn is_current(tx: &mut Tx<'_>, drain: &Drain) -> Result<bool, Error> {
     let now = drains::of_host(tx, &drain.host)?;
     Ok(now.is_some_and(|now| now.state == State::Running && now.request_id == drain.request_id))
 }
 
-/// True if a step that was decided a moment ago still concerns the host: the server has not left it meanwhile, and a
-/// confirmation is that of a move away from it, never of its owner's resize.
+/// True if a step that was decided a moment ago still applies to the host: the server is still on it, or the
+/// migration to confirm is a cold migration away from it, never a resize by the server's owner.
 fn is_due(
     tx: &mut Tx<'_>,
     host: &HostName,

@@ -55,7 +55,7 @@ pub struct HostExplanation {
     pub drain: Option<(Drain, Vec<DrainMove>)>,
     /// True if it offers its CPUs and memory by NUMA cell.
     pub divided: bool,
-    /// Why it does not, although it wants to.
+    /// Why it does not, although it is configured to.
     pub undivided: Option<String>,
 }
 
@@ -86,7 +86,7 @@ pub fn explain_host(
     Ok(Some(HostExplanation { host, guests, devices_held, drain, divided, undivided }))
 }
 
-/// The guests of those servers: five lists of rows, however many servers there are.
+/// The guests of those servers. Reads five lists of rows, regardless of the number of servers.
 fn guests(tx: &mut Tx<'_>, host: &HostName, ids: Vec<ServerId>) -> Result<Vec<Guest>, Error> {
     let servers = servers::ask_some(tx, &ids)?;
     let operations = flow::ask_open_of_some(tx, &ids)?;

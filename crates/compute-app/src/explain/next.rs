@@ -64,7 +64,7 @@ pub fn next(explained: &ServerExplanation) -> Vec<String> {
             at_rest(explained, &mut todo);
             for host in &explained.lacking {
                 todo.push(format!(
-                    "It waits for {}. The log of the control plane has the reason of the delay.",
+                    "It waits for {}. The log of the control plane states the reason for the delay.",
                     connecting(host)
                 ));
             }
@@ -135,7 +135,7 @@ fn in_progress(
     todo.push(text);
 }
 
-/// An operation that another version of the control plane has begun. That version continues it.
+/// The next action for an operation that another version of the control plane has begun and continues.
 fn unreadable(explained: &ServerExplanation, operation: &Operation) -> String {
     let why = explained.unreadable.as_deref().unwrap_or("unknown");
     format!(

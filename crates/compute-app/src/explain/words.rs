@@ -49,8 +49,8 @@ pub(super) fn state_of(open: Option<&flow::Operation>) -> (Option<Operation>, Op
 }
 
 /// The event that an open operation waits for. The hosts in `removing` still have to remove the
-/// guest, and those in `lacking` wait until Cinder has connected them.
-/// The guest on `plugging` is paused until its ports are plugged.
+/// guest, and the hosts in `lacking` wait until Cinder has connected the volumes. The guest on
+/// `plugging` is paused until its ports are plugged.
 pub fn awaited(
     state: &Operation,
     own: Option<&HostName>,
@@ -138,13 +138,13 @@ pub fn awaited(
     }
 }
 
-/// Cinder's part: a host gets the guest only with all its volumes.
+/// Cinder's part: a host receives the guest only with all its volumes.
 pub(super) fn connecting(host: &HostName) -> String {
     format!("Cinder to connect its volumes to host {host}")
 }
 
 const BEGIN: &str = "finish step begin";
-const PLUG: &str = "get Neutron's events that the ports of its guest are plugged";
+const PLUG: &str = "receive Neutron's events that the ports of its guest are plugged";
 const CLEAR: &str = "report that the guest is removed";
 const MAKE_DEST: &str = "define the guest there with its devices";
 const DROP_DEST: &str = "remove the guest, because the move failed";
@@ -241,7 +241,7 @@ mod tests {
         let settle = state("reboot", "settle");
         assert_eq!(
             awaited(&settle, Some(&a), None, &[], &[], Some(&b)).text(),
-            "host b to get Neutron's events that the ports of its guest are plugged"
+            "host b to receive Neutron's events that the ports of its guest are plugged"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The begin of an operation on an existing server, and the records of actions that take no time.
+//! Begins operations on existing servers, and records actions that take no time.
 //!
 //! The server's row is written before the operation's. Two concurrent transactions conflict on that
 //! row, and PostgreSQL repeats the later one instead of violating the unique key.
@@ -15,8 +15,8 @@ use super::journal::{self, OpenOperation, Requester};
 use super::operation::{Action, Operation};
 use crate::Error;
 
-/// Begins an operation in the caller's name. `task` becomes the server's task state; without one the
-/// server looks idle meanwhile.
+/// Begins an operation on behalf of the caller. `task` becomes the server's task state; without a task
+/// the server looks idle during the operation.
 ///
 /// # Errors
 /// Busy when another operation is open.
@@ -32,8 +32,7 @@ pub(super) fn begin(
     journal::begin(tx, server.id, &Requester::from(context), state, now)
 }
 
-/// [`begin`] together with the next generation of the documents of `hosts`, which it waits for at the
-/// same time.
+/// [`begin`], and the next generation of the documents of `hosts`, in the same round trip.
 ///
 /// # Errors
 /// Busy when another operation is open.
@@ -133,7 +132,7 @@ pub fn record_own_action(
     Ok(())
 }
 
-/// The host in the rows of events that happened on no host.
+/// The host name in the rows of events that happened on no host.
 pub(super) fn nowhere() -> HostName {
     HostName::verbatim("")
 }
@@ -156,13 +155,13 @@ pub(super) fn event(
     }
 }
 
-/// The context of an operation that the service starts by itself, in the name of the server's owner.
+/// The context of an operation that the service itself starts on behalf of the server's owner.
 pub(super) fn owner_context(server: &Server) -> Context {
     service_context(&server.user_id, &server.project_id)
 }
 
-/// The context of an operation that the service starts by itself, as an administrator's action in the name of a user:
-/// each has a request id of its own.
+/// The context of an operation that the service itself starts, as an administrator's action on behalf of a user.
+/// Each has its own request id.
 pub fn service_context(user_id: &str, project_id: &str) -> Context {
     Context {
         user_id: user_id.to_owned(),

@@ -32,7 +32,7 @@ pub(super) fn observed(
     now: Timestamp,
 ) -> Result<(), Error> {
     match create {
-        // It is on no host.
+        // The server is on no host yet.
         Create::Wait { .. } => Ok(()),
         Create::Spawn { tried, .. } => {
             spawned(tx, compute, host, open, tried, &observation.outcome, now)
@@ -93,7 +93,7 @@ fn spawned(
     }
 }
 
-/// The guest runs.
+/// Completes a build whose guest runs.
 fn built(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -170,7 +170,7 @@ pub fn abort_build(
     Ok(true)
 }
 
-/// True if the build waits for its ports alone.
+/// True if the build waits only for its ports.
 ///
 /// # Errors
 /// Store errors only.
@@ -178,7 +178,7 @@ pub(crate) fn is_plugging(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Err
     Ok(open_build(tx, server)?.is_some_and(|build| build.plugs))
 }
 
-/// Ends a build that waits for its ports alone, and whose guest runs: an earlier version has started it so.
+/// Ends a build that waits only for its ports although its guest runs, as started by an earlier version.
 ///
 /// # Errors
 /// Store errors only.

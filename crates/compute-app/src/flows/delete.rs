@@ -5,12 +5,13 @@
 //! there become dirty. The document stays, so that the host removes the guest when it returns, and
 //! reports that.
 //!
-//! A server that is being moved may be on two hosts. The report of each releases its side; the last
-//! one removes the row.
+//! A server that is being moved may be on two hosts. The report of each host releases its side; the
+//! last report removes the row.
 //!
-//! A client that sees that a server is gone expects its ports and volumes to be free, as upstream. So
-//! the row of a server with ports of a cloud's Neutron or volumes of its Cinder stays until both are
-//! released; but not if its host is down, and not much longer than [`RELEASE`]. The workers continue without it.
+//! A client that sees that a server is gone expects its ports and volumes to be free, as upstream. The
+//! row of a server with ports of a cloud's Neutron or volumes of its Cinder is therefore kept until both
+//! are released, unless its host is down, and not much longer than [`RELEASE`]. The workers continue the
+//! release after the row is gone.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::moves::{self, Move, Status};
@@ -27,11 +28,12 @@ use super::operation::{Delete, Operation};
 use super::{begin, in_place, migration};
 use crate::{Compute, Error, boot, moves as claims, ports, volumes};
 
-/// How long a server that has no guest stays for its ports and volumes. The loop that ends the wait may add its period.
+/// How long a server without a guest is kept for the release of its ports and volumes. The loop that ends the wait
+/// may add its period.
 pub const RELEASE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Begins the deletion and cancels every other operation. A server on no host, or only on hosts that
-/// are down, is deleted at once. Idempotent.
+/// are down, is deleted immediately. Idempotent.
 ///
 /// # Errors
 /// Store errors only.
@@ -187,7 +189,7 @@ pub(super) fn destroyed(
             let held = boot::held(tx, consumer)?;
             let hosts = documents.into_iter().map(|(host, _)| host);
             let left: Vec<HostName> = hosts.filter(|other| other != host).collect();
-            // Two hosts that remove the guest at once conflict on this row, so one of them is the
+            // Two hosts that remove the guest concurrently conflict on this row, so one of them is the
             // last.
             servers::set_task(tx, server, Some(TaskState::Deleting), now)?;
             documents::forget(tx, host, server)?;
@@ -254,11 +256,11 @@ fn begin_release(
     if !has_volumes && compute.neutron.is_none() {
         return Ok(false);
     }
-    // Our own ports are free at once: the devices of some were just released.
+    // Our own ports are free immediately, because their devices were just released.
     Ok(compute.networks.detach_all(tx, server, now)? || has_volumes)
 }
 
-/// Removes the server's row, whatever other services still hold for it. `remark` says why they may.
+/// Removes the server's row, even if other services still hold resources for it. `remark` gives the reason.
 fn remove_now(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -274,7 +276,7 @@ fn remove_now(
     journal::finish(tx, open, End::Done, None, now)
 }
 
-/// Removes the row of a server whose ports or volumes have just been released, if nothing else is left.
+/// Removes the row of a server whose ports or volumes have just been released, if no others are left.
 ///
 /// # Errors
 /// Store errors only.
@@ -285,7 +287,8 @@ pub fn released(
     now: Timestamp,
 ) -> Result<(), Error> {
     let Some((open, host)) = releasing(tx, server)? else { return Ok(()) };
-    // Of a release of ports and one of volumes at once, the later one finds nothing left.
+    // A release of ports and a concurrent release of volumes conflict here, so the later one finds
+    // nothing left.
     servers::set_task(tx, server, Some(TaskState::Deleting), now)?;
     let is_left = external_ports::find(tx, server)?.is_some() || volume_rows::has_any(tx, server)?;
     if is_left { Ok(()) } else { remove_now(tx, compute, &host, &open, None, now) }
@@ -310,7 +313,7 @@ pub fn end_release(
     remove_now(tx, compute, &host, &open, remark, now)
 }
 
-/// The deletion of a server that waits for other services, and the last host.
+/// The deletion of a server that waits for other services, and the last host that had the guest.
 fn releasing(
     tx: &mut Tx<'_>,
     server: ServerId,

@@ -1,7 +1,7 @@
 //! Compares each observation with its document, whether or not an operation is open.
 //!
-//! A guest in its desired state no longer uses anything else. The claims that a finished resize on the
-//! same host still holds are therefore released. If a guest fails while no operation is open, its
+//! A guest in its desired state uses nothing beyond its document. The claims that a finished resize on
+//! the same host still holds are therefore released. If a guest fails while no operation is open, its
 //! server goes to `ERROR` with the reason. This file must never read hosts that a server has left.
 
 use jiff::Timestamp;
@@ -71,7 +71,7 @@ fn failed(tx: &mut Tx<'_>, report: &Report<'_>, why: &str, now: Timestamp) -> Re
     }
     tracing::warn!(
         server = %server.id,
-        "the guest no longer runs: {why}; the server is in ERROR: fix that, then openstack server \
+        "the guest no longer runs: {why}; the server is in ERROR: fix the cause, then openstack server \
          reboot --hard"
     );
     let fault = Fault::new("The host could not keep the guest running.", why, now);

@@ -75,7 +75,7 @@ pub fn expect_open_of(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
 /// The open operation of a server.
 ///
 /// # Errors
-/// [`Error::Unreadable`], or the database's.
+/// [`Error::Unreadable`]; store errors.
 pub fn open_of(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<OpenOperation>, Error> {
     flow::open_of(tx, server)?.map(read).transpose()
 }
@@ -83,7 +83,7 @@ pub fn open_of(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<OpenOperation
 /// Begins an operation.
 ///
 /// # Errors
-/// Busy when the server has an open operation; the transaction is then over.
+/// Busy when the server has an open operation; the transaction must then end.
 pub fn begin(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -156,7 +156,7 @@ fn opened(new: NewOperation, state: Operation, now: Timestamp) -> OpenOperation 
     OpenOperation { row, state }
 }
 
-/// Records an operation that has already ended; another one may be open meanwhile.
+/// Records an operation that has already ended; another operation may be open at the same time.
 ///
 /// # Errors
 /// Store errors only.

@@ -12,8 +12,8 @@
 //!   power_sync: a guest that changes although no operation is open
 //! ```
 //!
-//! A report of a host starts each step; the step is one transaction. A step never waits and never
-//! calls another service: the host gets it with the next document.
+//! Each step is one transaction, which a host's report starts. A step never waits and never calls another service: the
+//! next document passes its result to the host.
 
 mod begin;
 mod create;
@@ -100,7 +100,7 @@ pub fn expect_delete(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
 /// operation it describes a guest whose state changed on its own, or the late end of a removal.
 ///
 /// # Errors
-/// [`Error::Unreadable`] when the server's open operation cannot be read; the database's.
+/// [`Error::Unreadable`] when the server's open operation cannot be read; store errors.
 pub fn observe(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -1,16 +1,17 @@
 //! Guests that are paused until their ports are plugged, so that their first DHCP request is answered.
 //!
 //! ```text
-//!   document with starts_paused ──Paused──► wait ──ports plugged──► document without it ──Running──► the flow goes on
-//!                                            └─too late, or not plugged──► the flow hears that its host failed
+//!   document with starts_paused ──Paused──► wait ──ports plugged──► document without it ──Running──► the flow continues
+//!                                            └─too late, or not plugged──► failure of the host
 //! ```
 //!
-//! A live migration waits before it copies memory, without a guest that is paused: the destination plugs the ports that it
-//! can plug without the guest, and its report that it is ready is not enough (`migration/live.rs`).
+//! A live migration has no paused guest and waits before it copies memory instead: the destination must not only be
+//! ready, but must also have plugged the ports that it can plug without the guest (`migration/live.rs`).
 //!
-//! The flows of a boot, an unshelving, an evacuation and the revert of a resize ask for such a guest, as upstream's
-//! do, and wait for it to run as for any other. Apart from a live migration, this file must never know which flow waits. Controllers of an earlier
-//! version do not: agents report such a guest again and again, and the sweep looks for what they have missed.
+//! The flows of a boot, an unshelving, an evacuation and the revert of a resize request such a guest, as upstream, and
+//! wait until it runs as for any other guest. Apart from a live migration, this file must never know which flow waits.
+//! Controllers of an earlier version ignore such guests; therefore agents repeat their reports, and the sweep looks for
+//! events that those controllers missed.
 
 use jiff::Timestamp;
 use kilonova_compute_db::{documents, external_ports};
@@ -24,19 +25,19 @@ use super::migration::live;
 use crate::ports::external;
 use crate::{Compute, Error};
 
-/// The step of which the flows hear.
+/// The failed step that is reported to the flows.
 const STEP: &str = "ports";
-/// Upstream's words.
+/// Upstream's message.
 const FAILED: &str = "Virtual Interface creation failed";
 
-/// True if a report says that the guest is there and waits for its ports. An agent of an earlier version has started
-/// it running.
+/// True if a report states that the guest exists and waits for its ports. An agent of an earlier version reports it as
+/// running, because it does not start guests paused.
 pub(super) fn is_there(desired: &Desired, outcome: &Outcome) -> bool {
     matches!(desired, Desired::Present(domain) if domain.starts_paused)
         && matches!(outcome, Outcome::Paused | Outcome::Running)
 }
 
-/// A host reports that a guest is there and waits for its ports.
+/// Handles a host's report that a guest exists and waits for its ports.
 pub(super) fn reported(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -48,7 +49,7 @@ pub(super) fn reported(
     if open.is_none() || !waits {
         return run(tx, compute, server);
     }
-    // Of this transaction and that of the last port's event, one sees the other: both write the row.
+    // The transaction of the last port's event writes the same row, so one of the two sees the other's change.
     external_ports::wait(tx, server, now)?;
     if external::is_plugged(tx, server)? {
         return run(tx, compute, server);
@@ -56,7 +57,7 @@ pub(super) fn reported(
     Ok(())
 }
 
-/// The documents by which guests of a server are paused, of those that their hosts have.
+/// The delivered documents of a server that keep its guests paused.
 fn paused(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<(HostName, Document, Domain)>, Error> {
     let held = documents::held(tx, server)?;
     let mut found = Vec::new();
@@ -70,7 +71,7 @@ fn paused(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<(HostName, Document, 
     Ok(found)
 }
 
-/// Lets the guest run. The flow goes on once its host reports that it does.
+/// Lets the guest run. The flow continues once the guest's host reports it as running.
 pub(super) fn run(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
     external_ports::end_wait(tx, server)?;
     for (host, _, domain) in paused(tx, server)? {
@@ -80,10 +81,10 @@ pub(super) fn run(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Resul
     Ok(())
 }
 
-/// Lets a guest run that waits for its ports, once all of them are plugged.
+/// Lets a guest that waits for its ports run once all of them are plugged.
 ///
 /// # Errors
-/// The database's; also for the functions below.
+/// Store errors only; also for the functions below.
 pub fn ports_plugged(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -98,7 +99,7 @@ pub fn ports_plugged(
     }
     match paused(tx, server)?.is_empty() {
         true => {
-            // A guest that was rebooted while it waited, for example, runs already.
+            // For example, a guest that was rebooted while it waited already runs.
             external_ports::end_wait(tx, server)?;
             create::end_plugged(tx, compute, server, now)
         }
@@ -106,7 +107,7 @@ pub fn ports_plugged(
     }
 }
 
-/// Lets a guest run that waits for its ports, whether they are plugged or not.
+/// Lets a guest that waits for its ports run even if they are not plugged.
 pub fn ports_late(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -120,7 +121,7 @@ pub fn ports_late(
     if is_there || create::is_plugging(tx, server)? {
         tracing::warn!(
             %server,
-            "the ports of a server are not plugged in time; the guest runs without them: see the logs of \
+            "the ports of a server were not plugged in time; the guest runs without them: see the logs of \
              Neutron and of its agent on the host"
         );
     }
@@ -130,8 +131,8 @@ pub fn ports_late(
     }
 }
 
-/// A port of a guest that is paused, or about to be, is not plugged: a boot is aborted, and any other flow hears that
-/// the host has failed.
+/// Handles a port that could not be plugged, of a guest that is paused or about to be: aborts a boot, and reports a
+/// failure of the host to any other flow.
 pub fn ports_not_plugged(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -147,12 +148,12 @@ pub fn ports_not_plugged(
         return Ok(external_ports::end_wait(tx, server)?);
     }
     if journal::open_of(tx, server)?.is_none() {
-        // No flow has asked for the guest, or not any more: nothing has failed.
+        // No flow waits for the guest, so nothing has failed.
         return run(tx, compute, server);
     }
     tracing::warn!(
         %server, host = guests.first().map(|(host, ..)| host.as_str()),
-        "the ports of a server are not plugged: see the logs of Neutron and of its agent on the host"
+        "the ports of a server could not be plugged: see the logs of Neutron and of its agent on the host"
     );
     external_ports::end_wait(tx, server)?;
     let why = "Failed to allocate the network(s), not rescheduling.";
@@ -163,7 +164,7 @@ pub fn ports_not_plugged(
         let observation = Observation::new(server, document.generation, failed());
         super::observe(tx, compute, &host, &observation, now)?;
     }
-    // A flow that keeps the guest has failed for good: the guest is shut off, as upstream.
+    // The guest remains if its flow failed permanently: it is shut off, as upstream.
     for (host, _, domain) in paused(tx, server)? {
         let off = Domain { starts_paused: false, power: Power::Off, ..domain };
         documents::put(tx, compute, &host, server, &Desired::Present(Box::new(off)))?;

@@ -45,7 +45,7 @@ pub fn reset_state(
         in_place::cancel(tx, compute, &open)?;
         let why = Some("An operator reset the state.");
         journal::finish(tx, &open, End::Cancelled, why, now)?;
-        // No flow waits for the ports of the guest any more.
+        // No flow waits for the guest's ports any longer.
         plugging::run(tx, compute, server.id)?;
     }
     migration::confirm_on_reset(tx, compute, server.id, now)?;

@@ -41,7 +41,7 @@ use crate::{Compute, Error};
 /// The image service.
 #[derive(Clone, Default)]
 pub enum ImageService {
-    /// Another process serves images from the same database. This one has no bytes.
+    /// Another process serves images from the same database; this process does not have their bytes.
     #[default]
     Elsewhere,
     /// Our own, in this process.
@@ -61,7 +61,7 @@ pub enum SeenImages {
     /// Our own service is queried in the transaction that uses the image.
     #[default]
     InRows,
-    /// Glance was queried before.
+    /// Glance was queried before the transaction.
     Read(BTreeMap<ImageId, ImageRecord>),
 }
 
@@ -105,7 +105,7 @@ impl SeenImages {
 }
 
 impl ImageService {
-    /// Asks for the images that a request names, and for the kernels and RAM disks that they name.
+    /// Looks up the images that a request names, and the kernels and RAM disks that they name.
     ///
     /// # Errors
     /// 503 if the service does not answer.
@@ -291,7 +291,7 @@ impl ImageService {
     }
 }
 
-/// The reason why bytes were not transferred, for the agent.
+/// Why bytes were not transferred, for the agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Transfer {
     /// Another attempt would end in the same way.

@@ -1,6 +1,6 @@
-//! Images that consist of snapshots of volumes: active images without data, whose properties name the
-//! snapshots. In our own service the image is written in the transaction that makes the snapshots the user's;
-//! in Glance it is complete before, and that transaction adopts it.
+//! Images that consist of snapshots of volumes: active images without data, whose properties name the snapshots. In our
+//! own service the image is written in the transaction that hands the snapshots to the user; in Glance it is complete
+//! before that transaction, which adopts it.
 
 use std::collections::BTreeMap;
 
@@ -23,15 +23,15 @@ pub(crate) struct VolumesImage {
     pub id: ImageId,
     /// Its name.
     pub name: String,
-    /// The least disk of a server, in GiB.
+    /// The minimum root disk of a server, in GiB.
     pub min_disk: i64,
     /// Its properties.
     pub properties: BTreeMap<String, String>,
 }
 
 impl ImageService {
-    /// Makes the image before the transaction that adopts it, where the service is another one. It is taken
-    /// back by [`ImageService::withdraw`], or by the sweep if nobody adopts it.
+    /// Creates the image in Glance, before the transaction that adopts it. [`ImageService::withdraw`] deletes it, as
+    /// does the sweep if no transaction adopts it.
     ///
     /// # Errors
     /// The service's refusal; 503 if it does not answer.
@@ -55,7 +55,7 @@ impl ImageService {
     }
 }
 
-/// Those of `properties` that a snapshot inherits, without the ones that the operator names.
+/// The `properties` that a snapshot inherits, without those that the operator excludes.
 pub(super) fn inherited(
     properties: &BTreeMap<String, String>,
     non_inheritable: &[String],
@@ -79,11 +79,11 @@ const NEVER_INHERITED: [&str; 6] = [
     "img_signature_certificate_uuid",
 ];
 
-/// The image is its user's from now on.
+/// Hands the image to the user: adopts it from Glance, or creates it in our own service.
 ///
 /// # Errors
-/// 403 and 400 of our own service for an image that it does not accept; 503 without a service, or if the sweep
-/// has taken the image back meanwhile.
+/// 403 and 400 of our own service for an image that it does not accept; 503 without a service, or if the sweep has
+/// deleted the image meanwhile.
 pub(crate) fn adopt_of_volumes(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -103,7 +103,7 @@ pub(crate) fn adopt_of_volumes(
     let mut record = ImageRecord::new(image.id, owner.to_owned(), now);
     record.name = Some(image.name.clone());
     record.visibility = Visibility::Private;
-    // Nova's formats of an image without data.
+    // Nova's formats for an image without data.
     record.disk_format = Some("qcow2".to_owned());
     record.container_format = Some("bare".to_owned());
     record.min_disk = image.min_disk;
@@ -111,7 +111,7 @@ pub(crate) fn adopt_of_volumes(
     kilonova_image::add_empty(tx, images, &record).map_err(refused)
 }
 
-/// Refuses an image that no service takes, before anything is made of it.
+/// Refuses an image that no service would accept, before any part of it is created.
 ///
 /// # Errors
 /// 403 beyond the project's quota; 503 without a service.
@@ -129,7 +129,7 @@ pub(crate) fn expect_of_volumes(
     }
 }
 
-/// Our own service, if the image's owner may have one more.
+/// Our own service, if the image's owner may have one more image.
 fn own_with_room<'a>(
     tx: &mut Tx<'_>,
     compute: &'a Compute,

@@ -53,7 +53,7 @@ impl ImageService {
     /// Changes the properties of an image. `change` may run more than once.
     ///
     /// # Errors
-    /// 403 and 404 of the service, and its limits.
+    /// 403, 404 and exceeded limits, as the service reports them.
     pub async fn change_properties<F>(
         &self,
         context: &Context,
@@ -191,7 +191,7 @@ fn patch(before: &Properties, after: &Properties) -> Result<Vec<Value>, Refusal>
     Ok(operations)
 }
 
-/// The caller, by the caller's token.
+/// The caller, identified by the request's token.
 fn caller(context: &Context) -> Result<Caller<'_>, Refusal> {
     let token = context.token.as_ref().map(Caller::User);
     let why = "The request has no token that the image service could check.";

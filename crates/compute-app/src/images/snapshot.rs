@@ -1,4 +1,4 @@
-//! Images of a server's disk, from the request to their bytes. In our own service the image's row is
+//! Images of a server's disk, from the request to the upload of their bytes. In our own service the image's row is
 //! written in the transaction of the request; an image of Glance was created before.
 
 use std::collections::BTreeMap;

@@ -61,7 +61,7 @@ impl Cache {
         self.lock().by_server.get(&server).cloned()
     }
 
-    /// Stores a document, unless a younger one is there.
+    /// Stores a document, unless the cache has a younger one.
     pub fn put(&self, server: ServerId, cached: Cached) {
         let mut state = self.lock();
         if state.by_server.get(&server).is_some_and(|known| known.read_at > cached.read_at) {
@@ -139,7 +139,7 @@ mod tests {
         for (number, server) in (0..).zip(&servers) {
             let read_at = begin + Duration::from_millis(number);
             cache.put(*server, cached(*server, read_at, 65_535));
-            // Again, as for a guest whose document was made several times.
+            // Stored twice, like the document of a guest that was built several times.
             cache.put(*server, cached(*server, read_at, 65_535));
         }
         let state = cache.lock();

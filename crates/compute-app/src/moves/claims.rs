@@ -102,7 +102,7 @@ pub fn drop_held(
     drop_moves(tx, compute, server, held)
 }
 
-/// [`drop_held`] of these migrations.
+/// [`drop_held`] for these migrations.
 pub fn drop_moves(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -125,7 +125,7 @@ pub fn drop_moves(
     Ok(())
 }
 
-/// The same for an unreachable host: the devices stay dirty until [`drop_held`].
+/// [`drop_held`] for an unreachable host: the devices stay dirty until the host has reported.
 pub fn abandon_held(
     tx: &mut Tx<'_>,
     compute: &Compute,

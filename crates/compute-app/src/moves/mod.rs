@@ -1,4 +1,4 @@
-//! The effect of a move on the ledgers: claims resources on a new host, so that server and
+//! The effect of a move on the ledgers: claims resources on a new host, so that the server and the
 //! migration hold one side each.
 //!
 //! ```text
@@ -6,8 +6,7 @@
 //!   before                source         nothing
 //!   leave, then place     destination    source            the destination is being prepared
 //!   swap                  source         destination       the move is being reverted
-//!   drop_held             …              nothing           that host has reported that nothing is
-//! left
+//!   drop_held             …              nothing           that host has removed the guest
 //! ```
 //!
 //! The claim of a migration is released by one rule only: its host reports that it has removed the

@@ -32,7 +32,7 @@ pub struct Search<'a> {
     pub root_required: &'a [&'static str],
     /// A running guest with NUMA cells: its memory pages keep their size, and it sees its devices at the same cells.
     pub running: Option<RunningGuest<'a>>,
-    /// True if the new devices may differ from the present ones.
+    /// Returns true if the server can use these devices on the new host.
     pub fits: &'a dyn Fn(&[Attachment]) -> bool,
 }
 
@@ -110,7 +110,7 @@ pub fn place(
     }
 }
 
-/// The request of a server for another host, or why it has none.
+/// The query that finds another host for a server; `Err` with the reason if there can be none.
 ///
 /// # Errors
 /// Store errors only.

@@ -29,7 +29,7 @@ type Amounts = [i64; CELL_CLASSES.len()];
 /// The amounts that a cell can still give.
 type Room = CellRoom<{ CELL_CLASSES.len() }>;
 
-/// A claim on the cells of a host, for which the cells' inventories have been asked.
+/// A claim on the cells of a host whose inventories have been asked for.
 #[must_use = "a guest must not run without its CPUs and memory"]
 pub(crate) struct AskedDivision {
     root: ProviderId,
@@ -219,7 +219,7 @@ pub struct NewCell {
 
 /// The allocations at the cells that replace those at the root when a host is divided. The allocations of a guest with
 /// a topology go to the cells that its fit records. Those of other guests go to cells with room, beginning with the
-/// guest that has most memory. `Err` is a clause that states why the allocations do not fit.
+/// guest that has the most memory. `Err` is a clause that states why the allocations do not fit.
 ///
 /// # Errors
 /// Store errors only.

@@ -1,11 +1,11 @@
-//! The part of a guest's document: its cells, and the host CPUs of its threads.
+//! The NUMA part of a guest's document: its cells, and the host CPUs of its threads.
 
 use kilonova_node_api::{GuestNuma, GuestNumaCell, GuestVcpu};
 use kilonova_topology::{
     Cpus, EmulatorPolicy, Fitted, FittedCell, GuestTopology, HostTopology, format_cpus,
 };
 
-/// The part for a guest that has this fit on the host, without the cells of its devices.
+/// The NUMA part for a guest that has this fit on the host, without the cells of its devices.
 pub(super) fn of(host: &HostTopology, guest: &GuestTopology, fitted: &Fitted) -> GuestNuma {
     let cells = fitted.cells.iter().map(|cell| GuestNumaCell {
         host: cell.host,
@@ -22,7 +22,7 @@ pub(super) fn of(host: &HostTopology, guest: &GuestTopology, fitted: &Fitted) ->
     }
 }
 
-/// The vCPUs of a cell, in order. One that is not dedicated runs on all shared CPUs of the host's cell.
+/// The vCPUs of a cell, in order. A vCPU that is not dedicated runs on all shared CPUs of the host's cell.
 fn vcpus(host: &HostTopology, cell: &FittedCell) -> Vec<GuestVcpu> {
     let shared = format_cpus(&shared(host, cell));
     let on_shared = cell.shared.iter().map(|id| GuestVcpu { id: *id, cpus: shared.clone() });
@@ -41,8 +41,9 @@ fn is_smallest(host: &HostTopology, cell: u32, size_kib: u64) -> bool {
     pages.iter().map(|pages| pages.size_kib).min() == Some(size_kib)
 }
 
-/// The host CPUs of the emulator's threads. With policy isolate their own; with share the host's shared ones, if it
-/// has any; otherwise those of the vCPUs, of a realtime guest only those without a realtime scheduler.
+/// The host CPUs of the emulator's threads. With the policy `isolate`, the threads have CPUs of their own; with
+/// `share`, they use the host's shared CPUs, if it has any. Otherwise they use the CPUs of the vCPUs that have no
+/// realtime scheduler.
 fn emulator(host: &HostTopology, guest: &GuestTopology, fitted: &Fitted) -> Cpus {
     match guest.emulator_policy {
         Some(EmulatorPolicy::Isolate) => {

@@ -1,4 +1,4 @@
-//! Why the topologies of servers do not fit on hosts, in words.
+//! The reasons why the topologies of servers do not fit on hosts, as text.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -10,10 +10,10 @@ use kilonova_topology::Misfit;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Misfits(BTreeMap<HostName, String>);
 
-/// How many hosts an administrator sees by name.
+/// Maximum number of hosts named to an administrator.
 const NAMED: usize = 8;
 
-/// How many hosts one write transaction tries.
+/// Maximum number of hosts that one write transaction tries.
 const MOST: usize = 256;
 
 impl Misfits {
@@ -22,7 +22,8 @@ impl Misfits {
         self.0.is_empty()
     }
 
-    /// True if a write transaction must not try further hosts: it keeps other writers waiting.
+    /// True if a write transaction must not try further hosts, because it keeps other writers
+    /// waiting.
     pub(crate) fn are_enough(&self) -> bool {
         self.0.len() >= MOST
     }
@@ -36,7 +37,7 @@ impl Misfits {
         self.0.insert(host.clone(), why);
     }
 
-    /// Without hosts that have a place for other servers.
+    /// Removes the hosts that have a place for other servers.
     pub(crate) fn without(mut self, others: &HashSet<HostName>) -> Self {
         self.0.retain(|host, _| !others.contains(host));
         self
@@ -46,7 +47,7 @@ impl Misfits {
         self.0.extend(other.0);
     }
 
-    /// Adds them to the reason why there is no valid host.
+    /// Adds the misfits to the reason why there is no valid host.
     pub(crate) fn explain(&self, reason: NoHost) -> NoHost {
         if self.0.is_empty() {
             return reason;
@@ -67,7 +68,7 @@ impl Misfits {
     }
 }
 
-/// A misfit in words: a clause about the host.
+/// The text of a misfit: a clause about the host.
 pub(super) fn words(misfit: &Misfit) -> String {
     match misfit {
         Misfit::TooFewCells { guest, host } => {
@@ -79,7 +80,7 @@ pub(super) fn words(misfit: &Misfit) -> String {
             let reasons: Vec<String> = reasons.into_iter().collect();
             format!("no NUMA cell fits cell {cell} of the guest ({})", reasons.join(", "))
         }
-        Misfit::Together => "its NUMA cells do not fit all cells of the guest at once".to_owned(),
+        Misfit::Together => "its NUMA cells cannot fit all cells of the guest together".to_owned(),
         Misfit::Devices => "its NUMA cells with room are not near the devices".to_owned(),
     }
 }

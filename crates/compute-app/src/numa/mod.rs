@@ -1,5 +1,5 @@
-//! The NUMA topologies of servers: what flavor and image request, its place on a host, and the part
-//! of the guest's document.
+//! The NUMA topologies of servers: the request of flavor and image, its fit on a host, and the NUMA part of the guest's
+//! document.
 //!
 //! The fit is chosen and recorded in the transaction of the claim ([`claim`]). A server whose flavor and image
 //! request no topology costs no statement here. This module must never choose a host.
@@ -36,8 +36,8 @@ pub use seen::RunningGuest;
 /// The trait of hosts whose cores have several threads.
 pub(crate) const THREADS: &str = "HW_CPU_HYPERTHREADING";
 
-/// The request of a flavor and an image. One that is invalid is older than the check
-/// ([`crate::unsupported`]), and requests nothing.
+/// The request of a flavor and an image. An invalid one predates the check ([`crate::unsupported`]) and counts as no
+/// request.
 pub fn requested(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Request {
     let (vcpus, memory_mb, extra_specs) = (flavor.vcpus, flavor.ram, &flavor.extra_specs);
     Request::parse(&Asked { vcpus, memory_mb, extra_specs, properties }).unwrap_or_default()
@@ -60,7 +60,7 @@ pub(crate) struct TakenDevices {
     pub of_alias: bool,
 }
 
-/// The claims of a consumer on the host for whose topology it now claims cells.
+/// The claims that a consumer already has on a host when it claims NUMA cells there.
 #[derive(Clone, Copy)]
 pub(crate) struct Claimed<'a> {
     /// The candidate.
@@ -96,8 +96,8 @@ pub(crate) fn ask<'a>(
 }
 
 impl AskedFit<'_> {
-    /// Fits the guest onto the host, and records its cells and CPUs. The consumer has claimed the candidate, except what a
-    /// divided host gives by cell; returns that too.
+    /// Fits the guest onto the host, and records its cells and CPUs. The consumer has already claimed the candidate,
+    /// except for the amounts that a divided host offers by cell; the allocations of these are returned too.
     ///
     /// # Errors
     /// [`Error::Misfit`] with the reason; store errors.
@@ -137,8 +137,8 @@ impl AskedFit<'_> {
     }
 }
 
-/// The devices of a claim for the fit, and each with its node. Each pool has exactly the devices that the claim takes
-/// there.
+/// The devices of a claim in the form that the fit needs, and each device with its NUMA node. Each pool has exactly the
+/// devices that the claim takes from one provider.
 fn near<'a>(
     tx: &mut Tx<'_>,
     policy: Option<PciPolicy>,
@@ -162,7 +162,7 @@ fn near<'a>(
     Ok((near, placed))
 }
 
-/// How far the host's cells may be overcommitted, as the host itself.
+/// The overcommit limits of the host's cells, which are those of the host itself.
 fn limits(world: &Snapshot, root: ProviderId) -> Option<Limits> {
     let tree = world.tree(root)?;
     let provider = tree.providers().find(|provider| provider.id == root)?;
@@ -173,8 +173,8 @@ fn limits(world: &Snapshot, root: ProviderId) -> Option<Limits> {
     Some(Limits { cpu_ratio: ratio("VCPU"), memory_ratio: ratio("MEMORY_MB") })
 }
 
-/// Makes a request for memory pages one for those that a running guest has: it cannot get others. If its cells have
-/// different sizes, the request stays, and [`has_same_pages`] checks the result.
+/// Replaces a requested page size by that of the running guest, whose pages cannot change. If its cells have different
+/// page sizes, the request stays, and [`has_same_pages`] checks the result.
 pub(crate) fn keep_pages(topology: &mut GuestTopology, running: &GuestNuma) {
     let mut sizes = running.cells.iter().map(|cell| cell.page_kib);
     let Some(first) = sizes.next() else { return };
@@ -190,7 +190,7 @@ pub(crate) fn has_same_pages(running: &GuestNuma, there: Option<&GuestNuma>) -> 
     there.is_some_and(|there| sizes(running) == sizes(there))
 }
 
-/// The part of a server's document on the host where the server itself holds claims.
+/// The NUMA part of a server's document on the host where the server itself has claims.
 ///
 /// # Errors
 /// Store errors only.
@@ -205,7 +205,7 @@ pub(crate) fn of_claimed(
     Ok(fits::of(tx, consumer_of(server.id))?.map(|fit| Box::new(fit.guest)))
 }
 
-/// The cells and CPUs of a server, where it holds claims itself.
+/// The cells and CPUs of a server on the host where the server itself has claims.
 ///
 /// # Errors
 /// Store errors only.

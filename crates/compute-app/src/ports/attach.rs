@@ -1,4 +1,4 @@
-//! Ports of existing servers: attached and detached, and their changes in the documents of guests.
+//! Attaches and detaches ports of existing servers, and applies changes of ports to the documents of guests.
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents::{self, Delivery};
@@ -60,12 +60,12 @@ pub fn add(
     Ok(Added::Now(id))
 }
 
-/// A port that a server gets.
+/// A port that is being attached to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
     /// The server has it.
     Now(PortId),
-    /// The connection in this place gets its port next ([`Compute::finish_attach`]).
+    /// [`Compute::finish_attach`] creates the port of the connection with this ordinal.
     Later(i64),
 }
 
@@ -116,8 +116,8 @@ fn update_interfaces(
     Ok(documents::put_as(tx, compute, host, server, &document, Delivery::AsBefore)?)
 }
 
-/// Records that a server's name, host name or metadata changed, which its host serves to the guest.
-/// The hosts get it soon, as a change of a port; a guest without ports cannot request metadata.
+/// Records that a server's name, host name or metadata changed, which its host serves to the guest. The hosts receive
+/// it soon, as a change of a port; a guest without ports cannot request metadata.
 ///
 /// # Errors
 /// Store errors only.
@@ -135,8 +135,8 @@ pub fn record_guest_change(
 /// Applies a change of a port, a network or the server's own data to the server's documents, if they
 /// differ.
 ///
-/// Returns false if the guest is migrating, or is in the middle of an operation that only its data would
-/// disturb: the caller must repeat the call later.
+/// Returns false if the caller must repeat the call later: a document is held back, the guest is migrating, or an
+/// operation is in progress and only the server's own data has changed.
 ///
 /// # Errors
 /// Store errors only.
@@ -147,7 +147,7 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
         false => Vec::new(),
     };
     for (host, document) in documents::of_server(tx, server)? {
-        // It gets everything when it is delivered.
+        // A held document must be delivered first.
         if held.iter().any(|(on, _)| *on == host) {
             return Ok(false);
         }
@@ -201,7 +201,7 @@ pub fn set_group(
     if changed == 0 && !add { Err(not_associated(server, name)) } else { Ok(()) }
 }
 
-/// Records that a group was added to ports, or removed from them, where ports are elsewhere.
+/// Records that a group was added to ports, or removed from them, if another service keeps the ports.
 ///
 /// # Errors
 /// 404 if the group to remove was not on the server.

@@ -1,8 +1,8 @@
 //! Ports of servers: the request, its resolution, and binding them to the server's host.
 //!
-//! Ports belong to a network service, which the flows know only as [`Networks`]. It is called
-//! within the transaction that claims, moves or deletes. A server without ports costs no statement:
-//! its row says so (`Spec::networked`).
+//! Ports belong to a network service, which the flows know only as [`Networks`]. It is called within the transaction
+//! that claims, moves or deletes. A server without ports costs no statement, because its row records that it has none
+//! (`Spec::networked`).
 
 mod attach;
 mod connections;
@@ -30,7 +30,7 @@ pub use request::{NetworkRequest, PortRequest, no_port};
 use crate::Error;
 use kilonova_compute_db::servers;
 
-/// The device name by which an interface refers to it.
+/// The name by which an interface refers to a device.
 fn name_of(device: &Attachment) -> String {
     match device {
         Attachment::Pci { address }
@@ -40,7 +40,7 @@ fn name_of(device: &Attachment) -> String {
     }
 }
 
-/// The interfaces of ports of a server's guest, on a host where the server already holds its devices.
+/// The interfaces of a server's guest for these ports, on a host where the server has already claimed its devices.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
@@ -75,7 +75,7 @@ pub fn interfaces_of(
     Ok(ports.into_iter().map(interface).collect())
 }
 
-/// The ports of a guest that is made on a host.
+/// The ports of a guest that is created on a host.
 pub fn of_guest(
     tx: &mut Tx<'_>,
     networks: &dyn Networks,
@@ -103,7 +103,8 @@ pub fn of_incoming_guest(
     }
 }
 
-/// When a host may get a guest again as it was there before a move. Its interfaces there are those of before.
+/// The ports of a guest that is restored on its host after a move failed or was reverted. `None` if its earlier
+/// interfaces are still valid and the document can be delivered immediately.
 pub fn of_returning_guest(
     tx: &mut Tx<'_>,
     networks: &dyn Networks,
@@ -117,7 +118,7 @@ pub fn of_returning_guest(
     }
 }
 
-/// The destination of a live migration does not get the guest.
+/// Undoes [`of_incoming_guest`] for a host that does not receive the guest.
 pub fn leave(
     tx: &mut Tx<'_>,
     networks: &dyn Networks,
@@ -156,7 +157,7 @@ pub fn set_host(
     Ok(())
 }
 
-/// Binds the ports to the server's host, with the devices that it holds there.
+/// Binds the ports to the server's host, with the devices that the server has claimed there.
 pub fn bind(
     tx: &mut Tx<'_>,
     networks: &dyn Networks,

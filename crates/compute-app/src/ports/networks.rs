@@ -24,16 +24,16 @@ use super::request::{NetworkRequest, PortRequest};
 use crate::Error;
 use crate::boot::{PortResources, ProfileGroups};
 
-/// The ports that servers of a request get.
+/// The ports to attach to the servers of a request.
 #[derive(Debug, Clone)]
 pub struct ServerPorts {
-    /// The connections in order, where our own service has the ports.
+    /// The connections in order, if our own service has the ports.
     pub list: Vec<ResolvedPort>,
     /// Security groups by name or id; the project's default if none is named.
     pub groups: Vec<String>,
     /// Maximum number of servers for which the networks have addresses.
     pub most: usize,
-    /// The connections where a cloud's Neutron has the ports.
+    /// The connections, if a cloud's Neutron has the ports.
     pub external: Option<External>,
 }
 
@@ -50,7 +50,7 @@ pub struct GuestPorts {
     pub interfaces: Vec<Interface>,
     /// When the host may get the guest's document.
     pub delivery: Delivery,
-    /// True if a guest that starts must be paused until they are plugged. A document that is held back is
+    /// True if a guest that starts must be paused until its ports are plugged. A document that is held back is
     /// corrected when it is delivered.
     pub are_awaited: bool,
 }
@@ -130,7 +130,7 @@ impl ServerPorts {
     }
 }
 
-/// The server that gets ports.
+/// The server to which ports are attached.
 #[derive(Debug, Clone, Copy)]
 pub struct PortOwner<'a> {
     /// Its id.
@@ -159,10 +159,10 @@ pub struct Requested<'a> {
     pub context: &'a Context,
 }
 
-/// The networks of the cloud. Each function runs within the caller's transaction and waits for nothing
-/// but the database. All of them may fail with errors of the database; others are named.
+/// The networks of the cloud. Each function runs within the caller's transaction and waits only for the database. All
+/// of them may fail with store errors; other errors are named.
 pub trait Networks: Send + Sync {
-    /// True if ports are elsewhere, so that documents may be held back.
+    /// True if another service keeps the ports, so that documents may be held back.
     fn is_external(&self) -> bool;
 
     /// Announces what [`Networks::resolve`] reads.
@@ -202,7 +202,7 @@ pub trait Networks: Send + Sync {
         ports: &ServerPorts,
     ) -> Result<NewPorts, Error>;
 
-    /// Gives a new server its ports: Nova's messages.
+    /// Attaches the ports of a new server. Errors have Nova's messages.
     fn attach(
         &self,
         tx: &mut Tx<'_>,
@@ -212,7 +212,7 @@ pub trait Networks: Send + Sync {
         now: Timestamp,
     ) -> Result<GuestPorts, Error>;
 
-    /// Gives an existing server one more port: Nova's messages.
+    /// Attaches one more port to an existing server. Errors have Nova's messages.
     fn attach_one(
         &self,
         tx: &mut Tx<'_>,
@@ -221,8 +221,8 @@ pub trait Networks: Send + Sync {
         now: Timestamp,
     ) -> Result<PortId, Error>;
 
-    /// Records that an existing server gets one more port where ports are elsewhere, and returns the place
-    /// of the connection; `None` where [`Networks::attach_one`] does all.
+    /// Records a new connection of an existing server if another service keeps the ports, and returns its ordinal;
+    /// `None` if [`Networks::attach_one`] does everything.
     fn attach_later(
         &self,
         tx: &mut Tx<'_>,
@@ -231,7 +231,7 @@ pub trait Networks: Send + Sync {
         now: Timestamp,
     ) -> Result<Option<i64>, Error>;
 
-    /// Takes one port from a server: deleted if it was made for the server, else detached.
+    /// Removes one port from a server: deletes it if it was created for the server, otherwise detaches it.
     fn detach(
         &self,
         tx: &mut Tx<'_>,
@@ -240,8 +240,8 @@ pub trait Networks: Send + Sync {
         now: Timestamp,
     ) -> Result<(), Error>;
 
-    /// [`Networks::detach`] for all ports of a server. True if another service has to release some after the
-    /// commit; [`crate::flows::released`] follows.
+    /// [`Networks::detach`] for all ports of a server. True if another service must release some of them after the
+    /// commit; [`crate::flows::released`] is called after that.
     fn detach_all(&self, tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<bool, Error>;
 
     /// The interfaces of a server's guest on a host where the server holds its devices.
@@ -252,7 +252,7 @@ pub trait Networks: Send + Sync {
         host: &HostName,
     ) -> Result<Vec<Interface>, Error>;
 
-    /// [`Networks::interfaces`] of a guest that is made on the host. Ports that are elsewhere are bound to
+    /// [`Networks::interfaces`] of a guest that is created on the host. Ports that another service keeps are bound to
     /// that host from now on.
     fn move_to(
         &self,
@@ -261,8 +261,8 @@ pub trait Networks: Send + Sync {
         host: &HostName,
     ) -> Result<GuestPorts, Error>;
 
-    /// [`Networks::interfaces`] of a guest that the host receives while it runs on another one. Ports that
-    /// are elsewhere are prepared there besides.
+    /// [`Networks::interfaces`] of a guest that the host receives while it runs on another one. Ports that another
+    /// service keeps are also prepared there.
     fn prepare(
         &self,
         tx: &mut Tx<'_>,
@@ -356,7 +356,7 @@ pub trait Networks: Send + Sync {
     /// Removes and returns the changes that await delivery; the caller must deliver them.
     fn take_changes(&self, tx: &mut Tx<'_>) -> Result<Vec<NetworkChange>, Error>;
 
-    /// Records a change for later delivery that was taken.
+    /// Records a change again for later delivery.
     fn put_back(&self, tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error>;
 
     /// Records a change of a guest's metadata, for later delivery.

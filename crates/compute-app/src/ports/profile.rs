@@ -1,4 +1,4 @@
-//! Device profiles of ports: a port of kind `accelerator-direct` is a device of its server. Also the resources that
+//! Device profiles of ports (a port of kind `accelerator-direct` is a device of its server), and the resources that
 //! ports request.
 
 use kilonova_accelerator::ledger as devices;
@@ -10,7 +10,7 @@ use super::networks::Networks;
 use crate::Error;
 use crate::boot::{ProfileGroups, Profiles};
 
-/// The profile of a port's device, which must be one device; or the error.
+/// The profile of a port's device, which must request exactly one device; otherwise the error message.
 pub(super) fn of_port(
     tx: &mut Tx<'_>,
     port: PortId,
@@ -34,7 +34,7 @@ pub(super) fn of_port(
     Ok(Ok(found))
 }
 
-/// The profile that a flavor names, if it names one; or the error.
+/// The profile that a flavor names, if it names one; the error message if that does not exist.
 ///
 /// # Errors
 /// Store errors only.
@@ -48,8 +48,8 @@ pub fn of_flavor(
     Ok(found.map(Some).ok_or_else(|| format!("Device profile {name} could not be found.")))
 }
 
-/// The profiles of an existing server, from its flavor and its ports, and the resources that these request; or the
-/// error.
+/// The profiles of an existing server, from its flavor and its ports, and the resources that the ports request; or the
+/// error message.
 ///
 /// # Errors
 /// Store errors only.

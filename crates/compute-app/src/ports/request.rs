@@ -8,10 +8,10 @@ use kilonova_wire::Refusal;
 /// The requested networks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum NetworkRequest {
-    /// Nothing, as requests before 2.37 may: the project's only network, if it has one.
+    /// No networks, which is allowed before 2.37: the project's only network, if it has one.
     #[default]
     Unspecified,
-    /// `auto`: the project's only network, or one that is made for it.
+    /// `auto`: the project's only network, or one that is created for it.
     Auto,
     /// `none`.
     None,

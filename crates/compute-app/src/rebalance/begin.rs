@@ -1,4 +1,4 @@
-//! The begin of one move, within the operator's limits.
+//! Begins one move, within the operator's limits.
 
 use jiff::Timestamp;
 use kilonova_compute_db::rebalance::{self, Count};
@@ -22,7 +22,8 @@ pub struct Begun {
     pub request_id: String,
 }
 
-/// Begins to live-migrate a server to a host. Two controllers count one after the other.
+/// Begins to live-migrate a server to a host. A lock ensures that concurrent controllers count the moves one after the
+/// other.
 ///
 /// # Errors
 /// 409 if a limit is reached, the server is locked or busy, or one of the hosts is disabled or down; the
@@ -69,8 +70,8 @@ pub fn begin(
     })
 }
 
-/// Why no move may begin now, if none may. Only a refusal that ends with the moves in progress says "when one has
-/// ended": the operators' command waits for that.
+/// The reason why no move may begin now; `None` if one may. Only the limit on moves in progress uses the words "when
+/// one has ended", which tell the operators' command to wait.
 pub(super) fn at_limit(compute: &Compute, count: Count) -> Option<String> {
     limit(&compute.options.rebalance, count)
 }

@@ -1,5 +1,5 @@
-//! The guests that can live-migrate, as rows have them: the server is idle and not locked, its devices can move, and
-//! its host is enabled and up.
+//! The guests that can live-migrate, according to the rows: the server is idle and not locked, its devices can move,
+//! and its host is enabled and up.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,15 +16,15 @@ use kilonova_store::Tx;
 use crate::flows::{self, journal};
 use crate::{Compute, Error, boot, moves, numa};
 
-/// Guests that are read for one plan.
+/// Maximum number of guests read for one plan.
 const MOST: usize = 512;
 
-/// The guests, and what people call their servers.
+/// The guests, and the names of their servers.
 #[derive(Debug, Default)]
 pub(super) struct Guests {
     pub(super) guests: Vec<Guest>,
     pub(super) names: HashMap<ServerId, String>,
-    /// The roots of hosts all of whose servers can move.
+    /// The root providers of the hosts from which every server can move.
     pub(super) whole: Vec<ProviderId>,
 }
 
@@ -65,8 +65,8 @@ pub(super) fn of_hosts(
     Ok(found)
 }
 
-/// True if nothing in the server's row speaks against a live migration. A paused guest could move, but its owner
-/// may expect its host to stay.
+/// True if nothing in the server's row rules out a live migration. A paused guest could move, but its owner may expect
+/// it to stay on its host.
 fn is_movable(server: &Server) -> bool {
     server.vm_state == VmState::Active
         && server.task_state.is_none()

@@ -1,4 +1,4 @@
-//! The plan: which moves gain what.
+//! The plan: moves, and their gains.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use crate::boot::BootRequest;
 use crate::capacity::{self, Chosen};
 use crate::{Compute, Error};
 
-/// Hosts whose guests are read for one plan.
+/// Maximum number of hosts whose guests are read for one plan.
 const HOSTS: usize = 32;
 
-/// Hosts whose guests are read for a boot.
+/// Maximum number of hosts whose guests are read for a boot.
 const HOSTS_FOR_BOOT: usize = 16;
 
-/// Searches for a boot, whose client waits for the answer.
+/// Maximum number of searches for a boot, whose client waits for the answer.
 const SEARCHES_FOR_BOOT: u64 = 20_000;
 
-/// Searches for one plan.
+/// Maximum number of searches for one plan.
 const SEARCHES: u64 = 100_000;
 
-/// Searches for what a plan gains for all flavors.
+/// Maximum number of searches for a plan's gains for all flavors.
 const SEARCHES_FOR_GAINS: u64 = 100_000;
 
 /// A move of a plan.
@@ -46,7 +46,7 @@ pub struct PlannedMove {
     pub from: HostName,
     /// Its destination.
     pub to: HostName,
-    /// The memory that travels, in MiB.
+    /// The memory to copy, in MiB.
     pub memory_mb: i64,
 }
 
@@ -70,18 +70,18 @@ pub struct Drain {
     pub host: HostName,
     /// Its servers, all of which can live-migrate.
     pub servers: usize,
-    /// How many more servers of the flavor fit after it.
+    /// How many more servers of the flavor fit after the drain.
     pub gain: i64,
 }
 
-/// A plan, and the limits that its moves meet.
+/// A plan, and the limits on its moves.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The moves, in order; none if nothing is gained.
     pub moves: Vec<PlannedMove>,
     /// Their gain: for the requested flavor, or for each flavor for which they change something.
     pub gains: Vec<Gain>,
-    /// For a flavor: the host that gains most when it is drained and enabled again.
+    /// For a flavor: the host with the largest gain if it is drained and enabled again.
     pub drain: Option<Drain>,
     /// The cost that they save, in devices; only without a flavor.
     pub saved: Option<f64>,
@@ -133,7 +133,7 @@ pub(crate) struct Step {
     pub(crate) to: HostName,
 }
 
-/// Moves that make room for a boot. None if there are none, or a limit allows none now.
+/// Moves that make room for a boot; empty if there are none, or if a limit allows none now.
 ///
 /// # Errors
 /// 503 if too many others plan or count; store errors.
@@ -164,10 +164,10 @@ pub(crate) async fn for_boot(
         move |tx: &mut kilonova_store::Tx<'_>| guests::of_hosts(tx, &own.compute, &hosts, own.now);
     let guests = compute.store.read(read).await?;
     let steps = capacity::on_thread(move || task.steps(&guests)).await?;
-    // Half a plan makes no room.
+    // A part of the plan would not make room.
     let left = compute.options.rebalance.moves_per_hour.saturating_sub(count.last_hour);
     if i64::try_from(steps.len()).unwrap_or(i64::MAX) > left {
-        let why = format!("{} moves would, and moves_per_hour leaves {left}", steps.len());
+        let why = format!("it takes {} moves, but moves_per_hour leaves {left}", steps.len());
         tracing::info!(request = %request.request_id, "no moves make room for a boot: {why}");
         return Ok(Vec::new());
     }
@@ -319,7 +319,7 @@ impl Task {
         Ok(plan)
     }
 
-    /// The host that gains most when it is drained.
+    /// The host with the largest gain if it is drained.
     fn drain(&self, request: &Request, guests: &Guests) -> Option<Drain> {
         let mut left = Searches(SEARCHES);
         let found = self.wanting(request, |wanted| {
@@ -336,7 +336,7 @@ impl Task {
         if guests.guests.is_empty() {
             return "No server on the hosts that were examined can live-migrate.".to_owned();
         }
-        let end = if left.0 == 0 { " The search was ended before it was complete." } else { "" };
+        let end = if left.0 == 0 { " The search ended before it was complete." } else { "" };
         let what = if self.is_for_one {
             "No one or two live migrations make room for more servers of the flavor."
         } else {

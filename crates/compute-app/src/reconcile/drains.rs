@@ -4,7 +4,7 @@ use kilonova_compute_db::drains;
 
 use crate::{Compute, Error, drain};
 
-/// One round of each drain that is running. A drain that cannot continue keeps no other one waiting.
+/// Runs one round of each drain in progress. A drain that cannot continue does not delay the others.
 ///
 /// # Errors
 /// Store errors only.
@@ -12,7 +12,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     let read = compute.store.read(|tx| Ok::<_, Error>(drains::running(tx)?));
     for host in read.await? {
         if let Err(error) = drain::round(&compute, &host).await {
-            tracing::warn!(%host, %error, "cannot continue the drain of a host; the next round is in a second");
+            tracing::warn!(%host, %error, "cannot continue the drain of a host; retrying in a second");
         }
     }
     Ok(())

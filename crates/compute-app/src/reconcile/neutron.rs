@@ -18,7 +18,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
 /// Looks once for ports of deleted servers.
 ///
 /// # Errors
-/// The database's; 503 if Neutron does not answer.
+/// Store errors; 503 if Neutron does not answer.
 pub async fn sweep(compute: Compute) -> Result<(), Error> {
     external::sweep(&compute).await
 }

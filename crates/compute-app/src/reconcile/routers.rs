@@ -22,7 +22,7 @@ use kilonova_wire::time;
 
 use crate::{Compute, Error};
 
-/// True if the host can get routers, by its row and the database's clock.
+/// True if the host can accept routers, according to its row and the database's clock.
 fn is_fit(gateway: &Gateway) -> bool {
     gateway.enabled && !is_lost(gateway)
 }

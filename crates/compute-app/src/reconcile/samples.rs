@@ -10,7 +10,7 @@ use kilonova_wire::time;
 use crate::capacity::on_thread;
 use crate::{Compute, Error};
 
-/// Takes a sample from memory and writes it, if the present slot has none.
+/// Takes a sample from memory and writes it, if the current slot has none.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     let now = time::now();
     if !compute.store.read(move |tx| Ok::<_, Error>(samples::is_due(tx, now)?)).await? {
@@ -25,7 +25,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     compute.store.write(move |tx| Ok::<_, Error>(samples::add(tx, now, &sample)?)).await
 }
 
-/// The usage of each class, those of most providers first. Its cost grows with the number of inventories.
+/// The usage of each class, the classes with the most providers first. Its cost grows with the number of inventories.
 fn of_world(world: &Snapshot) -> Vec<Usage> {
     let mut sums: BTreeMap<&str, (usize, i64, i64)> = BTreeMap::new();
     for node in world.roots().filter_map(|root| world.tree(root)).flat_map(|tree| tree.nodes()) {

@@ -41,7 +41,8 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     Ok(())
 }
 
-/// Skips a server whose operation a newer version has written: it keeps no other one from its end.
+/// Skips a server whose operation was written by a newer version, so that it does not delay the
+/// others.
 fn skip_unreadable(server: ServerId, done: Result<(), Error>) -> Result<(), Error> {
     match done {
         Err(error @ Error::Unreadable { .. }) => {
@@ -52,7 +53,7 @@ fn skip_unreadable(server: ServerId, done: Result<(), Error>) -> Result<(), Erro
     }
 }
 
-/// The latest begin that exceeds the timeout; `None` without a timeout.
+/// The latest start time that exceeds the timeout; `None` without a timeout.
 fn before(timeout: SignedDuration) -> Option<Timestamp> {
     timeout.is_positive().then(|| time::before(time::now(), timeout))
 }

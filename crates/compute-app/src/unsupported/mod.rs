@@ -60,8 +60,8 @@ fn combination(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Resu
     }
 }
 
-/// Checks the image of a rebuild with the server's flavor, `before` the properties of its present image. A
-/// flavor that is invalid by itself is older than the check, and its servers can be rebuilt.
+/// Checks the image of a rebuild with the server's flavor, where `before` has the properties of its present image. A
+/// flavor that is invalid on its own predates the check, and its servers can be rebuilt.
 ///
 /// # Errors
 /// 400 with upstream's message for an invalid combination and for another NUMA topology, otherwise with the

@@ -1,4 +1,4 @@
-//! Tests of the refusal of extra specs and image properties without effect.
+//! Tests that extra specs and image properties without effect are refused.
 
 use super::*;
 

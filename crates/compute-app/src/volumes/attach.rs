@@ -1,7 +1,7 @@
 //! Requests to attach a volume to an existing server, to detach it, and to change it.
 //!
 //! The request reserves the volume, or announces its detachment, with the caller's token; the
-//! worker does the rest. Each leases the server, one after the other.
+//! worker does the rest. The request and the worker lease the server one after the other.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -37,9 +37,9 @@ pub struct AttachRequest {
     pub tag: Option<String>,
     /// True if the volume is deleted with the server.
     pub delete_on_termination: bool,
-    /// True if the client's microversion has volumes of several servers.
+    /// True if the client's microversion supports volumes that several servers share.
     pub knows_multiattach: bool,
-    /// True if the client's microversion allows volumes of shelved servers.
+    /// True if the client's microversion supports volumes of shelved servers.
     pub knows_shelved: bool,
 }
 
@@ -73,7 +73,8 @@ pub(super) fn refused(error: CallError, volume: VolumeId) -> Error {
     error.into_refusal().into()
 }
 
-/// Attaches a volume, and returns its row. The volume is reserved then; the guest gets it soon.
+/// Begins to attach a volume, and returns its row. The volume is reserved; the guest receives it
+/// soon after.
 ///
 /// # Errors
 /// 400, 403, 404 and 409 with Nova's messages; 503 if Cinder does not answer.
@@ -367,7 +368,8 @@ async fn take<T: Send + 'static>(
     }
 }
 
-/// Detaches a volume: announces it to Cinder, and the guest then releases it.
+/// Begins to detach a volume: announces the detachment to Cinder, after which the guest releases
+/// the volume.
 ///
 /// # Errors
 /// 400, 404 and 409 with Nova's messages; 503 if Cinder does not answer.

@@ -1,5 +1,5 @@
-//! The volumes of a document: each with its connection to the document's host. A document that lacks one is
-//! held back, until the worker has connected the host.
+//! The volumes of a document, each with its connection to the document's host. A document that lacks a connection is
+//! held back until the worker has connected the host.
 
 use std::collections::HashMap;
 
@@ -46,7 +46,7 @@ fn volume(
     }
 }
 
-/// Volumes without connections, whose names are taken.
+/// Placeholders for the volumes of these devices.
 pub(super) fn list(devices: &[BlockDevice]) -> Vec<Volume> {
     devices.iter().map(placeholder).collect()
 }
@@ -95,11 +95,11 @@ pub(super) fn renews(domain: &Domain) -> bool {
     matches!(domain.verb, Some((_, Verb::RebootHard)))
 }
 
-/// The document of a host with the volumes that its guest has there, and whether the host must not get it
-/// yet. `None` for a document without volumes.
+/// The document of a host with the volumes that its guest has there, and true if the document must be held back. `None`
+/// for a document without volumes.
 ///
-/// A volume that is being attached does not hold back the document of a running guest. A hard
-/// reboot waits until the connection data was read from Cinder again.
+/// A volume that is being attached does not hold back the document of a running guest. A hard reboot waits until the
+/// connection data has been read from Cinder again.
 ///
 /// # Errors
 /// Store errors only.

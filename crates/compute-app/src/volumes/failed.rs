@@ -52,8 +52,8 @@ fn record(
     }
 }
 
-/// Fails the operation that waits for a device with a permanent failure. False if there is none, so
-/// that the worker has to retry later.
+/// Fails the operation that waits for a device with a permanent failure. False if there is no such
+/// operation, in which case the worker must retry later.
 pub(super) fn give_up(
     tx: &mut Tx<'_>,
     compute: &Compute,

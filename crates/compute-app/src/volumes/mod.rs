@@ -1,4 +1,4 @@
-//! The volumes of servers, which the cloud's Cinder has.
+//! The volumes of servers, which are in the cloud's Cinder.
 //!
 //! ```text
 //!   plan       the next call for a server, from its rows and documents (pure)
@@ -9,7 +9,7 @@
 //!   attach     requests to attach a volume, detach it, and change it
 //!   request    the requested volumes of a new server
 //!   resolve    the same, with Cinder's data on them, and their reservation
-//!   failed     a volume that a server cannot get
+//!   failed     a volume that cannot be attached or detached
 //!   root       the root volume of a server that is rebuilt or rescued
 //!   image      `createImage` of a server whose root disk is a volume
 //! ```
@@ -83,7 +83,7 @@ pub struct VolumeOptions {
     /// Maximum number of local disks of a new server (`[DEFAULT] max_local_block_devices`);
     /// negative for no limit.
     pub max_local_devices: i64,
-    /// Failed attempts of a call after which an operation that waits for it fails.
+    /// Number of failed attempts of a call after which an operation that waits for it fails.
     pub attempts: i64,
     /// The pause after the first failed attempt; it doubles.
     pub pause: Duration,
@@ -117,12 +117,12 @@ pub struct Volumes {
     pub(crate) news: Arc<Notify>,
     /// Signalled when snapshots have become unwanted.
     pub(crate) unwanted: Arc<Notify>,
-    /// Signalled when Cinder says that it has replaced the data of a volume.
+    /// Signalled when Cinder reports that it has replaced the data of a volume.
     reimaged: Notify,
 }
 
 impl Volumes {
-    /// Volumes over a client; nothing is sent. Call it within the runtime of the process.
+    /// Creates the service over a client, without sending anything. Call it within the runtime of the process.
     pub fn new(client: Cinder, options: VolumeOptions) -> Self {
         let (tokens, news, unwanted, reimaged) = Default::default();
         let patience = options.patience.min(LONGEST_CALL);
@@ -131,7 +131,7 @@ impl Volumes {
         Self { client, options, tokens, runtime, news, unwanted, reimaged }
     }
 
-    /// Logs in and asks for one volume, as a test of the settings.
+    /// Logs in and requests one volume, as a test of the settings.
     ///
     /// # Errors
     /// A text for the operator.
@@ -144,8 +144,8 @@ impl Volumes {
         &self.options
     }
 
-    /// Cinder says that it has replaced the data of a volume. Workers that wait for one look at it; an event that
-    /// is lost, or comes to another controller, costs a moment only.
+    /// Handles Cinder's event that it has replaced the data of a volume: workers that wait for this check their
+    /// volumes. An event that is lost, or reaches another controller, only causes a short delay.
     pub fn look_at_reimaged(&self) {
         self.reimaged.notify_waiters();
     }
@@ -165,8 +165,8 @@ impl Volumes {
         }
     }
 
-    /// Makes a call with the user's token that is known for the server, or with the service login
-    /// if there is none or Cinder no longer accepts it.
+    /// Makes a call with the user's token for the server, or with the service login if no token is known or Cinder no
+    /// longer accepts it.
     async fn for_user<'a, T, R>(
         &self,
         token: Option<&'a UserToken>,

@@ -21,7 +21,8 @@ pub(super) struct Guest {
     pub host: HostName,
     /// True if the document describes a guest.
     pub is_present: bool,
-    /// True if the guest has the server's volumes: it is the server's, or that of a live migration.
+    /// True if the guest needs the server's volumes: it is the server's current guest, or one of the two in a live
+    /// migration.
     pub wants: bool,
     /// True if the plan does not wait for the host.
     pub is_lost: bool,
@@ -182,7 +183,7 @@ impl Scene {
             };
         }
         let is_made = device.source != Source::Volume;
-        // A volume that a user detaches stays.
+        // A volume that a user detaches is not deleted.
         let is_detached = device.phase == Phase::Detaching && !self.is_gone;
         if device.delete_on_termination && !is_detached && (is_made || device.volume.is_some()) {
             let is_existing_of_failed = !is_made && !self.is_gone;

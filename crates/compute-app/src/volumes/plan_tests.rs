@@ -1,5 +1,5 @@
-//! The plan, carried out against a model of Cinder and of hosts: every change of a server ends, and a volume
-//! that its server keeps is never free.
+//! Carries out the plan against a model of Cinder and of hosts: every change of a server completes, and a volume that
+//! its server keeps is never available.
 
 use kilonova_compute_db::volumes::{AttachmentRow, BlockDevice, Phase, Plug, RowId, Source, State};
 use kilonova_ids::{AttachmentId, BlockDeviceId, HostName, ImageId, ServerId, VolumeId};
@@ -142,7 +142,7 @@ impl Model {
                         Phase::Attaching | Phase::Attached | Phase::Reimaging
                     );
                 let has_other = self.scene.attachments.iter().any(|one| one.device == row.device);
-                assert!(!keeps || has_other, "the volume is free: {:#?}", self.steps);
+                assert!(!keeps || has_other, "the volume is available: {:#?}", self.steps);
             }
             Next::Roll(id) => self.device(*id).phase = Phase::Attached,
             Next::Drop(id) => {
@@ -218,7 +218,7 @@ fn a_detached_volume_ends_after_the_host_has_let_it_go() {
     assert_eq!((model.hosts().len(), model.scene.devices.len()), (1, 1));
     model.scene.devices[0].phase = Phase::BeginDetaching;
     model.settle();
-    assert_eq!(model.scene.devices[0].phase, Phase::Attached, "it is taken back");
+    assert_eq!(model.scene.devices[0].phase, Phase::Attached, "the detachment is undone");
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn a_cold_move_connects_the_destination_after_the_source() {
     model.scene.host = Some(host("b"));
     model.settle();
     assert_eq!(model.scene.attachments[0].state, State::Complete);
-    // Back again.
+    // The server moves back.
     model.scene.host = Some(host("a"));
     model.scene.guests = vec![guest("a")];
     model.settle();
@@ -290,13 +290,13 @@ fn a_live_migration_has_both_hosts_connected() {
     model.settle();
     assert_eq!(model.hosts(), ["b"]);
     assert_eq!(model.scene.attachments[0].state, State::Complete);
-    // One that fails.
+    // A migration that fails.
     model.scene.guests.push(guest("c"));
     model.settle();
     model.scene.guests.pop();
     model.settle();
     assert_eq!(model.hosts(), ["b"]);
-    // One whose call is not answered, and that ends then.
+    // A migration that ends after a call without an answer.
     model.scene.guests.push(guest("c"));
     let row = model.scene.attachments[0].clone();
     let lost = AttachmentRow {
@@ -326,7 +326,7 @@ fn a_live_migration_keeps_both_hosts_while_one_is_silent() {
         let before = model.scene.attachments.clone();
         model.settle();
         assert_eq!(model.scene.attachments, before, "host {silent} may have the guest");
-        // Of a destination that was never connected, too.
+        // The same holds for a destination that was never connected.
         let mut model = Model::booted(&[Source::Volume]);
         model.scene.guests.push(guest("b"));
         model.silent = vec![silent];

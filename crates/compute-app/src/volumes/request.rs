@@ -117,7 +117,7 @@ fn invalid(words: &str) -> Refusal {
     Refusal::bad_request(format!("Block Device Mapping is Invalid: {words}"))
 }
 
-/// Reads the disks of `server`, a body that its schema has accepted.
+/// Reads the disks of `server`, a body that has passed its schema.
 ///
 /// # Errors
 /// 400 with Nova's messages.
@@ -163,7 +163,7 @@ pub fn read(server: &Value) -> Result<WantedDisks, Refusal> {
     Ok(disks)
 }
 
-/// No volume is named twice.
+/// Refuses a volume that is named twice.
 fn check_twice(disks: &WantedDisks) -> Result<(), Refusal> {
     let mut seen = HashSet::new();
     match disks.existing().find(|id| !seen.insert(*id)) {
@@ -325,7 +325,7 @@ fn read_legacy(entry: &Value, is_first: bool) -> Result<WantedVolume, Refusal> {
     })
 }
 
-/// The boot indexes are 0, 1, 2, …; one of the disks is the root disk.
+/// Checks that the boot indexes are 0, 1, 2, …, and that one of the disks is the root disk.
 fn check_order(disks: &WantedDisks, has_local_root: bool) -> Result<(), Refusal> {
     let mut indexes: Vec<i64> =
         disks.volumes.iter().map(|volume| volume.boot_index).filter(|index| *index >= 0).collect();

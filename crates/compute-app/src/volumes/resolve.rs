@@ -3,8 +3,8 @@
 //! ```text
 //!   look_up   before the transaction, with the user's token: volumes, snapshots, types
 //!   reserve   volumes that exist are reserved before the request is answered
-//!   begin     in the transaction of the boot: the devices are the server's
-//!   release   afterwards, or if there is no boot: the worker goes on, or ends what was reserved
+//!   begin     in the transaction of the boot: the devices are assigned to the server
+//!   release   after the boot or its failure: the worker connects the volumes, or undoes the reservations
 //! ```
 
 use std::collections::{BTreeMap, HashSet};
@@ -89,7 +89,7 @@ pub struct Asked<'a> {
     pub max_count: usize,
     /// The requested zone.
     pub zone: Option<&'a str>,
-    /// True if the client's microversion has volumes of several servers.
+    /// True if the client's microversion supports multiattach volumes.
     pub knows_multiattach: bool,
 }
 
@@ -268,7 +268,8 @@ fn root_of(volume: &Volume, size_gb: i64) -> RootImage {
     }
 }
 
-/// Without `cross_az_attach` the zones of a server and its volumes agree.
+/// Refuses a volume whose zone differs from that of the server or its other volumes. Called only without
+/// `cross_az_attach`.
 fn check_zone(zone: Option<&str>, volume: &Volume, found: &mut BootVolumes) -> Result<(), Error> {
     let wanted = zone.or(found.zone.as_deref()).unwrap_or(&volume.availability_zone);
     if wanted != volume.availability_zone {
@@ -283,7 +284,7 @@ fn check_zone(zone: Option<&str>, volume: &Volume, found: &mut BootVolumes) -> R
     Ok(())
 }
 
-/// The properties of the image of a server whose root disk is a volume.
+/// The image properties of a volume-backed server.
 ///
 /// # Errors
 /// 400 if the image is not visible, has no data, or needs a larger volume or flavor.
@@ -493,7 +494,7 @@ fn described(
     let mut taken: HashSet<String> = HashSet::new();
     let mut devices: Vec<BlockDevice> = Vec::new();
     let mut order: Vec<usize> = (0..found.devices.len()).collect();
-    // The root disk has the first name, and local disks have those that follow.
+    // The root disk gets the first name, and local disks get the next ones.
     order.sort_by_key(|at| found.devices[*at].wanted.boot_index != 0);
     let locals = usize::from(found.root.is_none())
         + usize::from(flavor.ephemeral > 0)

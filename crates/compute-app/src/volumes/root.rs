@@ -1,13 +1,13 @@
-//! The root volume of a server that is rebuilt: Cinder replaces its data by an image's, while the volume is
-//! reserved for the server and no guest has it.
+//! Rebuilds a volume-backed server: Cinder replaces the data of its root volume by an image's, while the volume
+//! is reserved for the server and not attached to a guest.
 //!
 //! ```text
 //!   rebuild: the device is `reimaging` ─► document: shut off, without the root volume ─(host reports)─►
 //!   reserve another, end the old ─► os-reimage, and wait ─► the device is `attached` ─► document: as before
 //! ```
 //!
-//! A rebuild that fails leaves the device `attached`, so that the server has its volume again when Cinder lets
-//! it: the server is in `ERROR`, as upstream.
+//! A failed rebuild sets the device to `attached`, so that the volume is attached again once Cinder allows it.
+//! The server goes to `ERROR`, as upstream.
 
 use kilonova_compute_db::servers::Server;
 use kilonova_compute_db::volumes::{self as rows, Phase};
@@ -30,8 +30,8 @@ pub struct RootVolume {
     pub is_replaced: bool,
 }
 
-/// The root volume of a volume-backed server that is rebuilt with an image. Older clients do not know that its
-/// data can be replaced: for them, the image must be the one that the volume was made of.
+/// The root volume of a volume-backed server that is rebuilt with an image. Without `knows_reimage`, the client's
+/// microversion does not support re-imaging, and the image must be the one that the volume was created from.
 ///
 /// # Errors
 /// 400 with Nova's message; 503 if Cinder does not answer.
@@ -63,8 +63,8 @@ pub async fn root_to_rebuild(
     Ok(RootVolume { device: root.id, size_gb: shown.size, is_replaced: knows_reimage })
 }
 
-/// Begins to replace the data of a root volume, within the transaction that begins the rebuild and before it
-/// writes a document.
+/// Marks a root volume for re-imaging. Call this in the transaction that begins the rebuild, before it writes a
+/// document.
 ///
 /// # Errors
 /// 409 if the volume is changing.
@@ -75,7 +75,8 @@ pub fn begin_reimage(tx: &mut Tx<'_>, root: RootVolume, image: ImageId) -> Resul
     Err(Refusal::conflict("The root volume is being attached or detached. Try again.").into())
 }
 
-/// The server has its root volume again; `why` says why its data were not replaced. False if they were not to be.
+/// Ends the re-imaging of a server's root volume; `why` is the reason if it failed. False if the volume was not being
+/// re-imaged.
 ///
 /// # Errors
 /// Store errors only.
@@ -87,7 +88,7 @@ pub(crate) fn end_reimage(
     Ok(rows::end_reimage(tx, server, why)?)
 }
 
-/// Refuses to rescue a server one of whose volumes is not in use: the guest would start without it.
+/// Refuses to rescue a server if one of its volumes is not in use: the guest would start without that volume.
 ///
 /// # Errors
 /// 409 with Nova's message.

@@ -11,8 +11,8 @@ use kilonova_store::Tx;
 use super::plan::{Guest, Scene};
 use crate::{Compute, Error};
 
-/// Reads the rows and the documents of a server. `next` is a host that gets a document of a guest in this
-/// transaction.
+/// Reads the rows and the documents of a server. `next` is a host for which this transaction writes a document with
+/// the guest.
 ///
 /// # Errors
 /// Store errors only.
@@ -74,7 +74,7 @@ pub(super) fn read(
     })
 }
 
-/// True if a guest has the volumes of its server.
+/// True if a guest must have the volumes of its server.
 fn wants(
     guest: &Guest,
     guests: &[Guest],

@@ -2,9 +2,9 @@
 //! makes it, stores its result, and asks again.
 //!
 //! ```text
-//!   volume      volumes that are made, get other data, or end
-//!   attachment  attachments: reserved, found again, connected
-//!   document    the volumes of a document
+//!   volume      creates, re-images and deletes volumes
+//!   attachment  reserves attachments, finds them again after a crash, and connects hosts
+//!   document    writes the volumes of a document
 //! ```
 //!
 //! A worker leases its server. Before each call, it records the possible outcomes, in case it dies
@@ -33,12 +33,12 @@ use super::plan::{Next, Scene};
 use super::{Volumes, failed, new_token, scene, until};
 use crate::{Compute, Error, flows};
 
-/// Maximum number of servers that the loop processes concurrently, without those that wait for Cinder.
+/// Maximum number of servers that the loop processes concurrently, not counting those that wait for Cinder.
 const AT_ONCE: u16 = 16;
 /// Maximum pause between two attempts.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Why a step did not succeed.
+/// The reason why a step failed.
 enum Trouble {
     /// Another worker leases the server.
     Fenced,
@@ -46,7 +46,7 @@ enum Trouble {
     Store(Error),
     /// Cinder refused, or did not answer.
     Call(CallError),
-    /// No repetition helps.
+    /// A retry would not help.
     Final(String),
 }
 
@@ -62,8 +62,8 @@ impl From<kilonova_compute_db::Error> for Trouble {
     }
 }
 
-/// Processes all servers that are due. Does not wait until Cinder has made a volume, or replaced its data: that may take
-/// hours, and must not delay the servers that are due next.
+/// Processes all servers that are due. Does not wait until Cinder has created a volume or replaced its data: that may
+/// take hours, and must not delay the servers that are due next.
 ///
 /// # Errors
 /// Store errors only.
@@ -80,7 +80,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
             }
         });
     }
-    // Every worker has ended, or given its slot back.
+    // Waits until every worker has ended or returned its slot.
     drop(slots.acquire_many(u32::from(AT_ONCE)).await);
     Ok(())
 }
@@ -119,7 +119,7 @@ struct Worker<'a> {
     user: Option<UserToken>,
     /// Connections of this run.
     known: HashMap<AttachmentId, Connection>,
-    /// Given back when the worker begins to wait for Cinder.
+    /// Returned when the worker begins to wait for Cinder.
     slot: Option<Slot>,
 }
 
@@ -176,7 +176,7 @@ impl Worker<'_> {
         Ok(value)
     }
 
-    /// Lets the loop go on with other servers, as Cinder may need long.
+    /// Lets the loop continue with other servers, because Cinder may take long.
     fn leave_loop(&mut self) {
         self.slot = None;
     }
@@ -213,7 +213,7 @@ impl Worker<'_> {
         Ok(settled.await?)
     }
 
-    /// Ends the lease until a later attempt.
+    /// Ends the lease and schedules another attempt.
     async fn retry_later(&mut self, why: &str) -> Result<(), Trouble> {
         let attempts = self.taken.attempts + 1;
         let factor = 1_u32 << (attempts.clamp(1, 10) - 1);
@@ -239,7 +239,7 @@ impl Worker<'_> {
                 let (server, why) = (self.taken.server, why.to_owned());
                 let device = find(scene, *id).and_then(|device| Some((*id, device.reimage?)));
                 self.write(move |tx, compute| match device {
-                    // Of another rebuild that began meanwhile, nothing is known.
+                    // Another rebuild has begun meanwhile: this failure does not fail it.
                     Some((id, image)) if !rows::reimages(tx, id, image)? => Ok(()),
                     _ => flows::not_reimaged(tx, compute, server, &why, time::now()),
                 })
@@ -261,7 +261,7 @@ impl Worker<'_> {
                 return Ok(true);
             }
             Next::Complete(row) => {
-                tracing::warn!(server = %self.taken.server, "Cinder does not complete an attachment: {why}");
+                tracing::warn!(server = %self.taken.server, "cannot complete an attachment in Cinder: {why}");
                 let row = scene.attachments.iter().find(|one| one.id == *row).cloned();
                 let Some(row) = row else { return Ok(false) };
                 self.write(move |tx, _| completed(tx, &row)).await?;

@@ -1,7 +1,7 @@
-//! Scheduler hints: those that the scheduler reads, as types, and all of them as the client sent them.
+//! Scheduler hints: typed values for the hints that the scheduler reads, and all hints as the client sent them.
 //!
-//! A row keeps the hints as sent. The schema of the request has accepted them; a hint of an earlier
-//! build that names no object is none.
+//! A row keeps the hints as sent. The schema of the request has accepted them; an id in a hint from
+//! an earlier build that is not a uuid is ignored.
 
 use kilonova_ids::{ServerGroupId, ServerId, parse_uuid_like};
 use serde::{Deserialize, Serialize};

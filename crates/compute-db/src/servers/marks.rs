@@ -1,4 +1,4 @@
-//! When servers last changed, for readers that show them meanwhile.
+//! The last changes of servers, for readers that display them.
 
 use std::collections::HashMap;
 
@@ -18,8 +18,8 @@ kilonova_store::statements! {
     NEWEST_OF = "SELECT seq FROM servers WHERE project_id = ?1 ORDER BY seq DESC LIMIT ?2";
 }
 
-/// The count of numbers in [`newest`]. PostgreSQL numbers a row before its commit, so a server may appear after others
-/// with higher numbers; a reader that knows so many of them sees it.
+/// Maximum count of numbers in [`newest`]. PostgreSQL numbers a row before its commit, so a server may appear after
+/// servers with higher numbers; a reader that compares this many numbers still sees it.
 pub const NEWEST_COUNT: usize = 50;
 
 /// Differs between two states of a server.
@@ -29,7 +29,7 @@ pub struct Mark {
     locked: bool,
 }
 
-/// The marks of those servers that exist.
+/// The marks of the servers that exist.
 ///
 /// # Errors
 /// Store errors only; also for the function below.

@@ -208,7 +208,8 @@ impl TaskState {
     }
 }
 
-/// A lock: only administrators and the one who set it may act on the server.
+/// A lock: only administrators may act on the server until it is unlocked. The owner may unlock it unless an
+/// administrator has locked it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock {
     /// `owner` or `admin`.
@@ -252,7 +253,7 @@ pub struct Spec {
     pub image_properties: BTreeMap<String, String>,
     /// Key pair name.
     pub key_name: Option<String>,
-    /// The key pair as it was then.
+    /// A copy of the key pair from the server's creation or rebuild.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Key>,
     /// Host name inside the guest.
@@ -278,13 +279,13 @@ pub struct Spec {
     /// True if it has, or has had, ports. Ports of other servers are never looked up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub networked: bool,
-    /// The user who created it, as the token told it.
+    /// The user who created it, according to the token.
     #[serde(default, skip_serializing_if = "Creator::is_unknown")]
     pub creator: Creator,
     /// The EC2 numbers of its images. Servers of earlier versions have none.
     #[serde(default, skip_serializing_if = "ImageNumbers::is_empty")]
     pub image_numbers: ImageNumbers,
-    /// True if services of the operator had vendor data for guests when it was created or rebuilt.
+    /// True if the operator had configured vendor data services when it was created or rebuilt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dynamic_vendordata: bool,
 }
@@ -332,7 +333,7 @@ impl Spec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Creator {
-    /// The names of the user's roles then.
+    /// The names of the user's roles at that time.
     pub roles: Vec<String>,
     /// The user's name.
     pub user_name: String,
@@ -362,7 +363,7 @@ impl Creator {
     }
 }
 
-/// The part of a [`Spec`] that tells whether to look up ports.
+/// The part of a [`Spec`] that determines whether to look up ports.
 #[derive(Deserialize)]
 pub(super) struct Networked {
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! The servers of many hosts, for operators: how many, and their names. Read-only.
+//! The numbers and names of the servers on many hosts, for operators. Read-only.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::Error;
 kilonova_store::statements! {
     /// The names of the servers on some hosts.
     NAMES = "SELECT id, name FROM servers WHERE host IN ({})";
-    /// How many servers are on some hosts.
+    /// The number of servers on some hosts.
     COUNTS = "SELECT host, COUNT(*) AS count FROM servers WHERE host IN ({}) GROUP BY host";
 }
 
@@ -19,7 +19,7 @@ fn ask(tx: &mut Tx<'_>, statement: &'static str, hosts: &[HostName]) -> Result<V
     Ok(tx.ask_list(statement, &hosts)?)
 }
 
-/// The names of the servers on those hosts.
+/// The names of the servers on these hosts.
 ///
 /// # Errors
 /// Store errors only; also for the function below.
@@ -29,7 +29,7 @@ pub fn names(tx: &mut Tx<'_>, hosts: &[HostName]) -> Result<HashMap<ServerId, St
     tx.answers(asked)?.iter().map(read).collect()
 }
 
-/// How many servers are on those hosts. A host without one is absent.
+/// The number of servers on each of these hosts. A host without servers is absent.
 pub fn counts(tx: &mut Tx<'_>, hosts: &[HostName]) -> Result<HashMap<HostName, usize>, Error> {
     let asked = ask(tx, COUNTS, hosts)?;
     let read = |row: &Row| {

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::servers::shape;
 
 kilonova_store::statements! {
-    /// Adds an attachment whose volume is about to be reserved, or connected at once.
+    /// Adds an attachment whose volume is about to be reserved, with or without a host to connect.
     ADD_ATTACHMENT = "INSERT INTO volume_attachments (id, server_id, device_id, volume_id, state, ordinal,
         host) VALUES (?1, ?2, ?3, ?4, 'reserving', ?5, ?6)";
     /// The attachments of a server.
@@ -39,7 +39,7 @@ words! {
         Connecting = "connecting",
         /// Cinder has connected the host.
         Connected = "connected",
-        /// Cinder knows that the server uses the volume.
+        /// Cinder has marked the attachment as complete.
         Complete = "complete",
         /// It is being deleted.
         Ending = "ending",
@@ -60,7 +60,7 @@ words! {
     }
 }
 
-/// The id of an attachment's row, which it has before Cinder gives it one.
+/// The id of an attachment's row, which exists before Cinder assigns an id.
 pub type RowId = BlockDeviceId;
 
 /// An attachment.

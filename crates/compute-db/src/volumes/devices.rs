@@ -36,12 +36,12 @@ kilonova_store::statements! {
     /// Records that the creation of a volume is about to be sent. No row if it may have been sent
     /// before.
     SET_SENT = "UPDATE block_devices SET is_sent = 1 WHERE id = ?1 AND is_sent = 0 RETURNING id";
-    /// Cinder replaces the data of a volume next.
+    /// Records that a volume is about to be re-imaged.
     REIMAGE = "UPDATE block_devices SET phase = 'reimaging', reimage = ?2, error = NULL WHERE id = ?1
         AND phase = 'attached' RETURNING id";
     /// A row if this image replaces the data of a volume.
     REIMAGES = "SELECT id FROM block_devices WHERE id = ?1 AND phase = 'reimaging' AND reimage = ?2";
-    /// The server has its volumes again.
+    /// Ends the re-imaging of a server's volumes.
     END_REIMAGE = "UPDATE block_devices SET phase = 'attached', reimage = NULL, error = ?2
         WHERE server_id = ?1 AND phase = 'reimaging'";
     /// Sets whether a volume is deleted with its server.
@@ -61,13 +61,13 @@ words! {
         Attaching = "attaching",
         /// The volume is attached.
         Attached = "attached",
-        /// A detachment was requested, and Cinder may not know.
+        /// A detachment was requested, and Cinder may not have been notified.
         BeginDetaching = "begin_detaching",
         /// The volume is being detached.
         Detaching = "detaching",
-        /// The guest has refused to release the volume, and Cinder may not know.
+        /// The guest has refused to release the volume, and Cinder may not have been notified.
         RollDetaching = "roll_detaching",
-        /// Cinder replaces the data of the volume: no guest has it meanwhile.
+        /// Cinder replaces the data of the volume, which no guest has meanwhile.
         Reimaging = "reimaging",
         /// The volume cannot be attached: its attachment is being deleted.
         Failed = "failed",
@@ -244,8 +244,8 @@ pub fn set_sent(tx: &mut Tx<'_>, device: BlockDeviceId) -> Result<bool, Error> {
     Ok(tx.row(SET_SENT, params![device])?.is_some())
 }
 
-/// Records that the data of a volume are replaced by an image's next. False unless the server has it, and it
-/// does not change.
+/// Records that the data of a volume are about to be replaced by an image's. False if the volume is not attached
+/// or is changing.
 pub fn reimage(tx: &mut Tx<'_>, device: BlockDeviceId, image: ImageId) -> Result<bool, Error> {
     Ok(tx.row(REIMAGE, params![device, image])?.is_some())
 }
@@ -255,8 +255,8 @@ pub fn reimages(tx: &mut Tx<'_>, device: BlockDeviceId, image: ImageId) -> Resul
     Ok(tx.row(REIMAGES, params![device, image])?.is_some())
 }
 
-/// The server has its volumes again whose data were to be replaced; `error` says why they were not. False if
-/// there were none.
+/// Ends the re-imaging of a server's volumes; `error` is the reason if it failed. False if no volume was being
+/// re-imaged.
 pub fn end_reimage(tx: &mut Tx<'_>, server: ServerId, error: Option<&str>) -> Result<bool, Error> {
     Ok(tx.execute(END_REIMAGE, params![server, error])? > 0)
 }

@@ -8,7 +8,7 @@
 //! the row's `token` fences an earlier worker. All these rows outlive the row of a deleted server until
 //! Cinder has none of its attachments.
 //!
-//! These tables must never have connection data: only the documents of hosts have it.
+//! These tables must never contain connection data: only the documents of hosts contain it.
 
 use kilonova_store::Migration;
 

@@ -14,7 +14,7 @@ kilonova_store::statements! {
         WHERE volume_servers.taken_until <= ?3 RETURNING server_id";
     /// Adds a server that is due.
     ADD_SERVER = "INSERT INTO volume_servers (server_id, project_id, due_at) VALUES (?1, ?2, ?3)";
-    /// Takes a server that is due.
+    /// Leases a server that is due.
     TAKE = "UPDATE volume_servers SET taken_until = ?3, token = ?4 WHERE server_id = ?1
         AND due_at <= ?2 AND taken_until <= ?2 RETURNING project_id, is_gone, attempts, due_at";
     /// Shortens the leases of a controller: its workers' tokens begin with its id, which has 36
@@ -113,7 +113,7 @@ pub fn end_leases(tx: &mut Tx<'_>, controller: &str, until: Timestamp) -> Result
     Ok(())
 }
 
-/// Renews the lease of a server and returns its present row. `None` if another worker has taken it.
+/// Renews the lease of a server and returns its current row. `None` if another worker has leased it.
 pub fn renew(tx: &mut Tx<'_>, taken: &Taken, until: Timestamp) -> Result<Option<Taken>, Error> {
     let values = params![taken.server, taken.token.as_str(), until];
     let Some(row) = tx.row(RENEW, values)? else { return Ok(None) };

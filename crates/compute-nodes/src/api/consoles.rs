@@ -38,7 +38,7 @@ pub(super) async fn answered(
         match on_upgrade.await {
             Ok(upgraded) => waiting.answer(Answer::Connected(Box::new(TokioIo::new(upgraded)))),
             Err(error) => {
-                tracing::warn!(%host, %error, "a host's connection for a console was not upgraded");
+                tracing::warn!(%host, %error, "cannot upgrade a host's connection for a console");
             }
         }
     });

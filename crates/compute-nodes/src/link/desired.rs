@@ -24,8 +24,8 @@ use super::unavailable;
 /// time after which a silent host counts as down.
 const MAX_WAIT: Duration = Duration::from_secs(20);
 
-/// Polls without news end together at multiples of this, and the hosts' next requests arrive together. Ten thousand hosts otherwise
-/// wake the threads of the controller a thousand times per second.
+/// Polls without news end together at multiples of this, and the hosts' next requests arrive together. Otherwise
+/// ten thousand hosts would wake the threads of the controller a thousand times per second.
 const TOGETHER: Duration = Duration::from_millis(200);
 
 /// When the first poll began.
@@ -52,7 +52,7 @@ pub(super) async fn desired(
         entry.has_answered(since);
     }
     let mut newest = entry.newest();
-    // A generation below that of the host is news too: the database lost commits.
+    // A generation lower than the host's is news too: the database lost commits.
     let is_news = |newest: &Newest| newest.generation != since || newest.epoch != epoch;
     let is_waiting = since > 0 && !is_news(&newest.borrow());
     let end = end_of_wait(*BEGIN, Instant::now());
@@ -73,7 +73,7 @@ pub(super) async fn desired(
     entry.seen(time::now());
     let known = *newest.borrow();
     let (name, networks) = (host.to_owned(), Arc::clone(&compute.networks));
-    // Boxed to keep the waiting futures small: thousands of hosts wait above, and few read.
+    // Boxed to keep the waiting futures small: thousands of hosts wait above, and few reach this read.
     let read = compute.store.read(move |tx| batch::of_session(tx, &*networks, &name, epoch, since));
     let Handed { batch, is_clear } = Box::pin(read).await.map_err(unavailable)?;
     entry.correct(known, Newest { epoch, generation: batch.generation });
@@ -84,7 +84,7 @@ pub(super) async fn desired(
 }
 
 /// The host, after a check of its session. Reads the row if memory does not know the host, the epoch
-/// or the generation, because the host may have just talked to another controller.
+/// or the generation, because the host may have just contacted another controller.
 async fn session(
     compute: &Compute,
     host: &HostName,

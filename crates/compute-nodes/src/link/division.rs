@@ -100,9 +100,9 @@ pub(super) fn report(
         tx.on_commit(move || {
             tracing::warn!(
                 %host, %reason,
-                "cannot offer the host's CPUs and memory by NUMA cell yet, and offers them as a whole; the agent tries \
-                 again every ten minutes and at its start: move the guests or remove the reason, or set [compute] \
-                 numa_in_placement = false there"
+                "cannot offer the host's CPUs and memory by NUMA cell yet, so they are offered as a whole; the agent \
+                 retries every ten minutes and when it starts: move the guests or remove the reason, or set [compute] \
+                 numa_in_placement = false on the host"
             );
         });
     }
@@ -125,8 +125,8 @@ pub(super) fn check_given_away(
     }
 }
 
-/// Divides the amount that an operator has reserved at the root over the cells, by their totals. A cell keeps its own
-/// reserved amount if that is larger.
+/// Divides the amount that an operator has reserved at the root among the cells, in proportion to their totals. A cell
+/// keeps its own reserved amount if that is larger.
 fn keep_reserved(
     cells: &mut [NewCell],
     specs: &[ProviderSpec],

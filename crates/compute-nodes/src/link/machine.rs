@@ -1,5 +1,5 @@
 //! Identifies the machine that registers as a host. Two machines with one name would fence each other
-//! forever, and a renamed machine would offer devices that guests of its old name still use.
+//! forever, and a renamed machine would offer devices that guests under its old name still use.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use kilonova_wire::refusal::Kind;
 /// Maximum number of a machine's other names in a warning.
 const NAMED: usize = 3;
 
-/// The parts of a registration that guests of the machine's other names may use.
+/// The parts of a registration that guests under the machine's other names may use.
 pub(super) struct Offered<'a> {
     /// The devices; all of them count as failed if servers of another name have accelerators.
     pub devices: Cow<'a, [Device]>,

@@ -32,8 +32,8 @@ pub(super) async fn register(
     compute.store.write(record).await.map_err(unavailable)
 }
 
-/// Announces what [`record`] reads before it writes anything, so that an unchanged registration waits
-/// once for all of it.
+/// Announces the reads that [`record`] makes before it writes anything, so that an unchanged registration
+/// waits only once for all of them.
 fn expect(tx: &mut Tx<'_>, registration: &Registration) -> Result<(), Error> {
     let host = &registration.host;
     if !registration.machine_id.is_empty() {
@@ -55,7 +55,7 @@ fn record(
     let now = time::now();
     expect(tx, registration)?;
     let known = hosts::by_name(tx, &registration.host)?;
-    // Before anything is written, because the read would otherwise be a round trip of its own.
+    // Read before anything is written: a later read would be a round trip of its own.
     let known_cells = cells::of_host(tx, &registration.host)?;
     if known.is_none() {
         let spellings = hosts::spellings(tx, &registration.host)?;
@@ -135,8 +135,8 @@ fn record(
     Ok(session)
 }
 
-/// Records between which physical networks the host can route, if that changed, and has the places of
-/// its routers checked: it may no longer reach all of their networks.
+/// Records the physical networks between which the host can route, if they changed, and schedules a check
+/// of its routers: the host may no longer reach all of their networks.
 fn follow_routes(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -210,7 +210,7 @@ pub(super) fn root_of(registration: &Registration, id: ProviderId) -> placement:
     }
 }
 
-/// The numbers of shared and of dedicated CPUs. Those of a host without NUMA cells are all shared.
+/// The numbers of shared and of dedicated CPUs. All CPUs of a host without NUMA cells are shared.
 fn cpus(registration: &Registration) -> (i64, i64) {
     let topology = registration.cells.as_deref().map(cells::topology);
     let Some(Ok(topology)) = topology else { return (registration.vcpus, 0) };

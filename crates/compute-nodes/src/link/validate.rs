@@ -1,6 +1,6 @@
 //! Validation of a registration. A host may be broken, misconfigured or malicious, and its data
 //! becomes inventory, traits and text that others read. Therefore everything is validated before
-//! anything is stored, and all errors are reported at once.
+//! anything is stored, and all errors are reported together.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -75,7 +75,7 @@ impl Problems {
 
     fn number(&mut self, what: impl Display, number: i64, min: i64, max: i64) {
         let is_valid = (min..=max).contains(&number);
-        self.unless(is_valid, || format!("{what} is {number}; it must be {min} to {max}"));
+        self.unless(is_valid, || format!("{what} is {number}; it must be between {min} and {max}"));
     }
 
     /// Checks a name: one word.

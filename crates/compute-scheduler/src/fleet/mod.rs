@@ -231,7 +231,7 @@ impl Host {
         self.clock_skew.get()
     }
 
-    /// Records its clock as a message states it. Ignores the short time that the message took.
+    /// Records the time of its clock from a message. Ignores the short transmission time of the message.
     pub fn record_clock(&self, clock: Timestamp, now: Timestamp) {
         self.clock_skew.set(clock.duration_since(now));
     }
@@ -299,7 +299,7 @@ impl Host {
         self.root == row.root && self.id == row.id
     }
 
-    /// Applies a version of its row, and wakes the long polls that it concerns.
+    /// Applies a version of its row, and wakes the long polls that are affected.
     fn apply(&self, row: &HostRow, known: Option<&Known>) {
         let known = known.and_then(|known| known.of(self));
         let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);

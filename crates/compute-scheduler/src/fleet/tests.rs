@@ -84,7 +84,7 @@ fn a_read_that_began_before_a_commit_does_not_undo_it() {
     assert_eq!(is_enabled(&fleet), Some(false));
 }
 
-/// A registration elsewhere, and then an operator's change here: the epochs grow with the revisions.
+/// A registration at another controller precedes an operator's change here: the epochs grow with the revisions.
 #[test]
 fn an_older_read_does_not_take_back_an_epoch() {
     let fleet = Fleet::default();

@@ -14,7 +14,7 @@ pub struct Devices {
     pub class: ResourceClass,
     /// Units of each device.
     pub amount: i64,
-    /// Number of groups that ask for as much.
+    /// Number of request groups for such a device.
     pub count: u8,
     /// Required traits of the device; each inner list is an "any of".
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -24,7 +24,7 @@ pub struct Devices {
     pub forbidden: Vec<String>,
 }
 
-/// The resources that a server asks for. Its JSON form is a key in the database.
+/// The resources that a server requests. The JSON form is a key in the database.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Request {
     /// Processors, shared and dedicated.
@@ -32,7 +32,7 @@ pub struct Request {
     /// MiB; not part of the learned demand.
     #[serde(skip)]
     pub memory_mb: i64,
-    /// The devices of the kind of which it asks for most.
+    /// The requested devices of the kind with the most request groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<Devices>,
 }
@@ -74,7 +74,7 @@ impl Devices {
         };
         // The traits of the unsuffixed group may be those of another provider.
         if !group.suffix.is_empty() {
-            // Kinds have no places.
+            // A kind does not include a place.
             let has_place =
                 |clause: &&Vec<String>| clause.iter().any(|name| nearness::is_place(name));
             let required = group.required.iter().filter(|clause| !has_place(clause));

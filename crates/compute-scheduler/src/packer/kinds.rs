@@ -18,12 +18,13 @@ pub fn is_device(class: &ResourceClass) -> bool {
     !NO_DEVICES.contains(&class) && !class.starts_with("NET_") && !class.starts_with("IPV4_")
 }
 
-/// The traits that say what a device is, sorted. Where it is does not matter.
+/// The traits that describe a device, sorted. Traits that describe its place are not included.
 pub(crate) fn kind_traits(node: &NodeView<'_>) -> Vec<Arc<str>> {
     kind_and_island(node).0
 }
 
-/// The traits that say what a device is, sorted; and the one of its island, the first by name if an operator has set several.
+/// The result of [`kind_traits`], and the trait of the device's island: the first by name if an operator has set
+/// several.
 fn kind_and_island<'a>(node: &NodeView<'a>) -> (Vec<Arc<str>>, Option<&'a str>) {
     let (mut traits, mut island) = (Vec::new(), None::<&'a str>);
     for name in node.traits() {
@@ -55,9 +56,10 @@ pub(super) fn free_of(inventory: &Inventory) -> u16 {
     u16::try_from(thousandths).unwrap_or(WHOLE).min(WHOLE)
 }
 
-/// The cards of a tree that have a provider for each of several types, of which one excludes parts of the others.
+/// The cards of a tree that have a provider for each of several types, where the use of one type excludes part of the
+/// others.
 ///
-/// They are known by the names of their providers alone. A wrong name has an effect on preferences only.
+/// Cards are recognized only by the names of their providers. A wrong name affects only preferences.
 #[derive(Default)]
 pub(super) struct Cards<'a>(BTreeMap<&'a str, (u32, u32)>);
 
@@ -80,7 +82,7 @@ impl<'a> Cards<'a> {
         Self(cards)
     }
 
-    /// The thousandths of a provider's card that requests of the other types could have, as their mean.
+    /// The free thousandths of a provider's card for requests of the other types: the mean of these types.
     pub(super) fn others(&self, name: &str, own: &Inventory) -> u16 {
         let card = self.0.get(card_of(name));
         let Some((sum, count)) = card.filter(|(_, count)| *count > 1) else { return 0 };
@@ -100,7 +102,7 @@ fn without_type(provider: &str) -> Option<&str> {
     number.parse::<u32>().is_ok().then_some(card)
 }
 
-/// A resource class with the traits of its providers, but for those that say where a device is.
+/// A resource class with the traits of its providers, except for traits that describe a place.
 #[derive(Debug)]
 struct Kind {
     class: ResourceClass,

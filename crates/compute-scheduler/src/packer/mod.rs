@@ -137,8 +137,8 @@ impl Packer {
         of_kind.map(|(before, after)| fleet.scorer().score(&before, &after, &shape)).sum()
     }
 
-    /// A separate packer with the same demand that mirrors `world`. A search on many scratch copies
-    /// of the world uses it, because it would keep requests waiting for the lock of this packer.
+    /// A separate packer with the same demand that mirrors `world`, for a search on many scratch
+    /// copies of the world. Such a search would keep requests waiting for the lock of this packer.
     #[must_use]
     pub fn apart(&self, world: &Snapshot) -> Self {
         let (learned, pending) = {
@@ -172,7 +172,7 @@ impl Packer {
         }
     }
 
-    /// Replaces the demand by that of the database.
+    /// Replaces the demand by the demand in the database.
     pub fn learn(&self, demand: impl IntoIterator<Item = (Request, f64)>) {
         let (mut state, demand) = (self.lock(), demand.into_iter().collect());
         if state.learned != demand {

@@ -100,7 +100,7 @@ fn in_mig_mode(first: u128, cards: &[[i64; 3]]) -> Tree {
 
 #[test]
 fn a_card_that_others_could_use_least_is_preferred() {
-    // An empty card; one with an instance in its upper half; one whose upper half is full.
+    // An empty card; a card with an instance in its upper half; a card with a full upper half.
     let (empty, used, half) = ([7, 2, 1], [6, 1, 1], [4, 1, 1]);
     let alone =
         world([in_mig_mode(100, &[empty]), in_mig_mode(200, &[used]), in_mig_mode(300, &[half])]);
@@ -317,7 +317,7 @@ fn places_do_not_tell_kinds_apart() {
     assert_eq!(used.devices, 2);
 }
 
-/// A host with GPUs in islands of so many, of which those in `used` are in use.
+/// A host with GPUs in islands of `size` GPUs. The GPUs with the numbers in `used` are in use.
 fn with_islands(first: u128, gpus: u128, size: u128, used: &[u128]) -> Tree {
     let mut tree = host(first, gpus, "PGPU", 1);
     for (gpu, provider) in (0..).zip(&mut tree.providers[1..]) {
@@ -352,7 +352,7 @@ fn a_host_is_preferred_where_no_whole_island_breaks() {
 fn equal_hosts_with_islands_are_one_class() {
     let trees = (1..=50).map(|at| {
         let mut tree = with_islands(at * 100, 8, 4, &[u128::from(at % 2 == 0) * 5]);
-        // Another order of the islands.
+        // The order of the islands does not matter.
         if at % 3 == 0 {
             tree.providers[1..].reverse();
         }

@@ -38,7 +38,7 @@ pub(super) const DEVICES: usize = 32;
 /// Maximum number of hosts examined for servers that must share a host.
 const ORDERED_FOR_ALL: usize = 256;
 
-/// Maximum number of hosts with room for all these servers that are compared.
+/// Maximum number of compared hosts, each with room for all these servers.
 const COMPARED_FOR_ALL: usize = 8;
 
 /// A host that is used only if there are too few others, with its penalties in order of precedence:
@@ -297,7 +297,7 @@ impl Finder<'_> {
                 break;
             }
         }
-        // Of cards that also serve other types, the fullest one comes first.
+        // Among cards that also serve other types, the fullest comes first.
         preferred.sort_by_key(|(room, _)| *room);
         let mut preferred: Vec<Candidate> = preferred.into_iter().map(|(_, one)| one).collect();
         preferred.append(&mut others);
@@ -309,8 +309,8 @@ impl Finder<'_> {
         Ok(())
     }
 
-    /// The candidates on a host with islands or switches. Those that keep most islands and switches
-    /// whole, for servers that need all of one, come first.
+    /// The candidates on a host with islands or switches. Candidates that keep most islands and
+    /// switches whole come first, because some servers need a whole island or switch.
     fn by_place(&self, places: &whole::Places, here: &Query) -> Result<Vec<Candidate>, NoHost> {
         let mut found: Vec<Candidate> = Vec::new();
         for query in places.queries(here) {

@@ -64,8 +64,8 @@ pub fn places(
     if plan.is_empty() { Err(reason(world, constraints, query)) } else { Ok(plan) }
 }
 
-/// Like [`places`], beside the places that other requests of this controller are about to claim, if all servers
-/// fit there.
+/// Like [`places`], but avoids the places that other requests of this controller are about to claim, if all servers
+/// fit elsewhere.
 ///
 /// # Errors
 /// Like [`places`].
@@ -157,9 +157,9 @@ fn ranked(
     by_weight(world, constraints, query)
 }
 
-/// Adds alternates, each from a walk that starts at another tree, until there are enough or a walk has no other.
+/// Adds alternates, each from a walk that starts at another tree, until there are enough or a walk finds no new one.
 ///
-/// Packing prefers the fullest hosts. All of them may have room only on devices that were freed just now, where
+/// Packing prefers the fullest hosts. All of them may have room only on devices that were just freed, where
 /// concurrent requests collide.
 fn with_spares(
     world: &Snapshot,
@@ -230,7 +230,7 @@ fn by_weight(
     Ok(Choice { candidates, how, alike: Vec::new() })
 }
 
-/// Moves one of the best, as many as `host_subset_size` says, to the front.
+/// Moves one of the best `host_subset_size` candidates, selected by the seed, to the front.
 fn draw<T>(order: &mut [T], constraints: &Constraints<'_>, query: &Query) {
     let subset = constraints.rules.host_subset_size.min(order.len());
     if subset > 1 {
@@ -282,7 +282,7 @@ fn packed(
     Ok(places.into_iter().map(one).collect())
 }
 
-/// All on one host: the one whose cost falls most, or the one that fits most.
+/// All servers on one host: the host whose cost falls most, or the host on which most of them fit.
 fn together(
     world: &Snapshot,
     constraints: &Constraints<'_>,
@@ -299,7 +299,7 @@ fn together(
     Ok(better(plan, first_together(world, constraints, query, count)?))
 }
 
-/// All on one host: the first one in the order of a search that fits all, or the one that fits most.
+/// All servers on one host: the first host of a search on which all fit, or the host on which most of them fit.
 fn first_together(
     world: &Snapshot,
     constraints: &Constraints<'_>,

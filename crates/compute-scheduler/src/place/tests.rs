@@ -101,9 +101,9 @@ fn alternates_are_also_on_hosts_that_are_not_the_fullest() {
         let plan = places(&world, &constraints, &query, 1).expect("hosts have room");
         let candidates = &plan[0].candidates;
         assert_eq!(candidates.len(), ALTERNATES);
-        assert!(candidates[0].root <= id(200), "the best is one of the fullest");
+        assert!(candidates[0].root <= id(200), "the best candidate is on one of the fullest hosts");
         let roots: HashSet<ProviderId> = candidates.iter().map(|one| one.root).collect();
-        assert_eq!(roots.len(), ALTERNATES, "each has one device");
+        assert_eq!(roots.len(), ALTERNATES, "each host has one device");
         elsewhere += usize::from(roots.iter().any(|root| *root > id(200)));
     }
     // Each of four walks starts at the fullest hosts or at the empty ones.
@@ -131,11 +131,11 @@ fn servers_that_must_be_together_fill_the_host_that_just_holds_them() {
             plan.iter().map(|choice| choice.candidates[0].root).collect::<Vec<_>>()
         };
         let nobody = || group(HashMap::new());
-        assert_eq!(roots(nobody(), 2), [id(30), id(30)], "host 3 has just two free units");
+        assert_eq!(roots(nobody(), 2), [id(30), id(30)], "host 3 has exactly two free units");
         assert_eq!(roots(nobody(), 3), [id(40); 3], "host 4 is fuller than the empty host");
         assert_eq!(roots(nobody(), 12), [id(20); 12], "only the empty host has twelve free units");
         let members = HashMap::from([(HostName::verbatim("host4"), 1)]);
-        assert_eq!(roots(group(members), 2), [id(40), id(40)], "the group is there");
+        assert_eq!(roots(group(members), 2), [id(40), id(40)], "the group is on host 4");
         assert_eq!(roots(nobody(), 20).len(), 16, "no host has more units");
     }
 }
@@ -161,7 +161,7 @@ fn requests_that_are_not_claimed_yet_leave_the_same_room_to_nobody() {
     assert_eq!(roots, [id(10), id(10), id(10), id(20), id(20)], "three units, then the other host");
     begun.clear();
     let again = plan(&queries(1)[0]).expect("there is room");
-    assert_eq!(again[0].candidates[0].root, id(10), "nothing is intended any more");
+    assert_eq!(again[0].candidates[0].root, id(10), "the intentions have ended");
     // The intentions cover all units of both hosts, but an intention refuses no request.
     let begun: Vec<_> = queries(19)
         .iter()

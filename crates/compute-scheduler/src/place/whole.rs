@@ -1,8 +1,8 @@
-//! Keeps islands of GPUs, and the devices of PCIe switches, whole for the servers that need all of one.
+//! Keeps GPU islands and PCIe switches whole for servers that need all devices of one.
 //!
 //! A candidate on a host is better if, in this order, it leaves fewer free devices outside of whole islands (as the
-//! cost of a host counts them, `kilonova-packing`), breaks fewer switches of which no device is in use, and leaves
-//! fewer devices free beside those that it takes, first in its islands and then below its switches. This module only
+//! cost of a host counts them, `kilonova-packing`), breaks fewer switches that have no device in use, and leaves fewer
+//! devices free next to those that it takes, first in its islands and then below its switches. This module only
 //! orders candidates; it must never refuse one.
 
 use std::collections::{BTreeMap, BTreeSet};

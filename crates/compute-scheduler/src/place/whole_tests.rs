@@ -41,7 +41,7 @@ fn gpus(used: &[u128]) -> Vec<Provider> {
     providers
 }
 
-/// The GPUs that a request for `count` of them gets.
+/// The GPUs that are selected for a request for `count` GPUs.
 fn chosen(used: &[u128], count: usize) -> Vec<u128> {
     chosen_in(&world(used), count)
 }
@@ -70,10 +70,10 @@ fn chosen_in(world: &Snapshot, count: usize) -> Vec<u128> {
 fn small_requests_keep_off_whole_islands() {
     assert_eq!(chosen(&[4], 1), [3], "its island is broken already");
     assert_eq!(chosen(&[1, 2, 8], 1), [7]);
-    assert_eq!(chosen(&[1, 2], 1), [3], "each island is whole; the first switch is broken");
-    assert_eq!(chosen(&[5, 6], 2), [7, 8], "a whole island of a switch in use");
+    assert_eq!(chosen(&[1, 2], 1), [3], "each free island is whole; the first switch is broken");
+    assert_eq!(chosen(&[5, 6], 2), [7, 8], "a whole island below a switch in use");
     assert_eq!(chosen(&[1, 8], 2), [5, 6], "an island of that size");
-    assert_eq!(chosen(&[3], 4), [5, 6, 7, 8], "the whole of a switch");
+    assert_eq!(chosen(&[3], 4), [5, 6, 7, 8], "a whole switch");
     assert_eq!(chosen(&[], 8), [1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
@@ -90,11 +90,7 @@ fn devices_of_other_classes_are_no_part_of_a_place() {
         allocations: vec![(id(1), ResourceClass::verbatim("PGPU"), 1)],
         mappings: Vec::new(),
     });
-    assert_eq!(
-        chosen_in(&world, 4),
-        [5, 6, 7, 8],
-        "the whole of a switch, but for its network cards"
-    );
+    assert_eq!(chosen_in(&world, 4), [5, 6, 7, 8], "a whole switch except its network cards");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Moves that lower the cost of the hosts, where no request waits for room.
+//! Moves that lower the cost of the hosts while no request waits for room.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::constraints::Scope;
 use crate::reason::NoHost;
 use crate::rules::Packing;
 
-/// A move that lowers the cost by less, in devices, is not worth it.
+/// The least reduction of the cost, in devices, that justifies a move.
 const LEAST: f64 = 0.1;
 
 /// Moves that lower the cost of the hosts.
@@ -25,7 +25,7 @@ pub struct Lowered {
     pub saved: f64,
 }
 
-/// The hosts by their cost, most first, at most `most`.
+/// At most `most` hosts, the costliest first.
 pub fn costliest(world: &Snapshot, scope: Scope<'_>, most: usize) -> Vec<ProviderId> {
     let weights = weights(scope);
     let mut rated: Vec<(f64, ProviderId)> =
@@ -34,7 +34,7 @@ pub fn costliest(world: &Snapshot, scope: Scope<'_>, most: usize) -> Vec<Provide
     rated.into_iter().take(most).map(|(_, root)| root).collect()
 }
 
-/// The weights of the choice; with upstream's weighers the usual ones.
+/// The configured weights of packing; the default weights if upstream's weighers are configured.
 fn weights(scope: Scope<'_>) -> Weights {
     match scope.rules.packing {
         Packing::Cost(weights) => weights,
@@ -42,8 +42,8 @@ fn weights(scope: Scope<'_>) -> Weights {
     }
 }
 
-/// Up to two moves that lower the cost of the hosts most, the best one first. `None` if there are none that are
-/// worth it, or none was found within `left` searches.
+/// Up to two moves that lower the cost of the hosts most, the best one first. `None` if no move is worthwhile, or if
+/// `left` searches did not find one.
 ///
 /// # Errors
 /// [`NoHost`] for an invalid query.
@@ -90,7 +90,7 @@ impl Board<'_> {
             }
             known.push(guest);
             let places = match self.destinations(world, guest, left) {
-                // The best one so far holds.
+                // The best move so far is the result.
                 Err(Stop::Exhausted) if best.is_some() => break,
                 places => places?,
             };

@@ -149,7 +149,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Why a search ends.
+/// The reason why a search ends early.
 enum Stop {
     /// It has used up its searches; the plans that it has found are valid.
     Exhausted,
@@ -248,8 +248,8 @@ pub struct Emptied {
     pub gain: i64,
 }
 
-/// The host of `hosts` that gains most for a request when all its guests leave it, among those whose guests can all
-/// move. `None` if no host gains, or if `left` searches did not find one.
+/// The host of `hosts` whose drain makes room for the most servers of a request, among the hosts whose guests can all
+/// move. `None` if no drain makes room, or if `left` searches did not find one.
 ///
 /// # Errors
 /// [`NoHost`] for an invalid query.
@@ -409,7 +409,8 @@ impl Board<'_> {
         Ok(None)
     }
 
-    /// The plan of a move and then one of `guest`, to the first destination after which more servers of the request fit.
+    /// The plan of a move and a subsequent move of `guest` to the first destination after which more servers of the
+    /// request fit.
     fn then(
         &self,
         world: &Snapshot,
@@ -428,7 +429,8 @@ impl Board<'_> {
         Ok(None)
     }
 
-    /// One move makes room for a guest, and the move of that guest makes room for the request.
+    /// Finds a plan whose first move makes room for a guest, and whose second move, of that guest, makes room for the
+    /// request.
     fn chain(
         &self,
         world: &Snapshot,

@@ -1,5 +1,5 @@
-//! Tests plans on small clouds: on random ones against a trial of every single move, and on clouds whose plan is known
-//! by hand.
+//! Tests plans on small clouds: on random clouds, compared with a trial of every single move, and on clouds with a plan
+//! that was found by hand.
 
 use std::collections::HashSet;
 
@@ -64,7 +64,7 @@ impl Few {
         amounts.filter(|(held, ..)| *held == provider).map(|(_, _, amount)| amount).sum()
     }
 
-    /// True if a request fits on a GPU and its host. Adds the amounts up without the scheduler.
+    /// True if a request fits on a GPU and its host. Adds up the amounts without the scheduler.
     fn fits(&self, host: usize, at: usize, cpus: i64, units: i64) -> bool {
         self.used(root(host)) + cpus <= CPUS && self.used(gpu(host, at)) + units <= UNITS
     }
@@ -191,7 +191,7 @@ impl Few {
                 one.to.allocations.iter().any(|(provider, ..)| *provider == gpu(*host, *at))
             })
             .expect("the destination is a GPU of the cloud");
-        assert_ne!(host, moved.host, "a move leaves its host");
+        assert_ne!(host, moved.host, "a move changes the host");
         assert!(self.fits(host, at, moved.cpus, moved.units), "{one:?} has no room in {self:?}");
         self.guests[one.guest] = Small { host, gpu: at, ..moved };
     }
@@ -322,7 +322,7 @@ fn devices_of_one_kind_are_counted_together_in_any_unit() {
     let both = of(&[(gpu(0, 0), most), (gpu(0, 1), most)]);
     assert_eq!(both, of(&[(gpu(1, 0), 2 * most)]));
     assert_ne!(both, of(&[(gpu(1, 0), 2 * most - 1)]));
-    assert!(kinds(&world, &[(root(0), vcpu(), most)]).is_empty(), "CPUs are no devices");
+    assert!(kinds(&world, &[(root(0), vcpu(), most)]).is_empty(), "CPUs are not devices");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `/os-console-auth-tokens/{token}`: the target of a console token, for operators' own proxies.
 //!
-//! Hosts have no ports for consoles. Such a proxy connects where every client does: to the websocket of
-//! this process.
+//! Hosts have no ports for consoles. Such a proxy connects to the websocket of this process, like every other
+//! client.
 
 use axum::Json;
 use axum::extract::{Path, State};

@@ -1,8 +1,8 @@
 //! `/os-server-external-events`: events that Neutron, Cinder and Cyborg send to Nova.
 //!
-//! An event is validated and answered as upstream does it. Events about ports are applied if the ports
-//! are in the cloud's Neutron. `volume-extended` extends the disk of a guest. `volume-reimaged` makes
-//! waiting rebuilds check their volumes at once. Other events have no effect.
+//! Events are validated and answered as in upstream. Events about ports are applied if the ports are in
+//! the cloud's Neutron. `volume-extended` extends the disk of a guest. `volume-reimaged` makes waiting
+//! rebuilds check their volumes immediately. Other events have no effect.
 
 use axum::Json;
 use axum::extract::State;

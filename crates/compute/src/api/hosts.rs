@@ -68,7 +68,7 @@ fn unknown(host: &HostName) -> Refusal {
     Refusal::not_found(format!("Host '{host}' is not mapped to any cell"))
 }
 
-/// 501 for an existing host, 404 for another one.
+/// 501 for an existing host, 404 for an unknown one.
 async fn not_supported(compute: &Compute, host: HostName) -> Refusal {
     let name = host.clone();
     match compute.store.read(move |tx| hosts::by_name(tx, &name)).await {
@@ -81,7 +81,7 @@ async fn not_supported(compute: &Compute, host: HostName) -> Refusal {
 }
 
 /// The hosts of enabled services. Compute hosts come first: upstream promises no order, and tools that
-/// expect one machine take the first host for a compute host.
+/// expect a single host assume that the first one is a compute host.
 async fn list(
     State(compute): State<Compute>,
     version: Microversion,

@@ -1,5 +1,5 @@
 //! Paths with the caller's project after the version (`/v2.1/PROJECT/servers`), which endpoints in
-//! catalogs have had since Nova's first API. They are the same operations as those without.
+//! catalogs have had since Nova's first API. They reach the same operations as paths without a project.
 //!
 //! [`reached_in_project`] removes the project from the path before routing. As in Nova
 //! (`nova/api/openstack/wsgi.py`), [`check`] compares it with the caller's project after the token
@@ -13,7 +13,7 @@ use http::Uri;
 use kilonova_wire::{Context, Refusal};
 use tower::{ServiceExt, service_fn};
 
-/// The project that the path named.
+/// The project in the path.
 #[derive(Debug, Clone)]
 pub(super) struct InProject(pub String);
 

@@ -9,8 +9,8 @@ use kilonova_wire::{Microversion, Refusal, text};
 use regex::Regex;
 use serde_json::Value;
 
-/// Declares the schemas of a body by microversion, and the test that compiles all of them: a request compiles
-/// only that of its own microversion.
+/// Declares the schemas of a body by microversion, and a test that compiles all of them, because a request
+/// compiles only the schema of its own microversion.
 macro_rules! body_schemas {
     ($name:ident, $of:expr, $test:ident) => {
         static $name: kilonova_compute_app::schemas::Schemas =
@@ -49,7 +49,7 @@ pub fn check_query_keys(query: &Query, known: &[&str]) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses every query key, from the microversion on that refuses unknown ones.
+/// Refuses every query key at the microversions that refuse unknown keys.
 ///
 /// # Errors
 /// 400 naming the first key.

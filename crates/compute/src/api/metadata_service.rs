@@ -1,9 +1,9 @@
 //! The metadata service behind Neutron's proxies: `GET` of any path, and `POST` of a password.
 //!
-//! A proxy names the guest's server and project, and signs the server with the secret that it
-//! shares with this cloud. Without a valid signature, only the list of EC2 versions is answered.
-//! The proxy passes 200, 400, 403, 404, 409, 500 and 502 to 504 on to the guest; every other status
-//! is an error of the proxy, so there is none.
+//! A proxy names the guest's server and project, and signs the server's id with the secret that it
+//! shares with this cloud. Without a valid signature, only the list of EC2 versions is served.
+//! The proxy passes 200, 400, 403, 404, 409, 500 and 502 to 504 on to the guest. It treats every
+//! other status as its own error, so this service returns no other.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub fn routes(service: MetadataService, secret: &str) -> Router {
     Router::new().fallback(answer).with_state(Proxied { service, key })
 }
 
-/// A status with a text.
+/// A status with a text, as a guest receives it.
 struct Told(StatusCode, String);
 
 impl Told {
@@ -56,7 +56,7 @@ impl From<Refusal> for Told {
     fn from(refusal: Refusal) -> Self {
         tracing::error!(
             error = %refusal.internal.as_deref().unwrap_or(&refusal.message),
-            "cannot answer a guest's question for its metadata"
+            "cannot answer a guest's metadata request"
         );
         let status = match refusal.kind {
             Kind::Unavailable | Kind::GatewayTimeout | Kind::Timeout | Kind::NoSpace => {
@@ -85,7 +85,7 @@ fn body(kind: ContentType, content: Vec<u8>) -> Response {
     ([(header::CONTENT_TYPE, HeaderValue::from_static(kind.header()))], content).into_response()
 }
 
-/// A guest, as its proxy has proved it.
+/// A guest that the signature of its proxy has identified.
 struct Guest {
     server: ServerId,
     project: String,
@@ -127,7 +127,7 @@ async fn set_password(
     server: ServerId,
     sent: Body,
 ) -> Result<Response, Told> {
-    // The conflict comes before the size, as in Nova.
+    // As in Nova, the check for a conflict precedes the check of the size.
     match service.password(server).await? {
         None => return Err(Told::not_found()),
         Some(known) if !known.is_empty() => return Err(conflict()),
@@ -153,7 +153,7 @@ fn conflict() -> Told {
 }
 
 impl Proxied {
-    /// The guest for which a proxy asks.
+    /// The guest whose request a proxy forwards.
     fn identify(&self, headers: &HeaderMap) -> Result<Guest, Told> {
         let instance = sent(headers, INSTANCE);
         let signature = sent(headers, SIGNATURE);

@@ -6,7 +6,7 @@ use kilonova_compute_app::Compute;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::{Context, Fault, Refusal};
 
-/// Paths that give 410 for every method.
+/// Paths that return 410 for every method.
 const PATHS: &[&str] = &[
     "/os-agents",
     "/os-agents/{id}",
@@ -32,7 +32,7 @@ const PATHS: &[&str] = &[
     "/servers/{id}/consoles/{console}",
 ];
 
-/// Paths of Nova's Neutron proxy, which Kilonova does not have: reads give 404, changes 410.
+/// Paths of Nova's Neutron proxy, which Kilonova does not have: reads return 404, changes 410.
 const UNCHANGEABLE: &[&str] = &[
     "/os-networks",
     "/os-networks/{id}",

@@ -87,7 +87,7 @@ impl Guest {
     }
 }
 
-/// The state after a release: the supplied port is as its owner left it, and there is no other.
+/// Checks the state after a release: the supplied port is as its owner created it, and no other port exists.
 fn assert_released(cloud: &Cloud, guest: &Guest) {
     let state = cloud.fake.state();
     let ports = state.ports();
@@ -136,11 +136,11 @@ async fn ports_are_created_by_the_user_and_bound_by_the_service() {
     );
     guest.release(&cloud).await.expect("the ports are released");
     assert_released(&cloud, &guest);
-    guest.release(&cloud).await.expect("repeating it is harmless");
+    guest.release(&cloud).await.expect("a repeated release succeeds");
 }
 
 /// Every request of an attachment and of its release fails in each way, one after the other. The attempt
-/// is repeated until it succeeds, as after a crash: there is never a second port, and nothing is left.
+/// is repeated until it succeeds, as after a crash: no port is created twice, and the release leaves none.
 #[tokio::test]
 async fn every_request_may_fail_and_be_repeated() {
     let requests = ["GET /ports", "GET /networks", "GET /extensions", "POST /ports", "PUT /ports"];
@@ -189,7 +189,7 @@ async fn another_host_is_tried_after_a_failed_binding() {
     assert_eq!(cloud.fake.state().ports().len(), 2);
 }
 
-/// A live migration prepares the ports on the destination, and a later goal activates or deletes that.
+/// A live migration prepares bindings on the destination, and a later goal activates or deletes them.
 #[tokio::test]
 async fn ports_are_prepared_on_a_second_host() {
     let cloud = Cloud::new().await;
@@ -213,7 +213,7 @@ async fn ports_are_prepared_on_a_second_host() {
         assert_eq!(hosts(), ["host1 host2", "host1 host2"]);
     }
     let failed = guest.make(&cloud, Some("host1"), Some("host9"), &known).await;
-    assert!(matches!(failed, Err(Failure::Host(_))), "no agent is there: {failed:?}");
+    assert!(matches!(failed, Err(Failure::Host(_))), "host9 has no agent: {failed:?}");
     guest.make(&cloud, Some("host1"), None, &known).await.expect("the binding is deleted");
     assert_eq!(hosts(), ["host1", "host1"]);
     for host in ["host2", "host2"] {

@@ -1,4 +1,4 @@
-//! Requests to a cloud's Neutron for a server, against one in memory.
+//! Requests to a cloud's Neutron for a server, against a fake in memory.
 
 mod attach;
 mod resolve;

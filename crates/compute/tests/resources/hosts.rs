@@ -33,7 +33,7 @@ async fn each_registration_begins_an_epoch() {
     }
 }
 
-/// Thousands of hosts wait for documents all the time.
+/// Polls must be cheap, because thousands of hosts always wait for documents.
 #[tokio::test]
 async fn a_poll_without_news_reads_nothing() {
     for api in apis().await {
@@ -79,7 +79,7 @@ async fn services_are_listed_with_their_state() {
     }
 }
 
-/// The work is SQLite's; PostgreSQL reports none.
+/// Only SQLite reports its work.
 #[tokio::test]
 async fn a_request_for_one_host_examines_no_other() {
     for api in apis().await {
@@ -110,7 +110,7 @@ async fn a_request_for_one_host_examines_no_other() {
     }
 }
 
-/// The work is SQLite's; PostgreSQL reports none.
+/// Only SQLite reports its work.
 #[tokio::test]
 async fn a_page_of_hypervisors_reads_the_servers_of_its_hosts_alone() {
     for api in apis().await {

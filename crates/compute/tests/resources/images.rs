@@ -14,7 +14,7 @@ async fn image(api: &Api, name: &str, with: impl FnOnce(&mut ImageRecord)) -> St
     with(&mut image);
     let id = image.id.to_string();
     let kept = api.store.write(move |tx| kilonova_image::reserve(tx, &image)).await;
-    kept.expect("the image is kept");
+    kept.expect("the image is stored");
     id
 }
 
@@ -97,7 +97,7 @@ async fn images_are_listed_like_nova() {
             api.get(ANN, "2.1", &format!("/images?{wrong}")).await.expect(400);
         }
         let others = api.get(BOB, "2.1", "/images").await.expect(200);
-        assert_eq!(names(&others), ["old"], "the other project sees what is public");
+        assert_eq!(names(&others), ["old"], "the other project sees only public images");
     }
 }
 

@@ -190,7 +190,7 @@ async fn the_quota_holds_for_concurrent_requests() {
     }
 }
 
-/// Checks an ssh key pair by itself, and with `ssh-keygen` where there is one.
+/// Checks an SSH key pair, also with `ssh-keygen` if it is installed.
 fn check_key(made: &Value) {
     let private = made["private_key"].as_str().expect("the answer has a private key");
     let public = made["public_key"].as_str().expect("the answer has a public key");
@@ -309,8 +309,8 @@ async fn x509_key_pairs() {
     }
 }
 
-/// Has `openssl`, where there is one, read a PKCS #12 file without a password: it compares the checksum,
-/// and the certificate that it makes of the key in the file is for the same public key.
+/// Reads a PKCS #12 file without a password with `openssl`, if it is installed. `openssl` verifies the
+/// checksum; the key and the serial number in the file must match the certificate.
 fn check_file(file: &[u8], certificate: &str) {
     let folder = tempfile::tempdir().expect("a temporary directory is created");
     let at = |name: &str| folder.path().join(name).display().to_string();

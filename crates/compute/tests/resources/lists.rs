@@ -114,9 +114,9 @@ async fn each_filter_selects_its_servers() {
         assert_eq!(names(&api, ADMIN, hosts).await, ["blue", "DB_1", "web-1"]);
         assert_eq!(names(&api, ADMIN, "?all_tenants=1&project_id=blue").await, ["blue"]);
         for named in ["?project_id=blue", "?tenant_id=blue"] {
-            assert!(names(&api, ADMIN, named).await.is_empty(), "{named} counts with all_tenants");
+            assert!(names(&api, ADMIN, named).await.is_empty(), "{named} needs all_tenants");
         }
-        assert_eq!(names(&api, ANN, "?host=h2").await.len(), 4, "a filter of admins");
+        assert_eq!(names(&api, ANN, "?host=h2").await.len(), 4, "only admins may filter by host");
         assert_eq!(names(&api, BOB, "?all_tenants=0").await, ["blue"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `/os-hosts`, which ended with 2.42: hosts of services, usage by project, enable and disable.
+//! `/os-hosts`, up to 2.42: hosts of services, usage by project, enable and disable.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -16,7 +16,7 @@ fn unknown(host: &str) -> String {
     format!("Host '{host}' is not mapped to any cell")
 }
 
-/// Service and zone of each host but that of this process, whose name depends on the machine.
+/// Name, service and zone of each host. The name of this process's host is `-`, because it depends on the machine.
 async fn listed(api: &Api, query: &str) -> Vec<(String, String, String)> {
     let list = api.get(ADMIN, MV, &format!("/os-hosts{query}")).await.expect(200);
     let hosts = list["hosts"].as_array().expect("the answer has a list").iter();

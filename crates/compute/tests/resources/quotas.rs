@@ -203,7 +203,7 @@ async fn the_counted_usage_matches_the_servers() {
             let (rule, sql) = counted::AUDIT;
             let wrong = api.store.read(move |tx| tx.rows(sql, params![])).await;
             let wrong: Vec<_> = wrong.expect("the query succeeds");
-            assert!(wrong.is_empty(), "after step {step} it is not so that {rule}: {wrong:?}");
+            assert!(wrong.is_empty(), "after step {step}, this rule is broken: {rule}: {wrong:?}");
         }
         let uses = |sql: &'static str| api.store.read(move |tx| tx.row(sql, params![]));
         let rows = uses(
@@ -255,7 +255,7 @@ fn change(tx: &mut Tx<'_>, step: usize) -> Result<(), Error> {
     if step % 5 == 4 { Err(Error::Aged) } else { Ok(()) }
 }
 
-/// Concurrent boots and deletes never exceed the limit, and lose no room.
+/// Concurrent boots and deletes never exceed the limit, and boots can use the quota that deletes release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_requests_never_exceed_the_limit() {
     for api in apis().await {
@@ -291,7 +291,7 @@ async fn concurrent_requests_never_exceed_the_limit() {
             .read(|tx| counted::of_project(tx, "red"))
             .await
             .expect("the usage is counted");
-        assert!((4..=8).contains(&taken), "{taken} were let in");
+        assert!((4..=8).contains(&taken), "{taken} boots were accepted");
         assert_eq!(used.instances, 6 - 4 + taken);
         let (_, sql) = counted::AUDIT;
         let wrong =

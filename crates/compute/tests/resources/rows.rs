@@ -1,4 +1,4 @@
-//! A state in a row that no build writes is an error, never a default.
+//! Reading a state that no version writes is an error, and never yields a default.
 
 use jiff::Timestamp;
 use kilonova_compute_db::{Error, census, fleet, hosts, servers};

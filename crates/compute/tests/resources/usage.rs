@@ -10,7 +10,7 @@ use crate::resources::kit::{ADMIN, ANN, Api, BOB, apis};
 const HOUR: i64 = 3_600_000_000;
 const PATH: &str = "/os-simple-tenant-usage";
 
-/// A server that ran from an hour after 1970 until another, or still runs.
+/// Adds a server that ran from hour `from` after the start of 1970 until hour `to`, or still runs.
 async fn add_server_that_ran(api: &Api, project: &str, from: i64, to: Option<i64>) {
     api.server(project, "u", "h1", 2, 512).await;
     let spec =

@@ -21,7 +21,7 @@ const STATES: [&str; 11] = [
 ];
 const TASKS: [Option<&str>; 4] = [None, Some("powering-off"), Some("rebooting"), Some("pausing")];
 
-/// Action, its name in messages, the states in which it is allowed, and whether a lock refuses it.
+/// An action, its name in messages, the states in which it is allowed, and true if a lock refuses it.
 type Row = (Value, &'static str, &'static [&'static str], bool);
 
 fn rows(image: &str) -> Vec<Row> {

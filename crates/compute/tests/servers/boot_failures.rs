@@ -22,7 +22,7 @@ async fn a_failed_boot_is_rescheduled() {
     {
         for (step, flavor) in STEPS {
             running.restart_failing(&cloud, "a", &[(step, None)]).await;
-            // Boots start on either host, so some of several start on the failing one.
+            // A boot starts on either host, so some of the four start on the failing one.
             for n in 0..4 {
                 let id = running.boot(&cloud, &format!("n{n}"), flavor).await;
                 let server = running.wait_for_status(&id, "ACTIVE").await;
@@ -33,7 +33,7 @@ async fn a_failed_boot_is_rescheduled() {
         }
         let moved = "SELECT CAST(COUNT(*) AS TEXT) FROM operation_events
             WHERE host = 'a' AND result = 'Error'";
-        assert_ne!(cloud.column(moved).await, ["0"], "no boot ever started on the host that fails");
+        assert_ne!(cloud.column(moved).await, ["0"], "no boot started on the failing host");
     }
 }
 

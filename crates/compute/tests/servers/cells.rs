@@ -1,4 +1,4 @@
-//! NUMA cells of hosts: what agents report becomes inventory, and is kept for the scheduler.
+//! NUMA cells of hosts: the agents' reports become inventory, and are stored for the scheduler.
 
 use kilonova_compute_db::cells;
 use kilonova_ids::HostName;

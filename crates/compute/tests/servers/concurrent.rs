@@ -54,8 +54,8 @@ async fn concurrent_boots_never_oversubscribe_vgpus() {
     }
 }
 
-/// Boots that arrive together choose different devices, so the ledger refuses none of them a candidate, and each is
-/// planned once. On one thread nothing runs between the choice of a place and its announcement.
+/// Concurrent boots choose different devices, so the ledger refuses no candidate, and each boot is planned once. On one
+/// thread, nothing runs between the choice of a place and the record of the intention.
 #[tokio::test]
 async fn concurrent_boots_do_not_choose_the_same_room() {
     let topology = [("a", &[GPU][..]), ("b", &[GPU]), ("c", &[GPU]), ("d", &[GPU])];
@@ -73,7 +73,7 @@ async fn concurrent_boots_do_not_choose_the_same_room() {
         assert_eq!(count_by_status(&servers), BTreeMap::from([("ACTIVE", boots)]));
         let tally = &running.compute.tally;
         assert_eq!((tally.plans(), tally.refused()), (boots as u64, 0));
-        cloud.assert_consistent(&running, "boots that arrive together").await;
+        cloud.assert_consistent(&running, "concurrent boots on one thread").await;
     }
 }
 
@@ -222,7 +222,7 @@ async fn concurrent_resizes_respect_the_quota() {
         running.try_act(big[0], json!({"confirmResize": null})).await.expect(204);
         running.try_act(big[1], json!({"revertResize": null})).await.expect(202);
         running.wait_for_status(big[1], "ACTIVE").await;
-        assert_eq!(used().await, 8, "one server is back to its old flavor");
+        assert_eq!(used().await, 8, "one server has its old flavor again");
 
         running.wait_for_host_cleanup(&cloud).await;
         running.act(big[0], json!({"resize": {"flavorRef": "plain"}})).await;

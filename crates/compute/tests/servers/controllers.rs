@@ -89,7 +89,7 @@ async fn requests_and_hosts_may_be_at_different_controllers() {
             let answer = asked.call(ADMIN, "2.90", &path, Some(action.clone())).await;
             assert!(answer.status.is_success(), "{action}: {answer:?}");
             wait_for(&both, &id, status).await;
-            // A host takes a server again only after it has dropped the guest that left it.
+            // A host accepts a server again only after it has removed the server's previous guest.
             both.running.wait_for_host_cleanup(&both.cloud).await;
         }
         let path = format!("POST /servers/{id}/action");
@@ -107,7 +107,7 @@ async fn requests_and_hosts_may_be_at_different_controllers() {
     both.cloud.assert_empty(&both.running, "after all actions").await;
 }
 
-/// The other controller has no reports of the host: the row decides.
+/// The other controller has no reports from the host, so the row decides.
 #[tokio::test]
 async fn a_host_may_use_a_controller_that_does_not_know_it() {
     let Some(both) = Controllers::apart(hosts(&[("a", &[GPU])])).await else { return };
@@ -115,7 +115,7 @@ async fn a_host_may_use_a_controller_that_does_not_know_it() {
     let host = named("a");
     let Refusal::Rejected(why) = there.desired(&host, 1, 0).await.expect_err("it is unknown")
     else {
-        panic!("the agent registers after a rejection");
+        panic!("the refusal is not a rejection");
     };
     assert!(why.contains("has not registered"), "{why}");
     let epoch = here.register(registration("a", None)).await.expect("the host registers").epoch;
@@ -124,8 +124,8 @@ async fn a_host_may_use_a_controller_that_does_not_know_it() {
     assert!(both.other.compute.fleet.by_name(&host).is_some());
 }
 
-/// Two agents with one identity at different controllers, which do not follow each other: the later
-/// one wins, and the earlier one is fenced by whichever controller it asks.
+/// Two agents with one identity, at two controllers that do not follow each other: the later agent
+/// wins, and both controllers fence the earlier one.
 #[tokio::test]
 async fn the_later_of_two_agents_wins_at_every_controller() {
     let Some(both) = Controllers::apart(hosts(&[("a", &[GPU])])).await else { return };
@@ -162,7 +162,7 @@ async fn a_waiting_poll_is_fenced_by_a_registration_elsewhere() {
     assert_eq!(waiting.await.expect("the poll does not panic"), Err(Refusal::Fenced));
 }
 
-/// A controller that was stopped carries out an attempt that its agent has repeated elsewhere.
+/// A controller that was suspended processes an attempt that the agent has meanwhile repeated elsewhere.
 #[tokio::test]
 async fn an_outdated_attempt_does_not_fence_its_own_agent() {
     let Some(both) = Controllers::apart(hosts(&[("a", &[GPU])])).await else { return };
@@ -179,7 +179,7 @@ async fn an_outdated_attempt_does_not_fence_its_own_agent() {
     assert!(newer > epoch);
 }
 
-/// A standby that lacks the last commits took over: hosts register again, and no poll spins.
+/// After a failover to a standby that lacks the last commits, hosts register again, and no poll spins.
 #[tokio::test]
 async fn a_database_that_lost_commits_makes_hosts_register_again() {
     let Some(both) = Controllers::apart(hosts(&[("a", &[GPU])])).await else { return };
@@ -229,7 +229,7 @@ async fn a_database_that_lost_commits_makes_hosts_register_again() {
     }
 }
 
-/// An operator's change at one controller binds the scheduler of the other.
+/// An operator's change at one controller applies to the scheduler of the other.
 #[tokio::test]
 async fn the_scheduler_respects_changes_made_at_another_controller() {
     let Some(both) = Controllers::with_hosts(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await else {
@@ -274,7 +274,7 @@ async fn the_scheduler_respects_changes_made_at_another_controller() {
     wait_until("b is down", async || seen("b").is_declared_dead()).await;
 }
 
-/// The number of failed builds is the same at every controller, and so is its end.
+/// A host's number of failed builds, and its reset by a successful build, reach every controller.
 #[tokio::test]
 async fn failed_builds_count_at_every_controller() {
     let Some(mut both) = Controllers::with_hosts(hosts(&[("a", &[GPU])])).await else { return };
@@ -294,7 +294,7 @@ async fn failed_builds_count_at_every_controller() {
     }
 }
 
-/// A host that was deleted and registered again begins with new numbers at every controller.
+/// A host that was deleted and registered again begins with new epochs and generations at every controller.
 #[tokio::test]
 async fn a_host_that_comes_back_is_a_new_one_at_every_controller() {
     let Some(mut both) = Controllers::apart(hosts(&[("a", &[GPU])])).await else { return };
@@ -319,7 +319,7 @@ async fn a_host_that_comes_back_is_a_new_one_at_every_controller() {
         list.expect(200)["services"][0]["id"].as_str().expect("the service has an id").to_owned();
     let path = format!("DELETE /os-services/{id}");
     both.running.call(ADMIN, "2.60", &path, None).await.expect(204);
-    wait_until("the other controller forgets the host", async || {
+    wait_until("the other controller has removed the host", async || {
         both.other.compute.fleet.by_name("a").is_none()
     })
     .await;

@@ -129,7 +129,7 @@ async fn each_cell_is_a_provider_with_its_cpus_and_memory() {
         }
         assert_eq!(divided_hosts(&cloud).await, ["a"]);
 
-        // Clients of the Placement API get what it defines: one provider for each class, and no sums.
+        // The Placement API keeps its semantics: one provider for each class, and no sums over providers.
         let candidates = async |resources: &str| {
             let path =
                 format!("/allocation_candidates?resources={resources}&in_tree={}", found["a"]);
@@ -139,7 +139,7 @@ async fn each_cell_is_a_provider_with_its_cpus_and_memory() {
         assert_eq!(candidates("VCPU:1,MEMORY_MB:1,DISK_GB:1").await, 4);
         assert_eq!(candidates("MEMORY_MB:40000").await, 0);
 
-        // Operators see the same of both hosts.
+        // Operators see the same amounts for both hosts.
         let path = "/os-hypervisors/detail";
         let shown = running.get(ADMIN, "2.87", path).await.expect(200);
         let all = shown["hypervisors"].as_array().expect("a list");
@@ -189,7 +189,7 @@ async fn a_guest_has_its_amounts_allocated_at_its_cells() {
         assert_eq!(shown, json!({"a": disk, format!("a_NUMA{node}"): cell}));
         cloud.assert_consistent(&running, "booted").await;
 
-        // 17 dedicated CPUs are left, and no cell has 12.
+        // 17 dedicated CPUs are left, but no cell has 12 of them.
         let five = running.boot(&cloud, "five", "whole").await;
         let why = fault(&running, &five).await;
         assert!(why.contains("too few free dedicated CPUs"), "{why}");
@@ -216,23 +216,23 @@ async fn a_guest_without_a_topology_is_counted_where_there_is_room() {
         let on = async |id: &str, cell: &str| held(&running, id).await[cell]["MEMORY_MB"].clone();
         let one = running.active_server(&cloud, "one", "medium").await;
         assert_eq!(held(&running, &one).await["a_NUMA0"], json!({"VCPU": 2, "MEMORY_MB": 20000}));
-        // A guest with a topology sees what the other one uses.
+        // A guest with a topology gets only the amounts that the other guest leaves.
         let two = running.active_server(&cloud, "two", "near").await;
         assert_eq!(on(&two, "a_NUMA1").await, 20000);
         let three = running.boot(&cloud, "three", "near").await;
         let why = fault(&running, &three).await;
         assert!(why.contains("ram_allocation_ratio is reached"), "{why}");
-        // No cell has 20,000 MiB left; both together do. Each gives as much, of the memory and of the CPUs.
+        // Neither cell has 20,000 MiB left, but both together do. Each provides half of the memory and of the CPUs.
         let four = running.active_server(&cloud, "four", "medium").await;
         let part = json!({"VCPU": 1, "MEMORY_MB": 10_000});
         let both = json!({"a": {"DISK_GB": 1}, "a_NUMA0": part, "a_NUMA1": part});
         assert_eq!(held(&running, &four).await, both);
         let xml = super::numa::domain(&cloud, "a", &four);
-        assert!(!xml.contains("kilonova:numa"), "it is bound to no cell: {xml}");
+        assert!(!xml.contains("kilonova:numa"), "the guest is bound to no cell: {xml}");
         // More CPUs than a cell has, but fewer than the host.
         let five = running.active_server(&cloud, "five", "wide").await;
         assert_eq!(held(&running, &five).await["a_NUMA0"], json!({"VCPU": 20, "MEMORY_MB": 512}));
-        // Both cells have kept CPUs and memory for guests with a topology.
+        // Both cells still have CPUs and memory for guests with a topology.
         flavor(&running, "part", 4, 3000, split()).await;
         let six = running.active_server(&cloud, "six", "part").await;
         let part = json!({"PCPU": 2, "MEMORY_MB": 1500});
@@ -247,7 +247,7 @@ async fn a_guest_without_a_topology_is_counted_where_there_is_room() {
             running.wait_until_gone(id).await;
         }
 
-        // Servers of one request see each other in their transaction.
+        // The servers of one request count each other's amounts within their transaction.
         let mut request = running.boot_request(&cloud, "many", "medium");
         request["server"]["min_count"] = json!(3);
         request["server"]["max_count"] = json!(3);
@@ -278,7 +278,7 @@ async fn a_host_is_divided_and_united_with_its_guests() {
             before.push(held(&running, id).await);
         }
         assert_eq!(before[2], json!({"a": {"VCPU": 3, "MEMORY_MB": 40000, "DISK_GB": 1}}));
-        // An operator keeps some memory.
+        // An operator reserves some memory.
         let root = tree(&running, "a").await["a"].clone();
         let path = format!("/resource_providers/{root}/inventories/MEMORY_MB");
         let mut own = placement(&running, "GET", &path, Value::Null).await;
@@ -316,10 +316,10 @@ async fn a_host_is_divided_and_united_with_its_guests() {
             assert_eq!(of("a_NUMA0", class) + of("a_NUMA1", class), amount, "{shown}");
         }
         cloud.assert_consistent(&running, "divided").await;
-        // The controller's memory follows. The large guest has left memory at both cells.
+        // The controller's memory follows. The large guest leaves some memory free at both cells.
         let four = running.active_server(&cloud, "four", "split").await;
         assert_eq!(held(&running, &four).await, both);
-        // The same registration again changes nothing.
+        // A repeated registration changes nothing.
         let generations =
             "SELECT name || CAST(generation AS TEXT) FROM resource_providers ORDER BY name";
         let known = cloud.column(generations).await;
@@ -346,7 +346,7 @@ async fn a_host_is_divided_and_united_with_its_guests() {
 #[tokio::test]
 async fn a_host_whose_guests_do_not_fit_its_cells_stays_as_it_is() {
     for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[CELLS])])).await {
-        // All of the cell's memory, of which the host keeps a part once it is divided.
+        // The flavor takes all memory of a cell, and a divided host reserves part of it.
         flavor(&running, "full", 2, 32_768, pinned()).await;
         let one = running.active_server(&cloud, "one", "full").await;
         let before = held(&running, &one).await;
@@ -381,7 +381,7 @@ async fn a_host_whose_guests_do_not_fit_its_cells_stays_as_it_is() {
     }
 }
 
-/// A controller may die between the end of the guest and the division of the host, or while it divides it.
+/// A controller may die between the deletion of the guest and the division of the host, or during the division.
 #[tokio::test]
 async fn an_undivided_host_is_divided_once_its_guest_has_left() {
     for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[CELLS])])).await {
@@ -392,7 +392,7 @@ async fn an_undivided_host_is_divided_once_its_guest_has_left() {
             let before = held(&running, &one).await;
             restart_with(&mut cloud, &mut running, "a", &[CELLS, BY_CELL]).await;
             let known = epoch(&cloud).await;
-            wait_until("the host tries again", async || epoch(&cloud).await != known).await;
+            wait_until("the host registers again", async || epoch(&cloud).await != known).await;
             assert_eq!(divided_hosts(&cloud).await, [""; 0]);
             assert_eq!(held(&running, &one).await, before);
             let notices = undivided_notices(&cloud).await;
@@ -408,7 +408,7 @@ async fn an_undivided_host_is_divided_once_its_guest_has_left() {
             running.wait_until_gone(&one).await;
             running.replace_services(&cloud, CrashPlan::at(0, death)).await;
             let plan = running.plan.clone();
-            wait_until("the controller has died, unless nothing was left to write", async || {
+            wait_until("the controller has died, or has nothing left to write", async || {
                 plan.is_dead() || divided_hosts(&cloud).await == ["a"]
             })
             .await;
@@ -419,7 +419,7 @@ async fn an_undivided_host_is_divided_once_its_guest_has_left() {
             assert_eq!(shown["host"]["numa_not_in_placement"], Value::Null);
             assert_eq!(undivided_notices(&cloud).await, [""; 0]);
             cloud.assert_consistent(&running, "divided").await;
-            wait_until("the host rests", async || {
+            wait_until("the host does not register again", async || {
                 let known = epoch(&cloud).await;
                 tokio::time::sleep(Duration::from_millis(900)).await;
                 epoch(&cloud).await == known
@@ -430,7 +430,8 @@ async fn an_undivided_host_is_divided_once_its_guest_has_left() {
     }
 }
 
-/// That Nova knows no cells: nobody would ever unite the host, whose CPUs and memory it would offer again on the root.
+/// The external Nova does not know cells: the host would never be united, and Nova would offer its CPUs and memory a
+/// second time, on the root.
 #[tokio::test]
 async fn a_divided_host_is_not_given_to_another_nova_with_its_guests() {
     for (mut cloud, running) in Cloud::all_running(hosts(&[("a", &[CELLS, BY_CELL])])).await {
@@ -475,7 +476,7 @@ async fn a_divided_host_is_not_given_to_another_nova_with_its_guests() {
         assert_eq!(held(&running, &id).await, before);
         running.kill().await;
 
-        // Nothing is lost, so the operator can go back and drain the host.
+        // Nothing is lost, so the operator can restore the old configuration and drain the host.
         cloud.options = own.clone();
         let running = cloud.start().await;
         running.wait_for_hosts().await;
@@ -492,7 +493,8 @@ async fn a_divided_host_is_not_given_to_another_nova_with_its_guests() {
     }
 }
 
-/// A controller of the version before knows no cells. It would offer the CPUs and memory of a divided host again.
+/// A controller of the previous version does not know cells. It would offer the CPUs and memory of a divided host a
+/// second time.
 #[tokio::test]
 async fn an_earlier_controller_cannot_register_a_divided_host() {
     let topology = hosts(&[("a", &[CELLS, BY_CELL]), ("b", &[CELLS])]);
@@ -506,7 +508,7 @@ async fn an_earlier_controller_cannot_register_a_divided_host() {
         assert!(register(&cloud, "b").await.is_ok());
         restart_with(&mut cloud, &mut running, "a", &[CELLS, BY_CELL]).await;
         restart_with(&mut cloud, &mut running, "a", &[CELLS]).await;
-        assert!(register(&cloud, "a").await.is_ok(), "an operator who goes back unites it first");
+        assert!(register(&cloud, "a").await.is_ok(), "a united host can be registered");
 
         // The service of a divided host can be deleted.
         restart_with(&mut cloud, &mut running, "a", &[CELLS, BY_CELL]).await;
@@ -532,10 +534,10 @@ async fn every_move_claims_cells_at_the_destination() {
         let host = async |running: &RunningCloud, id: &str| {
             running.server(id).await["OS-EXT-SRV-ATTR:host"].as_str().unwrap_or_default().to_owned()
         };
-        // The amounts of a server are at the cells of its host alone, once nothing else is held.
+        // Checks that a server's amounts are claimed at the cells of its host alone, once other claims are released.
         let at_home = async |running: &RunningCloud, id: &str, cpus: i64, memory: i64| {
             let own = host(running, id).await;
-            wait_until("nothing is held elsewhere", async || {
+            wait_until("the other claims are released", async || {
                 cloud.column("SELECT id FROM consumers").await.len() == 1
             })
             .await;

@@ -26,21 +26,21 @@ async fn a_controller_examines_its_cloud() {
         assert!(areas.iter().all(|area| area["state"] == "ok"), "{found}");
         assert_eq!(areas[0]["about"], "2 hosts, 2 of them up");
 
-        // Within the next seconds the answer is the same examination.
+        // For a few seconds, the answer is the same examination.
         let again = running.get(ADMIN, "2.1", path).await.expect(200)["doctor"].take();
         assert_eq!(again, found);
 
-        // The client that goes away leaves an examination to the next ones.
+        // If a client disconnects, its examination continues for later clients.
         let mut away = running.compute.clone();
         away.examiner = Default::default();
         let mut examination = Box::pin(examine(&away));
-        assert!(examination.as_mut().now_or_never().is_none(), "it takes a moment");
+        assert!(examination.as_mut().now_or_never().is_none(), "the examination has not ended yet");
         drop(examination);
         assert!(away.examiner.is_busy());
         examine(&away).await.expect("it is readable");
         assert!(!away.examiner.is_busy());
 
-        // Another controller has its own.
+        // Another controller makes its own examination.
         let server: ServerId = kilonova_ids::parse_uuid_like(&id).expect("an id");
         let write = running.compute.store.write(move |tx| {
             tx.execute("UPDATE servers SET host = NULL WHERE id = ?1", params![server])

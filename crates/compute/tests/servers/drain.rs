@@ -36,7 +36,8 @@ async fn round(running: &RunningCloud) {
     drains::run(running.compute.clone()).await.expect("the loop runs");
 }
 
-/// Runs rounds until the drain of a host ends, and returns the host. At no time more than `parallel` servers move.
+/// Runs rounds until the drain of a host ends, and returns the host. Checks that at most `parallel` servers move at any
+/// time.
 async fn until_ended(running: &RunningCloud, host: &str, parallel: usize) -> Value {
     let mut found = Value::Null;
     wait_until("the drain has ended", async || {
@@ -111,12 +112,16 @@ async fn what_cannot_move_stays_with_its_reason() {
         let found = until_ended(&running, "a", 4).await;
         assert_eq!(found["guests"].as_array().map(Vec::len), Some(2), "{found}");
         let moves = &found["drain"]["moves"];
-        assert_eq!(moves.as_array().map(Vec::len), Some(1), "the FPGA keeps its server: {found}");
+        assert_eq!(
+            moves.as_array().map(Vec::len),
+            Some(1),
+            "a server with an FPGA is not live-migrated: {found}"
+        );
         assert_eq!((&moves[0]["server"], &moves[0]["state"]), (&json!(live), &json!("failed")));
         let why = moves[0]["why"].as_str().expect("a reason");
         assert!(why.contains("No valid host was found"), "{why}");
 
-        // Once there is room, the same drain begins anew.
+        // Once there is room, the host can be drained again.
         enable(&running, "b", true).await;
         begin(&running, "a", json!({"cold": true})).await.expect(202);
         let found = until_ended(&running, "a", 4).await;
@@ -173,21 +178,21 @@ async fn a_drain_is_stopped_and_ends_with_the_enabling_of_its_host() {
         );
         assert_eq!(found["drain"]["moves"], json!([]), "{found}");
 
-        // A drain that goes on while its host is enabled and disabled again moves nothing.
+        // Enabling the host ends its drain, even if the host is disabled again before the next round.
         begin(&running, "a", json!({})).await.expect(202);
         enable(&running, "a", true).await;
         enable(&running, "a", false).await;
         round(&running).await;
         assert_eq!(shown(&running, "a").await["drain"], Value::Null);
         assert_eq!(host_of(&running, &id).await, "a");
-        // A controller of an earlier version enables the host alone.
+        // A controller of an earlier version enables the host without ending the drain.
         begin(&running, "a", json!({})).await.expect(202);
         cloud.execute("UPDATE hosts SET status = 'enabled' WHERE host = 'a'").await;
         round(&running).await;
         assert_eq!(cloud.column("SELECT host FROM host_drains").await.len(), 0);
         assert_eq!(host_of(&running, &id).await, "a");
         enable(&running, "a", true).await;
-        // A locked server is an administrator's to move.
+        // An administrator may move a locked server.
         admin(&running, "2.90", &id, json!({"lock": null})).await.expect(202);
         begin(&running, "a", json!({})).await.expect(202);
         until_ended(&running, "a", 4).await;
@@ -197,7 +202,7 @@ async fn a_drain_is_stopped_and_ends_with_the_enabling_of_its_host() {
     }
 }
 
-/// Of the two deaths at a write, a store has one, and the other at the next write.
+/// At each write, a store has one of the two deaths, and the other one at the next write.
 #[tokio::test]
 async fn a_death_at_any_write_leaves_the_drain_to_the_next_controller() {
     let clouds = Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await;
@@ -214,7 +219,7 @@ async fn a_death_at_any_write_leaves_the_drain_to_the_next_controller() {
             begin(&running, from, json!({})).await.expect(202);
             let plan = CrashPlan::at(at / 2, death);
             running.replace_services(&cloud, plan.clone()).await;
-            wait_until("the drain has ended, or the process", async || {
+            wait_until("the drain has ended, or the process has died", async || {
                 let _ = drains::run(running.compute.clone()).await;
                 let ended = "SELECT host FROM host_drains WHERE state <> 'running'";
                 plan.is_dead() || !cloud.column(ended).await.is_empty()
@@ -236,12 +241,12 @@ async fn a_death_at_any_write_leaves_the_drain_to_the_next_controller() {
                 break;
             }
         }
-        assert!(is_over, "there is an end");
+        assert!(is_over, "a drain ends without a crash");
         cloud.teardown(&running, "drained").await;
     }
 }
 
-/// Disables the host and begins its drain; both hosts of the cloud stay up, and `b` receives nothing.
+/// Kills the agent of `b`, which still counts as up, and begins the drain of `a`. No migration can make progress.
 async fn begin_toward_a_dead_host(running: &mut RunningCloud, parallel: i64) {
     running.nodes.kill("b").await;
     begin(running, "a", json!({"parallel": parallel})).await.expect(202);
@@ -262,7 +267,7 @@ async fn the_statements_of_a_round_do_not_grow_with_the_guests() {
         let waiting = async || {
             drain::round(&counted, &host).await.expect("the round ends");
             let all = meter.take_transactions();
-            assert!(all.iter().all(|one| !one.is_write), "it only waits: {all:?}");
+            assert!(all.iter().all(|one| !one.is_write), "a waiting round writes nothing: {all:?}");
             all.iter().map(|one| one.statements.len()).sum::<usize>()
         };
         let one = waiting().await;
@@ -287,7 +292,7 @@ async fn the_statements_of_a_round_do_not_grow_with_the_guests() {
         let found = shown(&running, "a").await;
         assert_eq!(found["guests"].as_array().map(Vec::len), Some(50), "all are guests");
 
-        // The begin counts them in one statement.
+        // The start of a drain counts the guests in one statement.
         let begun = async || {
             meter.take_transactions();
             let request = DrainRequest { cold: false, parallel: 1, reason: None };
@@ -306,7 +311,7 @@ async fn the_statements_of_a_round_do_not_grow_with_the_guests() {
     }
 }
 
-/// The move of the only server that a drain has asked.
+/// The only move of the drain.
 async fn only_move(running: &RunningCloud) -> Value {
     let found = shown(running, "a").await;
     assert_eq!(found["drain"]["moves"].as_array().map(Vec::len), Some(1), "{found}");
@@ -328,7 +333,7 @@ async fn a_busy_server_is_asked_again_after_a_pause_that_every_controller_knows(
             refused["next_try_at"].as_str().expect("a time").parse().expect("a time");
         let pause = next.duration_since(began).as_secs();
         assert!((0..=4).contains(&pause), "{pause} s");
-        // Nothing happens before that time, however many rounds there are, on whichever controller.
+        // Nothing happens before that time, in any number of rounds on any controller.
         cloud.execute("UPDATE host_drain_moves SET next_at = next_at + 3600000000").await;
         let paused = only_move(&running).await;
         round(&running).await;
@@ -350,7 +355,7 @@ async fn a_busy_server_is_asked_again_after_a_pause_that_every_controller_knows(
         assert_eq!((&failed["state"], &failed["tries"]), (&json!("failed"), &json!(20)));
         assert_eq!(failed["next_try_at"], Value::Null);
 
-        // Once it is free, the same drain begins anew.
+        // Once the server is idle, the host can be drained again.
         until_ended(&running, "a", 4).await;
         cloud.execute("UPDATE servers SET task_state = NULL").await;
         begin(&running, "a", json!({})).await.expect(202);
@@ -373,7 +378,7 @@ async fn an_operation_that_cannot_be_read_is_named_once_and_keeps_no_other_serve
         cloud.execute("UPDATE operations SET step = 'sleep' WHERE outcome = 'open'").await;
         running.start_node(&cloud, "b").await;
         begin(&running, "a", json!({"parallel": 1})).await.expect(202);
-        // The unreadable migration counts as another one in progress for the client.
+        // To the client, the unreadable migration is a second migration in progress.
         let found = until_ended(&running, "a", 2).await;
         assert_eq!(host_of(&running, &other).await, "b");
         assert_eq!(found["guests"].as_array().map(Vec::len), Some(1), "{found}");
@@ -386,7 +391,7 @@ async fn an_operation_that_cannot_be_read_is_named_once_and_keeps_no_other_serve
         assert!(why.contains("live-migration cannot be read by this controller"), "{why}");
         assert_eq!((&one["state"], &one["next_try_at"]), (&json!("refused"), &Value::Null));
 
-        // A round that finds it again writes and warns no more.
+        // A round that finds it again does not record it again.
         cloud.execute("UPDATE host_drains SET state = 'running'").await;
         let meter = Meter::listing();
         let mut counted = running.compute.clone();

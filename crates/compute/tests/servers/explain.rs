@@ -333,7 +333,7 @@ async fn a_host_is_explained_in_as_many_statements_with_any_number_of_guests() {
             ids.push(running.active_server_on(&cloud, "a", "vgpu").await);
         }
         assert_eq!((one.0, statements().await), (1, (4, one.1)), "{}", cloud.name);
-        // Operations and moves in progress take no more.
+        // Operations and moves in progress need no more statements.
         running.nodes.kill("a").await;
         admin(&running, "2.90", &ids[0], json!({"pause": null})).await.expect(202);
         let live = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
@@ -355,7 +355,7 @@ async fn a_host_is_explained_in_as_many_statements_with_any_number_of_guests() {
 async fn a_host_has_the_version_that_its_last_registration_reports() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
         assert_eq!(host(&running, "a").await["agent_version"], env!("CARGO_PKG_VERSION"));
-        // An earlier version of the control plane registers it without the version, and leaves the old one.
+        // A controller of an earlier version registers the host without the agent's version, and leaves the old value.
         cloud.execute("UPDATE hosts SET agent_version = '0.9', epoch = epoch + 1").await;
         assert_eq!(host(&running, "a").await["agent_version"], Value::Null, "{}", cloud.name);
     }

@@ -82,7 +82,7 @@ async fn a_device_of_a_dead_host_waits_for_the_host() {
         let (bound, instance) = create_and_bind_arq(&running).await;
         assert_eq!(bound, 202);
         delete_arqs(&running, &instance).await;
-        // A live agent acknowledges at once, before its long poll ends.
+        // A live agent acknowledges immediately, before its long poll ends.
         let begun = tokio::time::Instant::now();
         wait_until_clean(&cloud).await;
         assert!(begun.elapsed() < Duration::from_secs(10));
@@ -212,10 +212,14 @@ async fn the_root_provider_belongs_to_nova() {
             .filter_map(|one| one["name"].as_str())
             .collect();
         assert_eq!(names.len(), 3, "{names:?}");
-        assert_eq!(root_provider(&running).await, novas, "nothing of the root is touched");
+        assert_eq!(
+            root_provider(&running).await,
+            novas,
+            "the registration does not change the root"
+        );
         running.restart_nodes(&cloud, async |_| ()).await;
         running.wait_for_hosts().await;
-        assert_eq!(root_provider(&running).await, novas, "nor by the next registration");
+        assert_eq!(root_provider(&running).await, novas, "nor does the next registration");
         cloud.audit("with devices below").await;
     }
 }

@@ -1,4 +1,4 @@
-//! Visibility of a failure: the tenant sees the message, administrators also the host and the details.
+//! Visibility of a failure: the owner sees the message; administrators also see the host and the details.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The floor: every host with its devices and who uses them, in a fixed number of statements.
+//! The floor: every host with its devices and their users, in a fixed number of statements.
 
 use kilonova_compute_app::floor::{FloorQuery, MOST, floor as read_floor};
 use kilonova_store::testing::Meter;
@@ -60,7 +60,7 @@ async fn the_floor_has_every_host_with_its_devices_and_their_owners() {
             assert!(handle["project_id"].is_string(), "{handle}");
         }
 
-        // Pages, and chosen hosts.
+        // Pages, and selected hosts.
         let first = floor(&running, "?limit=2").await;
         assert_eq!((names(&first), &first["next_marker"]), (vec!["a", "b"], &json!("b")));
         let second = floor(&running, "?limit=2&marker=b").await;
@@ -73,7 +73,7 @@ async fn the_floor_has_every_host_with_its_devices_and_their_owners() {
         let refused = running.get(ANN, "2.1", "/kilonova/floor").await;
         refused.refused(403, "kilonova:floor:show");
 
-        // A dead host's server that is deleted leaves its handles dirty.
+        // The deletion of a server on a dead host leaves its handles dirty.
         let name = host["name"].as_str().expect("a name").to_owned();
         running.force_down(&name, true).await;
         let before = running.compute.floor_marks();

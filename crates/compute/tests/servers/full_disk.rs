@@ -32,7 +32,7 @@ async fn create_provider(running: &RunningCloud, body: Value) -> Answer {
 #[tokio::test]
 async fn every_service_reports_a_full_disk() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        // Only SQLite can be limited to no space.
+        // Only SQLite's space can be limited.
         if cloud.name != "sqlite" {
             continue;
         }
@@ -68,7 +68,7 @@ async fn every_service_reports_a_full_disk() {
                 break;
             }
         }
-        assert_eq!(text.len(), 4, "only these were full: {text:?}");
+        assert_eq!(text.len(), 4, "only these services reported the full disk: {text:?}");
         pragma(&cloud.store, "PRAGMA max_page_count = 1000000000".into()).await;
         running.remove_quota_limits().await;
         running.active_server(&cloud, "there is room", "plain").await;

@@ -1,4 +1,4 @@
-//! The Glance of a cloud as the image service: a strict fake answers in its place, and fails on demand.
+//! The Glance of a cloud as the image service: a strict fake takes its place and fails on demand.
 
 use kilonova_compute_nodes::Link;
 use kilonova_ids::{HostName, ImageId};
@@ -116,7 +116,7 @@ async fn a_glance_that_does_not_answer_is_unavailable() {
     }
 }
 
-/// Reads an image as host `a` does: chunks until the end, again where the control plane says so.
+/// Reads an image as host `a` does: chunk by chunk, with a retry whenever the image is unavailable.
 async fn read(running: &RunningCloud, image: ImageId) -> Result<Vec<u8>, String> {
     let host = HostName::verbatim("a");
     let epoch = running.compute.fleet.by_name(&host).expect("the host is known").epoch();
@@ -284,13 +284,13 @@ async fn a_refused_image_leaves_nothing() {
         for _ in 0..4 {
             glance.fail("POST images", Failure::LostAnswer);
         }
-        // The first attempt created it, and the next ones find it.
+        // The first attempt creates the image, and the later ones find it.
         glance.fail("POST images", Failure::LostAnswer);
         let answer = running.try_act(&id, action.clone()).await;
         assert!(answer.status == 202 || answer.status == 503, "{}", answer.body);
         running.wait_for_status(&id, "ACTIVE").await;
         glance.recover();
-        // Another operation has begun meanwhile: the image is taken back.
+        // If another operation has begun meanwhile, the image is deleted.
         running.act(&id, json!({"os-stop": null})).await;
         let answer = running.try_act(&id, action.clone()).await;
         assert!([202, 409].contains(&answer.status.as_u16()), "{}", answer.body);
@@ -354,7 +354,7 @@ async fn a_shelved_server_keeps_its_image_until_it_is_back() {
         kilonova_compute_app::reconcile::glance::run(running.compute.clone())
             .await
             .expect("it runs");
-        assert_eq!(shelved().len(), 1, "the sweep leaves it alone");
+        assert_eq!(shelved().len(), 1, "the sweep keeps the image");
         running.act(&id, json!({"unshelve": null})).await;
         running.wait_for_status(&id, "ACTIVE").await;
         glance.fail("DELETE show", Failure::Lost);
@@ -365,7 +365,7 @@ async fn a_shelved_server_keeps_its_image_until_it_is_back() {
         running.delete(&id).await;
         running.wait_until_gone(&id).await;
         cloud.sweep_glance(&running).await;
-        assert_eq!(shelved().len(), 0, "it is deleted with its server");
+        assert_eq!(shelved().len(), 0, "the image is deleted with its server");
         cloud.teardown(&running, "shelved").await;
     }
 }
@@ -395,7 +395,7 @@ async fn the_oldest_backups_are_deleted() {
         let all = glance.images();
         assert!(
             !all.contains_key(&daily[2]) && all.contains_key(&daily[3]),
-            "a protected one stays"
+            "a protected backup is kept"
         );
         cloud.teardown(&running, "rotated").await;
     }
@@ -504,7 +504,7 @@ async fn each_operation_leaves_in_glance_what_the_table_says() {
         };
         let id = running.active_server(&cloud, "one", "plain").await;
         let image = cloud.image;
-        // Operations that leave nothing, with the status that they end in.
+        // Operations that leave no image, with their final status.
         for (action, status) in [
             (json!({"os-stop": null}), "SHUTOFF"),
             (json!({"os-start": null}), "ACTIVE"),
@@ -552,13 +552,13 @@ async fn each_operation_leaves_in_glance_what_the_table_says() {
         assert_eq!(
             mine(&id),
             ["b backup active", "picture snapshot active"],
-            "they are the user's"
+            "the user's images remain"
         );
         cloud.teardown(&running, "the table").await;
     }
 }
 
-/// The controller that knows the user's token may be another one than the one that gets the bytes.
+/// The controller that has the user's token may not be the one that receives the bytes.
 #[tokio::test]
 async fn a_snapshot_may_be_requested_and_filled_at_different_controllers() {
     let Some((both, glance)) = Controllers::with_glance(hosts(&[("a", &[])])).await else {
@@ -600,5 +600,5 @@ async fn a_snapshot_may_be_requested_and_filled_at_different_controllers() {
     clients[0].call(ANN, "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
     both.running.wait_until_gone(&id).await;
     both.cloud.sweep_glance(&both.running).await;
-    assert_eq!(glance.images().len(), 5, "the snapshots are the user's");
+    assert_eq!(glance.images().len(), 5, "the user's snapshots remain");
 }

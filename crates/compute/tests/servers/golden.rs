@@ -215,7 +215,7 @@ async fn an_unreadable_operation_leaves_other_servers_alone() {
             |notice: &&attention::Notice| notice.what.contains("unknown step \"sleep\"");
         let notice = notices.iter().find(unreadable);
         assert!(notice.is_some_and(|notice| notice.what.contains(&id)), "{notices:?}");
-        // Its explanation says what is known.
+        // Its explanation shows the known facts.
         let path = format!("/kilonova/servers/{id}");
         let shown = running.get(ADMIN, "2.90", &path).await.expect(200)["server"].take();
         let operation = &shown["operation"];

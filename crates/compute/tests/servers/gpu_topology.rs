@@ -32,7 +32,7 @@ card = [{ card = "h100", addresses = [
 pci.device_spec = ['{"vendor_id": "10de", "product_id": "2330", "resource_class": "H100"}']
 "#;
 
-/// A host with two islands, each of a GPU of its own class and two equal ones.
+/// A host with two islands, each of two H100 GPUs and one M10.
 const TWO_CLASSES: &str = r#"
 card = [
     { card = "h100", addresses = ["0000:18:00.0", "0000:19:00.0", "0000:98:00.0", "0000:99:00.0"] },
@@ -44,7 +44,7 @@ pci.device_spec = [
     '{"vendor_id": "10de", "product_id": "13bd", "resource_class": "M10"}',
 ]
 "#;
-/// A host with two islands of two GPUs, one of which the second entry lacks.
+/// A host with two islands of two GPUs. The second entry lacks one of the GPUs, and thus its island.
 const FOUR: [&str; 2] = [
     r#"
 card = [{ card = "h100", addresses = ["0000:18:00.0", "0000:19:00.0", "0000:98:00.0", "0000:99:00.0"] }]
@@ -66,7 +66,7 @@ fn layouts(entries: &[(&str, &str)]) -> Topology {
     hosts(&entries)
 }
 
-/// A flavor for so many GPUs with a topology.
+/// A flavor for `count` GPUs with a topology.
 async fn gpus(running: &RunningCloud, name: &str, count: usize, topology: &str) {
     let mut specs = json!({"hw:gpu_topology": topology});
     for number in 0..count {
@@ -181,7 +181,7 @@ async fn the_claim_reads_where_the_devices_are() {
     for (cloud, running) in Cloud::all_running(layouts(&[("a", EIGHT)])).await {
         gpus(&running, "switch-2", 2, "same-switch").await;
         gpus(&running, "full-2", 2, "nvlink-full").await;
-        // Memory has not followed: the plan sees the switches and the islands.
+        // The controller's memory is outdated: the plan still sees the switches and the islands.
         cloud.execute("UPDATE devices SET pcie_switch = NULL").await;
         cloud.execute("UPDATE devices SET island = '0000:18:00.0'").await;
         for flavor in ["switch-2", "full-2"] {
@@ -220,13 +220,13 @@ async fn a_held_card_that_vanishes_is_in_no_island() {
         gpus(&running, "full-2", 2, "nvlink-full").await;
         let held = running.active_server(&cloud, "held", "one").await;
         assert_eq!(buses(&cloud, &running, &held).await, "18");
-        // The other island has its number now.
+        // The other island now has the number of the island that is gone.
         running.nodes.kill("a").await;
         running.nodes.start(&layouts(&[("a", FOUR[1])]).hosts[0]);
         wait_until("the card is absent", async || present(&cloud).await == 3).await;
         let pair = running.active_server(&cloud, "pair", "full-2").await;
         assert_eq!(buses(&cloud, &running, &pair).await, "98 99");
-        cloud.audit("the card is held").await;
+        cloud.audit("the card is in use").await;
         running.delete_all_servers().await;
     }
 }

@@ -106,7 +106,7 @@ async fn the_definition_has_the_image_properties_and_the_metadata() {
         );
         assert_eq!(anew.config.guest.keys, guest.keys);
 
-        // The destination of a migration gets the same definition.
+        // The destination of a migration receives the same definition.
         running.act(&first, json!({"shelve": null})).await;
         running.wait_for_status(&first, "SHELVED_OFFLOADED").await;
         running.act(&first, json!({"unshelve": null})).await;
@@ -220,7 +220,7 @@ async fn the_cpu_topology_follows_a_resize() {
     }
 }
 
-/// A host serves a guest's metadata: it gets what the user changes, but not in the middle of an operation.
+/// A host serves a guest's metadata. It receives the user's changes, but not during an operation.
 #[tokio::test]
 async fn changes_of_a_server_reach_the_host_of_a_guest_with_ports() {
     let slow = "times_ms = { snapshot = 4000 }";
@@ -256,16 +256,16 @@ async fn changes_of_a_server_reach_the_host_of_a_guest_with_ports() {
         })
         .await;
 
-        // A snapshot in progress is not begun anew.
+        // A change does not restart a snapshot in progress.
         running.act(&id, json!({"createImage": {"name": "i"}})).await;
         rename("three").await;
         deliver().await;
-        assert!(told("a", "two").await, "the operation goes on");
+        assert!(told("a", "two").await, "the operation is in progress");
         running.wait_until_idle(&id).await;
         deliver().await;
         wait_until("the name after the operation", async || told("a", "three").await).await;
 
-        // After a move the host has what was changed meanwhile, also when it is reverted.
+        // After a migration, and after its revert, the host has the changes made in the meantime.
         admin(&running, "2.56", &id, json!({"migrate": null})).await.expect(202);
         running.wait_for_status(&id, "VERIFY_RESIZE").await;
         rename("four").await;

@@ -1,4 +1,4 @@
-//! The choice of a host: traits, requested hosts, zones, disabled hosts, and the fault without one.
+//! The selection of a host: traits, requested hosts, zones, disabled hosts, and the fault if there is none.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -13,7 +13,7 @@ pub async fn placement(running: &RunningCloud, method: &str, path: &str, body: V
     answer.body
 }
 
-/// The same, with the whole answer.
+/// Like [`placement`], but returns the whole answer.
 pub async fn send(running: &RunningCloud, method: &str, path: &str, body: Value) -> Answer {
     let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
     let request = Request::builder()

@@ -281,7 +281,7 @@ async fn vfio_vgpus_migrate_between_capable_hosts() {
         cloud.teardown(&running, "an old source").await;
 
         let id = running.active_server_on(&cloud, "a", "vgpu").await;
-        let why = "c cannot receive PCI functions with a driver of their kind of a running guest";
+        let why = "c cannot receive PCI functions with a variant driver of a running guest";
         let refused = admin(&running, "2.30", &id, live(Some("c"))).await;
         assert!(refused.body.to_string().contains(why), "{}", refused.body);
         refused.refused(400, "No valid host was found.");

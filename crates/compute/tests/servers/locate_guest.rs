@@ -53,7 +53,7 @@ impl SplitBrainWatch {
     }
 }
 
-/// A server with a vGPU whose live migration from `a` to `b` runs.
+/// Boots a server with a vGPU on `a`, and starts its live migration to `b`.
 async fn start_migration(cloud: &Cloud, running: &RunningCloud) -> (String, SplitBrainWatch) {
     let id = running.active_server_on(cloud, "a", "vgpu").await;
     let watch = SplitBrainWatch::over(cloud, &id);
@@ -62,7 +62,7 @@ async fn start_migration(cloud: &Cloud, running: &RunningCloud) -> (String, Spli
     (id, watch)
 }
 
-/// The guest arrives on `b`, and `a` gets no acknowledgement. The agent of `a` must be stopped.
+/// Makes the guest arrive on `b` without an acknowledgement for `a`. The agent of `a` must be stopped.
 async fn arrive_unacknowledged(cloud: &Cloud, id: &str) {
     let (step, guest) = (Step::Migrate, GuestLocation::Destination);
     let failure = Failure { step, server_name: "*".into(), times: None, guest };
@@ -84,7 +84,7 @@ async fn arrive_unacknowledged(cloud: &Cloud, id: &str) {
     assert_eq!(cloud.files("b", "running"), [id], "the guest has arrived");
 }
 
-/// Restarts the services with a host that has been silent for so long that it counts as lost.
+/// Restarts the services after a host has been silent for long enough to count as lost.
 async fn silent_for_long(cloud: &Cloud, running: &mut RunningCloud, host: &str) {
     running.force_down(host, false).await;
     let sql = match host {
@@ -127,7 +127,7 @@ async fn assert_ended(
     cloud.teardown(running, host).await;
 }
 
-/// The guest migrates while both agents are dead, and only the source's agent returns.
+/// Makes the guest migrate while both agents are dead, and only the source's agent returns.
 async fn arrive_while_agents_are_dead(cloud: &Cloud, running: &mut RunningCloud, id: &str) {
     running.nodes.kill("a").await;
     running.nodes.kill("b").await;
@@ -153,7 +153,7 @@ async fn a_guest_that_arrived_is_found_after_a_reported_failure() {
                 }
                 admin(&running, "2.90", &id, live()).await.expect(202);
                 let server = running.wait_for_status(&id, status).await;
-                // A guest that was paused before, and is still there, has not migrated.
+                // A paused guest that is still on the source has not migrated.
                 let there = if paused && guest == "both" { "a" } else { "b" };
                 assert_eq!(server["OS-EXT-SRV-ATTR:host"], there, "{guest} {status}");
                 running.wait_for_host_cleanup(&cloud).await;

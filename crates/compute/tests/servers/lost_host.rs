@@ -1,5 +1,5 @@
-//! Deletes of servers whose host is down: the server is gone at once, and its devices are not claimed
-//! again before the host is back and has dropped the guest.
+//! Deletion of servers whose host is down: the server is gone immediately, and its devices cannot be
+//! claimed again until the host is back and has removed the guest.
 
 use kilonova_compute_app::reconcile::nudge;
 use kilonova_node_api::Outcome;

@@ -1,4 +1,4 @@
-//! The metadata service behind Neutron's proxies: who is answered, with what, and from where.
+//! The metadata service behind Neutron's proxies: authentication, contents, passwords and caching.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,7 +62,7 @@ impl Proxy {
         Told { status, kind, text: String::from_utf8(content.to_vec()).expect("the body is text") }
     }
 
-    /// As for the guest of a server of Ann's project.
+    /// Sends a request as Neutron's proxy does for a guest of Ann's project.
     async fn ask(&self, method: Method, server: &str, path: &str, body: &str) -> Told {
         let signature = sign(server);
         let headers = [
@@ -108,7 +108,7 @@ async fn a_guest_is_told_what_its_server_is() {
         assert_eq!(text(&id, "/openstack/latest/user_data").await, "#cloud-config\n");
         assert_eq!(text(&id, "/latest/user-data/").await, "#cloud-config\n");
         assert_eq!(text(&id, "/latest/meta-data/local-ipv4").await, "198.51.100.9");
-        // Images are numbered in the order in which guests ask; the same image has one number.
+        // Images are numbered in the order of the guests' requests; an image keeps its number.
         assert_eq!(text(&id, "/latest/meta-data/ami-id").await, "ami-00000001");
         assert_eq!(text(&other, "/latest/meta-data/ami-id").await, "ami-00000001");
         let number = text(&id, "/latest/meta-data/instance-id").await;
@@ -223,7 +223,7 @@ async fn a_guest_sets_its_password_once_and_its_owner_reads_and_removes_it() {
         assert_eq!(post(&password).await, (200, String::new()));
         assert_eq!(proxy.get(&id, path).await.text, password);
         assert_eq!(post("another").await.0, 409);
-        assert_eq!(post(&"x".repeat(1021)).await.0, 409, "the conflict comes first, as in Nova");
+        assert_eq!(post(&"x".repeat(1021)).await.0, 409, "the conflict is found first, as in Nova");
         assert_eq!(
             proxy.ask(Method::POST, &id, "/openstack/2012-08-10/password", "").await.status,
             404
@@ -265,7 +265,7 @@ async fn a_host_speaks_for_the_passwords_of_its_own_guests_alone() {
         let (get, set) = (json!({"server": id}), json!({"server": id, "set": "secret"}));
         for body in [&get, &set] {
             let told = send(other, epoch(other), body.clone()).await.expect(200);
-            assert_eq!(told, json!({"password": "no_server"}), "the guest is not there");
+            assert_eq!(told, json!({"password": "no_server"}), "the guest is not on that host");
             send(&at, epoch(&at) - 1, body.clone()).await.expect(409);
         }
         assert_eq!(here(get.clone()).await.expect(200), json!({"password": "is", "text": ""}));
@@ -308,7 +308,7 @@ async fn of_two_first_passwords_one_is_stored() {
     }
 }
 
-/// One in ten of the 40,000 questions that 1,000 guests ask while they boot.
+/// A tenth of the 40,000 requests that 1,000 guests send while they boot.
 #[tokio::test]
 async fn a_burst_of_questions_waits_for_no_row() {
     const QUESTIONS: u64 = 4_000;
@@ -335,7 +335,7 @@ async fn a_burst_of_questions_waits_for_no_row() {
             assert_eq!(status, if path.ends_with("user_data") { 404 } else { 200 });
         }
         let took = begun.elapsed();
-        println!("{} us for a question", took.as_micros() / u128::from(QUESTIONS));
+        println!("{} us per request", took.as_micros() / u128::from(QUESTIONS));
         let reads = meter.take_transactions().len();
         let most = usize::try_from(took.as_secs() / 15 + 1).expect("a small number");
         assert!(reads <= most, "{reads} transactions in {took:?}");
@@ -354,7 +354,7 @@ async fn answers_come_from_memory_until_the_server_changes() {
         let fresh = MetadataOptions { expiration: Duration::ZERO, ..MetadataOptions::default() };
         let uncached = Proxy::with(&running, fresh);
         assert_eq!(uncached.meta_data(&id).await["meta"]["role"], "back");
-        // A new document for the host makes this one old, a second after it was made.
+        // A new document for the host invalidates metadata that is more than a second old.
         running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
         running.wait_for_status(&id, "ACTIVE").await;
         tokio::time::sleep(Duration::from_millis(1100)).await;

@@ -1,11 +1,11 @@
-//! Cards in MIG mode, whose GPU instances the agent creates: an instance starts where the ledger says, several sizes share a
-//! card, and what no longer fits is not offered.
+//! Cards in MIG mode, on which the agent creates GPU instances: an instance starts at the slice that the ledger
+//! records, several sizes share a card, and sizes that no longer fit are not offered.
 
 use serde_json::{Value, json};
 
 use crate::kit::{ANN, Cloud, MIG_CLASSES, RunningCloud, fault, hosts};
 
-/// Creates the flavors `one` and `three`, for an instance of a size each.
+/// Creates the flavors `one` and `three`, for an instance of one and of three slices.
 async fn flavors(running: &RunningCloud) {
     for (id, class) in [("one", "CUSTOM_MIG_1G_5GB"), ("three", "CUSTOM_MIG_3G_20GB")] {
         running.flavor(id, json!({})).await;
@@ -50,7 +50,7 @@ async fn instances_of_several_sizes_share_the_fullest_card() {
         assert_eq!(kinds, ["nvidia-36 0", "nvidia-35 4", "nvidia-35 5", "nvidia-35 6"]);
         assert_eq!(room().await, (7, 2));
         cloud.assert_consistent(&running, "one card is full").await;
-        // The other card.
+        // These two use the other card.
         let other = running.active_server(&cloud, "other", "three").await;
         let last = running.active_server(&cloud, "last", "three").await;
         assert_eq!(room().await, (0, 0));
@@ -59,13 +59,13 @@ async fn instances_of_several_sizes_share_the_fullest_card() {
         let why = "has no free CUSTOM_MIG_1G_5GB: its GPU instances are 3g.20gb at slice 0, ";
         assert!(fault(&server).contains(why), "{server}");
         running.delete(&refused).await;
-        // A scan, and a start of the agent, change nothing.
+        // A scan and a restart of the agent change nothing.
         all = instances(&cloud).await;
         running.restart_nodes(&cloud, async |_| ()).await;
         running.wait_for_hosts().await;
         assert_eq!((instances(&cloud).await, room().await), (all, (0, 0)));
         cloud.assert_consistent(&running, "both cards are full").await;
-        // The slices of a guest that is gone are for any size that fits.
+        // The slices of a deleted guest can be used for any size that fits.
         running.delete(&three).await;
         running.wait_until_gone(&three).await;
         assert_eq!(room().await, (4, 1));
@@ -81,7 +81,7 @@ async fn instances_of_several_sizes_share_the_fullest_card() {
     }
 }
 
-/// A device profile names a class as a flavor does, and the accelerator request shows the function.
+/// A device profile can request the class of a GPU instance, as a flavor can.
 #[tokio::test]
 async fn a_device_profile_takes_an_instance() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[MIG_CLASSES])])).await {

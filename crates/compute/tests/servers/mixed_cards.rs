@@ -35,7 +35,7 @@ async fn the_fault_names_the_card_in_use() {
     }
 }
 
-/// More cards are in use than a boot has alternatives.
+/// More cards are in use than a boot has alternatives to try.
 #[tokio::test]
 async fn the_only_free_card_is_found() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[&network_cards(24)])])).await {

@@ -55,7 +55,7 @@ async fn wait_for_document(cloud: &Cloud) {
     wait_until("a document exists", async || cloud.column(sql).await.len() == 1).await;
 }
 
-/// Either candidate may be chosen, so both are stopped and the other one is restarted.
+/// Either candidate may be chosen, so both are stopped, and the one that was not chosen is restarted.
 #[tokio::test]
 async fn a_third_host_is_tried_when_the_second_is_lost() {
     for (cloud, mut running) in Cloud::all_running(three()).await {
@@ -172,7 +172,7 @@ async fn migrate_until_running(running: &RunningCloud, cloud: &Cloud, id: &str) 
     .await;
 }
 
-/// The source dies during a live migration: the destination drops its incoming guest first.
+/// The source dies during a live migration: the destination first removes its incoming guest.
 #[tokio::test]
 async fn a_migrating_server_is_evacuated() {
     for lost in [false, true] {
@@ -209,7 +209,7 @@ async fn a_migrating_server_is_evacuated() {
     }
 }
 
-/// One live migration at a time leaves a host, unless configured otherwise.
+/// A host has one outgoing live migration at a time, unless configured otherwise.
 #[tokio::test]
 async fn live_migrations_are_queued() {
     for (cloud, running) in Cloud::all_running(three()).await {
@@ -249,7 +249,8 @@ async fn live_migrations_are_queued() {
     }
 }
 
-/// A disabled host in another zone is a destination by force only, and only with claims.
+/// A disabled host in another zone can be a destination only by force, and only if its devices can
+/// be claimed.
 #[tokio::test]
 async fn force_skips_filters_but_not_claims() {
     for (cloud, mut running) in

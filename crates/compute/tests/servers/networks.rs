@@ -284,7 +284,7 @@ async fn invalid_networks_are_refused_with_novas_messages() {
                 .refused(400, words);
         }
         boot_request["server"]["networks"] = json!([{"uuid": net}]);
-        // Of the addresses, one belongs to the network, one to a port and one to a server.
+        // One address belongs to the network, one to a port and one to a server.
         boot_request["server"]["max_count"] = json!(3);
         boot_request["server"]["min_count"] = json!(3);
         let full = running.call(ANN, "2.90", "POST /servers", Some(boot_request.clone())).await;

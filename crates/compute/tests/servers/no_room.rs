@@ -1,4 +1,5 @@
-//! Boots without room in a large cloud: the cost of the diagnosis is bounded, and it blocks nobody.
+//! Boots without room in a large cloud: the cost of the diagnosis is bounded, and it does not block other
+//! requests.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ devices = { enabled_mdev_types = ["nvidia-35"] }
 "#;
 /// Hosts with an agent.
 const HOSTS_WITH_AGENT: usize = 4;
-/// Copies of them in the device ledger.
+/// Copies of those hosts in the device ledger.
 const COPIES: i64 = 74;
 /// Servers that take a card each.
 const SERVERS: usize = 30;

@@ -82,12 +82,12 @@ async fn a_pinned_server_gets_cpus_of_its_own_until_it_is_deleted() {
         assert_eq!(plain["nodes"], json!([hidden]), "the owner does not see the host's CPUs");
         let all: BTreeSet<u64> =
             pins(&running, &one).await.into_iter().chain(pins(&running, &two).await).collect();
-        assert_eq!(all.len(), 8, "no CPU has two guests: {all:?}");
+        assert_eq!(all.len(), 8, "no CPU is pinned for two guests: {all:?}");
         assert_eq!(pins_of_all(&cloud).await.len(), 8);
         let xml = domain(&cloud, "a", &one);
         assert!(xml.contains("\"cpus\":\"2\""), "{xml}");
 
-        // Two dedicated CPUs are left in each cell: the resources suffice, and no cell has them.
+        // Two dedicated CPUs are left in each cell: the total suffices, but no single cell does.
         let three = running.boot(&cloud, "three", "pinned").await;
         let why = fault(&running, &three).await;
         assert!(why.contains("No valid host"), "{why}");
@@ -154,7 +154,7 @@ async fn the_next_host_is_taken_if_the_topology_does_not_fit() {
             let id = running.active_server(&cloud, name, "pinned").await;
             assert_eq!(running.server(&id).await["OS-EXT-SRV-ATTR:host"], "b");
         }
-        // No host fits another one.
+        // No host has room for another one.
         let many = json!({"min_count": 1, "max_count": 3});
         let id = running.boot_with(&cloud, "many", "pinned", many).await;
         let why = fault(&running, &id).await;
@@ -197,7 +197,7 @@ async fn devices_of_an_alias_are_near_the_guest() {
         assert_eq!(topology(&running, &near).await["nodes"][0]["host_node"], 1);
         running.delete(&near).await;
         running.wait_until_gone(&near).await;
-        // The cells without devices are taken first by those who want none.
+        // Servers without devices use the cells without devices first.
         let first = running.active_server(&cloud, "first", "pinned").await;
         assert_eq!(topology(&running, &first).await["nodes"][0]["host_node"], 0);
         let second = running.active_server(&cloud, "second", "pinned").await;
@@ -277,7 +277,7 @@ async fn guests_keep_cpus_that_the_host_no_longer_offers() {
         assert_eq!(topology(&running, &two).await["nodes"][0]["host_node"], 1);
         cloud.assert_consistent(&running, "fewer").await;
 
-        // An agent that reports no cells keeps its guests, and gets no others with a topology.
+        // A host that reports no cells keeps its guests, but receives no others with a topology.
         restart_with(&mut cloud, &mut running, &[]).await;
         flavor(&running, "cells", 1, 512, json!({"hw:numa_nodes": "1"})).await;
         let three = running.boot(&cloud, "three", "cells").await;

@@ -1,5 +1,5 @@
-//! Moves of servers with a NUMA topology: each claims cells and CPUs anew at the destination, and releases those of
-//! the source as its other resources.
+//! Moves of servers with a NUMA topology: each claims cells and CPUs anew on the destination, and releases those on
+//! the source together with its other resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -147,7 +147,7 @@ async fn a_live_migration_rewrites_cells_and_cpus_for_the_destination() {
         .await;
         let shown = topology(&running, &id).await;
         assert_eq!(shown["nodes"][0]["host_node"], 1);
-        // The guest there has cells of its host, not those of the source.
+        // The guest uses cells of its new host, not those of the source.
         let xml = domain(&cloud, "b", &id);
         assert!(xml.contains("\"host\":1") && !xml.contains("\"host\":0"), "{xml}");
         cloud.assert_consistent(&running, "moved").await;
@@ -180,7 +180,7 @@ fn with_gpu(node: u32) -> String {
     )
 }
 
-/// The host's cell of each cell of a guest.
+/// The host cell of each guest cell.
 async fn host_cells(running: &RunningCloud, id: &str) -> Vec<u64> {
     let shown = topology(running, id).await;
     let nodes = shown["nodes"].as_array().cloned().unwrap_or_default();
@@ -271,7 +271,7 @@ async fn a_guest_of_an_older_agent_has_no_cells_of_its_devices() {
     }
 }
 
-/// A small generator, the same in each run.
+/// A small random number generator with the same sequence in each run.
 struct Random(u64);
 
 impl Random {
@@ -287,7 +287,7 @@ async fn random_operations_never_give_a_cpu_to_two_guests() {
     let steps: usize =
         std::env::var("KILONOVA_NUMA_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
     let clouds = Cloud::all_running(two_cells(&["a", "b", "c"])).await;
-    // Each store has steps of its own.
+    // Each store has its own sequence of steps.
     for (seed, (cloud, running)) in (17..).zip(clouds) {
         let dedicated = |specs: Value| {
             let mut all = PINNED();
@@ -310,7 +310,7 @@ async fn random_operations_never_give_a_cpu_to_two_guests() {
         let flavors = ["one", "three", "require", "isolated", "split", "mixed", "large", "plain"];
         let mut random = Random(seed);
         for step in 0..steps {
-            // Several at once, so that claims meet.
+            // Several at the same time, so that claims compete.
             for _ in 0..=random.below(3) {
                 running.boot(&cloud, "one", flavors[random.below(flavors.len())]).await;
             }
@@ -378,7 +378,7 @@ async fn settled(cloud: &Cloud) {
     .await;
 }
 
-/// Checks the pins of the database, those that servers show, and those of the guests on the hosts.
+/// Checks that the database, the servers' topologies and the guests on the hosts agree about pins.
 async fn check(cloud: &Cloud, running: &RunningCloud, step: usize) {
     cloud.audit(&format!("step {step}")).await;
     let dedicated: BTreeSet<u64> = (2..8).chain(10..16).collect();
@@ -402,15 +402,15 @@ async fn check(cloud: &Cloud, running: &RunningCloud, step: usize) {
         }
     }
     let without: Vec<_> = seen.difference(&of_guests).collect();
-    assert!(without.is_empty(), "step {step}: servers have them, and guests do not: {without:?}");
+    assert!(without.is_empty(), "step {step}: pinned CPUs that no guest uses: {without:?}");
     let pins: BTreeSet<String> = pins_of_all(cloud).await.into_iter().collect();
     let of_guests: BTreeSet<String> =
         of_guests.into_iter().map(|(host, cpu)| format!("{host}:{cpu}")).collect();
     let foreign: Vec<_> = of_guests.difference(&pins).collect();
-    assert!(foreign.is_empty(), "step {step}: guests have them without a pin: {foreign:?}");
+    assert!(foreign.is_empty(), "step {step}: CPUs that guests use without a pin: {foreign:?}");
 }
 
-/// The host CPUs of all vCPUs of a simulated host's guests that have one CPU alone.
+/// The host CPUs of those vCPUs of a simulated host's guests that are bound to a single CPU.
 fn cpus_of_guests(cloud: &Cloud, host: &str) -> Vec<u64> {
     let domains = std::fs::read_dir(cloud.nodes().join(host).join("domains"));
     let mut cpus = Vec::new();

@@ -89,8 +89,8 @@ async fn traits_set_by_an_operator_survive_the_next_registration() {
         placement(&running, "PUT", &path, body).await;
         running.restart_failing(&cloud, "a", &[]).await;
         let (_, body) = traits(&running, gpu).await;
-        assert!(has_trait(&body, "CUSTOM_MINE"), "what was set stays: {body}");
-        assert!(has_trait(&body, "OWNER_CYBORG"), "what is reported is back: {body}");
+        assert!(has_trait(&body, "CUSTOM_MINE"), "the trait that was set stays: {body}");
+        assert!(has_trait(&body, "OWNER_CYBORG"), "the reported trait is restored: {body}");
         cloud.assert_consistent(&running, "set by an operator").await;
     }
 }

@@ -57,13 +57,13 @@ async fn a_host_that_starts_anew_filters_a_guest_whose_document_is_held_back() {
                 .await;
         let before = last_filters(&cloud, "a");
         running.nodes.kill("a").await;
-        std::fs::remove_file(cloud.nodes().join("a").join("network")).expect("it is removed");
+        std::fs::remove_file(cloud.nodes().join("a").join("network")).expect("the file is removed");
         cloud.execute("UPDATE documents SET held = 1").await;
         running.start_node(&cloud, "a").await;
         let now = wait_for_filters(&cloud, "a", "the guest", |now| now["guests"][&one].is_array());
         assert_eq!(now.await, before, "the guest runs as before");
 
-        // A host that is removed takes such a document with it.
+        // The removal of a host also removes such a document.
         cloud.execute("UPDATE documents SET held = 0").await;
         running.nodes.kill("a").await;
         running.force_down("a", true).await;
@@ -92,16 +92,14 @@ async fn hosts_receive_groups_with_their_guests_and_on_changes() {
         let port = now["filters"]["ports"][0].clone();
         assert_eq!((&port["port"], &port["secure"]), (&interface["port"], &json!(true)));
         let group = port["groups"][0].clone();
-        let rules = now["filters"]["groups"][0]["rules"]
-            .as_array()
-            .expect("the policy file is valid")
-            .clone();
+        let rules =
+            now["filters"]["groups"][0]["rules"].as_array().expect("the group has rules").clone();
         assert_eq!(rules.len(), 4, "ingress from the group and all egress, of each family");
         assert_eq!(members(&now), ["10.0.0.2"]);
         assert_eq!(
             last_filters(&cloud, "b"),
             Value::Null,
-            "a host without guests there hears nothing"
+            "a host without guests there receives nothing"
         );
 
         let two =
@@ -223,7 +221,7 @@ async fn a_migrating_guest_does_not_delay_other_guests() {
                     .await,
             );
         }
-        // The guest that is processed first.
+        // Guests are processed in the order of their ids; the first one migrates.
         ids.sort_unstable();
         let live = json!({"os-migrateLive": {"host": "b", "block_migration": "auto"}});
         admin(&running, "2.90", &ids[0], live).await.expect(202);
@@ -266,7 +264,7 @@ async fn statements_per_update() {
         meter.take();
         networks::run(counted.clone()).await.expect("the periodic task succeeds");
         let cost = meter.take();
-        // Other controllers learn of the documents of each host, in the round trip of another statement.
+        // Other controllers are notified of the documents of each host, in the round trip of another statement.
         let entries = if cloud.name == "postgresql" { 2 } else { 0 };
         assert_eq!(
             cost,

@@ -1,5 +1,5 @@
-//! Packing: servers gather where later requests lose least, the count of what fits is the number that boots, and the
-//! demand is shared by controllers.
+//! Packing: servers are placed where later requests lose least, the reported room equals the number of servers that
+//! boot, and controllers share the demand.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ async fn as_many_servers_boot_as_the_capacity_says() {
         let refused = running.boot(&cloud, "one", "vgpu-pair").await;
         running.wait_for_status(&refused, "ERROR").await;
 
-        // A member learns as much as it needs to launch, and no names.
+        // A project member sees what a launch needs to show, but no names.
         let room = running.get(ANN, "2.1", "/kilonova/room?flavor=vgpu").await.expect(200);
         let room = room["room"].clone();
         assert_eq!((&room["servers"], &room["hosts"]), (&json!(0), &json!(0)), "{room}");
@@ -123,19 +123,19 @@ async fn devices_that_are_not_clean_yet_are_not_offered() {
         running.call("admin", "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
         running.wait_until_gone(&id).await;
         let dirty = "SELECT address FROM attach_handles WHERE state = 'dirty'";
-        assert_eq!(cloud.column(dirty).await.len(), 1, "an operator has to clean it");
-        // The first ones use the devices that are clean, at once.
+        assert_eq!(cloud.column(dirty).await.len(), 1, "an operator has to clean the device");
+        // The first servers use the clean devices immediately.
         let (one, two) =
             tokio::join!(running.boot(&cloud, "one", "once"), running.boot(&cloud, "two", "once"));
         for id in [one, two] {
             let server = running.wait_for_status(&id, "ACTIVE").await;
             assert_ne!(server["OS-EXT-SRV-ATTR:host"], "a", "{server}");
         }
-        assert_eq!(failed_binds(), failed, "no claim was tried in vain");
+        assert_eq!(failed_binds(), failed, "no bind failed");
         let early = running.boot(&cloud, "early", "once").await;
         running.wait_for_status(&early, "ERROR").await;
-        assert_eq!(failed_binds(), failed, "no claim was tried in vain");
-        // It is used as soon as it is clean.
+        assert_eq!(failed_binds(), failed, "no bind failed");
+        // The dirty device is used as soon as it is clean.
         let provider = "SELECT p.provider_id FROM deployables p JOIN attach_handles h
             ON h.deployable_id = p.id WHERE h.state = 'dirty'";
         let provider = cloud.column(provider).await.remove(0);
@@ -147,7 +147,7 @@ async fn devices_that_are_not_clean_yet_are_not_offered() {
         let server = running.active_server(&cloud, "three", "once").await;
         let shown = running.server(&server).await;
         assert_eq!(shown["OS-EXT-SRV-ATTR:host"], "a", "{shown}");
-        // The operator cleans the devices of deleted servers, and this test ends before that.
+        // An operator has to clean the devices of deleted servers, so the test ends before that.
         running.delete_all_servers().await;
         cloud.assert_consistent(&running, "cleaned").await;
     }

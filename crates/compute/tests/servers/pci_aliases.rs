@@ -40,7 +40,7 @@ async fn cloud_with(lines: &[(&str, &[&str])], defined: &[&str]) -> Vec<(Cloud, 
     all
 }
 
-/// A flavor of that name with this alias request.
+/// Creates a flavor with this alias request.
 async fn flavor_with_alias(running: &RunningCloud, flavor: &str, asked: &str) {
     running.flavor(flavor, json!({})).await;
     let specs = json!({"extra_specs": {"pci_passthrough:alias": asked}});

@@ -1,4 +1,4 @@
-//! Policy rules that decide over a part of a request or of an answer.
+//! Policy rules that govern a part of a request or of an answer.
 
 use kilonova_access::Enforcer;
 use kilonova_policy::{Defaults, Policy, Rule};

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::kit::{ADMIN, Cloud, RunningCloud, hosts, wait_until};
 use crate::servers::golden::insert_for;
 
-/// The time that a service needs for a call.
+/// The time that a slow service needs for a call.
 const SLOW: Duration = Duration::from_millis(1500);
 
 /// A running cloud with both services.
@@ -79,7 +79,7 @@ impl Both {
         ports[0]["id"].as_str().expect("an id").to_owned()
     }
 
-    /// The server is only on this host, with its port and its volume.
+    /// Checks that the server is on this host only, with its port and its volume.
     async fn assert_on(&self, id: &str, host: &str, volume: &str, when: &str) {
         self.settled().await;
         let server = self.running.server(id).await;
@@ -94,7 +94,7 @@ impl Both {
         self.assert_guest(id, host, volume, when).await;
     }
 
-    /// The guest on this host has its port and its volume.
+    /// Checks that the guest on this host has its port and its volume.
     async fn assert_guest(&self, id: &str, host: &str, volume: &str, when: &str) {
         let path = self.cloud.nodes().join(host).join("domains").join(format!("{id}.xml"));
         let guest = std::fs::read_to_string(path).expect("the host has the guest");
@@ -103,7 +103,7 @@ impl Both {
     }
 
     /// Waits until the document of a host waits for only one service, and checks that the host does
-    /// not get it.
+    /// not receive it.
     async fn assert_waits_for(&self, service: Service, host: &str, when: &str) {
         let wanted = match service {
             Service::Neutron => format!("{host} 1 0"),
@@ -124,7 +124,7 @@ impl Both {
         self.delay_connection(service, "PUT attachments");
     }
 
-    /// Makes one service answer late. Cinder connects the host with this call.
+    /// Makes one service answer late; `call` is the one with which Cinder connects the host.
     fn delay_connection(&self, service: Service, call: &str) {
         match service {
             Service::Neutron => {
@@ -143,7 +143,7 @@ impl Both {
         self.cinder.heal();
     }
 
-    /// Deletes the server; nothing is left of it anywhere.
+    /// Deletes the server, and checks that nothing is left of it in either service.
     async fn end(&self, volume: &str, when: &str) {
         self.heal();
         self.cloud.teardown(&self.running, when).await;
@@ -210,13 +210,13 @@ async fn a_move_waits_for_both_and_takes_both() {
         }
         assert_eq!(both.cinder.state().take_freed(), [""; 0], "never free");
 
-        // The ports cannot be bound there: the server stays, with both.
+        // The port cannot be bound there: the server stays, with its port and its volume.
         both.neutron.state().remove_agent(&to);
         both.operate(&id, json!({"migrate": null})).await;
         both.running.wait_for_status(&id, "ACTIVE").await;
         both.assert_on(&id, &from, &disk, "no binding").await;
         both.neutron.state().add_agent(&to);
-        // Cinder does not connect the host: likewise.
+        // The same happens if Cinder does not connect the host.
         both.cinder.fail("PUT attachments", cinder::Failure::Status(400), 1);
         both.operate(&id, json!({"migrate": null})).await;
         both.running.wait_for_status(&id, "ACTIVE").await;
@@ -271,7 +271,7 @@ async fn a_server_is_deleted_while_it_waits() {
     }
 }
 
-/// A client that sees that a server is gone may delete its networks and volumes at once.
+/// A client that sees that a server is gone may delete its networks and volumes immediately.
 #[tokio::test]
 async fn a_deleted_server_stays_until_both_have_released_it() {
     for both in Both::all().await {
@@ -299,7 +299,7 @@ async fn a_deleted_server_stays_until_both_have_released_it() {
             assert_eq!(shown["OS-EXT-STS:task_state"], "deleting", "{when}: {shown}");
             assert!(both.cloud.column("SELECT id FROM consumers").await.is_empty(), "{when}");
             both.cloud.audit(&when).await;
-            // Idempotent.
+            // Deletion is idempotent.
             both.running.delete(&id).await;
             both.running.wait_until_gone(&id).await;
             assert_eq!(both.neutron.state().ports(), Vec::<Value>::new(), "{when}");
@@ -309,7 +309,7 @@ async fn a_deleted_server_stays_until_both_have_released_it() {
     }
 }
 
-/// Of the two releases, the one that ends later removes the server, also when they end at once.
+/// The later of the two releases removes the server, even if both end at the same time.
 #[tokio::test]
 async fn releases_that_end_at_once_leave_no_server() {
     for both in Both::all().await {
@@ -334,7 +334,7 @@ async fn releases_that_end_at_once_leave_no_server() {
     }
 }
 
-/// A service that is down delays a deletion, and does not prevent it.
+/// A service that is down delays a deletion, but does not prevent it.
 #[tokio::test]
 async fn a_deletion_ends_without_a_service_that_is_down() {
     for both in Both::all().await {

@@ -51,7 +51,7 @@ async fn enable(running: &RunningCloud, host: &str, enabled: bool) {
     running.admin("2.11", what, body).await.expect(200);
 }
 
-/// Waits until a server has moved and its former host holds nothing of it.
+/// Waits until a server has moved and its former host has nothing left of it.
 async fn wait_until_moved(running: &RunningCloud, id: &str) {
     wait_until("the server has moved", async || {
         let path = format!("/kilonova/servers/{id}");
@@ -247,7 +247,7 @@ async fn of_two_moves_that_begin_together_one_is_refused() {
     }
 }
 
-/// Boots without room wait so many seconds for moves.
+/// Options with which a boot without room waits this many seconds for moves.
 fn on_refusal(wait: i64) -> RebalanceOptions {
     RebalanceOptions {
         on_refusal: true,
@@ -279,7 +279,7 @@ async fn a_boot_without_room_waits_for_a_move() {
         let requests = cloud.column("SELECT DISTINCT request_id FROM operations").await;
         assert_eq!(requests.len(), 4, "{requests:?}");
         cloud.assert_consistent(&running, "waited").await;
-        // There is nothing to move for the next one.
+        // No move makes room for the next boot.
         let full = running.boot(&cloud, "whole", "vgpu4").await;
         running.wait_for_status(&full, "ERROR").await;
         assert_eq!(cloud.column("SELECT id FROM moves").await.len(), 1);
@@ -379,14 +379,17 @@ async fn a_waiting_server_can_be_deleted_and_others_do_not_wait() {
         let before = cloud.used("VGPU").await;
         running.delete(&id).await;
         running.wait_until_gone(&id).await;
-        assert!(cloud.used("VGPU").await >= before.min(2), "only the moving server holds more");
+        assert!(
+            cloud.used("VGPU").await >= before.min(2),
+            "only the moving server has more claims"
+        );
         cloud.audit("deleted while it waits").await;
         wait_until("the move has ended", async || {
             cloud.column("SELECT id FROM moves WHERE open_server IS NOT NULL").await.is_empty()
         })
         .await;
         running.wait_for_host_cleanup(&cloud).await;
-        assert!(running.server(&id).await.is_null(), "it does not come back");
+        assert!(running.server(&id).await.is_null(), "the server stays deleted");
         cloud.assert_consistent(&running, "deleted").await;
         cloud.teardown(&running, "deleted").await;
     }
@@ -415,7 +418,8 @@ async fn a_wait_that_cannot_be_read_does_not_keep_others_from_their_end() {
     }
 }
 
-/// The services die after each write from the boot on; the next ones leave no server in `BUILD`. The stores take turns.
+/// The services crash after each write from the boot on, and their successors leave no server in `BUILD`. The stores
+/// take turns.
 #[tokio::test]
 async fn a_crash_while_a_boot_waits_leaves_no_server_in_build() {
     let mut together = 0;
@@ -460,7 +464,7 @@ async fn a_crash_while_a_boot_waits_leaves_no_server_in_build() {
                 break;
             }
         }
-        assert!(ended, "there is an end");
+        assert!(ended, "the last run has no crash");
         assert!(waited >= share.least(3) as usize, "{waited} crashes left a waiting server");
         together += waited;
     }

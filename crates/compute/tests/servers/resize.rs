@@ -52,7 +52,7 @@ async fn failure(running: &RunningCloud, id: &str) -> String {
     last.and_then(|event| event["details"].as_str()).unwrap_or_default().to_owned()
 }
 
-/// The stores share the flavors of servers that run, and of those that are stopped.
+/// The stores share the combinations of a flavor and a running or stopped server.
 #[tokio::test]
 async fn cold_migration_is_confirmed_or_reverted() {
     let topology = hosts(&[("a", &[GPU, FPGA]), ("b", &[GPU, FPGA])]);
@@ -138,7 +138,7 @@ async fn resize_to_the_same_host() {
             }
             running.act(&id, resize("vgpu-pair")).await;
             running.wait_for_status(&id, "VERIFY_RESIZE").await;
-            assert_eq!(cloud.used("VGPU").await, 3, "both hosts hold a claim");
+            assert_eq!(cloud.used("VGPU").await, 3, "both hosts have a claim");
             cloud.assert_consistent(&running, "resized").await;
             running.act(&id, json!({"revertResize": null})).await;
             let server = running.wait_for_status(&id, rests).await;

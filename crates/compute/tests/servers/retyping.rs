@@ -1,10 +1,10 @@
-//! Cards whose guests decide the vGPU type.
+//! Cards whose vGPU type depends on their guests.
 
 use serde_json::json;
 
 use crate::kit::{ADMIN, Cloud, RETYPED, RETYPED_VFIO, RunningCloud, fault, hosts};
 
-/// Creates the flavors `small` and `large`, for one vGPU of one type and of the other, unless they exist.
+/// Creates the flavors `small` and `large`, each for one vGPU of its own type, unless they exist.
 pub async fn flavors(running: &RunningCloud) {
     for (id, number) in [("small", 35), ("large", 36)] {
         let known = running.get(ADMIN, "2.61", &format!("/flavors/{id}")).await;

@@ -1,7 +1,7 @@
 //! How often an operation waits for PostgreSQL, from its request to the host's last report.
 //!
-//! The numbers are limits: an operation that needs more waits longer and holds its rows longer. Fewer
-//! are an improvement, which lowers the limit here. With `KILONOVA_LIST_STATEMENTS` set the test also
+//! The numbers are limits: an operation that needs more waits longer and holds its rows longer. An
+//! improvement lowers the limit here. With `KILONOVA_LIST_STATEMENTS` set the test also
 //! prints every transaction.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::numa::flavor;
 use crate::kit::{ANN, Cloud, FPGA, GPU, RunningCloud, TWO_CELLS, hosts, wait_until};
 
-/// How long no transaction runs before an operation is counted.
+/// How long no transaction may have run before an operation is counted.
 const QUIET: Duration = Duration::from_millis(60);
 
 /// Waits until no operation is open, no guest is left to remove, and every host has acknowledged its
@@ -82,8 +82,8 @@ impl Probe {
         answer
     }
 
-    /// Waits until no transaction ran for a moment: a host may repeat the last report of the operation
-    /// before, which does not belong to the next one.
+    /// Waits until no transaction has run for a moment. A host may repeat its last report of the previous
+    /// operation, which must not count for the next one.
     async fn wait_until_quiet(&self) {
         wait_until("no transaction runs", async || {
             self.meter.take_transactions();
@@ -234,7 +234,7 @@ async fn operations_wait_seldom() {
     }
 }
 
-/// A claim on a divided host learns from its answers which cells to claim, so it waits once more.
+/// A claim on a divided host determines its cells from earlier answers, so it waits once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn boots_on_divided_hosts_wait_seldom() {
     let whole: &[&str] = &[TWO_CELLS];
@@ -253,7 +253,7 @@ async fn boots_on_divided_hosts_wait_seldom() {
             for (guest, flavor, boot) in [
                 ("without a topology", "plain", 6),
                 ("of two cells", "two-cells", 6),
-                ("that no cell takes alone", "wide", 6),
+                ("that fits in no single cell", "wide", 6),
             ] {
                 let connected = json!({"networks": "none"});
                 let title = format!("boot, {what}, a guest {guest}");

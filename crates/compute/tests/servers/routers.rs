@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::kit::{ANN, Cloud, GPU, RunningCloud, hosts, wait_until};
 use crate::servers::networks::active_server_with_networks;
 
-/// The routers that a host realizes, as it was told.
+/// The routers that a host received last.
 fn realized(cloud: &Cloud, host: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(cloud.nodes().join(host).join("network"));
     let told: Value =
@@ -37,7 +37,7 @@ fn text(value: &Value) -> String {
     value.as_str().expect("the value is a text").to_owned()
 }
 
-/// A router between a project's network and the outside.
+/// A router between a project's network and an external network.
 struct Scene {
     net: String,
     subnet: String,
@@ -158,7 +158,7 @@ async fn a_router_is_on_one_host_and_leaves_a_lost_or_disabled_one() {
         scene.wait_for(&cloud, Some("b")).await;
         running.force_down("a", false).await;
 
-        // A change reaches the host; a router without ports is on none.
+        // A change reaches the host; a router without ports is on no host.
         let path = format!("PUT /routers/{}", scene.router);
         let down = json!({"router": {"admin_state_up": false}});
         running.neutron(ANN, &path, Some(down)).await.expect(200);
@@ -172,7 +172,7 @@ async fn a_router_is_on_one_host_and_leaves_a_lost_or_disabled_one() {
         settle(&running).await;
         scene.wait_for(&cloud, None).await;
         let places = cloud.column("SELECT host FROM router_places").await;
-        assert_eq!(places, Vec::<String>::new(), "nothing is left of it");
+        assert_eq!(places, Vec::<String>::new(), "nothing is left of the router");
         cloud.teardown(&running, "routers").await;
     }
 }
@@ -188,7 +188,7 @@ async fn a_host_that_is_silent_loses_its_routers_and_a_deleted_one_too() {
         cloud.execute("UPDATE hosts SET last_seen = last_seen - 61000000 WHERE host = 'a'").await;
         settle(&running).await;
         assert_eq!(scene.hosts(&running).await, ["a"]);
-        // A controller that starts now knows only the row.
+        // A controller that starts now has only the row.
         running.replace_services(&cloud, CrashPlan::default()).await;
         settle(&running).await;
         assert_eq!(scene.hosts(&running).await, ["b"]);
@@ -211,7 +211,7 @@ async fn a_host_that_is_silent_loses_its_routers_and_a_deleted_one_too() {
     }
 }
 
-/// Registers a host as its agent does that starts with these physical networks.
+/// Registers a host as an agent with these physical networks does when it starts.
 async fn register(cloud: &Cloud, running: &RunningCloud, host: &str, routes: Option<&[&str]>) {
     let named = cloud.host(host);
     let registration = Registration {
@@ -246,11 +246,11 @@ async fn a_host_that_no_longer_maps_a_network_loses_its_routers() {
         running.nodes.kill("a").await;
         register(&cloud, &running, "a", Some(&["elsewhere"])).await;
         settle(&running).await;
-        assert_eq!(scene.hosts(&running).await, ["b"], "it maps other networks");
+        assert_eq!(scene.hosts(&running).await, ["b"], "host a maps other networks");
         running.nodes.kill("b").await;
         register(&cloud, &running, "b", None).await;
         settle(&running).await;
-        assert_eq!(scene.hosts(&running).await, [""], "it has no routers at all");
+        assert_eq!(scene.hosts(&running).await, [""], "host b does not realize routers");
         assert_eq!(waiting(&cloud).await.len(), 1);
         cloud.audit("no host reaches its networks").await;
         running.start_node(&cloud, "b").await;
@@ -279,7 +279,7 @@ async fn routers_that_cannot_be_placed_do_not_keep_others_waiting() {
         networks::run(running.compute.clone()).await.expect("the loop succeeds");
         let page = routers::Page::default();
         place(&running, &page).await;
-        assert_eq!(scene.hosts(&running).await, [""], "the first page has others");
+        assert_eq!(scene.hosts(&running).await, [""], "the first page has other routers");
         place(&running, &page).await;
         assert_eq!(scene.hosts(&running).await, ["a"]);
         // The page after the last one is the first.
@@ -291,7 +291,7 @@ async fn routers_that_cannot_be_placed_do_not_keep_others_waiting() {
     }
 }
 
-/// Of the two deaths at a write, a store has one, and the other at the next write.
+/// Each store runs one of the two crashes at a write, and the other one at the next write.
 #[tokio::test]
 async fn a_crash_leaves_a_router_on_one_host_or_waiting() {
     let clouds = Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await;
@@ -330,7 +330,7 @@ async fn a_crash_leaves_a_router_on_one_host_or_waiting() {
             }
         }
         assert!(points >= share.least(6), "{points} crash points");
-        // The end of a router: its host removes it in any case.
+        // The host removes a deleted router in any case.
         scene.end(&running).await;
         for death in [Death::BeforeCommit, Death::AfterCommit] {
             running.replace_services(&cloud, CrashPlan::at(0, death)).await;
@@ -375,8 +375,8 @@ async fn a_server_shows_its_floating_address_and_its_deletion_frees_it() {
             json!([{"floating": floating["floating_ip_address"],
                 "fixed": port["fixed_ips"][0]["ip_address"]}])
         );
-        // The guest's own host knows it too, for the guest's metadata.
-        wait_until("the guest's host knows the address", async || {
+        // The guest's own host has the address too, for the guest's metadata.
+        wait_until("the guest's host has the address", async || {
             let text = std::fs::read_to_string(cloud.nodes().join("b").join("network"));
             let text = text.unwrap_or_else(|_| "{}".to_owned());
             let told: Value = serde_json::from_str(&text).expect("the text is JSON");
@@ -391,7 +391,7 @@ async fn a_server_shows_its_floating_address_and_its_deletion_frees_it() {
         assert_eq!((&free["port_id"], &free["router_id"]), (&Value::Null, &Value::Null));
         cloud.audit("the server is gone").await;
         settle(&running).await;
-        wait_until("the host forgets the address", async || fixed(&cloud).is_null()).await;
+        wait_until("the host removes the address", async || fixed(&cloud).is_null()).await;
         let path = format!("DELETE /floatingips/{}", text(&floating["id"]));
         running.neutron(ANN, &path, None).await.expect(204);
         scene.end(&running).await;

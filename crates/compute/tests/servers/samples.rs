@@ -73,7 +73,7 @@ async fn a_slot_has_one_sample_and_old_ones_are_deleted() {
             let at = |hours: i64| time::after(begin, SignedDuration::from_hours(hours));
             let (one, many) = (["VGPU".to_owned()], (0..70).map(|at| format!("CUSTOM_{at:02}")));
             let (one, many) = (sample(one.into_iter()), sample(many));
-            // Hourly samples of a month and a half, and one moment of more classes than are kept.
+            // Hourly samples of a month and a half, and one sample of more classes than are kept.
             for hours in 0..(45 * 24) {
                 add(tx, at(hours), &one)?;
             }
@@ -81,7 +81,7 @@ async fn a_slot_has_one_sample_and_old_ones_are_deleted() {
             assert!(is_due(tx, end)?, "its slot has no sample");
             add(tx, end, &many)?;
             assert!(!is_due(tx, end)?, "its slot has one");
-            // Other classes at the same time come too late.
+            // A second sample at the same time is ignored, even if it has other classes.
             add(tx, end, &one)?;
             let mut found = Vec::new();
             for step in [OF_DAY, OF_WEEK, OF_MONTH] {
@@ -95,7 +95,7 @@ async fn a_slot_has_one_sample_and_old_ones_are_deleted() {
             Ok::<_, kilonova_compute_db::Error>(found)
         });
         let found = found.await.expect("they are written");
-        // The last slot of two hours may have begun with the sample before.
+        // The last slot of two hours may have begun with the previous sample.
         for ((slots, last, recent), most) in found.iter().zip([26, 193, 421]) {
             assert!(*recent && *slots <= most && *slots + 3 > most, "{found:?}");
             assert!(*last == MOST || *last == 1, "{found:?}");

@@ -103,7 +103,7 @@ async fn without_room_the_server_stays_shelved() {
         running.wait_all_idle().await;
         running.act(&id, json!({"unshelve": null})).await;
         running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
-        assert_eq!(cloud.used("VGPU").await, GPUS * 2 - 1, "a failed attempt holds no claim");
+        assert_eq!(cloud.used("VGPU").await, GPUS * 2 - 1, "a failed attempt leaves no claim");
         cloud.assert_consistent(&running, "the destination failed").await;
         running.act(&id, json!({"unshelve": null})).await;
         running.wait_for_status(&id, "ACTIVE").await;

@@ -34,7 +34,7 @@ async fn an_image_has_the_bytes_of_the_disk() {
         let found = image(&cloud, taken).await.expect("the image exists");
         assert_eq!(found.status.as_str(), "active");
         assert_eq!(found.name.as_deref(), Some("picture"));
-        assert_eq!(found.disk_format.as_deref(), Some("raw"), "a simulated host's disks are");
+        assert_eq!(found.disk_format.as_deref(), Some("raw"), "simulated hosts have raw disks");
         let says = |key: &str| found.properties.get(key).map(String::as_str);
         assert_eq!(says("image_type"), Some("snapshot"));
         assert_eq!(says("instance_uuid"), Some(id.as_str()));
@@ -118,7 +118,7 @@ async fn deleting_a_server_deletes_its_unfinished_snapshot() {
     }
 }
 
-/// The header of a qcow2 file of 5 GiB with this offset of its backing file's name; 0 is none.
+/// The header of a qcow2 file of 5 GiB with this offset of its backing file's name; 0 means none.
 fn qcow2(backing: u64) -> Vec<u8> {
     let mut header = vec![0; 512];
     header[..4].copy_from_slice(b"QFI\xfb");
@@ -222,7 +222,7 @@ async fn a_host_reads_only_images_that_its_guests_need() {
         let secret = cloud.image_with("secret", &[], b"secret".to_vec()).await;
         let id = running.boot_with(&cloud, "one", "plain", json!({"imageRef": mine})).await;
         running.wait_for_status(&id, "ACTIVE").await;
-        // An id in a user's text names no image.
+        // An id in a user's text does not give access to an image.
         let mut request = running.boot_request(&cloud, "two", "plain");
         request["server"]["metadata"] = json!({"note": secret.to_string()});
         let text = format!("#!/bin/sh\n# {secret}\n");
@@ -248,7 +248,11 @@ async fn a_host_reads_only_images_that_its_guests_need() {
             meter.take();
             let again = link.image(host, epoch, mine, 0).await;
             let statements = if again.is_ok() { 1 } else { 2 };
-            assert_eq!(meter.take(), statements, "the documents, and the orders if none names it");
+            assert_eq!(
+                meter.take(),
+                statements,
+                "the documents, and the orders if no document names the image"
+            );
             readers.extend(root.ok().map(|chunk| chunk.bytes));
         }
         assert_eq!(readers, [b"mine"], "the host of the server reads it, and the other does not");

@@ -72,7 +72,7 @@ async fn a_poll_that_read_a_hosts_row_too_early_does_not_enable_it_again() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
         let (link, name) = (Link(running.compute.clone()), HostName::verbatim("a"));
         let host = running.compute.fleet.by_name("a").expect("the host is known");
-        // Memory does not know the session, so the row is read.
+        // The session is not in memory, so the row is read.
         let poll = || link.desired(&name, host.epoch() + 1, 0);
         let answer = overtaken(poll, switch(&running, "disable")).await;
         assert!(matches!(answer, Err(Refusal::Rejected(_))), "{answer:?}");

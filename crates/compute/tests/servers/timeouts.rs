@@ -35,7 +35,10 @@ async fn a_build_past_its_timeout_fails_and_releases_its_claims() {
         assert!(fault(&server).contains("took longer than 1000 s (instance_build_timeout)"));
         assert_eq!(server["OS-EXT-SRV-ATTR:host"], Value::Null);
         cloud.audit("timed out").await;
-        assert!(cloud.column("SELECT class FROM allocations").await.is_empty(), "it holds nothing");
+        assert!(
+            cloud.column("SELECT class FROM allocations").await.is_empty(),
+            "the server has no allocations"
+        );
         slow::run(running.compute.clone()).await.expect("the periodic task succeeds");
 
         running.start_node(&cloud, "a").await;

@@ -60,7 +60,7 @@ async fn an_unsupported_flavor_is_refused_at_creation_and_boot() {
     }
 }
 
-/// A server that was created before the check.
+/// Changes a server as if it had been created before the check.
 async fn old_spec(cloud: &Cloud, id: &str) {
     let id: kilonova_ids::ServerId = id.parse().expect("the id is a UUID");
     let read = "SELECT spec FROM servers WHERE id = ?1";

@@ -21,11 +21,11 @@ use serde_json::{Value, json};
 use crate::kit::{ANN, Client, Cloud, RunningCloud, hosts};
 use crate::servers::metadata_service::Proxy;
 
-/// A service of the operator, and what it was asked.
+/// A service of the operator, with the requests that it received.
 #[derive(Clone, Default)]
 struct Service {
     asked: Arc<Mutex<Vec<(HeaderMap, Value)>>>,
-    /// The status of its answers; 0 for an answer that is no JSON.
+    /// The status of its answers; 0 for an answer that is not JSON.
     status: Arc<AtomicU16>,
 }
 
@@ -106,7 +106,7 @@ async fn a_guest_is_told_what_the_services_answer() {
         });
         let id = running.boot_with(&cloud, "One", "plain", more).await;
         running.wait_for_status(&id, "ACTIVE").await;
-        assert!(service.take().is_empty(), "nobody is asked before the guest asks");
+        assert!(service.take().is_empty(), "no request is sent before the guest's");
         let proxy = Proxy::of(&running);
         let told = proxy.get(&id, PATH).await;
         assert_eq!((told.status, &*told.kind), (200, "application/json"), "{}", told.text);
@@ -129,9 +129,9 @@ async fn a_guest_is_told_what_the_services_answer() {
         ] {
             assert_eq!(headers[name], value);
         }
-        assert!(headers.contains_key("x-auth-token"), "the service can tell who asks");
+        assert!(headers.contains_key("x-auth-token"), "the service can authenticate the caller");
         assert_eq!(empty.take().len(), 1);
-        // The answers belong to the document, as long as that is used.
+        // The answers are cached together with the document.
         proxy.get(&id, PATH).await;
         proxy.get(&id, "/openstack/2016-10-06/vendor_data2.json").await;
         assert_eq!(proxy.get(&id, "/openstack/latest/vendor_data.json").await.text, "{}");
@@ -173,7 +173,7 @@ async fn a_failed_service_answers_nothing_or_the_guest_gets_an_error() {
             assert_eq!(told, json!({"static": {}, "ipam": {}, "join": {"zone": "a"}}));
         }
         for (headers, _) in service.take().iter().chain(&other.take()) {
-            assert!(!headers.contains_key("x-auth-token"), "there is no login");
+            assert!(!headers.contains_key("x-auth-token"), "no token without a login");
         }
     }
 }
@@ -191,10 +191,10 @@ async fn a_host_gets_the_answers_for_its_own_guests_alone() {
         let found = running.nodes.hypervisor(&at).domain(server).await.expect("it answers");
         let definition = found.expect("the domain is defined").definition();
         let guest = definition.expect("the data can be read").config.guest;
-        assert!(guest.dynamic_vendordata, "the host knows that there are services");
+        assert!(guest.dynamic_vendordata, "the host knows about the services");
         let number = guest.images.machine.expect("the image has a number");
         let ami = Proxy::of(&running).get(&id, "/latest/meta-data/ami-id").await.text;
-        assert_eq!(ami, format!("ami-{number:08x}"), "the host and the service say the same");
+        assert_eq!(ami, format!("ami-{number:08x}"), "the host and the service agree");
 
         let routes = nodes::routes(Link(running.compute.clone()));
         let router = kilonova_wire::mount(routes, nodes::service(), "/node", Arc::new(NoAuth));
@@ -212,9 +212,9 @@ async fn a_host_gets_the_answers_for_its_own_guests_alone() {
         };
         service.take();
         let told = send(other, epoch(other)).await.expect(200);
-        assert_eq!(told, json!({"vendordata": "no_server"}), "the guest is not there");
+        assert_eq!(told, json!({"vendordata": "no_server"}), "the guest is not on that host");
         send(&at, epoch(&at) - 1).await.expect(409);
-        assert!(service.take().is_empty(), "nobody is asked for a stranger");
+        assert!(service.take().is_empty(), "no request is sent for another host's guest");
         let told = send(&at, epoch(&at)).await.expect(200);
         assert_eq!(told, json!({"vendordata": "are", "answers": {"ipam": {"zone": "a"}}}));
         service.status.store(500, Ordering::SeqCst);
@@ -222,7 +222,7 @@ async fn a_host_gets_the_answers_for_its_own_guests_alone() {
         assert_eq!(told, json!({"vendordata": "failed"}));
         service.status.store(200, Ordering::SeqCst);
 
-        // A rebuild has the numbers of its own image.
+        // A rebuilt server has the number of its new image.
         let image = cloud.image_with("other", &[], b"disk".to_vec()).await;
         running.act(&id, json!({"rebuild": {"imageRef": image}})).await;
         running.wait_all_idle().await;

@@ -1,4 +1,4 @@
-//! A database that went back: by the copy of a file that is put back, while the hosts run on.
+//! A database that went back in time: a copy of its file is restored while the hosts keep running.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use serde_json::json;
 
 use crate::kit::{ANN, Cloud, Controller, GPU, hosts, wait_until};
 
-/// Hosts whose documents the database lost reconcile with what it has, although it has handed out newer
-/// generations before they ask; they miss no document, and destroy no guest that they have no document for.
+/// Hosts reconcile with the restored documents even if newer generations were issued before their next
+/// request. They miss no document, and do not destroy a guest that has none.
 #[tokio::test]
 async fn hosts_reconcile_with_a_copy_that_is_put_back() {
     for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
@@ -46,7 +46,7 @@ async fn hosts_reconcile_with_a_copy_that_is_put_back() {
             running.compute.fleet.by_name("a").is_some_and(|host| host.epoch() > before)
         })
         .await;
-        wait_until("every server that is active has a guest that runs", async || {
+        wait_until("every server is active and its guest runs", async || {
             let servers = running.wait_all_idle().await;
             let guests = cloud.files("a", "running");
             servers.len() == 7
@@ -58,6 +58,6 @@ async fn hosts_reconcile_with_a_copy_that_is_put_back() {
         .await;
         assert!(cloud.files("a", "running").contains(&lost), "an unknown guest is left alone");
         assert!(running.nodes.is_running("a"));
-        cloud.audit("after the copy was put back").await;
+        cloud.audit("after the copy was restored").await;
     }
 }

@@ -1,7 +1,7 @@
-//! `/servers/{id}/actions/{action}`: what an action does and what it costs, and its request.
+//! `/servers/{id}/actions/{action}`: the effect and the cost of an action, and its request.
 //!
-//! The metadata and the tags of a server are replaced as a whole. A form therefore names those that it shows, and one
-//! of an earlier state is refused: another user's change is not lost.
+//! The metadata and the tags of a server are replaced as a whole. A form therefore has a key of the values that it
+//! shows, and a form with outdated values is refused, so that another user's change is not lost.
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -65,7 +65,7 @@ async fn form(
     Ok(Html(page::page(&shown)).into_response())
 }
 
-/// The choices of an action's form; `None` for one without a choice.
+/// The choices of an action's form; `None` for a form without choices.
 async fn choices(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -110,7 +110,7 @@ async fn choices(
     Ok(Some(choices))
 }
 
-/// The project's ports that belong to no server, as far as the form shows them.
+/// The project's ports that belong to no server, at most as many as the form shows.
 async fn free_ports(dashboard: &Dashboard, viewer: &Viewer) -> Result<Vec<Value>, Error> {
     let project = &viewer.session.project;
     let path = format!("/network/v2.0/ports?device_id=&project_id={}", escaped(project));
@@ -123,7 +123,7 @@ async fn free_ports(dashboard: &Dashboard, viewer: &Viewer) -> Result<Vec<Value>
 /// Requests an action.
 ///
 /// # Errors
-/// [`Error::Unreadable`] if the form lacks what the action needs; the service's refusals.
+/// [`Error::Unreadable`] if the form lacks a field that the action needs; the service's refusals.
 pub(super) async fn request(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -198,12 +198,12 @@ pub(super) async fn request(
     cloud.post(&viewer.caller, &format!("{path}/action"), body).await.map(drop)
 }
 
-/// A refusal in this file's own words.
+/// A refusal by the dashboard itself.
 fn refused(why: &str) -> Error {
     Error::Refused { status: 400, message: why.to_owned(), request: None, retry_after: None }
 }
 
-/// Refuses a form that shows something else than what is there now.
+/// Refuses a form that shows an outdated value.
 fn check_shown(given: impl Fn(&str) -> Option<String>, now: &str) -> Result<(), Error> {
     if given("shown").unwrap_or_default() == key_of(now) {
         return Ok(());
@@ -237,7 +237,7 @@ async fn perform(
     let offer = by_slug(&slug).ok_or(Error::NoPage)?;
     let server = find(&dashboard, &viewer, &id).await?;
     let given = |name: &str| match name {
-        // Blanks around a value belong to it.
+        // Blanks around a value are part of it.
         "metadata" => Some(fields.raw(name).to_owned()),
         _ => fields.text(name).map(str::to_owned),
     };
@@ -249,7 +249,7 @@ async fn perform(
             Ok(Redirect::to(&format!("{PATH}/servers")).into_response())
         }
         Ok(()) => Ok(Redirect::to(&format!("{PATH}/servers/{}", escaped(&id))).into_response()),
-        // The server was found: what does not exist is what was chosen for the action.
+        // The server was found, so a 404 means that the object chosen for the action does not exist.
         Err(Error::Refused { status: status @ (400 | 404 | 409 | 413), message, .. }) => {
             let (why, typed) = (Some(&*message), Some(&fields));
             let mut response = form(&dashboard, &viewer, &server, offer, why, typed).await?;

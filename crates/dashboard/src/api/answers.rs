@@ -8,7 +8,7 @@ use maud::Markup;
 use crate::error::Error;
 use crate::{texts, views};
 
-/// Seconds after which a page that was one too many may be opened.
+/// Seconds after which a page may be requested again if too many were open.
 const CROWDED: u64 = 10;
 
 /// A page, or a part of one.
@@ -39,15 +39,15 @@ impl IntoResponse for Refusal {
             Error::Crowded => (None, Some(CROWDED)),
             _ => (None, None),
         };
-        // A service names its own request.
+        // A service's refusal has the id of the request to the service.
         let own = super::request_id().filter(|_| status.is_server_error());
         let request = request.or(own.as_deref());
         match &self.0 {
             Error::Defect(why) => tracing::error!("the dashboard cannot show a page: {why}"),
             error => tracing::debug!(%error, "a page is refused"),
         }
-        // A refusal is no dead end: where somebody is logged in, its page leads to the others, to another
-        // project and to the logout.
+        // For a logged-in user, the page of a refusal has links to the other pages, to the projects and to
+        // the logout.
         let session = match &self.0 {
             Error::NoSession => None,
             _ => super::session(),
@@ -61,10 +61,10 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// The status and the words of a service that refuses what a form asks for, to show above the form.
+/// The status and the message of a service that refuses a form's request, to be shown above the form.
 ///
 /// # Errors
-/// Any other refusal, which a page of its own says.
+/// Any other refusal, which has a page of its own.
 pub(super) fn said(error: Error) -> Result<(StatusCode, String), Refusal> {
     match error {
         Error::Refused { status: status @ (400 | 402 | 403 | 405..500), message, .. } => {
@@ -76,7 +76,7 @@ pub(super) fn said(error: Error) -> Result<(StatusCode, String), Refusal> {
     }
 }
 
-/// The refusal of what a rule does not allow the user, in the words of the policy's service.
+/// The refusal by a policy rule, in the words of the service.
 pub(super) fn forbidden(policy: &Enforcer, rule: &str) -> Refusal {
     let message = policy.refusal(rule).message;
     Refusal(Error::Refused { status: 403, message, request: None, retry_after: None })

@@ -27,7 +27,7 @@ use crate::views::bulk as page;
 
 /// The actions on several servers.
 const ACTIONS: [&str; 4] = ["start", "stop", "reboot", "delete"];
-/// Maximum number of servers of one request, which is that of one page of the list.
+/// Maximum number of servers in one request, equal to the size of a page of the list.
 const MOST: usize = 50;
 
 pub(super) fn routes() -> Router<Dashboard> {

@@ -1,4 +1,4 @@
-//! `/enrolment`: the hosts that have joined, and the command by which another one does.
+//! `/enrolment`: the hosts that have joined, and the command with which another one joins.
 
 use axum::Router;
 use axum::extract::State;
@@ -14,7 +14,7 @@ use crate::app::Dashboard;
 use crate::error::Error;
 use crate::views::enrolment as page;
 
-/// Where operators make tokens.
+/// The path at which operators create tokens.
 const ENROLLMENTS: &str = "/compute/v2.1/kilonova/enrollments";
 /// The hours for which a token may be valid.
 pub(crate) const HOURS: [i64; 4] = [1, 8, 24, 72];

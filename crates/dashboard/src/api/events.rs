@@ -1,17 +1,17 @@
-//! `/servers/events`, `/servers/{id}/events`, `/floor/events` and `/hosts/{host}/events`: what changes while a page is
-//! open, as server-sent events.
+//! `/servers/events`, `/servers/{id}/events`, `/floor/events` and `/hosts/{host}/events`: the changes while a page
+//! is open, as server-sent events.
 //!
 //! ```text
-//!   rows     the rows of the servers that differ, for the page to replace by their ids
-//!   cards    the cards of the hosts that differ, and the sums of the floor, likewise
-//!   list     there are new servers or hosts: the page asks for its list again
-//!   changed  the server or the host of the page differs: the page asks for its parts again
-//!   end      the session has ended; the page closes the stream and says so
+//!   rows     the rows of the servers that have changed, which the page replaces by their ids
+//!   cards    the cards of the hosts that have changed, and the sums of the floor, likewise
+//!   list     there are new servers or hosts: the page requests its list again
+//!   changed  the server or the host of the page has changed: the page requests its parts again
+//!   end      the session has ended: the page closes the stream and shows a notice
 //! ```
 //!
-//! Each stream reads with its own user's token, or takes the rows that another viewer has read to whom the policy
-//! shows the same. It reads only when its browser has taken what was sent before, at most three times a second, and the
-//! floor once.
+//! Each stream reads with its own user's token, or uses the rows that another viewer has read to whom the policy shows
+//! the same. It reads only after its browser has received the earlier events, at most three times a second, or once a
+//! second for the floor.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -44,21 +44,21 @@ use crate::app::live::{News, SharedList, Viewer as Watcher, Watched};
 use crate::error::Error;
 use crate::views::servers::{gone, row};
 
-/// The pause after each answer, in which changes gather.
+/// The pause after each answer, in which changes accumulate.
 const GATHER: Duration = Duration::from_millis(300);
 /// The same on the floor, whose cards cost more.
 const GATHER_HOSTS: Duration = Duration::from_secs(1);
-/// The same after a floor that is read again as a whole.
+/// The same after the whole floor has been read again.
 const GATHER_FLOOR: Duration = Duration::from_secs(5);
-/// How often the session of a page without news is examined: another page, or an administrator, may have ended it.
+/// How often the session of a page without changes is checked: another page, or an administrator, may have ended it.
 const EXAMINE: Duration = Duration::from_secs(10);
-/// The pause after a service that did not answer.
+/// The pause after a failed read.
 const FAILED: Duration = Duration::from_secs(2);
-/// Up to so many servers are read one by one; for more, the page's list is.
+/// Up to this many servers are read one by one; for more, the page's list is read.
 const FEW: usize = 3;
-/// A list of more viewers than this is read once for all of them.
+/// A list with more viewers than this is read once for all of them.
 const MANY: usize = 4;
-/// The rules that decide what the compute service shows of a list to its caller.
+/// The rules that decide which parts of a list the compute service shows to its caller.
 const SEES: [&str; 7] = [
     "os_compute_api:servers:detail",
     "os_compute_api:servers:index:get_all_tenants",
@@ -91,7 +91,7 @@ enum Woken {
     News(News),
     /// Nothing has changed for [`EXAMINE`].
     Quiet,
-    /// The session's time is over.
+    /// The session has expired.
     Expired,
 }
 
@@ -108,8 +108,8 @@ struct Following {
     over: bool,
 }
 
-/// The viewer of a stream; without one the stream says only that the session has ended, because a browser
-/// would connect again after a refusal.
+/// The viewer of a stream. Without a viewer the stream only reports that the session has ended, because a
+/// browser would reconnect after a refusal.
 async fn viewer(request: Request, dashboard: &Dashboard) -> Result<Viewer, Response> {
     let (parts, _) = request.into_parts();
     match Viewer::of(&parts, dashboard).await {
@@ -134,14 +134,14 @@ async fn of_list(
     let viewer = viewer(request, &dashboard).await?;
     let filters = Filters::of(&query, May::of(&dashboard, &viewer));
     let refuse = |error: Error| Refusal(error).into_response();
-    // Older pages do not show new servers.
+    // Pages of older servers do not show new ones.
     let project = (!filters.all_projects).then(|| viewer.session.project.clone());
     let news = filters.marker.is_empty().then_some(project);
     let list = List::read(&dashboard, &viewer, &filters).await.map_err(refuse)?;
     let user = &viewer.context.user_id;
     let watched = Watched { servers: list.ids(), list: news, ..Watched::default() };
     let watcher = dashboard.0.live.watch(user, watched).await.map_err(refuse)?;
-    // The page was written before; whatever it has is compared with what is true since the watch.
+    // The page was rendered before the watch began, so it is compared with the state since then.
     let list = List::read(&dashboard, &viewer, &filters).await.map_err(refuse)?;
     let mut ready = VecDeque::new();
     if query.get("shown").is_some_and(|shown| shown != digest(&list.servers)) {
@@ -153,7 +153,7 @@ async fn of_list(
     Ok(answer(dashboard, viewer, watcher, Shown::List(filters, shared), ready))
 }
 
-/// The answers of the policy on which the view of a list depends.
+/// The policy decisions on which the view of a list depends.
 fn sees(dashboard: &Dashboard, user: &Context) -> Vec<bool> {
     let rules = SEES.iter().map(|rule| dashboard.0.compute.policy.allows_own(user, rule));
     // Rows that can be chosen for an action have a box.
@@ -187,7 +187,7 @@ async fn of_floor(
 ) -> Result<Response, Response> {
     let viewer = viewer(request, &dashboard).await?;
     let refuse = |error: Error| Refusal(error).into_response();
-    // A viewer who may not see the floor does not make the loop look at it.
+    // A viewer who may not see the floor is refused before the watch begins.
     if !viewer.session.operates {
         super::floor::some_hosts(&dashboard, &viewer, [""]).await.map_err(refuse)?;
     }
@@ -283,7 +283,7 @@ impl Following {
                 Woken::News(news) => self.read(news).await,
                 Woken::Quiet => match self.examine().await {
                     Err(end @ (Error::NoSession | Error::Changed)) => Err(end),
-                    // A database that does not answer now ends no session.
+                    // A database that does not answer does not end the session.
                     Ok(()) | Err(_) => continue,
                 },
                 Woken::Expired => Err(Error::NoSession),
@@ -291,9 +291,9 @@ impl Following {
             match read {
                 Ok(pause) => self.rested = Instant::now() + pause,
                 Err(Error::NoSession) => self.finish(),
-                // The browser connects again, and then gets everything.
+                // The browser reconnects, and then receives everything.
                 Err(error) => {
-                    tracing::debug!(%error, "an open page cannot be told of changes");
+                    tracing::debug!(%error, "an open page cannot be notified of changes");
                     sleep(FAILED).await;
                     return None;
                 }
@@ -306,11 +306,11 @@ impl Following {
         self.over = true;
     }
 
-    /// Examines the session.
+    /// Checks the session.
     async fn examine(&self) -> Result<(), Error> {
         let context = validated(&self.dashboard, &self.viewer.session).await?;
         let context = context.ok_or(Error::NoSession)?;
-        // Another role sees another list: the browser connects again.
+        // With other roles the list looks different, so the browser has to reconnect.
         if sees(&self.dashboard, &context) != sees(&self.dashboard, &self.viewer.context) {
             return Err(Error::Changed);
         }
@@ -322,11 +322,11 @@ impl Following {
         self.examine().await?;
         match &mut self.shown {
             Shown::Host(name) => {
-                // Servers that have come to it are followed, too.
+                // Servers that have moved to the host are watched, too.
                 if !news.hosts.is_empty() {
                     match host::servers(&self.dashboard, &self.viewer, name).await {
                         Ok(servers) => self.watcher.show(servers).await,
-                        // It is gone, which the page learns as it reads itself again.
+                        // The host is gone, which the page finds when it requests its parts.
                         Err(error) if error.is(404) => {}
                         Err(error) => return Err(error),
                     }
@@ -377,7 +377,7 @@ impl Following {
                     rows.push_str(row);
                 }
             }
-            // Those that are deleted, or that the page's filters leave out now.
+            // Servers that are deleted, or that the page's filters now exclude.
             for id in left {
                 rows.push_str(&gone(&id.to_string()).into_string());
             }
@@ -397,7 +397,7 @@ impl Following {
             }
         }
         if !rows.is_empty() {
-            // An event has lines; the rows have none that matter.
+            // The data of an event is one line; line breaks in the rows do not matter.
             let rows = rows.replace(['\r', '\n'], " ");
             self.ready.push_front(Event::default().event("rows").data(rows));
         }

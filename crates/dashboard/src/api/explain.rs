@@ -1,4 +1,4 @@
-//! `/explain`: why a server is as it is, and why allocation candidates are few.
+//! `/explain`: the reasons for a server's state, and for a lack of allocation candidates.
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -33,7 +33,7 @@ async fn show(
     }
     let fields = Fields(query);
     let wanted = fields.text("server").unwrap_or_default();
-    // Also a server that was deleted has an explanation, which a list does not find.
+    // A deleted server has an explanation too, although no list contains it.
     if let Some(id) = parse_uuid_like::<ServerId>(wanted) {
         return Ok(Redirect::to(&format!("{PATH}/servers/{id}/explain")).into_response());
     }
@@ -76,7 +76,7 @@ async fn show(
     Ok((status, Html(page)).into_response())
 }
 
-/// The query of a form, which has one condition in each line or `&` between them.
+/// The query of a form, which has one condition per line, or `&` between the conditions.
 fn conditions(typed: &str) -> Result<String, &'static str> {
     let lines = typed.split(['\n', '&']).map(|line| line.trim().trim_start_matches('?'));
     let pairs = lines.filter(|line| !line.is_empty()).map(|line| {

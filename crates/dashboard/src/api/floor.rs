@@ -1,4 +1,4 @@
-//! `/floor`: every host with its devices; and what changes on it while its page is open.
+//! `/floor`: every host with its devices, and the changes while the page is open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,16 +25,16 @@ use crate::views::units::Look;
 
 /// Maximum number of hosts on one page.
 const PAGE: usize = 1000;
-/// Up to so many hosts are told one by one; for more, the page reads itself again.
+/// Up to this many changed hosts are sent one by one; for more, the page requests its list again.
 const FEW: usize = 50;
-/// From this number of hosts on, they are drawn small unless the reader chooses otherwise.
+/// More hosts than this are drawn small unless the user chooses otherwise.
 const CROWD: usize = 40;
 
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new().route("/floor", get(show))
 }
 
-/// The choices of a page, as its address has them.
+/// The choices of a page, as in the query of its address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Choices {
     /// A part of the host's name.
@@ -61,7 +61,7 @@ macro_rules! choice {
         pub(crate) enum $name { #[default] $first, $($variant,)* }
 
         impl $name {
-            /// All of them, the usual one first.
+            /// All choices, the default first.
             pub const ALL: &'static [Self] = &[Self::$first, $(Self::$variant,)*];
 
             /// The word in addresses.
@@ -109,7 +109,7 @@ impl Choices {
         }
     }
 
-    /// The query of a page's address, with another first host.
+    /// The query in the address of the page that begins after the marker.
     pub(crate) fn address(&self, marker: &str) -> String {
         let all = [
             ("name", self.name.as_str()),
@@ -123,7 +123,7 @@ impl Choices {
         given.map(|(key, value)| format!("{key}={}", escaped(value))).collect::<Vec<_>>().join("&")
     }
 
-    /// True if the page may lack hosts.
+    /// True if filters may hide hosts.
     pub(crate) fn narrow(&self) -> bool {
         !self.name.is_empty() || self.show != Show::All
     }
@@ -143,7 +143,7 @@ impl Choices {
         shown && host.name.to_lowercase().contains(&self.name.to_lowercase())
     }
 
-    /// True if so many hosts are drawn small.
+    /// True if this many hosts are drawn small.
     pub(crate) fn is_small(&self, hosts: usize) -> bool {
         match self.size {
             Size::Fitting => hosts > CROWD,
@@ -155,9 +155,9 @@ impl Choices {
 
 /// The hosts of a page.
 pub(crate) struct Floor {
-    /// Those that pass its filters.
+    /// The hosts that pass the filters.
     pub hosts: Vec<Arc<Host>>,
-    /// The count before the filters.
+    /// The number of hosts before the filters.
     pub all: usize,
     /// The marker of the next page.
     pub next: Option<String>,
@@ -174,7 +174,7 @@ impl Floor {
         let (Page { mut hosts, next }, names) = page_of(dashboard, viewer, choices).await?;
         let all = hosts.len();
         hosts.retain(|host| choices.pass(host));
-        // Few of many, drawn large: the page of all has no names of servers.
+        // The filters leave few hosts, which are drawn large, but hosts for a small drawing lack the names of servers.
         if !names && !choices.is_small(hosts.len()) {
             let few = hosts.iter().map(|host| HostName::verbatim(host.name.as_str())).collect();
             hosts = chosen_hosts(dashboard, few, true).await?.into_iter().map(Arc::new).collect();
@@ -182,22 +182,22 @@ impl Floor {
         Ok(Self { hosts, all, next, projects: projects(dashboard, viewer).await? })
     }
 
-    /// Differs between two pages that show something else.
+    /// A digest that differs between pages that show different states.
     pub(crate) fn digest(&self) -> String {
         let all = self.hosts.iter().map(|host| host.fingerprint());
         format!("{:016x}", all.fold(0_u64, |sum, one| sum.rotate_left(7) ^ one))
     }
 }
 
-/// The hosts of a page: those that were read last, with what has changed since, or all of them. The second value is true if
-/// they have the names of servers.
+/// The hosts of a page: those of the last read with the hosts that have changed since, or all read anew. The second
+/// value is true if they have the names of servers.
 async fn page_of(
     dashboard: &Dashboard,
     viewer: &Viewer,
     choices: &Choices,
 ) -> Result<(Page, bool), Error> {
     admit(dashboard, viewer).await?;
-    // Taken first: whatever changes while the hosts are read counts as changed at the next reading.
+    // Taken first, so that a change during the read counts as a change at the next read.
     dashboard.0.compute.catch_up().await;
     let before = Before { marks: dashboard.0.compute.floor_marks(), at: Instant::now() };
     let floor = &dashboard.0.recent_floor;
@@ -225,13 +225,13 @@ async fn page_of(
     Ok((page, names))
 }
 
-/// Lets the compute service decide whether it shows its floor to the viewer: it answers for no host.
+/// Lets the compute service decide whether the viewer may see the floor, by a request for no host.
 async fn admit(dashboard: &Dashboard, viewer: &Viewer) -> Result<(), Error> {
     let nobody = "/compute/v2.1/kilonova/floor?host=";
     dashboard.0.cloud.get(&viewer.caller, nobody).await.map(drop)
 }
 
-/// Reads hosts as the service does, and whether others follow. The caller has admitted the viewer.
+/// Reads hosts as the service does. The second value is true if others follow. The caller has admitted the viewer.
 async fn read(dashboard: &Dashboard, query: FloorQuery) -> Result<(Vec<Host>, bool), Error> {
     let found = kilonova_compute_app::floor::floor(&dashboard.0.compute, query).await;
     let mut found = found.map_err(|error| {
@@ -271,7 +271,7 @@ pub(super) async fn projects(dashboard: &Dashboard, viewer: &Viewer) -> Result<P
     }
 }
 
-/// Some hosts by their names, as far as they exist.
+/// Those of the named hosts that exist.
 pub(super) async fn some_hosts(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -300,7 +300,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// The state at the begin of a stream, and the digest of its page.
+    /// The state at the beginning of a stream, and the digest of its page.
     pub(super) async fn of(
         dashboard: &Dashboard,
         viewer: &Viewer,
@@ -314,8 +314,8 @@ impl Open {
         Ok((Self { choices, small, hosts }, digest))
     }
 
-    /// The news for the page after some hosts have changed: their cards and the sums, or to read itself again. The
-    /// second value is true in the latter case.
+    /// The events for the page after some hosts have changed: their cards and the sums, or a request to read its list
+    /// again. The second value is true in the latter case.
     pub(super) async fn news(
         &mut self,
         dashboard: &Dashboard,
@@ -337,7 +337,7 @@ impl Open {
             let name: &str = name;
             let shown = self.hosts.contains_key(name);
             match changed.remove(name) {
-                // A card stays while its page is open, even if the filters would leave it out now.
+                // A card stays while its page is open, even if the filters would now exclude it.
                 Some(host) if shown => {
                     let known = self.hosts.get(name).map(|host| host.fingerprint());
                     if known != Some(host.fingerprint()) {
@@ -369,7 +369,7 @@ impl Open {
         Ok((vec![Event::default().event("cards").data(cards)], false))
     }
 
-    /// Tells the page to read itself again. From now on this has the hosts that the page then shows.
+    /// Makes the page request its list again, and remembers the hosts that the page then shows.
     async fn again(
         &mut self,
         dashboard: &Dashboard,

@@ -155,7 +155,7 @@ fn rule(group: &str, fields: &Fields) -> Result<Value, &'static str> {
         let number = |text: &str| text.trim().parse::<u16>().map_err(|_| texts::PORTS_WRONG);
         let (first, last) = match ports.split_once('-') {
             Some((first, last)) => (first, Some(last)),
-            // One port is a range, but a type of ICMP without a code has every code.
+            // A single port is a range of one, but an ICMP type without a code includes every code.
             None if is_icmp(&rule) => (ports, None),
             None => (ports, Some(ports)),
         };

@@ -1,6 +1,6 @@
 //! `/hosts/{host}`: one host with its servers and devices, and its drain.
 //!
-//! The compute service carries a drain out. The page requests it, shows its progress and stops it.
+//! The compute service carries out a drain. The page requests it, shows its progress and stops it.
 
 use std::collections::BTreeSet;
 
@@ -139,7 +139,7 @@ fn drain_of(name: &str) -> String {
     format!("/compute/v2.1/kilonova/hosts/{}/drain", escaped(name))
 }
 
-/// Begins a drain, or begins it anew.
+/// Begins or restarts a drain.
 async fn drain(
     State(dashboard): State<Dashboard>,
     Path(name): Path<String>,
@@ -158,7 +158,7 @@ async fn stop(
     form: Form,
 ) -> Result<Response, Refusal> {
     match dashboard.0.cloud.delete(&form.viewer.caller, &drain_of(&name)).await {
-        // It has ended meanwhile, which its page shows.
+        // The drain has ended meanwhile, as the page shows.
         Err(error) if error.is(409) => {}
         stopped => stopped?,
     }

@@ -1,8 +1,8 @@
 //! `/images`: the images that the project may use, and its own: created, filled with data, deleted.
 //!
-//! Data pass through to the image service as the browser sends them and are never held whole. An image whose upload
-//! ends early has no data, and its page offers another upload. A browser that is still sending may lose the answer, so
-//! its script asks first whether the service would take the file.
+//! Data pass through to the image service as the browser sends them and are never in memory as a whole. An image whose
+//! upload ends early has no data, and its page offers another upload. A browser that is still sending may miss the
+//! answer, so its script first checks whether the service would accept the file.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,8 +43,8 @@ const DELETE: &str = "delete_image";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The largest field before the data.
 const FIELD: u64 = 4096;
-/// The most that is read of a form before its data are known to begin, and a chunk. A browser sends the first
-/// data together with the fields before them, and the parser asks for more at each field.
+/// The most that is read of a form before its data begin, not counting the last chunk. A browser sends the first
+/// data together with the fields before them, and the parser requests more at each field.
 const HEAD: usize = 4 * 1024 * 1024;
 /// The formats that the form offers.
 pub(crate) const FORMATS: [&str; 6] = ["qcow2", "raw", "iso", "vmdk", "vhdx", "vdi"];
@@ -168,14 +168,14 @@ async fn create(State(dashboard): State<Dashboard>, form_: Form) -> Result<Respo
     }
 }
 
-/// A checksum that the user expects, and the hash of what has come.
+/// The checksum that the user expects, and the hash of the data received so far.
 enum Sum {
     Sha256(Sha256, String),
     Sha512(Box<Sha512>, String),
 }
 
 impl Sum {
-    /// Of hexadecimal digits, whose number tells the kind.
+    /// Parses hexadecimal digits, whose number determines the algorithm.
     fn of(text: &str) -> Option<Self> {
         let digits = text.to_ascii_lowercase();
         match digits.len() {
@@ -202,8 +202,8 @@ impl Sum {
     }
 }
 
-/// Data that break off before their end if they are not those of the checksum, so that the service keeps none of
-/// them. The flag tells that this was the reason.
+/// The data, which end with an error if they do not match the checksum, so that the service keeps none of them. The
+/// flag is set in that case.
 fn checked(
     data: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
     sum: Sum,
@@ -224,8 +224,8 @@ fn checked(
     data.chain(end.filter_map(std::future::ready))
 }
 
-/// The body of a form, one chunk at a time. The parser takes all that it can get at once, and keeps everything
-/// that comes before the data, whatever its length.
+/// The body of a form, one chunk at a time and with a bound on the part before the data: the parser reads as much as
+/// it can at once, and keeps everything before the data in memory.
 fn one_by_one(
     body: Body,
     has_begun: Arc<AtomicBool>,
@@ -233,7 +233,7 @@ fn one_by_one(
     let mut before = 0_usize;
     body.into_data_stream().map_err(io::Error::other).then(move |chunk| {
         let is_long = before > HEAD && !has_begun.load(Ordering::Acquire);
-        let chunk = if is_long { Err(io::Error::other("no data begin")) } else { chunk };
+        let chunk = if is_long { Err(io::Error::other("the data do not begin")) } else { chunk };
         before = before.saturating_add(chunk.as_ref().map_or(0, Bytes::len));
         async {
             tokio::task::yield_now().await;
@@ -350,8 +350,8 @@ fn data_of(id: &str) -> String {
     format!("{}/file", path_of(id))
 }
 
-/// Answers whether the image service would take a file of this size, with no content or with its refusal. The service is
-/// asked as for the upload, and the data break off as soon as it reads them.
+/// Checks whether the image service would accept a file of this size, and answers with no content or with its refusal.
+/// The request is that of an upload, but its data end with an error as soon as the service reads them.
 async fn attempt(
     State(dashboard): State<Dashboard>,
     Path(id): Path<String>,
@@ -368,7 +368,7 @@ async fn attempt(
     let flag = Arc::clone(&reads);
     let nothing = stream::once(async move {
         flag.store(true, Ordering::Release);
-        Err::<Bytes, _>(io::Error::other("no data, only the question whether they would be taken"))
+        Err::<Bytes, _>(io::Error::other("a trial without data"))
     });
     let data = Body::from_stream(nothing);
     match dashboard.0.cloud.put_data(&viewer.caller, &data_of(&id), size, data).await {
@@ -419,7 +419,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads a form that begins so and continues with so many chunks of a size. Returns how many were read.
+    /// Reads a form with this beginning and this many chunks of one size. Returns how many were read.
     async fn read(
         begin: &'static str,
         chunks: usize,
@@ -464,8 +464,8 @@ mod tests {
             assert!(chunk.len() <= 100_000, "{}", chunk.len());
             length += chunk.len();
         }
-        // The form has no end, so the last chunk is not the file's.
-        assert_eq!(length, 990_000, "all came, also beyond the bound of what precedes them");
+        // The form has no end, so the last chunk does not belong to the file.
+        assert_eq!(length, 990_000, "data beyond the bound on the fields arrive too");
     }
 
     #[tokio::test]

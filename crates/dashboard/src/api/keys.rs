@@ -35,7 +35,7 @@ pub(super) fn routes() -> Router<Dashboard> {
         .route("/key/delete", get(ask).post(remove))
 }
 
-/// True if the policy lets the user do this with own key pairs.
+/// True if the policy lets the user do this with their own key pairs.
 fn may(dashboard: &Dashboard, viewer: &Viewer, rule: &str) -> bool {
     let target = [("user_id", viewer.context.user_id.as_str())];
     dashboard.0.compute.policy.allows(&viewer.context, rule, &target)
@@ -97,7 +97,7 @@ async fn create(State(dashboard): State<Dashboard>, form_: Form) -> Result<Respo
     let (cloud, caller) = (&dashboard.0.cloud, &viewer.caller);
     let made = match fields.text("public_key") {
         Some(public) => {
-            // Browsers send line ends as CRLF.
+            // Browsers send line breaks as CRLF.
             key["public_key"] = public.replace("\r\n", "\n").into();
             cloud.post(caller, KEYS, json!({"keypair": key})).await
         }

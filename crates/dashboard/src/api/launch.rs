@@ -1,4 +1,4 @@
-//! `/launch`: the form of new servers; `/launch/room`: whether they fit now, before the user asks for them.
+//! `/launch`: the form of new servers; `/launch/room`: whether they fit now, before the user requests them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,18 +25,18 @@ use crate::views::launch as page;
 
 /// The limit of user data: Nova's limit is 65,535 bytes in base64.
 const USER_DATA: usize = 48 * 1024;
-/// Maximum number of servers of one form.
+/// Maximum number of servers in one form.
 pub(crate) const MOST_SERVERS: u64 = 100;
-/// Other flavors that are counted where the wanted one does not fit.
+/// Maximum number of other flavors that are counted if the requested one does not fit.
 const TRIED: usize = 8;
-/// The images that the form offers.
+/// Maximum number of images that the form offers.
 const IMAGES: usize = 200;
 
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new().route("/launch", get(show).post(create)).route("/launch/room", get(room))
 }
 
-/// A list of an answer.
+/// A list in an answer; empty if the user may not read it.
 pub(super) async fn listed(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -66,7 +66,7 @@ pub(super) async fn flavors(dashboard: &Dashboard, viewer: &Viewer) -> Result<Ve
     Ok(flavors)
 }
 
-/// The images that the form offers, one of them by its id, and true if there are more.
+/// The images that the form offers, including the one with this id, and true if there are more.
 async fn images(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -167,7 +167,7 @@ fn count(typed: &Fields) -> u64 {
     count.unwrap_or(1).clamp(1, MOST_SERVERS)
 }
 
-/// How many servers of a flavor fit now, as the compute service answers; `None` if it does not tell.
+/// How many servers of a flavor fit now, as the compute service answers; `None` if it cannot be counted.
 async fn room_for(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -176,13 +176,13 @@ async fn room_for(
     let path = format!("/compute/v2.1/kilonova/room?flavor={}", escaped(flavor));
     match dashboard.0.cloud.get(&viewer.caller, &path).await {
         Ok(mut answer) => Ok(Some(answer["room"].take())),
-        // Too many count at once, or the flavor is gone; the launch itself decides.
+        // The count is not allowed or too busy, or the flavor is gone; the launch itself decides.
         Err(Error::Refused { status: 403 | 404 | 503, .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The answer to the question whether servers of a flavor fit now.
+/// The room for servers of a flavor, as the form shows it.
 async fn fits(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -223,7 +223,7 @@ async fn profiles(
     Ok(named.collect())
 }
 
-/// The resource classes that a flavor requests beyond processors, memory and disk, also by its device profile.
+/// The resource classes that a flavor requests beyond processors, memory and disk, directly or by its device profile.
 fn special(flavor: &Value, profiles: &BTreeMap<String, Vec<String>>) -> BTreeSet<String> {
     let plain = ["VCPU", "PCPU", "MEMORY_MB", "DISK_GB"];
     let mut classes = BTreeSet::new();
@@ -239,7 +239,7 @@ fn special(flavor: &Value, profiles: &BTreeMap<String, Vec<String>>) -> BTreeSet
     classes
 }
 
-/// The names of flavors of the same kind of which as many servers fit now.
+/// The names of flavors of the same kind with room for as many servers.
 async fn instead(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -265,7 +265,7 @@ async fn instead(
     Ok(names)
 }
 
-/// The part of the form that says whether it fits, for the script.
+/// The part of the form that shows whether the servers fit, for the script.
 async fn room(
     State(dashboard): State<Dashboard>,
     viewer: Viewer,
@@ -339,7 +339,7 @@ fn body(fields: &Fields) -> Result<Value, &'static str> {
         return Err(texts::LAUNCH_TOO_MUCH);
     }
     if !data.trim().is_empty() {
-        // A form has the line ends of mail; programs in guests do not expect them.
+        // Browsers send line breaks as CRLF, which programs in guests do not expect.
         server["user_data"] = STANDARD.encode(data.replace("\r\n", "\n")).into();
     }
     let mut body = json!({"server": server});

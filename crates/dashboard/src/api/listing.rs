@@ -7,7 +7,7 @@ use super::viewer::Viewer;
 use crate::app::Dashboard;
 use crate::error::Error;
 
-/// The rows of a page.
+/// Number of rows on a page.
 const PAGE: usize = 50;
 
 /// A page of a list.
@@ -43,7 +43,7 @@ impl Rows {
         Ok(Self { rows, marker, more })
     }
 
-    /// The page of a list that its service sends whole.
+    /// Cuts the page out of a list that its service sends as a whole.
     pub(super) fn cut(all: Vec<Value>, query: &Query, id: fn(&Value) -> &str) -> Self {
         let marker = query.get("marker").unwrap_or_default().to_owned();
         // The page after a row that is gone is the first one.
@@ -53,11 +53,11 @@ impl Rows {
     }
 }
 
-/// The elements of a list of an answer.
+/// The elements of a list in an answer.
 pub(super) fn elements(list: &mut Value) -> Result<Vec<Value>, Error> {
     match list.take() {
         Value::Array(found) => Ok(found),
-        _ => Err(Error::Defect("a list of a service is not a list".into())),
+        _ => Err(Error::Defect("a list in a service's answer is not an array".into())),
     }
 }
 

@@ -24,9 +24,9 @@ use crate::error::Error;
 use crate::texts;
 use crate::views::login::{self as page, Shown};
 
-/// Where tokens are.
+/// The path of tokens.
 pub(super) const TOKENS: &str = "/identity/v3/auth/tokens";
-/// The projects of a token's user.
+/// The path of the projects of a token's user.
 pub(super) const PROJECTS: &str = "/identity/v3/auth/projects";
 /// The other targets on which the user of a token has roles: each path with the key of its list.
 const ABOVE_PROJECTS: [(&str, &str); 2] =
@@ -40,7 +40,7 @@ async fn show(State(dashboard): State<Dashboard>, request: Request) -> Result<Re
     let (parts, _) = request.into_parts();
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let next = query.get("next").unwrap_or_default();
-    // A request that another site began comes without the session's cookie, the next one has it.
+    // A request from another site's link lacks the session's cookie; the redirected request has it.
     if Viewer::of(&parts, &dashboard).await.is_ok_and(|viewer| viewer.is_some()) {
         return Ok(Redirect::to(local(next)).into_response());
     }
@@ -157,7 +157,7 @@ async fn begin(
     session
 }
 
-/// The id of the project of that name or id, or of the user's first one.
+/// The id of the project with this name or id, or of the user's first project.
 async fn choose(
     dashboard: &Dashboard,
     own: &Caller,
@@ -180,8 +180,8 @@ async fn choose(
     }
 }
 
-/// Why a user without a project cannot enter. A user with a role on the system or the domain, who may be
-/// the administrator, learns what kind of role is missing, and the command that gives it.
+/// Why a user without a project cannot log in. A user with a role on the system or the domain, who may be the
+/// administrator, is shown which kind of role is missing, and the command that assigns it.
 async fn no_project(dashboard: &Dashboard, own: &Caller) -> Result<&'static str, Error> {
     for (path, key) in ABOVE_PROJECTS {
         let found = dashboard.0.cloud.get(own, path).await?;
@@ -244,7 +244,7 @@ fn session(token: String, body: &Value, switches: bool) -> Result<Session, Denie
     let token_view = &body["token"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let expires = token_view["expires_at"].as_str().and_then(time::parse);
-    let expires = expires.ok_or_else(|| Error::Defect("a token has no end".into()))?;
+    let expires = expires.ok_or_else(|| Error::Defect("a token has no expiry".into()))?;
     if !token_view["project"]["id"].is_string() {
         return Err(Denied::Wrong(texts::NO_PROJECT));
     }
@@ -260,7 +260,7 @@ fn session(token: String, body: &Value, switches: bool) -> Result<Session, Denie
     })
 }
 
-/// Begins a session in the browser, at a page.
+/// Begins a session in the browser, and redirects it to a page.
 pub(super) fn enter(
     dashboard: &Dashboard,
     caller: &Caller,
@@ -280,7 +280,7 @@ pub(super) fn enter(
     Ok(response)
 }
 
-/// Revokes a token of a user; false if that fails, and the token ends by itself.
+/// Revokes a token of a user; false if that fails, so that the token lives until it expires.
 pub(super) async fn revoke(
     dashboard: &Dashboard,
     caller: &Caller,
@@ -289,7 +289,7 @@ pub(super) async fn revoke(
 ) -> bool {
     let revoked = dashboard.0.cloud.revoke(caller, TOKENS, token).await;
     if let Err(error) = &revoked {
-        tracing::warn!(user, %error, "a token of the dashboard is not revoked; it ends by itself");
+        tracing::warn!(user, %error, "cannot revoke a token of the dashboard; it stays valid until it expires");
     }
     revoked.is_ok()
 }

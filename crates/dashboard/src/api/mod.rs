@@ -1,4 +1,4 @@
-//! The pages: one file for each, with its routes, what it asks the services, and its forms.
+//! The pages: one file for each, with its routes, its calls to the services, and its forms.
 
 mod actions;
 mod answers;
@@ -55,10 +55,10 @@ pub(crate) use launch::MOST_SERVERS;
 pub(crate) use listing::Rows;
 pub(crate) use servers::{Filters, List, May, digest};
 
-/// Where the pages are.
+/// The path of the pages.
 pub const PATH: &str = "/dashboard";
 
-/// Pages load nothing from elsewhere, have no script or style of their own, and are in no other site's frame.
+/// Pages load nothing from elsewhere, have no inline script or style, and cannot be in another site's frame.
 /// The console is our own page within a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; \
@@ -69,7 +69,7 @@ tokio::task_local! {
     static REQUEST: Current;
 }
 
-/// The present request, as the page of a refusal needs it.
+/// The current request, for the page of a refusal.
 struct Current {
     id: RequestId,
     /// The session of the browser, once its token is known to be valid.
@@ -105,7 +105,7 @@ pub fn routes(dashboard: Dashboard) -> Router {
     around(pages).with_state(dashboard)
 }
 
-/// The layers of every page, a panic's included.
+/// The layers of every page, including that of a panic.
 fn around<S: Clone + Send + Sync + 'static>(pages: Router<S>) -> Router<S> {
     pages
         .layer(CatchPanicLayer::custom(|panic: Box<dyn std::any::Any + Send>| {
@@ -118,7 +118,8 @@ fn around<S: Clone + Send + Sync + 'static>(pages: Router<S>) -> Router<S> {
         .layer(middleware::from_fn(identify))
 }
 
-/// Gives a request its id, which its log lines and its answer have. Requests to the services within it have their own.
+/// Gives a request its id, which its log lines and its answer have. Its requests to the services have
+/// ids of their own.
 async fn identify(
     route: Option<MatchedPath>,
     parameters: Result<RawPathParams, RawPathParamsRejection>,
@@ -141,18 +142,18 @@ async fn identify(
     response
 }
 
-/// The id of the present request.
+/// The id of the current request.
 fn request_id() -> Option<String> {
     REQUEST.try_with(|current| format!("req-{}", current.id)).ok()
 }
 
-/// Notes that the present request has this valid session.
+/// Records that the current request has this valid session.
 fn remember(session: &Session) {
-    // A second note of the same request is the same session.
+    // A second call in the same request has the same session.
     let _ = REQUEST.try_with(|current| current.session.set(session.clone()).is_ok());
 }
 
-/// The valid session of the present request, if it is known.
+/// The valid session of the current request, if it is known.
 fn session() -> Option<Session> {
     REQUEST.try_with(|current| current.session.get().cloned()).ok().flatten()
 }
@@ -166,7 +167,7 @@ pub fn asks_for_pages(method: &Method, headers: &HeaderMap) -> bool {
         })
 }
 
-/// Sends a browser to the pages.
+/// Redirects a browser to the pages.
 pub fn to_pages() -> Response {
     let headers = [
         (header::VARY, HeaderValue::from_static("Accept")),
@@ -195,8 +196,8 @@ async fn protect(request: Request, next: Next) -> Response {
     response
 }
 
-/// True for a request that a browser says another site has caused. The tokens of forms and the cookie's
-/// `SameSite` protect already; this costs nothing.
+/// True for a request that another site has caused, according to the browser. The secrets of forms and the cookie's
+/// `SameSite` already protect against these; this check costs nothing.
 fn is_foreign(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site").and_then(|value| value.to_str().ok());
     site.is_some_and(|site| !matches!(site, "same-origin" | "none"))

@@ -27,7 +27,7 @@ const ADD_SUBNET: &str = "create_subnet";
 const DELETE_SUBNET: &str = "delete_subnet";
 const ADD_PORT: &str = "create_port";
 const DELETE_PORT: &str = "delete_port";
-/// The subnets that a network's page shows.
+/// Maximum number of subnets on a network's page.
 const SUBNETS: usize = 100;
 
 pub(super) fn routes() -> Router<Dashboard> {
@@ -42,7 +42,7 @@ pub(super) fn routes() -> Router<Dashboard> {
         .route("/ports/{id}/delete", deletion(&A_PORT))
 }
 
-/// True if the policy lets the user do this with something of a project on a network.
+/// True if the policy lets the user do this with an object of a project on a network.
 fn may(dashboard: &Dashboard, viewer: &Viewer, rule: &str, project: &str, network: &Value) -> bool {
     may_with_device(dashboard, viewer, rule, project, network, "")
 }
@@ -136,7 +136,7 @@ async fn shown(
     let ports = Rows::read(dashboard, viewer, &ports, "ports", query).await?;
     let own = viewer.session.project.as_str();
     let deletes_port = |port: &Value| {
-        // A port that a server used no longer counts as that of a server.
+        // A port that a server used earlier no longer counts as a server's port.
         let free = port["device_id"].as_str().is_none_or(str::is_empty);
         let device = port["device_owner"].as_str().unwrap_or_default();
         let device = if free && device.starts_with("compute:") { "" } else { device };
@@ -250,7 +250,7 @@ async fn add_port(
     add(&dashboard, &viewer, &id, "ports", body, &fields).await
 }
 
-/// Adds something to a network, whose page is shown afterwards.
+/// Adds an object to a network, and shows the network's page afterwards.
 async fn add(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -280,7 +280,7 @@ const A_NETWORK: Kind = Kind { name: "network", rule: DELETE, loses: texts::NETW
 const A_SUBNET: Kind = Kind { name: "subnet", rule: DELETE_SUBNET, loses: texts::SUBNET_LOSES };
 const A_PORT: Kind = Kind { name: "port", rule: DELETE_PORT, loses: texts::PORT_LOSES };
 
-/// The page that asks before something of a kind is deleted, and the deletion.
+/// The page that asks for confirmation before an object is deleted, and the deletion.
 fn deletion(kind: &'static Kind) -> MethodRouter<Dashboard> {
     let ask = async |State(dashboard): State<Dashboard>, viewer: Viewer, Path(id): Path<String>| {
         ask(&dashboard, &viewer, kind, &id).await
@@ -291,7 +291,7 @@ fn deletion(kind: &'static Kind) -> MethodRouter<Dashboard> {
     get(ask).post(remove)
 }
 
-/// The deletion of an object; what belongs to a network leads back to it.
+/// The deletion of an object; subnets and ports lead back to their network.
 fn removal(kind: &Kind, id: &str, object: &Value) -> Removal {
     let Kind { name: kind, loses, .. } = kind;
     let name = object["name"].as_str().filter(|name| !name.is_empty());

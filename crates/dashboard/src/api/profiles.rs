@@ -1,4 +1,4 @@
-//! `/device-profiles`: the devices that servers may ask for. Administrators create and delete profiles.
+//! `/device-profiles`: the devices that servers may request. Administrators create and delete profiles.
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -53,7 +53,7 @@ async fn list(
     viewer: Viewer,
     query: Query,
 ) -> Result<Html, Refusal> {
-    // The service has no pages.
+    // The service returns the list as a whole.
     let mut body = dashboard.0.cloud.get(&viewer.caller, PROFILES).await?;
     let mut all = elements(&mut body["device_profiles"])?;
     all.sort_by(|one, other| one["name"].as_str().cmp(&other["name"].as_str()));

@@ -1,4 +1,4 @@
-//! `/quotas`: the limits of the project and what it uses of them.
+//! `/quotas`: the limits of the project, and its usage.
 
 use axum::Router;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! The page that asks before something is deleted, and the deletion.
+//! The page that asks for confirmation before a deletion, and the deletion.
 
 use axum::response::{IntoResponse, Redirect, Response};
 use http::StatusCode;
@@ -10,22 +10,22 @@ use crate::views::removal as page;
 
 /// A deletion.
 pub(super) struct Removal {
-    /// The object for people.
+    /// The displayed name of the object.
     pub name: String,
-    /// The loss, in a sentence.
+    /// A sentence about what is lost.
     pub loses: &'static str,
     /// Its path at the service.
     pub path: String,
     /// The address of the page that asks.
     pub here: String,
-    /// The page of the object, or of what it is a part of.
+    /// The page of the object, or of the object that contains it.
     pub back: String,
     /// The page after the deletion.
     pub list: String,
 }
 
 impl Removal {
-    /// Asks.
+    /// The page that asks for confirmation.
     pub fn ask(&self, viewer: &Viewer) -> Response {
         self.shown(viewer, None).into_response()
     }
@@ -41,7 +41,7 @@ impl Removal {
         }))
     }
 
-    /// Deletes.
+    /// Deletes the object.
     pub async fn perform(
         &self,
         dashboard: &Dashboard,

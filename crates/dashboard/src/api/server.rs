@@ -1,4 +1,4 @@
-//! `/servers/{id}`: one server, with what only its own page shows.
+//! `/servers/{id}`: one server, with details that only its own page shows.
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -21,14 +21,14 @@ pub(super) fn routes() -> Router<Dashboard> {
     Router::new().route("/servers/{id}", get(show)).route("/servers/{id}/log", get(log))
 }
 
-/// The server of an id.
+/// The server with this id.
 pub(super) async fn find(dashboard: &Dashboard, viewer: &Viewer, id: &str) -> Result<Value, Error> {
     let path = format!("/compute/v2.1/servers/{}", escaped(id));
     let mut found = dashboard.0.cloud.get(&viewer.caller, &path).await?;
     Ok(found["server"].take())
 }
 
-/// A part of the page that its user may not be allowed to see, or that ended meanwhile: null then.
+/// A part of the page; null if its user may not see it, or if it is gone.
 pub(super) async fn part(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -41,8 +41,8 @@ pub(super) async fn part(
     }
 }
 
-/// The name of a server's image. The open page says which name it has when it reads itself again, so that a change of a server takes
-/// no request to the image service. No other site can make a browser send the header.
+/// The name of a server's image. When an open page requests its parts again, it sends the name that it shows, so that a
+/// change of a server needs no request to the image service. No other site can make a browser send the header.
 async fn image_of(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -112,7 +112,7 @@ async fn log(
     let server = find(&dashboard, &viewer, &id).await?;
     let path = format!("/compute/v2.1/servers/{}/action", escaped(&id));
     let body = json!({"os-getConsoleOutput": {"length": LOG_LINES}});
-    // A server that is on no host yet has no log; the refusal says so.
+    // A server that is not on a host yet has no log; the refusal explains this.
     let text = match dashboard.0.cloud.post(&viewer.caller, &path, body).await {
         Ok(answer) => Ok(answer["output"].as_str().unwrap_or_default().to_owned()),
         Err(Error::Refused { status: 404 | 409, message, .. }) => Err(message),

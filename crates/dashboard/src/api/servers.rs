@@ -18,9 +18,9 @@ use crate::app::Dashboard;
 use crate::error::Error;
 use crate::views::servers as page;
 
-/// The rule of a launch.
+/// The policy rule for a launch.
 pub(super) const LAUNCH_RULE: &str = "os_compute_api:servers:create";
-/// The servers of a page.
+/// Number of servers on a page.
 const PAGE: usize = 50;
 
 pub(super) fn routes() -> Router<Dashboard> {
@@ -29,7 +29,7 @@ pub(super) fn routes() -> Router<Dashboard> {
         .route("/servers", get(show))
 }
 
-/// The filters of a list, as the page's address has them.
+/// The filters of a list, as in the query of the page's address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Filters {
     /// A part of the name.
@@ -51,7 +51,7 @@ pub(crate) struct Filters {
 pub(crate) struct May {
     /// The servers of all projects.
     pub see_all: bool,
-    /// Those of a host. The service ignores this filter for others.
+    /// The servers of a host. The service ignores this filter for other users.
     pub name_hosts: bool,
 }
 
@@ -76,12 +76,12 @@ impl Filters {
         }
     }
 
-    /// True if the page may lack servers of the project.
+    /// True if filters may hide servers of the project.
     pub(crate) fn narrow(&self) -> bool {
         [&self.name, &self.status, &self.ip, &self.host].iter().any(|text| !text.is_empty())
     }
 
-    /// The query of a page's address, with another first server.
+    /// The query in the address of the page that begins after the marker.
     pub(crate) fn address(&self, marker: &str) -> String {
         let mut pairs = Vec::new();
         if !self.name.is_empty() {
@@ -105,7 +105,7 @@ impl Filters {
     fn path(&self) -> String {
         let mut path = format!("/compute/v2.1/servers/detail?limit={}", PAGE + 1);
         if !self.name.is_empty() {
-            // The service takes a regular expression; people type text.
+            // The service takes a regular expression; users type text.
             path.push_str(&format!("&name={}", escaped(&literal(&self.name))));
         }
         for (key, text) in [("status", &self.status), ("ip", &self.ip), ("host", &self.host)] {
@@ -123,7 +123,7 @@ impl Filters {
     }
 }
 
-/// A regular expression for the text alone.
+/// A regular expression that matches the text literally.
 fn literal(text: &str) -> String {
     text.chars().fold(String::new(), |mut out, c| {
         if r"\.+*?()|[]{}^$#&-~".contains(c) {
@@ -151,7 +151,7 @@ impl List {
         let mut all = dashboard.0.cloud.get(&viewer.caller, &filters.path()).await?;
         let mut servers = match all["servers"].take() {
             Value::Array(servers) => servers,
-            _ => return Err(Error::Defect("a list of servers is not a list".into())),
+            _ => return Err(Error::Defect("the list of servers is not an array".into())),
         };
         let more = servers.len() > PAGE;
         servers.truncate(PAGE);
@@ -165,7 +165,7 @@ impl List {
     }
 }
 
-/// Differs between two pages that show something else of these servers.
+/// A digest that differs between pages that show these servers differently.
 pub(crate) fn digest<'a>(servers: impl IntoIterator<Item = &'a Value>) -> String {
     const SHOWN: [&str; 5] = ["id", "updated", "status", "OS-EXT-STS:task_state", "locked"];
     let mut hash = Sha256::new();
@@ -222,7 +222,7 @@ mod tests {
             "/compute/v2.1/servers/detail?limit=51&name=a%5C.b&status=ACTIVE&ip=10.0&host=h1&all_tenants=1&marker=x"
         );
         let others = Filters::of(&query, May::default());
-        assert!(!others.all_projects && others.host.is_empty(), "not for everybody");
+        assert!(!others.all_projects && others.host.is_empty(), "not for every user");
         let none = Filters::of(&Query::default(), May::default());
         assert_eq!((none.address(""), none.narrow()), (String::new(), false));
     }

@@ -16,10 +16,10 @@ use crate::error::Error;
 
 /// The cookie of the session.
 pub(super) const SESSION: &str = "kilonova-session";
-/// The cookie of a browser that sees the login form.
+/// The cookie that binds a login form to its browser.
 pub(super) const KNOCK: &str = "kilonova-login";
 
-/// The rule of the pages for operators.
+/// The policy rule for the operators' pages.
 pub(super) const OPERATES: &str = "kilonova:floor:show";
 
 /// The value of a cookie.
@@ -32,7 +32,7 @@ pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
         .map(|(_, value)| value)
 }
 
-/// Sets a cookie until the browser ends; `None` deletes it.
+/// Sets a cookie that lasts until the browser is closed; `None` deletes it.
 pub(super) fn set_cookie(
     response: &mut Response,
     caller: &Caller,
@@ -77,7 +77,7 @@ impl Viewer {
     }
 }
 
-/// The user of a session; `None` once its token is not valid any more.
+/// The user of a session; `None` once its token is no longer valid.
 ///
 /// # Errors
 /// When the token cannot be validated now.
@@ -101,7 +101,7 @@ pub(super) async fn validated(
     }
 }
 
-/// True for a request of the script of an open page.
+/// True for a request from the script of an open page.
 fn is_part(parts: &Parts) -> bool {
     parts.headers.contains_key("hx-request")
 }
@@ -121,7 +121,7 @@ pub(super) fn to_login(parts: &Parts) -> Response {
     let next = page_of(parts).map(|page| format!("?next={}", escaped(&page)));
     let target = format!("{PATH}/login{}", next.unwrap_or_default());
     if is_part(parts) {
-        // The script of the page follows this header; it would put a redirect's page into the page.
+        // The script of the page follows this header; it would insert the target of a redirect into the page.
         let mut response = StatusCode::UNAUTHORIZED.into_response();
         if let Ok(target) = HeaderValue::from_str(&target) {
             response.headers_mut().insert("hx-redirect", target);
@@ -191,7 +191,7 @@ mod tests {
         let login = |next: &str| format!("/dashboard/login?next={}", escaped(next));
         assert_eq!(login_for("GET", "/servers?all=1", None), login("/dashboard/servers?all=1"));
         assert_eq!(login_for("POST", "/launch", None), "/dashboard/login");
-        // A part is no page of its own: its page is the open one.
+        // A part is not a page: the login leads back to the open page.
         let open = "https://c.example:8443/dashboard/launch?flavor=f#name";
         for method in ["GET", "POST"] {
             let to = login_for(method, "/launch/room", Some(open));

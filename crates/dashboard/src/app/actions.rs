@@ -1,6 +1,6 @@
-//! The server actions that pages offer, by the compute service's one table of actions.
+//! The server actions that pages offer, from the compute service's table of actions.
 //!
-//! The table decides when an action is allowed and by which rule. This file adds only how a page asks for it.
+//! The table decides when an action is allowed and by which rule. This file only adds how a page requests it.
 
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::actions::ServerAction;
@@ -15,13 +15,13 @@ use crate::texts;
 pub(crate) enum Ask {
     /// Nothing: the action loses nothing and can be undone.
     Nothing,
-    /// To confirm what is lost, or interrupted.
+    /// A confirmation of what is lost or interrupted.
     Confirm(&'static str),
     /// A name for the image.
     ImageName,
     /// Another flavor.
     Flavor,
-    /// Its name and description.
+    /// A new name and description.
     Name,
     /// The name of a backup, its kind, and how many are kept.
     Backup,
@@ -40,7 +40,7 @@ pub(crate) enum Ask {
 }
 
 impl Ask {
-    /// The loss, in a sentence.
+    /// A sentence about what is lost.
     pub fn loses(self) -> Option<&'static str> {
         match self {
             Self::Confirm(loses) => Some(loses),
@@ -59,7 +59,7 @@ impl Ask {
     }
 }
 
-/// An action on pages.
+/// An action as pages offer it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offer {
     /// The action.
@@ -87,7 +87,7 @@ pub(crate) enum Group {
     Details,
     /// Moves and repairs, for administrators.
     Admin,
-    /// Its end.
+    /// Its deletion.
     Removal,
 }
 
@@ -283,7 +283,7 @@ pub(crate) fn by_slug(slug: &str) -> Option<&'static Offer> {
 
 /// The actions that the server's state allows and that the user may perform, in the order of buttons.
 ///
-/// The services decide again when the action is requested; this only spares the user what they refuse.
+/// The services decide again when the action is requested; this only hides actions that they would refuse.
 pub(crate) fn offered(compute: &Compute, user: &Context, server: &Value) -> Vec<&'static Offer> {
     let text = |key: &str| server[key].as_str().unwrap_or_default();
     let state = State {
@@ -291,7 +291,7 @@ pub(crate) fn offered(compute: &Compute, user: &Context, server: &Value) -> Vec<
         task_state: server["OS-EXT-STS:task_state"].as_str(),
         locked: server["locked"].as_bool().unwrap_or(false),
         launched: !server["OS-SRV-USG:launched_at"].is_null(),
-        // Everybody sees it: a server without a host has no host id.
+        // All users see the host id, which a server without a host lacks.
         on_host: !text("hostId").is_empty(),
     };
     let target = [
@@ -302,9 +302,9 @@ pub(crate) fn offered(compute: &Compute, user: &Context, server: &Value) -> Vec<
     let admin = compute.policy.allows(user, "context_is_admin", &target);
     let fits = |offer: &&Offer| {
         let rule = rule_of(offer.action);
-        // An operator evacuates after the host has failed, which its state tells.
+        // A server is evacuated only after its host has failed.
         let failed = text("host_status") != "UP";
-        // A lock that is there is not set again, and one that is not there is not removed.
+        // Actions without an effect are not offered.
         let useful = match offer.action {
             ServerAction::Lock => !state.locked,
             ServerAction::Unlock => state.locked,
@@ -313,9 +313,9 @@ pub(crate) fn offered(compute: &Compute, user: &Context, server: &Value) -> Vec<
             ServerAction::DetachInterface => has_any(&server["addresses"]),
             ServerAction::AttachVolume => compute.volumes.is_some(),
             ServerAction::DetachVolume => has_any(&server["os-extended-volumes:volumes_attached"]),
-            // Deletion is final already, but for a server that can still be restored.
+            // A deletion is already final, except for a server that can still be restored.
             ServerAction::ForceDelete => state.vm_state == "soft-delete",
-            // A server that is neither failed nor busy has the right state.
+            // The state of a server that is neither failed nor busy needs no reset.
             ServerAction::ResetState => state.vm_state == "error" || state.task_state.is_some(),
             _ => true,
         };
@@ -326,7 +326,7 @@ pub(crate) fn offered(compute: &Compute, user: &Context, server: &Value) -> Vec<
     OFFERS.iter().filter(fits).collect()
 }
 
-/// The policy rule that decides over an action as pages request it.
+/// The policy rule for an action as pages request it.
 fn rule_of(action: ServerAction) -> Option<&'static str> {
     match action {
         // Pages replace all metadata.

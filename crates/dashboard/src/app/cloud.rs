@@ -1,7 +1,7 @@
-//! The services of this process, asked as a client asks them: by their own HTTP APIs, with a user's token.
+//! Calls to the services of this process as a client makes them: through their HTTP APIs, with a user's token.
 //!
-//! A request takes the way of every other one from the service's router on: token, policy, validation. Only
-//! the socket is missing.
+//! From the service's router on, a request is handled like any other: token, policy, validation. Only the
+//! socket is missing.
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -15,8 +15,8 @@ use tower::ServiceExt;
 use crate::error::Error;
 use crate::texts;
 
-/// The longest path and query that a request can have. A browser's is as long at most, but escaping triples some
-/// characters.
+/// The longest path and query that a request can have. A browser's request is no longer than that, but escaping
+/// triples some characters.
 const LONGEST: usize = 65_534;
 /// The largest answer that is read.
 const LARGEST: usize = 16 * 1024 * 1024;
@@ -37,7 +37,7 @@ const JSON: &str = "application/json";
 #[derive(Clone)]
 pub(crate) struct Cloud(pub Router);
 
-/// The connection of a caller, which the services see as their own.
+/// A caller and its connection, as the services see them.
 #[derive(Clone, Default)]
 pub(crate) struct Caller {
     token: Option<HeaderValue>,
@@ -64,7 +64,7 @@ impl Caller {
         self
     }
 
-    /// The same caller without a token, for a request that has its proof in its body.
+    /// The same caller without a token, for a request with credentials in its body.
     pub fn without_token(&self) -> Self {
         Self { token: None, ..self.clone() }
     }
@@ -90,12 +90,12 @@ pub(crate) struct Answer {
 }
 
 impl Cloud {
-    /// Reads.
+    /// Sends a GET request.
     pub async fn get(&self, caller: &Caller, path: &str) -> Result<Value, Error> {
         Ok(self.send(caller, Method::GET, path, None).await?.body)
     }
 
-    /// Sends a body.
+    /// Sends a POST request.
     pub async fn post(&self, caller: &Caller, path: &str, body: Value) -> Result<Value, Error> {
         Ok(self.send(caller, Method::POST, path, Some(body)).await?.body)
     }
@@ -103,17 +103,17 @@ impl Cloud {
     /// Revokes a token.
     pub async fn revoke(&self, caller: &Caller, path: &str, token: &str) -> Result<(), Error> {
         let subject = HeaderValue::from_str(token);
-        let subject = subject.map_err(|_| Error::Defect("a token is not a header".into()))?;
+        let subject = subject.map_err(|_| Error::Defect("a token is not a valid header".into()))?;
         let subject = Some(("x-subject-token", subject));
         self.request(caller, Method::DELETE, path, (JSON, Body::empty()), subject).await.map(drop)
     }
 
-    /// Deletes.
+    /// Sends a DELETE request.
     pub async fn delete(&self, caller: &Caller, path: &str) -> Result<(), Error> {
         self.send(caller, Method::DELETE, path, None).await.map(drop)
     }
 
-    /// Sends a body at a microversion of its own, for what newer ones have removed.
+    /// Sends a POST request at a microversion of its own, for a feature that newer ones have removed.
     pub async fn post_at(
         &self,
         caller: &Caller,
@@ -126,7 +126,7 @@ impl Cloud {
         Ok(self.request(caller, Method::POST, path, body, version).await?.body)
     }
 
-    /// Sends data as they come, and their size if it is known; the service reads no faster than it keeps them.
+    /// Streams data, with their size if it is known; the service reads no faster than it stores them.
     pub async fn put_data(
         &self,
         caller: &Caller,
@@ -139,7 +139,7 @@ impl Cloud {
         self.request(caller, Method::PUT, path, body, size).await.map(drop)
     }
 
-    /// Sends a request to the service that the path begins with.
+    /// Sends a request to the service at the beginning of the path.
     pub async fn send(
         &self,
         caller: &Caller,

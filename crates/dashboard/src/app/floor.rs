@@ -40,8 +40,8 @@ pub(crate) struct Host {
     pub derived: Derived,
 }
 
-/// The values that follow from a host and are kept with it. It is no part of the host's state: it does not count in comparisons, and a
-/// copy of the host has none.
+/// Values that are derived from a host and kept with it. They are not part of the host's state: comparisons ignore
+/// them, and a copy of the host has none.
 #[derive(Debug, Default)]
 pub(crate) struct Derived {
     fingerprint: OnceLock<u64>,
@@ -49,7 +49,7 @@ pub(crate) struct Derived {
     drawing: Mutex<Option<(DrawnFor, Arc<str>)>>,
 }
 
-/// A drawing of a host depends on these, besides the host.
+/// The inputs of a host's drawing other than the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DrawnFor {
     /// The meaning of colours.
@@ -83,7 +83,7 @@ pub(crate) struct Sums {
     pub states: BTreeMap<Use, i64>,
     /// By resource class and state.
     pub classes: BTreeMap<ResourceClass, BTreeMap<Use, i64>>,
-    /// Those in use with an owner's handle, by project.
+    /// Units in use with an owner's handle, by project.
     pub owners: BTreeMap<Arc<str>, i64>,
 }
 
@@ -145,7 +145,7 @@ pub(crate) enum Use {
     Owned,
     /// Allocated through Placement, without a handle of ours.
     Elsewhere,
-    /// It waits for its host before it can be given to anybody.
+    /// It waits for its host before it can be allocated.
     Dirty,
     /// It is being cleaned.
     Cleaning,
@@ -296,7 +296,7 @@ fn place(address: &str) -> ([u64; 4], &str) {
 }
 
 impl Host {
-    /// A host of the service's page.
+    /// A host from a page of the service.
     pub fn of(floor: &service::Floor, shown: service::FloorHost) -> Self {
         let service::FloorHost { host, aggregates, servers, devices } = shown;
         let providers = floor.providers(&host);
@@ -347,7 +347,7 @@ impl Host {
         nodes
     }
 
-    /// The models of its devices, each once.
+    /// The models of its devices, without duplicates.
     pub fn models(&self) -> Vec<String> {
         let mut models: Vec<String> = self.devices.iter().map(model_of).collect();
         models.sort_unstable();
@@ -382,7 +382,7 @@ impl Host {
         })
     }
 
-    /// A digest of the state, made once: two states that are drawn differently have different fingerprints.
+    /// A digest of the state, computed once: two states that are drawn differently have different fingerprints.
     pub fn fingerprint(&self) -> u64 {
         *self.derived.fingerprint.get_or_init(|| {
             // The hash is the same on every controller of one build.
@@ -450,7 +450,8 @@ impl Device {
 const UNKNOWN: &str = " Device";
 
 /// The displayed model of a device. The name in brackets replaces the whole model: `H100 SXM5 80GB` for
-/// `NVIDIA Corporation GH100 [H100 SXM5 80GB]`. The PCI identifiers replace a model that names only the kind or the vendor.
+/// `NVIDIA Corporation GH100 [H100 SXM5 80GB]`. The PCI identifiers replace a model that names only the kind or the
+/// vendor.
 pub(crate) fn model_of(device: &Device) -> String {
     let model = &*device.model;
     let known = !model.is_empty() && device.kind != model && !model.ends_with(UNKNOWN);
@@ -470,12 +471,12 @@ pub(crate) fn product_of(model: &str) -> &str {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Projects {
     by_id: BTreeMap<String, (usize, String)>,
-    /// Differs between two lists.
+    /// A digest that differs between different lists.
     pub digest: [u8; 32],
 }
 
 impl Projects {
-    /// From Keystone's list.
+    /// Reads Keystone's list.
     pub fn of(list: &Value) -> Self {
         let all = list["projects"].as_array().into_iter().flatten();
         let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
@@ -503,7 +504,7 @@ impl Projects {
     }
 }
 
-/// A number that is always the same for a text.
+/// A number that depends only on the text.
 pub(crate) fn number_of(text: &str) -> usize {
     let hash = Sha256::digest(text);
     hash.iter().take(3).fold(0, |number, byte| (number << 8) | usize::from(*byte))
@@ -643,7 +644,7 @@ pub(crate) mod tests {
             ]
         );
         assert_eq!(counts(&one).iter().map(|(_, count)| count).sum::<i64>(), 16);
-        // An amount that the handles contradict draws no unit twice.
+        // An amount that contradicts the handles does not draw a unit twice.
         let none = device("0000:84:00.0", part([1, 5, 9, -3], json!([handle("owned", None)])));
         assert_eq!(counts(&none), [(Use::Owned, 1)]);
         let mut cleaned = handle("dirty", None);

@@ -1,14 +1,14 @@
-//! The changes of servers while pages are open: one loop for a process, which runs only while somebody looks.
+//! The changes of servers while pages are open: one loop per process, which runs only while a page is open.
 //!
 //! ```text
 //!   page ── watch(servers, project) ──► Viewer ◄── dirty servers ── the loop ── marks ──► compute
 //! ```
 //!
-//! The loop asks twice a second for the marks of the servers on all open pages together, and tells each viewer
-//! which of its servers differ. A viewer gets no data: it reads a server again with its own user's token, so
-//! it learns nothing that its user may not see. Changes gather in the viewer until its browser takes them, so a
-//! slow browser holds no more than the ids of its page's servers and, on the floor, the names of the cloud's hosts. Viewers
-//! to whom a list is equal share its rows: of many, one reads it after a look.
+//! Twice a second the loop reads the marks of the servers on all open pages together, and notifies each viewer of
+//! its servers that have changed. A viewer receives no data: it reads a server again with its own user's token, so
+//! it cannot see more than its user may see. Changes accumulate in the viewer until its browser takes them, so a
+//! slow browser costs no more than the ids of its page's servers and, on the floor, the names of the cloud's hosts.
+//! Viewers with the same view of a list share its rows: one of them reads the list after a look.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,32 +26,32 @@ use crate::error::Error;
 
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The pause after a viewer that has come: others that come meanwhile share its look.
+/// The pause after a new viewer: others that arrive meanwhile share its look.
 const SHORT: Duration = Duration::from_millis(50);
 /// Maximum number of pages that a process follows.
 const MOST: usize = 4096;
-/// Maximum number of those of one user.
+/// Maximum number of pages of one user.
 const MOST_OF_USER: usize = 64;
 /// The longest wait for a look.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The look that is in progress may have begun before the servers were known to it; the next one has not.
+/// The looks that a viewer waits for: the current one may have begun without its servers, the next one has not.
 const LOOKS: usize = 2;
 
-/// The changes of a process.
+/// The changes that a process follows.
 #[derive(Clone)]
 pub(crate) struct Live(Arc<Hub>);
 
 struct Hub {
     compute: Compute,
     pages: Mutex<Pages>,
-    /// Ends the pause, for a viewer that has come.
+    /// Ends the pause for a new viewer.
     hurry: Notify,
     /// The number of the last look that has ended.
     look: AtomicU64,
     lists: Mutex<HashMap<ListKey, Weak<SharedList>>>,
 }
 
-/// A list as equal viewers see it: the project, the address of the page, and what the policy lets the viewer see.
+/// The key of a list that viewers share: the project, the address of the page, and what the policy lets them see.
 pub(crate) type ListKey = (String, String, Vec<bool>);
 
 /// The rows of a list by their servers.
@@ -62,7 +62,7 @@ pub(crate) type Rows = Arc<Vec<(ServerId, String)>>;
 pub(crate) struct SharedList(tokio::sync::Mutex<Option<(u64, Rows)>>);
 
 impl SharedList {
-    /// The rows as they are since the look of some news, read by `read` unless another viewer has.
+    /// The rows as of this look or a later one; `read` reads them unless another viewer has.
     pub async fn since<E>(
         &self,
         live: &Live,
@@ -97,14 +97,14 @@ impl Pages {
     }
 }
 
-/// The things that an open page shows.
+/// The contents of an open page.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watched {
-    /// These servers.
+    /// The servers on it.
     pub servers: BTreeSet<ServerId>,
-    /// The new servers of a project or of all; the outer `None` for a page that shows none.
+    /// The project whose new servers it shows, or all projects; the outer `None` for a page without new servers.
     pub list: Option<Option<String>>,
-    /// A host or all; the outer `None` for a page that shows none.
+    /// The host that it shows, or all hosts; the outer `None` for a page without hosts.
     pub hosts: Option<Option<HostName>>,
 }
 
@@ -117,18 +117,18 @@ struct Page {
     hosts: Option<Option<HostName>>,
     news: Mutex<News>,
     wake: Notify,
-    /// Wakes who waits for the next look.
+    /// Wakes a viewer that waits for the next look.
     looked: Notify,
 }
 
 /// The changes on a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct News {
-    /// Servers that differ, or are gone.
+    /// Servers that have changed or are gone.
     pub servers: BTreeSet<ServerId>,
     /// True if there is a new server.
     pub list: bool,
-    /// Hosts that differ, are new or are gone.
+    /// Hosts that have changed, are new or are gone.
     pub hosts: BTreeSet<HostName>,
     /// The look that found them.
     pub look: u64,
@@ -140,7 +140,7 @@ impl News {
     }
 }
 
-/// The changes of one page, until it is dropped.
+/// Receives the changes of one page until it is dropped.
 pub(crate) struct Viewer {
     hub: Arc<Hub>,
     id: u64,
@@ -162,7 +162,7 @@ impl Live {
         }))
     }
 
-    /// The list that equal viewers share.
+    /// The list that viewers with this key share.
     pub fn list(&self, key: ListKey) -> Arc<SharedList> {
         let mut lists = lock(&self.0.lists);
         if let Some(shared) = lists.get(&key).and_then(Weak::upgrade) {
@@ -174,8 +174,8 @@ impl Live {
         shared
     }
 
-    /// Watches servers, new servers and hosts. It returns once their present state is known: whatever is committed after
-    /// that, and after what the caller then reads, is told.
+    /// Watches servers, new servers and hosts. Returns once their current state is known: the viewer is notified of
+    /// everything that is committed afterwards.
     ///
     /// # Errors
     /// Too many pages of the user, or of all, are open.
@@ -223,14 +223,14 @@ impl Viewer {
         }
     }
 
-    /// Shows other servers from now on; returns once their present state is known.
+    /// Watches other servers instead; returns once their current state is known.
     pub async fn show(&self, servers: BTreeSet<ServerId>) {
         *lock(&self.page.servers) = servers;
         self.settle().await;
     }
 
-    /// Waits for a look that begins after this call. A database that does not answer holds nobody up: the
-    /// looks after it find what differs.
+    /// Waits for a look that begins after this call. A database that does not answer does not block the caller:
+    /// later looks find the changes.
     async fn settle(&self) {
         for _ in 0..LOOKS {
             let looked = self.page.looked.notified();
@@ -248,7 +248,7 @@ impl Drop for Viewer {
     }
 }
 
-/// Looks until nobody does.
+/// Looks until no page is open.
 async fn run(hub: Arc<Hub>) {
     let mut before: Option<Marks> = None;
     let mut floor: Option<FloorMarks> = None;
@@ -282,8 +282,8 @@ async fn run(hub: Arc<Hub>) {
                 floor = now;
                 open.iter().for_each(|page| page.looked.notify_waiters());
             }
-            // The next look repeats it.
-            Err(error) => tracing::debug!(%error, "open pages cannot be told of changes"),
+            // The next look tries again.
+            Err(error) => tracing::debug!(%error, "open pages cannot be notified of changes"),
         }
         tokio::select! {
             () = sleep(PAUSE) => {}
@@ -292,7 +292,8 @@ async fn run(hub: Arc<Hub>) {
     }
 }
 
-/// Tells each page of its servers that differ, or are gone. A server that nobody watched before is none.
+/// Notifies each page of its servers that have changed or are gone. A server that was not watched before does
+/// not count.
 fn tell(open: &[Arc<Page>], before: &Marks, now: &Marks, look: u64) {
     let differs = |(id, old): (&ServerId, &Mark)| (now.servers.get(id) != Some(old)).then_some(*id);
     let changed: BTreeSet<ServerId> = before.servers.iter().filter_map(differs).collect();
@@ -315,7 +316,7 @@ fn tell(open: &[Arc<Page>], before: &Marks, now: &Marks, look: u64) {
     }
 }
 
-/// Tells each page of its hosts that differ.
+/// Notifies each page of its hosts that have changed.
 fn tell_hosts(open: &[Arc<Page>], changed: &[HostName], look: u64) {
     for page in open {
         let Some(shown) = &page.hosts else { continue };
@@ -332,8 +333,8 @@ fn tell_hosts(open: &[Arc<Page>], changed: &[HostName], look: u64) {
     }
 }
 
-/// True if a list has a new server, also one that was numbered before others and committed after them. With as many
-/// numbers as are read, one below all of them is that of an older server, which follows a deleted one.
+/// True if a list has a new server, even one that was numbered before others but committed after them. If the old list
+/// was full, a number below all of its numbers is that of an older server, which replaces a deleted one.
 fn grows(old: &[i64], new: &[i64]) -> bool {
     let after = old.last().filter(|_| old.len() >= NEWEST_COUNT);
     new.iter().any(|number| !old.contains(number) && after.is_none_or(|after| number > after))

@@ -1,6 +1,6 @@
-//! The pages of the floor that were read last. A page that is opened soon after reads only the hosts that have changed since; one
-//! that is read as a whole keeps those hosts of the last one that are equal, with what was drawn of them. A
-//! viewer gets it only after the service has answered that viewer itself: this file never decides who sees what.
+//! The pages of the floor that were read last. A page that is opened soon afterwards reads only the hosts that have
+//! changed since; a page that is read as a whole keeps the unchanged hosts of the last one, with their drawings. A
+//! viewer receives a page only after the service has admitted that viewer: this file never decides who sees what.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,17 +11,17 @@ use kilonova_ids::HostName;
 
 use super::floor::Host;
 
-/// How long a page is kept after it was read as a whole. A page may show with this delay what the marks do not cover: a new
-/// name of a server, the aggregates of a host, or the end of programming where no amount changes.
+/// How long a page is used after it was read as a whole. Changes that the marks do not cover appear with this delay: a
+/// new name of a server, the aggregates of a host, or the end of programming if no amount changes.
 const KEPT: Duration = Duration::from_secs(10);
 /// How long the hosts of a page are kept for comparison with newer ones.
 const COMPARED: Duration = Duration::from_secs(60);
 /// A page with more changes is read as a whole again.
 const MOST: usize = 200;
-/// Pages that are kept.
+/// Maximum number of pages that are kept.
 const PAGES: usize = 5;
 
-/// Which page it is.
+/// The key of a page.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Which {
     /// The host after which it begins; empty for the first one.
@@ -49,7 +49,7 @@ pub(crate) struct Before {
 struct Kept {
     page: Page,
     marks: FloorMarks,
-    /// When its reading as a whole began.
+    /// When the read of the whole page began.
     begun: Instant,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Recent {
 pub(crate) struct RecentFloor(Mutex<BTreeMap<Which, Kept>>);
 
 impl RecentFloor {
-    /// A page, and the hosts on it that have changed since; `None` if it has to be read.
+    /// A page, and the hosts on it that have changed since; `None` if it has to be read as a whole.
     pub fn get(&self, which: &Which, now: &Before) -> Option<Recent> {
         let Kept { page, marks, begun } = {
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,8 @@ impl RecentFloor {
         (changed.len() <= MOST).then_some(Recent { page, changed, begun })
     }
 
-    /// The hosts of a page that was read as a whole. Those that are equal to hosts of the last page are these.
+    /// The hosts of a page that was read as a whole. Hosts that equal those of the last page are
+    /// shared with it.
     pub fn with_known(&self, which: &Which, hosts: Vec<Host>) -> Vec<Arc<Host>> {
         let known = {
             let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +112,7 @@ impl RecentFloor {
         });
     }
 
-    /// Keeps a page whose changed hosts were read. Its age stays that of its reading as a whole.
+    /// Keeps a page whose changed hosts were read. Its age still counts from the read of the whole page.
     pub fn update(&self, which: &Which, recent: &Recent, before: Before) {
         self.set(which, &recent.page, before.marks, recent.begun);
     }
@@ -134,14 +135,14 @@ fn forget_old(kept: &mut BTreeMap<Which, Kept>, now: Instant) {
 }
 
 impl Kept {
-    /// The time since its reading as a whole began.
+    /// The time since the read of the whole page began.
     fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.begun)
     }
 }
 
 impl Recent {
-    /// With the changed hosts as they are now; those that `now` lacks are gone.
+    /// Replaces the changed hosts by those in `now`; hosts that `now` lacks are gone.
     pub fn with(mut self, now: Vec<Host>) -> Self {
         if self.changed.is_empty() {
             return self;

@@ -185,7 +185,7 @@ fn choice(shown: &Shown<'_>, field: &str, label: &str) -> Markup {
 }
 
 /// A hidden field with the key of the current value. If the user has typed another value, which
-/// happens after a refusal, the current value too.
+/// happens after a refusal, the current value is shown too.
 fn present(shown: &Shown<'_>, field: &str, now: &str) -> Markup {
     let differs =
         (shown.typed)(field).is_some_and(|typed| typed.replace('\r', "").trim_end() != now);

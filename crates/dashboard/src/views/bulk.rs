@@ -10,7 +10,7 @@ use crate::app::actions::Offer;
 use crate::app::session::Session;
 use crate::texts;
 
-/// The question before it.
+/// The data of the confirmation.
 pub(crate) struct Question<'a> {
     /// The session.
     pub session: &'a Session,

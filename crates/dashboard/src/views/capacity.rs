@@ -11,7 +11,7 @@ use crate::api::{PATH, PERIODS};
 use crate::app::session::Session;
 use crate::texts;
 
-/// The page; `capacity` is of all flavors with their past `usage`, or of one with its gains.
+/// The page; `capacity` covers all flavors with their past `usage`, or one flavor with its gains.
 pub(crate) fn page(session: &Session, capacity: &Value, usage: Option<&Value>) -> Markup {
     let number = |key: &str| capacity[key].as_u64().unwrap_or_default();
     let main = html! {

@@ -8,8 +8,8 @@ use super::parts::{name, path_of_server};
 use crate::app::session::Session;
 use crate::texts;
 
-/// The page; `url` is that of the console, which has a token of its own. A base URL of the operator's may be
-/// another site, which the page's policy keeps out of a frame: it is not `embedded`.
+/// The page; `url` is that of the console, which has a token of its own. The operator's base URL may be on another
+/// site, which the page's policy forbids in a frame: the console is then not `embedded`.
 pub(crate) fn page(session: &Session, server: &Value, url: &str, embedded: bool) -> Markup {
     let main = html! {
         (path_of_server(server))

@@ -46,7 +46,7 @@ pub(crate) fn page(session: &Session, found: &Value) -> Markup {
                             th scope="row" data-label=(texts::AREA) { (text(area, "name")) }
                             td data-label=(texts::STATUS) { (level(state)) }
                             td data-label=(texts::SUMMARY) {
-                                // The summary is what is true if nothing is wrong.
+                                // The summary is true only if nothing is wrong.
                                 @if state == "ok" { (text(area, "about")) } @else { span class="quiet" { (texts::SEE_FINDINGS) } }
                             }
                         }

@@ -1,4 +1,4 @@
-//! The command by which a host joins, and the hosts that have joined.
+//! The command with which a host joins, and the hosts that have joined.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -15,9 +15,9 @@ pub(crate) struct Shown<'a> {
     pub session: &'a Session,
     /// Certificates and tokens; `None` without a listener for hosts.
     pub enrolled: Option<&'a Value>,
-    /// The token that was made.
+    /// The token that was created.
     pub made: Option<&'a Value>,
-    /// Why the service refused to make one.
+    /// Why the service refused to create one.
     pub refused: Option<&'a str>,
 }
 
@@ -171,6 +171,6 @@ mod tests {
         let page = page(&shown).into_string();
         assert!(page.contains("no listener for hosts") && !page.contains("<i>"), "{page}");
         assert!(page.contains("<code>--node-listen ADDRESS:PORT</code>"), "{page}");
-        assert!(!page.contains("Make the command"), "{page}");
+        assert!(!page.contains("Create the command"), "{page}");
     }
 }

@@ -7,7 +7,7 @@ use crate::api::PATH;
 use crate::app::session::Session;
 use crate::texts;
 
-/// The page of a refusal; `session` is `None` where nobody is known to be logged in.
+/// The page of a refusal; `session` is `None` if no user is known to be logged in.
 pub(crate) fn page(
     title: &str,
     text: &str,

@@ -122,7 +122,7 @@ fn steps(steps: &Value) -> Markup {
     }
 }
 
-/// A server. Its owner's answer lacks what names hosts.
+/// The explanation of a server. The answer for its owner has no names of hosts.
 pub(crate) fn server(session: &Session, server: &Value) -> Markup {
     let deleted = !server["deleted_at"].is_null();
     let here = address_of(server);

@@ -1,7 +1,8 @@
 //! The floor: a card for each host, with its devices as blocks of units.
 //!
-//! A state is told by a pattern and a sign, an owner by a letter, and both by a text; colours only repeat it. Hosts that
-//! are drawn small are one SVG each, with one path for all units of a kind, so that a thousand of them stay light.
+//! A state is shown by a pattern and a sign, an owner by a letter, and both by a text; colours only repeat this.
+//! Hosts that are drawn small are one SVG each, with one path for all units of a kind, so that a page of a thousand
+//! hosts stays small.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,9 +19,9 @@ use crate::app::floor::{
 use crate::app::session::Session;
 use crate::texts;
 
-/// Owners in a legend.
+/// Maximum number of owners in a legend.
 const LEGEND: usize = 24;
-/// Units of a card in a small drawing; more are drawn in proportion.
+/// Maximum number of units of a card in a small drawing; larger cards are drawn in proportion.
 const SMALL: i64 = 64;
 /// Units in a line of a small drawing.
 const LINE: i64 = 16;

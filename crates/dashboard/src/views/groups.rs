@@ -20,7 +20,7 @@ const KIND: Kind = Kind {
     new_title: texts::NEW_GROUP,
 };
 
-/// The protocols that the form offers; the empty one is any.
+/// The protocols that the form offers; the empty one means any.
 const PROTOCOLS: [&str; 7] = ["tcp", "udp", "icmp", "ipv6-icmp", "sctp", "gre", ""];
 
 fn address(group: &Value) -> String {
@@ -171,7 +171,7 @@ fn rule_form(shown: &Shown<'_>, here: &str) -> Markup {
     }
 }
 
-/// The form of a new one.
+/// The form of a new group.
 pub(crate) fn form(
     session: &Session,
     typed: &dyn Fn(&str) -> String,

@@ -292,7 +292,8 @@ fn owner_row(found: &Found, change: &Value, name_of: &dyn Fn(&str) -> String) ->
     }
 }
 
-/// The forms that begin a drain, or disable the host. An open page does not replace them: somebody may be typing.
+/// The forms that begin a drain, or disable the host. An open page does not replace them: the user may
+/// be typing.
 fn begin(shown: &Shown<'_>, here: &str) -> Markup {
     let host = &shown.found.drained;
     let enabled = host.status == HostStatus::Enabled;
@@ -347,7 +348,7 @@ fn drain(shown: &Shown<'_>, here: &str) -> Markup {
     }
 }
 
-/// A form that is a button.
+/// A form that consists of a button.
 fn button(shown: &Shown<'_>, here: &str, does: &str, label: &str) -> Markup {
     html! {
         form method="post" action={ (here) "/" (does) } {

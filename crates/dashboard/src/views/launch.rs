@@ -27,30 +27,30 @@ pub(crate) struct Choices {
     pub server_groups: Vec<Value>,
 }
 
-/// The answer to the question whether servers fit now.
+/// The result of the capacity check.
 pub(crate) enum Room {
-    /// They do.
+    /// All requested servers fit.
     Enough {
-        /// So many fit.
+        /// The number of servers that fit.
         servers: u64,
-        /// On so many hosts.
+        /// The number of hosts on which they fit.
         hosts: u64,
     },
-    /// Some do.
+    /// Fewer servers fit than requested.
     Short {
-        /// So many fit.
+        /// The number of servers that fit.
         servers: u64,
-        /// On so many hosts.
+        /// The number of hosts on which they fit.
         hosts: u64,
     },
-    /// None does.
+    /// No server fits.
     None {
-        /// The condition that keeps them off.
+        /// The reason, if the service gives one.
         reason: Option<String>,
         /// Flavors of the same kind that fit.
         instead: Vec<String>,
     },
-    /// Nobody knows now.
+    /// The check gave no result.
     Unknown,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Shown<'a> {
     pub flavor: &'a str,
     /// The answer for the chosen flavor.
     pub room: Option<&'a Room>,
-    /// Why the service refused it.
+    /// Why the service refused the request.
     pub refused: Option<&'a str>,
 }
 
@@ -147,7 +147,7 @@ fn flavors(shown: &Shown<'_>) -> Markup {
     }
 }
 
-/// The devices that a flavor asks for by its extra specs.
+/// The resource classes of devices, with amounts, that a flavor's extra specs request.
 fn devices(specs: &Value) -> Vec<(&str, &str)> {
     let plain = ["VCPU", "PCPU", "MEMORY_MB", "DISK_GB"];
     let specs = specs.as_object().into_iter().flatten();
@@ -174,7 +174,7 @@ fn images(shown: &Shown<'_>) -> Markup {
 }
 
 fn networks(shown: &Shown<'_>) -> Markup {
-    // The first one is chosen at first; a form that was sent says what it wants.
+    // A new form preselects the first network; a submitted form keeps its choice.
     let fresh = (shown.typed)("name").is_empty() && (shown.typed)("count").is_empty();
     html! {
         fieldset {

@@ -15,7 +15,7 @@ pub(crate) struct Shown<'a> {
     pub next: &'a str,
     /// A sentence above the form.
     pub notice: Option<&'static str>,
-    /// True if the sentence is about what was typed.
+    /// True if the sentence is about the user's input.
     pub wrong: bool,
     /// True for the form of an application credential.
     pub credential: bool,

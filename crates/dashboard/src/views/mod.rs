@@ -35,7 +35,7 @@ use crate::api::PATH;
 use crate::app::session::Session;
 use crate::{assets, texts};
 
-/// The pages that everybody has.
+/// The pages for all users.
 const PAGES: [(&str, &str); 7] = [
     ("/servers", texts::SERVERS),
     ("/images", texts::IMAGES),
@@ -54,7 +54,7 @@ const OPERATORS_PAGES: [(&str, &str); 4] = [
     ("/doctor", texts::DOCTOR),
 ];
 
-/// The frame of every page; `session` is `None` where nobody is logged in.
+/// The frame of every page; `session` is `None` if no user is logged in.
 fn frame(title: &str, session: Option<&Session>, main: &Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -63,7 +63,7 @@ fn frame(title: &str, session: Option<&Session>, main: &Markup) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                // The library adds no styles and evaluates no text as script.
+                // htmx must add no styles and evaluate no text as script.
                 meta name="htmx-config"
                     content=r#"{"allowEval":false,"includeIndicatorStyles":false,"historyCacheSize":0,"selfRequestsOnly":true}"#;
                 @if let Some(session) = session {
@@ -132,7 +132,7 @@ fn header(title: &str, session: Option<&Session>) -> Markup {
     }
 }
 
-/// The field that joins a form to its session.
+/// The hidden field that ties a form to its session.
 fn csrf(session: &Session) -> Markup {
     html! { input type="hidden" name="csrf" value=(session.csrf); }
 }

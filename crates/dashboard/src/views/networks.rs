@@ -223,7 +223,7 @@ fn ports(shown: &Shown<'_>, here: &str) -> Markup {
     }
 }
 
-/// The form of a new one.
+/// The form for a new network.
 pub(crate) fn form(
     session: &Session,
     typed: &dyn Fn(&str) -> String,

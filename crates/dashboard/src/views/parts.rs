@@ -8,12 +8,12 @@ use crate::api::{PATH, Rows};
 use crate::app::floor::Device;
 use crate::texts;
 
-/// The page of a host.
+/// The address of a host's page.
 pub(super) fn host_address(host: &str) -> String {
     format!("{PATH}/hosts/{}", escaped(host))
 }
 
-/// A text of an answer; empty without one.
+/// A text field of an answer; empty if it is missing.
 pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
@@ -38,7 +38,7 @@ pub(super) fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// A time of an API, which the script shows in the reader's zone.
+/// A time from an API, which the script shows in the reader's time zone.
 pub(super) fn moment(at: &str) -> Markup {
     let at = at.split('.').next().unwrap_or_default().trim_end_matches('Z');
     html! {
@@ -85,7 +85,7 @@ pub(super) fn addresses(server: &Value) -> Vec<&str> {
     networks.flat_map(|(_, all)| list(all)).map(|one| text(one, "addr")).collect()
 }
 
-/// The name of a server, which may be empty.
+/// The name of a server, or its id if the name is empty.
 pub(super) fn name(server: &Value) -> &str {
     match text(server, "name") {
         "" => text(server, "id"),
@@ -105,7 +105,7 @@ pub(super) fn path(steps: &[(&str, &str)]) -> Markup {
     }
 }
 
-/// The way back from a page of a server's.
+/// The way back from a subpage of a server.
 pub(super) fn path_of_server(server: &Value) -> Markup {
     let here = format!("/servers/{}", text(server, "id"));
     path(&[("/servers", texts::SERVERS), (&here, name(server))])
@@ -116,7 +116,7 @@ pub(super) fn new_button(to: &str, label: &str) -> Markup {
     html! { a class="button primary" href={ (PATH) (to) } { (label) } }
 }
 
-/// The links to the other pages of a list, whose last row has this id.
+/// The links to the other pages of a list; `last` is the marker of its last row.
 pub(super) fn pages(list: &str, rows: &Rows, last: Option<&str>) -> Markup {
     let next = last.filter(|_| rows.more);
     html! {
@@ -142,7 +142,7 @@ pub(super) fn head(columns: &[&str]) -> Markup {
     }
 }
 
-/// The page of a server.
+/// The address of a server's page.
 pub(super) fn address_of(server: &Value) -> String {
     format!("{PATH}/servers/{}", text(server, "id"))
 }

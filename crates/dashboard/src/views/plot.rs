@@ -21,7 +21,7 @@ fn time(second: i64) -> Markup {
     moment(&Timestamp::from_second(second).map(zulu).unwrap_or_default())
 }
 
-/// The plot of one class, with a sentence of its amounts.
+/// The plot of one class, with a sentence about its amounts.
 pub(super) fn plot(usage: &Value, class: &Value) -> Markup {
     let number = |key: &str| usage[key].as_i64().unwrap_or_default();
     let (from, to, step) = (number("from"), number("to"), number("step").max(1));
@@ -34,7 +34,7 @@ pub(super) fn plot(usage: &Value, class: &Value) -> Markup {
     let last = samples.last().copied().unwrap_or_default();
     let most = samples.iter().map(|(_, used, _)| *used).max().unwrap_or_default();
     let name = text(class, "resource_class");
-    // A class that no host has any more is in older samples alone.
+    // A class that no host has any more appears only in older samples.
     let is_present = last.0 > to - 2 * step;
     let words = texts::plot(is_present.then_some((last.1, last.2)), most);
     html! {
@@ -60,7 +60,7 @@ fn line(
     amount: impl Fn(&Sample) -> i64,
 ) -> String {
     let scaled = |value: i64, of: i64, length: i64| {
-        // Amounts of memory in a large cloud times the length do not fit.
+        // The memory of a large cloud times the length overflows an i64.
         let scaled = i128::from(value) * i128::from(length * 10) / i128::from(of.max(1));
         i64::try_from(scaled).unwrap_or_default()
     };

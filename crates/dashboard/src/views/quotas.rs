@@ -8,10 +8,10 @@ use super::parts::head;
 use crate::app::session::Session;
 use crate::texts;
 
-/// Limits of one user, one server or one group: upstream reports no use of them.
+/// Limits per user, server or group, for which upstream reports no usage.
 const WITHOUT_USE: [&str; 3] = ["key_pairs", "metadata_items", "server_group_members"];
 
-/// The page; null for what the user's role may not read.
+/// The page. `compute` or `network` is null if the user's role may not read it.
 pub(crate) fn page(session: &Session, compute: &Value, network: &Value) -> Markup {
     let main = html! {
         h1 { (texts::QUOTAS) }

@@ -1,4 +1,4 @@
-//! The question before a deletion.
+//! The confirmation page of a deletion.
 
 use maud::{Markup, html};
 
@@ -10,15 +10,15 @@ use crate::texts;
 pub(crate) struct Shown<'a> {
     /// The session.
     pub session: &'a Session,
-    /// The object.
+    /// The name of the object.
     pub name: &'a str,
-    /// The loss, in a sentence.
+    /// A sentence about what is lost.
     pub loses: &'a str,
-    /// The address that deletes.
+    /// The address to which the form is sent.
     pub here: &'a str,
-    /// The page to which a cancellation leads.
+    /// The address to which the cancel link leads.
     pub back: &'a str,
-    /// Why the service refused it.
+    /// Why the service refused the deletion.
     pub refused: Option<&'a str>,
 }
 

@@ -131,7 +131,7 @@ fn buttons(shown: &Shown<'_>) -> Markup {
             }
             @if shown.offers.is_empty() { p class="quiet" { (texts::NO_ACTIONS) } }
         }
-        // A tooltip reaches neither a keyboard nor a finger.
+        // Tooltips are not available to keyboard and touch users.
         @if !shown.offers.is_empty() {
             details class="about" {
                 summary id="actions-do" { (texts::ACTIONS_DO) }
@@ -237,7 +237,7 @@ fn devices(records: &Value) -> Markup {
     }
 }
 
-/// An accelerator of the server; the owner's records have no addresses.
+/// An accelerator of the server. The records that an owner gets contain no addresses.
 fn device_row(device: &Value) -> Markup {
     let asked = &device["asked_by"];
     let asked = asked["device_profile"].as_str().or(asked["flavor"].as_str()).unwrap_or_default();
@@ -314,7 +314,7 @@ fn ports(server: &Value, ports: &Value) -> Markup {
     }
 }
 
-/// The volumes; nothing for a server without any, as in a cloud without Cinder.
+/// The volumes; nothing for a server without volumes, as in a cloud without Cinder.
 fn volumes(volumes: &Value) -> Markup {
     html! {
         @if list(volumes).next().is_some() {
@@ -341,7 +341,7 @@ fn volumes(volumes: &Value) -> Markup {
 }
 
 fn timeline(history: &Value, records: &Value) -> Markup {
-    // The records tell which actions have not ended; the history of Nova does not.
+    // Only the records show which actions are still in progress; Nova's history does not.
     let outcome = |action: &Value| {
         let same = list(&records["actions"])
             .find(|record| record["request_id"] == action["request_id"])

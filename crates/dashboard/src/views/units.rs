@@ -19,7 +19,7 @@ pub(crate) struct Look<'a> {
     pub projects: &'a Projects,
 }
 
-/// The states of a host; nothing for one that is up and enabled on a small card.
+/// The states of a host: up or down, and whether it is disabled.
 pub(super) fn states(host: &Host) -> Markup {
     html! {
         span class="host-states" {

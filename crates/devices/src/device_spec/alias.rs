@@ -137,14 +137,13 @@ fn choice(entry: &Map<String, Value>, key: &str, known: &[&str]) -> Result<Optio
     Ok(given)
 }
 
-/// Guests have no NUMA topology, and without one every policy is equivalent upstream too. But an
-/// operator who requests affinity must not assume that it is guaranteed.
+/// Policies of aliases are not applied, so those that guarantee affinity are refused: an operator
+/// who requests affinity must not assume that it is guaranteed.
 fn without_numa(entry: &Map<String, Value>) -> Result<(), Error> {
     let policies = ["legacy", "preferred", "required", "socket"];
     match choice(entry, "numa_policy", &policies)?.as_deref() {
         Some(policy @ ("required" | "socket")) => Err(Error::Spec(format!(
-            "numa_policy {policy} is not supported, as guests have no NUMA topology; use \
-             preferred, or leave it out"
+            "numa_policy {policy} is not supported; use preferred, or leave it out"
         ))),
         _ => Ok(()),
     }

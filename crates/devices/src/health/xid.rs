@@ -61,7 +61,7 @@ const CATALOGUE: [(u32, Action, &str); 38] = [
     (140, Quarantine, "unrecovered memory error"),
     (143, Quarantine, "the GPU failed to start"),
     (149, Quarantine, "NVLink failure"),
-    (154, Report, "the driver asks for another recovery"),
+    (154, Report, "the required recovery action changed"),
     (155, Report, "NVLink error from software"),
 ];
 

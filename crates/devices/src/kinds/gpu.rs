@@ -26,7 +26,8 @@ pub(crate) fn find(host: KindInput<'_>, collector: &mut Collector) {
     }
 }
 
-/// A plain display controller is not an accelerator; 3D controllers and known vendors are.
+/// True for 3D controllers and cards of known vendors: a plain display controller is not an
+/// accelerator.
 pub(crate) fn is_accelerator(function: &PciFunction) -> bool {
     function.class_code() == "0302" || matches!(&*function.vendor_id, "10de" | "1002")
 }

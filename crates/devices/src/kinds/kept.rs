@@ -12,8 +12,8 @@ use crate::collector::DeviceProblem;
 /// many vGPUs an empty card holds.
 pub(super) type Capacity = BTreeMap<String, BTreeMap<String, u32>>;
 
-/// The type of each card that is kept: for each type with a minimum the first cards by address, after those that have
-/// no other type. `is_theirs` is true for types that the cards may have.
+/// The type of each kept card. For each type with a minimum, cards that have no other type count first; then the first
+/// cards by address are kept. `is_theirs` is true for types that the cards may have.
 pub(super) fn kept(
     config: &MdevConfig,
     capacity: &Capacity,
@@ -34,8 +34,7 @@ pub(super) fn kept(
                 sum = sum.saturating_add(room(types));
             }
         }
-        // Mediated devices and VFIO functions have their own cards: a host without cards of one way reports nothing for
-        // it.
+        // Mediated devices, VFIO functions and MIG mode count their own cards: without any, they report no problem.
         if sum < *least && !capacity.is_empty() {
             let reason = format!("min_instances = {least}, but its cards hold only {sum}");
             problems.push(DeviceProblem::note(&format!("[mdev_{mdev_type}]"), reason));

@@ -24,7 +24,7 @@ struct UsableParent {
     /// Its physical function, or itself.
     card: String,
     mdev_type: String,
-    /// True if the parent keeps its name for this type.
+    /// True if the deployable of this type has the parent's name.
     is_first: bool,
     ours: u32,
     available: u32,
@@ -118,7 +118,7 @@ fn most(host: KindInput<'_>, parent: &Parent, mdev_type: &str) -> Option<u32> {
     words.find_map(|word| word.strip_prefix("max_instance="))?.parse().ok()
 }
 
-/// The first of several types that a parent offers of which it is unknown how many fit on the empty parent.
+/// If there are several types: the first offered one with an unknown maximum on the empty parent.
 fn unknown<'a>(host: KindInput<'_>, parent: &Parent, types: &'a [String]) -> Option<&'a str> {
     let offers = |one: &&String| matches!(parent.room(host.sysfs, one), Ok(Some(_)));
     let unknown = |one: &&String| most(host, parent, one).is_none();
@@ -143,14 +143,14 @@ impl InUse {
         Self(cards)
     }
 
-    /// True if nothing keeps a type from a card but guests of one other type.
+    /// True if only guests of one other type exclude a type from a card.
     fn only_excludes(&self, card: &str, mdev_type: &str) -> bool {
         let types = self.0.get(card).and_then(Option::as_ref);
         types.is_some_and(|types| types.len() == 1 && !types.contains(mdev_type))
     }
 }
 
-/// Leaves the kept cards only their type.
+/// Removes the other types of kept cards.
 fn keep(
     config: &MdevConfig,
     host: KindInput<'_>,

@@ -25,9 +25,9 @@ struct Usable<'a> {
     card: &'a MigCard,
     on_bus: &'a OnBus,
     types: Vec<&'a InstanceType>,
-    /// Those that can be vGPUs of guests.
+    /// The functions that can be vGPUs of guests.
     functions: Vec<&'a OnBus>,
-    /// The number of all that can be vGPUs: the others have a type that no guest of ours has, or cannot be read.
+    /// The number of functions including those that cannot be read or whose type no guest of ours has.
     capacity: u32,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn is_instance_type(config: &MdevConfig, host: KindInput<'_>, vgpu_ty
     config.manages_instances() && types.any(|one| one.id == vgpu_type)
 }
 
-/// Leaves the kept cards only their type.
+/// Removes the other types of kept cards.
 fn keep(
     config: &MdevConfig,
     host: KindInput<'_>,

@@ -27,7 +27,7 @@ pub(crate) const OWNER_NOVA: &str = "OWNER_NOVA";
 /// Owner trait of devices from Cyborg's drivers.
 pub(crate) const OWNER_CYBORG: &str = "OWNER_CYBORG";
 
-/// The input of a device kind: the kernel's files, the bus read from them, and what the agent knows beside them.
+/// The input of a device kind: the kernel's files, the bus read from them, and further facts that the agent knows.
 #[derive(Clone, Copy)]
 pub(crate) struct KindInput<'a> {
     pub sysfs: &'a dyn Sysfs,

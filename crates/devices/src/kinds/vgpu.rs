@@ -49,7 +49,7 @@ struct Choice<'a> {
     candidate: &'a Candidate<'a>,
     card: String,
     vgpu_type: &'a str,
-    /// True if the card's name is for this type.
+    /// True if the deployable of this type has the card's name.
     is_first: bool,
 }
 
@@ -134,7 +134,7 @@ fn choices<'a>(
     for candidate in all {
         let card = candidate.on_bus.card().to_string();
         for (at, vgpu_type) in candidate.types.iter().enumerate() {
-            // The number that can have the type now depends on the guests.
+            // All functions count, because the number that can have the type now depends on the guests.
             let types = capacity.entry(card.clone()).or_default();
             *types.entry(vgpu_type.clone()).or_insert(0) += 1;
             let suits = candidate.has(vgpu_type)
@@ -152,8 +152,8 @@ fn choices<'a>(
     choices
 }
 
-/// True if nothing keeps a type from a function but guests of one other type of its card. The driver does not show such
-/// a type, so the options count.
+/// True if only one other type, in use on the same card, excludes a type from a function. The driver does not show an
+/// excluded type, so the options decide.
 fn is_excluded(all: &[Candidate<'_>], of: &Candidate<'_>, vgpu_type: &str) -> bool {
     let typed = all.iter().filter(|one| one.is_on_the_card_of(of));
     let in_use: BTreeSet<&str> = typed.filter_map(|one| one.state.current.as_deref()).collect();
@@ -168,7 +168,8 @@ fn address(slot: &HandleSlot) -> &str {
     }
 }
 
-/// The types for the function, for its card, or the default. Only listed ones change.
+/// The types listed for the function, or else for its card, or else the first default type. Only listed functions and
+/// cards may change their type.
 fn types_of(config: &MdevConfig, on_bus: &OnBus) -> Vec<String> {
     let card = on_bus.card().to_string();
     let listed = config.listed(&on_bus.address).or_else(|| config.listed(&card));

@@ -135,7 +135,7 @@ async fn a_rebuild_replaces_the_disks_once() {
     let first = guest(host.image(image(), "raw"));
     host.disks.prepare(&first).await.expect("the disks are created");
     let volumes = host.disks.volumes(first.server);
-    std::fs::write(&volumes.console, "it has spoken").expect("the file is written");
+    std::fs::write(&volumes.console, "console output").expect("the file is written");
     let root = volumes.root.expect("the guest has a root disk").path;
     write(&root, 0, 7);
     let anew = rebuilt(&first, host.image(vec![9; 300_000], "raw"));
@@ -208,7 +208,7 @@ async fn a_guest_is_rescued_from_another_disk() {
     for _ in 0..2 {
         host.disks.prepare_rescue_disk(&want).await.expect("the disks are created");
         let rescue = host.disks.volumes(want.server).rescue.expect("the disks exist");
-        assert_eq!(seen(&rescue.root.path, 2), [5, 5], "it is created anew each time");
+        assert_eq!(seen(&rescue.root.path, 2), [5, 5], "the rescue disk is recreated each time");
         write(&rescue.root.path, 0, 6);
         assert_eq!(
             std::fs::read(rescue.kernel.expect("the disks exist")).expect("the file is read"),

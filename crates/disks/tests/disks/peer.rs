@@ -50,7 +50,7 @@ async fn on(host: &Host) -> Definition {
     host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
     write(&volumes.root.expect("the disks exist").path, 512, 7);
-    std::fs::write(&volumes.console, "it has spoken").expect("the file is written");
+    std::fs::write(&volumes.console, "console output").expect("the file is written");
     want
 }
 
@@ -206,7 +206,7 @@ async fn an_incoming_guest_gets_empty_disks_and_its_config_drive() {
     assert_eq!(info(&root)["virtual-size"], 1_u64 << 30);
     assert!(here.swap.is_some() && here.kernel.is_some());
 
-    // A disk that grew and was not shrunk again.
+    // A disk on the source that is larger than the flavor.
     want.config.boot.root_gb = 3;
     old.disks.prepare(&want).await.expect("the disk grows");
     want.config.boot.root_gb = 1;

@@ -103,7 +103,7 @@ async fn an_unknown_image_and_a_missing_program() {
     assert_eq!(names(&folder), ["disk", "kilonova.json"]);
 }
 
-/// It would need a gigabyte before its size is noticed.
+/// The size is checked before the conversion, which could fill the file system.
 #[tokio::test]
 async fn a_too_large_image_is_not_converted() {
     if !have(&["qemu-img", "prlimit"]) {

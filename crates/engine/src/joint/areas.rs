@@ -1,7 +1,7 @@
 //! Conditions that all providers with a common trait are unused, for several servers at once.
 //!
-//! An area is a tree and a trait: the tree's providers that have it. A server with such a condition has an area to itself: no other server
-//! of the set uses one of its providers, in whatever order they are planned.
+//! An area consists of the providers of one tree that have one trait. A server with such a condition has an area to
+//! itself: no other server of the set uses any provider of the area, in whatever order the servers are planned.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,7 +17,7 @@ pub(super) type Area<'a> = (ProviderId, &'a str);
 /// The facts of a provider that conditions need.
 #[derive(Debug)]
 struct Facts<'a> {
-    /// Those of its traits that begin as a condition says.
+    /// Its traits with the prefix of a condition.
     traits: BTreeSet<&'a str>,
     offers: Vec<&'a ResourceClass>,
     is_unused: bool,
@@ -36,7 +36,7 @@ pub(super) struct Areas<'a> {
 }
 
 impl<'a> Areas<'a> {
-    /// Those of the trees that candidates take from.
+    /// The areas of the trees that the candidates use.
     pub(super) fn of(snapshot: &'a Snapshot, query: &'a Query, candidates: &[Candidate]) -> Self {
         let conditions: Vec<&Alike> = query.alike.iter().filter(|alike| alike.vacant).collect();
         let mut areas = Self { snapshot, query, conditions, trees: HashMap::new() };
@@ -73,8 +73,8 @@ impl<'a> Areas<'a> {
         Some((root, self.trees.get(&root)?.get(&provider)?))
     }
 
-    /// The ways in which a candidate meets all conditions: the areas that it then has to itself. One way without areas if
-    /// no condition is on it.
+    /// The ways in which a candidate meets all conditions, each with the areas that it then has to itself. A candidate
+    /// to which no condition applies has one way without areas.
     pub(super) fn ways(&self, candidate: &Candidate) -> Vec<BTreeSet<Area<'a>>> {
         let mut ways = vec![BTreeSet::new()];
         for condition in &self.conditions {
@@ -95,7 +95,7 @@ impl<'a> Areas<'a> {
         ways
     }
 
-    /// The areas of which a candidate uses a provider.
+    /// The areas in which a candidate uses a provider.
     pub(super) fn used(&self, candidate: &Candidate) -> BTreeSet<Area<'a>> {
         let providers = candidate.allocations.iter().map(|(provider, ..)| *provider);
         let areas =
@@ -106,7 +106,7 @@ impl<'a> Areas<'a> {
         areas.collect()
     }
 
-    /// The providers of a candidate that a condition is on, with the requested classes.
+    /// The providers of a candidate to which a condition applies, with the requested classes.
     fn served(
         &self,
         candidate: &Candidate,
@@ -129,7 +129,8 @@ impl<'a> Areas<'a> {
         served
     }
 
-    /// The provider from which the unsuffixed group takes a class: there the suffixed groups take less than the candidate.
+    /// The provider from which the unsuffixed group takes a class: the candidate's amount there exceeds the suffixed
+    /// groups'.
     fn unsuffixed(&self, candidate: &Candidate, class: &ResourceClass) -> Option<ProviderId> {
         let of_suffixed = |provider: ProviderId| -> i64 {
             let there = |group: &&Group| {

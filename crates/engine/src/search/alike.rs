@@ -1,6 +1,6 @@
-//! Conditions of a common trait: whether the picks for some parts can all have one trait of a kind.
+//! Conditions of a common trait: whether the picks for some parts can all have one of certain traits.
 //!
-//! As the other checks of a search, these err towards "still possible" until no part is open, and are exact then.
+//! Like the other checks of a search, these err towards "still possible" until no part is open, and are exact then.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub(super) struct AlikeSet {
 struct Common {
     /// By provider: whether it has the trait.
     has: Vec<bool>,
-    /// The providers that the parts must take if all of them are required: those of the tree that offer a class.
+    /// If the parts must take all of the tree's providers with the trait: those that offer a requested class.
     members: Vec<usize>,
 }
 
@@ -46,7 +46,7 @@ impl AlikeSet {
                 let members = members.collect();
                 Common { has, members }
             };
-            // Not those of the whole cloud: there may be many more.
+            // Only this tree's traits: the whole cloud may have many more.
             let here = anchor.suppliers.iter().flat_map(|one| one.node().traits.iter().copied());
             let is_allowed = |name: &Name| {
                 alike.traits.binary_search(name).is_ok()
@@ -64,7 +64,7 @@ impl AlikeSet {
     }
 }
 
-/// True if nothing of the tree's own providers with a trait is in use.
+/// True if all of the tree's own providers with a trait are unused.
 fn is_vacant(anchor: &AnchorTree<'_>, name: Name) -> bool {
     let own = anchor.suppliers.iter().filter(|one| one.slot == anchor.slot);
     own.filter(|one| one.node().has_trait(name)).all(|one| {
@@ -74,8 +74,8 @@ fn is_vacant(anchor: &AnchorTree<'_>, name: Name) -> bool {
 }
 
 impl Solver<'_> {
-    /// True if the picks have a trait in common that the open parts may have too. `far` also counts what the
-    /// providers with the trait have left.
+    /// True if the picks have a trait in common that the open parts may have too. With `far`, also checks the
+    /// remaining capacity of the providers with the trait.
     pub(super) fn can_be_alike(&self, plan: &Plan, set: usize, far: bool) -> bool {
         if self.relaxed.alike {
             return true;

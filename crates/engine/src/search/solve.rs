@@ -18,7 +18,7 @@ use super::plan::Plan;
 use super::reach::{AnchorTree, Supplier};
 use super::symmetry::Symmetry;
 
-/// Conditions to ignore, to learn which one is not met.
+/// Conditions to ignore in order to find out which one is not met.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Relaxed {
     pub(crate) subtree: bool,
@@ -67,7 +67,7 @@ pub(crate) struct Solver<'a> {
     symmetry: Option<Symmetry>,
     pass: Pass,
     found: bool,
-    /// A dead end was met: look farther ahead from now on.
+    /// True after a dead end: the search then looks farther ahead.
     dead_end: bool,
 }
 

@@ -125,7 +125,7 @@ fn fold(tree: &CompactTree, cells: &[usize], names: &Names) -> Option<CompactTre
     let root = providers.first_mut()?;
     root.inventories.extend(sums.into_iter().map(|(class, all)| (class, sum(&all))));
     root.inventories.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
-    // The names already include all those of this tree.
+    // The names already include those of this tree.
     CompactTree::build(Tree { providers }, &mut names.clone())
 }
 

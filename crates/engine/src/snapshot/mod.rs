@@ -139,7 +139,7 @@ impl Snapshot {
         }
     }
 
-    /// Subtracts the amounts of a consumer that leaves from the usage. Used on a scratch copy, for plans.
+    /// Subtracts a departing consumer's amounts from the usage. Used on a scratch copy for planning.
     pub fn give_back(&mut self, held: &[(ProviderId, ResourceClass, i64)]) {
         for (provider, class, amount) in held {
             let Some((slot, node)) = self.locations.get(*provider) else { continue };

@@ -129,7 +129,8 @@ fn nonsense_is_said_to_be_nonsense() {
     assert_eq!(explanation.to_string(), "the query asks for no resources.");
 }
 
-/// The nearest of several hosts is the one with the most of the amount; the text names its fullest device and the limit.
+/// The nearest of several hosts is the one with the largest free amount. The text names its device with the most free,
+/// and the limit.
 #[test]
 fn the_nearest_host_says_how_much_it_has() {
     let full = |first: u128, used: i64| {

@@ -51,10 +51,10 @@ fn a_tree_is_not_given_more_than_it_may_have() {
     assert_eq!((locations.len(), roots.len()), (3, 3));
 }
 
-/// A candidate, the root under which it was found, and what it has to itself.
+/// A candidate, the root under which it was found, and the traits of the areas that it can have to itself.
 type Found = (Canonical, (ProviderId, Witnesses));
 
-/// True if each of some candidates can have its areas to itself: no other one has them too or uses a provider of them.
+/// True if each of the candidates can have its areas to itself: no other one has the same area or uses its providers.
 fn are_apart<'a>(trees: &[Tree], picks: &[&'a Found]) -> bool {
     let mut choices: Vec<Vec<Vec<&str>>> = Vec::new();
     for (_, (_, witnesses)) in picks.iter().copied() {
@@ -160,9 +160,9 @@ fn compare(trees: &[Tree], query: &Query, count: usize) -> Result<(), TestCaseEr
     Ok(())
 }
 
-/// Hosts with GPUs in islands, some in use, and a request for GPUs of an island that the server has to itself.
+/// Hosts with GPUs in islands, some in use, and a request for GPUs in an island that the server has to itself.
 fn islands() -> impl Strategy<Value = (Vec<Tree>, Query)> {
-    // By GPU: its islands, of which an operator may have set two, and whether it is in use.
+    // For each GPU: its island, a second one that an operator may have set, and whether it is in use.
     let gpu = (0..3_usize, prop::option::weighted(0.1, 0..3_usize), prop::bool::weighted(0.15));
     let host = proptest::collection::vec(gpu, 1..6);
     let hosts = proptest::collection::vec(host, 1..3);
@@ -208,7 +208,7 @@ fn islands() -> impl Strategy<Value = (Vec<Tree>, Query)> {
     })
 }
 
-/// Two islands of two GPUs hold two servers that have an island each, although a third one would find a GPU.
+/// Two islands of two GPUs hold two servers that have an island each, although a GPU for a third server is unused.
 #[test]
 fn each_server_has_an_island_to_itself() {
     let gpu = |number, island: &str| provider(number, Some(1)).has("VGPU", 1).is(island);
@@ -228,7 +228,7 @@ fn each_server_has_an_island_to_itself() {
     assert_eq!(packed(&snapshot, &query, 4), 2);
 }
 
-/// A server on the GPU of both islands, which is the first candidate, would need all of one and leave none to others.
+/// The first candidate is the GPU in both islands. A server on it would use both and leave no island for others.
 #[test]
 fn a_server_stays_off_the_islands_that_two_others_need() {
     let tree = vec![
@@ -252,7 +252,7 @@ proptest! {
     fn as_many_fit_as_trying_everything_finds(
         trees in trees(), query in queries(), count in 2..5_usize
     ) {
-        // The root of a candidate of sharing providers alone, and thus what it has to itself, is not defined.
+        // The root of a candidate of only sharing providers is not defined, nor are the areas that it has to itself.
         let shares = |tree: &Tree| {
             tree.providers.iter().any(|one| one.traits.iter().any(|name| name.starts_with("MISC_SHARES")))
         };

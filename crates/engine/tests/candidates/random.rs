@@ -137,8 +137,8 @@ fn group(suffix: &'static str) -> impl Strategy<Value = Group> {
     )
 }
 
-/// A condition of a common trait: that it goes for the unsuffixed group, for how many of the other groups, how it
-/// begins, and that all providers with it are requested, or are unused.
+/// A condition of a common trait: whether it applies to the unsuffixed group, to how many other groups it applies, the
+/// prefix of the trait, and whether all providers with the trait must be requested, or unused.
 fn alike() -> impl Strategy<Value = Option<(bool, usize, &'static str, [bool; 2])>> {
     let prefix = select(vec!["T_", "T_", "T_B", "U_"]);
     prop_oneof![
@@ -180,7 +180,7 @@ pub fn queries() -> impl Strategy<Value = Query> {
             let roots = (rarely(names(&TRAITS[..2], 1)), rarely(names(&TRAITS[2..3], 1)));
             (groups, subtree, any::<bool>(), roots, any::<u64>(), alike())
         })
-        .prop_filter("asks for something", |(groups, ..)| {
+        .prop_filter("the query requests a resource", |(groups, ..)| {
             groups.iter().any(|group| !group.resources.is_empty())
         })
         .prop_map(

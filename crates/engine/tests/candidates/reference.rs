@@ -33,7 +33,7 @@ struct Forest<'a> {
     roots: BTreeMap<ProviderId, ProviderId>,
 }
 
-/// The traits with which a candidate meets each condition of unused providers that is on it.
+/// For each condition of unused providers that applies to a candidate: the traits with which the candidate meets it.
 pub type Witnesses = Vec<Vec<String>>;
 
 /// All candidates.
@@ -41,7 +41,7 @@ pub fn candidates(trees: &[Tree], query: &Query) -> BTreeSet<Canonical> {
     witnessed(trees, query).into_keys().collect()
 }
 
-/// All candidates with the root under which each was found last, and what it has to itself there.
+/// All candidates, each with the root under which it was found last, and its witnesses there.
 pub fn witnessed(trees: &[Tree], query: &Query) -> BTreeMap<Canonical, (ProviderId, Witnesses)> {
     let mut forest = Forest { providers: BTreeMap::new(), roots: BTreeMap::new() };
     for tree in trees {
@@ -156,7 +156,7 @@ impl Forest<'_> {
         collective && (apart || !query.isolate) && subtrees && room && alike
     }
 
-    /// The traits with which picks meet a condition; `None` if it is on none of them.
+    /// The traits with which the picks meet a condition; `None` if it applies to none of them.
     fn common(
         &self,
         alike: &Alike,

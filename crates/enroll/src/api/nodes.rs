@@ -3,7 +3,7 @@
 //! ```text
 //! POST /v1/join                         Join    -> Credential; no certificate is needed
 //! POST /v1/hosts/{host}/certificate     Renewal -> Credential
-//! GET  /v1/hosts/{host}/authorities     -> Authorities; ?has=DIGEST of those that the host trusts
+//! GET  /v1/hosts/{host}/authorities     -> Authorities; ?has=DIGEST of the trusted ones
 //! GET  /v1/revocations                  -> Revocations
 //! ```
 
@@ -23,8 +23,8 @@ use serde::de::DeserializeOwned;
 use crate::Enrollment;
 use crate::app::{issue, revocations, trust};
 
-/// The serial number, hexadecimal, of the client certificate of a connection. The listener adds it
-/// to each request beside [`Speaker`].
+/// The hexadecimal serial number of a connection's client certificate. The listener adds it to each
+/// request in addition to [`Speaker`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presented(pub Arc<str>);
 

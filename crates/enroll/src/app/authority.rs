@@ -1,9 +1,10 @@
-//! The cloud's authority: the first one, and its rotation.
+//! The cloud's authority: the creation of the first one, and rotations.
 //!
 //! A rotation has three steps, each one transaction. Hosts first learn to trust the staged
 //! authority, because hosts whose libvirt does not trust each other's authority cannot migrate
 //! guests over TLS. Then the staged one signs, and hosts renew their certificates. Then the trust
-//! in the outgoing one ends. A step refuses, with the hosts that are not ready, unless it is forced.
+//! in the outgoing one ends. Unless it is forced, a step refuses while hosts are not ready, and names
+//! them.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_changes::Topic;
@@ -107,7 +108,7 @@ fn locked(tx: &mut Tx<'_>) -> Result<Vec<KnownAuthority>, Error> {
     Ok(rows::all(tx)?)
 }
 
-/// Begins a transaction that changes the authorities as they were examined.
+/// Begins a change of the authorities, and checks that they are as examined.
 ///
 /// # Errors
 /// [`Error::Refused`] if they have changed since.
@@ -118,8 +119,8 @@ fn expect(tx: &mut Tx<'_>, examined: &[KnownAuthority]) -> Result<(), Error> {
     Err(refused("the authorities were changed concurrently: list them, and try again"))
 }
 
-/// Replaces the outgoing authority by the one that signs: ends the trust in it, deletes its key, and
-/// records that controllers show certificates of the other.
+/// Ends the trust in the outgoing authority, deletes its key, and records that controllers present
+/// certificates of the signing one.
 fn replace(
     tx: &mut Tx<'_>,
     outgoing: &KnownAuthority,
@@ -135,7 +136,7 @@ fn end(tx: &mut Tx<'_>, number: i64) -> Result<(), Error> {
     Ok(Vault::delete(tx, KIND, number)?)
 }
 
-/// A host with a valid certificate, by its newest one.
+/// A host with a valid certificate, and the data of its newest one.
 pub(crate) struct Certified {
     pub host: HostName,
     authority: i64,
@@ -151,8 +152,8 @@ impl Certified {
         self.trusts.as_deref() == Some(mark)
     }
 
-    /// True if the host needs the outgoing authority: it has not renewed by the one that signs, or
-    /// does not trust it.
+    /// True if the host needs the outgoing authority: its certificate is not from the signing one, or
+    /// it does not trust these authorities.
     pub(crate) fn needs_outgoing(&self, signing: &KnownAuthority, mark: &str) -> bool {
         self.authority != signing.number || !self.trusts(mark)
     }
@@ -251,7 +252,7 @@ impl Authorities {
         Ok(fingerprint)
     }
 
-    /// Gives up a rotation whose authority does not sign yet.
+    /// Cancels a rotation whose authority does not sign yet.
     ///
     /// # Errors
     /// [`Error::Refused`] if there is none.
@@ -267,8 +268,8 @@ impl Authorities {
             .await
     }
 
-    /// Makes the staged authority sign. The other is trusted for `overlap` more. Returns the end of
-    /// that trust, and the hosts that do not trust the new authority yet.
+    /// Makes the staged authority sign. The previous one stays trusted for `overlap`. Returns the end
+    /// of that trust, and the hosts that do not trust the new authority yet.
     ///
     /// # Errors
     /// [`Error::Refused`] if none is staged; unless `forced`, also if there are such hosts.
@@ -292,9 +293,9 @@ impl Authorities {
         let late: Vec<HostName> = late.map(|host| host.host).collect();
         if !forced && !late.is_empty() {
             return Err(refused(format!(
-                "{} host(s) do not trust the new authority yet: {}. Agents ask every five minutes; \
+                "{} host(s) do not trust the new authority yet: {}. Agents request it every five minutes; \
                  start those that are off, and upgrade those of an earlier version. With --force \
-                 they cannot migrate guests over TLS until they have asked",
+                 these hosts cannot migrate guests over TLS until they have received it",
                 late.len(),
                 names(&late)
             )));
@@ -330,7 +331,7 @@ impl Authorities {
             let until = old.trusted_until.map(zulu).unwrap_or_default();
             return Err(refused(format!(
                 "{} host(s) still use the old authority, which is trusted until {until}: {}. \
-                 Agents renew within some minutes; with --force these hosts have to join again",
+                 Agents renew within a few minutes; with --force these hosts have to join again",
                 late.len(),
                 names(&late)
             )));
@@ -353,7 +354,7 @@ impl Authorities {
         vault.store().read(move |tx| Ok((rows::all(tx)?, certified(tx, now)?))).await
     }
 
-    /// Certificate and key of the authority that signs, for a copy in the operator's own safe.
+    /// The certificate and the key of the signing authority, for the operator's backup.
     ///
     /// # Errors
     /// [`Error::Seal`] without the sealing key.

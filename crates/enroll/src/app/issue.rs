@@ -3,7 +3,7 @@
 //! A renewal checks the row of the presented certificate in the transaction that adds the new one.
 //! So a revocation that this controller has not noticed yet takes effect, and the revocation of
 //! another certificate of the same host does not. A renewal with the addresses of the host's valid
-//! certificates reads the host's own rows only, so that all hosts can renew at once.
+//! certificates reads the host's own rows only, so that all hosts can renew at the same time.
 //!
 //! A token without a host name admits new hosts only: the name of a host that has joined before would
 //! give control over that host's guests. An address is in the certificates of at most one host.
@@ -28,7 +28,7 @@ use kilonova_changes::Topic;
 
 /// Maximum number of addresses of a host.
 const ADDRESSES: usize = 16;
-/// How often a certificate is signed while authorities change.
+/// Maximum number of attempts to sign a certificate while authorities change.
 const TRIES: usize = 3;
 
 /// Issues the first certificate of a host against its join token.
@@ -70,7 +70,7 @@ pub(crate) async fn join(enrollment: &Enrollment, join: Join) -> Result<Credenti
     Ok(credential)
 }
 
-/// Renews the certificate of `host`, which the present certificate names; `serial` is that one's.
+/// Renews the certificate of `host`; `serial` is the serial number of the present certificate.
 pub(crate) async fn renew(
     enrollment: &Enrollment,
     host: &HostName,
@@ -93,8 +93,8 @@ pub(crate) async fn renew(
     Ok(credential)
 }
 
-/// Signs, and runs the transaction that `store` makes for the certificate. If the authority has
-/// ceased to sign in the meantime, it signs again with the next one.
+/// Signs a certificate and runs the transaction that `store` returns for it. If the authority has
+/// ceased to sign in the meantime, signs again with the next one.
 async fn signed<W>(
     enrollment: &Enrollment,
     host: &HostName,
@@ -209,7 +209,7 @@ fn may_renew(tx: &mut Tx<'_>, serial: &str, host: &HostName) -> Result<(), Error
     }
 }
 
-/// True if valid certificates of the host have all the addresses: no other host can have them then.
+/// True if the host's valid certificates contain all the addresses, so that no other host has them.
 fn has_addresses(
     tx: &mut Tx<'_>,
     certificate: &IssuedCertificate,

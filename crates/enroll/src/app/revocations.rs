@@ -42,7 +42,7 @@ pub(crate) fn current(enrollment: &Enrollment) -> Result<Revocations, Error> {
         return Ok(revocations.clone());
     }
     let revoked: Vec<Revocation> = live.iter().map(Revocation::from).collect();
-    // One list of each authority, as a verifier asks the issuer of a certificate.
+    // One list per authority, because a verifier needs the list of the certificate's issuer.
     let until = time::after(now, VALID);
     let crl = held.trusted.iter().map(|one| one.revocations(&revoked, now, until));
     let crl = crl.collect::<Result<String, _>>()?;

@@ -1,4 +1,4 @@
-//! The trust of hosts: they ask for the authorities, and report those that they have.
+//! The trust of hosts: they request the authorities, and report those that they trust.
 
 use kilonova_ids::HostName;
 use kilonova_node_api::Authorities;

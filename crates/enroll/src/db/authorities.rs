@@ -16,10 +16,10 @@ statements! {
     SIGNING = "SELECT number FROM enroll_authorities WHERE state = 'signing'";
 }
 
-/// The task of an authority.
+/// The state of an authority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthorityState {
-    /// Hosts learn to trust it; it signs nothing.
+    /// Hosts begin to trust it; it signs nothing.
     Staged,
     /// It signs the certificates of hosts.
     Signing,
@@ -57,7 +57,7 @@ pub struct KnownAuthority {
     pub fingerprint: String,
     /// Its certificate, PEM.
     pub certificate: String,
-    /// Its task.
+    /// Its state.
     pub state: AuthorityState,
     /// When it was created or imported.
     pub made_at: Timestamp,

@@ -99,8 +99,8 @@ pub(crate) fn of_host(
     tx.rows(OF_HOST, params![host, now])?.iter().map(issued).collect()
 }
 
-/// Another host whose valid certificate has the address. The database compares, and returns one row:
-/// a fleet that joins at once does not read all certificates for each host.
+/// Another host whose valid certificate has the address. The database compares and returns one row,
+/// so that hosts that join at the same time do not each read all certificates.
 pub(crate) fn other_with_address(
     tx: &mut Tx<'_>,
     host: &HostName,

@@ -37,8 +37,8 @@ ALTER TABLE enroll_tokens ADD COLUMN replaces BIGINT NOT NULL DEFAULT 0;
 ",
 };
 
-/// The cloud's authorities are rows, and each certificate names its own. Existing certificates are
-/// of the first. One authority at most is in each state before the last.
+/// The cloud's authorities are rows, and each certificate names its authority: existing certificates
+/// name the first one. At most one authority is in each state except `retired`.
 const AUTHORITIES: Migration = Migration {
     name: "enroll-3-authorities",
     sql: "

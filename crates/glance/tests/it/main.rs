@@ -1,4 +1,4 @@
-//! The client against a strict fake: what it sends, how it reads answers, and what it does when Glance fails.
+//! The client against a strict fake: its requests, its reading of answers, and its handling of failures.
 
 #![allow(
     clippy::unwrap_used,
@@ -88,7 +88,10 @@ async fn the_users_token_decides_what_is_seen() {
     fake.expire("eve:red");
     let expired = glance.show((Caller::User(&EXPIRED), ID), id).await;
     assert!(matches!(expired, Err(Error::NotAuthorized(_))), "{expired:?}");
-    glance.show((Caller::Vouched(&EXPIRED), ID), id).await.expect("the service token vouches");
+    glance
+        .show((Caller::Vouched(&EXPIRED), ID), id)
+        .await
+        .expect("the service token vouches for the user");
     glance.show((Caller::Own, None), id).await.expect("the service login sees all images");
 }
 
@@ -151,7 +154,7 @@ async fn an_image_is_created_once() {
     let id = ImageId::new_v4();
     fake.fail("POST images", Failure::LostAnswer);
     let made = glance.create((Caller::User(&RED), ID), id, &body(id)).await;
-    let made = made.expect("the second attempt finds what the first one made");
+    let made = made.expect("the second attempt finds the image of the first one");
     assert_eq!((made.id, made.status.as_str(), made.owner.as_deref()), (id, "queued", Some("red")));
     assert_eq!(fake.images().len(), 1);
     let again = glance.create((Caller::User(&RED), ID), id, &body(id)).await;
@@ -251,7 +254,11 @@ async fn a_download_continues_at_an_offset() {
     assert_eq!(download.offset(), begin.len() as u64);
     assert_eq!(all(&glance, user, id, download.offset()).await, &bytes[begin.len()..]);
     fake.without_ranges();
-    assert_eq!(all(&glance, user, id, 999).await, &bytes[999..], "the rest is skipped");
+    assert_eq!(
+        all(&glance, user, id, 999).await,
+        &bytes[999..],
+        "the bytes before the offset are skipped"
+    );
     let beyond = glance.download((user, ID), id, 1001).await.map(|_| ());
     assert!(matches!(beyond, Err(Error::Damaged { .. })), "{beyond:?}");
 }

@@ -1,7 +1,7 @@
 //! The links of a hybrid plug: a bridge for one tap, and a veth pair to Open vSwitch. Pure.
 //!
-//! Neutron's agent filters on the tap by iptables, which sees the packets of a Linux bridge and not those of
-//! Open vSwitch. The names and the form are upstream's (os-vif), as the agent expects them.
+//! Neutron's agent filters a tap's packets with iptables, which sees the packets of a Linux bridge but not those
+//! of Open vSwitch. The agent expects the names and the layout of os-vif.
 
 use super::Links;
 use super::plan::Steps;
@@ -15,7 +15,7 @@ impl HybridPlug {
     }
 }
 
-/// The steps for one plug, except for its port at Open vSwitch.
+/// The steps for one plug, except for its port in Open vSwitch.
 pub(super) fn one(plug: &HybridPlug, there: &Links) -> Result<Vec<Vec<String>>, String> {
     let [bridge, inner, outer] = plug.names();
     let mtu = plug.interface.mtu;
@@ -33,7 +33,7 @@ pub(super) fn one(plug: &HybridPlug, there: &Links) -> Result<Vec<Vec<String>>, 
     Ok(steps.into_list())
 }
 
-/// True if a guest still uses the plug with this port at Open vSwitch: its bridge has a link that is not ours.
+/// True if a guest still uses the plug with this port in Open vSwitch: its bridge has a link that is not ours.
 pub(crate) fn is_used(outer: &str, there: &Links) -> bool {
     let bridge = outer.strip_prefix("qvo").map(|id| format!("qbr{id}"));
     there.values().any(|link| link.master.is_some() && link.master == bridge && !link.is_ours())

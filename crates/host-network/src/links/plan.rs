@@ -134,7 +134,7 @@ fn one(net: &Net, there: &Links) -> Result<Vec<Vec<String>>, String> {
     Ok(steps.into_list())
 }
 
-/// Steps to be taken on a host with these links.
+/// A list of steps for a host with these links.
 pub(super) struct Steps<'a> {
     there: &'a Links,
     list: Vec<Vec<String>>,
@@ -170,8 +170,8 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
-    /// Creates a veth pair of ours, whose ends lack an MTU and are down; removes half a pair before. Returns whether
-    /// it creates one.
+    /// Creates a veth pair of ours, unless it exists, after removing an incomplete one. The MTUs of the ends are not
+    /// set yet, and the ends are down. Returns whether the pair is new.
     fn new_veth(&mut self, one: &str, other: &str) -> Result<bool, String> {
         let (has_one, has_other) = (self.ours(one)?.is_some(), self.ours(other)?.is_some());
         if has_one && has_other {

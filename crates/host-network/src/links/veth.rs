@@ -16,12 +16,12 @@ pub(crate) struct Veth<'a> {
     pub mac: &'a str,
     /// The MTU of both ends.
     pub mtu: i64,
-    /// True if the inner end comes up at once.
+    /// True if the inner end is set up immediately.
     pub up: bool,
 }
 
 impl Veth<'_> {
-    /// The lines for `ip` on the host, and those in the namespace. No end gets an address of its own.
+    /// The lines for `ip` on the host, and those in the namespace. Neither end gets a link-local address.
     fn lines(&self, replaces: bool) -> (String, String) {
         let Self { name, inner, pid, mac, mtu, up } = self;
         let gone = if replaces { format!("link delete dev {name}\n") } else { String::new() };
@@ -40,7 +40,7 @@ impl Veth<'_> {
     }
 }
 
-/// Creates a pair; `replaces` one of that name. The host's end is down.
+/// Creates a pair whose host end is down; `replaces` removes an existing one first.
 pub(crate) async fn veth(pair: &Veth<'_>, replaces: bool) -> Result<(), String> {
     let (here, there) = pair.lines(replaces);
     let batch = ["ip", "-batch", "-"];

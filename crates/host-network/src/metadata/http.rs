@@ -30,7 +30,7 @@ const BODY: usize = 1024;
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// How long a connection may last.
 const LIFETIME: Duration = Duration::from_secs(30);
-/// The pause after a failure to accept, such as too many open files.
+/// The pause after a failed accept, for instance because of too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 /// `Retry-After` in seconds when the service cannot answer.
 const AGAIN: &str = "5";
@@ -43,7 +43,7 @@ pub(super) struct Service {
     pub limits: Arc<Limits>,
 }
 
-/// Serves a socket as long as it works.
+/// Serves a socket; never returns.
 pub(super) async fn serve(socket: TcpListener, service: Service) {
     let mut connections = JoinSet::new();
     loop {
@@ -51,7 +51,7 @@ pub(super) async fn serve(socket: TcpListener, service: Service) {
         match socket.accept().await {
             Ok((stream, from)) => {
                 let from = from.ip();
-                // A connection above the limit is closed at once.
+                // A connection above the limit is closed immediately.
                 if let Some(permit) = service.limits.connect(service.network, from) {
                     connections.spawn(connection(stream, from, permit, service.clone()));
                 }

@@ -1,4 +1,5 @@
-//! The limits of one guest. A guest that exceeds them waits; it delays no other guest.
+//! The limits of each guest. Requests above them wait, and connections above them are closed; other
+//! guests are not delayed.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use kilonova_ids::NetworkId;
 
-/// Connections of a guest at once.
+/// Maximum number of concurrent connections of a guest.
 const CONNECTIONS: usize = 8;
-/// Between two requests of a guest, on average. A boot makes 20 to 40.
+/// Minimum average time between two requests of a guest. A boot makes 20 to 40 requests.
 const EACH: Duration = Duration::from_millis(10);
-/// Requests of a guest at once, after a pause.
+/// Maximum number of requests of a guest without delay, after a pause.
 const BURST: u32 = 200;
-/// From this number on, the states of guests without a connection are dropped.
+/// From this number of guests on, the states of idle guests are dropped.
 const MANY: usize = 1024;
 
 type Guest = (NetworkId, IpAddr);
@@ -24,7 +25,7 @@ pub(super) struct Limits(Mutex<HashMap<Guest, Use>>);
 
 struct Use {
     open: usize,
-    /// When the requests until now would have been made at the permitted rate.
+    /// The time at which the requests until now would have been made at the permitted rate.
     paid: Instant,
 }
 
@@ -55,7 +56,7 @@ impl Limits {
     }
 }
 
-/// The time until which a guest has paid that has rested long enough for a whole burst.
+/// The value of `paid` that permits a whole burst.
 fn rested(now: Instant) -> Instant {
     now.checked_sub(EACH * BURST).unwrap_or(now)
 }
@@ -66,7 +67,7 @@ impl Permit {
         tokio::time::sleep_until(self.due(Instant::now()).into()).await;
     }
 
-    /// When the guest may make the request that it wants to make now.
+    /// Counts a request made now, and returns when it may proceed.
     fn due(&self, now: Instant) -> Instant {
         let mut guests = self.limits.lock();
         let Some(usage) = guests.get_mut(&self.guest) else { return now };
@@ -98,7 +99,7 @@ mod tests {
         assert!(connect(2, one).is_some(), "the same address on another network");
         assert!(connect(1, [10, 0, 0, 3].into()).is_some(), "another guest");
         all.pop();
-        assert!(connect(1, one).is_some(), "a closed connection is free");
+        assert!(connect(1, one).is_some(), "a closed connection no longer counts");
 
         let now = Instant::now() + Duration::from_secs(60);
         assert!((0..BURST).all(|_| all[0].due(now) == now), "a boot does not wait");

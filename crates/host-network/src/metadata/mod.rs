@@ -48,7 +48,7 @@ struct State {
 /// The sockets of a network.
 struct Listener {
     space: Space,
-    /// Accepts connections; a task ends only if its socket fails.
+    /// One task per socket, which accepts connections and never returns.
     tasks: JoinSet<()>,
     sockets: usize,
 }

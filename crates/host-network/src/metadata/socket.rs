@@ -1,7 +1,7 @@
 //! Listening sockets inside a network namespace.
 //!
 //! A dedicated thread enters the namespace, opens the sockets and ends. A socket stays in the
-//! namespace in which it was opened, so the agent's other threads never leave the host's.
+//! namespace in which it was opened, so the agent's other threads never leave the host's namespace.
 
 use std::net::{SocketAddr, SocketAddrV6, TcpListener};
 use std::os::fd::AsFd;

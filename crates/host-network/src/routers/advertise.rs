@@ -1,4 +1,5 @@
-//! The arguments of a router's two dnsmasq: one holds the namespace, one sends router advertisements. Pure.
+//! The arguments of a router's two dnsmasq processes: one holds the namespace, one sends router advertisements.
+//! Pure.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -46,8 +47,8 @@ pub(super) fn arguments(its: &Path, router: &Router, six: bool) -> Vec<String> {
             let mode = match mode {
                 SixMode::Slaac => "ra-only",
                 SixMode::Stateless => "ra-stateless",
-                // The guest's host answers its requests; the router announces only that requests
-                // are needed.
+                // The guest's host answers its DHCPv6 requests; the router only announces that the
+                // guest must send them.
                 SixMode::Stateful => "static",
             };
             let (subnet, prefix) = (base(address.address, address.prefix), address.prefix);

@@ -9,10 +9,10 @@ use serde::Deserialize;
 use super::{in_space, within};
 use crate::links::Link;
 
-/// The protocol of our routes, which the kernel's own do not have.
+/// The protocol of our routes, which the kernel's own routes do not have.
 const STATIC: &str = "static";
 
-/// A route of ours: destination, next hop unless it is on the link, link.
+/// A route of ours: destination, next hop unless it is on-link, and link.
 type Route = (String, Option<IpAddr>, String);
 
 /// The links and the routes of a namespace.
@@ -102,7 +102,7 @@ impl Inside {
             if comes_up {
                 text.push_str(&format!("link set dev {name} up\n"));
             }
-            // Asking for an own address is gratuitous ARP. The kernel asks three times, a second apart.
+            // A request for one's own address is gratuitous ARP. The kernel sends three, a second apart.
             let is_new = |one: &&(IpAddr, u8)| comes_up || !has.contains(one);
             for (address, _) in wanted.iter().filter(is_new).filter(|(ip, _)| ip.is_ipv4()) {
                 announce.push_str(&format!("neigh replace {address} dev {name} nud none use\n"));
@@ -126,9 +126,9 @@ impl Inside {
     }
 }
 
-/// The addresses of an interface. IPv4 addresses outside are single ones: when the kernel asks for one, it
-/// is the sender too, and so announces it. An IPv6 interface also has a link-local address, from which it
-/// advertises.
+/// The addresses of an interface. External IPv4 addresses have the prefix length 32: the kernel's ARP request
+/// for such an address then has it as the sender too, and so announces it. An IPv6 interface also has a
+/// link-local address, the source of its router advertisements.
 fn addresses(router: &Router, interface: &RouterInterface, six: bool) -> BTreeSet<(IpAddr, u8)> {
     let mut all: BTreeSet<(IpAddr, u8)> = interface
         .addresses
@@ -149,7 +149,7 @@ fn addresses(router: &Router, interface: &RouterInterface, six: bool) -> BTreeSe
     all
 }
 
-/// A destination as we write it.
+/// A destination in our notation.
 fn named(to: &str, six: bool) -> String {
     match to {
         "default" if six => "::/0".to_owned(),
@@ -177,7 +177,7 @@ fn routes(router: &Router, six: bool) -> BTreeSet<Route> {
         }
     }
     for (to, hop) in router.routes.iter().filter(|(_, hop)| of_family(hop)) {
-        // Anything but a prefix never enters a command.
+        // Only a valid prefix may enter a command.
         let Some(to) = Prefix::parse(to) else { continue };
         let reaches = |interface: &&RouterInterface| {
             interface.addresses.iter().any(|address| {

@@ -26,7 +26,7 @@ use crate::run::{run, words};
 use crate::space::{self, ADVERTISING, Start};
 use inside::Inside;
 
-/// The switches of a namespace that must be on.
+/// The kernel settings of a namespace that must be on.
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 const FORWARD_SIX: &str = "/proc/sys/net/ipv6/conf/all/forwarding";
 
@@ -49,7 +49,7 @@ fn within(interface: &RouterInterface) -> String {
 /// listed them.
 pub(crate) type Loaded = BTreeMap<RouterId, (i32, String, Vec<u8>)>;
 
-/// Makes the host's routers exactly these. Returns the reasons why some could not be set up.
+/// Reconciles the host's routers with these. Returns the reasons why some could not be set up.
 pub(crate) async fn reach(
     folder: &Path,
     nets: &Nets,
@@ -66,7 +66,7 @@ pub(crate) async fn reach(
         }
     }
     if let Err(why) = space::keep_only(folder, &wanted) {
-        tracing::warn!(%why, "could not end the dnsmasq of routers that are not here");
+        tracing::warn!(%why, "could not stop the dnsmasq of unused routers");
     }
     loaded.retain(|id, _| wanted.contains(&id.to_string()));
     let mut failed = BTreeMap::new();
@@ -83,8 +83,8 @@ pub(crate) async fn reach(
     failed
 }
 
-/// The name of the dnsmasq that advertises a router's subnets. It is not the one that holds the namespace:
-/// another subnet must not end the connections of all others.
+/// The name of the dnsmasq that advertises a router's subnets. It is not the one that holds the namespace,
+/// because a change of the subnets restarts it and must not end the router's connections.
 fn advertising(router: &Router) -> String {
     format!("{}{ADVERTISING}", router.id)
 }
@@ -117,7 +117,7 @@ async fn one(
         in_space(pid, &on, b"1\n").await?;
         is = Inside::read(pid).await?;
     }
-    // Translation comes first: no packet of a guest leaves with the guest's own address.
+    // Translation is loaded first, so that no packet of a guest leaves with the guest's own address.
     translate(pid, router, loaded).await?;
     let lines = is.lines(router, &fresh, six);
     if !lines.is_empty() {

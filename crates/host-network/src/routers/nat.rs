@@ -4,7 +4,7 @@
 //!   from outside to a floating address   ─►  its fixed address
 //!   from a fixed address to outside      ─►  its floating address
 //!   from any other address to outside    ─►  the router's own, with SNAT
-//!   between guests, by floating address  ─►  both ends are translated, so that answers come back here
+//!   between guests, by floating address  ─►  both ends are translated, so that replies pass through here
 //! ```
 
 use std::collections::BTreeSet;

@@ -75,7 +75,7 @@ fn a_namespace_gets_what_it_lacks_and_announces_it() {
     let fresh = ["qg-eeaaaaaa-bb".to_owned(), "qr-ddaaaaaa-bb".to_owned()].into();
     let empty = br#"[{"ifname": "lo", "flags": []}, {"ifname": "qg-eeaaaaaa-bb", "flags": []},
         {"ifname": "qr-ddaaaaaa-bb", "flags": []}] []"#;
-    let is = Inside::parse(empty, b"").expect("the text is that of ip");
+    let is = Inside::parse(empty, b"").expect("the text is valid output of ip");
     assert!(!is.is_complete());
     assert_eq!(
         is.lines(&router(), &fresh, true),
@@ -106,7 +106,7 @@ fn a_namespace_gets_what_it_lacks_and_announces_it() {
          {"dst": "198.51.100.0/24", "dev": "qg-eeaaaaaa-bb", "protocol": "static"},
          {"dst": "10.8.0.0/16", "gateway": "10.0.0.7", "dev": "qr-ddaaaaaa-bb", "protocol": "static"},
          {"dst": "10.0.0.0/24", "dev": "qr-ddaaaaaa-bb", "protocol": "kernel"}]"#;
-    let is = Inside::parse(there, b"[]").expect("the text is that of ip");
+    let is = Inside::parse(there, b"[]").expect("the text is valid output of ip");
     assert!(is.is_complete());
     assert_eq!(
         is.lines(&router(), &BTreeSet::new(), false),

@@ -3,7 +3,7 @@
 //!
 //! - A guest reaches the service from its own tap, MAC address and address only, and an answer leaves
 //!   through the tap of the guest that asked. So an address of a network identifies one guest.
-//! - Nothing but the namespace has the service's addresses, and no frame for them leaves the host.
+//! - Only the namespace has the service's addresses, and no frame for them leaves the host.
 
 use std::collections::BTreeSet;
 use std::fmt::{Result as Written, Write};
@@ -104,12 +104,12 @@ fn askers(out: &mut String, nets: &Nets) -> Written {
     writeln!(out, "\t}}")
 }
 
-/// Lets a guest's requests pass before its security groups.
+/// Accepts a guest's requests before its security groups apply.
 pub(super) fn egress(out: &mut String, net: &Net) -> Written {
     pass(out, net, "oifname", "daddr", "dport")
 }
 
-/// Lets the answers pass before the guest's security groups.
+/// Accepts the answers before the guest's security groups apply.
 pub(super) fn ingress(out: &mut String, net: &Net) -> Written {
     pass(out, net, "iifname", "saddr", "sport")
 }

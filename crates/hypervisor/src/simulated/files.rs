@@ -38,13 +38,13 @@ impl Files {
         }
     }
 
-    /// The files of another host beside this one. `None` if the name is not a plain directory name.
+    /// The files of another host, next to this host's. `None` if the name is not a plain directory name.
     pub(super) fn beside(&self, host: &HostName) -> Option<Self> {
         let folder = self.folder.parent()?.join(host.as_str());
         (folder.file_name()?.to_str() == Some(host)).then(|| Self::new(folder))
     }
 
-    /// Why guests do not release volumes, if they do not.
+    /// The reason why guests do not release volumes, if any.
     pub(super) fn volume_held(&self) -> Option<String> {
         let reason = std::fs::read_to_string(self.folder.join("volume_held")).ok()?;
         Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty())
@@ -80,7 +80,7 @@ impl Files {
     }
 
     /// A domain's state when the last process ended. A domain that is both in memory and on disk
-    /// was between the two; it counts as in memory.
+    /// was changing from one to the other; it counts as in memory.
     pub(super) fn state(&self, server: ServerId) -> io::Result<DomainState> {
         let name = server.to_string();
         if self.left.join(&name).exists() {
@@ -106,7 +106,7 @@ impl Files {
         }
     }
 
-    /// Writes the mark of the new state first, so that a crash in between leaves a state that
+    /// Writes the file of the new state first, so that a crash in between leaves a state that
     /// [`Self::state`] resolves.
     pub(super) fn set_state(
         &self,

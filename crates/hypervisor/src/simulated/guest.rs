@@ -12,7 +12,7 @@ use super::{Simulated, failed, unknown};
 use crate::{Definition, DomainState, Error, Step, write_atomically};
 
 impl Simulated {
-    /// Moves a guest from one of some states to another. Succeeds if it is already there.
+    /// Changes a guest from one of the states `from` to `to`. Succeeds if it is already in `to`.
     pub(super) async fn change(
         &self,
         step: Step,
@@ -146,10 +146,10 @@ fn boot_lines(definition: &Definition) -> String {
             Some(image) => {
                 writeln!(
                     console_output,
-                    "[kilonova] rescue disk of image {image}, root disk beside"
+                    "[kilonova] rescue disk of image {image}, root disk attached"
                 )
             }
-            None => writeln!(console_output, "[kilonova] empty rescue disk, root disk beside"),
+            None => writeln!(console_output, "[kilonova] empty rescue disk, root disk attached"),
         },
         (None, Some(image)) => writeln!(console_output, "[kilonova] root disk of image {image}"),
         (None, None) => writeln!(console_output, "[kilonova] empty root disk"),

@@ -3,8 +3,8 @@
 //! the guest may have arrived although the source reports an error; this host then puts it into the
 //! destination's directory next to its own.
 //!
-//! A migration in progress is kept in memory only, as that of a real hypervisor ends with its
-//! process.
+//! A migration in progress is kept in memory only, because that of a real hypervisor also ends with
+//! its process.
 
 use std::time::Instant;
 

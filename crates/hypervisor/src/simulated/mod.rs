@@ -1,7 +1,7 @@
 //! A hypervisor that stores domains and runs none.
 //!
-//! Domains are XML files in a directory, and their states are files beside them, because guests
-//! outlive an agent. Memory only caches the data for answers that must not read a file.
+//! Domains are XML files in a directory, and their states are files next to them, because guests
+//! outlive an agent. Memory only caches data for calls that must not read a file.
 
 mod console;
 mod files;

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use crate::{Error, Step};
 
-/// The hosts that have a guest whose live migration is reported as failed.
+/// The hosts that have the guest after a live migration that is reported as failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum GuestLocation {
-    /// The source: it has not migrated.
+    /// The source: the guest has not migrated.
     #[default]
     Source,
-    /// The destination: it has migrated nevertheless.
+    /// The destination: the guest has migrated nevertheless.
     Destination,
-    /// Both: it has migrated nevertheless, and the source keeps a paused guest.
+    /// Both: the guest has migrated nevertheless, and the source keeps a paused guest.
     Both,
 }
 
@@ -23,9 +23,9 @@ pub enum GuestLocation {
 pub struct Failure {
     /// The step that fails.
     pub step: Step,
-    /// Display names it fails for; `*` stands for any run of characters.
+    /// The display names for which it fails; `*` stands for any characters.
     pub server_name: String,
-    /// How often; `None` means always.
+    /// How often it fails; `None` means always.
     pub times: Option<u32>,
     /// Where the guest is after a failed live migration.
     pub guest: GuestLocation,

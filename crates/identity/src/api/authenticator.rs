@@ -21,8 +21,8 @@ impl Authenticator for Identity {
 }
 
 impl Identity {
-    /// The caller of a request. A service that presents its own token as well vouches for the user's,
-    /// which may have expired since the user began the operation.
+    /// The caller of a request. A service that also presents its own token vouches for the user's
+    /// token, which may have expired since the user began the operation.
     async fn admit(&self, headers: &HeaderMap) -> Result<Context, Error> {
         let user = bearer(headers, &X_AUTH_TOKEN)?;
         if !headers.contains_key(X_SERVICE_TOKEN) {
@@ -50,7 +50,7 @@ impl Identity {
         };
         let session = self.session(text, expiry).await?;
         let context = session.context();
-        // An expired token is read each time: it must not be found by those who may not present it.
+        // An expired token is not cached: a request without a service token must not find it.
         if session.token.expires > now {
             self.inner.cache.put(era, key, context.clone(), session.token.expires);
         }

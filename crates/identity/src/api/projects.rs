@@ -134,14 +134,14 @@ async fn show(
     ok(json!({"project": view}))
 }
 
-/// How an answer shows the projects above or below one.
+/// The form in which an answer shows the parents or the subtree of a project.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     List,
     Ids,
 }
 
-/// The form that `KIND_as_list` or `KIND_as_ids` requests. A parameter counts without a value too, but not with `0`.
+/// The form that `KIND_as_list` or `KIND_as_ids` requests. A parameter also counts without a value, but not with `0`.
 fn relatives(query: &Query, kind: &str) -> Result<Option<Form>, Refusal> {
     let asked =
         |form: &str| query.get(&format!("{kind}_as_{form}")).is_some_and(|flag| flag != "0");

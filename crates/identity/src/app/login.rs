@@ -257,8 +257,8 @@ impl Identity {
     }
 }
 
-/// Creates the session. The token is dated before the proof was checked, so that a concurrent
-/// password change invalidates it.
+/// Creates the session. The token's issue time precedes the check of the proof, so that a concurrent
+/// password change invalidates the token.
 fn begin(
     tx: &mut Tx<'_>,
     user: &Authenticated,
@@ -327,7 +327,7 @@ fn consume(tx: &mut Tx<'_>, session: &Session) -> Result<(), Error> {
     }
 }
 
-/// Scopes to the default project if the user can use it; otherwise unscoped.
+/// Creates a session for the default project if the user can use it, otherwise an unscoped one.
 fn by_default(tx: &mut Tx<'_>, token: Token, now: Timestamp) -> Result<Session, Error> {
     let user = users::by_id(tx, &token.user.simple().to_string())?;
     let project = user.and_then(|user| user.default_project_id).and_then(|id| uuid(&id).ok());

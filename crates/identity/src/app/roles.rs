@@ -52,7 +52,7 @@ impl Identity {
             if role.is_some_and(|role| role.immutable) {
                 return Err(Error::Immutable("delete", "role", id.clone()));
             }
-            // A credential grants its roles or nothing, so none is left with a part of them.
+            // A credential never grants only some of its roles, so every credential with this role is deleted.
             credentials::delete_with_role(tx, &id)?;
             Error::unless_found(roles::delete(tx, &id)?, "role", &id)
         })
@@ -60,7 +60,7 @@ impl Identity {
     }
 }
 
-/// True if an update does nothing but reset `immutable`.
+/// True if an update only resets `immutable`.
 fn only_unprotects(fields: &Fields) -> bool {
     let option = fields.get("options").and_then(|options| options.get("immutable"));
     fields.len() == 1 && matches!(option, Some(Value::Null | Value::Bool(false)))

@@ -1,4 +1,4 @@
-//! A session: a token with its user, scope and roles as they are in the database now.
+//! A session: a token with its user, scope and roles as currently stored in the database.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_store::Tx;
@@ -50,7 +50,7 @@ fn refuse<T>(why: &'static str) -> Result<T, Error> {
     Err(Error::Unauthorized(why))
 }
 
-/// The user, if it exists, is enabled, and the token was issued after its last change.
+/// The user, if it exists and is enabled, and the token was issued after the user's last change.
 fn usable_user(tx: &mut Tx<'_>, id: &str, issued: Timestamp) -> Result<User, Error> {
     let Some(user) = users::by_id(tx, id)? else {
         return refuse("the user is gone");
@@ -218,7 +218,7 @@ fn usable_credential(
         return refuse("the application credential is gone");
     };
     if found.user_id != user || found.project_id != project {
-        return refuse("the application credential is for something else");
+        return refuse("the application credential is for another user or project");
     }
     if found.expires_at.is_some_and(|at| at <= now) {
         return refuse("the application credential has expired");

@@ -1,6 +1,6 @@
 //! Trusts: a user (the trustor) lets another (the trustee) act on one project with some of the
-//! trustor's roles, optionally until a time, a limited number of times, and as the trustor
-//! (impersonation). A trustee may redelegate a trust that allows it, never with more rights.
+//! trustor's roles, optionally with an expiry, a limited number of uses, and impersonation of the
+//! trustor. A trustee may redelegate a trust that allows it, never with more rights.
 
 use jiff::Timestamp;
 use kilonova_store::Tx;

@@ -60,7 +60,8 @@ impl Identity {
     }
 
     /// A new password or disabling revokes all tokens of the user. Disabling also deletes the user's
-    /// application credentials, as Keystone does: a stolen one must not work again once the user is enabled.
+    /// application credentials, as Keystone does, so that a stolen one does not work again when the
+    /// user is re-enabled.
     pub(crate) async fn update_user(
         &self,
         id: &str,

@@ -47,8 +47,8 @@ CREATE TABLE identity_revoked_tokens (
 CREATE INDEX identity_revoked_tokens_expiry ON identity_revoked_tokens (expires_at);
 ",
     },
-    // `target` is `system`, `domain` or a project id. `name_key` is the name in lower case and unique;
-    // of older roles that differ only by case, one has a key and the others have NULL. The first
+    // `target` is `system`, `domain` or a project id. `name_key` is the name in lower case and unique.
+    // If older roles differ only by case, one of them has the key and the others have NULL. The first
     // admin gets the system role that a new cloud grants at bootstrap.
     Migration {
         name: "identity-2-groups-trusts-catalog",
@@ -130,7 +130,7 @@ CREATE INDEX identity_endpoints_region ON identity_endpoints (region_id);
 CREATE TABLE identity_token_keys (number BIGINT PRIMARY KEY, retired_at BIGINT);
 ",
     },
-    // `region_id` is empty for none. `target` is `domain` or a project's id. As in Keystone, limits outlive
+    // `region_id` is empty without a region. `target` is `domain` or a project's id. As in Keystone, limits outlive
     // their service and region.
     Migration {
         name: "identity-4-limits",

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Passwords must never reach a log, an error text or a `Debug` output. In memory, a wrong password
-//! leaves a fingerprint keyed by a random number, and a correct one a single byte of it, too little
-//! to recover the password. The memory only orders the queue and saves repeated hashes; it never
-//! makes a secret accepted.
+//! leaves a fingerprint keyed with a random number, and a correct one a single byte of its
+//! fingerprint, which is too little to recover the password. This memory only orders the queue and
+//! avoids repeated hashes; it never causes a secret to be accepted.
 
 mod memory;
 mod pool;

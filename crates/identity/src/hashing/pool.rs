@@ -1,4 +1,4 @@
-//! The threads that compute hashes, and nothing else. Logins never occupy database threads.
+//! Dedicated threads that compute hashes, so that logins never occupy database threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -5,8 +5,8 @@
 //! login therefore waits for at most twice as many others as there are addresses or users, whichever
 //! is fewer.
 //!
-//! Logins that are likely right go first, except on every fourth turn. This affects nothing but the
-//! order. The queue is pure: it has no threads, clock or secrets.
+//! Logins that are likely right go first, except on every fourth turn. This affects only the order.
+//! The queue is pure: it has no threads, clock or secrets.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -151,7 +151,7 @@ mod tests {
         Party { address: IpAddr::from([192, 0, 2, address]), user: user.to_owned() }
     }
 
-    /// How many are served before "one".
+    /// The number of entries served before "one".
     fn before(queue: &mut Queue<&'static str>) -> usize {
         std::iter::from_fn(|| queue.pop())
             .position(|work| work == "one")

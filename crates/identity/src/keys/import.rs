@@ -1,5 +1,5 @@
-//! The key repository of earlier versions, in the layout of Keystone's: one file per key, named by
-//! a number.
+//! The key repository of earlier versions, in Keystone's layout: one file per key, named by a
+//! number.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _};
@@ -37,8 +37,8 @@ pub(super) fn read(repository: &Path) -> Result<Vec<Numbered>, Error> {
     Ok(keys)
 }
 
-/// Adds the keys that a rotation needs: a staged key and a primary key. If key 0 is the only one,
-/// it has signed until now.
+/// Adds the keys that a rotation needs: a staged key and a primary key. A lone key 0 has been the
+/// signing key, so it becomes the primary key.
 pub(super) fn complete(mut keys: Vec<Numbered>) -> Vec<Numbered> {
     if let [(number, _)] = keys.as_mut_slice()
         && *number == STAGED
@@ -66,7 +66,7 @@ fn key(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
     if file.metadata().map_err(unread)?.permissions().mode() & 0o077 != 0 {
         return Err(wrong(
             path,
-            &format!("is accessible to others: type `chmod 600 {}`", path.display()),
+            &format!("is accessible to others: run `chmod 600 {}`", path.display()),
         ));
     }
     let mut text = Zeroizing::new(String::new());
@@ -95,7 +95,7 @@ mod tests {
         let lone = new();
         let completed = complete(vec![(0, lone.clone())]);
         assert_eq!(numbers(&completed), [0, 1]);
-        assert!(completed[1].1 == lone && completed[0].1 != lone, "the lone key signs on");
+        assert!(completed[1].1 == lone && completed[0].1 != lone, "the lone key still signs");
         assert_eq!(numbers(&complete(vec![(1, new())])), [0, 1]);
         assert_eq!(numbers(&complete(vec![(0, new()), (4, new()), (5, new())])), [0, 4, 5]);
         assert_eq!(numbers(&complete(vec![(4, new()), (5, new())])), [0, 4, 5]);

@@ -3,10 +3,10 @@
 //! others are *secondary*. All of them validate, so a controller that has not noticed a rotation
 //! validates the tokens of one that has.
 //!
-//! The keys are sealed rows of the database. A controller reads them again on request, and when a
-//! token arrives that none of them validates: in a task of its own, one at a time, and at most once
-//! a second. A request waits for that task for a bounded time, as the operator's command may be
-//! slow; a token that cannot be judged by then is neither accepted nor called invalid.
+//! The keys are sealed rows of the database. A controller reloads them on request, and when none of
+//! them validates a token. The latter reload runs in its own task, one at a time and at most once a
+//! second. A request waits for it for a bounded time, because the operator's command may be slow; a
+//! token that cannot be validated by then is neither accepted nor called invalid.
 
 mod import;
 mod rotate;
@@ -35,7 +35,7 @@ pub(crate) const SUBJECT: &str = "token-keys";
 const STAGED: i64 = 0;
 /// The number of the first key that signs.
 const FIRST: i64 = 1;
-/// The least time between two reloads that unknown tokens cause.
+/// Minimum time between two reloads that unknown tokens cause.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Maximum time that a request waits for such a reload.
 const WAIT: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ const WAIT: Duration = Duration::from_secs(1);
 pub struct TokenKeys(Arc<Inner>);
 
 struct Inner {
-    /// The keys of a test are in no database.
+    /// `None` for the keys of a test, which are in memory only.
     vault: Option<Vault>,
     held: RwLock<Held>,
     /// The last reload that an unknown token caused.
@@ -65,7 +65,7 @@ struct Asked {
 impl Asked {
     /// True if an unknown token need not cause another reload.
     fn suffices(&self) -> bool {
-        // Without a sender its task has died.
+        // If the sender is gone, the reload's task has died.
         let in_progress = self.outcome.borrow().is_none() && self.outcome.has_changed().is_ok();
         in_progress || (self.began.elapsed() < PAUSE && self.outcome.borrow().is_some())
     }
@@ -150,8 +150,8 @@ impl TokenKeys {
         Arc::clone(&self.0.held.read().unwrap_or_else(PoisonError::into_inner).keys)
     }
 
-    /// Reads the keys again, as another controller or an operator rotates them. Returns whether
-    /// they changed. After an error the keys in memory stay.
+    /// Reloads the keys, which another controller or an operator may have rotated. Returns whether
+    /// they changed. After an error, the keys in memory stay.
     ///
     /// # Errors
     /// A database error, or [`Error::Keys`].
@@ -165,9 +165,9 @@ impl TokenKeys {
         }
         let keys = Arc::new(multi(&vault.open_all(&sealed).await?, &sealed)?);
         let mut held = self.0.held.write().unwrap_or_else(PoisonError::into_inner);
-        // Of two reloads at once the later snapshot may come first; the next reload corrects it.
+        // Two concurrent reloads may end in the wrong order; the next reload corrects this.
         *held = Held { keys, sealed };
-        tracing::info!("took up the new token keys");
+        tracing::info!("loaded the new token keys");
         Ok(true)
     }
 
@@ -188,8 +188,8 @@ impl TokenKeys {
         succeeded
     }
 
-    /// Reads the keys again after a token that none of them validates. Returns whether it is worth
-    /// trying again: the keys differ from `tried`.
+    /// Reloads the keys after a token that none of them validates. Returns true if the keys now
+    /// differ from `tried`, so that another validation may succeed.
     ///
     /// # Errors
     /// [`Error::KeysUnread`] if the keys could not be read in time.
@@ -207,8 +207,8 @@ impl TokenKeys {
         }
     }
 
-    /// The reload in progress or a recent one; otherwise begins one. A client that goes away does
-    /// not end it.
+    /// The reload in progress or a recent one; otherwise starts one. The reload continues if the
+    /// client disconnects.
     fn asked(&self) -> watch::Receiver<Option<bool>> {
         let mut asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = asked.as_ref().filter(|last| last.suffices()) {

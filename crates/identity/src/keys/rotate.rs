@@ -1,7 +1,7 @@
 //! Rotation, as `keystone-manage fernet_rotate` does it: the staged key becomes the primary, a new
 //! key is staged, and the oldest secondary keys beyond the limit are deleted.
 //!
-//! A secondary key stays, beyond the limit too, while a token that it signed may be valid.
+//! A secondary key stays, even beyond the limit, while a token that it signed may still be valid.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_changes::Topic;
@@ -119,7 +119,7 @@ pub(crate) async fn rotate(
                 break;
             }
             let at = retired.iter().find(|(other, _)| *other == number).and_then(|one| one.1);
-            // An imported key has no such time. It cannot have signed after its import.
+            // An imported key has no retirement time. It cannot have signed after its import.
             let at = at.or_else(|| all.iter().find(|o| o.number == number).map(|o| o.made_at));
             if at.is_some_and(|at| time::after(at, token_expiration) > now) {
                 outcome.kept.push(number);

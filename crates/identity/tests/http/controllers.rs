@@ -1,4 +1,4 @@
-//! Two controllers on one database: what one of them changes empties the other one's cache of tokens.
+//! Two controllers on one database: a change at one of them empties the other's token cache.
 
 use std::sync::Arc;
 

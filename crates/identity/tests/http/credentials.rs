@@ -110,13 +110,13 @@ async fn a_disabled_users_credentials_do_not_return_with_the_user() {
             let reply = cloud.as_user(&admin, "PATCH", &path, json!({"user": fields})).await;
             assert_eq!(reply.status, 200, "{}", reply.body);
         };
-        // Another name or description changes nothing for the credential.
+        // A change of another attribute of the user does not affect the credential.
         change(json!({"description": "x", "enabled": true})).await;
         assert_eq!(cloud.login(robot.clone()).await.status, 201);
         change(json!({"enabled": false})).await;
         assert_eq!(cloud.login(robot.clone()).await.status, 401);
         change(json!({"enabled": true})).await;
-        assert_eq!(cloud.login(robot).await.status, 401, "a stolen credential stays dead");
+        assert_eq!(cloud.login(robot).await.status, 401, "the credential stays deleted");
         let again = cloud.token("demo", "demo", "demo").await;
         let path = format!("/v3/users/{user}/application_credentials");
         let listed = cloud.as_user(&again, "GET", &path, Value::Null).await;
@@ -186,7 +186,7 @@ async fn the_number_and_length_of_credentials_are_limited() {
         assert_eq!(reply.status, 403);
         let message = reply.body["error"]["message"].as_str().unwrap();
         assert!(message.contains("maximum of 2 already exceeded"), "{message}");
-        assert_eq!(cloud.identity.hash_statistics().hashes, before, "it costs no hash");
+        assert_eq!(cloud.identity.hash_statistics().hashes, before, "the refusal costs no hash");
         let one = format!("{path}/{}", second["id"].as_str().unwrap());
         assert_eq!(cloud.as_user(&demo, "DELETE", &one, Value::Null).await.status, 204);
         assert_eq!(cloud.as_user(&demo, "POST", &path, third()).await.status, 201);

@@ -1,4 +1,4 @@
-//! Implied roles: which there are, and that tokens go by them.
+//! Implied roles, and their effect on tokens.
 
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ async fn an_implication_is_in_tokens_while_it_exists() {
         assert_eq!(made.body["role_inference"]["implies"]["name"], "extra");
         assert_eq!(roles(&cloud).await, ["extra", "member", "reader"]);
         assert_eq!(cloud.as_user(&admin, "PUT", &path, Value::Null).await.status, 409);
-        // A cycle does no harm.
+        // A cycle is harmless.
         let back = format!("/v3/roles/{extra}/implies/{member}");
         assert_eq!(cloud.as_user(&admin, "PUT", &back, Value::Null).await.status, 201);
         assert_eq!(roles(&cloud).await, ["extra", "member", "reader"]);

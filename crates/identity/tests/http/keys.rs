@@ -1,4 +1,4 @@
-//! The keys of tokens: sealed in the database, shared by all controllers, rotated under way.
+//! Token keys: sealed in the database, shared by all controllers, rotated while in use.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,7 @@ async fn a_key_repository_is_imported_once_and_stays_valid() {
         let one = controller(&place, place.keys(&place.store).await.unwrap()).await;
         let token = login(&one).await;
         let primary = fernet::Fernet::new(&files[2]).unwrap();
-        assert!(primary.decrypt(&token).is_ok(), "the key with the highest number signs on");
+        assert!(primary.decrypt(&token).is_ok(), "the key with the highest number still signs");
         let roles: Vec<(i64, KeyRole)> = TokenKeys::list(&place.store)
             .await
             .unwrap()
@@ -112,7 +112,7 @@ async fn a_key_repository_is_imported_once_and_stays_valid() {
             .collect();
         let expected = [(0, KeyRole::Staged), (4, KeyRole::Secondary), (5, KeyRole::Primary)];
         assert_eq!(roles, expected);
-        // The files are kept, and not read any more.
+        // The files stay, but are no longer read.
         private(&place.file("keys/5"), "garbage");
         let again = controller(&place, place.keys(&place.store).await.unwrap()).await;
         assert!(accepts(&again, &token).await);
@@ -172,7 +172,7 @@ async fn controllers_that_start_at_once_agree_on_their_keys() {
     }
 }
 
-/// Runs all at once.
+/// Runs all futures concurrently.
 async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut running: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
     std::future::poll_fn(|context| {
@@ -203,12 +203,12 @@ async fn a_rotation_at_one_controller_takes_effect_at_the_others() {
         let vault = place.vault(&place.store).await.unwrap();
         let rotated = TokenKeys::rotate(&vault, 3, HOUR).await.unwrap();
         assert_eq!((rotated.primary, rotated.deleted), (2, vec![]));
-        // B has the staged key, which signs at A now.
+        // B already has the formerly staged key, which now signs at A.
         assert!(a_keys.reload().await.unwrap());
         assert!(!a_keys.reload().await.unwrap(), "nothing changed since");
         let staged = login(&a).await;
         assert!(accepts(&b, &staged).await && accepts(&b, &before).await);
-        // After two rotations at once B reads the keys again on the first token of the new one.
+        // After two more rotations, B reloads the keys on the first token that the new key signed.
         TokenKeys::rotate(&vault, 3, HOUR).await.unwrap();
         TokenKeys::rotate(&vault, 3, HOUR).await.unwrap();
         a_keys.reload().await.unwrap();
@@ -243,7 +243,7 @@ async fn unknown_tokens_cause_few_reloads() {
             assert!(!accepts(&other, &foreign).await);
             assert!(!accepts(&other, "gAAAAA~").await);
         }
-        // One for each second that the loop took.
+        // At most one for each second that the loop took.
         let reloads = meter.take();
         assert!((1..20).contains(&reloads), "{reloads} reloads");
     }
@@ -275,7 +275,7 @@ async fn a_token_that_cannot_be_judged_is_not_called_invalid() {
         }
         keys.reload().await.unwrap();
         let new = login(&one).await;
-        // From now on every use of its database fails.
+        // From now on, every use of `dying` fails.
         let _ = dying.write(|_| Ok::<_, kilonova_store::Error>(())).await;
         assert!(plan.is_dead());
         let unavailable = Some((503, Some("1".to_owned())));
@@ -288,7 +288,8 @@ async fn a_token_that_cannot_be_judged_is_not_called_invalid() {
     }
 }
 
-/// A flood of tokens that no key validates neither queues behind a slow command nor runs it often.
+/// A flood of tokens that no key validates does not queue behind a slow command, and runs it only
+/// once.
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_tokens_do_not_wait_for_a_slow_command() {
     for place in places().await {
@@ -306,7 +307,7 @@ async fn unknown_tokens_do_not_wait_for_a_slow_command() {
         let vault = Vault::open(place.store.clone(), source).await.unwrap();
         let other_keys = TokenKeys::open(vault, Path::new("/nowhere")).await.unwrap();
         let other = Identity::open(place.store.clone(), other_keys, options()).await.unwrap();
-        // The sealing key changes, and then the token keys: the other needs the command again.
+        // After the sealing key and the token keys change, the other must run the command again.
         let vault = place.vault(&place.store).await.unwrap();
         vault.add_key().await.unwrap();
         vault.reseal().await.unwrap();
@@ -366,8 +367,8 @@ async fn a_controller_without_the_sealing_key_is_refused() {
     }
 }
 
-/// An operator's command on a cloud that was never started leaves no key behind that belongs to its
-/// caller instead of the service.
+/// On a cloud that was never started, an operator's command creates no key file, which would belong
+/// to the operator instead of the service.
 #[tokio::test]
 async fn a_command_before_the_first_start_creates_nothing() {
     for place in places().await {

@@ -67,7 +67,7 @@ async fn limits_override_registered_limits() {
         let limit = reply.body["limits"][0].clone();
         assert_eq!((&limit["project_id"], &limit["domain_id"]), (&json!(project), &Value::Null));
         assert_eq!(create(json!([new(&project, "class:VCPU", 3)])).await.status, 409);
-        // All of a request is stored, or nothing.
+        // A request is stored completely or not at all.
         let mut of_domain = new("x", "class:VCPU", 5);
         of_domain.as_object_mut().unwrap().remove("project_id");
         of_domain["domain_id"] = json!("default");
@@ -130,7 +130,7 @@ async fn limits_override_registered_limits() {
         let listed_by = cloud.as_user(&demo, "GET", "/v3/registered_limits", Value::Null).await;
         assert_eq!(listed_by.body["registered_limits"].as_array().unwrap().len(), 2);
 
-        // The limits of a project go with it.
+        // The limits of a project are deleted with it.
         let gone = format!("/v3/projects/{project}");
         assert_eq!(cloud.as_user(&admin, "DELETE", &gone, Value::Null).await.status, 204);
         assert_eq!(
@@ -146,7 +146,7 @@ async fn limits_override_registered_limits() {
         assert_eq!(
             refused(&cloud, &admin, ("PATCH", &path), change).await.0,
             409,
-            "there is one without a region"
+            "a registered limit without a region exists"
         );
         let change =
             json!({"registered_limit": {"default_limit": 20, "resource_name": "class:VGPU"}});

@@ -216,7 +216,7 @@ async fn a_service_vouches_for_an_expired_token() {
         let open = |options| Identity::open(cloud.store.clone(), cloud.keys.clone(), options);
         let (brief, generous) = (open(short(1)).await.unwrap(), open(short(3600)).await.unwrap());
         let token = token_at(&generous, "demo").await;
-        // On a slow machine it may expire before it is revoked.
+        // On a slow machine the token may expire before it is revoked.
         let revoked = loop {
             let token = token_at(&generous, "demo").await;
             let pair = [("x-auth-token", admin.as_str()), ("x-subject-token", token.as_str())];
@@ -236,11 +236,11 @@ async fn a_service_vouches_for_an_expired_token() {
         // Past the end of the window of one second.
         tokio::time::sleep(Duration::from_millis(2100)).await;
         assert_eq!(admit(&generous, &token, true).await.as_deref(), Some("demo"));
-        assert_eq!(admit(&generous, &token, false).await, None, "nobody vouches");
+        assert_eq!(admit(&generous, &token, false).await, None, "no service vouches for the user");
         assert_eq!(admit(&generous, &revoked, true).await, None, "the token was revoked");
         assert_eq!(admit(&brief, &token, true).await, None, "the window has ended");
 
-        // Another service asks as `keystonemiddleware` does.
+        // Another service validates the token as `keystonemiddleware` does.
         let pair = [("x-auth-token", vouching.as_str()), ("x-subject-token", token.as_str())];
         let validate = "/v3/auth/tokens?nocatalog&allow_expired=1";
         assert_eq!(cloud.call("GET", validate, &pair, Value::Null).await.status, 200);

@@ -86,19 +86,19 @@ async fn a_hundred_wrong_logins_do_not_delay_a_valid_one() {
         let mut one = flood(&cloud, 100, from(ATTACKER), |_| "demo".into()).await;
         let (hashes, reply) = cost(&cloud, HOME, valid()).await;
         assert_eq!(reply.status, 201);
-        assert!(hashes <= FEW, "{hashes} hashes went before a login from elsewhere");
+        assert!(hashes <= FEW, "{hashes} hashes were computed before a login from elsewhere");
         one.shutdown().await;
         let mut many = flood(&cloud, 100, from(ATTACKER), |n| format!("u{}", n % 30)).await;
         let (hashes, reply) = cost(&cloud, HOME, valid()).await;
         assert_eq!(reply.status, 201);
-        assert!(hashes <= FEW, "{hashes} hashes went before a login from elsewhere");
+        assert!(hashes <= FEW, "{hashes} hashes were computed before a login from elsewhere");
         many.shutdown().await;
 
         // From a hundred addresses, against one user: another user who has not logged in before.
         let mut wide = flood(&cloud, 100, |n| format!("203.0.113.{n}"), |_| "demo".into()).await;
         let (hashes, reply) = cost(&cloud, HOME, by_name("new", "new", None)).await;
         assert_eq!(reply.status, 201);
-        assert!(hashes <= FEW, "{hashes} hashes went before another user's login");
+        assert!(hashes <= FEW, "{hashes} hashes were computed before another user's login");
         wide.shutdown().await;
 
         // From the same address against the same user, who has logged in before.
@@ -107,7 +107,7 @@ async fn a_hundred_wrong_logins_do_not_delay_a_valid_one() {
         let mut same = flood(&cloud, 100, from(ATTACKER), |_| "demo".into()).await;
         let (hashes, reply) = cost(&cloud, ATTACKER, demo()).await;
         assert_eq!(reply.status, 201);
-        assert!(hashes <= FEW, "{hashes} hashes went before the user's own login");
+        assert!(hashes <= FEW, "{hashes} hashes were computed before the user's own login");
         same.shutdown().await;
     }
 }

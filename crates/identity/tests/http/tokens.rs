@@ -1,4 +1,4 @@
-//! Validation of tokens, and everything that ends one.
+//! Validation of tokens, and everything that invalidates one.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn a_token_is_validated_and_revoked() {
         let again = cloud.token("demo", "demo", "demo").await;
         let ended = [("x-auth-token", again.as_str()), ("x-subject-token", demo.as_str())];
         let reply = cloud.call("HEAD", "/v3/auth/tokens", &ended, Value::Null).await;
-        assert_eq!(reply.status, 404, "an ended token is not found");
+        assert_eq!(reply.status, 404, "a revoked token is not found");
         assert!(cloud.opens(&admin).await);
     }
 }
@@ -49,7 +49,7 @@ async fn a_token_is_validated_and_revoked() {
 async fn an_expired_token_is_refused() {
     let short = IdentityOptions { token_expiration: Duration::from_secs(1), ..options() };
     for cloud in clouds_with(short).await {
-        // On a slow machine it may expire before it is used.
+        // On a slow machine the token may expire before it is used.
         let token = loop {
             let token = cloud.admin().await;
             if cloud.opens(&token).await {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::cloud::{Cloud, Reply, by_name, clouds, token_of};
 
-/// Creates the trustee `heat` (password `heat`) beside the trustor `demo`; returns trustor, trustee, project.
+/// Creates the trustee `heat` (password `heat`) in addition to trustor `demo`; returns trustor, trustee, project.
 async fn two(cloud: &Cloud) -> (String, String, String) {
     let (project, trustor, _) = cloud.demo().await;
     let admin = cloud.admin().await;

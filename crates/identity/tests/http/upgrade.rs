@@ -1,5 +1,5 @@
-//! A database of the version before groups, trusts and the catalog's resources: its users log in, with
-//! the roles that they had.
+//! The upgrade of a database from before groups, trusts and the catalog's resources: its users can log
+//! in and keep their roles.
 
 use argon2::{Algorithm, Argon2, PasswordHash, PasswordHasher as _, Version};
 use kilonova_identity::{Identity, MIGRATIONS, TokenKeys};
@@ -126,7 +126,7 @@ async fn users_of_the_older_version_log_in_with_their_roles() {
         let identity =
             Identity::open(store.clone(), keys, options()).await.expect("the service opens");
         let new = identity.bootstrap("another password").await.expect("the bootstrap succeeds");
-        assert!(!new, "{name}: the admin is there and keeps the password");
+        assert!(!new, "{name}: the admin exists and keeps the password");
         let cloud = Upgraded { router: mounted(&identity) };
 
         let (admin, roles) = cloud.login(by_name("admin", PASSWORD, Some("admin"))).await;
@@ -136,19 +136,19 @@ async fn users_of_the_older_version_log_in_with_their_roles() {
         let mut system = by_name("admin", PASSWORD, None);
         system["auth"]["scope"] = json!({"system": {"all": true}});
         let (_, roles) = cloud.login(system).await;
-        assert_eq!(roles, ["admin", "manager", "member", "reader"], "{name}: on the system");
+        assert_eq!(roles, ["admin", "manager", "member", "reader"], "{name}: roles on the system");
         let (robot, roles) = cloud
             .login(json!({"auth": {"identity": {"methods": ["application_credential"],
                 "application_credential": {"id": CREDENTIAL, "secret": "s3cret"}}}}))
             .await;
-        assert_eq!(roles, ["member", "reader"], "{name}: of the application credential");
+        assert_eq!(roles, ["member", "reader"], "{name}: roles of the application credential");
         let (status, _) =
             cloud.ask(&robot, "DELETE", &format!("/v3/users/{ANN}"), Value::Null).await;
         assert_eq!(status, 403, "{name}");
 
         let (_, user) = cloud.ask(&admin, "GET", &format!("/v3/users/{ANN}"), Value::Null).await;
         assert_eq!((&user["user"]["email"], &user["user"]["options"]), (&json!("a@b"), &json!({})));
-        // Default roles are protected; a third role of the two's name is refused.
+        // Default roles are protected. A third role whose name differs only by case is refused.
         for (role, status) in [(ROLES[0].0, 403), (ROLES[4].0, 204)] {
             let path = format!("/v3/roles/{role}");
             assert_eq!(cloud.ask(&admin, "DELETE", &path, Value::Null).await.0, status, "{name}");
@@ -166,6 +166,6 @@ async fn users_of_the_older_version_log_in_with_their_roles() {
             assert_eq!(cloud.ask(&admin, "PUT", &path, Value::Null).await.0, 204, "{path}");
         }
         let (_, roles) = cloud.login(by_name("ann", "annpass", Some("admin"))).await;
-        assert_eq!(roles, ["reader"], "{name}: of the group");
+        assert_eq!(roles, ["reader"], "{name}: roles of the group");
     }
 }

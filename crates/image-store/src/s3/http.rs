@@ -1,4 +1,4 @@
-//! The HTTP client below the S3 client: bounded in time, with TLS by rustls, without proxies.
+//! The HTTP client that the S3 client uses: bounded in time, with TLS by rustls, without proxies.
 
 use std::path::Path;
 use std::pin::Pin;

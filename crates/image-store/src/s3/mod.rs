@@ -303,8 +303,8 @@ impl ImageStore for S3 {
                 (_, Some(most)) => Some(GetRange::Bounded(from..from.saturating_add(most.max(1)))),
             };
             match self.get(name, range).await {
-                // S3 has no empty range. Only this answer justifies a second request: with a store
-                // that is down, it would take the time limit twice.
+                // S3 has no empty range. Only this answer justifies a second request, because a
+                // store that is down would cost the time limit twice.
                 Err(error) if is_after_end(&error) => {
                     let size = self.size(name).await?.filter(|size| from >= *size).ok_or(error)?;
                     let bytes = exactly(Box::pin(futures_util::stream::empty()), 0);
@@ -384,7 +384,7 @@ mod tests {
         }
     }
 
-    /// Set in the process of this test whose system has no authorities.
+    /// Set in the child process of this test, which finds no authorities of the system.
     const WITHOUT: &str = "KILONOVA_TEST_WITHOUT_AUTHORITIES";
 
     #[test]

@@ -15,8 +15,8 @@ const MOST_PARTS: u64 = 10_000;
 const DOUBLED_AFTER: u64 = 250;
 /// Maximum size of a part in S3's protocol.
 const GREATEST_PART: u64 = 5 << 30;
-/// Number of parts of the final size that hold the largest object. The other 2000 parts are for the
-/// growth.
+/// Number of parts of the final size that hold the largest object. The other 2000 parts leave room
+/// for the smaller sizes before it.
 const GREATEST_PARTS: u64 = 8000;
 
 /// The sizes of an object's parts. They grow with the received bytes, never with the size that a
@@ -149,8 +149,8 @@ impl S3Upload {
         let Err(error) = self.s3.store.complete_multipart(&key, &id, parts).await else {
             return Ok(());
         };
-        // If the answer to a successful request is lost, the server does not know the upload at the
-        // retry. The object is then complete.
+        // If the answer to a successful request is lost, the server no longer knows the upload when
+        // the request is retried. The object is then complete.
         if self.s3.size(&self.name).await.unwrap_or_default() == Some(self.written) {
             return Ok(());
         }
@@ -228,7 +228,7 @@ mod tests {
             [0, 249, 250, 749, 750].map(|number| sizes.of(number) / MIB),
             [10, 10, 20, 40, 80]
         );
-        // 131.1 MiB, and no more.
+        // At most 131.1 MiB.
         assert_eq!((sizes.of(1000), sizes.of(9999)), (TIB / 8000 + 1, TIB / 8000 + 1));
         let small = PartSizes::new(10 * MIB, 1000 * MIB).unwrap();
         assert_eq!(small.of(9999), 10 * MIB);

@@ -54,7 +54,7 @@ impl Images {
     }
 }
 
-/// Refuses properties that no image may have, of an image that the service itself makes.
+/// Refuses an image with invalid properties that the service itself creates.
 pub(crate) fn check_new(image: &ImageRecord, options: &ImageOptions) -> Result<(), Error> {
     for (key, value) in &image.properties {
         rules::check_property(key, value)?;

@@ -63,7 +63,7 @@ pub(crate) fn check_writable(key: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a property whose name is an attribute's or reserved, or whose value no property may have.
+/// Refuses a property with the name of an attribute, a reserved or invalid name, or an invalid value.
 pub(crate) fn check_property(key: &str, value: &str) -> Result<(), Error> {
     check_writable(key)?;
     if BASE.contains(&key) {

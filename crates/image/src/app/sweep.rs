@@ -3,8 +3,8 @@
 //!
 //! An upload is dead if its store proves it, or if its row has had no heartbeat for [`SILENCE`]. This process
 //! measures silence between its own reads and by its own clock, and counts the time between two reads as at
-//! most two check intervals, however long the process or the database paused. Clocks that differ and outages therefore
-//! end no upload.
+//! most two check intervals, however long the process or the database paused. Clock differences and outages
+//! therefore never end an upload.
 //!
 //! An object may be deleted if no row names it, because a row names an object before the store has it, and
 //! the rows are read after the store was listed. The object must also be an hour old: a database that was
@@ -101,7 +101,7 @@ impl Images {
             loop {
                 tokio::time::sleep(CHECK_EVERY).await;
                 if let Err(error) = images.end_dead_uploads().await {
-                    tracing::error!(%error, "cannot check for interrupted image uploads; the next check is in some seconds");
+                    tracing::error!(%error, "cannot check for interrupted image uploads; the next check is in a few seconds");
                 }
             }
         });

@@ -69,7 +69,7 @@ fn shape(what: &str) -> Error {
     Error::Shape(format!("images: {what}"))
 }
 
-/// Where the data is, of a row with `store` and `data`.
+/// The location of the data in a row with `store` and `data`.
 pub(super) fn location(row: &Row) -> Result<Option<Location>, Error> {
     let Some(name) = row.string_opt("data")? else { return Ok(None) };
     let name = ObjectName::parse(&name).ok_or_else(|| shape("data"))?;

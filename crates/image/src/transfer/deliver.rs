@@ -1,7 +1,8 @@
-//! Sends the data of an image to a client: at the client's pace, and whole or broken.
+//! Sends the data of an image to a client, at the client's pace. A wrong or incomplete download ends
+//! with an error.
 //!
-//! The last chunk is sent only after the hash of all data is verified. A client therefore never
-//! receives as many bytes as the image has unless they are the image's.
+//! The last chunk is sent only after the hash of all data is verified. A client that receives as
+//! many bytes as the image has therefore has the image's bytes.
 
 use std::future::poll_fn;
 use std::io;
@@ -21,7 +22,7 @@ use super::pace::Pace;
 use super::receiver::hex;
 use super::stream::ImageData;
 
-/// The bytes of a store for a client. The stream ends with an error if the client is too slow, if the
+/// Streams the bytes of a store to a client. The stream ends with an error if the client is too slow, if the
 /// store fails, or if the bytes do not have the hash. The pass is released when the last chunk is
 /// taken or the stream is dropped.
 pub(crate) fn deliver(
@@ -42,7 +43,7 @@ pub(crate) fn deliver(
             Err(Stopped::Disconnected) => tracing::debug!("download aborted: the client is gone"),
             Err(Stopped::Failed(error)) => {
                 tracing::warn!(%error, "download aborted");
-                // Fails only if the receiver is gone, which then needs no error.
+                // Fails only if the receiver is gone; the error is then not needed.
                 let _ = abort.send(error);
             }
         }
@@ -50,7 +51,7 @@ pub(crate) fn deliver(
     ImageData::new(Delivery { chunks: received, aborted })
 }
 
-/// The receiving end. The error has a channel of its own, because the chunks' channel is full when a
+/// The receiving end. The error has its own channel, because the chunks' channel is full when a
 /// client is too slow.
 struct Delivery {
     chunks: mpsc::Receiver<Bytes>,
@@ -79,7 +80,7 @@ enum Stopped {
     Failed(io::Error),
 }
 
-/// Sends all bytes, one chunk behind their hash.
+/// Sends all bytes. Each chunk is sent only after the next one has been hashed.
 async fn send(
     pool: &Pool,
     mut bytes: ByteStream,

@@ -1,10 +1,10 @@
 //! Checks that the data has its declared format. A guest's image must not make the hypervisor open
-//! other files of the host. Therefore qcow2 files with a backing file or an external data file are
-//! refused, and "raw" data that a hypervisor could probe as another format.
+//! other files of the host. Therefore the checks refuse qcow2 files with a backing file or an
+//! external data file, and "raw" data that a hypervisor could probe as another format.
 
 use crate::Error;
 
-/// The first bytes of an image that [`inspect`] needs.
+/// The number of bytes from the start of an image that [`inspect`] needs.
 pub(crate) const HEAD: usize = 0x8006;
 
 const QCOW2: &[u8] = b"QFI\xfb";

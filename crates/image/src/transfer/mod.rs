@@ -1,4 +1,4 @@
-//! Image data on its way: limits, pace, hashes, formats. It knows streams and stores, and no rows.
+//! Image data in transfer: limits, pace, hashes, formats. It uses streams and stores, but no rows.
 
 mod deliver;
 pub(crate) mod format;

@@ -138,7 +138,7 @@ impl Receiver {
         Ok(sink.upload.abort().await?)
     }
 
-    /// The sink, after the write in progress.
+    /// The sink, once the write in progress has ended.
     async fn sink(&mut self) -> Result<Box<Sink>, Error> {
         let (sink, written) = self.settle().await;
         let sink = sink?;

@@ -1,4 +1,4 @@
-//! Clients that disconnect, that are slow, and that upload the same image at once, with each store.
+//! Clients that disconnect, are slow, or upload the same image concurrently, with each store.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ async fn until_clean(shelf: &Shelf) {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("data of the failed upload is left");
+    panic!("data of the failed upload remains");
 }
 
 async fn serve(shelf: &Shelf) -> SocketAddr {

@@ -17,7 +17,7 @@ use crate::shelf::{ANNA, Shelf, shelves, shelves_of_all_stores};
 /// The time between two checks of the loop that ends dead uploads.
 const CHECK: Duration = Duration::from_secs(15);
 
-/// The same stores, whose sweeps do not wait.
+/// Options with the same stores, with sweeps that delete data of any age.
 fn at_once(shelf: &Shelf) -> ImageOptions {
     let stores = shelf.options.stores.clone();
     ImageOptions { leftover_age: Duration::ZERO, stores, ..ImageOptions::default() }
@@ -62,8 +62,8 @@ async fn killed_upload(shelf: &Shelf, id: &str) {
     while shelf.files() == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // The client's connection lasts longer than the controller, which would otherwise see it end and
-    // give the image back.
+    // The client's connection outlives the controller, which would otherwise notice its end and reset
+    // the image.
     let gone = move || runtime.shutdown_timeout(Duration::from_secs(30));
     tokio::task::spawn_blocking(gone).await.unwrap();
     drop(sender);
@@ -100,7 +100,7 @@ async fn a_controller_without_the_directory_answers_503() {
         assert!(message.contains("not available here") && !message.contains('/'), "{message}");
         let refused = other.images.read(id.parse().unwrap(), 0, 10).await.unwrap_err().to_string();
         assert!(refused.contains("filesystem_store_datadir"), "{refused}");
-        // Neither its checks nor its sweeps touch what it cannot see.
+        // Its sweeps do not delete data that it cannot see.
         assert_eq!(other.images.sweep().await.unwrap(), Swept::default());
         assert_eq!(shelf.get(ANNA, &file_of(&id)).await.bytes, b"data");
         // A deletion there leaves the file for the sweep of the machine that has it.
@@ -117,7 +117,7 @@ async fn an_upload_whose_controller_dies_leaves_nothing_visible() {
         killed_upload(&shelf, &id).await;
         assert_eq!(shelf.get(ANNA, &file_of(&id)).await.status, 204);
         assert_eq!(shelf.put(ANNA, &id, "again").await.status, 409);
-        // This machine knows that nobody writes the file.
+        // The released lock proves to this machine that no process writes the file.
         while shelf.images.end_dead_uploads().await.unwrap() == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -165,7 +165,7 @@ async fn an_upload_in_progress_elsewhere_is_left_alone() {
             until(&shelf, &id, "saving").await;
             set_uploader(&shelf, &id).await;
             let watcher = beside(&shelf).await;
-            // A long pause between two checks is one check, not silence.
+            // A long pause between two checks does not count as silence.
             let mut now = Instant::now();
             for _ in 0..3 {
                 assert_eq!(watcher.images.end_dead_uploads_at(now).await.unwrap(), 0);
@@ -183,7 +183,7 @@ async fn an_upload_in_progress_elsewhere_is_left_alone() {
                 assert_eq!(watcher.images.end_dead_uploads_at(now).await.unwrap(), 0);
                 now += CHECK;
             }
-            // Its file is young or not, locked or not: a row names it.
+            // The sweep keeps its file regardless of age and lock, because a row names it.
             assert_eq!(watcher.images.sweep().await.unwrap(), Swept::default());
             drop(sender);
         };
@@ -229,7 +229,7 @@ async fn a_snapshot_that_a_host_sends_again_supersedes_the_first() {
         let sent = other.images.receive_snapshot(image, "raw", "host-1", || Body::from("snapshot"));
         sent.await.unwrap();
         assert_eq!(shelf.get(ANNA, &file_of(&id)).await.bytes, b"snapshot");
-        // The lock goes with the killed controller.
+        // The lock is released once the killed controller has ended.
         while shelf.files() > 1 {
             other.images.sweep().await.unwrap();
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -249,7 +249,7 @@ async fn a_controller_that_dies_at_a_write_leaves_a_whole_image_or_a_queued_one(
                 let store = shelf.store.with_crash_plan(plan.clone());
                 let dying = Shelf::open(store, shelf.directory.clone(), at_once(&shelf)).await;
                 let reply = dying.put(ANNA, &id, "first").await;
-                // The last one is the deletion, below.
+                // The last write is the deletion below.
                 if at < 2 {
                     assert!(plan.is_dead() && reply.status.is_server_error(), "{}", reply.body);
                 } else {

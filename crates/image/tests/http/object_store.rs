@@ -65,7 +65,7 @@ async fn a_controller_without_the_first_ones_files_serves_what_is_in_the_bucket(
         assert_eq!(other.get(ANNA, &file_of(&old)).await.status, 503);
         let why = other.images.read(old.parse().unwrap(), 0, 1).await.unwrap_err().to_string();
         assert!(why.contains("add file to [glance_store] stores"), "{why}");
-        assert!(!elsewhere.exists(), "a directory that is not configured is not made");
+        assert!(!elsewhere.exists(), "a directory that is not configured is not created");
         let image: ImageId = shelf.make(ANNA, json!({})).await.parse().unwrap();
         let sent = other.images.receive_snapshot(image, "raw", "host-1", || Body::from("disk"));
         sent.await.unwrap();
@@ -86,7 +86,7 @@ async fn an_upload_that_dies_leaves_parts_that_a_sweep_of_any_controller_deletes
             sender.send_data(Bytes::from(vec![7; MIB])).await.unwrap();
         }
         let other = beside(&shelf).await;
-        // As long as a row names it, a sweep does not delete it.
+        // A sweep does not delete the upload while a row names its object.
         until(&shelf, &id, "saving").await;
         assert_eq!(other.images.sweep().await.unwrap(), Swept::default());
         runtime.shutdown_background();
@@ -97,7 +97,7 @@ async fn an_upload_that_dies_leaves_parts_that_a_sweep_of_any_controller_deletes
             assert_eq!(shelf.get(ANNA, &file_of(&id)).await.status, 204);
         }
         assert_eq!(shelf.put(ANNA, &id, "again").await.status, 204);
-        // Not every server tells the age of an unfinished upload.
+        // Not every server reports the age of an unfinished upload.
         let swept = shelf.images.sweep().await.unwrap();
         assert_eq!(swept.deleted + swept.young, 1);
         assert_eq!(other.images.sweep().await.unwrap().deleted, swept.young);
@@ -146,7 +146,7 @@ async fn a_store_that_is_down_is_a_503_until_it_is_back() {
         assert_eq!(shelf.status(&id).await, "queued");
         let host = shelf.images.read(kept.parse().unwrap(), 0, 10).await.unwrap_err();
         assert!(host.to_string().starts_with("S3: "), "{host}");
-        // The row goes; the object waits for a sweep.
+        // The row is deleted; the object stays until a sweep.
         assert_eq!(shelf.delete(ANNA, &kept).await.status, 204);
         assert!(shelf.images.sweep().await.is_err());
         proxy.set(PASSES);

@@ -11,10 +11,11 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::shelf::{self, Shelf, bucket, shelves_with};
 
-/// A TCP proxy before the server, with TLS if it has a certificate.
+/// A TCP proxy in front of the server, with TLS if it has a certificate.
 pub struct Proxy {
     pub url: String,
-    /// Bytes of the server per connection before it is cut; 0 refuses, `HANGS` never answers.
+    /// Bytes that the server may send per connection before it is cut; 0 refuses connections, and
+    /// `HANGS` never answers.
     limit: Arc<AtomicU64>,
     /// The methods of the requests so far.
     methods: Arc<Mutex<Vec<String>>>,
@@ -59,7 +60,7 @@ impl Proxy {
     }
 }
 
-/// Relays one connection; the limit in force when bytes pass counts.
+/// Relays one connection, with the limit that is in force when bytes pass.
 async fn relay(
     client: impl AsyncRead + AsyncWrite + Send,
     server: String,

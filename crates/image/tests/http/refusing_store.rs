@@ -1,5 +1,5 @@
 //! An object store that refuses: a wrong key, no bucket, a certificate that is not accepted, an object
-//! that is gone. The user gets a 503 that says nothing about the store; the operator's text says what to check.
+//! that is gone. The user gets a 503 that reveals nothing about the store; the operator's text names what to check.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,8 @@ use crate::shelf::{self, ANNA, Shelf, bucket, bytes, shelves_with};
 
 const MIB: usize = 1 << 20;
 
-/// Uploads and reads get 503, the image stays queued, and the operator's text has the advice.
+/// Asserts that uploads and reads get 503, that the image stays queued, and that the operator's text
+/// has the advice.
 async fn refuses(shelf: &Shelf, kept: &str, advice: &str) {
     let id = shelf.make(ANNA, json!({})).await;
     for reply in [
@@ -69,7 +70,7 @@ async fn refusing_keys() -> String {
             let answer = answer.clone();
             tokio::spawn(async move {
                 let mut buffer = vec![0; 64 * 1024];
-                // The answer comes at once; the body of the request is read as long as it comes.
+                // Answers immediately, then reads the body of the request to its end.
                 if matches!(client.read(&mut buffer).await, Ok(1..)) {
                     let _ = client.write_all(answer.as_bytes()).await;
                     while matches!(client.read(&mut buffer).await, Ok(1..)) {}
@@ -161,12 +162,12 @@ async fn a_server_whose_certificate_has_another_authority_is_not_used() {
         stores.s3.as_mut().unwrap().cacert = Some(shelf.directory.join("missing.pem"));
         let options = ImageOptions { stores, ..shelf.options.clone() };
         let opened = Images::open_with(shelf.store.clone(), &shelf.directory, options).await;
-        let Err(error) = opened else { panic!("there is no file") };
+        let Err(error) = opened else { panic!("a missing file was accepted") };
         assert!(error.to_string().contains("missing.pem"), "{error}");
     }
 }
 
-/// Deletes every object of the cloud, past the controller.
+/// Deletes every object of the cloud, bypassing the controller.
 async fn empty_bucket(shelf: &Shelf) {
     let mut options = shelf.options.stores.s3.clone().unwrap();
     options.endpoint = shelf::server().unwrap();
@@ -190,8 +191,8 @@ async fn an_object_that_disappears_breaks_the_download() {
         assert_eq!(shelf.put(ANNA, &id, bytes(12 * MIB)).await.status, 204);
         let image: ImageId = id.parse().unwrap();
         assert_eq!(shelf.images.read(image, 0, 4 * MIB).await.unwrap().bytes.len(), 4 * MIB);
-        // The connection breaks after two thirds. The rest is requested when the object is gone: no more than
-        // a few chunks are read ahead of the client.
+        // The connection breaks after two thirds. The object is gone when the rest is requested, because at
+        // most a few chunks are read ahead of the client.
         proxy.set(8 * MIB as u64);
         let request = Request::get(format!("/image{}", file_of(&id))).header("x-auth-token", ANNA);
         let request = request.body(Body::empty()).unwrap();
@@ -206,7 +207,7 @@ async fn an_object_that_disappears_breaks_the_download() {
             }
         }
         assert!(broken && received <= 8 * MIB, "{received} bytes");
-        // A transfer that begins now is a 503, also for a host in the middle of the image.
+        // A new transfer fails, and so does the next read by a host in the middle of the image.
         assert_eq!(shelf.get(ANNA, &file_of(&id)).await.status, 503);
         let error = shelf.images.read(image, 4 * MIB as u64, 4 * MIB).await.unwrap_err();
         assert!(error.to_string().contains("the bucket has no object"), "{error}");

@@ -86,7 +86,7 @@ pub fn bucket(endpoint: Option<String>) -> Option<StoreOptions> {
     Some(StoreOptions { s3: Some(s3), default: StoreName::S3, ..StoreOptions::default() })
 }
 
-/// [`shelves`], and the same with a bucket each.
+/// [`shelves`], and as many with a bucket each.
 pub async fn shelves_of_all_stores() -> Vec<Shelf> {
     let mut all = shelves().await;
     if bucket(None).is_some() {
@@ -99,7 +99,7 @@ pub async fn shelves_of_all_stores() -> Vec<Shelf> {
 }
 
 impl Shelf {
-    /// The same with other stores.
+    /// The same controller with other stores.
     pub async fn with_stores(mut self, stores: StoreOptions) -> Self {
         let options = ImageOptions { stores, ..self.options.clone() };
         let mut other = Self::open(self.store.clone(), self.directory.clone(), options).await;
@@ -107,7 +107,7 @@ impl Shelf {
         other
     }
 
-    /// A controller over a database and a directory that another owner removes.
+    /// A controller over a database and a directory, which another owner removes.
     pub async fn open(store: Store, directory: PathBuf, options: ImageOptions) -> Self {
         let opened = Images::open_with(store.clone(), &directory, options.clone()).await;
         let images = opened.unwrap();
@@ -145,7 +145,7 @@ impl Shelf {
         self.call(who, "GET", path, "application/json", Body::empty()).await
     }
 
-    /// The bytes of a 200, if the transfer is whole.
+    /// The bytes of a 200 answer, if the transfer is complete.
     pub async fn receive(&self, who: &str, path: &str) -> Result<Vec<u8>, String> {
         let request = Request::get(format!("/image{path}")).header("x-auth-token", who);
         let request = request.body(Body::empty()).unwrap();

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::controllers::{beside, file_of};
 use crate::shelf::{ANNA, Shelf, shelves};
 
-/// The path of an object that no row names. The names of images order the objects.
+/// The path of an object that no row names. A sweep visits the objects in the order of `image`.
 fn orphan(shelf: &Shelf, image: u128) -> std::path::PathBuf {
     let name = format!("{}.{}", Uuid::from_u128(image), Uuid::new_v4().simple());
     shelf.directory.join(name)
@@ -17,7 +17,7 @@ fn orphan(shelf: &Shelf, image: u128) -> std::path::PathBuf {
 async fn an_object_that_cannot_be_deleted_does_not_end_a_sweep() {
     for shelf in shelves().await {
         for image in 0..5 {
-            // Nobody deletes a directory as a file.
+            // A directory cannot be deleted as a file.
             match image {
                 2 => std::fs::create_dir(orphan(&shelf, image)).unwrap(),
                 _ => std::fs::write(orphan(&shelf, image), "orphan").unwrap(),
@@ -51,7 +51,7 @@ async fn a_sweep_of_many_objects_keeps_every_one_that_an_image_names() {
             assert_eq!(shelf.put(ANNA, &id, id.clone()).await.status, 204);
             kept.push(id);
         }
-        // More than a page of files, and more than one statement of names on a page.
+        // More than a page of files, and a page of more names than one statement takes.
         for _ in 0..1000 {
             std::fs::write(orphan(&shelf, Uuid::new_v4().as_u128()), "").unwrap();
         }

@@ -27,7 +27,7 @@ struct Fake {
     valid_from: AtomicUsize,
     logins: AtomicUsize,
     validations: AtomicUsize,
-    /// Validations that it answers with 503 first.
+    /// Number of validations that it first answers with 503.
     unavailable: AtomicUsize,
     /// The body of the last login.
     login: std::sync::Mutex<serde_json::Value>,
@@ -256,8 +256,8 @@ async fn an_expired_token_is_accepted_with_a_token_of_a_service() {
             ("u", &vec!["service".into()])
         );
         assert!(context.is_service());
-        // The user's token is not valid by itself because a service vouched for it once.
-        admit(&validator, &[expired]).await.expect_err("nobody vouches");
+        // An earlier vouched request does not make the user's token valid on its own.
+        admit(&validator, &[expired]).await.expect_err("no service vouches");
         let other = [expired, ("x-service-token", "of a user")];
         let refused = admit(&validator, &other).await.expect_err("the role is missing");
         assert_eq!(refused.status(), 401);

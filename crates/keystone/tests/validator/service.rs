@@ -140,7 +140,7 @@ async fn the_catalog_names_the_endpoint_by_interface_and_region() {
     let text = missing.expect_err("there is none").to_string();
     assert!(text.contains("type network with interface admin in region two"), "{text}");
     let named = Endpoint { service_name: Some("other".into()), ..network(&["public"], None) };
-    get(&at(named), Caller::Own).await.expect_err("its name is another");
+    get(&at(named), Caller::Own).await.expect_err("the service has another name");
     let fixed =
         Endpoint { endpoint_override: Some(format!("{url}/fixed/")), ..Endpoint::default() };
     let found = get(&at(fixed), Caller::Own).await.expect("the URL is configured");
@@ -170,7 +170,7 @@ async fn a_request_carries_the_tokens_of_its_caller() {
     get(&service, Caller::Vouched(&user)).await.expect("an answer arrives");
     assert_eq!(fake.header("x-auth-token").as_deref(), Some("of a user"));
     assert_eq!(fake.header("x-service-token").as_deref(), Some("own-1"));
-    // A revoked service token is renewed once; a refused user's token is the answer.
+    // A revoked service token is renewed once. If the user's token is refused, the 401 is returned.
     for (caller, logins, sent) in
         [(Caller::Own, 2, 2), (Caller::Vouched(&user), 3, 2), (Caller::User(&user), 3, 1)]
     {

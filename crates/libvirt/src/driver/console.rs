@@ -22,7 +22,7 @@ use crate::sys;
 const BUFFER: usize = 64 * 1024;
 
 const NO_DISPLAY: &str = "the guest has no display: its image has hw_video_model=none";
-const LATER: &str = "the guest was started without a display and gets one with its next start: stop and start the server";
+const LATER: &str = "the guest was started without a display and gets one at its next start: stop and start the server";
 
 /// The result of opening a domain's console.
 enum Found {
@@ -71,7 +71,7 @@ impl Driver {
         if found.state.is_up() || has_display(&found.xml) || !definition.has_display() {
             return Ok(());
         }
-        tracing::info!(%server, "defining the guest again, because it has no display yet");
+        tracing::info!(%server, "redefining the guest, because it has no display yet");
         self.define_domain(&definition).await
     }
 }

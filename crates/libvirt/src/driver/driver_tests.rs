@@ -102,7 +102,7 @@ async fn the_life_cycle_of_a_guest() {
     driver.destroy(server).await.expect("the save image is removed");
     assert_eq!(state_of(&driver).await, Some(DomainState::Shutoff));
 
-    // libvirt's test driver cannot start a guest paused, and says so.
+    // libvirt's test driver cannot start a guest paused, and refuses the flag.
     let error = driver.start_paused(server).await.expect_err("the flag is sent");
     assert!(error.message.contains("unsupported flags (0x1)"), "{error}");
     driver.start(server).await.expect("the guest is started");

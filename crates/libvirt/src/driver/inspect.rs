@@ -31,7 +31,7 @@ pub(super) fn servers(connect: &Connect) -> Result<Vec<ServerId>, VirtError> {
         );
         match ours {
             Ok(_) => servers.extend(domain.get_uuid_string()?.parse::<ServerId>().ok()),
-            // No metadata of ours, a transient domain, or one that has just gone: not ours.
+            // A domain without our metadata, transient, or just undefined is not ours.
             Err(error)
                 if has_code(&error, ErrorNumber::NoDomainMetadata)
                     || has_code(&error, ErrorNumber::OperationInvalid)

@@ -1,7 +1,7 @@
-//! Snapshots of the root disk, also of a running guest.
+//! Snapshots of the root disk, even of a running guest.
 //!
-//! A backup job of QEMU copies the disk as of the start while the guest keeps writing. A job that
-//! an earlier attempt left behind is aborted first. The file systems of a guest with an agent are frozen
+//! A backup job of QEMU copies the disk as it was at the job's start while the guest keeps writing. A job
+//! that an earlier attempt left behind is aborted first. The file systems of a guest with an agent are frozen
 //! while the job begins, so that the copy has what the guest's programs have written. The driver never
 //! leaves them frozen: it thaws them whether the job begins or not, and before another attempt.
 
@@ -55,7 +55,7 @@ impl Driver {
             }
             Err(error) => Err(error),
         };
-        // It exists only if the move failed.
+        // The copy still exists only if the move failed.
         let _ = std::fs::remove_file(&copy);
         moved.map(|()| format)
     }
@@ -73,7 +73,8 @@ impl Driver {
             let description = domain.get_xml_desc(0)?;
             let has_agent = has_guest_agent(&description);
             if has_agent {
-                // Of an attempt whose process died. A guest that is not frozen ignores it.
+                // An earlier attempt whose process died may have left the guest frozen. A guest
+                // that is not frozen ignores this.
                 let _ = crate::sys::thaw(domain);
             }
             abort_backup(domain)?;
@@ -118,8 +119,8 @@ impl Driver {
 /// How often the driver tries to thaw a guest.
 const THAWS: u32 = 5;
 
-/// Runs `work` while the guest's file systems are frozen. As upstream, a guest whose agent does not freeze them is not
-/// an obstacle: it may not run yet, or not be installed.
+/// Runs `work` while the guest's file systems are frozen. As in Nova, `work` also runs if the freeze fails: the guest's
+/// agent may not be running yet, or may not be installed.
 fn while_frozen<T>(
     server: ServerId,
     domain: &Domain,
@@ -249,7 +250,7 @@ mod tests {
         let failed = while_frozen::<()>(server, &domain, || Err(VirtError::last_error()));
         assert!(failed.is_err());
         assert_eq!(freeze(), 2, "they were thawed after a failure");
-        // A guest that is shut off cannot freeze them, and its work is done nevertheless.
+        // A guest that is shut off cannot freeze them, but the work runs nevertheless.
         domain.destroy().expect("the domain is destroyed");
         assert_eq!(while_frozen(server, &domain, || Ok(7)).expect("the work succeeds"), 7);
     }

@@ -1,8 +1,8 @@
 //! Volumes of a running guest, and the libvirt secrets with which QEMU opens volumes itself.
 //!
-//! A guest must release a disk before it is gone; a guest without an operating system, or a busy
-//! one, may not. The request is repeated, and the detachment has succeeded once the disk is gone,
-//! even if another process removed it.
+//! A disk is detached only when the guest releases it, which a busy guest or one without an operating
+//! system may not do. The request is repeated, and the detachment has succeeded once the disk is
+//! gone, even if another process removed it.
 //!
 //! A secret of an attachment is named after server and attachment, and removed with the attachment.
 //! The key of a Ceph user belongs to the host, so it stays.
@@ -62,8 +62,8 @@ impl Driver {
         Ok(plugged)
     }
 
-    /// Removes the secrets of volumes that the guest did not get: it may never be defined with them. A failure
-    /// is only logged: the next definition removes them too.
+    /// Removes the secrets of volumes that the guest did not get, because it may never be defined with them. A
+    /// failure is only logged: the next definition removes them too.
     async fn forget_refused(&self, definition: &Definition, refused: &[(VolumeId, String)]) {
         let mut left = definition.clone();
         left.config.volumes.retain(|one| refused.iter().all(|(id, _)| *id != one.volume_id));
@@ -84,7 +84,7 @@ impl Driver {
         let xml = xml::volume_xml(&self.host, volume, source);
         let (definition, volume) = (definition.clone(), volume.clone());
         let attach = move |_: &Connect, domain: &Domain| {
-            // An earlier call may have succeeded without an answer.
+            // An earlier call may have succeeded although its answer was lost.
             if live(domain)?.iter().any(|disk| disk.volume == id) {
                 return Ok(());
             }
@@ -134,7 +134,7 @@ impl Driver {
                 let _ = timeout(LOOK, events.recv()).await;
             }
             if last.is_some() {
-                // libvirt refused at once, and would refuse the same request again.
+                // libvirt refused immediately, and would refuse an immediate retry too.
                 let _ = timeout(LOOK, events.recv()).await;
             }
         }
@@ -142,8 +142,8 @@ impl Driver {
         Ok(Err(last.unwrap_or_else(usual)))
     }
 
-    /// Grows the disk of a volume that has grown. A failure is only logged: the guest sees the size with
-    /// its next start.
+    /// Grows the disk of a volume that has grown. A failure is only logged: the guest sees the new size
+    /// at its next start.
     async fn grow_volume(&self, server: ServerId, volume: &Volume) {
         let id = volume.volume_id;
         let size = u64::try_from(volume.size_gb).unwrap_or_default() << 30;
@@ -160,7 +160,7 @@ impl Driver {
             Ok(true) => tracing::info!(%server, volume = %id, size, "a guest's volume has grown"),
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(%server, volume = %id, %error, "could not grow a guest's volume; it has its size with the guest's next start");
+                tracing::warn!(%server, volume = %id, %error, "could not grow a guest's volume; the guest sees the new size at its next start");
             }
         }
     }
@@ -214,7 +214,7 @@ impl Driver {
         let ceph = &self.host.config.ceph;
         let key = keyring_key(ceph, user).map_err(|why| {
             let why = format!(
-                "libvirt has no secret {uuid} for the Ceph user {user}, and there is no key to make \
+                "libvirt has no secret {uuid} for the Ceph user {user}, and there is no key to create \
                  it from: {why}"
             );
             Error::new(step, why)
@@ -225,14 +225,14 @@ impl Driver {
                 Secret::define_xml(connect, &xml, 0)?.set_value(&key, 0)
             })
             .await?;
-        tracing::info!(user, %uuid, "made the libvirt secret of a Ceph user from the host's keyring");
+        tracing::info!(user, %uuid, "created the libvirt secret of a Ceph user from the host's keyring");
         Ok(())
     }
 }
 
-/// Removes the secrets of a server's attachments other than these. Without `has_some` the server
-/// probably has none, and the error of a libvirt that cannot list them is ignored: its driver for
-/// secrets may not be installed.
+/// Removes the secrets of a server's attachments except those in `definition`. Without `has_some` the
+/// server probably has none, so a failure to list them is ignored: libvirt's driver for secrets may
+/// not be installed.
 pub(super) fn keep_secrets(
     connect: &Connect,
     server: ServerId,
@@ -263,7 +263,7 @@ pub(super) fn keep_secrets(
                     result => result?,
                 }
             }
-            // A secret that has gone since, or has no use.
+            // A secret that is kept, not ours, or deleted in the meantime.
             Ok(_) | Err(_) => {}
         }
     }
@@ -288,7 +288,7 @@ pub(super) fn has_login_in(xml: &str) -> bool {
     document.descendants().any(is_login)
 }
 
-/// The use of a secret, from its XML. (`virt`'s own call frees libvirt's memory.)
+/// The usage name of a secret, from its XML. (`virt`'s own call frees libvirt's memory.)
 fn usage_of(xml: &str) -> Option<String> {
     let document = Document::parse(xml).ok()?;
     let usage = document.descendants().find(|node| node.has_tag_name("usage"))?;

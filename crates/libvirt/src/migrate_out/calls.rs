@@ -1,4 +1,4 @@
-//! The single libvirt calls of an outgoing live migration.
+//! The individual libvirt calls of an outgoing live migration.
 
 use kilonova_hypervisor::{DomainState, Step};
 use kilonova_ids::ServerId;

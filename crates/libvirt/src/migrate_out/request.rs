@@ -145,8 +145,8 @@ fn is_copied(disk: Node<'_, '_>) -> bool {
     !is_readonly && xml::volume_of(disk).is_none()
 }
 
-/// The names of the disks to copy beside volumes, which libvirt would copy onto themselves. Without
-/// volumes libvirt's own choice is the same.
+/// The names of the disks to copy, without volumes, which libvirt would copy onto themselves. Empty
+/// for a guest without volumes, because libvirt's own choice is then the same.
 fn copied_disks(running: &str) -> Vec<String> {
     let Ok(document) = Document::parse(running) else { return Vec::new() };
     let disks = || document.descendants().filter(|node| node.has_tag_name("disk"));

@@ -57,7 +57,7 @@ pub(crate) struct DowntimeSchedule {
     most: Option<u64>,
     /// The highest throughput seen.
     throughput: u64,
-    /// Since when the remaining memory fits into the downtime.
+    /// The time since which the remaining memory has fit into the downtime.
     fits_since: Option<Duration>,
 }
 

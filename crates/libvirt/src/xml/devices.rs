@@ -11,8 +11,8 @@ use super::expanders::Expanders;
 use super::system::is_pcie;
 use super::{HostProfile, hostdev, interface, volumes};
 
-/// Maximum number of ports that are listed on the main bus of a guest with expander buses: these leave it bus numbers for
-/// so many.
+/// Maximum number of ports that are listed on the main bus of a guest with expander buses, which leave enough bus
+/// numbers for this many.
 const MOST_PORTS: u32 = 60;
 
 /// The channel of QEMU's guest agent.
@@ -87,8 +87,8 @@ pub(super) fn devices(
     devices
 }
 
-/// A display that listens nowhere: the agent asks libvirt for a socket to it. The tablet keeps the pointers
-/// of the client and the guest together.
+/// A display without a listening port: the agent requests a socket to it from libvirt. The tablet keeps the
+/// pointers of the client and the guest in sync.
 fn display(host: &HostProfile, machine: &Machine) -> [Element; 3] {
     // Every firmware and every guest can use plain VGA, and every QEMU for x86 has it.
     let usual = if host.arch == "x86_64" { "vga" } else { "virtio" };
@@ -111,8 +111,8 @@ pub(super) fn scsi_controller(definition: &Definition) -> Element {
     Element::new("controller").with("type", "scsi").with("index", 0).with("model", model)
 }
 
-/// The ports on the main bus for a guest with expander buses: one for each device that may need one, and a free one;
-/// `num_pcie_ports` if that is more. libvirt adds what is missing.
+/// The number of ports on the main bus of a guest with expander buses: one for each device that may need one, and a
+/// free one; `num_pcie_ports` if that is more. libvirt adds missing ports.
 fn main_ports(
     host: &HostProfile,
     definition: &Definition,
@@ -129,7 +129,7 @@ fn main_ports(
     let buses: Vec<Bus> = buses.chain(definition.connected().map(|(one, _)| one.bus)).collect();
     let disks = buses.iter().filter(|bus| **bus == Bus::Virtio).count();
     let watchdog = machine.watchdog.as_deref().is_some_and(|action| action != "disabled");
-    // The controllers of SCSI, USB and the guest agent, the random numbers, the bridge of the watchdog.
+    // The controllers of SCSI, USB and the guest agent, the random number generator, the watchdog's bridge.
     let others = [
         buses.contains(&Bus::Scsi),
         buses.contains(&Bus::Usb) || definition.has_display(),

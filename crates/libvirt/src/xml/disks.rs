@@ -93,7 +93,7 @@ fn element(host: &HostProfile, disk: &Disk, bus: Bus, name: &str) -> Element {
     element
 }
 
-/// Assigns the target names that no volume has, per prefix.
+/// Assigns target names that no volume uses.
 struct Names {
     taken: BTreeSet<String>,
 }

@@ -1,15 +1,15 @@
-//! PCI expander buses: the devices of a guest with NUMA cells, each at its cell.
+//! PCI expander buses, which place each device of a guest with NUMA cells at its cell.
 //!
-//! A guest sees the NUMA node of a device by its root bus. QEMU's main one has none; an expander bus has one. Each device
-//! with a cell is behind a root port of its own on the expander bus of that cell. Such a port is the only place below an
-//! expander bus into which a device can be plugged while the guest runs. No port is left free there: libvirt would give
-//! it to any other device.
+//! A guest derives the NUMA node of a device from its root bus. QEMU's main root bus has no node; an expander bus has
+//! one. Each device with a cell is behind its own root port on the expander bus of that cell. Below an expander bus, a
+//! device can be hot-plugged only into such a port. No port is left free there, because libvirt would assign it to any
+//! other device.
 //!
-//! All other devices, and those that are plugged later, have root ports on the main bus. These are listed too: in a guest
-//! with expander buses libvirt adds only as many as there are devices, without the free one that other guests have. They
+//! All other devices, and those that are plugged later, have root ports on the main bus. These ports are listed too: in
+//! a guest with expander buses, libvirt adds only one per device, without the free port that other guests have. They
 //! have the first indexes, so that these devices have the addresses that they would have without expander buses.
 //!
-//! Only machine type `q35` has such buses. With `pc` and others the guest sees no cell of a device.
+//! Only machine type `q35` has such buses. With other types, such as `pc`, the guest sees no cell for a device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,13 +21,13 @@ use super::element::Element;
 
 const EXPANDER: &str = "pcie-expander-bus";
 const PORT: &str = "pcie-root-port";
-/// Slots of the main bus for expander buses. libvirt's own choice begins at the first slot, and fixed devices are
-/// behind these.
+/// Slots of the main bus for expander buses. libvirt itself assigns slots from the lowest one up, and fixed devices
+/// have higher slots than these.
 const SLOTS: std::ops::Range<u32> = 0x10..0x1a;
 /// Ports of an expander bus: its slots.
 const PORTS: usize = 32;
-/// The bus numbers of the guest. The guest numbers the buses behind the main one from below, those behind an expander
-/// bus from its own number. The numbers below the first one here are left for the main bus.
+/// The bus numbers for expander buses. The guest numbers the buses behind the main bus upwards from the lowest number,
+/// and those behind an expander bus upwards from its own number. The numbers below this range are for the main bus.
 const BUSES: std::ops::Range<u32> = 64..256;
 /// Expander buses begin at multiples of this number.
 const STEP: u32 = 8;
@@ -42,8 +42,8 @@ pub(super) struct Expanders {
 }
 
 impl Expanders {
-    /// The expander buses that the guest's devices need, beside so many ports on the main bus. Devices for which there are
-    /// too few buses have none. `controllers` is empty for a guest without expander buses.
+    /// The expander buses that the guest's devices need, in addition to `main_ports` ports on the main bus. Devices
+    /// beyond the limits have no expander bus. `controllers` is empty for a guest without expander buses.
     pub(super) fn of(definition: &Definition, machine_type: &str, main_ports: u32) -> Self {
         let mut expanders = Self::default();
         let Some(numa) = definition.config.numa.as_deref() else { return expanders };
@@ -107,7 +107,7 @@ fn by_cell(numa: &GuestNuma, devices: &[Attachment]) -> BTreeMap<u32, Vec<String
     cells
 }
 
-/// False for a fake test function, which no guest gets.
+/// False for a fake test function, which is never attached to a guest.
 fn is_attached(device: &Attachment) -> bool {
     match device {
         Attachment::Mdev { .. } | Attachment::Pci { .. } | Attachment::Vfio { .. } => true,
@@ -128,8 +128,8 @@ fn address(bus: u32, slot: u32) -> Element {
         .with("function", "0x0")
 }
 
-/// The free ports of a running guest's expander buses, by cell. A guest that was defined by an earlier build, or that came
-/// from another host, may have others than its definition.
+/// The free ports of a running guest's expander buses, by cell. The ports of a guest that an earlier build defined, or
+/// that migrated from another host, may differ from those of its definition.
 #[derive(Debug, Default)]
 pub(super) struct FreePorts(BTreeMap<u32, BTreeSet<u32>>);
 
@@ -163,7 +163,7 @@ impl FreePorts {
         Self(free)
     }
 
-    /// The address of a free port of a cell, which is taken thereby.
+    /// Takes a free port of a cell and returns its address.
     pub(super) fn take(&mut self, cell: u32) -> Option<Element> {
         self.0.get_mut(&cell)?.pop_first().map(|bus| address(bus, 0))
     }

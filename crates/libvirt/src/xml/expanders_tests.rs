@@ -10,7 +10,7 @@ use crate::files::layout;
 use crate::xml::tests::{changed, distances, host, volumes, with_cells};
 use crate::xml::{domain, missing_hostdevs};
 
-/// A guest that sees so many functions at each cell.
+/// A guest with `counts[n]` functions at cell `n`.
 fn guest(counts: &[usize]) -> Definition {
     let cell = |host: u32| GuestNumaCell { host, vcpus: vec![], memory_mb: 64, page_kib: None };
     let mut numa =
@@ -33,12 +33,12 @@ fn guest(counts: &[usize]) -> Definition {
 fn buses(expanders: &Expanders) -> Vec<(u32, u32, usize)> {
     let xml: String = expanders.controllers.iter().map(ToString::to_string).collect();
     let xml = format!("<devices>{xml}</devices>");
-    let document = Document::parse(&xml).expect("it is XML");
+    let document = Document::parse(&xml).expect("the controllers are valid XML");
     let number = |text: Option<&str>| {
-        let text = text.expect("there is a number");
+        let text = text.expect("the attribute exists");
         match text.strip_prefix("0x") {
-            Some(hex) => u32::from_str_radix(hex, 16).expect("a number"),
-            None => text.parse().expect("a number"),
+            Some(hex) => u32::from_str_radix(hex, 16).expect("the value is a number"),
+            None => text.parse().expect("the value is a number"),
         }
     };
     let all: Vec<_> = document.root_element().children().filter(|node| node.is_element()).collect();
@@ -51,8 +51,8 @@ fn buses(expanders: &Expanders) -> Vec<(u32, u32, usize)> {
     let expander = |node: &&Node<'_, '_>| node.attribute("model") == Some(EXPANDER);
     let describe = |node: &Node<'_, '_>| {
         let own = number(node.attribute("index"));
-        let target = child(*node, "target").expect("it has a number");
-        let slot = child(*node, "address").expect("it has an address").attribute("slot");
+        let target = child(*node, "target").expect("the bus has a target");
+        let slot = child(*node, "address").expect("the bus has an address").attribute("slot");
         let ports = all.iter().filter(|node| bus(**node) == Some(own)).count();
         (number(target.attribute("busNr")), number(slot), ports)
     };
@@ -96,15 +96,15 @@ fn a_device_returns_to_a_free_port_of_its_cell() {
         missing.iter().map(own).collect()
     };
     assert_eq!(addresses(&running), [None, None, None], "all ports have devices");
-    let begin = running.find("    <hostdev ").expect("there are host devices");
-    let end = running.rfind("</hostdev>").expect("they end") + "</hostdev>".len();
+    let begin = running.find("    <hostdev ").expect("host devices exist");
+    let end = running.rfind("</hostdev>").expect("host devices exist") + "</hostdev>".len();
     let mut without = running.clone();
     without.replace_range(begin..end, "");
     // The interface keeps the port of cell 1.
     let free = addresses(&without);
     assert!(free[0].is_none() && free[1].is_some() && free[2] > free[1], "{free:?}");
     let own = addresses_of(&running);
-    assert_eq!(free, own, "the ports of its definition");
+    assert_eq!(free, own, "the devices get the ports of the definition");
     let attached = |xml: &str| xml.contains("0x0c");
     assert_eq!(missing_hostdevs(&guest, &without, attached).len(), 2);
     assert_eq!(addresses("<domain><devices/></domain>"), [None, None, None], "of an earlier build");

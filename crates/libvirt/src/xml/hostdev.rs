@@ -6,7 +6,7 @@ use kilonova_node_api::Attachment;
 use super::element::Element;
 use super::expanders::{Expanders, FreePorts};
 
-/// The XML of each host device that is not a network interface and that a running guest lacks, one element each. Suspend
+/// The XML of each host device that a running guest lacks, except network interfaces, one element each. Suspend
 /// detaches and reattaches them. A device with a NUMA cell gets a free port of that cell, if the guest has one.
 pub(crate) fn missing_hostdevs(
     definition: &Definition,
@@ -43,7 +43,7 @@ fn devices(definition: &Definition) -> impl Iterator<Item = &Attachment> {
     definition.config.devices.iter().filter(move |device| !is_connection(device))
 }
 
-/// A device, at an address of the guest or where libvirt puts it.
+/// The element of a device, at a given address of the guest or where libvirt puts it.
 fn element(device: &Attachment, address: Option<Element>) -> Option<Element> {
     let (machine_type, managed) = match device {
         Attachment::Mdev { .. } => ("mdev", "no"),

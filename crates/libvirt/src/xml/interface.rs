@@ -61,7 +61,7 @@ fn kind(interface: &Interface) -> &'static str {
     }
 }
 
-/// libvirt's type of a tap's interface, and the elements that say where it is connected: all that may differ between
+/// libvirt's type of a tap's interface, and the elements that describe its connection. Only these may differ between
 /// the hosts of a live migration.
 pub(super) fn backend(interface: &Interface) -> (&'static str, Vec<Element>) {
     let elements = match &interface.vif {
@@ -96,7 +96,7 @@ fn tap(definition: &Definition, interface: &Interface, mac: Element) -> Element 
             Element::new("driver").with("name", "vhost").with("queues", definition.config.vcpus),
         );
     }
-    // libvirt refuses an MTU of a macvtap, which has that of its link.
+    // libvirt refuses an MTU for a macvtap, which has the MTU of its link.
     if kind == BRIDGE {
         element.push(Element::new("mtu").with("size", interface.mtu));
     }

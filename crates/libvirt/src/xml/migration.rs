@@ -1,8 +1,8 @@
 //! The XML of a running domain for the destination of a live migration.
 //!
-//! Libvirt compares it with the running domain and allows only differences that the guest cannot
-//! see. So it is libvirt's own XML with the host devices and the sources of volumes and interfaces replaced, and the
-//! pinning to this host's CPUs and NUMA nodes replaced by the destination's, or removed. The guest's own cells stay.
+//! Libvirt compares it with the running domain and allows only differences that the guest cannot see. It is therefore
+//! libvirt's own XML with the host devices and the sources of volumes and interfaces replaced, and the pinning to this
+//! host's CPUs and NUMA nodes replaced by the destination's, or removed. The guest's own cells stay.
 
 use std::ops::Range;
 
@@ -16,9 +16,9 @@ use super::interface::backend;
 use super::numa;
 use super::volumes::{source_element, volume_of};
 
-/// Rewrites a domain's XML for the destination of a migration. Each host device needs a counterpart there, and so
-/// does each volume; interfaces without one stay. `numa` are the cells of the guest there, with the priority of
-/// realtime vCPUs.
+/// Rewrites a domain's XML for the destination of a migration. Each host device and each volume needs a counterpart
+/// there; interfaces without one are unchanged. `numa` has the cells of the guest there and the priority of realtime
+/// vCPUs.
 pub(crate) fn migration_xml(
     xml: &str,
     migration: &OutgoingMigration,
@@ -91,7 +91,7 @@ pub(crate) fn migration_xml(
             }
         };
         let new = source.to_string().trim_end().to_owned();
-        // A login beside the source, as earlier versions of libvirt write it, belongs to that source.
+        // Earlier versions of libvirt write the source's login next to it.
         for child in disk.children() {
             if child.has_tag_name("source") {
                 edits.push((child.range(), new.clone()));
@@ -142,7 +142,8 @@ fn inline(element: &Element) -> String {
     element.to_string().trim_end().to_owned()
 }
 
-/// True for an element of `<cputune>` that names CPUs of the host. The others, such as `<shares>`, hold on any host.
+/// True for an element of `<cputune>` that names CPUs of the host. The others, such as `<shares>`, are valid on any
+/// host.
 fn is_pin(node: Node<'_, '_>) -> bool {
     ["vcpupin", "emulatorpin", "iothreadpin"].iter().any(|name| node.has_tag_name(*name))
 }
@@ -342,7 +343,7 @@ mod tests {
         numa.cells.iter_mut().for_each(|cell| cell.host += 4);
         let rewritten = migration_xml(&running, &to(&devices), Some((&numa, 1)));
         let rewritten = rewritten.expect("the XML is rewritten");
-        // All that names the host, and nothing else, differs.
+        // Only the parts that name the host differ.
         let of_host = [
             "<source",
             "<address uuid",

@@ -55,8 +55,8 @@ pub(crate) struct NumaPlacement {
     pub cpus: Option<String>,
     /// The memory node, if all devices are on one.
     pub node: Option<i64>,
-    /// The distances between the host's nodes of a guest's cells, in the guest's order: a row for each cell. Empty if
-    /// the host reports none, and for a guest with fewer than two cells.
+    /// The distances between the host nodes of a guest's cells: a row for each cell, in the guest's order. Empty if the
+    /// host reports no valid ones, and for a guest with fewer than two cells.
     pub distances: Vec<Vec<u32>>,
 }
 

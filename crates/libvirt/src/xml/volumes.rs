@@ -15,7 +15,7 @@ use super::HostProfile;
 use super::devices::scsi_controller;
 use super::element::Element;
 
-/// The start of user aliases, which libvirt keeps.
+/// The prefix of user-defined aliases, which libvirt preserves.
 const ALIAS: &str = "ua-";
 
 /// A disk of a volume in a domain's XML.
@@ -166,7 +166,7 @@ fn element(
         disk.push(Element::new("readonly"));
     }
     disk.push(Element::new("alias").with("name", format_args!("{ALIAS}{}", volume.volume_id)));
-    // libvirt's own choice of units ends with the seventh disk of a controller.
+    // Without an address, libvirt assigns units to at most seven disks of a controller.
     if volume.bus == Bus::Scsi
         && let Some(unit) = unit(&volume.device)
     {

@@ -165,7 +165,7 @@ fn a_guest_with_cells_has_its_cpus_nodes_and_pages() {
             ..GuestNuma::default()
         }));
     });
-    // Nearness to devices does not matter: the cells are near them.
+    // The placement near devices has no effect, because the cells are already near them.
     let near = NumaPlacement { cpus: Some("0-7".into()), node: Some(0), distances: vec![] };
     let xml = raw(&host(LibvirtConfig::default()), &guest, volumes(), &near);
     insta::assert_snapshot!("numa", xml);
@@ -182,8 +182,8 @@ fn a_guest_with_cells_has_its_cpus_nodes_and_pages() {
     assert!(!xml.contains("vcpusched") && !xml.contains("memAccess"), "{xml}");
 }
 
-/// A guest with two cells: its second mediated device and the function are at cell 0, the function of its interface is at
-/// cell 1, and its first mediated device is near none.
+/// A guest with two cells: its second mediated device and the function are at cell 0, the function of its interface is
+/// at cell 1, and its first mediated device has no cell.
 pub(super) fn with_cells() -> Definition {
     let vcpu = |id: u32| GuestVcpu { id, cpus: format!("{id}") };
     let cell =

@@ -15,13 +15,14 @@ use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_libvirt::{Driver, LibvirtConfig, VirtType};
 use kilonova_node_api::{Boot, Chunk, DomainConfig, OutgoingMigration, Peer};
 
-/// Boot sector of a guest that counts on the serial console ten times a second: `tick 0001`.
+/// Boot sector of a guest that prints `tick` and a counter on its serial console ten times a
+/// second.
 const BOOT: &str = "fa31c08ed88ed0bc007cfb31db43be567cac84c07405e82c00ebf6b90400c1c30488d8240f04303c39\
                     76020427e81500e2ecb00ae80e0053b486b90100baa086cd155bebc85250bafd03eca82074fb58baf8\
                     03ee5ac37469636b20";
 const SIZE: u64 = 1024 * 1024;
 
-/// Why such a host cannot run here.
+/// The reason why such a host cannot run here.
 pub fn missing() -> Option<String> {
     for program in ["libvirtd", "qemu-system-x86_64", "qemu-img", "unshare"] {
         let found = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
@@ -37,7 +38,7 @@ pub fn missing() -> Option<String> {
     (!able).then(|| "mount namespaces need root".to_owned())
 }
 
-/// Why libvirt cannot keep mediated devices here.
+/// The reason why libvirt cannot define mediated devices here.
 pub fn no_mdevs() -> Option<String> {
     for program in ["mdevctl", "virsh"] {
         if !["/usr/sbin", "/usr/bin"].iter().any(|at| Path::new(at).join(program).exists()) {
@@ -94,8 +95,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts the host with this address below a directory. Every host sees its instances at the
-    /// path of the first host's.
+    /// Starts the host with this address below a directory. Every host sees its instances directory
+    /// at the same path, that of the first host.
     pub fn start(root: &Path, address: &'static str) -> Self {
         let host = Self { address, root: root.to_owned(), libvirtd: launch(root, address) };
         host.ready();
@@ -137,7 +138,7 @@ impl Host {
             if defined.status.success() {
                 return;
             }
-            // libvirt notices the removal of the previous device a little later.
+            // libvirt notices the removal of the previous device with a delay.
             let why = String::from_utf8_lossy(&defined.stderr);
             assert!(why.contains("modify") && Instant::now() < end, "{why}");
             std::thread::sleep(Duration::from_millis(200));
@@ -167,7 +168,7 @@ impl Host {
         String::from_utf8(asked.expect("virsh runs").stdout).expect("the text is UTF-8")
     }
 
-    /// The definitions of mediated devices of a parent.
+    /// The definition files of a parent's mediated devices.
     pub fn mdevs(&self, parent: &str) -> Vec<PathBuf> {
         let files = std::fs::read_dir(self.folder().join("mdevctl").join(parent));
         files.into_iter().flatten().flatten().map(|file| file.path()).collect()
@@ -222,7 +223,7 @@ impl Host {
         self.folder().join("instances")
     }
 
-    /// The last number on the guest's console log on this host.
+    /// The last number in the guest's console log on this host.
     pub fn count(&self, server: ServerId) -> Option<u32> {
         let log = self.instances().join(server.to_string()).join("console.log");
         let output = String::from_utf8_lossy(&std::fs::read(log).ok()?).into_owned();

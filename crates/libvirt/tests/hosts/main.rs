@@ -1,4 +1,5 @@
-//! The driver with real libvirtds and guests: two hosts on this machine, without KVM and devices.
+//! Tests of the driver with real libvirtds and guests: two hosts on this machine, without KVM and
+//! devices.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +20,7 @@ use kilonova_ids::ServerId;
 use kilonova_libvirt::{Driver, LibvirtConfig};
 use kilonova_node_api::{DiskFormat, OutgoingMigration};
 
-/// Boots a guest on a host and waits until it counts.
+/// Boots a guest on a host and waits until its counter runs.
 async fn boot(driver: &Driver, host: &Host, guest: &Definition) -> u32 {
     driver.prepare(guest).await.expect("the disks are created");
     driver.define(guest).await.expect("the domain is defined");
@@ -138,7 +139,7 @@ async fn removing_a_removed_mediated_device_succeeds() {
     assert_eq!(domain_state(&here, guest.server).await, None);
 }
 
-/// The content of a copied disk, which must be sound and have no backing file.
+/// The content of a copied disk, which must pass `qemu-img check` and have no backing file.
 fn whole(copy: &Path) -> Vec<u8> {
     let raw = copy.with_extension("raw");
     let run = |arguments: &[&str]| {
@@ -239,7 +240,10 @@ async fn guests_run_and_migrate_live() {
         Ok(MigrationState::Completed),
         "the result is repeated"
     );
-    there.finish_incoming(server, DomainState::Running).await.expect("the guest has arrived");
+    there
+        .finish_incoming(server, DomainState::Running)
+        .await
+        .expect("the guest runs at the destination");
     assert_eq!(domain_state(&there, server).await, Some(DomainState::Running));
     let counted = two.counts_past(server, counted).await;
     let found =
@@ -328,7 +332,7 @@ async fn a_migration_can_be_aborted_and_outlives_the_agent() {
         assert_eq!(
             domain_state(&there, server).await,
             Some(DomainState::Incoming),
-            "the destination still waits"
+            "the destination is still ready"
         );
         clear(&there, server).await;
     }

@@ -1,4 +1,4 @@
-//! Volumes of running guests: attached, grown and detached, and the guest that boots from one.
+//! Attaching, extending and detaching volumes of running guests, and booting a guest from a volume.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn volume(device: &str, bus: &str) -> Volume {
     .expect("the volume is readable")
 }
 
-/// The volume behind a target that nothing answers, with a login.
+/// The same volume at an unreachable target that requires a login.
 fn with_login(volume: &Volume) -> (Volume, VolumeSource) {
     let connection = json!({
         "protocol": "iscsi", "paths": [{"portal": "127.0.0.1:1", "iqn": "iqn.a", "lun": 1}],
@@ -85,7 +85,7 @@ async fn volumes_of_a_running_guest() {
     let server = guest.server;
     crate::boot(&here, &one, &guest).await;
 
-    // Attached, once.
+    // Both volumes are attached once.
     let (scsi, virtio) = (volume("sdb", "scsi"), volume("vdc", "virtio"));
     let files = [root.join("volume-scsi"), root.join("volume-virtio")];
     for (volume, file) in [&scsi, &virtio].into_iter().zip(&files) {
@@ -104,28 +104,28 @@ async fn volumes_of_a_running_guest() {
     }
     assert!(live.contains("<total_iops_sec>500</total_iops_sec>"), "{live}");
 
-    // A volume that cannot be attached fails alone.
+    // A volume that cannot be attached does not affect the others.
     let missing = volume("sdd", "scsi");
     let mut wrong = guest.clone();
     let path = root.join("nothing");
     wrong.sources.insert(missing.volume_id, VolumeSource::File { path, format: "raw".into() });
     wrong.config.volumes.push(missing.clone());
-    let plugged = here.plug_volumes(&wrong).await.expect("the guest is asked");
+    let plugged = here.plug_volumes(&wrong).await.expect("the volumes are reconciled");
     assert_eq!(plugged.refused.len(), 1, "{plugged:?}");
     assert!(plugged.refused[0].0 == missing.volume_id && plugged.held.is_empty());
 
-    // Its secret goes again, though the guest is never defined with it.
+    // The secret of such a volume is removed, although the guest was never defined with it.
     let mut refused = wrong.clone();
     let (login, source) = with_login(&volume("sde", "scsi"));
     here.give_secret(server, &login, &source).await.expect("libvirt gets the secret");
     assert_eq!(one.secrets(), [login.attachment_id.to_string()]);
     refused.sources.insert(login.volume_id, source);
     refused.config.volumes.push(login);
-    let plugged = here.plug_volumes(&refused).await.expect("the guest is asked");
+    let plugged = here.plug_volumes(&refused).await.expect("the volumes are reconciled");
     assert_eq!(plugged.refused.len(), 2, "{plugged:?}");
     assert_eq!(one.secrets(), Vec::<String>::new());
 
-    // Grown.
+    // An extended volume extends the guest's disk.
     assert_eq!(capacity(&one, &guest, "sdb"), 1 << 30);
     let file = std::fs::File::options().write(true).open(&files[0]).expect("the file exists");
     file.set_len(2 << 30).expect("the file grows");
@@ -134,12 +134,14 @@ async fn volumes_of_a_running_guest() {
     assert_eq!(capacity(&one, &guest, "sdb"), 2 << 30);
     here.define(&guest).await.expect("the domain is defined");
 
-    // Not copied by a live migration: libvirt refuses these files, which it takes for those of this host
-    // alone. It would accept what it copies.
+    // A live migration does not copy volumes: libvirt refuses to migrate these files, which it considers local to this
+    // host. It would not refuse disks that it copies.
     there.prepare(&guest).await.expect("the disks are created");
     there.define(&guest).await.expect("the domain is defined");
     there.prepare_incoming(server).await.expect("the domain is incoming");
-    let refused = leave(&here, server, &to(&two, false)).await.expect_err("nothing is reported");
+    let refused = leave(&here, server, &to(&two, false))
+        .await
+        .expect_err("the destination has reported no volume");
     assert!(refused.message.contains("has not connected volume"), "{refused}");
     let attached = guest.connected().map(|(volume, source)| VolumeState {
         volume_id: volume.volume_id,
@@ -151,12 +153,12 @@ async fn volumes_of_a_running_guest() {
     assert!(refused.message.contains("without shared storage"), "{refused}");
     clear(&there, server).await;
 
-    // Detached: a SCSI disk needs no help of the guest. This guest has no driver that would release a
-    // PCI device.
+    // Detaching a SCSI disk needs no cooperation of the guest. This guest has no driver that would release a PCI
+    // device.
     let mut less = guest.clone();
     less.config.volumes.clear();
     less.sources.clear();
-    let plugged = here.plug_volumes(&less).await.expect("the guest is asked");
+    let plugged = here.plug_volumes(&less).await.expect("the volumes are reconciled");
     let held: Vec<VolumeId> = plugged.held.iter().map(|one| one.volume).collect();
     assert_eq!((held, plugged.refused.len()), (vec![virtio.volume_id], 0), "{plugged:?}");
     assert_eq!(names(&here, &guest).await, ["vda", "vdc"]);
@@ -190,7 +192,7 @@ async fn a_guest_boots_from_a_volume() {
     assert!(file.exists(), "a volume is not removed with its guest");
 }
 
-/// libvirt has a secret while its attachment exists, and no longer.
+/// libvirt has a secret only while its attachment exists.
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_go_with_their_attachments() {
     if let Some(why) = host::missing() {
@@ -223,13 +225,14 @@ async fn secrets_go_with_their_attachments() {
         "type": "rbd", "name": "volumes/v", "hosts": [], "user": "cinder", "secret": uuid,
     }))
     .expect("the source is readable");
-    let why = here.give_secret(guest.server, &volume, &image).await.expect_err("there is no key");
+    let why =
+        here.give_secret(guest.server, &volume, &image).await.expect_err("the keyring is missing");
     assert!(why.message.contains("client.cinder.keyring"), "{why}");
     std::fs::write(ceph.join("ceph.client.cinder.keyring"), "[client.cinder]\nkey = c2VjcmV0\n")
         .expect("the file is written");
     here.give_secret(guest.server, &volume, &image).await.expect("libvirt gets the key");
     std::fs::remove_dir_all(&ceph).expect("the keyring is removed");
-    here.give_secret(guest.server, &volume, &image).await.expect("the secret is there");
+    here.give_secret(guest.server, &volume, &image).await.expect("the secret exists");
     clear(&here, guest.server).await;
-    assert_eq!(one.secrets(), [uuid], "the key of a Ceph user is the host's");
+    assert_eq!(one.secrets(), [uuid], "the key of a Ceph user belongs to the host");
 }

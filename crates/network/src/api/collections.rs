@@ -30,7 +30,7 @@ struct Empty {
     get: &'static str,
 }
 
-/// Resources that one request may create.
+/// Maximum number of resources that one request may create.
 const MOST: usize = 100;
 
 pub(super) fn routes() -> Routes<Networks> {
@@ -123,7 +123,7 @@ async fn list(
     listing::answer(&kind.collection(), &kind.known(), views, &query, &base)
 }
 
-/// Creates the default group of the caller's project, unless the caller could not see it.
+/// Creates the default group of the caller's project, unless the caller may not see it.
 async fn default_group(networks: &Networks, caller: &Caller) -> Result<(), Refusal> {
     let project = caller.project_id.clone();
     if project.is_empty() || !caller.allows_own("get_security_group") {

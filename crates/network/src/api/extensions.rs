@@ -1,5 +1,5 @@
-//! The extension list, the availability zones, and the agents, of which there are none: hosts take
-//! their instructions from the compute service.
+//! The extension list, the availability zones, and the agents. The list of agents is empty, because
+//! hosts get their configuration from the compute service.
 
 use axum::extract::Path;
 use kilonova_access::{Caller, Guard, Routes, get};
@@ -46,7 +46,7 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     (
         "subnet-external-network",
         "Subnet belongs to an external network",
-        "Subnets of external networks are visible to everybody.",
+        "Subnets of external networks are visible to all projects.",
     ),
 ];
 
@@ -87,7 +87,7 @@ async fn zones(_: Context) -> Answer {
     ]}))
 }
 
-/// Always empty, so the rule has nothing to filter.
+/// The list is always empty, so the rule has nothing to filter.
 async fn agents(_: Caller) -> Answer {
     ok(json!({"agents": []}))
 }

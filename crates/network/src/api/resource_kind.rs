@@ -256,7 +256,8 @@ impl ResourceKind {
             }
             Self::Rule => {
                 let rule = rules::seen(tx, caller, id(self.member(), text)?)?;
-                // Upstream has no rule for this. A caller that may delete the rule learns why it is refused.
+                // Upstream has no policy rule for this. Only a caller that may delete the rule gets the reason for the
+                // refusal.
                 let target = targets::group(&rule.record.project);
                 caller.may("delete_security_group_rule", &target)?;
                 return Err(crate::error::malformed(

@@ -1,6 +1,6 @@
 //! Neutron's policy rules with the defaults of Neutron 29, which an operator's `policy.yaml` may
 //! override. The table includes rules of operations that are not offered here, so that such a file
-//! carries over unchanged.
+//! works unchanged.
 
 use kilonova_access::{changed, rule};
 use kilonova_policy::{Rule, Scope};

@@ -1,5 +1,5 @@
-//! Address allocation for ports: the requested addresses, or one of each family on the network; and
-//! the address that its MAC address determines on each subnet with automatic addresses.
+//! Address allocation for ports: the requested addresses, or one of each family on the network,
+//! plus the address derived from the port's MAC address on each subnet with automatic addresses.
 //!
 //! Allocating the next free address writes the subnet's cursor, which serializes concurrent
 //! allocations. The table's primary key rules out a second owner in any case.
@@ -41,7 +41,7 @@ pub(crate) fn allocate(
     Ok(given)
 }
 
-/// Allocations whose answers are not read yet.
+/// Allocations with unread answers.
 #[must_use = "an address may be in use"]
 pub(crate) struct Pending {
     network: NetworkId,
@@ -83,8 +83,8 @@ fn automatic(all: &[Subnet], mac: Option<&str>) -> Result<Vec<(SubnetId, IpAddr)
     Ok(given)
 }
 
-/// [`allocate`] on a network with these subnets, without its last wait. A port of the service itself
-/// has no automatic addresses: its `mac` is `None`.
+/// [`allocate`] on a network with these subnets, but leaves the last answers pending. A port of the service itself has
+/// no automatic addresses: its `mac` is `None`.
 pub(crate) fn begin(
     tx: &mut Tx<'_>,
     port: PortId,
@@ -98,7 +98,8 @@ pub(crate) fn begin(
     let implied = requested.is_none_or(|requested| !requested.is_empty());
     match requested {
         None => {
-            // All are chosen before the first is written, which would make announced reads void.
+            // All addresses are chosen before the first write, which would invalidate the announced
+            // reads.
             let mut chosen = Vec::new();
             for four in [true, false] {
                 let of_family = family(all, four)?;
@@ -128,8 +129,8 @@ pub(crate) fn begin(
     Ok((given, pending))
 }
 
-/// A request with the automatic address of its subnet, if that has automatic addresses: no other can be
-/// chosen there.
+/// Completes a request on a subnet with automatic addresses with the port's automatic address, the only one allowed
+/// there.
 fn of_automatic(
     automatic: &[(SubnetId, IpAddr)],
     all: &[Subnet],
@@ -169,7 +170,7 @@ fn of_automatic(
     }
 }
 
-/// The subnets of a family, but for those with automatic addresses.
+/// The subnets of a family, except those with automatic addresses.
 fn family(all: &[Subnet], four: bool) -> Result<Vec<&Subnet>, Error> {
     let mut of_family = Vec::new();
     for subnet in all.iter().filter(|subnet| !subnets::is_automatic(&subnet.record)) {
@@ -251,7 +252,7 @@ fn exactly(
     .into())
 }
 
-/// The next free address of the first subnet with a free one.
+/// The next free address of the first subnet that has one.
 fn next(
     tx: &mut Tx<'_>,
     port: PortId,
@@ -268,7 +269,7 @@ fn next(
 }
 
 /// Allocates the next free IPv4 address of a network to a port: on the named subnet, or on the
-/// first with a free one.
+/// first subnet that has one.
 pub(crate) fn allocate_four(
     tx: &mut Tx<'_>,
     port: PortId,
@@ -288,7 +289,7 @@ struct Choice {
     ip: IpAddr,
 }
 
-/// The next free address of the first subnet with a free one.
+/// The next free address of the first subnet that has one.
 fn choose(tx: &mut Tx<'_>, network: NetworkId, among: &[&Subnet]) -> Result<Choice, Error> {
     for subnet in among {
         let id = subnet.record.id;

@@ -50,7 +50,8 @@ fn view(tx: &mut Tx<'_>, network: &Network, own: &[&Subnet]) -> Result<Body, Err
     Ok(view.as_object().cloned().unwrap_or_default())
 }
 
-/// JSON integers end at 64 bits here; a larger number is written with an exponent.
+/// JSON integers are limited to 64 bits here; a larger number is written as a floating-point
+/// number.
 #[allow(clippy::cast_precision_loss, reason = "a count beyond 2^64 is shown rounded")]
 fn count(number: u128) -> Value {
     let exact = u64::try_from(number).ok().map(Number::from);

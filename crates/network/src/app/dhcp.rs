@@ -116,7 +116,7 @@ pub(crate) fn release_address(tx: &mut Tx<'_>, subnet: &Subnet) -> Result<(), Er
     }
 }
 
-/// Refuses to let users change or delete a DHCP port.
+/// Refuses changes and deletion of a DHCP port by users.
 pub(crate) fn check(port: &Port) -> Result<(), Error> {
     if port.record.text("device_owner") == OWNER && port.record.project.is_empty() {
         let id = port.record.id;

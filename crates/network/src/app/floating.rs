@@ -1,5 +1,5 @@
-//! Floating addresses: addresses of an external network, each for at most one fixed address of a port. The
-//! router between the two translates; it is found from the fixed address, and never chosen by users.
+//! Floating addresses: addresses of an external network, each associated with at most one fixed address of a port. The
+//! router between the two translates them; it follows from the fixed address and is never chosen by users.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ use crate::{Error, values};
 
 pub(crate) const KIND: &str = "floatingip";
 
-/// The `device_owner` of the port that keeps the address.
+/// The `device_owner` of the port that reserves the address.
 pub(crate) const OWNER: &str = "network:floatingip";
 
 /// The attributes.
@@ -102,7 +102,7 @@ pub(crate) fn create(
     found(tx, floating.record.id)
 }
 
-/// The port that keeps the address: a requested one, or the next free one.
+/// Creates the port that reserves the address: the requested one, or the next free one.
 fn own_port(
     tx: &mut Tx<'_>,
     network: NetworkId,
@@ -127,7 +127,7 @@ fn own_port(
     if address.is_some_and(|address: IpAddr| address.is_ipv6()) {
         return Err(bad(KIND, "A floating IP address is an IPv4 address").into());
     }
-    // Without a project, so that no quota counts it; the network's owner sees it.
+    // The port has no project, so that no quota counts it; the network's owner sees it.
     let port = port_app::serving("", network, OWNER, device, now);
     match address {
         Some(_) => {
@@ -215,8 +215,8 @@ fn fixed_address(port: &Port, asked: Option<IpAddr>) -> Result<(SubnetId, IpAddr
     }
 }
 
-/// The router between a port's subnet and an external network. One with the subnet's gateway address
-/// comes first, because guests send there.
+/// The router between a port's subnet and an external network. A router with the subnet's gateway address takes
+/// precedence, because guests send to it.
 fn router_between(
     tx: &mut Tx<'_>,
     port: &Port,
@@ -238,8 +238,8 @@ fn router_between(
     Ok(router)
 }
 
-/// Records a change for the hosts of the routers of both ends, and for the guests, which learn their
-/// floating addresses.
+/// Records a change of the routers and the ports of the old and the new fixed address: hosts configure the routers, and
+/// the guests' metadata contains the floating addresses.
 fn note(tx: &mut Tx<'_>, before: Option<FixedEnd>, after: Option<FixedEnd>) -> Result<(), Error> {
     for end in [before, after].into_iter().flatten() {
         changes::record(tx, NetworkChange::Router(end.router))?;

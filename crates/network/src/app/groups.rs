@@ -1,6 +1,6 @@
 //! Security groups. Each project has one called `default`, created on first use, that allows all
-//! egress and ingress from its own members. Only an administrator can delete it, which clean-up
-//! tools do; a project that is still in use then gets a new one.
+//! egress and ingress from its own members. Only an administrator can delete it, as clean-up tools
+//! do; a project that is still in use then gets a new one.
 
 use jiff::Timestamp;
 use kilonova_access::Caller;
@@ -149,7 +149,7 @@ pub(crate) fn update(
         return Err(in_use(id).into());
     }
     if set.contains_key("name") {
-        // Guests learn the names of their groups.
+        // The guests' metadata contains the names of their groups.
         changes::record(tx, NetworkChange::Rules(id))?;
     }
     group.change(set, now);
@@ -175,7 +175,8 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SecurityGroupId) -> R
         )
         .into());
     }
-    // Creating a rule that references the group touches it too, so none appears concurrently.
+    // Creating a rule that references the group also touches it, so no such rule appears
+    // concurrently.
     rows::touch(tx, id)?;
     for other in rows::referencing(tx, id)? {
         changes::record(tx, NetworkChange::Rules(other))?;

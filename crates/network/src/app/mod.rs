@@ -20,8 +20,8 @@ use newtype_uuid::GenericUuid;
 
 use crate::error::not_found;
 
-/// The project whose resources are searched; `None` for administrators and services, who search all.
-/// Policy rules then decide which of the found resources are visible.
+/// The project whose resources are searched; `None` for administrators and services, which search all projects. Policy
+/// rules then decide which of the found resources are visible.
 pub(crate) fn viewer(caller: &Caller) -> Option<String> {
     let all = caller.is_admin() || caller.allows("service_api", &[]);
     (!all).then(|| caller.project_id.clone())

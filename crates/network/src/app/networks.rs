@@ -62,7 +62,7 @@ pub(crate) fn of(tx: &mut Tx<'_>, id: NetworkId) -> Result<Network, Error> {
     Ok(rows::find(tx, id)?.ok_or_else(|| not_found(KIND, id))?)
 }
 
-/// Refuses a network that is not external, and conflicts with a change of that.
+/// Refuses a network that is not external, and conflicts with concurrent changes of the network.
 pub(crate) fn check_external(
     tx: &mut Tx<'_>,
     network: &Network,

@@ -1,4 +1,5 @@
-//! Security group rules: each allows traffic. A rule is created and deleted, never changed.
+//! Security group rules. Each rule allows traffic. A rule is created and deleted, but never
+//! changed.
 
 use jiff::Timestamp;
 use kilonova_access::Caller;

@@ -262,7 +262,7 @@ fn one_pool(
     Ok(Range { first: number(first), last: number(last) })
 }
 
-/// The ranges left and right of the gateway.
+/// The ranges before and after the gateway.
 fn around(all: Range, gateway: Option<u128>) -> Vec<Range> {
     match gateway.filter(|gateway| all.contains(*gateway)) {
         None => vec![all],

@@ -38,7 +38,7 @@ pub const AUDIT: &[(&str, &str)] = &[
          OR (port_id IS NULL) <> (router_id IS NULL)",
     ),
     (
-        "the fixed address of a floating one belongs to its port",
+        "the fixed address behind a floating address belongs to its port",
         "SELECT f.id AS broken FROM floating_ips f WHERE f.port_id IS NOT NULL AND NOT EXISTS (
              SELECT 1 FROM port_addresses a
              WHERE a.port_id = f.port_id AND a.address = f.fixed_address)",
@@ -53,7 +53,7 @@ pub const AUDIT: &[(&str, &str)] = &[
              WHERE a.port_id = f.port_id AND a.address = f.fixed_address)",
     ),
     (
-        "a subnet of a router's interface is one of the port's",
+        "a subnet of a router's interface is a subnet of its port",
         "SELECT s.port_id AS broken FROM router_subnets s
          LEFT JOIN router_ports r ON r.port_id = s.port_id
          LEFT JOIN port_addresses a ON a.port_id = s.port_id AND a.subnet_id = s.subnet_id

@@ -45,8 +45,8 @@ statements! {
     CLEAR_GROUPS = "DELETE FROM port_groups WHERE port_id = ?1";
 }
 
-/// Records a change for delivery to hosts. The controllers deliver a user's change at once; members
-/// of groups change with each boot, and are delivered together a little later.
+/// Records a change for delivery to hosts. The controllers deliver a user's change immediately.
+/// Group members change with each boot, and these changes are delivered together a little later.
 pub(crate) fn record(tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error> {
     let (kind, id) = match change {
         NetworkChange::Rules(id) => ("rules", id.to_string()),

@@ -1,5 +1,5 @@
-//! The rows from which the packet filters of hosts are built, and the servers that a change of them
-//! affects.
+//! The rows from which the packet filters of hosts are built, and the servers that are affected
+//! when these rows change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -115,7 +115,7 @@ pub(crate) struct FilterRows {
     pub ports: Vec<FilteredPort>,
     /// The rules of the ports' groups, in the order of their creation.
     pub rules: Vec<FilterRuleRow>,
-    /// The members of the rules' remote groups; with many servers some come more than once.
+    /// The members of the rules' remote groups; with many servers, some are repeated.
     pub members: Vec<Member>,
 }
 

@@ -1,5 +1,5 @@
-//! Rows of `floating_ips`. A floating address has a port of its own on its external network, which keeps
-//! the address, and at most one fixed address, which a router reaches.
+//! Rows of `floating_ips`. A floating address has a port of its own on its external network, which reserves the
+//! address, and at most one fixed address, which a router reaches.
 
 use std::net::IpAddr;
 
@@ -23,7 +23,7 @@ pub(crate) struct FloatingIp {
     pub placed: bool,
 }
 
-/// The fixed address behind a floating one, and the router between them.
+/// The fixed address behind a floating address, and the router between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FixedEnd {
     pub port: PortId,
@@ -43,7 +43,7 @@ macro_rules! columns {
     };
 }
 
-/// Disassociates floating addresses from the ports of a condition.
+/// Disassociates floating addresses from the ports that match a condition.
 macro_rules! disassociate {
     ($ports:literal) => {
         concat!(
@@ -54,7 +54,7 @@ macro_rules! disassociate {
     };
 }
 
-/// Records a change of the routers of the floating addresses of a condition.
+/// Records a change of the routers of the floating addresses that match a condition.
 macro_rules! note {
     ($ports:literal) => {
         concat!(
@@ -75,7 +75,7 @@ statements! {
         revision = ?6, updated_at = ?7 WHERE id = ?1";
     /// One floating address.
     FIND = concat!("SELECT ", columns!(), " FROM floating_ips f WHERE f.id = ?1");
-    /// The floating addresses of a project; all without one.
+    /// The floating addresses of a project, or all.
     LIST = concat!(
         "SELECT ",
         columns!(),
@@ -83,29 +83,29 @@ statements! {
     );
     /// Deletes a floating address.
     DELETE = "DELETE FROM floating_ips WHERE id = ?1";
-    /// The floating address that has a port as its own.
+    /// The floating address that a port reserves.
     OF_OWN_PORT = "SELECT id FROM floating_ips WHERE own_port = ?1";
-    /// A floating address of a fixed one on an external network.
+    /// The floating address of a fixed address on an external network.
     OF_FIXED = "SELECT id FROM floating_ips WHERE port_id = ?1 AND fixed_address = ?2
         AND network_id = ?3";
-    /// A floating address behind a router on one of its subnets.
+    /// A floating address that a router translates for one of its subnets.
     BEHIND = "SELECT f.id FROM floating_ips f JOIN port_addresses a ON a.port_id = f.port_id
         AND a.address = f.fixed_address WHERE f.router_id = ?1 AND a.subnet_id = ?2 LIMIT 1";
-    /// A floating address behind a router.
+    /// A floating address that a router translates.
     BEHIND_ANY = "SELECT id FROM floating_ips WHERE router_id = ?1 LIMIT 1";
     /// Disassociates the floating addresses from a port.
     RELEASE_PORT = disassociate!("port_id = ?1");
-    /// Disassociates the floating addresses from a fixed address of a port that it no longer has.
+    /// Disassociates the floating addresses from fixed addresses that a port no longer has.
     RELEASE_LOST = disassociate!("port_id = ?1 AND NOT EXISTS (SELECT 1 FROM port_addresses a
         WHERE a.port_id = floating_ips.port_id AND a.address = floating_ips.fixed_address)");
-    /// Disassociates the floating addresses from the ports made for a server.
+    /// Disassociates the floating addresses from the ports created for a server.
     RELEASE_SERVER = disassociate!("port_id IN (SELECT id FROM ports WHERE made_for = ?1)");
     /// Records a change of the routers that translate a port's addresses.
     NOTE_PORT = note!("port_id = ?1");
-    /// Records a change of a port with a floating address for its guest.
+    /// Records a change of a port with a floating address, for its guest's metadata.
     NOTE_GUEST = "INSERT INTO network_changes (kind, id) SELECT 'port', port_id FROM floating_ips
         WHERE port_id = ?1";
-    /// Records a change of the routers that translate addresses of the ports made for a server.
+    /// Records a change of the routers that translate addresses of the ports created for a server.
     NOTE_SERVER = note!("port_id IN (SELECT id FROM ports WHERE made_for = ?1)");
     /// Conflicts with a concurrent deletion of a port.
     TOUCH_PORT = "UPDATE ports SET revision = revision WHERE id = ?1";
@@ -118,7 +118,9 @@ fn read(row: &Row) -> Result<FloatingIp, Error> {
                 Some(FixedEnd { port, address: parsed(address)?, router })
             }
             (None, None, None) => None,
-            _ => return Err(Error::Shape("a floating address with half a fixed one".into())),
+            _ => {
+                return Err(Error::Shape("a floating address with half of a fixed address".into()));
+            }
         };
     Ok(FloatingIp {
         record: record(row)?,
@@ -167,7 +169,7 @@ pub(crate) fn find(tx: &mut Tx<'_>, id: FloatingIpId) -> Result<Option<FloatingI
     tx.row(FIND, params![id])?.as_ref().map(read).transpose()
 }
 
-/// The floating addresses of a project; all without one.
+/// The floating addresses of a project, or all.
 pub(crate) fn list(tx: &mut Tx<'_>, project: Option<&str>) -> Result<Vec<FloatingIp>, Error> {
     tx.rows(LIST, params![project])?.iter().map(read).collect()
 }
@@ -176,12 +178,12 @@ pub(crate) fn delete(tx: &mut Tx<'_>, id: FloatingIpId) -> Result<(), Error> {
     tx.execute(DELETE, params![id]).map(|_| ())
 }
 
-/// True if the port keeps the address of a floating address.
+/// True if the port reserves a floating address.
 pub(crate) fn owns(tx: &mut Tx<'_>, port: PortId) -> Result<bool, Error> {
     Ok(tx.row(OF_OWN_PORT, params![port])?.is_some())
 }
 
-/// The floating address of a fixed one on an external network.
+/// The floating address of a fixed address on an external network.
 pub(crate) fn of_fixed(
     tx: &mut Tx<'_>,
     port: PortId,
@@ -192,7 +194,7 @@ pub(crate) fn of_fixed(
     row.map(|row| row.id("id")).transpose()
 }
 
-/// True if a floating address is behind a router, on the subnet if one is named.
+/// True if a router translates a floating address, for the given subnet if there is one.
 pub(crate) fn behind(
     tx: &mut Tx<'_>,
     router: RouterId,
@@ -211,14 +213,15 @@ pub(crate) fn release_port(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Res
     tx.defer(RELEASE_PORT, params![port, now])
 }
 
-/// Disassociates the floating addresses from addresses that a port no longer has.
+/// Disassociates the floating addresses from fixed addresses that a port no longer has.
 pub(crate) fn release_lost(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<(), Error> {
     tx.defer(NOTE_PORT, params![port])?;
     tx.defer(NOTE_GUEST, params![port])?;
     tx.defer(RELEASE_LOST, params![port, now])
 }
 
-/// Disassociates the floating addresses from the ports made for a server, which are being deleted.
+/// Disassociates the floating addresses from the ports created for a server, which are being
+/// deleted.
 pub(crate) fn release_server(
     tx: &mut Tx<'_>,
     server: ServerId,

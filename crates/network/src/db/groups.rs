@@ -25,12 +25,12 @@ macro_rules! rule_columns {
 }
 
 statements! {
-    /// Adds a group; does nothing for a second default of a project.
+    /// Adds a group; does nothing for a second default group of a project.
     INSERT = "INSERT INTO security_groups (id, project_id, default_of, body, revision, created_at,
         updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (default_of) DO NOTHING";
     /// Updates the mutable columns.
     UPDATE = "UPDATE security_groups SET body = ?2, revision = ?3, updated_at = ?4 WHERE id = ?1";
-    /// Conflicts with a concurrent delete: called when a port gets the group.
+    /// Conflicts with a concurrent deletion; runs when a port gets the group.
     TOUCH = "UPDATE security_groups SET revision = revision WHERE id = ?1";
     /// One group.
     FIND = concat!("SELECT ", record_columns!("g"), " FROM security_groups g WHERE g.id = ?1");
@@ -49,7 +49,7 @@ statements! {
     );
     /// The default group of a project.
     DEFAULT = "SELECT id FROM security_groups WHERE default_of = ?1";
-    /// The groups of a project; of all projects without one.
+    /// The groups of a project, or of all projects.
     LIST = concat!(
         "SELECT ",
         record_columns!("g"),
@@ -73,7 +73,7 @@ statements! {
         rule_columns!(),
         " FROM security_group_rules r WHERE r.security_group_id = ?1 ORDER BY r.seq"
     );
-    /// The rules of a project's groups; of all projects without one.
+    /// The rules of a project's groups, or of all projects.
     LIST_RULES = concat!(
         "SELECT ",
         rule_columns!(),
@@ -95,7 +95,7 @@ fn rule(row: &Row) -> Result<Rule, Error> {
     Ok(Rule { record: record(row)?, group: row.id("security_group_id")? })
 }
 
-/// Adds a group. For a second default of a project it does nothing.
+/// Adds a group; does nothing for a second default group of a project.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     group: &Group,
@@ -153,7 +153,7 @@ pub(crate) fn expect_of_servers(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result
     expect_in(tx, OF_SERVERS, servers.iter().copied())
 }
 
-/// The groups of servers' ports; with many servers some come more than once.
+/// The groups of servers' ports; with many servers, some are repeated.
 pub(crate) fn of_servers(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<Group>, Error> {
     rows_in(tx, OF_SERVERS, servers.iter().copied())?.iter().map(record).collect()
 }

@@ -19,7 +19,7 @@ statements! {
     TOUCH = "UPDATE networks SET revision = revision WHERE id = ?1";
     /// One network.
     FIND = concat!("SELECT ", record_columns!("n"), " FROM networks n WHERE n.id = ?1");
-    /// The networks visible to a project; all without one.
+    /// The networks visible to a project, or all.
     LIST = concat!(
         "SELECT ",
         record_columns!("n"),
@@ -27,7 +27,7 @@ statements! {
         WHERE CAST(?1 AS TEXT) IS NULL OR n.project_id = ?1 OR n.shared = 1 OR n.external = 1
         ORDER BY n.seq"
     );
-    /// The own and the shared networks of a project, with the first subnet of each.
+    /// The networks of a project and the shared ones, with the first subnet of each.
     AVAILABLE = concat!(
         "SELECT ",
         record_columns!("n"),
@@ -86,7 +86,7 @@ pub(crate) fn expect_available(tx: &mut Tx<'_>, project: &str) -> Result<(), Err
     tx.expect(AVAILABLE, params![project])
 }
 
-/// The networks to which servers of a project may attach; true for a network with a subnet.
+/// The networks that servers of a project may attach to, each with true if it has a subnet.
 pub(crate) fn available(tx: &mut Tx<'_>, project: &str) -> Result<Vec<(Network, bool)>, Error> {
     let read = |row: &Row| Ok((record(row)?, row.int_opt("first_subnet")?.is_some()));
     tx.rows(AVAILABLE, params![project])?.iter().map(read).collect()
@@ -96,7 +96,7 @@ pub(crate) fn find(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<Network>, Er
     tx.row(FIND, params![id])?.as_ref().map(record).transpose()
 }
 
-/// The networks visible to a project; all without one.
+/// The networks visible to a project, or all.
 pub(crate) fn list(tx: &mut Tx<'_>, viewer: Option<&str>) -> Result<Vec<Network>, Error> {
     tx.rows(LIST, params![viewer])?.iter().map(record).collect()
 }

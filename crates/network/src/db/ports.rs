@@ -70,7 +70,7 @@ macro_rules! columns {
 }
 
 statements! {
-    /// Adds a port, unless its MAC address exists on the network.
+    /// Adds a port, unless its MAC address already exists on the network.
     INSERT = "INSERT INTO ports (id, project_id, network_id, mac, device_id, host, server_id,
         made_for, ordinal, arq_id, pci_slot, tag, body, revision, created_at, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
@@ -126,7 +126,7 @@ statements! {
     ALLOCATE = "INSERT INTO port_addresses (subnet_id, address_key, port_id, ordinal, address)
         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (subnet_id, address_key) DO NOTHING
         RETURNING port_id";
-    /// Allocates addresses; those that are in use are left out.
+    /// Allocates addresses, except those in use.
     ALLOCATE_ALL = "INSERT INTO port_addresses (subnet_id, address_key, port_id, ordinal, address)
         VALUES ({}, {}, {}, {}, {}) ON CONFLICT (subnet_id, address_key) DO NOTHING
         RETURNING address";
@@ -140,7 +140,7 @@ statements! {
     RELEASE_SUBNET = "DELETE FROM port_addresses WHERE subnet_id = ?1";
     /// Deletes a port.
     DELETE = "DELETE FROM ports WHERE id = ?1";
-    /// Binds a server's ports to a host, without devices.
+    /// Binds a server's ports to a host and clears their devices.
     BIND = "UPDATE ports SET host = ?2, arq_id = NULL, pci_slot = NULL, updated_at = ?3,
         revision = revision + 1 WHERE server_id = ?1";
     /// Sets the device of a port.
@@ -249,7 +249,7 @@ pub(crate) fn update(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
     tx.execute(UPDATE, &mutable(port)?).map(|_| ())
 }
 
-/// [`update`] of a port that keeps its MAC address, so that no key can be violated.
+/// [`update`] of a port that keeps its MAC address, so that no unique key can be violated.
 pub(crate) fn defer_update(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
     tx.defer(UPDATE, &mutable(port)?)
 }
@@ -342,7 +342,8 @@ pub(crate) fn allocate(
     is_done(tx, asked)
 }
 
-/// Allocates addresses of a subnet to ports at these ordinals. Returns an address that is in use, if there is one.
+/// Allocates addresses of a subnet to ports at these ordinals. Returns an address that is already in use, if there is
+/// one.
 pub(crate) fn allocate_all(
     tx: &mut Tx<'_>,
     subnet: SubnetId,
@@ -379,7 +380,7 @@ pub(crate) fn release_subnet(tx: &mut Tx<'_>, subnet: SubnetId) -> Result<(), Er
     tx.defer(RELEASE_SUBNET, params![subnet])
 }
 
-/// Deletes a port and releases its addresses, the floating ones too.
+/// Deletes a port, releases its addresses and disassociates its floating addresses.
 pub(crate) fn delete(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<(), Error> {
     changes::record_port_deletion(tx, port)?;
     floating::release_port(tx, port, now)?;
@@ -387,7 +388,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<()
     tx.defer(DELETE, params![port])
 }
 
-/// Binds the server's ports to a host, or to none, without devices.
+/// Binds the server's ports to a host, or unbinds them, and clears their devices.
 pub(crate) fn bind(
     tx: &mut Tx<'_>,
     server: ServerId,

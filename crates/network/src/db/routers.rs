@@ -39,7 +39,7 @@ statements! {
     TOUCH = "UPDATE routers SET revision = revision WHERE id = ?1";
     /// One router.
     FIND = concat!("SELECT ", record_columns!("r"), " FROM routers r WHERE r.id = ?1");
-    /// The routers of a project; all without one.
+    /// The routers of a project, or all.
     LIST = concat!(
         "SELECT ",
         record_columns!("r"),
@@ -71,7 +71,7 @@ statements! {
     ON_SUBNET = "SELECT s.port_id, a.address FROM router_subnets s
         JOIN port_addresses a ON a.port_id = s.port_id AND a.subnet_id = s.subnet_id
         WHERE s.subnet_id = ?1 ORDER BY s.router_id";
-    /// The routers from a subnet to an external network, with their addresses on the subnet.
+    /// The routers between a subnet and an external network, with their addresses on the subnet.
     BETWEEN = "SELECT s.router_id, a.address FROM router_subnets s
         JOIN port_addresses a ON a.port_id = s.port_id AND a.subnet_id = s.subnet_id
         JOIN router_ports g ON g.router_id = s.router_id AND g.gateway = 1
@@ -93,7 +93,7 @@ statements! {
     /// Records that a router needs a host.
     NEED_PLACE = "INSERT INTO router_places (router_id, host) VALUES (?1, '')
         ON CONFLICT (router_id) DO NOTHING";
-    /// The next routers of a host; for an empty name, those that wait for a host.
+    /// The next routers of a host; an empty name selects the routers that wait for a host.
     ON_HOST = "SELECT router_id FROM router_places WHERE host = ?1 AND router_id > ?2
         ORDER BY router_id LIMIT ?3";
     /// Conflicts with every other change of a host's routers.
@@ -103,7 +103,7 @@ statements! {
     UNBIND_HOST = "UPDATE ports SET host = '', updated_at = ?2, revision = revision + 1
         WHERE id IN (SELECT g.port_id FROM router_places h
             JOIN router_ports g ON g.router_id = h.router_id WHERE h.host = ?1)";
-    /// Clears the host of all its routers.
+    /// Clears the host of all routers on it.
     LEAVE_HOST = "UPDATE router_places SET host = '' WHERE host = ?1";
     /// The number of routers of each host.
     LOAD = "SELECT host, COUNT(*) AS routers FROM router_places WHERE host <> '' GROUP BY host";
@@ -143,7 +143,7 @@ pub(crate) fn find(tx: &mut Tx<'_>, id: RouterId) -> Result<Option<Router>, Erro
     tx.row(FIND, params![id])?.as_ref().map(record).transpose()
 }
 
-/// The routers of a project; all without one.
+/// The routers of a project, or all.
 pub(crate) fn list(tx: &mut Tx<'_>, project: Option<&str>) -> Result<Vec<Router>, Error> {
     tx.rows(LIST, params![project])?.iter().map(record).collect()
 }
@@ -238,7 +238,7 @@ pub(crate) fn on_subnet(tx: &mut Tx<'_>, subnet: SubnetId) -> Result<Vec<OnSubne
     tx.rows(ON_SUBNET, params![subnet])?.iter().map(read).collect()
 }
 
-/// The routers from a subnet to an external network, with their addresses on the subnet.
+/// The routers between a subnet and an external network, with their addresses on the subnet.
 pub(crate) fn between(
     tx: &mut Tx<'_>,
     subnet: SubnetId,
@@ -254,26 +254,26 @@ pub(crate) fn uses_external(tx: &mut Tx<'_>, network: NetworkId) -> Result<bool,
         || tx.row(FLOATING_ON, params![network])?.is_some())
 }
 
-/// The place of a router.
+/// The gateway host of a router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// None: it has no port, or was deleted.
+    /// None: the router has no ports or was deleted.
     Nowhere,
-    /// It waits for a host.
+    /// The router waits for a host.
     Waiting,
-    /// On a host.
+    /// The router is on this host.
     On(HostName),
 }
 
-/// The place of a router, which may be deleted.
+/// The place of a router, which may have been deleted.
 pub(crate) fn place(tx: &mut Tx<'_>, router: RouterId) -> Result<Place, Error> {
     let Some(row) = tx.row(PLACE, params![router])? else { return Ok(Place::Nowhere) };
     let host = row.host("host")?;
     Ok(if host.is_empty() { Place::Waiting } else { Place::On(host) })
 }
 
-/// Binds a new port of a router to the router's host; a router without a host waits for one from
-/// now on.
+/// Binds a new port of a router to the router's host; a router without a host starts waiting for
+/// one.
 pub(crate) fn bind_new(
     tx: &mut Tx<'_>,
     router: RouterId,
@@ -286,7 +286,7 @@ pub(crate) fn bind_new(
     }
 }
 
-/// Sets the place of a router and of its ports.
+/// Sets the place of a router, and binds its ports accordingly.
 pub(crate) fn set_place(
     tx: &mut Tx<'_>,
     router: RouterId,
@@ -349,13 +349,14 @@ pub(crate) fn leave_host(
     host: &HostName,
     now: jiff::Timestamp,
 ) -> Result<(), Error> {
-    // A transaction that binds a new port to this host has written the router's row.
+    // Conflicts with a concurrent transaction that binds a new port to this host, because it writes
+    // the router's row.
     tx.defer(TOUCH_OF_HOST, params![host])?;
     tx.defer(UNBIND_HOST, params![host, now])?;
     tx.defer(LEAVE_HOST, params![host])
 }
 
-/// The number of routers of each host with routers.
+/// The number of routers of each host that has any.
 pub(crate) fn load(tx: &mut Tx<'_>) -> Result<BTreeMap<HostName, i64>, Error> {
     let read = |row: &Row| Ok((row.host("host")?, row.int("routers")?));
     tx.rows(LOAD, params![])?.iter().map(read).collect()

@@ -1,7 +1,7 @@
 //! The tables of the network service.
 //!
-//! References prevent dependent rows from outliving their parents, under concurrency too. Unique keys
-//! give an address, a MAC address and a VLAN one owner.
+//! References prevent dependent rows from outliving their parents, under concurrency too. Unique keys ensure that an
+//! address, a MAC address and a VLAN have only one owner.
 
 use kilonova_store::Migration;
 

@@ -40,7 +40,7 @@ statements! {
         columns!(),
         " FROM subnets s WHERE s.network_id = ?1 ORDER BY s.seq"
     );
-    /// The subnets visible to a project; all without one.
+    /// The subnets visible to a project, or all.
     LIST = concat!(
         "SELECT ",
         columns!(),

@@ -22,7 +22,7 @@ use kilonova_wire::refusal::Kind;
 /// The port that attaches a server to a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortSource {
-    /// With a port created for it and deleted with it.
+    /// A port that is created for the server and deleted with it.
     New {
         /// The network.
         network: NetworkId,
@@ -31,7 +31,7 @@ pub enum PortSource {
         /// True if security groups apply there.
         secure: bool,
     },
-    /// With an existing port, which outlives the server.
+    /// An existing port, which outlives the server.
     Existing(PortId),
 }
 
@@ -58,8 +58,8 @@ pub struct Attach<'a> {
     pub groups: &'a [SecurityGroupId],
 }
 
-/// The rows that new ports of a project need. A transaction asks for them before its first write, so
-/// that they travel with other statements.
+/// The rows that new ports of a project need. A transaction asks for them before its first write, so that they share a
+/// round trip with other statements.
 #[derive(Default)]
 pub struct NewPorts {
     asked_default: Option<Asked>,
@@ -127,7 +127,7 @@ impl NewPorts {
 pub struct PendingAddresses(Option<Pending>);
 
 impl PendingAddresses {
-    /// Checks them. Call it after a statement whose answer is needed anyway.
+    /// Checks the addresses. Call it after a statement whose answer is needed anyway.
     ///
     /// # Errors
     /// 409 if no address is free.
@@ -224,10 +224,10 @@ fn attach_existing(
     Ok(id)
 }
 
-/// Binds the server's ports to a host, or to none. They have no devices before [`set_device`].
+/// Binds the server's ports to a host, or unbinds them. They have no devices until [`set_device`].
 ///
 /// # Errors
-/// Database errors; so for the functions below.
+/// Database errors; also for the functions below.
 pub fn bind(
     tx: &mut Tx<'_>,
     server: ServerId,

@@ -170,7 +170,7 @@ fn rule(body: &Body) -> Result<FilterRule, Error> {
     })
 }
 
-/// A stored value that no type describes.
+/// The error for a stored value that does not match its type.
 fn shape(what: impl std::fmt::Display) -> Error {
     Error::Store(kilonova_store::Error::Shape(what.to_string()))
 }

@@ -17,13 +17,13 @@ use crate::db::routers as rows;
 pub use crate::db::routers::Place;
 use crate::record::Body;
 
-/// The facts that determine the place of a router.
+/// The facts that determine the gateway host of a router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouterFacts {
     /// Its place.
     pub place: Place,
     /// The physical networks of its ports. Empty for a router without ports and for a deleted one,
-    /// which need no place.
+    /// which need no host.
     pub physical_networks: BTreeSet<String>,
 }
 
@@ -41,20 +41,20 @@ pub fn routers_of(tx: &mut Tx<'_>, change: NetworkChange) -> Result<BTreeSet<Rou
     })
 }
 
-/// Makes the transaction conflict with every other change of the router. Call it before [`router_facts`]
-/// in a transaction that acts on them.
+/// Makes the transaction conflict with every other change of the router. Call it before [`router_facts`] in a
+/// transaction that acts on the facts.
 pub fn lock_router(tx: &mut Tx<'_>, router: RouterId) -> Result<(), Error> {
     Ok(rows::touch(tx, router)?)
 }
 
-/// A router, which may be deleted.
+/// The facts of a router, which may have been deleted.
 pub fn router_facts(tx: &mut Tx<'_>, router: RouterId) -> Result<RouterFacts, Error> {
     let networks = rows::networks(tx, router)?;
     let physical = networks.iter().map(|body| text(body, "provider:physical_network"));
     Ok(RouterFacts { physical_networks: physical.collect(), place: rows::place(tx, router)? })
 }
 
-/// Sets the place of a router, and binds its ports there.
+/// Sets the place of a router, and binds its ports accordingly.
 pub fn place_router(
     tx: &mut Tx<'_>,
     router: RouterId,
@@ -88,7 +88,7 @@ pub fn router_needs(
     Ok(needs)
 }
 
-/// Records a change of each router of a host whose physical networks have changed.
+/// Records a change of each router of a host, because the host's physical networks have changed.
 pub fn host_routes_changed(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
     Ok(crate::db::changes::record_routers(tx, host)?)
 }
@@ -98,7 +98,7 @@ pub fn routers_leave(tx: &mut Tx<'_>, host: &HostName, now: Timestamp) -> Result
     Ok(rows::leave_host(tx, host, now)?)
 }
 
-/// The number of routers of each host with routers.
+/// The number of routers of each host that has any.
 pub fn router_load(tx: &mut Tx<'_>) -> Result<BTreeMap<HostName, i64>, Error> {
     Ok(rows::load(tx)?)
 }

@@ -1,4 +1,4 @@
-//! The service over each database, and an HTTP client.
+//! The service on each database, and an HTTP client.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub async fn apis_with(set: impl Fn(Networks) -> Networks) -> Vec<Api> {
     apis_on(|store| store, set).await
 }
 
-/// [`apis`] whose requests a meter counts.
+/// [`apis`] with a meter that counts their statements and round trips.
 pub async fn metered_apis(meter: &Meter) -> Vec<Api> {
     apis_on(|store| store.with_meter(meter.clone()), |networks| networks).await
 }

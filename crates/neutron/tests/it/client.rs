@@ -1,4 +1,4 @@
-//! Each function of the client, its errors, and what it does when Neutron fails.
+//! Tests of each function of the client, of its errors, and of failures of Neutron.
 
 use std::time::{Duration, Instant};
 
@@ -86,7 +86,7 @@ async fn a_port_goes_through_its_life() {
     assert_eq!((free.vif_type.as_str(), free.host.as_str()), ("unbound", ""));
     assert_eq!(free.profile, profile(json!({"capabilities": ["switchdev"]})));
     neutron.delete_port(own(), port.id).await.expect("the port is deleted");
-    let gone = neutron.delete_port(own(), port.id).await.expect_err("it is gone");
+    let gone = neutron.delete_port(own(), port.id).await.expect_err("it does not exist");
     assert!(gone.is_not_found(), "{gone}");
     assert_eq!(gone.kind(), Some(Type::PortNotFound));
     assert!(!gone.may_have_effect());
@@ -158,7 +158,7 @@ async fn a_port_moves_between_its_bindings() {
     let old = found.iter().find(|binding| binding.host == "host1").expect("the old binding");
     assert_eq!((old.status, old.vif_type.as_str()), (BindingStatus::Inactive, "unbound"));
     neutron.delete_binding(own(), port, "host1").await.expect("the binding is deleted");
-    let gone = neutron.delete_binding(own(), port, "host1").await.expect_err("it is gone");
+    let gone = neutron.delete_binding(own(), port, "host1").await.expect_err("it does not exist");
     assert_eq!(gone.kind(), Some(Type::PortBindingNotFound), "{gone}");
     assert_eq!(fake.state().hosts_of(&port.to_string()), ["host2"]);
 }
@@ -194,10 +194,10 @@ async fn long_lists_of_ids_are_several_queries() {
     ids.extend((0..400).map(|_| NetworkId::from_untyped_uuid(uuid::Uuid::new_v4())));
     fake.take_calls();
     let found = neutron.networks(own(), NetworkFilter::Ids(&ids)).await.expect("a list");
-    assert_eq!(found.len(), 3, "unknown ones are left out");
+    assert_eq!(found.len(), 3, "unknown ids are omitted");
     assert_eq!(fake.take_calls().len(), 3);
     let nothing = neutron.subnets(own(), &[]).await.expect("a list");
-    assert_eq!(nothing, [], "no id does not mean every subnet");
+    assert_eq!(nothing, [], "an empty list of ids selects no subnet");
     assert_eq!(fake.take_calls().len(), 0);
 }
 
@@ -250,11 +250,11 @@ async fn extensions_are_asked_once_for_all() {
     assert_eq!(fake.take_calls().len(), 2);
     fake.fail("GET /extensions", Failure::Status(500), 1);
     let fresh = Neutron::new(service(&fake.auth_url(), Duration::from_secs(10)), Duration::ZERO);
-    fresh.has(own(), Extension::Segment).await.expect_err("there is no list yet");
+    fresh.has(own(), Extension::Segment).await.expect_err("no list was read yet");
 }
 
-/// A request is repeated only if repeating it is the same as sending it once. A port whose creation
-/// was not confirmed is found by its server.
+/// A request is retried only if it is idempotent. A port whose creation was not confirmed is found
+/// by its server.
 #[tokio::test]
 async fn a_lost_answer_is_not_a_second_port() {
     let (fake, neutron, network) = cloud().await;
@@ -270,11 +270,11 @@ async fn a_lost_answer_is_not_a_second_port() {
     let to = PortChange { host: Some(Some("host1".into())), ..PortChange::default() };
     fake.fail("PUT /ports", Failure::AnswerLost, 2);
     fake.take_calls();
-    let bound = neutron.update_port(own(), found[0].id, &to).await.expect("it is repeated");
+    let bound = neutron.update_port(own(), found[0].id, &to).await.expect("the request is retried");
     assert_eq!(bound.host, "host1");
     assert_eq!(fake.take_calls().len(), 3);
     fake.fail("DELETE /ports", Failure::Lost, 9);
-    let never = neutron.delete_port(own(), bound.id).await.expect_err("it never answers");
+    let never = neutron.delete_port(own(), bound.id).await.expect_err("Neutron never answers");
     assert_eq!(fake.take_calls().len(), 4, "three retries");
     let refusal = never.into_refusal();
     assert_eq!((refusal.kind, refusal.retry_after), (Kind::Unavailable, Some(1)));
@@ -305,7 +305,10 @@ async fn failures_become_refusals_that_users_can_act_on() {
     assert_eq!(invisible.into_refusal().kind, Kind::NotFound);
     let member = member(PROJECT);
     let to = PortChange { host: Some(Some("host1".into())), ..PortChange::default() };
-    let forbidden = neutron.update_port(by(&member), port, &to).await.expect_err("an admin's");
+    let forbidden = neutron
+        .update_port(by(&member), port, &to)
+        .await
+        .expect_err("only administrators bind ports");
     assert_eq!(forbidden.into_refusal().kind, Kind::Forbidden);
     let nobody = http::HeaderValue::from_static("expired");
     let unknown = neutron.port(by(&nobody), port).await.expect_err("an expired token");

@@ -1,4 +1,4 @@
-//! The client against a Neutron in memory, and that Neutron against a recording of the real one.
+//! Tests of the client with a fake Neutron, and of the fake with a recording of the real Neutron.
 
 #![allow(
     clippy::unwrap_used,

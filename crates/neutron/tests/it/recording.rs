@@ -1,7 +1,7 @@
 //! The fake answers as the real Neutron 29 did: `recording.json` has its answers to the script.
 //!
-//! The recording is made by the same test where `KILONOVA_TEST_NEUTRON` names the Keystone of a cloud
-//! with the users `nova` and `demo`, and `host1` and `host2` have Open vSwitch agents.
+//! If `KILONOVA_TEST_NEUTRON` is the URL of a Keystone, the script also runs in its cloud, which needs the users `nova`
+//! and `demo`, and Open vSwitch agents on `host1` and `host2`. With `KILONOVA_RECORD`, that run makes the recording.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn the_fake_answers_as_the_real_neutron() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// Records the differences of the fake. The real one may have more attributes.
+/// Records the differences between the fake and the real answer, which may have more attributes.
 fn compare(at: &str, ours: &Value, real: &Value, differences: &mut Vec<String>) {
     match (ours, real) {
         (Value::Object(ours), Value::Object(others)) => {
@@ -70,7 +70,7 @@ fn compare(at: &str, ours: &Value, real: &Value, differences: &mut Vec<String>) 
 #[tokio::test]
 async fn the_real_neutron_answers_as_recorded() {
     let Ok(auth_url) = std::env::var("KILONOVA_TEST_NEUTRON") else {
-        kilonova_testkit::skip("KILONOVA_TEST_NEUTRON names no Keystone of a cloud with a Neutron");
+        kilonova_testkit::skip("KILONOVA_TEST_NEUTRON is not set");
         return;
     };
     let real = run(&real(&auth_url).await).await;
@@ -142,7 +142,7 @@ async fn real(auth_url: &str) -> Cloud {
         json!({"network_id": id, "ip_version": 4, "cidr": "10.77.0.0/29", "tenant_id": project}),
     )
     .await;
-    // The first list of its security groups gives a project its default group.
+    // Listing a project's security groups creates its default group.
     let groups = "/v2.0/security-groups";
     let caller = Caller::User(&member);
     service.send(caller, Method::GET, groups, None, None).await.expect("Neutron answers");

@@ -1,5 +1,5 @@
-//! A compute service's requests about ports, in raw form: run at the real Neutron to record its
-//! answers, and at the fake to compare them.
+//! A compute service's requests about ports, in raw form. They are sent to the real Neutron to
+//! record its answers, and to the fake to compare its answers.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use http::{HeaderValue, Method};
 use kilonova_keystone::{Caller, Service};
 use serde_json::{Value, json};
 
-/// A Neutron with a project in it.
+/// A Neutron with one project.
 pub struct Cloud {
     /// The network service, with the service login.
     pub service: Service,
@@ -16,7 +16,7 @@ pub struct Cloud {
     pub member: HeaderValue,
     /// The project.
     pub project: String,
-    /// A network of the project with the one subnet 10.77.0.0/29.
+    /// A network of the project with the single subnet 10.77.0.0/29.
     pub network: String,
     /// Two hosts with a live Open vSwitch agent.
     pub hosts: [String; 2],
@@ -25,13 +25,13 @@ pub struct Cloud {
 /// The exchanges in order, each with its request, its status and its answer.
 pub struct Transcript<'a> {
     cloud: &'a Cloud,
-    /// The exchanges; what differs between two runs is replaced.
+    /// The exchanges, without the values that differ between two runs.
     pub exchanges: Vec<Value>,
     ids: HashMap<String, String>,
 }
 
 impl Transcript<'_> {
-    /// Sends a request as the service (`A`) or as the member (`M`), and returns the answer as it is.
+    /// Sends a request as the service (`A`) or as the member (`M`), and returns the unchanged answer.
     async fn send(&mut self, line: &str, body: Option<Value>) -> Value {
         let mut words = line.split(' ');
         let (who, method, path) = (words.next(), words.next(), words.next());
@@ -55,7 +55,7 @@ impl Transcript<'_> {
         raw
     }
 
-    /// The value without what differs between two runs.
+    /// The value, without the parts that differ between two runs.
     fn plain(&mut self, value: &Value) -> Value {
         match value {
             Value::Object(object) => {
@@ -180,7 +180,7 @@ pub async fn run(cloud: &Cloud) -> Vec<Value> {
     get(&mut script, format!("M GET /ports/{first}")).await;
     script.send(&format!("A {path}"), change(json!({"device_id": ""}))).await;
 
-    // Of six addresses one is the gateway's, and one is in use since above.
+    // One of the six addresses is the gateway's, and one was allocated above.
     for _ in 0..4 {
         script.send("M POST /ports", new(json!({}))).await;
     }

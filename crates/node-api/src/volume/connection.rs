@@ -161,7 +161,7 @@ pub struct NvmePortal {
     pub transport: String,
 }
 
-/// Why Kilonova cannot connect a volume.
+/// The reason why Kilonova cannot connect a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectionError {
     /// It is encrypted.
@@ -192,8 +192,8 @@ impl std::fmt::Display for ConnectionError {
 impl std::error::Error for ConnectionError {}
 
 impl Connection {
-    /// Parses the `connection_info` of an attachment. The data may be beside the type, as Cinder
-    /// writes them, or below `data`, as older versions did.
+    /// Parses the `connection_info` of an attachment. The data may be next to the type, as Cinder
+    /// writes it, or below `data`, as older versions did.
     ///
     /// # Errors
     /// [`ConnectionError`] for an encrypted, unsupported or incomplete connection. It contains no
@@ -253,7 +253,7 @@ fn is_plain(text: &str) -> bool {
         && !text.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 
-/// A number, which drivers write as a number or as a string.
+/// A number that drivers write as a JSON number or as a string.
 fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
 }
@@ -373,7 +373,7 @@ fn iscsi_path(portal: &str, iqn: &str, lun: &Value) -> Result<IscsiPath, Connect
 impl IscsiPath {
     /// The address and the port of the portal; `None` if it is not `address:port`.
     pub fn host(&self) -> Option<SourceHost> {
-        // The number of the portal's group may follow.
+        // A portal group tag may follow.
         let portal = self.portal.split_once(',').map_or(&*self.portal, |(portal, _)| portal);
         let (name, port) = portal.rsplit_once(':')?;
         let name = match name.strip_prefix('[') {

@@ -1,4 +1,4 @@
-//! Cinder's `connection_info` as its drivers write it, and what is refused.
+//! Cinder's `connection_info` as its drivers write it, and refused connections.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ fn refused(info: Value) -> String {
     Connection::parse(&info).expect_err("the connection is refused").to_string()
 }
 
-/// As Cinder 29 answers for an attachment on Ceph.
+/// The answer of Cinder 29 for an attachment on Ceph.
 fn ceph() -> Value {
     json!({
         "driver_volume_type": "rbd", "name": "volumes/volume-1", "hosts": ["192.0.2.9", "[fd00::9]"],

@@ -1,4 +1,4 @@
-//! Connectors: the properties of a host that Cinder gets.
+//! Connectors: the properties of a host that are sent to Cinder.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,9 +24,9 @@ pub struct Connector {
     /// Name of its iSCSI initiator.
     #[serde(skip_serializing_if = "is_default")]
     pub initiator: Option<String>,
-    /// True if it connects volumes by several paths.
+    /// True if it connects volumes over several paths.
     pub multipath: bool,
-    /// True if a volume with a single path is an error for it.
+    /// True if the host rejects a volume with a single path.
     #[serde(skip_serializing_if = "is_default")]
     pub enforce_multipath: bool,
     /// True if a volume on the host itself may be used without an export.
@@ -37,7 +37,7 @@ pub struct Connector {
     /// Its NVMe host id.
     #[serde(skip_serializing_if = "is_default")]
     pub nvme_hostid: Option<String>,
-    /// True if its kernel joins the paths of an NVMe namespace.
+    /// True if its kernel combines the paths of an NVMe namespace.
     #[serde(skip_serializing_if = "is_default")]
     pub nvme_native_multipath: Option<bool>,
     /// The machine's uuid.

@@ -28,19 +28,20 @@ pub struct VolumeState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum VolumeStatus {
-    /// The guest has it, or gets it with its next start.
+    /// The guest has the volume, or gets it at its next start.
     Attached {
         /// The disk's name: `vdb`.
         device: String,
-        /// Where the hypervisor finds it.
+        /// Its location for the hypervisor.
         source: VolumeSource,
     },
-    /// The document has it and the guest has not. The host keeps nothing of it.
+    /// The document has the volume, but the guest does not. Nothing of it remains on the host.
     Failed {
         /// The reason.
         reason: String,
     },
-    /// The document has it not, and the guest has not released it: it is still attached.
+    /// The document no longer has the volume, but the guest has not released it: it is still
+    /// attached.
     Held {
         /// The disk's name.
         device: String,
@@ -49,8 +50,8 @@ pub enum VolumeStatus {
     },
 }
 
-/// Where a hypervisor finds a connected volume. It contains no secret: QEMU gets those from libvirt,
-/// by the uuid of a libvirt secret.
+/// The location of a connected volume for the hypervisor. It contains no secrets: QEMU gets them from libvirt, by the
+/// uuid of a libvirt secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum VolumeSource {

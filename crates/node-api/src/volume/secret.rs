@@ -1,9 +1,9 @@
-//! A secret of a connection, which no log shows.
+//! A secret of a connection, which never appears in a log.
 
 use serde::{Deserialize, Serialize};
 
-/// A secret: its `Debug` form hides it, and it has no other form of text. Only [`Self::reveal`] and
-/// serialization show it.
+/// A secret. Its `Debug` form hides it, and it has no `Display` form. Only [`Self::reveal`] and
+/// serialization expose it.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -19,7 +19,7 @@ impl Secret {
         &self.0
     }
 
-    /// True for the place of a secret that has been removed.
+    /// True if the secret has been removed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

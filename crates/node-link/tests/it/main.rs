@@ -1,4 +1,4 @@
-//! An agent with a list of controllers, of which one is down, hangs, or cannot work now.
+//! An agent with a list of controllers, one of which is down, hangs or is unavailable.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,16 +17,16 @@ use kilonova_node_link::Remote;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How a controller treats its hosts.
+/// The behaviour of a controller towards its hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Manner {
     Answers,
-    /// It answers every request with 503, as without its database.
+    /// Answers every request with 503, like a controller without its database.
     Unavailable,
-    /// It accepts connections, reads requests, and never answers, as if it were stopped.
+    /// Accepts connections and reads requests, but never answers, like a stopped process.
     Hangs,
-    /// It closes every connection, as behind a balancer without a healthy controller.
+    /// Closes every connection, like a load balancer without a healthy controller.
     Closes,
 }
 
@@ -42,7 +42,7 @@ struct Controller {
 impl Controller {
     async fn start(manner: Manner) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let address = listener.local_addr().expect("it has an address");
+        let address = listener.local_addr().expect("the listener has an address");
         let requests = Arc::new(AtomicUsize::new(0));
         let manner = Arc::new(AtomicU8::new(manner as u8));
         let (how, count) = (Arc::clone(&manner), Arc::clone(&requests));
@@ -87,7 +87,7 @@ async fn serve(mut connection: TcpStream, manner: Arc<AtomicU8>, requests: Arc<A
     }
 }
 
-/// An agent's connection to two controllers that begins with the first.
+/// An agent's connection to two controllers that tries `first` first.
 async fn beginning_with(first: SocketAddr, then: SocketAddr, tried: impl Fn() -> bool) -> Remote {
     let list = format!("http://{then},http://{first}");
     for _ in 0..200 {
@@ -113,7 +113,7 @@ async fn works(remote: &Remote) {
 #[tokio::test]
 async fn an_agent_leaves_a_controller_that_is_down() {
     let free = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-    let down = free.local_addr().expect("it has an address");
+    let down = free.local_addr().expect("the listener has an address");
     drop(free);
     let other = Controller::start(Manner::Answers).await;
     let remote = beginning_with(down, other.address, || true).await;
@@ -128,8 +128,8 @@ async fn an_agent_leaves_a_controller_that_answers_503_or_closes_connections() {
         let remote = beginning_with(first.address, other.address, || first.requests() > 0).await;
         let tried = first.requests();
         works(&remote).await;
-        assert_eq!(first.requests(), tried, "it does not return by itself");
-        // It returns when the other one fails it.
+        assert_eq!(first.requests(), tried, "the agent stays with the other controller");
+        // The agent switches back when the other controller fails.
         first.becomes(Manner::Answers);
         other.becomes(manner);
         remote.clock().await.expect_err("the other controller fails");
@@ -154,10 +154,10 @@ async fn an_agent_leaves_a_controller_that_hangs() {
 async fn requests_in_progress_leave_a_controller_once() {
     let (first, other) =
         (Controller::start(Manner::Answers).await, Controller::start(Manner::Answers).await);
-    // A refusal shows where a list begins; with both answering, the counts do.
+    // A refusal shows which controller is tried first; if both answer, the request counts show it.
     let list = format!("http://{},http://{}", first.address, other.address);
     let remote = Remote::new(&list, "token").expect("the list is valid");
-    remote.clock().await.expect("it answers");
+    remote.clock().await.expect("the controller answers");
     let (begins, next) = if first.requests() == 1 { (first, other) } else { (other, first) };
     begins.becomes(Manner::Unavailable);
     let all: Vec<_> = (0..8)

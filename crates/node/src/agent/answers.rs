@@ -32,7 +32,7 @@ async fn answer_one(work: &Work, question: &Question) -> ReplyBody {
     answer.unwrap_or_else(|error| ReplyBody::Unknown { why: error.to_string() })
 }
 
-/// The last lines of a text. As in Nova, the text after the last line break is a line, also an empty one.
+/// The last lines of a text. As in Nova, the text after the last line break counts as a line, even if it is empty.
 fn tail(text: &str, lines: Option<u32>) -> &str {
     let Some(lines) = lines else { return text };
     let lines = usize::try_from(lines).unwrap_or(usize::MAX);

@@ -25,7 +25,7 @@ pub(super) struct Connections {
     /// The version that was last applied, and the networks that could not be set up.
     made: tokio::sync::Mutex<(u64, NetworkFailures)>,
     filtered: Notify,
-    /// The guests that the agent found at its start, until it has documents.
+    /// The guests that the agent found at startup, until it has documents.
     found: Mutex<DesiredNetworks>,
 }
 
@@ -71,7 +71,7 @@ impl Connections {
         }
     }
 
-    /// Replaces the desired networks by those of a complete batch of documents. Ignores an
+    /// Replaces the desired networks with those of a complete batch of documents. Ignores an
     /// incomplete batch.
     pub(super) fn begin(&self, batch: &Batch) {
         if !batch.complete {
@@ -113,8 +113,7 @@ impl Connections {
         server.or_else(|| self.found().server_at(network, address))
     }
 
-    /// Serves the metadata of the guests that the agent found at its start, before it has
-    /// documents.
+    /// Serves the metadata of the guests that the agent found at startup, before it has documents.
     pub(super) async fn resume(&self, guests: BTreeMap<ServerId, Vec<Interface>>) {
         let linked = guests.into_iter().map(|(server, all)| (server, linked(&all)));
         let guests = linked.filter(|(_, interfaces)| !interfaces.is_empty()).collect();

@@ -1,5 +1,5 @@
-//! Opens consoles of guests for clients that wait at a controller. A console changes nothing on the host,
-//! so it waits for no operation in progress. All of them end with the agent.
+//! Opens consoles of guests for clients that wait at a controller. A console changes nothing on the host, so it waits
+//! for no operation in progress. All consoles close when the agent stops.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::work::Work;
 
-/// Maximum number of consoles of a host that are open at once.
+/// Maximum number of open consoles on a host.
 const MOST: usize = 256;
 
 /// The consoles that this agent has open.

@@ -25,7 +25,7 @@ use crate::Error;
 /// Trait of a host whose cores have several threads.
 const THREADS: &str = "HW_CPU_HYPERTHREADING";
 
-/// After so many scan intervals an undivided host tries again to offer its CPUs and memory by NUMA cell.
+/// Number of scan intervals after which an undivided host tries again to offer its CPUs and memory by NUMA cell.
 const SCANS_UNTIL_DIVISION: u32 = 10;
 
 /// How often the kernel log is read.
@@ -37,14 +37,14 @@ pub(super) struct Inventory {
     watch: Arc<Watch>,
     /// When the kernel log is read next.
     listen: Mutex<Instant>,
-    /// When the host registers again although nothing has changed, because it cannot offer its CPUs and memory by NUMA cell
-    /// yet.
+    /// When the host registers again even if nothing has changed, because it cannot yet offer its CPUs and memory by
+    /// NUMA cell.
     again: Mutex<Option<Instant>>,
     /// Fingerprint of devices, cells and hypervisor in the last registration.
     last_fingerprint: AtomicU64,
     /// Device problems that have been logged.
     logged: Mutex<Vec<DeviceProblem>>,
-    /// The last cells, and their problems, which have been logged.
+    /// The cells as last read, with their problems, which have been logged.
     found: Mutex<Option<FoundCells>>,
 }
 
@@ -85,16 +85,16 @@ impl Inventory {
         Ok(self.registration(devices, cells, info))
     }
 
-    /// Takes note of the answer to a registration. A host may be undivided because of a guest, of an allocation that a client of
-    /// Placement wrote, or of another provider's name. No event tells the agent of all their ends, so it tries again after a
-    /// time.
+    /// Processes the answer to a registration. A host may be undivided because of a guest, an allocation that a
+    /// Placement client wrote, or another provider's name. The agent gets no event when such an obstacle disappears, so
+    /// it retries later.
     pub(super) fn registered(&self, session: Session) {
         let pause = self.rescan().saturating_mul(SCANS_UNTIL_DIVISION);
         let again = session.undivided.then(|| Instant::now() + pause);
         *self.again.lock().unwrap_or_else(PoisonError::into_inner) = again;
     }
 
-    /// Waits until an undivided host tries again to be divided. Cancel-safe. Other hosts set no timer.
+    /// Waits until it is time for an undivided host to register again. Cancel-safe. Other hosts set no timer.
     pub(super) async fn time_to_register_again(&self) {
         let again = *self.again.lock().unwrap_or_else(PoisonError::into_inner);
         match again {
@@ -103,7 +103,8 @@ impl Inventory {
         }
     }
 
-    /// The registration, if devices, cells or hypervisor have changed since the last one, or an undivided host tries again.
+    /// The registration, if devices, cells or hypervisor have changed since the last one, or if an undivided host must
+    /// retry.
     pub(super) async fn changed(&self) -> Result<Option<Registration>, Error> {
         let (devices, cells) = (self.scan().await?, self.cells().await?);
         let info = self.parts.hypervisor.info();
@@ -168,7 +169,7 @@ impl Inventory {
         registration
     }
 
-    /// The options that have no effect on this host, by its last scan.
+    /// The options that have no effect on this host, according to its last scan.
     pub(super) async fn ineffective_options(&self) -> Result<Vec<String>, Error> {
         let (discovery, sysfs) = (Arc::clone(&self.parts.discovery), Arc::clone(&self.parts.sysfs));
         let cards = self.work.mig_cards();

@@ -169,7 +169,7 @@ impl Link {
         }
     }
 
-    /// Passes on a guest's request for its password, once: the guest repeats it.
+    /// Forwards a guest's password request without retrying, because the guest repeats it.
     pub(super) async fn guest_password(
         &self,
         request: PasswordRequest,
@@ -178,7 +178,7 @@ impl Link {
         self.control.guest_password(&self.host, epoch, request).await
     }
 
-    /// Requests the vendor data of a guest, once: the guest repeats its request.
+    /// Requests the vendor data of a guest without retrying, because the guest repeats its request.
     pub(super) async fn vendordata(
         &self,
         request: VendordataRequest,
@@ -187,7 +187,7 @@ impl Link {
         self.control.vendordata(&self.host, epoch, request).await
     }
 
-    /// Sends a reply. Errors are only logged, as the requester times out by itself.
+    /// Sends a reply. Errors are only logged, because the requester times out.
     pub(super) async fn reply(&self, reply: Reply) {
         let epoch = *self.epoch.read().await;
         if let Err(why) = self.control.report_replies(&self.host, epoch, vec![reply]).await {
@@ -196,7 +196,7 @@ impl Link {
     }
 
     /// Answers a request for a console, for as long as the console is open. Errors are only logged,
-    /// because the client times out by itself.
+    /// because the client times out.
     pub(super) async fn answer_console(&self, request: &ConsoleRequest, answer: ConsoleAnswer) {
         if let Err(why) = self.control.answer_console(&self.host, request, answer).await {
             tracing::info!(host = %self.host, server = %request.server, %why, "could not answer a request for a console");
@@ -215,7 +215,8 @@ impl Link {
         }
     }
 
-    /// Waits before a retry, a little longer each time until a call succeeds; hosts spread out.
+    /// Waits before a retry, with exponential backoff until a call succeeds. The delay depends on
+    /// the host, so that hosts spread out.
     pub(super) async fn pause(&self) {
         let count = self.pauses.fetch_add(1, Ordering::Relaxed);
         let most = FIRST_PAUSE.saturating_mul(1 << count.min(10)).min(LONGEST_PAUSE);

@@ -85,14 +85,14 @@ pub struct Settings {
     pub concurrency: usize,
     /// Interval of device scans.
     pub rescan: Duration,
-    /// Interval of checks for guests that changed by themselves; never if `None`.
+    /// Interval of checks for guests whose state changed without a document; no checks if `None`.
     pub power_sync: Option<Duration>,
     /// How long a guest may take for a soft reboot.
     pub soft_reboot: Duration,
     /// Interval of network checks while guests use networks.
     pub network_look: Duration,
-    /// Limits concurrent starts among agents that share it. A process with a thousand simulated
-    /// hosts then never holds all their registrations at once.
+    /// Limits the concurrent starts of the agents that share it, so that a process with a thousand
+    /// simulated hosts never holds all their registrations at the same time.
     pub starts: Arc<Semaphore>,
     /// The metadata service.
     pub metadata: Arc<MetadataSettings>,
@@ -146,7 +146,7 @@ impl Node {
         self
     }
 
-    /// Sets the interval of checks for guests that changed by themselves.
+    /// Sets the interval of checks for guests whose state changed without a document.
     pub fn syncing_power(mut self, every: Option<Duration>) -> Self {
         self.parts.settings.power_sync = every;
         self
@@ -216,7 +216,7 @@ struct Agent {
     consoles: Consoles,
     /// True if this process has started to follow documents.
     started: AtomicBool,
-    /// When guests were last checked for changes by themselves.
+    /// When the agent last checked for guests whose state changed without a document.
     synced: Mutex<Instant>,
 }
 
@@ -267,8 +267,8 @@ impl Agent {
         let mut scanned = Instant::now();
         loop {
             if since == 0 {
-                // The control plane answers a request for all documents at once, so a host without
-                // documents must pause.
+                // The control plane answers a request for all documents immediately, so a host
+                // without documents must pause.
                 Box::pin(tokio::time::sleep(EMPTY_PAUSE)).await;
             }
             let batch = tokio::select! {

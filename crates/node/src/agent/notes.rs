@@ -199,12 +199,12 @@ mod tests {
         let made = vec![KernelObject::Mdev(mdev.clone()), KernelObject::Vgpu(vgpu.clone())];
         let end = End::Failed { step: "reboot".into(), message: "no answer\nat all".into() };
         let note = Note { building: true, made, last: Some(Last { generation: 7, end }) };
-        let notes = Notes::open(folder.path().join("notes")).expect("opens");
+        let notes = Notes::open(folder.path().join("notes")).expect("the notes are readable");
         notes.put(kept, note.clone()).expect("the file is written");
         notes.put(dropped, Note::default()).expect("the file is written");
         notes.remove(dropped).expect("the file is removed");
         notes.remove(dropped).expect("removing it twice succeeds");
-        let again = Notes::open(folder.path().join("notes")).expect("opens");
+        let again = Notes::open(folder.path().join("notes")).expect("the notes are readable");
         assert_eq!(again.servers(), vec![kept]);
         let end = End::Failed { step: "reboot".into(), message: "no answer at all".into() };
         assert_eq!(again.get(kept), Some(Note { last: Some(Last { generation: 7, end }), ..note }));
@@ -214,8 +214,8 @@ mod tests {
         assert!(!again.names_elsewhere(kept, &retyped));
     }
 
-    /// A next guest may get an instance of another profile at the same start. Its note must not
-    /// prevent the removal of the old instance.
+    /// Another guest may get an instance of a different profile at the same start. Its note must
+    /// not prevent the removal of the old instance.
     #[test]
     fn a_gpu_instance_of_another_profile_is_another_object() {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
@@ -226,12 +226,12 @@ mod tests {
         };
         let (old, new) = (instance("3g.20gb", 4), instance("1g.5gb", 1));
         let (gone, next) = (ServerId::new_v4(), ServerId::new_v4());
-        let notes = Notes::open(folder.path().to_owned()).expect("opens");
+        let notes = Notes::open(folder.path().to_owned()).expect("the notes are readable");
         let note = |made| Note { building: true, made: vec![made], last: None };
         notes.put(gone, note(old.clone())).expect("the file is written");
         notes.put(next, note(new.clone())).expect("the file is written");
-        assert!(!notes.names_elsewhere(gone, &old), "it is destroyed");
-        assert!(notes.names_elsewhere(gone, &new), "the next guest has it");
+        assert!(!notes.names_elsewhere(gone, &old), "the old instance may be removed");
+        assert!(notes.names_elsewhere(gone, &new), "the next guest has the new instance");
     }
 
     /// The notes of a deleted guest and of its successor may both name a function, until the
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn an_object_of_a_stray_and_of_another_guest_is_the_others() {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
-        let notes = Notes::open(folder.path().to_owned()).expect("opens");
+        let notes = Notes::open(folder.path().to_owned()).expect("the notes are readable");
         let vgpu = |address: &str| {
             KernelObject::Vgpu(Vgpu { address: address.into(), vgpu_type: "nvidia-478".into() })
         };
@@ -261,13 +261,13 @@ mod tests {
     fn results_of_documents_survive_a_restart() {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
         let server = ServerId::new_v4();
-        let notes = Notes::open(folder.path().to_owned()).expect("opens");
+        let notes = Notes::open(folder.path().to_owned()).expect("the notes are readable");
         notes.put(server, Note { building: true, ..Note::default() }).expect("the file is written");
         assert_eq!(notes.settled(), []);
         for (power, _) in WORDS {
             let last = Some(Last { generation: 8, end: End::Reached(power) });
             notes.put(server, Note { last, ..Note::default() }).expect("the file is written");
-            let again = Notes::open(folder.path().to_owned()).expect("opens");
+            let again = Notes::open(folder.path().to_owned()).expect("the notes are readable");
             assert_eq!(again.settled(), [(server, 8, power)]);
         }
     }

@@ -1,5 +1,5 @@
-//! The running and finished orders, kept in a file. A finished order is not carried out again, even
-//! if the control plane does not know that it is finished.
+//! The running orders, in memory, and the finished ones, in a file. A finished order is not carried
+//! out again, even if the control plane does not know that it is finished.
 //!
 //! An order is recorded when it ends. An interrupted order is not recorded and starts again, so the
 //! tools must tolerate repetition.
@@ -28,7 +28,7 @@ struct Entry {
     end: End,
 }
 
-/// True if a server may be created, as far as its orders are concerned.
+/// The combined state of a server's orders, which decides if the server may be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// All its orders have succeeded.
@@ -63,7 +63,7 @@ impl OrderLog {
         Ok(Self { file, entries, turned: watch::Sender::new(()) })
     }
 
-    /// Records that an order is running. Returns `None` if it is running already, and its result if
+    /// Records that an order is running. Returns `None` if it is already running, and its result if
     /// it has ended.
     pub(super) fn begin(&self, order: &Order) -> Option<Option<End>> {
         let mut entries = self.entries();
@@ -91,7 +91,7 @@ impl OrderLog {
         Ok(())
     }
 
-    /// True if the server may be created.
+    /// The combined state of the server's orders.
     pub(super) fn verdict(&self, server: ServerId) -> Verdict {
         let entries = self.entries();
         if entries.open.values().any(|of| *of == Some(server)) {
@@ -120,7 +120,7 @@ impl OrderLog {
         Ok(())
     }
 
-    /// Notifies of each order that ends.
+    /// Notifies when an order ends.
     pub(super) fn turned(&self) -> watch::Receiver<()> {
         self.turned.subscribe()
     }
@@ -162,23 +162,26 @@ mod tests {
     fn finished_orders_survive_a_restart() {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
         let file = folder.path().join("orders");
-        let order_log = OrderLog::open(file.clone()).expect("opens");
+        let order_log = OrderLog::open(file.clone()).expect("the log is readable");
         let one = order(None);
         assert_eq!(order_log.begin(&one), Some(None));
         assert_eq!(order_log.begin(&one), None, "it is running");
         assert_eq!(
-            OrderLog::open(file.clone()).expect("opens").begin(&one),
+            OrderLog::open(file.clone()).expect("the log is readable").begin(&one),
             Some(None),
             "interrupted"
         );
         order_log.end(&one, &done()).expect("the file is written");
         assert_eq!(order_log.begin(&one), Some(Some(done())));
-        assert_eq!(OrderLog::open(file.clone()).expect("opens").begin(&one), Some(Some(done())));
+        assert_eq!(
+            OrderLog::open(file.clone()).expect("the log is readable").begin(&one),
+            Some(Some(done()))
+        );
         for _ in 0..KEPT {
             order_log.end(&order(None), &done()).expect("the file is written");
         }
         assert_eq!(
-            OrderLog::open(file).expect("opens").begin(&one),
+            OrderLog::open(file).expect("the log is readable").begin(&one),
             Some(None),
             "no longer recorded"
         );
@@ -187,7 +190,7 @@ mod tests {
     #[test]
     fn a_server_waits_for_its_orders_and_fails_with_them() {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
-        let order_log = OrderLog::open(folder.path().join("orders")).expect("opens");
+        let order_log = OrderLog::open(folder.path().join("orders")).expect("the log is readable");
         let server = ServerId::new_v4();
         let (one, other) = (order(Some(server)), order(Some(server)));
         assert_eq!(order_log.verdict(server), Verdict::Clear);

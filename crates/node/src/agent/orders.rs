@@ -22,7 +22,7 @@ const LARGEST: u64 = 2 << 30;
 
 type DeviceLock = Arc<tokio::sync::Mutex<()>>;
 
-/// The orders of a host. Dropping it stops those that no tool has started on.
+/// The orders of a host. Dropping it stops the orders that no tool has started to carry out.
 pub(super) struct Orders {
     runner: Arc<OrderRunner>,
     tasks: JoinSet<()>,
@@ -161,7 +161,7 @@ impl OrderRunner {
     }
 
     /// True if an order affects a function: programming affects all functions of the card, cleaning
-    /// only the one.
+    /// only the function itself.
     fn affects(&self, order: &Order, function: &str) -> bool {
         let card = |address: &str| address.rsplit_once('.').map(|(card, _)| card.to_owned());
         match &order.task {

@@ -2,7 +2,7 @@
 //!
 //! Reconciles idempotently: it compares first and changes only what differs. If a step fails, a
 //! guest that never reached its desired state is rolled back; one that had reached it stays
-//! unchanged. Later changes that a guest makes by itself are reported, not reverted.
+//! unchanged. The guest's own later changes are reported, not reverted.
 
 use kilonova_devices::KernelObject;
 use kilonova_hypervisor::{Definition, DomainState, MigrationState};
@@ -155,7 +155,7 @@ impl Work {
         let must = fresh || must_start(domain, state, reboots);
         let mut deviations =
             self.connect_volumes(&mut definition, is, must, state.is_up(), turn).await?;
-        // A guest that is about to be shut off releases its volumes thereby.
+        // Shutting a guest off releases its volumes.
         let plugs = state.is_up() && !reboots && domain.power != Power::Off;
         if plugs && self.has_volumes(&definition, is) {
             self.plug_volumes(&mut definition, &mut deviations, turn).await?;
@@ -219,7 +219,7 @@ impl Work {
         let volumes = Some(self.settle_volumes(definition, &mut deviations).await);
         let settled = !matches!(state, DomainState::MigratedOut | DomainState::Incoming)
             && deviations.is_empty();
-        // A guest that waits for its ports is not running, so it is reported again and again.
+        // A guest that waits for its ports is not running, so each periodic check reports it again.
         let end = End::Reached(domain.power);
         let last = settled.then_some(Last { generation: turn.generation, end });
         self.note(server, Note { building: false, made: wanted, last }, DEFINE)?;
@@ -234,7 +234,7 @@ impl Work {
     }
 
     /// Moves the guest to the desired power state. A guest that is shut off has no memory to pause
-    /// or suspend: it stays shut off, and the report says so.
+    /// or suspend: it stays shut off and is reported as such.
     async fn settle_power(
         &self,
         server: ServerId,
@@ -265,7 +265,7 @@ impl Work {
         Ok(state)
     }
 
-    /// Starts or continues a live migration; returns at once.
+    /// Starts or continues a live migration; returns immediately.
     async fn migrate_guest(
         &self,
         server: ServerId,

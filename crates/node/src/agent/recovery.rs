@@ -1,9 +1,9 @@
 //! State on the host that a starting agent finds without a document.
 //!
 //! A domain without a document may still be in use: it is reported and keeps its devices until a
-//! document removes it. A noted mediated device or VF type without a document and a domain is
-//! removed. So is the disk copy of a snapshot, unless a document still names its image. A volume of
-//! such a server is disconnected. A server whose document is held back stays completely unchanged.
+//! document removes it. If a server has neither a document nor a domain, its noted devices are
+//! removed and its volumes are disconnected. The disk copy of a snapshot is removed unless a
+//! document still names its image. A server whose document is held back stays completely unchanged.
 
 use std::collections::HashSet;
 
@@ -51,7 +51,7 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
         if !named.contains(&server) && !domains.contains(&server) {
             tracing::warn!(host = %work.host(), %server, "disconnecting the volumes of a server without a document");
             if let Err(error) = work.release_volumes(server).await {
-                tracing::warn!(host = %work.host(), %server, ?error, "could not disconnect a volume; it stays until the agent starts again");
+                tracing::warn!(host = %work.host(), %server, ?error, "could not disconnect a volume; it stays connected until the agent restarts");
             }
         }
     }

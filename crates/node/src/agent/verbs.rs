@@ -1,5 +1,5 @@
-//! One-shot verbs on a guest in its desired state: the snapshot and those of the driver. An attempt counts as
-//! done: a failure is reported and never repeated by a later document.
+//! One-shot verbs on a guest in its desired state: the snapshot and the driver's verbs. An attempt counts as done: a
+//! failure is reported, and a later document never repeats the verb.
 
 use kilonova_hypervisor::Definition;
 use kilonova_ids::ImageId;
@@ -63,7 +63,7 @@ impl Work {
         result
     }
 
-    /// Records an attempt in the domain, so that it is not repeated. A failure is noted before, so
+    /// Records an attempt in the domain, so that it is not repeated. A failure is noted first, so
     /// that a crash in between does not turn it into a success.
     pub(super) async fn tried(
         &self,

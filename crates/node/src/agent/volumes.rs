@@ -1,9 +1,9 @@
 //! A guest's volumes on the host: connected before the guest needs them, plugged into it while it runs,
 //! and disconnected once it has released them.
 //!
-//! A volume that cannot be attached to a running guest fails alone. A guest that has to start, and
-//! lacks a volume, does not start. A volume that the guest already has stays
-//! attached while its backend is temporarily unavailable.
+//! If a volume cannot be attached to a running guest, only the volume fails. A guest that must
+//! start does not start unless all its volumes are connected. A volume that the guest already has
+//! stays attached while its backend is temporarily unavailable.
 
 use std::collections::BTreeSet;
 
@@ -15,23 +15,23 @@ use kilonova_node_api::{
 
 use super::work::{Halt, Turn, Work};
 
-/// The volumes of a document that are not as it says.
+/// The volumes that do not match the document.
 #[derive(Default)]
 pub(super) struct Deviations {
     failed: Vec<(Volume, String)>,
     held: Vec<HeldVolume>,
-    /// Volumes that the running guest uses through the attachments of its start, which stay until
-    /// it starts again.
+    /// Volumes that the running guest still uses through the attachments with which it started.
+    /// These attachments stay until it starts again.
     in_use: Vec<VolumeId>,
 }
 
 impl Deviations {
-    /// True if every volume is as the document says.
+    /// True if every volume matches the document.
     pub(super) fn is_empty(&self) -> bool {
         self.failed.is_empty() && self.held.is_empty()
     }
 
-    /// Takes a volume that failed out of the definition.
+    /// Removes a failed volume from the definition.
     fn fail(&mut self, definition: &mut Definition, id: VolumeId, why: String) {
         let volumes = &mut definition.config.volumes;
         if let Some(at) = volumes.iter().position(|volume| volume.volume_id == id) {
@@ -57,15 +57,15 @@ pub(super) fn reboots_hard(domain: &Domain, done: Option<kilonova_ids::Operation
 }
 
 impl Work {
-    /// True if the guest has volumes, is to have some, or may have kept one at a crash.
+    /// True if the guest has volumes, will get some, or may still have one after a crash.
     pub(super) fn has_volumes(&self, definition: &Definition, is: Option<&Definition>) -> bool {
         !definition.config.volumes.is_empty()
             || is.is_some_and(|is| !is.config.volumes.is_empty())
             || !self.volumes.attachments(definition.server).is_empty()
     }
 
-    /// Connects the volumes of a definition and records their sources in it. A volume whose failure
-    /// is tolerable is removed from the definition if it fails.
+    /// Connects the volumes of a definition and records their sources in it. A volume that fails is
+    /// removed from the definition if its failure is tolerable.
     pub(super) async fn connect_volumes(
         &self,
         definition: &mut Definition,
@@ -180,8 +180,8 @@ impl Work {
         attached.chain(failed).chain(held).collect()
     }
 
-    /// Connects the volumes of a guest that has reached its desired state again, as far as possible: a
-    /// reboot of the host has disconnected them. Returns the state of each.
+    /// Reconnects the volumes of a guest that had reached its desired state, as far as possible: a reboot of the host
+    /// may have disconnected them. Returns the state of each volume.
     pub(super) async fn check_volumes(
         &self,
         definition: &Definition,

@@ -98,7 +98,7 @@ pub(super) struct Work {
     pub(super) state: PathBuf,
     pub(super) sysfs: Arc<dyn Sysfs>,
     mig: Arc<dyn MigDriver>,
-    /// The cards in MIG mode when they were last read, if they ever were.
+    /// The cards in MIG mode as last read; `None` before the first successful read.
     mig_cards: Mutex<Option<Vec<MigCard>>>,
     pub(super) hypervisor: Arc<dyn Hypervisor>,
     pub(super) connections: Connections,
@@ -253,9 +253,9 @@ impl Work {
         .await
     }
 
-    /// Reads the cards in MIG mode, if their instances are managed. Cards that can no longer be read stay as they were:
-    /// their guests must stay managed. Before the first list of cards nothing is known, and a card in MIG mode would
-    /// count as another one.
+    /// Reads the cards in MIG mode, if their instances are managed. A card that can no longer be read keeps its last
+    /// state, because its guests must stay managed. Fails if the cards have never been read, because a card in MIG mode
+    /// would then be taken for an ordinary one.
     async fn read_mig_cards(
         &self,
         discovery: &Discovery,
@@ -275,7 +275,7 @@ impl Work {
                     if let Some(known) = known.filter(|known| known.unreadable.is_none()) {
                         tracing::warn!(
                             host = %self.host, card = %card.address, %why,
-                            "the card in MIG mode stays as it was last read"
+                            "could not read a card in MIG mode; keeping its last state"
                         );
                         *card = known.clone();
                     }
@@ -283,14 +283,14 @@ impl Work {
                 Ok(last.insert(cards).clone())
             }
             (Err(error), Some(cards)) => {
-                tracing::warn!(host = %self.host, %error, "the cards in MIG mode stay as they were last read");
+                tracing::warn!(host = %self.host, %error, "could not read the cards in MIG mode; keeping their last state");
                 Ok(cards.clone())
             }
             (Err(error), None) => Err(error),
         }
     }
 
-    /// The cards in MIG mode when they were last read.
+    /// The cards in MIG mode as last read.
     pub(super) fn mig_cards(&self) -> Vec<MigCard> {
         let last = self.mig_cards.lock().unwrap_or_else(PoisonError::into_inner);
         last.clone().unwrap_or_default()
@@ -315,8 +315,8 @@ impl Work {
         .map_err(text)
     }
 
-    /// Removes a kernel object of a server, if it exists and matches. One that has been created again
-    /// for another server stays.
+    /// Removes a kernel object of a server, if it exists and matches. An object that has been recreated for another
+    /// server stays.
     pub(super) async fn unmake(&self, server: ServerId, made: KernelObject) -> Result<(), String> {
         let shared = Arc::clone(&self.devices).read_owned().await;
         if self.notes.names_elsewhere(server, &made) {

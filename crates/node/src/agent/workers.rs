@@ -1,7 +1,7 @@
-//! One worker per server with something to do, so that steps for a server never overlap.
+//! One worker for each server with pending work, so that steps for a server never overlap.
 //!
-//! A worker always takes the newest document and skips older ones, but for those of a complete batch. It ends when there is nothing
-//! newer, so idle servers cost nothing.
+//! A worker always takes the newest document and skips older ones, except those of a complete batch. It ends when there
+//! is no newer document, so idle servers cost nothing.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,7 +20,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// Polling interval of a migrating guest.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Interval of its progress reports.
+/// Interval of the progress reports of a migrating guest.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Boxed, because a channel allocates room in advance.

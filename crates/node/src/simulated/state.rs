@@ -36,7 +36,7 @@ pub(super) struct Mdevs {
     typed: BTreeMap<u16, u16>,
     /// GPU instances of cards in MIG mode, by the card's slot.
     instances: BTreeMap<u16, Instances>,
-    /// Number of the next creations that fail; `None` means all.
+    /// Number of further creations that will fail; `None` means all.
     failures: Option<u32>,
 }
 
@@ -190,7 +190,7 @@ impl Mdevs {
         let profiles = geometry.profiles();
         if !profiles[profile].placements.contains(&place) {
             return Err(format!(
-                "{} slices from slice {} are no place of it",
+                "{} slices from slice {} are not a legal place for the profile",
                 place.size, place.start
             ));
         }
@@ -261,7 +261,7 @@ impl Mdevs {
         Ok(())
     }
 
-    /// Fails if an injected failure is left, and uses it up.
+    /// Fails if an injected failure remains, and consumes it.
     fn fail(&mut self) -> io::Result<()> {
         match &mut self.failures {
             Some(0) => return Ok(()),
@@ -327,7 +327,7 @@ fn place<'a>(tree: &'a Tree, of: &GpuInstance) -> Result<(u16, &'a Geometry, usi
     let card = tree.by_address(&of.card).ok_or("there is no such card")?;
     let geometry = tree.slots[card].card.mig.as_ref().ok_or("MIG mode is not enabled")?;
     let profile = geometry.find(&of.profile).ok_or("the card has no such profile")?;
-    let slot = u16::try_from(card).map_err(|_| "it is beyond the last card")?;
+    let slot = u16::try_from(card).map_err(|_| "the slot number is too large")?;
     Ok((slot, geometry, profile))
 }
 

@@ -26,8 +26,8 @@ pub struct SimulatedSysfs {
 }
 
 impl SimulatedSysfs {
-    /// Opens it with the mediated devices in the directory; the functions of bitstreams are in a
-    /// directory beside it.
+    /// Opens a simulated sysfs with the mediated devices in `folder`; the functions of bitstreams
+    /// are in a directory next to it.
     pub fn open(
         tree: Arc<Tree>,
         folder: PathBuf,
@@ -40,7 +40,7 @@ impl SimulatedSysfs {
         Ok(Self { tree, mdevs: Mutex::new(mdevs), loaded: Mutex::new(loaded), faults, create_time })
     }
 
-    /// Without files: its mediated devices disappear with it.
+    /// A simulated sysfs without files: its mediated devices exist only in memory.
     pub fn in_memory(tree: Arc<Tree>) -> Self {
         let (mdevs, loaded) = (Mutex::new(Mdevs::empty()), Mutex::new(Loaded::empty()));
         Self { tree, mdevs, loaded, faults: Faults::default(), create_time: Duration::ZERO }

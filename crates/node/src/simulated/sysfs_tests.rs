@@ -148,7 +148,7 @@ fn devices_are_kept_in_files_and_found_again() {
     let folder = tempfile::tempdir().expect("a temporary directory is created");
     let open = || {
         SimulatedSysfs::open(tree(), folder.path().join("mdevs"), Duration::ZERO, Some(1))
-            .expect("opens")
+            .expect("the directory is readable")
     };
     let sysfs = open();
     assert!(make(&sysfs, "0000:84:00.0", "nvidia-35").is_err(), "the planned failure");

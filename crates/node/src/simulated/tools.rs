@@ -1,6 +1,6 @@
 //! The tools of a simulated host. Loading a bitstream changes the simulated sysfs. Cleaning only
-//! returns a message, unless the operator has configured a clean-up command. This command really
-//! runs; a variable in its environment says that the host is simulated.
+//! returns a message, unless the operator has configured a clean-up command. The command really
+//! runs, with an environment variable that marks the host as simulated.
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use kilonova_node_api::{Connector, Nfs, Rbd, Target, Volume, VolumeSource};
 
 use crate::volumes::{DisconnectFuture, StuckVolume, VolumeFuture, VolumeRecords, Volumes};
 
-/// Connects volumes at once.
+/// Connects volumes immediately.
 pub(crate) struct SimulatedVolumes {
     connector: Connector,
     records: VolumeRecords,

@@ -111,7 +111,8 @@ fn loader(load: Load<'_>) -> Result<Run, ToolError> {
     Ok(tool(XBMGMT, arguments, LOADING))
 }
 
-/// Cleans an NVMe function: by its format command if nvme-cli is installed, otherwise with zeros.
+/// Cleans an NVMe function, with a format command if nvme-cli is installed, otherwise by writing
+/// zeros.
 async fn erase(sysfs: &dyn Sysfs, address: &str, limit: Duration) -> Result<String, ToolError> {
     let disk = Disk::of(sysfs, address).map_err(ToolError::new)?;
     if is_there("nvme") {

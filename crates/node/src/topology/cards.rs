@@ -184,7 +184,7 @@ fn add(
         Some(pci) if pci.to_string() == address => {
             let above = match &entry.switch {
                 Some(switch) => bridges(switch, &pci, entry).ok_or_else(|| {
-                    (key.clone(), format!("'{switch}' is no PCI address of a switch"))
+                    (key.clone(), format!("'{switch}' is not the PCI address of a switch"))
                 })?,
                 None => format!("devices/pci{:04x}:{:02x}", pci.domain, pci.bus),
             };
@@ -197,10 +197,7 @@ fn add(
             format!("devices/virtual/{}", address.replace('_', "/"))
         }
         _ => {
-            return Err((
-                key,
-                format!("'{address}' is neither like 0000:84:00.0 nor like mtty_mtty"),
-            ));
+            return Err((key, format!("'{address}' does not look like 0000:84:00.0 or mtty_mtty")));
         }
     };
     if tree.by_address(&address).is_some() {
@@ -211,8 +208,8 @@ fn add(
     Ok(tree.slots.len() - 1)
 }
 
-/// The directory of the downstream port of a switch above a card. The root port is on the bus before that of the switch, and
-/// the downstream ports are on the one after it.
+/// The directory of the switch's downstream port above a card. The root port is on the bus before the upstream port's
+/// bus, and the downstream ports are on the bus after it.
 fn bridges(switch: &str, card: &PciAddress, entry: &CardEntry) -> Option<String> {
     let upstream = PciAddress::parse(switch).filter(|one| one.to_string() == switch)?;
     let root = PciAddress { bus: upstream.bus.checked_sub(1)?, ..upstream };

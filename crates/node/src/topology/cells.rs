@@ -8,11 +8,11 @@ use kilonova_topology::{Cpus, format_cpus, parse_cpus};
 use super::file::{CellEntry, HostEntry};
 use super::read::Refusal;
 
-/// The size of the kernel's own pages, KiB.
+/// The size of the kernel's base pages, KiB.
 const OWN_PAGES: u64 = 4;
 const MOST_CPUS: u32 = 4096;
 
-/// The cells of a host, in the order of the file; `None` without any.
+/// The cells of a host, in the order of the file; `None` if it has none.
 pub(super) fn cells(key: &str, host: &HostEntry) -> Result<Option<Vec<NumaCell>>, Refusal> {
     if host.numa.is_empty() {
         return Ok(None);
@@ -53,12 +53,12 @@ pub(super) fn cells(key: &str, host: &HostEntry) -> Result<Option<Vec<NumaCell>>
     }
     let cpus = i64::try_from(seen.len()).unwrap_or(i64::MAX);
     if cpus != host.vcpus {
-        let why = format!("the cells have {cpus} CPUs, and vcpus is {}", host.vcpus);
+        let why = format!("the cells have {cpus} CPUs, but vcpus is {}", host.vcpus);
         return Err((format!("{key}.numa"), why));
     }
     let memory = host.numa.iter().fold(0, |sum: u64, cell| sum.saturating_add(cell.memory_mb));
     if i64::try_from(memory) != Ok(host.memory_mb) {
-        let why = format!("the cells have {memory} MB, and memory_mb is {}", host.memory_mb);
+        let why = format!("the cells have {memory} MB, but memory_mb is {}", host.memory_mb);
         return Err((format!("{key}.numa"), why));
     }
     Ok(Some(cells))
@@ -69,12 +69,15 @@ fn distances(key: &str, entry: &CellEntry, own: usize, many: usize) -> Result<Ve
         return Ok((0..many).map(|other| if other == own { 10 } else { 20 }).collect());
     }
     if entry.distances.len() != many {
-        return Err((format!("{key}.distances"), format!("there are {many} cells")));
+        return Err((
+            format!("{key}.distances"),
+            format!("it must have one value for each of the {many} cells"),
+        ));
     }
     Ok(entry.distances.clone())
 }
 
-/// The large pages, and the kernel's own for the rest of the memory.
+/// The large pages, and base pages for the rest of the memory.
 fn pages(key: &str, entry: &CellEntry) -> Result<Vec<NumaPages>, Refusal> {
     let read = |field: &str, counts: &BTreeMap<String, u64>| {
         let mut pages = BTreeMap::new();

@@ -82,7 +82,7 @@ pub(super) struct HostEntry {
     pub name: String,
     pub count: Option<u32>,
     pub address: Option<String>,
-    /// Survives a rename of the host.
+    /// Identifies the host even after a rename.
     pub machine_id: Option<String>,
     pub vcpus: i64,
     pub memory_mb: i64,
@@ -184,10 +184,10 @@ pub(super) struct CellEntry {
     /// CPUs that guests share, as `0-3,8`.
     #[serde(default, deserialize_with = "forms::cpus")]
     pub shared: String,
-    /// CPUs for one vCPU alone.
+    /// CPUs that are each dedicated to one vCPU.
     #[serde(default, deserialize_with = "forms::cpus")]
     pub dedicated: String,
-    /// Threads of each core; a core has CPUs with successive numbers.
+    /// Threads per core; the CPUs of a core have consecutive numbers.
     #[serde(default = "one_thread")]
     pub threads: u32,
     pub socket: Option<u32>,

@@ -1,6 +1,7 @@
-//! The fields of a topology file whose form in TOML is easily mistaken, each with the words of its refusal.
+//! Deserializers for the fields of a topology file that are easily written in the wrong TOML form, each with its error
+//! message.
 //!
-//! It checks the form alone: the content is checked where the field is used.
+//! They check only the form; the content is checked where the field is used.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +9,7 @@ use std::fmt;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// The form of a field, in the words that end "expected".
+/// The form of a field, worded to follow "expected" in an error message.
 #[derive(Clone, Copy)]
 struct Text(&'static str);
 struct Texts(&'static str);

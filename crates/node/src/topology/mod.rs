@@ -40,7 +40,7 @@ pub struct Host {
     pub name: HostName,
     /// Its address.
     pub address: String,
-    /// Survives a rename of the host; may be empty.
+    /// Identifies the host even after a rename; may be empty.
     pub machine_id: String,
     /// The properties shared by all hosts of one entry.
     pub template: Arc<HostTemplate>,
@@ -63,7 +63,7 @@ pub struct HostTemplate {
     pub traits: Vec<String>,
     /// The NUMA cells, if the file has any.
     pub cells: Option<Vec<NumaCell>>,
-    /// True if its CPUs and memory are one resource provider for each cell.
+    /// True if the host offers its CPUs and memory through one resource provider for each cell.
     pub numa_in_placement: bool,
     /// Number of servers reconciled concurrently.
     pub concurrency: usize,
@@ -106,8 +106,8 @@ impl Topology {
         })
     }
 
-    /// Names the models of the devices by the operating system's `pci.ids`, as an agent does for those of its host. A
-    /// machine without the file has devices without models. Reads more than a megabyte.
+    /// Sets the models of the devices from the operating system's `pci.ids`, as an agent does for its host. Without the
+    /// file, the devices have no models. Reads more than a megabyte.
     pub fn with_models(self) -> Self {
         match ModelNames::read() {
             Ok(names) => self.with_models_of(&names),
@@ -129,7 +129,7 @@ impl Topology {
         })
     }
 
-    /// Replaces the discovery of each entry. Its hosts go on sharing one template.
+    /// Replaces the discovery of each entry. The hosts of an entry still share one template.
     fn changed(mut self, discovery: impl Fn(&HostTemplate) -> Discovery) -> Self {
         let mut done: Vec<(Arc<HostTemplate>, Arc<HostTemplate>)> = Vec::new();
         for host in &mut self.hosts {

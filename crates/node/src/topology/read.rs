@@ -248,7 +248,7 @@ fn fake_of(key: &str, entry: &FakeEntry) -> Result<Fake, Refusal> {
 const TRAITS: [&str; 4] =
     ["COMPUTE_NODE", "COMPUTE_ACCELERATORS", VGPU_LIVE_MIGRATION, VARIANT_LIVE_MIGRATION];
 
-/// The steps that a topology may delay or fail, besides those of verbs.
+/// The steps that a topology may delay or fail, in addition to the steps of verbs.
 const STEPS: &[Step] = &[
     Step::Image,
     Step::Define,

@@ -141,7 +141,10 @@ fn refusals_name_the_file_and_the_key() {
             host("card = [{ card = \"x\", addresses = [] }]\n"),
             "host[0].card[0].card: unknown card [card.x]",
         ),
-        (card("addresses = [\"84:00.0\"]"), "host[0].card[0].addresses: '84:00.0' is neither"),
+        (
+            card("addresses = [\"84:00.0\"]"),
+            "host[0].card[0].addresses: '84:00.0' does not look like",
+        ),
         (
             card("addresses = [\"0000:84:00.0\", \"0000:84:00.0\"]"),
             "addresses: 0000:84:00.0 is used twice",
@@ -152,7 +155,7 @@ fn refusals_name_the_file_and_the_key() {
         ),
         (
             card("addresses = [\"0000:84:00.0\"], switch = \"0000:16\""),
-            "host[0].card[0].addresses: '0000:16' is no PCI address of a switch",
+            "host[0].card[0].addresses: '0000:16' is not the PCI address of a switch",
         ),
         (
             host("devices = { nvlink_islands = [\"0000:84:00.0\"] }\n"),
@@ -161,11 +164,11 @@ fn refusals_name_the_file_and_the_key() {
         (host("fake = [{ address = \"x\" }]\n"), "host[0].fake[0].address: 'x'"),
         (
             numa("{ shared = \"0,1\", memory_mb = 1 }"),
-            "host[0].numa: the cells have 2 CPUs, and vcpus",
+            "host[0].numa: the cells have 2 CPUs, but vcpus",
         ),
         (
             numa("{ shared = \"0\", memory_mb = 2 }"),
-            "host[0].numa: the cells have 2 MB, and memory",
+            "host[0].numa: the cells have 2 MB, but memory",
         ),
         (numa("{ shared = \"0-a\", memory_mb = 1 }"), "numa[0].shared: Invalid range expression"),
         (
@@ -287,7 +290,7 @@ fn hosts_may_have_numa_cells() {
 
 #[test]
 fn devices_have_the_models_of_their_ids() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let file = folder.path().join("pci.ids");
     let names = "10de  NVIDIA Corporation\n\t13bd  GM107GL [Tesla M10]\n";
     std::fs::write(&file, names).expect("the file is written");
@@ -295,7 +298,8 @@ fn devices_have_the_models_of_their_ids() {
     let demo = example("demo.toml").with_models_of(&names);
     let models = |host: &Host| -> Vec<String> {
         let sysfs = SimulatedSysfs::in_memory(Arc::clone(&host.template.tree));
-        let found = host.template.discovery.devices(&sysfs, &|_| false).expect("a tree");
+        let found =
+            host.template.discovery.devices(&sysfs, &|_| false).expect("the devices are readable");
         found.into_iter().map(|device| device.model).collect()
     };
     assert_eq!(models(&demo.hosts[0]), ["NVIDIA Corporation GM107GL [Tesla M10]"; 4]);

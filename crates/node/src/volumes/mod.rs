@@ -35,14 +35,15 @@ pub trait Volumes: Send + Sync + 'static {
     /// The host's connector for Cinder; `None` if it cannot attach volumes.
     fn connector(&self) -> Option<Connector>;
 
-    /// Connects a volume for a guest, unless it is connected, and makes its present size visible.
+    /// Connects a volume for a guest, unless it is connected, and makes its current size visible.
     fn connect<'a>(
         &'a self,
         server: ServerId,
         volume: &'a Volume,
     ) -> VolumeFuture<'a, VolumeSource>;
 
-    /// Disconnects all attachments of a server but these. Returns those whose disconnection failed.
+    /// Disconnects all attachments of a server except these. Returns the attachments that could not
+    /// be disconnected.
     fn disconnect_others<'a>(
         &'a self,
         server: ServerId,
@@ -52,6 +53,6 @@ pub trait Volumes: Send + Sync + 'static {
     /// The attachments of a server that may be connected, with their volumes.
     fn attachments(&self, server: ServerId) -> Vec<(AttachmentId, VolumeId)>;
 
-    /// The servers with such attachments.
+    /// The servers with attachments that may be connected.
     fn servers(&self) -> BTreeSet<ServerId>;
 }

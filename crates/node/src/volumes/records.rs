@@ -28,10 +28,10 @@ pub struct VolumeRecords {
 }
 
 impl VolumeRecords {
-    /// Reads the records that earlier agents left in a directory, which is created with the first one.
+    /// Reads the records that earlier agents left in a directory. The directory is created with the first record.
     ///
-    /// An empty record is removed: a power loss between its creation and its write leaves one, and also ends
-    /// every connection of the host.
+    /// An empty record is left by a power loss between its creation and its write. It is removed, because the power
+    /// loss also ended every connection of the host.
     ///
     /// # Errors
     /// If the directory or a record cannot be read. An agent that ignored a record would never
@@ -43,7 +43,7 @@ impl VolumeRecords {
             let Ok(attachment) = name.parse() else { continue };
             let text = std::fs::read(&path)?;
             if text.is_empty() {
-                tracing::warn!(%attachment, path = %path.display(), "the record of a volume's attachment is empty, as after a power loss; it is removed");
+                tracing::warn!(%attachment, path = %path.display(), "removing an empty record of a volume's attachment, which a power loss may leave");
                 std::fs::remove_file(&path)?;
                 continue;
             }
@@ -60,7 +60,7 @@ impl VolumeRecords {
         Ok(Self { folder, all: Mutex::new(all) })
     }
 
-    /// Writes a record, unless it is there.
+    /// Writes a record, unless it already exists.
     ///
     /// # Errors
     /// If the file cannot be written.

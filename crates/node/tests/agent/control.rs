@@ -32,9 +32,9 @@ pub struct State {
     pub replies: Vec<Reply>,
     /// The passwords that guests have set.
     pub passwords: BTreeMap<ServerId, String>,
-    /// The answers of the operator's vendor data services; `None` where one fails.
+    /// The answers of the operator's vendor data services; `None` if one fails.
     pub vendordata: Option<serde_json::Map<String, serde_json::Value>>,
-    /// Number of requests for them.
+    /// Number of requests for vendor data.
     pub vendordata_requests: u32,
     /// The packet filters, sent with every batch.
     pub filters: Option<Filters>,
@@ -78,8 +78,8 @@ impl Control {
         })
     }
 
-    /// Loses every document and observation since a generation, but for an older document of a server,
-    /// as a restored database does.
+    /// Returns to an earlier generation, with an older document of a server and without later documents or any
+    /// observations, like a restored database.
     pub fn go_back(&self, server: ServerId, generation: i64, desired: Desired) {
         self.with(|state| {
             (state.generation, state.forgotten) = (generation, 1);
@@ -118,7 +118,7 @@ impl Control {
                 if let Some(found) = look(&self.state.lock().expect("the lock is not poisoned")) {
                     return found;
                 }
-                changed.changed().await.expect("the control plane is there");
+                changed.changed().await.expect("the control plane still exists");
             }
         };
         match tokio::time::timeout(PATIENCE, wait).await {

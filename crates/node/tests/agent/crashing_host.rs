@@ -32,7 +32,7 @@ pub struct Doom {
     steps: AtomicUsize,
     pub log: Mutex<Vec<String>>,
     dead: watch::Sender<bool>,
-    /// The guest that last changed by itself.
+    /// The last guest whose state changed without a document.
     changed: watch::Sender<Option<ServerId>>,
     buried: (Mutex<bool>, Condvar),
 }
@@ -59,7 +59,7 @@ impl Doom {
         let _ = self.dead.subscribe().wait_for(|dead| *dead).await;
     }
 
-    /// Reports that a guest changed by itself.
+    /// Reports that a guest's state changed without a document.
     pub fn tell(&self, server: ServerId) {
         self.changed.send_replace(Some(server));
     }

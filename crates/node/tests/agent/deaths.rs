@@ -1,4 +1,4 @@
-//! An agent that dies at one step, and the next one on the same state.
+//! An agent that dies at one step, and the next agent on the same state.
 
 use std::sync::Arc;
 
@@ -47,14 +47,15 @@ pub async fn live_through<T>(
     lived
 }
 
-/// Repeats a life with a death before and after every step, of which there are at least so many.
+/// Runs `live` with a death before and after every step, and checks that there are at least `least`
+/// steps.
 pub async fn at_every_step(least: usize, live: impl AsyncFn(Death) -> bool) {
     for after in [false, true] {
         let mut step = 0;
         while !live(Death { step, after }).await {
             step += 1;
         }
-        assert!(step >= least, "the wishes take more than {step} steps");
+        assert!(step >= least, "there are only {step} steps, but at least {least} are expected");
     }
 }
 

@@ -77,7 +77,7 @@ async fn a_failed_deletion_is_retried() {
     assert_eq!(failed(control.outcome(generation).await).0, "destroy");
     control.expect(generation, Outcome::Absent).await;
     node.stop().await;
-    host.assert_empty("after the second try");
+    host.assert_empty("after the second attempt");
 }
 
 /// The database lost a deletion that the host has not carried out yet: the guest stays.
@@ -93,7 +93,7 @@ async fn a_document_that_came_back_ends_the_removal() {
     assert_eq!(failed(control.outcome(gone).await).0, "destroy");
     control.go_back(server, built, desired);
     control.expect(built, Outcome::Running).await;
-    // The removal would have been tried again by now.
+    // The removal would have been retried by now.
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     assert!(node.domain(server).await.expect("the domain exists").1, "the guest runs");
     assert!(control.with(|state| state.observations.iter().all(|one| one.generation != gone)));
@@ -107,7 +107,7 @@ async fn a_foreign_device_is_never_used_or_removed() {
     let wanted = vgpu(GPUS[0]);
     let Attachment::Mdev { uuid, .. } = wanted else { panic!("an mdev") };
     let foreign = Mdev { uuid, parent: GPUS[1].into(), mdev_type: "nvidia-35".into() };
-    create(&*node.parts.sysfs, &foreign).expect("the disks are created");
+    create(&*node.parts.sysfs, &foreign).expect("the device is created");
     let generation = control.want(ServerId::new_v4(), present(&guest("db", vec![wanted])));
     let (step, message) = failed(control.outcome(generation).await);
     assert_eq!(step, "create_mdev");
@@ -198,7 +198,7 @@ async fn devices_created_before_a_failure_are_removed() {
         assert_eq!(step, "create_mdev");
         assert!(message.contains("cannot create mediated device"), "{message}");
         assert!(message.contains(&format!("os error {error}")), "{message}");
-        host.assert_empty("after the third of three failed");
+        host.assert_empty("after the last of three devices failed");
         control.expect(control.want(server, present(&domain)), Outcome::Running).await;
         assert_eq!(node.mdevs(), uuids(&domain.config.devices));
         node.stop().await;
@@ -219,7 +219,7 @@ async fn a_device_in_use_delays_the_deletion() {
     assert_eq!(node.mdevs().len(), 1, "one device is removed, the other is in use");
     control.expect(generation, Outcome::Absent).await;
     node.stop().await;
-    host.assert_empty("after the second try");
+    host.assert_empty("after the second attempt");
 }
 
 #[tokio::test]

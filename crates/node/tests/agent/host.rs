@@ -69,12 +69,13 @@ impl Host {
         Running::start(Node::new(parts).expect("the agent starts"), control)
     }
 
-    /// Runs an agent that checks at this interval for guests that changed by themselves.
+    /// Runs an agent that checks at this interval for guests whose state changed without a
+    /// document.
     pub fn run_syncing(&self, control: &Arc<Control>, every: Option<Duration>) -> Running {
         Running::start(self.node().syncing_power(every), control)
     }
 
-    /// Runs an agent on a host that crashes as `doom` says.
+    /// Runs an agent on a host that `doom` crashes.
     pub fn run_doomed(&self, control: &Arc<Control>, doom: &Arc<Doom>) -> Running {
         let mut parts = self.parts();
         parts.hypervisor =
@@ -102,7 +103,7 @@ impl Host {
         self.folder.path().join("gpu1").join(name)
     }
 
-    /// Names of the files in a directory of the host's state, but for the spare file of the notes.
+    /// Names of the files in a directory of the host's state, except the spare file of the notes.
     pub fn files(&self, folder: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.folder(folder)) else {
             return Vec::new();

@@ -67,7 +67,7 @@ async fn a_host_registers_again_when_its_memory_pages_change() {
     let second =
         control.until("second registration", seen(1)).await.cells.expect("there are cells");
     assert_eq!((second[0].pages[0].total, second[0].pages[1].total), (786_432, 512));
-    // A CPU that goes offline is missing, and the host stays managed; so it does while sysfs is odd.
+    // A CPU that goes offline is no longer reported, and the host stays managed, even while sysfs cannot be parsed.
     write("cpulist", "0-2\n");
     let third = control.until("third registration", seen(2)).await.cells.expect("there are cells");
     assert_eq!((third[0].shared.as_str(), third[0].dedicated.as_str()), ("0", "1-2"));
@@ -92,7 +92,7 @@ async fn an_undivided_host_registers_again_until_it_is_divided() {
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     let now = control.registrations().len();
     assert!(now <= known + 1, "{now} registrations after {known}");
-    // The session goes on.
+    // The session continues.
     let server = ServerId::new_v4();
     control.expect(control.want(server, present(&guest("db", vec![]))), Outcome::Running).await;
     node.stop().await;
@@ -290,7 +290,8 @@ async fn pause_suspend_rescue_rebuild_and_snapshot() {
     host.assert_empty("after deletion");
 }
 
-/// A guest whose ports are not plugged yet starts paused, and one that runs already keeps running.
+/// A guest whose ports are not plugged yet starts paused, and a guest that already runs keeps
+/// running.
 #[tokio::test]
 async fn a_guest_starts_paused_until_a_later_document() {
     let (host, control) = (Host::new(""), Control::new());
@@ -313,7 +314,7 @@ async fn a_guest_starts_paused_until_a_later_document() {
     let node = host.run_syncing(&control, every);
     control.until("a report", |_| Some(())).await;
     let state = node.state(server).await.map(|(_, state)| state);
-    assert_eq!(state, Some(DomainState::Paused), "the next agent leaves it so");
+    assert_eq!(state, Some(DomainState::Paused), "the next agent leaves the guest paused");
     domain.starts_paused = false;
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     domain.starts_paused = true;

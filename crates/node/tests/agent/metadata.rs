@@ -1,4 +1,4 @@
-//! The answers to a host's guests about themselves, also while no controller is there.
+//! The metadata that a host's guests get, also while no controller is available.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use crate::agent::control::Control;
 use crate::agent::host::{Host, guest, present};
 
-/// Networks on which the test asks as any guest.
+/// Networks on which the test can send requests as any guest.
 #[derive(Default)]
 struct Asking {
     guests: Mutex<Option<Arc<dyn GuestRequests>>>,
@@ -176,10 +176,10 @@ async fn a_guest_gets_its_own_data_by_its_address() {
     ] {
         let (status, text) = asking.get(network, from, "/openstack/latest/meta_data.json").await;
         assert_eq!((status, &*text), (404, "The resource could not be found."), "{from}");
-        assert_eq!(asking.get(network, from, "/").await.0, 200, "the versions are no secret");
+        assert_eq!(asking.get(network, from, "/").await.0, 200, "the versions are public");
     }
 
-    // Names of security groups come with the packet filters.
+    // The names of security groups are part of the packet filters.
     let group = SecurityGroupId::new_v4();
     let groups = |name: &str| Filters {
         ports: vec![PortFilter {
@@ -198,7 +198,7 @@ async fn a_guest_gets_its_own_data_by_its_address() {
         assert_eq!(get("/latest/meta-data/security-groups").await, (200, name.into()));
     }
 
-    // A change of the guest appears at once.
+    // A change of the guest appears immediately.
     let mut renamed = domain.clone();
     renamed.config.display_name = "first".into();
     renamed.config.guest.metadata = [("role".to_owned(), "front".to_owned())].into();
@@ -206,7 +206,7 @@ async fn a_guest_gets_its_own_data_by_its_address() {
     let data = asking.meta_data(near, "10.0.0.2").await;
     assert_eq!((&data["name"], &data["meta"]["role"]), (&"first".into(), &"front".into()));
 
-    // Two guests that the documents give one address: neither gets the other's data.
+    // If the documents give two guests the same address, neither gets the other's data.
     let double = asker("double", interface(near, 2));
     control.expect(control.want(gone, present(&double)), Outcome::Running).await;
     assert_eq!(asking.get(near, "10.0.0.2", "/openstack/latest/user_data").await.0, 404);
@@ -236,7 +236,7 @@ async fn a_guest_sets_its_password_once() {
     assert_eq!(send(bytes).await, (400, "The password is not text in UTF-8.".into()));
     let other = send(GuestMethod::Other).await;
     assert_eq!(other, (400, "GET and POST only are supported.".into()));
-    // The control plane is away: the guest asks again later, and nothing is lost.
+    // While the control plane is unavailable, the guest must retry, and nothing is lost.
     control.with(|state| state.unavailable = 1000);
     assert_eq!(post("first").await.0, GuestStatus::Unavailable.code());
     control.with(|state| state.unavailable = 0);
@@ -264,8 +264,10 @@ async fn no_controller_is_needed_and_not_at_the_start_either() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(20), resumed()).await.expect("it serves");
-    assert!(control.registrations().len() == 1, "it has no documents");
+    tokio::time::timeout(std::time::Duration::from_secs(20), resumed())
+        .await
+        .expect("the agent serves metadata");
+    assert!(control.registrations().len() == 1, "the agent has no documents");
     assert_eq!(running.asking.meta_data(network, "10.0.0.2").await["name"], "one");
     let seen = control.with(|state| {
         state.unavailable = 0;
@@ -276,7 +278,7 @@ async fn no_controller_is_needed_and_not_at_the_start_either() {
     running.stop().await;
 }
 
-/// One in ten of the 40,000 questions that 1,000 guests ask while they boot.
+/// A tenth of the 40,000 requests that 1,000 guests send while they boot.
 #[tokio::test]
 async fn a_burst_of_questions_is_answered_from_memory() {
     const GUESTS: u8 = 100;
@@ -307,7 +309,7 @@ async fn a_burst_of_questions_is_answered_from_memory() {
         }
     }
     let each = begun.elapsed() / (u32::from(GUESTS) * EACH);
-    println!("{each:?} for a question");
+    println!("{each:?} per request");
     running.stop().await;
 }
 
@@ -326,7 +328,7 @@ async fn vendor_data_of_services_come_from_the_control_plane_once() {
         running.asking.get(network, from, &format!("/openstack/latest/{file}")).await
     };
     let requests = || control.with(|state| state.vendordata_requests);
-    // A service fails, and guests must not go without it.
+    // A vendor data service fails, so the guest gets an error instead of incomplete vendor data.
     assert_eq!(ask("10.0.0.2", "vendor_data2.json").await.0, 500);
     assert_eq!(ask("10.0.0.2", "meta_data.json").await.0, 200);
     assert_eq!(requests(), 1);
@@ -339,8 +341,8 @@ async fn vendor_data_of_services_come_from_the_control_plane_once() {
     assert_eq!(requests(), 2, "the answers belong to the document");
     let without = (200, r#"{"static":{}}"#.to_owned());
     assert_eq!(ask("10.0.0.3", "vendor_data2.json").await, without);
-    assert_eq!(requests(), 2, "nobody is asked for a guest without them");
-    // A change of the guest makes a new document.
+    assert_eq!(requests(), 2, "a guest without dynamic vendor data causes no request");
+    // A change of the guest creates a new document.
     domain.config.display_name = "renamed".into();
     control.expect(control.want(one, present(&domain)), Outcome::Running).await;
     control.with(|state| state.unavailable = u32::MAX);

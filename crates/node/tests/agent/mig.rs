@@ -41,7 +41,7 @@ mdev.nvidia-35 = {}
 mdev.nvidia-36 = {}
 "#;
 
-/// The answer of a driver to a request for its cards, by the number of the attempt.
+/// A driver's answer to a request for its cards, by the number of the attempt.
 type Answer = fn(u32, Vec<MigCard>) -> Result<Vec<MigCard>, Error>;
 
 struct Moody {
@@ -64,7 +64,7 @@ impl MigDriver for Moody {
 
 #[tokio::test]
 async fn a_card_is_never_offered_without_its_geometry() {
-    // The cards are shown once, at the second attempt.
+    // The driver returns the cards only once, at the second attempt.
     let answer: Answer = |attempt, cards| match attempt {
         1 => Ok(cards),
         _ => Err(Error::Mig("the driver is busy".into())),
@@ -77,14 +77,14 @@ async fn a_card_is_never_offered_without_its_geometry() {
     let started = control.want(server, present(&guest("plain", Vec::new())));
     control.expect(started, Outcome::Running).await;
     node.stop().await;
-    // Nor is a card lost that cannot be read later.
+    // A card that can no longer be read is not lost either.
     let registrations = control.registrations();
     assert_eq!(registrations.len(), 1);
     let devices = &registrations[0].devices;
     assert!(devices.len() == 1 && devices[0].mig.is_some(), "{devices:?}");
 }
 
-/// A host of which one card is lost still registers. A card that was read before stays as it was.
+/// A host with a lost card still registers. A card that was read before keeps its state.
 #[tokio::test]
 async fn a_card_that_cannot_be_read_is_not_offered_until_it_can() {
     let answer: Answer = |attempt, cards| match attempt {
@@ -106,7 +106,7 @@ async fn a_card_that_cannot_be_read_is_not_offered_until_it_can() {
     node.stop().await;
     let registrations = control.registrations();
     let cards = |at: usize| registrations[at].devices.iter().filter(|one| one.mig.is_some());
-    assert_eq!(registrations.len(), 2, "the second one has the card");
+    assert_eq!(registrations.len(), 2, "the second registration has the card");
     assert_eq!((registrations[0].devices.len(), cards(1).count()), (0, 1));
 }
 
@@ -131,7 +131,7 @@ fn wishes() -> Vec<(Desired, Outcome, Option<Domain>)> {
     let mut wishes = vec![(present(&domain), Outcome::Running, Some(domain.clone()))];
     domain.verb = Some((OperationId::new_v4(), Verb::RebootHard));
     wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
-    // Another instance, and another size on a function that stays.
+    // A different instance, and a different size on a function that stays.
     domain.config.devices = vec![instance(5, false, 1), instance(6, false, 2)];
     for (power, outcome) in [
         (Power::On, Outcome::Running),
@@ -152,7 +152,7 @@ async fn live(death: Death) -> bool {
         check(node, domain.as_ref(), death);
     };
     let lived = live_through(&host, &control, death, wishes(), check).await;
-    // An instance of a guest is the agent's own after a start too.
+    // After a restart, the agent still treats the guest's instances as its own.
     for device in control.registrations().iter().flat_map(|one| &one.devices) {
         let mig = device.mig.as_ref().expect("the card is in MIG mode");
         assert_eq!(mig.foreign, [], "{death:?}");

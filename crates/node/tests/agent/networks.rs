@@ -90,7 +90,7 @@ async fn networks_are_created_before_guests_and_removed_after_them() {
     running.stop().await;
     std::fs::remove_file(host.folder("network")).expect("the file exists");
     let running = host.run(&control);
-    control.until("a look", |_| (plugged(&host).len() == 2).then_some(())).await;
+    control.until("networks of both guests", |_| (plugged(&host).len() == 2).then_some(())).await;
     for server in [one, other] {
         control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
     }
@@ -110,7 +110,7 @@ async fn a_network_failure_fails_the_build_with_its_reason() {
         .expect("the file is written");
     let failed = Outcome::Failed { step: "network".into(), message: "eth1 is not there".into() };
     control.expect(control.want(server, present(&domain)), failed).await;
-    host.assert_empty("after a build that failed");
+    host.assert_empty("after a failed build");
     std::fs::remove_file(host.folder("network_fault")).expect("the file exists");
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
 
@@ -121,7 +121,7 @@ async fn a_network_failure_fails_the_build_with_its_reason() {
     let off = Domain { power: Power::Off, ..domain };
     let generation = control.want(server, present(&off));
     assert!(matches!(control.outcome(generation).await, Outcome::Failed { .. }));
-    assert!(running.domain(server).await.is_some(), "it is not rolled back");
+    assert!(running.domain(server).await.is_some(), "the guest is not rolled back");
     control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
     running.stop().await;
 }

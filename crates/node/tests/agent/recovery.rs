@@ -1,4 +1,4 @@
-//! How a starting agent treats the state that it finds.
+//! The treatment of existing state by a starting agent.
 
 use kilonova_devices::{Mdev, create};
 use kilonova_ids::{ImageId, OperationId, ServerId};
@@ -113,7 +113,7 @@ async fn what_a_document_that_is_held_back_describes_stays_as_it_is() {
     let domain = guest("held", vec![vgpu(GPUS[0])]);
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     node.stop().await;
-    // An agent that ended before it defined the other guest.
+    // The agent stopped before it defined the other guest.
     let volume = crate::agent::volumes::volume("vdb");
     let records = kilonova_node::VolumeRecords::open(host.folder("volumes"));
     records.expect("the directory is readable").put(halted, &volume).expect("the file is written");
@@ -124,9 +124,12 @@ async fn what_a_document_that_is_held_back_describes_stays_as_it_is() {
     let other = control.want(ServerId::new_v4(), present(&guest("new", vec![])));
     control.expect(other, Outcome::Running).await;
     let last = control.registrations().pop().expect("the host has registered");
-    assert_eq!(count(&last, GPUS[0]), 4, "the device is the guest's");
+    assert_eq!(count(&last, GPUS[0]), 4, "the guest's device is counted");
     let about = |one: &Observation| one.server == server;
-    assert!(!control.with(|state| state.observations.iter().any(about)), "it is not a stray");
+    assert!(
+        !control.with(|state| state.observations.iter().any(about)),
+        "the held-back server is not reported as a stray"
+    );
     assert_eq!(host.files("volumes").len(), 1, "{:?}", host.files("volumes"));
     assert_eq!(node.mdevs(), uuids(&domain.config.devices));
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
@@ -173,7 +176,7 @@ async fn our_unused_devices_are_removed_and_foreign_ones_stay() {
     doom.died().await;
     node.kill().await;
     doom.bury();
-    assert_eq!(host.files("mdevs").len(), 1, "created before the crash");
+    assert_eq!(host.files("mdevs").len(), 1, "the device was created before the crash");
 
     let foreign = Uuid::new_v4();
     let parts = host.parts();
@@ -181,7 +184,7 @@ async fn our_unused_devices_are_removed_and_foreign_ones_stay() {
         &*parts.sysfs,
         &Mdev { uuid: foreign, parent: GPUS[1].into(), mdev_type: "nvidia-35".into() },
     )
-    .expect("the disks are created");
+    .expect("the device is created");
 
     let control = Control::new();
     let node = host.run(&control);
@@ -275,7 +278,7 @@ async fn an_event_of_the_hypervisor_is_reported_at_once() {
     control.expect(generation, Outcome::Stopped).await;
     assert!(
         started.elapsed() < std::time::Duration::from_secs(60),
-        "it was found by the periodic check"
+        "the event is reported before the periodic check"
     );
     node.stop().await;
 }

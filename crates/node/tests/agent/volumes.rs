@@ -49,8 +49,8 @@ fn states(observation: &Observation) -> Vec<(AttachmentId, String)> {
         VolumeStatus::Failed { reason } => format!("failed: {reason}"),
         VolumeStatus::Held { device, reason } => format!("held {device}: {reason}"),
     };
-    let all = observation.volumes.as_ref().expect("the report is about volumes");
-    all.iter().map(|one| (one.attachment_id.expect("it is known"), text(one))).collect()
+    let all = observation.volumes.as_ref().expect("the observation has volumes");
+    all.iter().map(|one| (one.attachment_id.expect("the attachment is known"), text(one))).collect()
 }
 
 fn connected(host: &Host) -> Vec<String> {
@@ -134,9 +134,9 @@ async fn a_volume_that_fails_leaves_the_running_guest_alone() {
         [attached.clone(), (bad.attachment_id, why)],
         "the guest keeps the volume that it has"
     );
-    assert_eq!(connected(&host), ids(&[&good]), "nothing is left of the other");
+    assert_eq!(connected(&host), ids(&[&good]), "the other volume is disconnected");
 
-    // Another agent tries again, as the document still names the volume.
+    // The next agent retries, because the document still names the volume.
     running.stop().await;
     std::fs::remove_file(&fault).expect("the file exists");
     let before = control.with(|state| state.observations.len());
@@ -194,7 +194,7 @@ async fn a_volume_that_the_guest_does_not_release_stays() {
     running.stop().await;
 }
 
-/// A guest that hangs is shut off without a wait for what it does not release.
+/// A guest that hangs is shut off without waiting for the volumes that it does not release.
 #[tokio::test]
 async fn a_guest_that_is_shut_off_is_not_asked_for_its_volumes() {
     let (host, control) = (Host::new(""), Control::new());

@@ -1,12 +1,12 @@
-//! Reads the tables that NVIDIA's driver 580.159.04 printed for an H100 and an H200, and compares the simulated cards with
-//! them. The cards were not in MIG mode, so their vGPU types and their instances are not among the tables.
+//! Reads the tables that NVIDIA's driver 580.159.04 printed for an H100 and an H200, and compares the simulated cards
+//! with them. The cards were not in MIG mode, so the tables do not include their vGPU types and instances.
 
 use std::os::unix::fs::PermissionsExt as _;
 
 use kilonova_node::devices::{MigDriver as _, NvidiaSmi};
 use kilonova_packing::mig::Card;
 
-/// The program, with tables from the files beside it.
+/// The program, with tables from the files next to it.
 const PROGRAM: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 case "$*" in
@@ -21,7 +21,7 @@ esac
 
 #[test]
 fn simulated_cards_are_like_the_drivers() {
-    // The table of placements is the same for both.
+    // Both cards have the same table of placements.
     is_like_the_drivers(Card::A100Large, include_str!("h100-lgip.txt"));
     is_like_the_drivers(Card::H200, include_str!("h200-lgip.txt"));
 }

@@ -21,7 +21,7 @@ use crate::agent::control::{Control, State};
 fn example() -> Topology {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/nodes/devices.toml");
     Topology::parse(&std::fs::read_to_string(&path).expect("the file is read"), &path)
-        .expect("the file is read")
+        .expect("the topology is valid")
 }
 
 fn host(name: &str) -> Host {

@@ -23,7 +23,7 @@ fn green(region: &str, function: &str) -> Vec<u8> {
     }})
     .to_string();
     let length = u32::try_from(text.len()).expect("the length fits into 32 bits").to_le_bytes();
-    // Longer than one chunk, so that the download takes several.
+    // Longer than one chunk, so that the download takes several chunks.
     [&b"XeonFPGA\xb7GBSv001"[..], &length, text.as_bytes(), &[7; 5000]].concat()
 }
 
@@ -54,7 +54,7 @@ async fn end_of(control: &Control, order: &Order) -> End {
 fn failure(end: End) -> String {
     match end {
         End::Failed { message, .. } => message,
-        End::Done { output } => panic!("it was done: {output}"),
+        End::Done { output } => panic!("the order succeeded: {output}"),
     }
 }
 
@@ -66,7 +66,7 @@ fn image(control: &Control, bytes: Vec<u8>) -> ImageId {
 
 /// The function in the newest registration.
 fn function(control: &Control) -> String {
-    let registered = control.registrations().pop().expect("the element exists");
+    let registered = control.registrations().pop().expect("the host has registered");
     let facts = &registered.devices[0].deployables[0].facts;
     facts.get("function_id").cloned().unwrap_or_default()
 }
@@ -81,11 +81,11 @@ async fn a_card_shows_its_new_function_when_the_order_is_reported() {
     assert_eq!(function(&node.control), FUNCTION.replace('-', ""));
     let left = std::fs::read_dir(folder.path().join("fpga-intel/bitstreams"))
         .expect("the directory is read");
-    assert_eq!(left.count(), 0, "the bitstream is not removed");
+    assert_eq!(left.count(), 0, "the bitstream is removed");
     drop(node);
 
-    // The next process knows that the order has ended, regardless of its present content, and the
-    // card keeps its function.
+    // The next process recognizes the finished order by its id, whatever its content is now, and
+    // the card keeps its function.
     let (node, devices) = Running::start(&host("fpga-intel"), folder.path()).await;
     let facts = &devices[0].deployables[0].facts;
     assert_eq!(facts.get("function_id"), Some(&FUNCTION.replace('-', "")));

@@ -77,7 +77,7 @@ impl Host {
         file.write_all(bytes).expect("the file is written");
     }
 
-    /// The device, once it is registered with this health.
+    /// Waits until the device is registered with this health, and returns it.
     async fn until(&self, address: &str, state: &str) -> Device {
         let found = |registration: &Registration| {
             let mut devices = registration.devices.iter();
@@ -95,7 +95,7 @@ async fn a_kernel_log_event_is_reported_at_once_until_a_reboot() {
     host.log(b"\xff\xfe\nNVRM: Xid (PCI:0000:84:00): 79, GPU has fallen off the bus.\n");
     let failed = host.until("0000:84:00.0", "failed").await;
     assert!(failed.health.reason().is_some_and(|why| why.starts_with("Xid 79")), "{failed:?}");
-    assert_eq!(failed.deployables.len(), 1, "it keeps its deployables");
+    assert_eq!(failed.deployables.len(), 1, "the failed device keeps its deployables");
     host.until("0000:85:00.0", "healthy").await;
     host.log(b"NVRM: Xid (PCI:0000:85:00): 31, by the operator's policy\n");
     host.until("0000:85:00.0", "degraded").await;

@@ -85,7 +85,8 @@ proptest! {
                 let left = place.remainder.unwrap_or(WHOLE).saturating_sub(request.share);
                 held.push((*request, place, left));
             }
-            // Every third request ends, if its device still has the same remainder.
+            // After every third request, an earlier request ends if its device still has the same
+            // remainder.
             if turn % 3 == 2 && !held.is_empty() {
                 let (request, place, left) = held.swap_remove(turn % held.len());
                 let remainders = vec![left; usize::from(request.count)];
@@ -114,7 +115,7 @@ fn equal_hosts_are_one_class() {
     assert!(fleet.claim(&request, place));
     assert_eq!(fleet.classes(), 2);
     let places: Vec<usize> = fleet.rank(&request).map(|class| class.hosts.len()).collect();
-    assert_eq!(places, [1, 9_999], "the started host comes first");
+    assert_eq!(places, [1, 9_999], "the host in use comes first");
     fleet.remove(place.host);
     assert_eq!(fleet.classes(), 1);
     assert!(fleet.host(place.host).is_none());
@@ -147,7 +148,7 @@ fn devices_that_the_cpu_cannot_feed_cost() {
     let cost = cost(&demand, &[(Model(0), 8)], Weights::FRAGMENTATION);
     let fed = host(64, &[WHOLE; 8]);
     let starved = host(16, &[WHOLE; 8]);
-    // Two of eight devices can be fed: six starve.
+    // The CPUs suffice for two of eight devices, so six starve.
     assert!((cost.of(&starved) - cost.of(&fed) - 6.0 * cost.weights.starved).abs() < 1e-9);
 }
 
@@ -155,7 +156,7 @@ fn devices_that_the_cpu_cannot_feed_cost() {
 fn the_fragment_is_what_typical_requests_cannot_use() {
     let profile = cost(&[(shape(8, 1, WHOLE), 3.0), (shape(8, 0, 0), 1.0)], &[], Weights::BALANCED);
     let (by_request, by_device) = fragment(&host(64, &[WHOLE, 400]), &profile.profile);
-    // Of three in four requests the whole device is usable; the others use none.
+    // Three in four requests can use the whole device; the others use no device.
     assert!((by_request - (0.75 * 0.4 + 0.25 * 1.4)).abs() < 1e-9, "{by_request}");
     assert!((by_device - 0.4).abs() < 1e-9, "{by_device}");
 }

@@ -1,5 +1,5 @@
-//! Islands: small requests keep off whole ones, large requests take them, and the choice is that of a scan over every
-//! host and every set of its devices.
+//! Islands: small requests keep off whole islands, large requests take them, and the choice equals that of a scan over
+//! every host and every set of its devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use kilonova_packing::{
 use proptest::prelude::*;
 
 const GIB: u32 = 1024;
-/// A request that is split costs as much as twice its devices outside of whole islands.
+/// Each device of a split request costs as much as two devices outside whole islands.
 const SPLIT: f64 = 2.0;
 
 fn shape(count: u8, share: u16) -> Shape {
@@ -20,7 +20,7 @@ fn in_island(island: u16, free: u16) -> Device {
     Device { island: Some(island), ..Device::of(free) }
 }
 
-/// A host with islands of whole and used devices: their free thousandths, by island.
+/// A host with islands, given by the free thousandths of their devices.
 fn islands(all: &[&[u16]]) -> Host {
     let devices = all
         .iter()
@@ -70,7 +70,7 @@ fn small_requests_keep_off_whole_islands() {
     let bare = Host::new(256_000, 2048 * GIB, Model(0), vec![WHOLE; 8]);
     assert_eq!(chosen(&[whole.clone(), bare.clone()], shape(1, WHOLE)), Some(1));
     assert_eq!(chosen(&[bare, broken], shape(1, WHOLE)), Some(1));
-    // Of whole islands the smallest one.
+    // Among whole islands, the smallest one is chosen.
     assert_eq!(chosen(&[whole, islands(&[&[ALL; 2]])], shape(1, WHOLE)), Some(1));
 }
 
@@ -85,7 +85,7 @@ fn large_requests_take_whole_islands() {
     for others in [&fours, &halves] {
         assert_eq!(chosen(&[others.clone(), eight.clone()], shape(8, WHOLE)), Some(1));
     }
-    assert_eq!(chosen(&[used, eight], shape(8, WHOLE)), Some(0), "both have a whole one");
+    assert_eq!(chosen(&[used, eight], shape(8, WHOLE)), Some(0), "both hosts have a whole island");
 }
 
 #[test]
@@ -95,12 +95,12 @@ fn whole_devices_come_from_the_island_that_suits_them() {
     };
     let both = || islands(&[&[0, ALL, ALL, ALL], &[ALL; 4]]);
     assert_eq!(both().outside_whole_islands(), 3_000);
-    assert_eq!(after(both(), 1), 2_000, "of the broken island");
-    assert_eq!(after(both(), 3), 0, "all of the broken island");
+    assert_eq!(after(both(), 1), 2_000, "one device of the broken island");
+    assert_eq!(after(both(), 3), 0, "all devices of the broken island");
     assert_eq!(after(both(), 4), 3_000, "the whole island");
-    assert_eq!(after(both(), 5), 2_000, "the whole island, and one of the broken one");
+    assert_eq!(after(both(), 5), 2_000, "the whole island, and one device of the broken one");
     assert!(both().splits(&shape(5, WHOLE)) && !both().splits(&shape(4, WHOLE)));
-    // A device in no island is outside of whole ones too, and goes first.
+    // A device in no island is also outside whole islands, and is taken first.
     let mut devices = vec![in_island(0, ALL), in_island(0, ALL), in_island(0, 0)];
     devices.push(Device::of(ALL));
     let left = of(devices).after(&shape(1, WHOLE), None).expect("there is room");
@@ -136,8 +136,7 @@ fn hosts_without_islands_are_scored_as_before() {
     }
 }
 
-/// The free thousandths of a host's devices with their islands, and the size of each island. No two hosts have islands of
-/// different sizes, and no device of a whole island is partly used.
+/// The devices of several hosts. All islands of a host have the same size, and each host may have devices in no island.
 fn hosts() -> impl Strategy<Value = Vec<Vec<Device>>> {
     let free = || prop_oneof![2 => Just(0), 5 => Just(WHOLE), 1 => Just(500_u16)];
     let island = move |size| proptest::collection::vec(free(), size);
@@ -160,7 +159,7 @@ fn hosts() -> impl Strategy<Value = Vec<Vec<Device>>> {
     proptest::collection::vec(host, 1..5)
 }
 
-/// The sets of so many devices of a list.
+/// The sets of `count` devices of a list.
 fn sets(devices: &[usize], count: usize) -> Vec<Vec<usize>> {
     if count == 0 {
         return vec![Vec::new()];
@@ -175,7 +174,7 @@ fn sets(devices: &[usize], count: usize) -> Vec<Vec<usize>> {
     each.collect()
 }
 
-/// The free devices outside of whole islands, counted from the devices.
+/// The free devices outside whole islands, computed from the devices.
 fn outside(devices: &[Device]) -> f64 {
     let mut islands: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
     for device in devices {
@@ -237,8 +236,8 @@ proptest! {
             prop_assert!((score - best).abs() < 0.01 + 1e-9, "{score} is not the best, {best}");
             let number = host.expect("a class has hosts");
             let before = of(hosts[number as usize].clone());
-            let after = before.after(&request, remainder).expect("it has room");
-            // The devices of the state after it, with CPU and memory as before.
+            let after = before.after(&request, remainder).expect("the host has room");
+            // Keeps only the new state of the devices; CPU and memory stay as before.
             hosts[number as usize] = after.each_device();
             fleet.set(number, of(hosts[number as usize].clone()));
         }

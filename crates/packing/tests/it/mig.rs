@@ -1,9 +1,9 @@
-//! Every mask and profile compared with trying all starts, and the traps of the geometry.
+//! Every mask and profile compared with trying all starts, and the pitfalls of the geometry.
 
 use kilonova_packing::mig::{Card, Geometry, Instances, Placement, Profile, SLICES};
 
 fn geometry(card: Card) -> Geometry {
-    Geometry::new(card.slices(), card.profiles()).expect("a valid table")
+    Geometry::new(card.slices(), card.profiles()).expect("the table is valid")
 }
 
 /// Adds instances by name, each at the first legal start. Returns the starts.
@@ -116,7 +116,7 @@ fn no_legal_card_has_more_compute_slices_than_exist() {
 #[test]
 fn the_fullest_card_is_chosen_and_the_first_of_equal_ones() {
     let geometry = geometry(Card::A100);
-    let two = geometry.find("2g.10gb").expect("a profile");
+    let two = geometry.find("2g.10gb").expect("the profile exists");
     let cards = |all: &[&[&str]]| -> Vec<Instances> {
         let card = |names: &&[&str]| {
             let mut card = Instances::default();
@@ -130,13 +130,13 @@ fn the_fullest_card_is_chosen_and_the_first_of_equal_ones() {
         found.map(|(card, place)| (card, place.start))
     };
     assert_eq!(chosen(&[&[], &["1g.5gb"], &["3g.20gb"], &["3g.20gb"]]), Some((2, 4)));
-    // The fullest card has slice 6 and 7 free, at which no such instance may start.
+    // The fullest card has slices 6 and 7 free, where no such instance may start.
     assert_eq!(chosen(&[&["4g.20gb", "2g.10gb"], &["1g.5gb"], &[]]), Some((1, 2)));
     assert_eq!(chosen(&[&["2g.10gb"; 3], &["7g.40gb"]]), None);
     assert_eq!(chosen(&[]), None);
 }
 
-/// The answer of a driver differs from every table, and is used as it is.
+/// A driver's answer that differs from every table is used unchanged.
 #[test]
 fn the_placements_of_a_driver_go_before_a_table() {
     let odd = |start: u8, size: u8| Profile {
@@ -145,7 +145,7 @@ fn the_placements_of_a_driver_go_before_a_table() {
         most: 2,
         placements: vec![Placement { start, size }, Placement { start: 0, size: 1 }],
     };
-    let geometry = Geometry::new(6, vec![odd(3, 3)]).expect("valid");
+    let geometry = Geometry::new(6, vec![odd(3, 3)]).expect("the placements are valid");
     assert_eq!(geometry.slices(), 6);
     let mut card = Instances::default();
     assert_eq!(fill(&geometry, &mut card, &["3", "3", "3"]), [Some(0), Some(3), None]);
@@ -162,7 +162,7 @@ fn placements_beyond_a_card_are_refused() {
         placements: vec![Placement { start, size }],
     };
     let why = |slices: u8, profiles: Vec<Profile>| {
-        Geometry::new(slices, profiles).expect_err("invalid").to_string()
+        Geometry::new(slices, profiles).expect_err("the placements are invalid").to_string()
     };
     assert!(
         why(8, vec![profile(6, 4)]).ends_with("4 slices from slice 6 are not on a card with 8")

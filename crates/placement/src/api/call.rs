@@ -64,9 +64,9 @@ impl Call {
         self.version >= Microversion(1, minor)
     }
 
-    /// The seed of a search. It depends only on the request id, be it the client's
-    /// (`X-Openstack-Request-Id`) or ours, so that a repeated request gives the same result and
-    /// others spread.
+    /// The seed of a search. It depends only on the request id (the client's
+    /// `X-Openstack-Request-Id` or ours), so that a repeated request gives the same result and
+    /// different requests spread.
     pub fn seed(&self) -> u64 {
         let from_client = self.headers.get("x-openstack-request-id").and_then(|v| v.to_str().ok());
         let from_client = from_client.and_then(|text| parse_uuid_like(text.strip_prefix("req-")?));

@@ -11,7 +11,7 @@ const EXAMPLE: &str = "Expected resources query string parameter in form: \
                        ?resources=VCPU:2,MEMORY_MB:1024.";
 
 /// `CLASS:AMOUNT,…`. If a class is repeated, the last amount counts. A class may be any text here:
-/// the lookup refuses those that do not exist.
+/// the lookup refuses classes that do not exist.
 pub fn resources(text: &str) -> Result<Vec<(ResourceClass, i64)>, Refusal> {
     if text.trim().is_empty() {
         return Err(Refusal::bad_request(format!(

@@ -1,7 +1,7 @@
 //! JSON-schema validation with the messages of the Python validator, which Placement's clients and
 //! tests know: first the error, then the violated rule of the schema.
 //!
-//! A library validates, and `wire` words its errors.
+//! A library validates, and `wire` writes the error messages.
 
 use jsonschema::error::ValidationErrorKind as Kind;
 use jsonschema::{ValidationError, Validator};
@@ -9,7 +9,8 @@ use kilonova_wire::Refusal;
 use kilonova_wire::schema::{reason, shown};
 use serde_json::Value;
 
-/// Pattern of a uuid in bodies. A violation is reported as one of a format, not of a pattern.
+/// Pattern of a uuid in bodies. A violation is reported as an error of the format, not of the
+/// pattern.
 pub const UUID_LIKE: &str =
     "^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$";
 
@@ -29,7 +30,7 @@ impl Schema {
     pub fn new(source: Value) -> Self {
         match jsonschema::options().build(&source) {
             Ok(validator) => Self { source, validator },
-            Err(error) => panic!("a schema of this program is wrong: {error}"),
+            Err(error) => panic!("a built-in schema is invalid: {error}"),
         }
     }
 

@@ -50,8 +50,8 @@ pub trait ConsumerManager: Send + Sync + 'static {
         consumer: ConsumerId,
     ) -> Result<Option<String>, kilonova_store::Error>;
 
-    /// Adjusts the manager's own rows to a change of the amounts of such a consumer, in the transaction that makes
-    /// the change. False if clients must not make it: then the caller must abort the transaction.
+    /// Adjusts the manager's own rows to a change of such a consumer's amounts, in the transaction that makes the
+    /// change. Returns false if clients must not make the change; the caller must then abort the transaction.
     ///
     /// # Errors
     /// Store errors only.
@@ -63,7 +63,7 @@ pub trait ConsumerManager: Send + Sync + 'static {
     ) -> Result<bool, kilonova_store::Error>;
 }
 
-/// By how much the amounts of a consumer change, by provider and class. No change is zero.
+/// The changes of a consumer's amounts, by provider and class. Every change is nonzero.
 pub type AmountChanges = BTreeMap<(ProviderId, ResourceClass), i64>;
 
 /// Refuses a change of a consumer that another service manages, unless the manager has adjusted its rows to it.

@@ -1,4 +1,4 @@
-//! Filters of the list of providers. Each provider must pass by itself: unlike in a search for
+//! Filters of the list of providers. Each provider must pass on its own: unlike in a search for
 //! candidates, the rest of its tree does not count.
 
 use std::collections::HashMap;

@@ -26,7 +26,7 @@ pub struct ProviderCopy {
     pub id: ProviderId,
     /// Unique name.
     pub name: String,
-    /// Parent, none for a root.
+    /// Parent; `None` for a root.
     pub parent: Option<ProviderId>,
     /// Root of its tree.
     pub root: ProviderId,
@@ -171,8 +171,8 @@ fn write_contents(
     Ok(())
 }
 
-/// Replaces a consumer's allocations by those of the other Placement. Returns whether anything was
-/// written.
+/// Replaces a consumer's allocations with those of the other Placement. Returns whether anything
+/// was written.
 ///
 /// # Errors
 /// 409 if the provider has no inventory of an allocated class.

@@ -143,7 +143,7 @@ pub fn delete(
 /// Writes rows. With `all`, removes classes that are not in `wanted`. An operator's `reserved` is
 /// stored apart from the host's value, so that the host's next report does not overwrite it. It
 /// takes effect later if the provider is drained or its host cannot offer the device. Sending back
-/// the number shown changes nothing.
+/// the amount shown changes nothing.
 ///
 /// # Errors
 /// 400 for an unknown class, 409 if an inventory to remove is in use.

@@ -17,7 +17,7 @@ statements! {
         generation = excluded.generation, consumer_type = excluded.consumer_type,
         project_id = excluded.project_id, user_id = excluded.user_id,
         updated_at = excluded.updated_at";
-    /// Marks the over-commitment that a copy brings: no claim caused it.
+    /// Marks inventories that a copy over-commits: no claim caused the over-commitment.
     MARK_SHRUNK = "UPDATE inventories SET shrunk = 1
         WHERE provider_id = ?1 AND used > total * allocation_ratio";
 }

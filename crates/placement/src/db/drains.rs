@@ -40,7 +40,7 @@ pub fn expect_of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
     tx.expect(OF_ROOT, params![root])
 }
 
-/// Those of some providers, existing or not, that are drained.
+/// The drained ones among some providers, existing or not.
 pub fn of(tx: &mut Tx<'_>, providers: &[ProviderId]) -> Result<HashSet<ProviderId>, Error> {
     let asked = ask_of(tx, providers)?;
     found(tx, asked)

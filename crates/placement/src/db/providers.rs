@@ -36,8 +36,8 @@ statements! {
         WHERE root_id = ?1 ORDER BY seq");
     /// Direct children.
     CHILDREN = "SELECT id FROM resource_providers WHERE parent_id = ?1";
-    /// Inserts providers; no row for one whose id or name exists. The version starts at the current time,
-    /// so that it exceeds that of a deleted provider with the same id.
+    /// Inserts providers, except those whose id or name exists. The version starts at the current time, so that it
+    /// exceeds that of a deleted provider with the same id.
     INSERT = "INSERT INTO resource_providers
         (id, name, parent_id, root_id, generation, version, reported, updated_at, report)
         VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}) ON CONFLICT DO NOTHING RETURNING id";

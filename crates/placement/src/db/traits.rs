@@ -1,7 +1,7 @@
 //! Rows of `traits` (custom ones) and `provider_traits`. Standard traits are constants of the
 //! program. Only a custom trait is referenced by a foreign key, which prevents its deletion while a
 //! provider has it. Unlike a write to the trait's row, the key lets a thousand hosts with the same
-//! trait register at once.
+//! trait register concurrently.
 
 use std::collections::{BTreeSet, HashMap};
 

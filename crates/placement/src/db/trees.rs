@@ -1,4 +1,4 @@
-//! Whole provider trees in the engine's form: one tree after a change, all trees at start.
+//! Whole provider trees in the engine's form: one tree after a change, all trees at startup.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

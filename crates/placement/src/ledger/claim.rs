@@ -47,13 +47,13 @@ struct AskedPart<'a> {
 /// Sends a [`claim`], so that other statements can share its round trip.
 ///
 /// # Errors
-/// [`Error::BadClaim`] for amounts that no claim can have; store errors.
+/// [`Error::BadClaim`] for invalid amounts; store errors.
 pub fn ask_claim<'a>(tx: &mut Tx<'_>, claim: &'a Claim) -> Result<AskedClaim<'a>, Error> {
     let wanted = wanted(claim.consumer, &claim.allocations)?;
     ask(tx, claim, wanted)
 }
 
-/// Sends the part of a [`claim`] that is known before the rest of it, which [`CheckedClaim::and`] adds. It may have no
+/// Sends the part of a [`claim`] that is known first; [`CheckedClaim::and`] adds the rest. The first part may have no
 /// amounts.
 ///
 /// # Errors
@@ -83,7 +83,7 @@ fn ask<'a>(
     Ok(AskedClaim { consumer: claim.consumer, inserted, parts, now })
 }
 
-/// Claims further resources for a consumer that has some, all or nothing.
+/// Claims additional resources for a consumer that already has allocations, all or nothing.
 ///
 /// # Errors
 /// Those of [`claim`].
@@ -94,7 +94,7 @@ pub fn extend(
     parts: &[Allocation],
 ) -> Result<(), Error> {
     let (wanted, now) = (wanted(consumer, parts)?, time::now());
-    // The row is written first, as by a claim.
+    // As in a claim, the consumer's row is written first.
     consumers::bump(tx, consumer, now)?;
     let parts = ask_parts(tx, wanted, now)?;
     let checked = AskedClaim { consumer, inserted: None, parts, now }.check(tx, world)?;
@@ -230,7 +230,7 @@ pub struct Held(Vec<HeldAllocation>);
 /// Announces [`held`].
 ///
 /// # Errors
-/// Store errors only; also for the functions below.
+/// Store errors only. The same applies to the functions below.
 pub fn expect_held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
     Ok(consumers::expect_held(tx, consumer)?)
 }
@@ -240,8 +240,8 @@ pub fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Held, Error> {
     Ok(Held(consumers::held(tx, consumer)?))
 }
 
-/// [`release`] with the claims from [`held`]. Waits for no answer: the usage is published with the
-/// commit.
+/// [`release`] with the claims from [`held`]. Does not wait for an answer: the usage is published
+/// with the commit.
 pub fn release_held(
     tx: &mut Tx<'_>,
     world: &World,
@@ -309,8 +309,8 @@ pub fn release_part(
     release_usage(tx, world, &released, now)
 }
 
-/// Publishes the provider's usage of all classes after the commit. On PostgreSQL hooks may run in
-/// either order, so an update must be complete to replace an older one.
+/// Publishes the provider's usage of all classes after the commit. On PostgreSQL, hooks may run in
+/// either order, so each update must be complete, to replace any older one.
 pub(crate) fn publish_usage(
     tx: &mut Tx<'_>,
     world: &World,
@@ -343,7 +343,7 @@ pub(crate) fn log_trees(
     for root in roots {
         let (entry, world) = (ask_append_tree(tx, &root.to_string(), now)?, world.clone());
         tx.on_commit_with(entry, move |rows| {
-            // Without its number, this process would merely read its own entry again.
+            // Without the number, this process merely rereads the tree of its own entry.
             if let Some(number) = number_of(&rows) {
                 world.shows(number);
             }

@@ -1,7 +1,7 @@
 //! Draining: a provider keeps its allocations and accepts no further ones.
 //!
-//! The drain is stored apart from `reserved`. Therefore neither a host's report nor an operator's
-//! number ends it, and its end restores the previous number.
+//! The drain is stored separately from `reserved`. Therefore a host's report or an operator's
+//! `reserved` does not end it, and ending it restores the previous amount.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
@@ -51,8 +51,8 @@ pub fn drain(
     }
 }
 
-/// Says that facts beside the amounts of a host's providers have changed, such as the health of a device, to all who follow
-/// its tree. Call this after the last write of the transaction to the tree.
+/// Notifies the followers of a host's tree that facts other than its providers' amounts have changed, such as the
+/// health of a device. Call this after the transaction's last write to the tree.
 ///
 /// # Errors
 /// Store errors only.

@@ -1,5 +1,5 @@
-//! Moves all allocations of one consumer to another: a server that moves leaves its old claim to
-//! its migration, and takes it back when the move is reverted.
+//! Moves all allocations of one consumer to another: when a server moves, its migration takes over
+//! the old claim; a revert returns it to the server.
 //!
 //! No amount changes, so no provider changes and nothing is published.
 

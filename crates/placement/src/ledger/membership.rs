@@ -1,4 +1,4 @@
-//! Host aggregates of the compute service as aggregates of providers, written in the transaction
+//! Mirrors the host aggregates of the compute service as provider aggregates, in the transaction
 //! that changes the host aggregate. Aggregates that clients set through the API stay unchanged.
 
 use kilonova_ids::ProviderId;

@@ -96,7 +96,7 @@ pub fn root_by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<ProviderId>, E
     Ok(row.filter(|row| row.parent.is_none()).map(|row| row.id))
 }
 
-/// The project of a consumer, if its writer named one.
+/// The project of a consumer, if it was recorded with one.
 ///
 /// # Errors
 /// Store errors only.
@@ -105,7 +105,7 @@ pub fn project_of(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Option<String
     Ok(row.map(|row| row.project_id).filter(|id| id != crate::app::allocations::INCOMPLETE))
 }
 
-/// True if another consumer has an allocation on one of some providers.
+/// True if another consumer has an allocation on any of these providers.
 ///
 /// # Errors
 /// Store errors only.

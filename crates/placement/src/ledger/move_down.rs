@@ -1,10 +1,11 @@
 //! Reshape of root inventories: a class may move from a host's root provider to its children (VGPU,
-//! before providers were nested). The first report that names the children moves the class's
-//! allocations to them. The old inventory is removed, because it would offer the same units twice.
+//! which was on the root before providers were nested). The first report that names the children
+//! moves the class's allocations to them. The old inventory is removed, because it would offer the
+//! same units twice.
 //!
 //! Each consumer moves completely or not at all. If the children have no room for all of its
-//! allocations, they stay on the old inventory, which is fully reserved, until a later report finds
-//! room.
+//! allocations, the allocations stay on the old inventory, which is fully reserved, until a later
+//! report finds room.
 
 use jiff::Timestamp;
 use kilonova_ids::{ProviderId, ResourceClass};
@@ -33,7 +34,7 @@ impl Child {
         Self { id, room: (capacity - inv.used).max(0), max_unit, min_unit, step_size }
     }
 
-    /// The part of an amount that fits into one allocation on it.
+    /// The part of an amount that fits into one allocation on this child.
     fn share(&self, amount: i64) -> i64 {
         let most = amount.min(self.room).min(self.max_unit);
         let most = most - most % self.step_size;
@@ -99,8 +100,8 @@ pub(super) fn move_down(
     Ok((old, moved))
 }
 
-/// Distributes an amount over children. Prefers one child for all of it, the one with the least
-/// sufficient room.
+/// Distributes an amount over children. Prefers a single child: the one with the least sufficient
+/// room.
 fn shares(children: &[Child], amount: i64) -> Option<Vec<(usize, i64)>> {
     let whole = children.iter().enumerate().filter(|(_, child)| child.share(amount) == amount);
     if let Some((at, _)) = whole.min_by_key(|(_, child)| child.room) {

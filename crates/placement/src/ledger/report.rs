@@ -6,9 +6,10 @@
 //! Drained providers stay drained. Traits that operators added stay, and so does a `reserved` that
 //! they set; for a device it is the minimum, because the part that the host cannot offer is always
 //! reserved. A device that disappears while it has allocations keeps its provider, fully reserved,
-//! until they are released, without the traits that say where it was: other devices may have these
-//! now. Inventories of the root that its children now offer move to them ([`super::move_down`]).
-//! Children that no host reported (created through the API) are left unchanged.
+//! until they are released. Its location traits are removed, because another device may have its
+//! place now. Inventories of the root that its children now offer move to them
+//! ([`super::move_down`]). Children that no host reported (created through the API) are left
+//! unchanged.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -111,8 +112,9 @@ fn report(
     Ok(())
 }
 
-/// Writes the first report of a host, whose tree has no row yet. Memory gets the tree from what is written, so nothing is read
-/// again, and no row is written twice. The result is the same as that of [`report`]: each provider with contents has had one change.
+/// Writes the first report of a host, whose tree has no rows yet. The in-memory tree is built from the written values,
+/// so nothing is reread and no row is written twice. As with [`report`], each provider with contents then has
+/// generation 1.
 fn write_new(
     tx: &mut Tx<'_>,
     world: &World,
@@ -145,7 +147,8 @@ fn write_new(
     world.tree_added(tx, root.id, new_tree(specs(), &new, now))
 }
 
-/// A tree without other rows as the copy in memory has it. A host may have thousands of providers, so the rows are read once.
+/// The in-memory form of a tree that consists of these rows only. A host may have thousands of providers, so the rows
+/// are grouped in one pass.
 fn new_tree<'a>(
     specs: impl Iterator<Item = (&'a ProviderSpec, Option<ProviderId>)>,
     rows: &NewRows<'_>,
@@ -158,7 +161,7 @@ fn new_tree<'a>(
     }
     let mut traits: HashMap<ProviderId, Vec<Arc<str>>> = HashMap::new();
     for (id, name) in &rows.traits {
-        // In order, because they come from a set.
+        // Sorted, because each provider's traits come from a sorted set.
         traits.entry(*id).or_default().push(Arc::from(*name));
     }
     let provider = |(spec, parent): (&ProviderSpec, Option<ProviderId>)| {
@@ -177,7 +180,7 @@ fn new_tree<'a>(
     Tree { providers: specs.map(provider).collect() }
 }
 
-/// The rows of a tree, read before the first write, in two round trips with any number of providers.
+/// The rows of a tree, read before the first write, in two round trips for any number of providers.
 struct StoredTree {
     providers: HashMap<ProviderId, ProviderRow>,
     inventories: HashMap<ProviderId, Vec<InventoryRow>>,
@@ -307,7 +310,8 @@ impl NewRows<'_> {
     }
 }
 
-/// Writes inventories and traits, which clients see, except those of new rows.
+/// Writes changed inventories and traits, and collects new ones in `new`. Returns whether anything
+/// changed that clients see.
 fn write_contents<'a>(
     tx: &mut Tx<'_>,
     spec: &'a ProviderSpec,

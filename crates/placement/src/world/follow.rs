@@ -27,7 +27,7 @@ pub struct Providers {
 }
 
 impl Providers {
-    /// For the copy of this process and its database.
+    /// The subscriber for the in-memory copy of this process and its database.
     pub fn new(world: &World, store: &Store) -> Self {
         Self { world: world.clone(), store: store.clone() }
     }
@@ -110,7 +110,7 @@ impl World {
             if writer.own.remove(&entry.seq) {
                 continue;
             }
-            // An entry is a hint: one that names no tree must not hold up those that do.
+            // An entry is a hint: an invalid one must not block the others.
             let Ok(root) = entry.subject.parse() else {
                 tracing::error!(
                     entry = entry.seq,
@@ -151,8 +151,8 @@ impl World {
     }
 }
 
-/// Applies only the usage of a tree that this controller itself changed later, because the usage of
-/// others may be newer.
+/// Applies only the usage of a tree that this controller has changed since the entry: the copy's
+/// tree is newer, but the usage may include claims of other controllers.
 fn usage_only(snapshot: &mut Snapshot, tree: Option<Tree>) {
     for provider in tree.into_iter().flat_map(|tree| tree.providers) {
         let used: Vec<_> =

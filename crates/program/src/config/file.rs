@@ -17,7 +17,7 @@ pub struct File {
     path: Option<PathBuf>,
     text: String,
     ini: Ini,
-    /// Options that the text has under an old name: the current place, and the place in the text.
+    /// Options set under a deprecated name: the current group and name, with those in the text.
     renamed: HashMap<(String, String), (String, String)>,
     notes: Vec<Note>,
 }
@@ -33,7 +33,7 @@ struct Written<'a> {
     value: &'a str,
 }
 
-/// The group whose options a group with a login has.
+/// A login group has the same options as this group.
 const LOGIN_GROUP: &str = "vendordata_dynamic_auth";
 
 impl Written<'_> {
@@ -45,8 +45,8 @@ impl Written<'_> {
         !upstream::is_group(self.group) && self.written.values().any(names)
     }
 
-    /// The value with `$name` and `${group.name}` replaced, as oslo.config does. A `$` that is followed
-    /// by no name of an option belongs to the value.
+    /// The value with `$name` and `${group.name}` replaced, as oslo.config does. A `$` without an option name after it
+    /// belongs to the value.
     fn expanded(&self, known: &[&Options]) -> Result<String, String> {
         let mut text = String::new();
         let mut rest = self.value;
@@ -100,8 +100,8 @@ impl Written<'_> {
 }
 
 impl File {
-    /// Reads a file and refuses options that are neither in `known` nor of devices, and those of
-    /// upstream's that cannot be ignored.
+    /// Reads a file. Refuses options that are neither in `known` nor device options, and upstream
+    /// options that cannot be ignored.
     ///
     /// # Errors
     /// A message with file, line, group and option.
@@ -130,8 +130,8 @@ impl File {
         Ok((file, strange))
     }
 
-    /// Reads a file and decides about each option, in the order of the lines. With `source`, the file is
-    /// one of upstream's, and its options have their meaning there.
+    /// Reads a file and decides about each option, in the order of the lines. With `source`, the file is one of
+    /// upstream's, and its options have upstream's meaning.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -145,7 +145,8 @@ impl File {
             .map_err(|e| Failure::Refused(format!("cannot read {shown}: {e}")))?;
         let mut ini = Ini::new_cs();
         ini.set_default_section("DEFAULT");
-        // Like oslo: a comment is on a line of its own, and `#` within a value belongs to it.
+        // As in oslo.config, a comment has a line of its own, and a `#` within a value belongs to
+        // the value.
         ini.set_inline_comment_symbols(Some(&[]));
         ini.set_multiline(true);
         ini.read(text.clone()).map_err(|e| Failure::Refused(format!("{shown}: {e}")))?;
@@ -175,8 +176,8 @@ impl File {
         Ok((file, entries))
     }
 
-    /// Decides about an option. One that is used has its current name afterwards, and the values of the
-    /// options that it refers to.
+    /// Decides about an option. An option that is used is stored under its current name, with references to other
+    /// options replaced by their values.
     fn decide(
         &mut self,
         known: &[&Options],
@@ -261,7 +262,7 @@ impl File {
         &self.notes
     }
 
-    /// The place of an option in the text, where it may have an old name.
+    /// The group and name of an option in the text, which may be deprecated ones.
     fn written<'a>(&'a self, group: &'a str, option: &'a str) -> (&'a str, &'a str) {
         let renamed = self.renamed.get(&(group.to_owned(), option.to_owned()));
         renamed.map_or((group, option), |(group, option)| (group, option))
@@ -272,7 +273,8 @@ impl File {
         self.ini.get_map_ref().keys().map(String::as_str)
     }
 
-    /// The options of all groups: group, option, text. An option with an old name is there with both.
+    /// The options of all groups: group, option, text. An option set under a deprecated name is listed under both
+    /// names.
     pub fn options(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.ini.get_map_ref().iter().flat_map(|(group, options)| {
             let set = options.iter().filter_map(|(option, text)| Some((option, text.as_deref()?)));
@@ -349,7 +351,7 @@ impl File {
         Failure::Refused(format!("{path}:{line}: [{group}] {option}: {why}"))
     }
 
-    /// A refusal with its position, and with the name that the file has: it may be a deprecated one.
+    /// A refusal with its position, and with the option's name in the file, which may be deprecated.
     pub fn wrong(&self, group: &str, option: &str, why: &str) -> Failure {
         let (group, option) = self.written(group, option);
         let place = match (&self.path, self.line(group, option)) {

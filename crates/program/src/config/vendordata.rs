@@ -11,7 +11,8 @@ const FILE: &str = "vendordata_jsonfile_path";
 /// Group and option.
 pub const KNOWN: &Options = &[("api", PROVIDERS), ("api", FILE)];
 
-/// The states of both providers: that of the file, and that of the operator's services.
+/// True for each enabled provider: the static one (the file) and the dynamic one (the operator's
+/// services).
 fn providers(file: &File) -> Result<(bool, bool), Failure> {
     let providers = file.get("api", PROVIDERS).unwrap_or("StaticJSON");
     let (mut fixed, mut dynamic) = (false, false);
@@ -39,7 +40,7 @@ pub fn has_dynamic(file: &File) -> Result<bool, Failure> {
 /// The content of the operator's file; `None` if its provider is off.
 ///
 /// # Errors
-/// An unknown provider, or a file that is not there or not JSON.
+/// An unknown provider, or a file that is missing or is not JSON.
 pub fn read(file: &File) -> Result<Option<Value>, Failure> {
     if !providers(file)?.0 {
         return Ok(None);

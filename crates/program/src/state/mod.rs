@@ -162,7 +162,7 @@ mod tests {
     fn a_directory_open_to_others_is_refused_unless_empty() {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("state");
-        assert!(StateDir::check_private(&path).is_ok(), "it will be made");
+        assert!(StateDir::check_private(&path).is_ok(), "the directory does not exist yet");
         std::fs::create_dir(&path).expect("the directory is created");
         set(&path, 0o755);
         assert!(StateDir::check_private(&path).is_ok(), "it is empty");

@@ -1,4 +1,4 @@
-//! Secrets that the first start generates: one token in a file that only the owner can read.
+//! Secrets that the first start generates: each is a token in a file that only the owner can read.
 
 use super::{StateDir, write_secret};
 use crate::Failure;

@@ -2,11 +2,11 @@
 //!
 //! The tables, their keys and their references come from the databases' catalogs, so a table of a
 //! new migration is copied without a change here. Until [`Copy::complete`] the target is marked as
-//! incomplete, and [`Store::migrate`] and [`Store::applied`] refuse it: a copy that broke off is
+//! incomplete, and [`Store::migrate`] and [`Store::applied`] refuse it: an interrupted copy is
 //! never used.
 //!
 //! The rows of a table are read in pages, each in a transaction of its own. The caller must prevent
-//! writes to the source meanwhile, and [`Copy::verify`] reads both sides again.
+//! writes to the source meanwhile. [`Copy::verify`] rereads both sides.
 //!
 //! This module must never change the source.
 
@@ -68,7 +68,7 @@ impl Copy {
         check_schema(&from.applied().await?, migrations)?;
         let taken = to.read(catalog::read).await?;
         if taken.iter().any(|table| table.name == OWN[0]) {
-            // If the target is an incomplete copy, this returns an error that says so.
+            // Returns an error if the target is an incomplete copy.
             to.applied().await?;
         }
         if let Some(table) = taken.iter().find(|table| table.name != OWN[1]) {
@@ -119,7 +119,7 @@ impl Copy {
         self.anew.iter().map(|table| table.name.as_str())
     }
 
-    /// Copies all rows, and the counters of generated keys. `done` gets the number of rows of each page.
+    /// Copies all rows, and the counters of generated keys. `done` is called with the number of rows of each page.
     ///
     /// # Errors
     /// Store errors, with the table.
@@ -133,8 +133,8 @@ impl Copy {
         Ok(())
     }
 
-    /// Reads all rows of both sides and compares them. `done` gets the number of rows of each page, of
-    /// either side.
+    /// Reads all rows of both sides and compares them. `done` is called with the number of rows of each page of either
+    /// side.
     ///
     /// # Errors
     /// [`Error::Copy`] if a table differs, and store errors.

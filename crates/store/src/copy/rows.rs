@@ -6,7 +6,7 @@ use super::CopiedTable;
 use super::catalog::Table;
 use crate::{Error, Row, Store, Value, params};
 
-/// Rows of a page, and of a transaction.
+/// Number of rows per page and per transaction.
 const PAGE: usize = 1000;
 
 fn quoted(name: &str) -> String {
@@ -32,7 +32,7 @@ fn key_of(table: &Table, row: &Row) -> Vec<Value> {
     table.key.iter().map(value).collect()
 }
 
-/// The rows after a key; the first ones without one.
+/// The page of rows after a key; the first page without a key.
 async fn page(store: &Store, table: &Table, after: Option<Vec<Value>>) -> Result<Vec<Row>, Error> {
     if table.key.is_empty() {
         return if after.is_some() { Ok(Vec::new()) } else { whole(store, table).await };
@@ -76,7 +76,7 @@ pub(super) async fn delete_all(store: &Store, tables: &[Table]) -> Result<(), Er
         .await
 }
 
-/// Copies the rows of a table. Columns that refer to the table itself are set when all rows are there.
+/// Copies the rows of a table. Columns that refer to the table itself are set once all rows exist.
 pub(super) async fn copy(
     from: &Store,
     to: &Store,
@@ -160,8 +160,8 @@ async fn refer(from: &Store, to: &Store, table: &Table, later: &[usize]) -> Resu
     }
 }
 
-/// Continues the numbering of generated keys where the source has it: the number of a deleted row
-/// is not reused.
+/// Continues the numbering of generated keys from the source's counter, so that the number of a
+/// deleted row is not reused.
 pub(super) async fn copy_counter(from: &Store, to: &Store, table: &Table) -> Result<(), Error> {
     let Some(column) = table.serial.clone() else { return Ok(()) };
     let (name, serial) = (table.name.clone(), column.clone());

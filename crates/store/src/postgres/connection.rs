@@ -1,8 +1,8 @@
 //! One connection to PostgreSQL, driven by the thread that uses it.
 //!
-//! A connection has a runtime of its own and no task: its socket is read and written only while a
-//! thread waits for an answer here. A statement therefore wakes no other thread, and an idle connection
-//! costs nothing. It must never decide whether a transaction runs again.
+//! A connection has a runtime of its own and no task: its socket is read and written only while a thread waits for an
+//! answer here. A statement therefore wakes no other thread, and an idle connection costs nothing. This module must
+//! never decide whether a transaction runs again.
 //!
 //! Statements that only control the transaction (`BEGIN`, `SAVEPOINT`) and those whose answer is
 //! not needed yet wait in a [`Queue`]. They are sent together with the next statement whose answer
@@ -43,13 +43,13 @@ pub(super) struct Connection {
     client: Client,
     /// Statements that are sent with the next statement whose answer is needed.
     queue: Queue,
-    /// The answers that were not read yet, by the number of the statement.
+    /// The answers that have not been read yet, by the number of the statement.
     answers: Vec<(u64, Reply)>,
     /// Round trips of this transaction, without those that only prepare statements.
     round_trips: u64,
     /// True if this transaction may only read.
     read_only: bool,
-    /// The row at which it has taken its turn.
+    /// The row for which it has taken a turn.
     turn: Option<Lane>,
     /// True once a statement of this transaction was sent.
     begun: bool,
@@ -92,7 +92,8 @@ impl From<Error> for Failed {
 }
 
 impl Connection {
-    /// Connects, on the current thread. `last` is the number of the host that accepted last.
+    /// Connects, on the current thread. `last` is the index of the host that accepted the last
+    /// connection.
     ///
     /// # Errors
     /// If no host accepts.
@@ -157,8 +158,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The outcome of a transaction of a lost connection, which cannot commit it any
-    /// more.
+    /// The outcome of a transaction whose connection was lost. The lost connection can no longer
+    /// commit it afterwards.
     ///
     /// # Errors
     /// If the server fails: the outcome is still unknown.
@@ -179,7 +180,8 @@ impl Connection {
         self.mark.ticket()
     }
 
-    /// Runs statements without parameters outside a transaction, with the limit of ordinary ones.
+    /// Runs statements without parameters outside a transaction, with the time limit of ordinary
+    /// statements.
     fn simple(&mut self, sql: &str) -> Result<Vec<tokio_postgres::SimpleQueryMessage>, Error> {
         self.line.limit = self.limit;
         let Self { runtime, line, client, .. } = self;
@@ -191,15 +193,15 @@ impl Connection {
         Ok(first.ok_or_else(closed)??)
     }
 
-    /// Waits for the turn at a row before the next transaction begins, or until the server's patience ends. The
-    /// answer is not awaited: the next statement comes after it.
+    /// Makes the server wait for the turn at a row, up to a timeout, before the next transaction begins. Does not wait
+    /// for the answer: the server runs the next statement after the wait.
     pub(super) fn take_turn(&mut self, row: Lane) {
         self.end_turn();
         self.turn = Some(row);
         self.send(&turns::take(row));
     }
 
-    /// Ends the turn, if there is one that no commit has ended.
+    /// Ends the turn, if there is one.
     fn end_turn(&mut self) {
         if let Some(row) = self.turn.take() {
             self.send(&turns::end(row));
@@ -220,14 +222,14 @@ impl Connection {
         });
     }
 
-    /// Commits, together with the statements that were not sent yet. `answers` are those that the
-    /// commit's hooks need. A transaction that changed nothing has no mark, and does not wait for
-    /// the answer unless such a statement waits: its commit cannot fail.
+    /// Commits, together with the statements that have not been sent yet. `answers` are those that
+    /// the commit's hooks need. A transaction that changed nothing has no mark, and waits for the
+    /// answer only if a queued statement must still run: otherwise its commit cannot fail.
     ///
     /// # Errors
-    /// If the commit or a statement before it failed, or if a statement failed and the work hid that.
-    /// After [`Error::Unavailable`] the outcome is unknown if the transaction is
-    /// [marked](Self::is_marked); otherwise nothing was changed.
+    /// If the commit or a statement before it failed, or if a statement failed and the work ignored the failure. After
+    /// [`Error::Unavailable`] the outcome is unknown if the transaction is [marked](Self::is_marked); otherwise nothing
+    /// was changed.
     pub(super) fn commit(&mut self, answers: &[u64]) -> Result<(), Failed> {
         if self.failed {
             self.roll_back();
@@ -324,8 +326,8 @@ impl Connection {
         self.flush()
     }
 
-    /// Sends a statement that cannot fail and does not wait for its end: the next transaction on this
-    /// connection comes after it.
+    /// Sends a statement that cannot fail, without waiting for its end: the server runs the next transaction on this
+    /// connection after it.
     fn send(&mut self, sql: &str) {
         let Self { runtime, line, client, .. } = self;
         let mut sent = pin!(client.batch_execute(sql));
@@ -337,8 +339,8 @@ impl Connection {
         line.broken |= sent.is_err();
     }
 
-    /// Adds a statement to those that are sent with the next one whose answer is needed. Returns the
-    /// number of its answer. One that `writes` changes something.
+    /// Adds a statement to those that are sent with the next one whose answer is needed. Returns the number of its
+    /// answer. `writes` is true if the statement changes something.
     pub(super) fn ask(&mut self, sql: &str, params: &[Value], wants: Wants, writes: bool) -> u64 {
         let plan = match self.statements.get(sql) {
             Some(statement) => Plan::Prepared(statement.clone()),
@@ -347,7 +349,7 @@ impl Connection {
         self.queue.call(plan, params.to_vec(), wants, writes)
     }
 
-    /// The number of changed rows that was asked for.
+    /// The number of rows that the statement with this number has changed.
     pub(super) fn changed(&mut self, number: u64) -> Result<u64, Failed> {
         match self.answer(number)? {
             Reply::Changed(changed) => Ok(changed),
@@ -355,7 +357,7 @@ impl Connection {
         }
     }
 
-    /// The rows that were asked for.
+    /// The rows of the statement with this number.
     pub(super) fn rows(&mut self, number: u64) -> Result<Vec<Row>, Failed> {
         match self.answer(number)? {
             Reply::Changed(_) => Ok(Vec::new()),
@@ -363,7 +365,8 @@ impl Connection {
         }
     }
 
-    /// Calls `each` with every row that was asked for until it fails. The outer error is the statement's.
+    /// Calls `each` with every row of the statement with this number until it fails. The outer error is the
+    /// statement's.
     pub(super) fn visit<E>(
         &mut self,
         number: u64,
@@ -375,8 +378,8 @@ impl Connection {
         }
     }
 
-    /// The rows that were asked for and came with the commit or before it. After a commit nothing
-    /// can fail any more, so an unexpected row counts as none.
+    /// The rows of the statement with this number, if they arrived with the commit or before it.
+    /// Nothing may fail after a commit, so rows of an unexpected shape count as none.
     pub(super) fn committed(&mut self, number: u64) -> Vec<Row> {
         let position = self.answers.iter().position(|(of, _)| *of == number);
         match position.map(|position| self.answers.swap_remove(position).1) {
@@ -402,7 +405,7 @@ impl Connection {
                 let requests = self.queue.take();
                 self.exchange(&requests)
             }
-            // The waiting statements are not sent. Only an attempt that has all of them can undo that.
+            // The waiting statements are not sent. Only an attempt that contains all of them can undo that.
             Err(failed) => {
                 let is_final = failed.is_final || !self.queue.can_restore_all();
                 Err(Failed { is_final, ..failed })
@@ -497,10 +500,11 @@ impl Connection {
                         _ => None,
                     };
                     let is_final = !request.is_some_and(|request| queue.can_restore(request));
-                    // The end of a session is FATAL, and may come during a commit.
+                    // The end of a session is FATAL, and may occur during a commit.
                     let answer = error.as_db_error().and_then(DbError::parsed_severity);
                     let is_refused = answer == Some(Severity::Error);
-                    // Not a standby, where the same transaction may succeed later.
+                    // A write in a read fails permanently. On a standby, the same transaction may
+                    // succeed later.
                     let writes = error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
                     let error = match writes && self.read_only {
                         true => Error::Other(format!("a read cannot write: {error}")),

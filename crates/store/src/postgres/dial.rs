@@ -1,7 +1,7 @@
 //! Connecting: one host after the other, until one accepts a session that can write.
 //!
 //! Each host has a time limit of its own, because a host that accepts a connection and then stays
-//! silent must not prevent attempts at the others. The reason of a refusal contains the remedy and
+//! silent must not prevent attempts at the others. The reason for a refusal contains the remedy and
 //! no password.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use super::{chain, password, tls};
 use crate::Options;
 use crate::error::is_outage;
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) why: String,
@@ -36,7 +36,7 @@ pub(super) struct Dialed {
 /// Connects to the first host that accepts, beginning with the one that accepted last.
 ///
 /// # Errors
-/// The reason of each host.
+/// The reasons of all hosts, if none accepts.
 pub(super) async fn dial(
     url: &PostgresUrl,
     options: &Options,
@@ -155,12 +155,12 @@ async fn begin(
     options: &Options,
 ) -> Result<Dialed, Failed> {
     let statement = options.statement_timeout.as_millis();
-    // A controller that stops in the middle of a transaction holds its locks for this long. Every statement has one plan
-    // for the life of its connection, and the tests have seen it: the server would otherwise plan each of them five times on
-    // each connection, and those whose plan it takes for dearer without parameters at every call. On a new database
-    // that plan is made while the tables are empty, where reading all of a table looks cheapest: it must use
-    // an index all the same. Where it cannot, its cost counts as so high that the server would compile it (JIT), which
-    // takes longer than any of our statements.
+    // A controller that stops during a transaction keeps its locks for at most `idle_in_transaction_session_timeout`.
+    // Every statement has one plan for the life of its connection, and the tests check that plan. Otherwise the server
+    // would plan each statement five times on each connection, and then at every call those whose generic plan it
+    // considers more expensive. On a new database the plan is made while the tables are empty, when a sequential scan
+    // looks cheapest, so scans are off: the plan must use an index. Where it cannot, its cost is so high that the
+    // server would compile it (JIT), which takes longer than any of our statements.
     let sql = format!(
         "SET statement_timeout = {statement}; SET lock_timeout = {}; \
          SET idle_in_transaction_session_timeout = {statement}; \

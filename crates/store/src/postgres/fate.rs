@@ -1,15 +1,15 @@
 //! The fate of a transaction whose connection was lost during its `COMMIT`.
 //!
 //! Each connection has a row of its own in [`TABLE`], with the number of the transaction that it
-//! committed last. The update of that row is a part of the transaction and travels with its
-//! `COMMIT`, so it costs no round trip. After a loss another connection reads the row, also on a
-//! standby that was promoted: the row reflects the commits that are durable there, while
-//! `pg_xact_status` knows only one server's numbers of transactions.
+//! committed last. The update of that row is a part of the transaction and is sent with its
+//! `COMMIT`, so it costs no round trip. After a loss another connection reads the row, even on a
+//! promoted standby: the row reflects the commits that are durable there, while the transaction ids
+//! of `pg_xact_status` are valid on one server only.
 //!
-//! The reader *writes* the row: it forbids any further commit of the lost connection, whose statements
-//! may still be on their way. The write waits for a lost connection that is committing; and with
-//! synchronous replication its own commit, which comes later in the log, is acknowledged only once the
-//! answer is durable on the standby. Therefore the answer is final.
+//! The reader *writes* the row, which prevents any further commit of the lost connection, whose statements may still be
+//! in transit. The write waits for a lost connection that is committing. With synchronous replication, the reader's
+//! commit comes later in the log, so once it is acknowledged, the outcome is durable on the standby too. Therefore the
+//! answer is final.
 //!
 //! Identifiers are random and never used again. Rows that no connection has written for a day are
 //! deleted when another connection is made ready; a missing row is an answer only as long as it cannot
@@ -32,7 +32,7 @@ pub(super) enum Fate {
     RolledBack,
 }
 
-/// How a connection marks the transactions that it commits.
+/// Marks the transactions that a connection commits.
 pub(super) struct Mark {
     id: Uuid,
     /// The number of the last transaction that it tried to commit.
@@ -41,7 +41,7 @@ pub(super) struct Mark {
     pub(super) is_ready: bool,
 }
 
-/// One transaction that was lost.
+/// A transaction whose connection was lost.
 #[derive(Debug, Clone)]
 pub(crate) struct Ticket {
     id: Uuid,
@@ -54,8 +54,8 @@ impl Mark {
         Self { id: Uuid::new_v4(), number: 0, is_ready: false }
     }
 
-    /// Creates the table, deletes the rows of connections that ended long ago, and prepares the
-    /// statement that marks a commit. Connections that begin together do not wait for the rows that another one deletes.
+    /// Creates the table, deletes the rows of connections that ended long ago, and prepares the statement that marks a
+    /// commit. A connection does not wait for rows that another one is deleting.
     pub(super) fn setup(&self) -> String {
         let id = self.id;
         format!(
@@ -74,7 +74,7 @@ impl Mark {
         )
     }
 
-    /// The statement that marks the transaction that it is a part of.
+    /// The statement that marks the transaction in which it runs.
     pub(super) fn advance(&mut self) -> String {
         self.number += 1;
         format!("EXECUTE {TABLE} ({})", self.number)
@@ -87,7 +87,7 @@ impl Mark {
 }
 
 impl Ticket {
-    /// The statement that reads the row and forbids the lost connection to commit.
+    /// The statement that reads the row and prevents the lost connection from committing.
     /// Transactions have positive numbers.
     pub(super) fn lookup(&self) -> String {
         let id = self.id;
@@ -97,18 +97,18 @@ impl Ticket {
         )
     }
 
-    /// The meaning of the number in the row; `None` if the row says nothing.
+    /// The meaning of the number in the row; `None` if the row proves nothing.
     pub(super) fn fate(&self, number: i64) -> Option<Fate> {
         match number {
             number if number == self.number => Some(Fate::Committed),
-            // The connection has committed before: a day has not passed without it.
+            // The row shows an earlier commit of the connection, so it has not been deleted.
             1.. => Some(Fate::RolledBack),
             _ => self.is_recent().then_some(Fate::RolledBack),
         }
     }
 
-    /// True while a missing row cannot have been deleted. A process that was stopped counts the
-    /// time: one of the clocks continues.
+    /// True while a missing row cannot have been deleted. The time in which a process is suspended
+    /// counts, because one of the clocks continues.
     pub(super) fn is_recent(&self) -> bool {
         let (instant, time) = self.lost;
         let by_clock = SystemTime::now().duration_since(time).unwrap_or_default();

@@ -11,14 +11,13 @@
 //!                                                 └──► roll back; each runs in a transaction of its own
 //! ```
 //!
-//! A group holds the rows of all its work, so it must not wait for others who wait for it: its work runs
-//! in the order of the rows that it will lock, as that of other groups does, and it gives up its rows
-//! after [`PATIENCE`].
+//! A group holds the rows of all its work, so it must not wait for transactions that wait for it: every group runs its
+//! work in the order of the rows that the work will lock, and gives up its rows after [`PATIENCE`].
 //!
-//! Nothing waits for company: work that comes alone begins at once. An error that work returns
-//! rolls it back to its savepoint; the others are unaffected. It is answered after the commit,
-//! because it may depend on the others' writes. This file must never answer work with the failure
-//! of a statement of other work.
+//! No work waits for a group to form: work that arrives alone begins immediately. An error that
+//! work returns rolls it back to its savepoint; the others are unaffected. The error is returned
+//! after the commit, because it may depend on the others' writes. This module must never answer
+//! work with the failure of a statement of other work.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,22 +33,22 @@ use crate::tx::Hook;
 use crate::work::{Outcome, Work};
 use crate::{Error, Tx};
 
-/// Maximum number of transactions that share a commit. Each has a few savepoints, and the server finds
-/// those of a session in its memory up to a number of 64.
+/// Maximum number of transactions that share a commit. Each has a few savepoints, and the server keeps at most 64
+/// savepoints of a session in memory.
 const MOST: usize = 16;
 /// Maximum number of transactions that wait for one row.
 const QUEUE: usize = 4096;
-/// How long a statement of a group waits for a lock, in milliseconds. It is shorter than the time after
-/// which the server looks for a deadlock.
+/// How long a statement of a group waits for a lock, in milliseconds. It is shorter than the server's
+/// `deadlock_timeout`.
 const PATIENCE: u32 = 100;
 /// How often a group is repeated after conflicts before its transactions run one by one.
 const ROUNDS: usize = 4;
 
-/// The group of work.
+/// The group that work belongs to.
 pub(crate) struct Group {
-    /// The row that all of the group write.
+    /// The row that all work of the group writes.
     pub row: Lane,
-    /// The place among the others.
+    /// The key by which the work of a group is sorted.
     pub order: String,
 }
 
@@ -95,7 +94,7 @@ impl Groups {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds work, and returns its number. The first of a row gets the lead as well.
+    /// Adds work, and returns its number. The first work for a row also gets the lead.
     fn join(
         &self,
         group: Group,
@@ -128,8 +127,8 @@ impl Groups {
 }
 
 impl Lead {
-    /// The work of the next transaction, without that of callers who have gone. If there is none, the lead
-    /// is over.
+    /// The work of the next transaction, without that of callers that no longer wait. If there is none, the lead is
+    /// over.
     fn next(&mut self) -> Vec<Job> {
         let mut waiting = self.groups.lock();
         let mut taken = Vec::new();
@@ -143,7 +142,7 @@ impl Lead {
             }
         }
         if taken.is_empty() {
-            // Under the same lock: work that comes later finds no entry.
+            // Under the same lock, so that work that arrives later finds no entry.
             waiting.rows.remove(&self.row);
             self.is_over = true;
         }
@@ -156,7 +155,7 @@ impl Lead {
 enum Ended {
     /// Committed or rolled back as a whole, and answered.
     Done,
-    /// A conflict: the group runs again. With the lane of the conflicting row, if known.
+    /// A conflict, with the lane of the conflicting row if known: the group runs again.
     Conflict(Vec<Job>, Option<Lane>),
     /// A statement has failed, or waited too long, or the connection is lost: nothing was changed.
     Apart(Vec<Job>),
@@ -177,7 +176,7 @@ impl Postgres {
         let (answer, mut answered) = oneshot::channel();
         let (number, lead) = self.groups.join(group, lanes, work, answer)?;
         if let Some(lead) = lead {
-            // A task of its own, because the first caller may go away before the others.
+            // A separate task, because the first caller may stop waiting before the others.
             tokio::spawn(self.clone().lead(lead));
         }
         let answer = match tokio::time::timeout(self.wait, &mut answered).await {
@@ -271,8 +270,8 @@ impl Postgres {
         }
         self.traffic.split();
         tracing::debug!(transactions = jobs.len(), "a group of transactions runs one by one");
-        // At once: those that need a lane wait for each other, and an outage lasts for none longer
-        // than for one.
+        // Concurrently: jobs that need the same lane wait for each other, and an outage delays all
+        // of them no longer than one.
         let mut apart = JoinSet::new();
         for job in jobs {
             let own = self.clone();
@@ -282,14 +281,14 @@ impl Postgres {
     }
 }
 
-/// Answers each with its outcome.
+/// Answers each job with its outcome.
 fn answer(jobs: Vec<Job>, outcomes: Vec<Outcome>) {
     for (job, outcome) in jobs.into_iter().zip(outcomes) {
         drop(job.answer.send(outcome));
     }
 }
 
-/// Answers each with an error.
+/// Answers each job with an error.
 fn refuse(jobs: Vec<Job>, error: &Error) {
     for job in jobs {
         drop(job.answer.send(Err(error.again().into())));
@@ -316,7 +315,7 @@ fn run_each(connection: &mut Connection, jobs: &mut [Job]) -> Ran {
         tx.shares_commit = position > 0;
         let outcome = catch_unwind(AssertUnwindSafe(|| (job.work)(&mut tx)));
         let Ok(outcome) = outcome else { return Ran::Panicked(position) };
-        // An error may be that of a statement, and the statement may fail only in a group.
+        // The error may be that of a statement which fails only in a group.
         let has_ended = tx.ended().is_some() || (tx.has_failed && outcome.is_err());
         let (retry, met, lost) = (tx.retry, tx.met, tx.lost.is_some());
         if outcome.is_ok() {

@@ -18,7 +18,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::Value;
 
-/// Keys with equal hashes share a lane and only wait unnecessarily.
+/// Keys with equal hashes share a lane, which only causes unnecessary waits.
 const LANES: u64 = 1024;
 
 /// The number of a lane.

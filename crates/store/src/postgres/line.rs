@@ -1,6 +1,7 @@
 //! The socket of a connection, and the thread's wait for answers on it.
 //!
-//! It knows requests and answers but no transactions. It must never decide which request to send.
+//! This module handles requests and answers, not transactions. It must never decide which request
+//! to send.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,7 +15,7 @@ use crate::Error;
 /// Reads and writes the socket.
 pub(super) type Driver = Pin<Box<dyn Future<Output = Result<(), tokio_postgres::Error>> + Send>>;
 
-/// A request to the server, which its first poll sends.
+/// A request to the server, which is sent by the first poll of the future.
 pub(super) type Asking<'a, T> =
     Pin<Box<dyn Future<Output = Result<T, tokio_postgres::Error>> + 'a>>;
 
@@ -62,7 +63,7 @@ impl Line {
         Self { driver: Some(driver), limit, broken: false }
     }
 
-    /// Sends requests together and drives the socket until all answers are there, in order. A
+    /// Sends requests together and drives the socket until all answers have arrived, in order. A
     /// request that cannot be sent, such as one with an invalid parameter, is the last one: the
     /// requests after it are not sent, so that no `COMMIT` follows it.
     pub(super) async fn answers<T>(

@@ -11,8 +11,8 @@
 //!
 //! A transaction whose connection is lost before its commit has changed nothing and runs again on
 //! another connection. If the connection is lost during the commit, another connection looks up the
-//! outcome ([`fate`]), even if the caller is gone, so that the hooks of a committed transaction
-//! always run.
+//! outcome ([`fate`]), even if the caller has stopped waiting, so that the hooks of a committed
+//! transaction always run.
 
 mod connection;
 mod dial;
@@ -57,7 +57,8 @@ use crate::tx::Hook;
 use crate::work::{Answer, Failure, Outcome, Work};
 use crate::{Error, Options, Tx};
 
-/// How long a transaction is retried after conflicts before the caller gets its conflict.
+/// How long a transaction is retried after conflicts before the caller gets the conflict as an
+/// error.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a transaction tries to find a usable connection before it reports that the database is
 /// unavailable.
@@ -151,7 +152,7 @@ impl Postgres {
         self.run(Kind::Read, BTreeSet::new(), work).await
     }
 
-    /// How this process's transactions shared commits and met others.
+    /// The counters of shared commits and conflicts of this process.
     pub(crate) fn contention(&self) -> Contention {
         self.traffic.read()
     }
@@ -232,7 +233,7 @@ impl Connections {
     }
 
     /// Looks up the fate of a transaction on a separate task, and runs its hooks if it was
-    /// committed, even if the caller is gone.
+    /// committed, even if the caller has stopped waiting.
     fn settle(
         &self,
         ticket: Ticket,
@@ -307,7 +308,7 @@ impl Kind {
 #[derive(Clone, Copy)]
 struct Begin {
     read_only: bool,
-    /// The row for which it waits for its turn.
+    /// The row whose turn it waits for.
     turn: Option<Lane>,
 }
 

@@ -52,13 +52,14 @@ pub(super) fn secret(file: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(file).map_err(|e| e.to_string())
 }
 
-/// As libpq: a file of root may be readable by its group.
+/// As in libpq, a file owned by root may be readable by its group.
 fn is_private(found: &Metadata) -> bool {
     let open = if found.uid() == 0 { 0o037 } else { 0o077 };
     found.mode() & open == 0
 }
 
-/// The password of the first line `host:port:database:user:password` that fits; `*` fits all.
+/// The password of the first line `host:port:database:user:password` that matches; `*` matches
+/// everything.
 fn line(text: &str, url: &PostgresUrl, endpoint: &Endpoint) -> Option<String> {
     let (host, socket) = match &endpoint.host {
         Host::Tcp(name) => (name.clone(), false),

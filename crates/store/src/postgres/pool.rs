@@ -44,9 +44,9 @@ impl Pool {
         idle.map_or_else(|| self.connect().map_err(|refused| Error::Unavailable(refused.why)), Ok)
     }
 
-    /// A new connection. During an outage one thread at a time tries, and the others are refused at
-    /// once: a server that hangs must not occupy every thread, and a server that starts must not
-    /// get all attempts at the same time.
+    /// A new connection. During an outage only one thread at a time connects, and the others are
+    /// refused immediately: a server that hangs must not occupy every thread, and a server that
+    /// starts must not receive all attempts at the same time.
     pub(super) fn connect(&self) -> Result<Connection, Refused> {
         let Inner { url, options, host, outage, attempt, .. } = &*self.0;
         let known = locked(outage).clone();

@@ -1,6 +1,7 @@
 //! One open transaction on PostgreSQL, driven from a blocking thread.
 //!
-//! It must never begin a second transaction: its owner begins and ends it.
+//! This module must never begin a second transaction: the owner of the transaction begins and ends
+//! it.
 
 use super::connection::{Connection, Failed};
 use super::queue::Wants;
@@ -13,23 +14,24 @@ impl<'a> Session<'a> {
         Self(connection)
     }
 
-    /// Adds a statement to those that are sent with the next one whose answer is needed, and returns
-    /// the number of its answer. One that `writes` changes something.
+    /// Adds a statement to those that are sent with the next one whose answer is needed, and returns the number of its
+    /// answer. `writes` is true if the statement changes something.
     pub(crate) fn ask(&mut self, sql: &str, params: &[Value], wants: Wants, writes: bool) -> u64 {
         self.0.ask(sql, params, wants, writes)
     }
 
-    /// The number of changed rows that was asked for.
+    /// The number of rows that the statement with this number has changed.
     pub(crate) fn changed(&mut self, number: u64) -> Result<u64, Failed> {
         self.0.changed(number)
     }
 
-    /// The rows that were asked for.
+    /// The rows of the statement with this number.
     pub(crate) fn rows(&mut self, number: u64) -> Result<Vec<Row>, Failed> {
         self.0.rows(number)
     }
 
-    /// Calls `each` with every row that was asked for until it fails. The outer error is the statement's.
+    /// Calls `each` with every row of the statement with this number until it fails. The outer error is the
+    /// statement's.
     pub(crate) fn visit<E>(
         &mut self,
         number: u64,
@@ -76,7 +78,7 @@ impl<'a> Session<'a> {
         self.0.round_trips()
     }
 
-    /// The round trips of the transaction with that of its commit, whose hooks wait for these answers.
+    /// The round trips of the transaction, including that of its commit, whose hooks wait for these answers.
     pub(crate) fn round_trips_committed(&self, answers: &[u64]) -> u64 {
         self.0.round_trips() + u64::from(self.0.waits_for_commit(answers))
     }

@@ -1,7 +1,7 @@
-//! TLS to PostgreSQL: which certificates of servers are accepted, and which one is shown.
+//! TLS to PostgreSQL: which server certificates are accepted, and which client certificate is sent.
 //!
-//! The files are read for each connection, so new certificates need no restart. A connection's
-//! encryption, and the binding of SCRAM to it, are those of rustls and of its connector.
+//! The files are read for each connection, so new certificates need no restart. rustls and its
+//! connector implement the encryption of a connection, and the binding of SCRAM to it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(super) fn connector(tls: &Tls) -> Result<MakeRustlsConnect, String> {
             let wrong = |why: &dyn std::fmt::Display| format!("sslkey {}: {why}", key.display());
             let pem = secret(key).map_err(|e| wrong(&e))?;
             let private = PrivateKeyDer::from_pem_slice(&pem)
-                .map_err(|e| wrong(&format!("it holds no unencrypted PEM key ({e})")))?;
+                .map_err(|e| wrong(&format!("it contains no unencrypted PEM key ({e})")))?;
             builder.with_client_auth_cert(chain, private).map_err(|e| {
                 wrong(&format!("it is not the key of sslcert {}: {e}", cert.display()))
             })?
@@ -59,7 +59,7 @@ fn certificates(option: &str, file: &Path) -> Result<Vec<CertificateDer<'static>
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let all = all.map_err(|e| wrong(&e))?;
     if all.is_empty() {
-        return Err(wrong(&"it holds no PEM certificate"));
+        return Err(wrong(&"it contains no PEM certificate"));
     }
     Ok(all)
 }
@@ -91,7 +91,7 @@ struct Roots {
 
 #[derive(Debug)]
 struct Verifier {
-    /// Any certificate is accepted without.
+    /// Without roots, any certificate is accepted.
     roots: Option<Roots>,
     checks_name: bool,
     provider: Arc<CryptoProvider>,
@@ -109,8 +109,9 @@ impl ServerCertVerifier for Verifier {
         let Some(roots) = &self.roots else { return Ok(ServerCertVerified::assertion()) };
         let parsed = ParsedCertificate::try_from(certificate)?;
         if roots.all.iter().any(|one| one == certificate) {
-            // `openssl req -x509` makes an authority of a self-signed server certificate, which no
-            // chain may end with. If `sslrootcert` names it, it needs no chain.
+            // `openssl req -x509` marks a self-signed server certificate as an authority, which
+            // cannot be the server certificate of a chain. If `sslrootcert` contains the
+            // certificate, it needs no chain.
             is_current(certificate, now)?;
         } else {
             let algorithms = self.provider.signature_verification_algorithms.all;

@@ -58,14 +58,15 @@ fn names(row: &tokio_postgres::Row) -> Vec<&str> {
     row.columns().iter().map(tokio_postgres::Column::name).collect()
 }
 
-/// The rows of a result. Their names are read only if there is one.
+/// The rows of a result. The column names are read only if there is a row.
 pub(super) fn rows(rows: &[tokio_postgres::Row]) -> Result<Vec<Row>, Error> {
     let Some(first) = rows.first() else { return Ok(Vec::new()) };
     let names = Arc::new(Names::new(&names(first)));
     rows.iter().map(|row| Ok(Row::new(&names, values(row)?))).collect()
 }
 
-/// Calls `each` with every row until it fails. The outer error is that of a row.
+/// Calls `each` with every row until it fails. The outer error is that of a row which cannot be
+/// read.
 pub(super) fn visit<E>(
     rows: &[tokio_postgres::Row],
     mut each: impl FnMut(&Row) -> Result<(), E>,

@@ -29,11 +29,12 @@ const KNOWN: &[&str] = &[
     "user",
 ];
 
-/// The settings of a session that `[database]` has options for: they replace those of `options`.
+/// The session settings that `[database]` has options for: those options override the `options` of
+/// the URL.
 const LIMITS: &[&str] =
     &["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
 
-/// The port of a server whose URL names none.
+/// The port, if the URL names none.
 const PORT: u16 = 5432;
 
 /// One or several PostgreSQL servers of one database, and how to log in. `Debug` hides the password.
@@ -46,7 +47,7 @@ pub struct PostgresUrl {
     pub(super) writable: bool,
 }
 
-/// How far TLS protects a connection; libpq's words.
+/// The TLS protection of a connection, in libpq's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mode {
     /// No TLS.
@@ -318,7 +319,7 @@ fn read_target(value: &str) -> Result<bool, String> {
     }
 }
 
-/// Checks that mode, authorities and certificate agree.
+/// Checks that mode, authorities and certificate are consistent.
 fn tls(
     mode: Option<Mode>,
     root: Option<Root>,
@@ -328,7 +329,7 @@ fn tls(
     // libpq's defaults.
     let mode = mode.unwrap_or(if system { Mode::VerifyFull } else { Mode::Prefer });
     if system && mode != Mode::VerifyFull {
-        return Err("sslrootcert=system needs sslmode=verify-full, because anybody can have a \
+        return Err("sslrootcert=system needs sslmode=verify-full, because anyone can obtain a \
                     certificate of these authorities"
             .into());
     }
@@ -341,7 +342,7 @@ fn tls(
     if mode == Mode::Disable && (root.is_some() || own.is_some()) {
         return Err("sslrootcert, sslcert and sslkey have no effect with sslmode=disable".into());
     }
-    // As libpq: a named authority is never ignored once TLS is required.
+    // As in libpq, a named authority is never ignored once TLS is required.
     let mode = if mode == Mode::Require && root.is_some() { Mode::VerifyCa } else { mode };
     Ok(Tls { mode, root, own })
 }

@@ -148,7 +148,7 @@ fn field<'a>(row: &'a rusqlite::Row<'_>, index: usize) -> Result<Field<'a>, Erro
         ValueRef::Null => Field::Null,
         ValueRef::Integer(value) => Field::Int(value),
         ValueRef::Real(value) => Field::Real(value),
-        // The usual text is only checked, which takes less than the search for what to replace.
+        // A valid text, the usual case, is only validated, which is faster than a lossy conversion.
         ValueRef::Text(bytes) => Field::Text(match std::str::from_utf8(bytes) {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => String::from_utf8_lossy(bytes),

@@ -23,8 +23,8 @@ pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-/// The pages of the log after which a commit copies it into the database: 32 MiB. With SQLite's own 1000
-/// the registration of a cloud copies the same pages of its indexes again and again.
+/// The number of pages in the WAL after which a commit checkpoints it: 32 MiB. With SQLite's default of 1000,
+/// registering the hosts of a cloud would copy the same index pages repeatedly.
 const CHECKPOINT: u32 = 8192;
 
 pub(super) fn durable(connection: &Connection) -> Result<(), Error> {

@@ -1,5 +1,5 @@
-//! A Cinder with its Keystone, in memory, behind a socket: as strict as the real one about the life
-//! of an attachment, and with failures on demand.
+//! A Cinder with its Keystone, in memory, behind a socket: as strict as the real one about the life cycle of an
+//! attachment, and with failures on demand.
 //!
 //! ```text
 //!   mod       the server: logins, faults on demand, the record of requests
@@ -7,10 +7,9 @@
 //!   requests  the requests of the API
 //! ```
 //!
-//! Tokens are texts: `USER:PROJECT` is a member's of that project, `admin` an admin's, `own-N` the
-//! N-th login of the service user, which has the roles `admin` and `service`. It serves the
-//! requests of a compute service and refuses all others. It must never be more tolerant than
-//! Cinder.
+//! Tokens are plain text: `USER:PROJECT` belongs to a member of that project, `admin` to an admin, and `own-N` to the
+//! N-th login of the service user, which has the roles `admin` and `service`. The fake serves the requests of a compute
+//! service and refuses all others. It must never be more tolerant than Cinder.
 
 mod requests;
 mod state;
@@ -43,7 +42,7 @@ pub enum Failure {
     AnswerLost,
     /// The request is carried out, and the answer is this status: a proxy gave up.
     AnswerStatus(u16),
-    /// The answer comes after this time.
+    /// The answer is delayed by this time.
     Slow(Duration),
 }
 
@@ -63,9 +62,9 @@ struct Control {
     logins: usize,
     /// Expired tokens, which are accepted only with a service token.
     expired: Vec<String>,
-    /// The project of the tokens that name none.
+    /// The project of tokens that do not name one.
     other_tokens: Option<String>,
-    /// True if catalogs have the login's project in the URL, as older installers set it.
+    /// True if catalogs contain the login's project in the URL, as set by older installers.
     project_in_url: bool,
     observer: Option<Observer>,
 }
@@ -129,7 +128,7 @@ impl FakeCinder {
         self.control().faults.clear();
     }
 
-    /// Accepts every token that names no project, such as a real one, as one of this project.
+    /// Accepts every token that does not name a project, such as a real one, as a token of this project.
     pub fn accept_tokens_of(&self, project: &str) {
         self.control().other_tokens = Some(project.to_owned());
     }
@@ -139,7 +138,7 @@ impl FakeCinder {
         self.control().expired.push(token.to_owned());
     }
 
-    /// From the next login on, the catalog has the project of the login in the URL.
+    /// From the next login on, the catalog contains the login's project in the URL.
     pub fn put_project_into_url(&self) {
         self.control().project_in_url = true;
     }
@@ -306,7 +305,7 @@ pub(crate) fn refusal(status: u16, kind: &str, message: &str) -> (StatusCode, ax
     (code, axum::Json(json!({kind: {"code": status, "message": message}})))
 }
 
-/// An answer that is cut off, so that its client learns nothing.
+/// A truncated answer, from which the client cannot tell the outcome.
 fn broken() -> Response {
     let text = Full::<Bytes>::from("this answer is longer than its limit");
     Response::new(Body::new(Limited::new(text, 1)))

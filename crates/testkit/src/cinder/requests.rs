@@ -48,7 +48,7 @@ fn parameter(query: &str, key: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The fields of a body, which Cinder's schemas name completely.
+/// Refuses a body without the object, and fields that Cinder's schemas do not allow.
 fn check(body: &Value, key: &str, allowed: &[&str]) -> Result<(), Answer> {
     let object = body[key].as_object();
     let Some(object) = object else {
@@ -113,7 +113,7 @@ fn sees(state: &State, by: &Identity, id: &str) -> bool {
     state.volumes.get(id).is_some_and(|volume| by.admin || volume.project == by.project)
 }
 
-/// A creation, or the replacement of a volume's data, proceeds with each request that reads the volume.
+/// Advances the creation of a volume, or the replacement of its data, with each request that reads it.
 fn create_on(state: &mut State, id: &str) {
     let fails = state.creation_fails;
     let Some(volume) = state.volumes.get_mut(id) else { return };
@@ -441,8 +441,8 @@ fn create_attachment(state: &mut State, by: &Identity, body: &Value) -> Answer {
     ok(json!({"attachment": attachment_view(state, &attachment)}))
 }
 
-/// `attachment_update` of the API: it connects no host while another one is connected, unless the volume is
-/// shared. A second host is connected by [`create_attachment`].
+/// `attachment_update` of the API: it refuses to connect a host while another one is connected, unless the volume is
+/// shared. A second host needs [`create_attachment`].
 fn update_attachment(state: &mut State, id: &str, body: &Value) -> Answer {
     let volume = state.attachments[id].volume.clone();
     if state.status(&volume) == "error" {
@@ -508,7 +508,7 @@ fn connect(state: &mut State, id: &str, body: &Value) -> Answer {
         state.volume_mut(&one.volume).status = "attaching".into();
     }
     let mut view = attachment_view(state, id);
-    // The answer still shows the state before.
+    // The answer still shows the previous status.
     view["status"] = json!(one.status);
     ok(json!({"attachment": view}))
 }

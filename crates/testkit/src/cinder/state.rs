@@ -27,9 +27,9 @@ pub struct FakeVolume {
     pub more: Map<String, Value>,
     /// Its protocol.
     pub backend: Backend,
-    /// Requests that still see it as `creating`, or as `downloading`.
+    /// Number of remaining requests that see it as `creating` or `downloading`.
     pub creating: usize,
-    /// The image that replaces its data, and its status before.
+    /// The image that replaces its data, and its previous status.
     pub reimaged: Option<(String, String)>,
 }
 
@@ -60,14 +60,14 @@ pub struct FakeAttachment {
 /// The whole state of the fake.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Requests that see a new volume or snapshot as `creating`.
+    /// Number of requests that see a new volume or snapshot as `creating`.
     pub creating: usize,
-    /// True if new volumes, and those whose data are replaced, become `error`.
+    /// True if the status of new volumes, and of volumes that are re-imaged, becomes `error`.
     pub creation_fails: bool,
     pub(crate) volumes: BTreeMap<String, FakeVolume>,
     pub(crate) attachments: BTreeMap<String, FakeAttachment>,
     pub(crate) snapshots: BTreeMap<String, Value>,
-    /// Requests that still see a snapshot as `creating`.
+    /// Number of remaining requests that see a snapshot as `creating`.
     pub(crate) snapshotting: BTreeMap<String, usize>,
     pub(crate) types: Vec<(String, String)>,
     pub(crate) snapshot_limit: Option<i64>,
@@ -123,7 +123,7 @@ impl State {
         id
     }
 
-    /// Their users delete all snapshots.
+    /// Deletes all snapshots, as their users would.
     pub fn forget_snapshots(&mut self) {
         self.snapshots.clear();
         self.snapshotting.clear();

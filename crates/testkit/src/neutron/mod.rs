@@ -7,8 +7,8 @@
 //!   requests  the requests of the API
 //! ```
 //!
-//! It serves the requests of a compute service and refuses all others. It must never be more
-//! tolerant than Neutron.
+//! The fake serves the requests of a compute service and refuses all others. It must never be more tolerant than
+//! Neutron.
 
 mod requests;
 mod state;
@@ -41,7 +41,7 @@ pub enum Failure {
     Lost,
     /// The request is carried out, and the connection is lost before the answer.
     AnswerLost,
-    /// The answer comes after this time.
+    /// The answer is delayed by this time.
     Slow(Duration),
 }
 
@@ -59,7 +59,7 @@ struct Fault {
 struct Control {
     calls: Vec<String>,
     faults: Vec<Fault>,
-    /// The requests before it dies, if it is to die.
+    /// Number of requests until the fake dies, if [`FakeNeutron::die_after`] set one.
     last: Option<usize>,
 }
 
@@ -104,7 +104,7 @@ impl FakeNeutron {
         format!("member:{project}")
     }
 
-    /// Makes the next requests fail: `PUT` below `/ports` for `fail("PUT /ports", …)`.
+    /// Makes the next requests fail: `fail("PUT /ports", …)` matches each `PUT` below `/ports`.
     ///
     /// # Panics
     /// When `what` is not a method and a path.
@@ -124,7 +124,7 @@ impl FakeNeutron {
         self.control().faults.push(fault);
     }
 
-    /// Kills it after some requests, the last of which gets no answer. It starts again with [`FakeNeutron::heal`].
+    /// Kills the fake after this many requests; the last one is not answered. [`FakeNeutron::heal`] restarts it.
     pub fn die_after(&self, requests: usize) {
         self.control().last = Some(requests);
     }
@@ -246,7 +246,7 @@ async fn answer(
     }
 }
 
-/// An answer that is cut off, so that its client learns nothing.
+/// A truncated answer, from which the client cannot tell the outcome.
 fn broken() -> Response {
     let text = Full::<Bytes>::from("this answer is longer than its limit");
     Response::new(Body::new(Limited::new(text, 1)))

@@ -1,4 +1,4 @@
-//! The state of the fake, and changes of it without the API.
+//! The state of the fake, and changes to it without the API.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ pub(crate) struct Binding {
     pub vnic_type: String,
     pub profile: Map<String, Value>,
     pub vif_type: String,
-    /// True if the agent of the host filters by iptables.
+    /// True if the host's agent filters with iptables.
     pub is_hybrid: bool,
 }
 
@@ -39,14 +39,14 @@ impl Binding {
     }
 }
 
-/// A port. Its attributes are those of the API but for the binding's.
+/// A port. Its attributes are those of the API except for the binding's.
 #[derive(Debug, Clone)]
 pub(crate) struct Port {
     pub body: Map<String, Value>,
     pub vnic_type: String,
     pub bindings: Vec<Binding>,
-    /// True if the agent of its host takes it for one that leaves. As seen with the Open vSwitch agent: it looks
-    /// again only when the port is updated, and the other binding must be gone by then.
+    /// True if the agent of its host mistakes it for a port that is migrating away. The Open vSwitch agent was observed
+    /// to check again only when the port is updated, and the other binding must be gone by then.
     pub is_skipped: bool,
 }
 
@@ -59,7 +59,7 @@ impl Port {
         self.bindings.iter().find(|binding| binding.active)
     }
 
-    /// The port as a caller sees it: the binding is for administrators.
+    /// The port as a caller sees it: only administrators see the binding.
     pub(crate) fn view(&self, identity: &Identity) -> Value {
         let mut view = self.body.clone();
         view.insert("binding:vnic_type".into(), json!(self.vnic_type));
@@ -92,7 +92,7 @@ impl Port {
     }
 }
 
-/// Everything that the fake knows.
+/// The whole state of the fake.
 #[derive(Debug, Default)]
 pub struct State {
     /// Maximum number of objects in one answer; 0 for all of them.
@@ -117,23 +117,23 @@ pub(crate) fn new_id() -> String {
 }
 
 impl State {
-    /// A live agent connects ports on this host.
+    /// Adds a live agent, which connects ports on this host.
     pub fn add_agent(&mut self, host: &str) {
         self.agents.insert(host.to_owned());
     }
 
-    /// A live agent that filters by iptables connects ports on this host.
+    /// Adds a live agent that connects ports on this host and filters with iptables.
     pub fn add_hybrid_agent(&mut self, host: &str) {
         self.add_agent(host);
         self.hybrid.insert(host.to_owned());
     }
 
-    /// The agent of this host died.
+    /// Removes the agent of this host, as if it had died.
     pub fn remove_agent(&mut self, host: &str) {
         self.agents.remove(host);
     }
 
-    /// A network of a project with these attributes besides the usual ones, and its id.
+    /// Adds a network of a project with these attributes in addition to the usual ones, and returns its id.
     pub fn add_network(&mut self, project: &str, name: &str, more: Value) -> String {
         let id = new_id();
         let mut network = json!({
@@ -150,7 +150,7 @@ impl State {
         id
     }
 
-    /// A subnet of a network, such as `10.99.0.0/29`, and its id.
+    /// Adds a subnet of a network, such as `10.99.0.0/29`, and returns its id.
     ///
     /// # Panics
     /// When there is no such network.
@@ -171,7 +171,7 @@ impl State {
         id
     }
 
-    /// A security group of a project, and its id.
+    /// Adds a security group of a project and returns its id.
     pub fn add_group(&mut self, project: &str, name: &str, shared: bool) -> String {
         let id = new_id();
         let group = json!({
@@ -182,7 +182,7 @@ impl State {
         id
     }
 
-    /// A free port of a project, and its id.
+    /// Adds a free port of a project and returns its id.
     ///
     /// # Panics
     /// When the network has no free address.
@@ -195,7 +195,7 @@ impl State {
         made["port"]["id"].as_str().expect("the port is created").to_owned()
     }
 
-    /// A floating address of a port.
+    /// Adds a floating address of a port.
     pub fn add_floating_ip(&mut self, port: &str, fixed: &str, address: &str) {
         self.floating.push(json!({
             "id": new_id(), "port_id": port, "fixed_ip_address": fixed,
@@ -203,13 +203,13 @@ impl State {
         }));
     }
 
-    /// Sets the quota of ports of a project.
+    /// Sets the port quota of a project.
     pub fn set_port_quota(&mut self, project: &str, ports: i64) {
         self.quotas.insert(project.to_owned(), ports);
     }
 
-    /// Neutron makes networks for projects that have none, if its operator has prepared that. Without
-    /// this call it does not have the extension.
+    /// Adds the extension with which Neutron creates networks for projects that have none, provided that its operator
+    /// has prepared this. Without this call the fake does not have the extension.
     pub fn set_allocation(&mut self, is_prepared: bool) {
         self.can_allocate = Some(is_prepared);
     }
@@ -223,14 +223,14 @@ impl State {
         port.body.insert(key.to_owned(), value);
     }
 
-    /// A QoS policy guarantees a port these resources, as `resource_request` says.
+    /// Gives a port a QoS policy that guarantees these resources, as `resource_request` shows.
     pub fn set_resource_request(&mut self, port: &str, request: Value) {
         self.change_port(port, "qos_policy_id", json!(new_id()));
         self.change_port(port, "resource_request", request);
     }
 
-    /// The policy of a bound port has changed: its request, and the groups that its binding names, as Neutron writes
-    /// both after it has changed the allocations.
+    /// Changes the policy of a bound port: its request, and the groups that its binding names, as Neutron writes both
+    /// after changing the allocations.
     ///
     /// # Panics
     /// When the port is not bound.
@@ -242,7 +242,7 @@ impl State {
         binding.profile.insert("allocation".to_owned(), allocation);
     }
 
-    /// The QoS policy of a network guarantees its new ports these resources.
+    /// Gives a network a QoS policy that guarantees its new ports these resources.
     pub fn guarantee(&mut self, network: &str, request: Value) {
         self.guaranteed.insert(network.to_owned(), request);
     }
@@ -263,7 +263,7 @@ impl State {
         }];
     }
 
-    /// The host of a port has connected it, or not.
+    /// Sets the status of a port, as if its host had connected it or not.
     ///
     /// # Panics
     /// When there is no such port.
@@ -284,7 +284,7 @@ impl State {
         self.ports.get(id).map_or(Value::Null, |port| port.view(&admin))
     }
 
-    /// True if the agent of its host does not connect a port, as it takes it for one that leaves.
+    /// True if the agent of a port's host does not connect it because it mistakes it for a port that is migrating away.
     pub fn is_skipped(&self, id: &str) -> bool {
         self.ports.get(id).is_some_and(|port| port.is_skipped)
     }

@@ -29,7 +29,7 @@ struct Matching<'a> {
 }
 
 impl Matching<'_> {
-    /// Finds a host cell for a guest cell; guest cells from `from` on may move for it.
+    /// Finds a host cell for a guest cell; guest cells from `from` on may move to make room.
     fn augment(&mut self, guest: usize, from: usize, seen: &mut [bool]) -> bool {
         let (possible, allowed) = (self.possible, self.allowed);
         for host in allowed.iter().copied() {
@@ -50,8 +50,8 @@ impl Matching<'_> {
         false
     }
 
-    /// Moves a guest cell to the first host cell that leaves one for each later guest cell.
-    /// Earlier ones stay.
+    /// Moves a guest cell to the first host cell that leaves one for each later guest cell. Earlier
+    /// guest cells stay.
     fn improve(&mut self, guest: usize) {
         let (possible, allowed) = (self.possible, self.allowed);
         let Some(current) = self.host_of[guest] else { return };
@@ -73,7 +73,7 @@ impl Matching<'_> {
     }
 }
 
-/// All sets of `many` of `hosts` host cells, in lexicographic order.
+/// All sets of `many` out of `hosts` host cells, in lexicographic order.
 pub(super) fn sets(hosts: usize, many: usize) -> impl Iterator<Item = Vec<usize>> {
     let first = (many <= hosts).then(|| (0..many).collect::<Vec<usize>>());
     std::iter::successors(first, move |set| {

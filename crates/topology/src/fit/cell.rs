@@ -39,7 +39,7 @@ pub enum CellMisfit {
     SeenDevices,
 }
 
-/// Fits a guest cell onto a host cell, with `emulator` dedicated CPUs more than its vCPUs.
+/// Fits a guest cell onto a host cell, with `emulator` dedicated CPUs in addition to those of its vCPUs.
 pub(super) fn fit_cell(
     host: &HostCell,
     guest: &GuestTopology,
@@ -95,7 +95,7 @@ fn kib(memory_mb: u64) -> u64 {
     memory_mb.saturating_mul(1024)
 }
 
-/// True if the memory is a whole number of pages, and so many are there.
+/// True if the memory is a whole number of pages, and that many are available.
 fn holds(pages: &Pages, memory_mb: u64, available: u64) -> bool {
     let memory = kib(memory_mb);
     pages.size_kib > 0
@@ -103,7 +103,7 @@ fn holds(pages: &Pages, memory_mb: u64, available: u64) -> bool {
         && memory / pages.size_kib <= available
 }
 
-/// The largest page size of those requested that holds the memory.
+/// The largest of the requested page sizes that holds the memory.
 fn page(host: &HostCell, size: PageSize, memory_mb: u64) -> Result<u64, CellMisfit> {
     let mut sizes: Vec<&Pages> = host.pages.iter().collect();
     sizes.sort_by_key(|pages| std::cmp::Reverse(pages.size_kib));
@@ -120,8 +120,8 @@ fn page(host: &HostCell, size: PageSize, memory_mb: u64) -> Result<u64, CellMisf
     found.map(|pages| pages.size_kib).ok_or(CellMisfit::PageSize)
 }
 
-/// Without a page size, a guest never has more memory than the cell, and one with dedicated CPUs
-/// only free memory. Returns the size of the pages that it uses.
+/// Checks the memory of a guest without a page size: at most the cell's memory, or the free part of it if the guest has
+/// dedicated CPUs. Returns the size of the pages that it uses.
 fn memory(host: &HostCell, cell: &GuestCell, pinned: bool) -> Result<Option<u64>, CellMisfit> {
     let Some(pages) = host.smallest_pages() else {
         let available = if pinned { host.free_memory_mb() } else { i128::from(host.memory_mb) };
@@ -135,8 +135,8 @@ fn memory(host: &HostCell, cell: &GuestCell, pinned: bool) -> Result<Option<u64>
     Ok(Some(pages.size_kib))
 }
 
-/// Compares use and limits. Memory that is not in large pages is also compared with the pages of the smallest
-/// size: large ones cannot hold it. (Nova compares it with the cell's whole memory only.)
+/// Compares use with the limits. The memory of a guest without a page size is also compared with the pages of the
+/// smallest size, because large ones cannot hold it. (Nova compares it with the cell's whole memory only.)
 #[expect(clippy::cast_precision_loss, reason = "the limits are ratios")]
 fn within(
     host: &HostCell,

@@ -11,18 +11,18 @@ use crate::{Cpus, HostTopology, PciPolicy};
 pub struct DevicePool {
     /// The NUMA node; `None` if the kernel reports none.
     pub node: Option<u32>,
-    /// How many are free.
+    /// The number of free devices.
     pub free: u32,
 }
 
 /// A request for devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceRequest {
-    /// How near they must be; the default is legacy.
+    /// The required affinity; the default is legacy.
     pub policy: PciPolicy,
     /// How many.
     pub count: u32,
-    /// The pools that can serve it, by place in the list.
+    /// The pools that can serve it, by index in the list.
     pub pools: Vec<usize>,
 }
 
@@ -49,15 +49,15 @@ impl Devices {
 /// Devices of a pool for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DevicePick {
-    /// The request, by place in the list.
+    /// The request, by index in the list.
     pub request: usize,
-    /// The pool, by place in the list.
+    /// The pool, by index in the list.
     pub pool: usize,
     /// How many.
     pub count: u32,
 }
 
-/// Chooses the devices of a guest on these host cells: near ones where that fails no other request.
+/// Chooses the devices of a guest on these host cells: near ones, unless another request would fail.
 pub(super) fn choose(
     host: &HostTopology,
     devices: &Devices,
@@ -94,8 +94,8 @@ pub(super) fn choose(
     Some(picks.collect())
 }
 
-/// How far a node is from the guest's host cells, as a key for sorting: 0 for near. `None` if the policy
-/// forbids it.
+/// The distance of a node from the guest's host cells, as a sort key: 0 for near. `None` if the policy forbids the
+/// node.
 fn rank(
     host: &HostTopology,
     cells: &BTreeSet<u32>,
@@ -130,8 +130,7 @@ fn in_socket(host: &HostTopology, cells: &BTreeSet<u32>, node: u32) -> bool {
     })
 }
 
-/// Devices of pools for requests. A device that a request has moves to another one if both can then
-/// be served.
+/// Assigns devices of pools to requests. A request gives a device up to another request if it finds a replacement.
 struct Flow {
     /// For each request the pools that may serve it, nearest first.
     candidates: Vec<Vec<usize>>,
@@ -140,7 +139,7 @@ struct Flow {
 }
 
 impl Flow {
-    /// Gives a request one device more.
+    /// Gives a request one more device.
     fn augment(&mut self, request: usize, seen: &mut [bool]) -> bool {
         for place in 0..self.candidates[request].len() {
             let pool = self.candidates[request][place];

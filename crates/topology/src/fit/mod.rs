@@ -96,7 +96,7 @@ pub enum Misfit {
         /// The reason for each host cell.
         reasons: Vec<(u32, CellMisfit)>,
     },
-    /// Each guest cell fits somewhere, but not all at once.
+    /// Each guest cell fits somewhere, but they do not all fit together.
     Together,
     /// The devices are not near enough to the host cells that fit.
     Devices,

@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 use super::devices::Devices;
 use crate::{GuestTopology, HostCell, HostTopology};
 
-/// Which host cells a guest takes first
+/// The order in which a guest uses host cells
 /// (`[compute] packing_host_numa_cells_allocation_strategy`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
-    /// The emptiest.
+    /// The emptiest first.
     #[default]
     Spread,
-    /// The fullest.
+    /// The fullest first.
     Pack,
 }
 
-/// The host cells in the order of preference. Without a choice they keep their order. Otherwise the
-/// last key decides first: free devices, then CPUs in use, then free memory.
+/// The host cells in the order of preference: by free devices, then by CPUs in use, then by free
+/// memory. They keep their order if the guest needs all of them.
 pub(super) fn order<'a>(
     host: &'a HostTopology,
     guest: &GuestTopology,

@@ -23,8 +23,8 @@ pub(super) fn pack(
     let cores = host.free_cores();
     let threads = host.threads_per_core();
     let chosen = match policy {
-        // The threads beside an isolated vCPU would have to stay unused, and Placement counts only the CPUs in
-        // use. Thus the policy needs cores with one thread, as in Nova since 20.0 (its bug 1889633).
+        // The sibling threads of an isolated vCPU would have to stay unused, and Placement counts only the CPUs in use.
+        // Thus the policy needs cores with one thread, as in Nova since 20.0 (its bug 1889633).
         Some(ThreadPolicy::Isolate) if threads > 1 => None,
         Some(ThreadPolicy::Require) if threads < 2 => None,
         Some(ThreadPolicy::Require) => {

@@ -27,7 +27,7 @@ impl Asked<'_> {
         }
     }
 
-    /// True if flavor or image locks the guest's memory in the host's.
+    /// True if flavor or image locks the guest's memory in host memory.
     pub(super) fn locked_memory(&self) -> Result<bool, Refusal> {
         let (flavor, image) = self.both("locked_memory");
         let (flavor, image) = (flavor.map(truth), image.map(truth));
@@ -69,7 +69,7 @@ fn bytes(text: &str) -> Option<u64> {
     if number.is_empty() {
         return None;
     }
-    // A number beyond all memory is no host's page size.
+    // A number that overflows is larger than any host's page size.
     let number: u64 = number.parse().unwrap_or(u64::MAX);
     if unit.is_empty() {
         return Some(number.saturating_mul(1024));

@@ -1,6 +1,6 @@
 //! The request for a topology, from a flavor's extra specs and an image's properties.
 //!
-//! Precedence, order of the checks and messages are those of Nova (`numa_get_constraints` of
+//! The precedence, the order of the checks and the messages are Nova's (`numa_get_constraints` of
 //! `nova/virt/hardware.py`), because clients may depend on them.
 
 mod cells;

@@ -1,4 +1,4 @@
-//! The refusals: Nova's exceptions with their messages.
+//! Refusals: Nova's exceptions with their messages.
 
 use crate::InvalidCpus;
 
@@ -97,7 +97,7 @@ pub enum Refusal {
         "There is a mismatch between the number of PCPUs requested via 'resourcesNN:PCPU' and the flavor); you must allocate exactly flavor.vcpus PCPUs"
     )]
     PcpuMismatch,
-    /// A thread policy and the trait of hyperthreading.
+    /// A thread policy and the hyperthreading trait.
     #[error(
         "It is not possible to use the 'trait:HW_CPU_HYPERTHREADING' extra spec in combination with the 'hw:cpu_thread_policy' extra spec or 'hw_cpu_thread_policy' image metadata property; use one or the other"
     )]
@@ -127,7 +127,7 @@ pub enum Refusal {
         /// The property.
         name: String,
     },
-    /// The number of cells is no number above 0.
+    /// The number of cells is not a number above 0.
     #[error("The property 'numa_nodes' cannot be '{}'. It must be a number greater than 0", nodes.escape_debug())]
     InvalidNumaNodesNumber {
         /// The value.
@@ -174,7 +174,7 @@ pub enum Refusal {
         /// The guest's last.
         cpumax: i64,
     },
-    /// Two cells have one vCPU.
+    /// Two cells have the same vCPU.
     #[error("CPU number {cpunum} is assigned to two nodes")]
     ImageNumaTopologyCpuDuplicates {
         /// The vCPU.
@@ -189,7 +189,7 @@ pub enum Refusal {
     /// The cells have more or less memory than the guest.
     #[error("{memsize} MB of memory assigned, but expected {memtotal} MB")]
     ImageNumaTopologyMemoryOutOfRange {
-        /// That of the cells.
+        /// The memory of the cells.
         memsize: u64,
         /// The guest's.
         memtotal: i64,
@@ -205,7 +205,7 @@ pub enum Refusal {
         /// The value.
         policy: String,
     },
-    /// The memory of a cell is no number above 0; Nova has no message for this.
+    /// The memory of a cell is not a number above 0; Nova has no message for this.
     #[error("Invalid memory '{}' of a NUMA node. It must be a number of MB greater than 0", memory.escape_debug())]
     InvalidNodeMemory {
         /// The value.

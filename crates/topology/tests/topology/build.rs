@@ -1,4 +1,4 @@
-//! Hosts and guests in short.
+//! Short builders of hosts and guests.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,21 @@ pub fn cpus(list: &str) -> Cpus {
     parse_cpus(list, 4096).expect("the list is valid")
 }
 
-/// A host cell with dedicated CPUs alone, each a core of its own.
+/// A host cell with only dedicated CPUs, each a core of its own.
 pub fn dedicated(id: u32, list: &str) -> HostCell {
     let dedicated = cpus(list);
     let siblings = dedicated.iter().map(|cpu| Cpus::from([*cpu])).collect();
     HostCell { id, dedicated, siblings, memory_mb: 2048, socket: Some(0), ..HostCell::default() }
 }
 
-/// A host cell with dedicated CPUs alone, and these cores.
+/// A host cell with only dedicated CPUs, and these cores.
 pub fn cores(id: u32, cores: &[&str]) -> HostCell {
     let siblings: Vec<Cpus> = cores.iter().map(|core| cpus(core)).collect();
     let dedicated = siblings.iter().flatten().copied().collect();
     HostCell { id, dedicated, siblings, memory_mb: 4096, socket: Some(0), ..HostCell::default() }
 }
 
-/// A host cell with shared CPUs alone.
+/// A host cell with only shared CPUs.
 pub fn shared(id: u32, list: &str) -> HostCell {
     let cell = dedicated(id, list);
     HostCell { shared: cell.dedicated, dedicated: Cpus::new(), ..cell }

@@ -92,8 +92,8 @@ fn limits_bound_shared_cpus_and_memory() {
     assert_eq!(with(100, 1_000_000, NO_LIMITS, "0-3", 1024), None);
 }
 
-/// Nova compares the use with the whole memory, and so gives the memory in large pages away a
-/// second time.
+/// Nova compares the use with the whole memory, and therefore allocates the memory in large pages
+/// twice.
 #[test]
 fn large_pages_are_no_memory_for_guests_without_them() {
     let once = Some(Limits { cpu_ratio: 4.0, memory_ratio: 1.0 });
@@ -107,7 +107,7 @@ fn large_pages_are_no_memory_for_guests_without_them() {
     let large = page_size(one.clone(), PageSize::Large);
     assert!(fits(&used, &large, once).is_ok(), "the large ones are free");
     cell.pages[0].reserved = 1;
-    assert!(fits(&host(&[cell]), &one, once).is_err(), "reserved pages are no memory either");
+    assert!(fits(&host(&[cell]), &one, once).is_err(), "reserved pages are not available either");
 }
 
 #[test]

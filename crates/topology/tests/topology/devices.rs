@@ -40,7 +40,8 @@ fn sockets(known: bool) -> HostTopology {
     host(&cells)
 }
 
-/// The places and the pools of a guest with one cell. Only cell 0 has memory for it.
+/// The pools of a guest with one cell, each with the number of its devices. Only cell 0 has memory
+/// for it.
 fn near(
     known: bool,
     policy: PciPolicy,
@@ -80,7 +81,11 @@ fn each_policy_allows_its_nodes_and_prefers_near_ones() {
     assert_eq!(near(true, Socket, 1, &[at(3), unknown, at(1)]), Some(vec![(2, 1)]));
     assert_eq!(near(true, Socket, 1, &[at(3), unknown]), None);
     assert_eq!(near(false, Socket, 1, &[at(1)]), None, "no socket is known");
-    assert_eq!(near(false, Socket, 1, &[at(0)]), Some(vec![(0, 1)]), "it is near all the same");
+    assert_eq!(
+        near(false, Socket, 1, &[at(0)]),
+        Some(vec![(0, 1)]),
+        "the device is near without a socket"
+    );
     assert_eq!(near(true, Required, 3, &[pool(Some(0), 2)]), None, "there are too few");
     assert_eq!(near(true, Legacy, 3, &[pool(Some(0), 2), unknown]), Some(vec![(0, 2), (1, 1)]));
 }
@@ -99,7 +104,7 @@ fn the_cells_follow_the_devices() {
     };
     let one = devices(&[pool(Some(3), 1)], &[required(&[0])]);
     assert_eq!(at(&one), Ok(vec![3, 0]));
-    // More devices elsewhere come first in the order, but the required ones decide.
+    // Cells with more devices are first in the order, but the required devices decide.
     let pools = [pool(Some(1), 9), pool(Some(0), 8), pool(Some(2), 1), pool(Some(3), 1)];
     let both = devices(&pools, &[required(&[2]), required(&[3])]);
     assert_eq!(at(&both), Ok(vec![2, 3]));
@@ -151,8 +156,7 @@ fn allows(policy: PciPolicy, cells: &[u32], node: Option<u32>) -> bool {
     }
 }
 
-/// True if each single device that is requested can have a device of its own: every choice is
-/// tried.
+/// True if every requested device can be served by a device of its own; tries every choice.
 fn servable(devices: &Devices, wanted: &[usize], cells: &[u32], free: &mut [u32]) -> bool {
     let Some((request, rest)) = wanted.split_first() else { return true };
     let request = &devices.requests[*request];

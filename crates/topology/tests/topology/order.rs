@@ -1,5 +1,5 @@
-//! The order of host cells: Nova's `HostCellsSortingTestCase`. Cell 0 has most shared CPUs in use, 1 most devices, 2
-//! most free dedicated CPUs, 3 most free memory.
+//! The order of host cells: Nova's `HostCellsSortingTestCase`. Cell 0 has the most shared CPUs in use, 1 the most
+//! devices, 2 the most free dedicated CPUs, 3 the most free memory.
 
 use std::time::Instant;
 
@@ -59,7 +59,7 @@ fn cells_that_are_all_needed_keep_their_order() {
     assert_eq!(places(&fits(&four(), &guest, None).expect("it fits")), [0, 1, 2, 3]);
 }
 
-/// The last guest cell fits on the first host cell alone: Nova tries all 40,320 permutations.
+/// The last guest cell fits only on the first host cell: Nova tries all 40,320 permutations.
 #[test]
 fn eight_cells_on_eight_take_no_permutations() {
     let cells: Vec<HostCell> = (0..8)
@@ -87,6 +87,6 @@ fn eight_cells_on_eight_take_no_permutations() {
         let fitted = fits(&full, &of(&many(16)), None).expect("it fits");
         assert_eq!(places(&fitted), [1, 2, 3, 4, 5, 6, 7, 0]);
     }
-    // A hundred fits: no more than a second even in a slow build.
+    // A hundred fits take at most a second even in a slow build.
     assert!(begin.elapsed().as_secs() < 10, "{:?}", begin.elapsed());
 }

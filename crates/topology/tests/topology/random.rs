@@ -104,7 +104,7 @@ fn guests() -> impl proptest::strategy::Strategy<Value = GuestTopology> {
     })
 }
 
-/// True if some choice of free CPUs satisfies the thread policy: every subset is tried.
+/// True if some choice of free CPUs satisfies the thread policy; tries every subset.
 fn can_pin(host: &HostCell, vcpus: usize, emulator: usize, policy: Option<ThreadPolicy>) -> bool {
     let free: Vec<u32> = host.dedicated.difference(&host.pinned).copied().collect();
     if vcpus + emulator > free.len() {
@@ -131,7 +131,7 @@ fn can_pin(host: &HostCell, vcpus: usize, emulator: usize, policy: Option<Thread
     })
 }
 
-/// True if the guest cell fits on the host cell, by the rules as the facts state them.
+/// True if the guest cell fits on the host cell, by an independent statement of the rules.
 fn can_fit(host: &HostCell, guest: &GuestTopology, place: usize) -> bool {
     let cell = &guest.cells[place];
     let pinned = guest.is_pinned();
@@ -214,7 +214,7 @@ fn check_fit(host: &HostTopology, guest: &GuestTopology, fitted: &Fitted) {
     }
 }
 
-/// Checks what the guests on a host use together.
+/// Checks the combined use of the guests on a host.
 fn check_host(host: &HostTopology, empty: &HostTopology, guests: &[Fitted]) {
     let mut owned = Cpus::new();
     for cell in guests.iter().flat_map(|guest| &guest.cells) {
@@ -258,7 +258,7 @@ proptest! {
         for (guest, action, which) in steps {
             if action == 0 && !guests.is_empty() {
                 let gone = guests.swap_remove(which.index(guests.len()));
-                host.release(&gone).expect("it is in use");
+                host.release(&gone).expect("the fit is in use");
             }
             let fitted = fit(&host, &guest, Some(LIMITS), strategy, &Devices::default());
             let again = fit(&host, &guest, Some(LIMITS), strategy, &Devices::default());

@@ -304,7 +304,7 @@ fn each_refused_combination_has_novas_message() {
 #[test]
 fn the_first_error_in_novas_order_is_named() {
     let refused = |specs: &[(&str, &str)]| {
-        parsed(4, 2048, specs, &[]).expect_err("it is refused").to_string()
+        parsed(4, 2048, specs, &[]).expect_err("the request is refused").to_string()
     };
     let all: Pairs = &[
         ("hw:cpu_thread_policy", "prefer"),
@@ -321,7 +321,7 @@ fn the_first_error_in_novas_order_is_named() {
 fn huge_numbers_cost_nothing() {
     let huge = i64::from(i32::MAX);
     let refused = |specs: &[(&str, &str)]| {
-        parsed(huge, 1 << 40, specs, &[]).expect_err("it is refused").to_string()
+        parsed(huge, 1 << 40, specs, &[]).expect_err("the request is refused").to_string()
     };
     let words = "A server with a NUMA topology or dedicated CPUs has at most 4096 vCPUs";
     assert_eq!(refused(&[("hw:cpu_policy", "dedicated")]), words);

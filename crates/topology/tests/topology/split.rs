@@ -1,4 +1,4 @@
-//! The amounts of guests without a topology, over the cells of their host.
+//! The division of the amounts of guests without a topology between the cells of their host.
 
 use kilonova_topology::{CellRoom, Strategy, share, split};
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn a_spread_split_takes_the_same_share_of_each_cell() {
     assert_eq!(of([5, 1000]), Some(vec![[2, 76], [3, 231], [0, 693]]));
     assert_eq!(of([9, 1]), None);
     assert_eq!(of([1, 1301]), None);
-    // Each cell keeps CPUs and memory for others, and a cell that is not needed keeps all.
+    // Each cell keeps CPUs and memory for others, and an unneeded cell keeps everything.
     let equal = [cell(8, 100), cell(8, 100), cell(8, 100)];
     let split = split(&equal, [4, 150], 1, Strategy::Spread);
     assert_eq!(split, Some(vec![[2, 75], [2, 75], [0, 0]]));
@@ -58,9 +58,9 @@ fn an_amount_is_divided_exactly_in_proportion() {
 }
 
 proptest! {
-    /// A split gives each amount exactly, never more of a cell than it has, and exists exactly if the cells together
-    /// have enough. It uses several cells only if no cell has room for all. A spread split takes the same share of each
-    /// resource from each cell that it uses, but for one unit.
+    /// A split covers each amount exactly, never takes more from a cell than it has, and exists if and only if the
+    /// cells together have enough. It uses several cells only if no cell has room for all amounts. A spread split takes
+    /// the same share of each resource from each cell that it uses, to within one unit.
     #[test]
     fn a_split_is_exact_and_found_if_there_is_one(
         cells in prop::collection::vec(

@@ -24,7 +24,7 @@ fn a_claim_counts_cpus_memory_and_pages_and_a_release_undoes_it() {
     assert_eq!((cell.pages[0].used, cell.pages[1].used), (0, 256));
     assert_eq!(used.cells[1], two().cells[1]);
     assert_eq!(used.claim(&fitted), Err(Conflict::InUse { cell: 0, cpu: 0 }));
-    used.release(&fitted).expect("it is in use");
+    used.release(&fitted).expect("the fit is in use");
     assert_eq!(used, two());
     assert_eq!(used.release(&fitted), Err(Conflict::NotInUse { cell: 0, cpu: 0 }));
     assert_eq!(used, two());
@@ -38,7 +38,7 @@ fn a_claim_of_cpus_that_are_not_offered_changes_nothing() {
     let before = smaller.clone();
     assert_eq!(smaller.claim(&fitted), Err(Conflict::NotDedicated { cell: 1, cpu: 4 }));
     assert_eq!(smaller, before);
-    // A guest that is already there is counted nevertheless.
+    // A guest that is already on the host is still counted.
     smaller.count(&fitted);
     assert_eq!(smaller.cells[1].pinned, cpus("4-5"));
     assert_eq!(smaller.cells[1].free_dedicated(), cpus("6-7"));

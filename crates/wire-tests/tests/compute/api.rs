@@ -67,30 +67,30 @@ impl<'a> Api<'a> {
         Self { cloud, notes, minor, router: &cloud.router }
     }
 
-    /// The same client for services with other options.
+    /// The same client, for another router of the cloud.
     pub fn with(self, router: impl Fn(&'a Cloud) -> &'a Router) -> Self {
         Self { router: router(self.cloud), ..self }
     }
 
-    /// True if one of some actions changes at this microversion, or all of them are requested.
+    /// True if one of these actions changes at this microversion.
     pub fn changes(&self, actions: &[&str]) -> bool {
         let operation = self.notes.document.find("POST", ACTION).expect("the document has actions");
         actions.iter().any(|action| operation.boundaries_of(action).contains(&self.minor))
     }
 
-    /// Records a violation.
+    /// Records a violation unless the condition holds.
     pub fn expect(&self, holds: bool, what: &str) {
         if !holds {
-            self.notes.object(format!("{} at 2.{}: not so: {what}", self.cloud.store, self.minor));
+            self.notes.object(format!("{} at 2.{}: wrong: {what}", self.cloud.store, self.minor));
         }
     }
 
-    /// Calls an action that is refused with a status at this microversion.
+    /// Calls an action and expects a refusal with this status.
     pub async fn refused(&self, what: &str, body: Value, code: u16) {
         let (method, path) = what.split_once(' ').expect("the text is METHOD PATH");
         let path = format!("/v2.1{path}");
         let action = body.as_object().and_then(|body| body.keys().next().cloned());
-        let action = action.expect("the text names an action");
+        let action = action.expect("the body names an action");
         let sent = Some(body);
         let (got, answer) = exchange(self.cloud, ADMIN, self.minor, method, &path, &sent).await;
         if got != code {
@@ -114,7 +114,7 @@ impl<'a> Api<'a> {
         answer["server"]["OS-EXT-SRV-ATTR:host"].as_str().expect("the server has a host").to_owned()
     }
 
-    /// The other host than the server's.
+    /// The host that does not run the server.
     pub async fn other_host(&self, id: &str) -> &'static str {
         if self.host_of(id).await == "h1" { "h2" } else { "h1" }
     }
@@ -148,8 +148,8 @@ impl<'a> Api<'a> {
         let bare = path.split('?').next().unwrap_or(&path);
         let shown = format!("{} {method} {path} at 2.{}", self.cloud.store, self.minor);
         let operation = self.notes.document.find(method, bare);
-        let operation =
-            operation.unwrap_or_else(|| panic!("{shown}: the document has the operation"));
+        let operation = operation
+            .unwrap_or_else(|| panic!("{shown}: the document does not have the operation"));
         let (got, answer) = sent(self.router, ADMIN, self.minor, method, &path, &body).await;
         let mut coverage = self.notes.coverage.lock().unwrap_or_else(PoisonError::into_inner);
         if !within.contains(&self.minor) {
@@ -245,7 +245,7 @@ impl<'a> Api<'a> {
         }
         let history = format!("{path}/os-instance-actions");
         let (_, history) = exchange(self.cloud, ADMIN, 84, "GET", &history, &None).await;
-        panic!("server {id} is not {status} in time: {last} {history}");
+        panic!("server {id} did not become {status} in time: {last} {history}");
     }
 }
 

@@ -132,7 +132,7 @@ impl Cloud {
         panic!("hosts did not remove servers in time");
     }
 
-    /// Registers a host that never sends anything again.
+    /// Registers a host that never reports again.
     pub async fn spare_host(&self, name: &str) {
         let host = NewHost {
             id: HostId::new_v4(),

@@ -1,5 +1,5 @@
-//! Invalid bodies for every request with a body: never a 5xx, and the message names the field. Each store has every second
-//! one.
+//! Invalid bodies for every request with a body: never a 5xx, and the message names the field. The stores share the
+//! bodies.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -45,7 +45,7 @@ async fn wrong_bodies_are_refused_by_name() {
             }
         }
     }
-    println!("{sent} wrong bodies");
+    println!("{sent} invalid bodies");
     let faults: Vec<String> = faults.into_iter().collect();
     assert!(sent > 5_000, "{sent} bodies are sent");
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
@@ -105,11 +105,11 @@ async fn attack(
             faults.insert(format!("{name}: {status}"));
         } else if status < 300 && objection.is_some() {
             faults.insert(format!(
-                "{name}: taken, upstream refuses: {}",
+                "{name}: accepted, but upstream refuses: {}",
                 objection.unwrap_or_default()
             ));
         } else if status == 400 && !names(message, &wrong.field, action) {
-            faults.insert(format!("{name}: the message names no field: {message}"));
+            faults.insert(format!("{name}: the message does not name the field: {message}"));
         }
     }
     count

@@ -1,4 +1,4 @@
-//! The recording of a stock client and a real Nova, if it lies beside the repository.
+//! The recording of a stock client and a real Nova, if it is next to the repository.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +22,7 @@ pub struct Recorded {
 /// The requests to Nova's port; `None` with a message if the recording cannot be read.
 pub fn recording() -> Option<Vec<Recorded>> {
     if !Path::new(RECORDING).exists() {
-        kilonova_testkit::skip("the recording is not beside the repository");
+        kilonova_testkit::skip("the recording is not next to the repository");
         return None;
     }
     let output = match Command::new("xz").args(["-dc", RECORDING]).output() {

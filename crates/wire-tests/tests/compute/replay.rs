@@ -1,6 +1,6 @@
 //! Replays the requests of a stock client to a real Nova in the same order, and expects the same
 //! status, the same keys in the responses, and responses that conform to the document. Skipped if
-//! the recording is not beside the repository.
+//! the recording is not next to the repository.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,35 +14,35 @@ use crate::compute::recording::{Recorded, recording};
 /// The hosts of the recorded cloud.
 const HOSTS: [&str; 4] = ["compute1", "compute2", "compute3", "compute9"];
 
-/// Different responses with their reasons: a part of `METHOD path`, the difference, the reason.
+/// Expected differences: a part of `METHOD path`, the difference, the reason.
 const DIFFERENT: &[(&str, &str, &str)] = &[
-    ("(server event show", "/events has 0 items, not 1", "lock and unlock happen in the API alone"),
+    ("(server event show", "/events has 0 items, not 1", "lock and unlock happen only in the API"),
     ("(server delete", "404, not 200", "deleted before the client asks again"),
     ("(server group delete", "/members has 0 items, not 1", "deleted before the client asks"),
-    ("(server migrate --live-migration", "202, not 409", "the cloud recorded could not do it"),
-    ("(server evacuate ev2", "200, not 400", "the cloud recorded could not do it"),
+    ("(server migrate --live-migration", "202, not 409", "the recorded cloud could not do it"),
+    ("(server evacuate ev2", "200, not 400", "the recorded cloud could not do it"),
     (
         "(server migration list --type evacuation",
         "has 1 items, not 0",
-        "as the cloud recorded could not",
+        "the recorded cloud could not evacuate",
     ),
-    ("(compute service set --up", "200, not 400", "no evacuation from there is left to wait for"),
-    ("--limit 3)", "/servers_links is more", "the cloud recorded had two servers then"),
-    ("(usage show", "/tenant_usage/", "the cloud recorded had servers before"),
-    ("(server evacuate ev2", "/progress is", "in ERROR in the cloud recorded"),
-    ("(server delete --wait ev2", "/progress is", "in ERROR in the cloud recorded"),
-    ("(server delete --wait ev2", "/fault is", "in ERROR in the cloud recorded"),
+    ("(compute service set --up", "200, not 400", "no evacuation from there is pending"),
+    ("--limit 3)", "/servers_links is additional", "the recorded cloud had two servers then"),
+    ("(usage show", "/tenant_usage/", "the recorded cloud had servers before"),
+    ("(server evacuate ev2", "/progress is", "in ERROR in the recorded cloud"),
+    ("(server delete --wait ev2", "/progress is", "in ERROR in the recorded cloud"),
+    ("(server delete --wait ev2", "/fault is", "in ERROR in the recorded cloud"),
     (
         "(server add security group",
         "202, not 404",
-        "the stub of Neutron recorded knew no security groups",
+        "the recorded Neutron stub had no security groups",
     ),
 ];
 
 /// Parts of commands that are not replayed, with the reasons.
 const LEFT_OUT: &[(&str, &str)] = &[
-    ("vnonic", "failed by the stub of Neutron in the cloud recorded"),
-    ("acc2", "needs an accelerator: kilonova-compute's tests"),
+    ("vnonic", "failed in the recorded cloud because of its Neutron stub"),
+    ("acc2", "needs an accelerator: see kilonova-compute's tests"),
 ];
 
 #[tokio::test]
@@ -153,7 +153,7 @@ impl Replay<'_> {
             let why =
                 self.document.objection(operation, Side::Answer, recorded.minor, action, &answer);
             if let Some(why) = why {
-                self.object(&shown, &format!("not as the document says: {why}"), &answer);
+                self.object(&shown, &format!("violates the document: {why}"), &answer);
             }
         } else if operation.is_none() {
             self.object(&shown, "not in the document", &Value::Null);
@@ -171,7 +171,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Replaces the recording's ids by ours.
+    /// Replaces the recording's ids with ours.
     fn renamed(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
@@ -185,7 +185,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Records which of our ids corresponds to one of the recording.
+    /// Records which of our ids correspond to the recording's.
     fn learn(&mut self, theirs: &Value, ours: &Value) {
         match (theirs, ours) {
             (Value::Object(theirs), Value::Object(ours)) => {
@@ -265,7 +265,7 @@ fn keys(theirs: &Value, ours: &Value, at: &str, found: &mut Vec<String>) {
                 found.push(format!("{at}/{key} is missing"));
             }
             for key in ours.keys().filter(|key| !theirs.contains_key(*key)) {
-                found.push(format!("{at}/{key} is more"));
+                found.push(format!("{at}/{key} is additional"));
             }
             for (key, theirs) in theirs {
                 if let Some(ours) = ours.get(key) {

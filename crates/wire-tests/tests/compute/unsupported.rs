@@ -16,7 +16,7 @@ const fn out(path: &'static str, why: &'static str) -> Unsupported {
 }
 
 const fn gone(methods: &'static [&'static str], path: &'static str) -> Unsupported {
-    Unsupported { methods, path, why: "upstream took it away: 410", first: 410, last: 410 }
+    Unsupported { methods, path, why: "removed upstream: 410", first: 410, last: 410 }
 }
 
 pub const UNSUPPORTED: &[Unsupported] = &[
@@ -33,20 +33,20 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     gone(&["POST", "DELETE"], "/os-tenant-networks*"),
     gone(ANY, "/servers/{server_id}/os-virtual-interfaces"),
     gone(ANY, "/servers/{server_id}/consoles*"),
-    out("/os-networks*", "a proxy of Neutron, below 2.36"),
-    out("/os-tenant-networks*", "a proxy of Neutron, below 2.36"),
-    out("/os-floating-ip-pools", "a proxy of Neutron, below 2.36"),
-    out("/os-floating-ips*", "a proxy of Neutron, below 2.36"),
-    out("/os-security-group*", "a proxy of Neutron, below 2.36"),
+    out("/os-networks*", "a proxy for Neutron, below 2.36"),
+    out("/os-tenant-networks*", "a proxy for Neutron, below 2.36"),
+    out("/os-floating-ip-pools", "a proxy for Neutron, below 2.36"),
+    out("/os-floating-ips*", "a proxy for Neutron, below 2.36"),
+    out("/os-security-group*", "a proxy for Neutron, below 2.36"),
     out("/os-volumes*", "needs Cinder"),
     out("/os-snapshots*", "needs Cinder"),
     out("/os-assisted-volume-snapshots*", "needs Cinder"),
-    out("/os-baremetal-nodes*", "a proxy of Ironic, below 2.36"),
-    out("/os-aggregates/{id}/images", "hosts fetch an image when a server needs it, not before"),
-    out("/os-hypervisors/{id}/uptime", "nodes do not say since when their host is up: 501"),
-    out("/os-hosts/{id}/reboot", "no driver switches the power of a host: 501"),
-    out("/os-hosts/{id}/shutdown", "no driver switches the power of a host: 501"),
-    out("/os-hosts/{id}/startup", "no driver switches the power of a host: 501"),
+    out("/os-baremetal-nodes*", "a proxy for Ironic, below 2.36"),
+    out("/os-aggregates/{id}/images", "hosts fetch an image only when a server needs it"),
+    out("/os-hypervisors/{id}/uptime", "agents do not report the uptime of their host: 501"),
+    out("/os-hosts/{id}/reboot", "no driver controls the power of a host: 501"),
+    out("/os-hosts/{id}/shutdown", "no driver controls the power of a host: 501"),
+    out("/os-hosts/{id}/startup", "no driver controls the power of a host: 501"),
     out(
         "/os-instance_usage_audit_log*",
         "there is no periodic audit of usage; /os-simple-tenant-usage is exact",
@@ -54,7 +54,7 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
         methods: &["GET"],
         path: "/os-console-auth-tokens/{id}",
-        why: "served from 2.31 on; before, 400 as upstream, which has no RDP consoles any more",
+        why: "served from 2.31 on; 400 before, as upstream, which no longer has RDP consoles",
         first: 400,
         last: 404,
     },
@@ -82,7 +82,7 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
         methods: &["POST", "PUT"],
         path: "/servers/{server_id}/os-volume_attachments*",
-        why: "needs Cinder: kilonova-compute's tests; the body is checked first, as upstream does",
+        why: "needs Cinder: see kilonova-compute's tests; the body is checked first, as upstream does",
         first: 400,
         last: 400,
     },
@@ -103,13 +103,13 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
         methods: &["POST"],
         path: "/servers/{server_id}/migrations/{id}/action",
-        why: "needs a live migration in progress: kilonova-compute's tests",
+        why: "needs a live migration in progress: see kilonova-compute's tests",
         first: 404,
         last: 400,
     },
     out(
         "/servers/{server_id}/migrations/*",
-        "needs a live migration in progress: kilonova-compute's tests",
+        "needs a live migration in progress: see kilonova-compute's tests",
     ),
     out("/servers/{server_id}/shares*", "needs Manila"),
 ];

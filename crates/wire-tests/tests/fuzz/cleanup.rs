@@ -40,7 +40,7 @@ const LISTINGS: &[(&str, &str, &str, &str, &str)] = &[
     ("security-group-rules", "network", "/v2.0/security-group-rules", "security_group_rules", "id"),
 ];
 
-/// Objects to delete if there are too many, and the path to delete them.
+/// Objects to delete if there are too many: word, service, and the path to delete them.
 const BOUNDED: &[(&str, &str, &str)] = &[
     ("flavors", "compute", "/v2.1/flavors"),
     ("os-aggregates", "compute", "/v2.1/os-aggregates"),

@@ -50,7 +50,7 @@ pub struct Cloud {
     pub compute: Compute,
     pub identity: Identity,
     pub image: ImageId,
-    /// Values that must live while requests are processed.
+    /// The tasks of the simulated hosts.
     pub nodes: Vec<JoinHandle<()>>,
     _stop: watch::Sender<bool>,
     _folder: tempfile::TempDir,

@@ -12,7 +12,7 @@ use crate::fuzz::seeds::{SEEDS, Seed};
 use crate::fuzz::uri::uri;
 use crate::fuzz::{generate, mutate, values};
 
-/// Operations that upstream removed or that are not supported, called now and then.
+/// Operations that upstream removed or that are not supported, called occasionally.
 const SELDOM: &[&str] = &[
     "os-agents",
     "os-cells",
@@ -65,7 +65,7 @@ impl Sent {
         Some(built.map(|()| Body::from(self.body.clone())))
     }
 
-    /// True if its body is JSON.
+    /// Its body, if it is JSON.
     pub fn json(&self) -> Option<Value> {
         serde_json::from_slice(&self.body).ok()
     }
@@ -148,7 +148,7 @@ fn compute(rng: &mut Rng, document: &Document, pool: &Identifiers) -> Sent {
     sent
 }
 
-/// How often a body is mutated.
+/// The number of mutations of a body.
 fn spoilt(rng: &mut Rng, most: usize) -> usize {
     if rng.calm { usize::from(rng.one_in(3)) } else { rng.below(most) }
 }

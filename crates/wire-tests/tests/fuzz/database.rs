@@ -11,7 +11,7 @@ use tower::ServiceExt as _;
 use crate::fuzz::cloud::{Cloud, clouds};
 use crate::fuzz::verdict::is_fault;
 
-/// Service, what lists, what makes, its body, and the table that it writes.
+/// Service, the path of a list, the path of a creation, its body, and the table that it writes.
 fn requests() -> [(&'static str, &'static str, &'static str, Value, &'static str); 6] {
     let role = json!({"role": {"name": "r"}});
     let flavor = json!({"flavor": {"name": "f", "ram": 64, "vcpus": 1, "disk": 1}});
@@ -56,7 +56,7 @@ async fn run(store: &Store, sql: String) -> Result<(), Error> {
     store.write(move |tx| tx.execute(&sql, params![]).map(|_| ())).await
 }
 
-/// The one cloud over PostgreSQL, if there is such a server.
+/// The cloud on PostgreSQL, if a server is available.
 async fn cloud() -> Option<Cloud> {
     clouds().await.into_iter().find(|cloud| cloud.store == "postgresql")
 }
@@ -67,12 +67,12 @@ fn check(service: &str, place: &str, answer: &(u16, HeaderMap, Value), status: u
     assert!(is_fault(service, status, body), "{place}: {body} is not in the service's dialect");
     let again = headers.get("retry-after").map(axum::http::HeaderValue::as_bytes);
     let expected = (status == 503).then_some(&b"1"[..]);
-    assert_eq!(again, expected, "{place}: when to try again");
+    assert_eq!(again, expected, "{place}: retry-after");
     let words = if status == 503 { "Try again shortly." } else { "storage is full" };
     assert!(body.to_string().contains(words), "{place}: {body}");
     assert!(
         !body.to_string().contains("by plan"),
-        "{place} tells what the operator alone may know"
+        "{place}: the answer contains details for the operator only"
     );
 }
 
@@ -103,7 +103,7 @@ async fn errors_of_the_servers_are_told_apart() {
             );
             run(store, trigger).await.expect("the trigger is created");
         }
-        // At once: each service repeats its transaction for seconds before it gives up.
+        // Concurrently, because each service repeats its transaction for seconds before it gives up.
         let answers = requests().map(|(service, _, path, body, _)| {
             let router = cloud.routers[service].clone();
             tokio::spawn(async move { (service, ask(&router, Method::POST, path, &body).await) })

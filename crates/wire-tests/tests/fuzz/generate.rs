@@ -1,4 +1,5 @@
-//! Bodies that a schema accepts, or nearly: required fields, some optional ones, at their bounds.
+//! Bodies that a schema accepts or almost accepts: required fields and some optional ones, at their
+//! bounds.
 
 use serde_json::{Map, Value, json};
 

@@ -9,7 +9,7 @@ pub fn headers(rng: &mut Rng, sent: &mut Sent, version: String) {
     put("host", b"cloud:1234");
     match if rng.calm { 20 } else { rng.below(20) } {
         0 => put("x-auth-token", b"ann:red"),
-        // A token here is the name of a project, and projects have names from documents.
+        // A token names its project here, and the document restricts the names of projects.
         1 => put("x-auth-token", rng.word(&["", "ann:", "ann:red-"]).as_bytes()),
         4 => put("x-auth-token", b"\xff\xfe"),
         2 => {

@@ -69,7 +69,7 @@ impl Identifiers {
         self.0.get(kind).map_or(&[], Vec::as_slice)
     }
 
-    /// An existing identifier, if the word determines the kind.
+    /// An existing identifier of the word's kind, if there is one.
     pub fn there(&self, rng: &mut Rng, word: &str) -> Option<String> {
         let all = self.all(word);
         (!all.is_empty()).then(|| rng.pick(all).clone())

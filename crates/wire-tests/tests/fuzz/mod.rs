@@ -1,5 +1,5 @@
-//! Random requests to every service: whatever is sent, the response is not an internal error, has
-//! the form of its service, and leaves the ledger consistent.
+//! Random requests to every service: whatever is sent, the response is in the form of its service
+//! and not an internal error, and the ledger stays consistent.
 //!
 //! `KILONOVA_FUZZ_BODIES` is the number of bodies for each store, and `KILONOVA_FUZZ_SEED` selects
 //! them. Both are printed, and so is each request with a wrong response, minimized.

@@ -28,12 +28,12 @@ impl Rng {
         usize::try_from(self.next() % end.max(1) as u64).unwrap_or(0)
     }
 
-    /// True once in `n` times.
+    /// True with a probability of 1/`n`.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// True once in `n` times, unless mutations are disabled.
+    /// True with a probability of 1/`n`, unless mutations are disabled.
     pub fn odd(&mut self, n: usize) -> bool {
         !self.calm && self.one_in(n)
     }

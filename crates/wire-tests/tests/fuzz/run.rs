@@ -17,10 +17,10 @@ use crate::fuzz::verdict::send;
 
 /// Default number of bodies for each store.
 const BODIES: usize = 10_000;
-/// The distance between the requests of two stores, so that each store gets other ones.
+/// The distance between the request numbers of two stores, so that their requests differ.
 const APART: u64 = 1_000_000_000;
-/// Default seed, so that a failing change is the cause and not a new seed. `make fuzz` uses a new
-/// one each time.
+/// Default seed: fixed, so that a failure is due to a change and not to a new seed. `make fuzz`
+/// uses a new one each time.
 const SEED: u64 = 20_261_122;
 /// Number of bodies between two progress messages.
 const PRINTED: usize = 50_000;
@@ -89,7 +89,7 @@ struct Seen {
 }
 
 impl Run {
-    /// A run with the requests of a seed from this one on.
+    /// A run with the requests of a seed, from number `next` on.
     fn new(cloud: Arc<Cloud>, document: Arc<Document>, (seed, next): (u64, u64)) -> Self {
         Self {
             cloud,
@@ -148,8 +148,8 @@ impl Run {
     ) -> String {
         let small = shrunk(&self.cloud.routers[sent.service], &self.document, sent, status).await;
         let small = small.map_or_else(
-            || "  (sent again, it is answered rightly)".to_owned(),
-            |small| format!("as small as it stays wrong: {small}"),
+            || "  (sent again, it has a correct response)".to_owned(),
+            |small| format!("minimized: {small}"),
         );
         format!(
             "{} request {index} of seed {}: {status}, {wrong}: {answer}\n{sent}\n{small}",
@@ -161,7 +161,7 @@ impl Run {
         Operator { cloud: &self.cloud, document: &self.document }
     }
 
-    /// Checks that the rules of the ledger hold and that no part of the program has ended.
+    /// Checks that the rules of the ledger hold and that all simulated hosts still run.
     async fn sound(&mut self, when: &str) {
         let findings = kilonova_compute_db::audit::run(&self.cloud.compute.store).await;
         for finding in findings.expect("the audit runs").iter().filter(|f| !f.rows.is_empty()) {
@@ -174,7 +174,7 @@ impl Run {
         assert!(self.cloud.nodes.iter().all(|node| !node.is_finished()), "all nodes run {when}");
     }
 
-    /// Deletes everything, and checks that nothing is left.
+    /// Deletes all servers and checks that none remains.
     async fn end(&mut self) {
         self.operator().tidy().await;
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -196,7 +196,7 @@ impl Run {
                     .operator()
                     .ask("compute", "GET", "/v2.1/servers/detail?all_tenants=1", None)
                     .await;
-                self.faults.insert("stuck".into(), format!("servers that stay: {all}"));
+                self.faults.insert("stuck".into(), format!("servers that were not deleted: {all}"));
                 break;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! True if a response is acceptable for any request.
+//! Decides whether a response is acceptable, whatever the request.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ const IMPRECISE: &[(&str, &str, &str)] = &[
     // Actions of an operator with a system-scoped token have no project.
     ("ServersOs_Instance_Action", "\"\" is shorter than 1 character", ""),
     // The progress of a guest that has just started to migrate, or has no disk to copy, is 0
-    // upstream, while the document excludes this number.
+    // upstream, but the document excludes 0.
     ("ServersMigrations", "0 is less than the minimum of 1", ""),
     // A network may have no name, and servers show their addresses by network name.
     ("Server", "('' was unexpected) at /server", "/addresses"),
@@ -34,7 +34,7 @@ pub struct Answer {
     pub status: u16,
     pub body: Vec<u8>,
     pub took: Duration,
-    /// The violation in few words.
+    /// The violation, in a few words.
     pub wrong: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub async fn send(router: &Router, document: &Document, sent: &Sent) -> Option<A
         Ok(done) => done,
         Err(error) => return broken(format!("a panic: {error}"), took),
     };
-    let Ok(body) = body else { return broken("a body that breaks off".into(), took) };
+    let Ok(body) = body else { return broken("a truncated body".into(), took) };
     let status = parts.status.as_u16();
     let is_json = parts
         .headers
@@ -75,7 +75,7 @@ pub async fn send(router: &Router, document: &Document, sent: &Sent) -> Option<A
     }
     let json = is_json.then(|| serde_json::from_slice::<Value>(&body).ok());
     match json {
-        Some(None) if sent.method != "HEAD" => wrong = Some("a body that is no JSON".into()),
+        Some(None) if sent.method != "HEAD" => wrong = Some("a body that is not JSON".into()),
         Some(Some(value)) if status >= 400 && !is_fault(sent.service, status, &value) => {
             wrong = Some("a fault in another form".into());
         }
@@ -86,7 +86,7 @@ pub async fn send(router: &Router, document: &Document, sent: &Sent) -> Option<A
         _ => {}
     }
     if status >= 500 && !is_meant(sent, status, &body) {
-        wrong = Some("a fault of ours".into());
+        wrong = Some("an internal error".into());
     }
     Some(Answer { status, body: body.to_vec(), took, wrong })
 }
@@ -110,7 +110,7 @@ fn is_written(sent: &Sent) -> bool {
     }
 }
 
-/// Returns true if the body is a fault in its service's dialect.
+/// True if the body is a fault in its service's dialect.
 pub fn is_fault(service: &str, status: u16, body: &Value) -> bool {
     let is_text = |text: &Value| text.as_str().is_some_and(|text| !text.is_empty());
     match service {
@@ -151,10 +151,10 @@ fn objection(document: &Document, sent: &Sent, answer: &Value) -> Option<String>
         })
     };
     if let Some(why) = judge(Side::Answer, answer).filter(is_precise) {
-        return Some(format!("an answer that is not upstream's: {why}"));
+        return Some(format!("an answer that violates upstream's document: {why}"));
     }
     let body = body.filter(|_| matches!(sent.method.as_str(), "POST" | "PUT"))?;
     judge(Side::Request, &body)
         .filter(is_precise)
-        .map(|why| format!("taken, upstream refuses: {why}"))
+        .map(|why| format!("accepted, but upstream refuses: {why}"))
 }

@@ -14,7 +14,7 @@ use crate::policy::objects::NOTHING;
 use crate::policy::request::{Answer, send};
 use crate::policy::{action, services};
 
-/// The services with identity's own tokens.
+/// The services, with real tokens of the identity service.
 struct Signed<'a> {
     cloud: &'a Cloud,
     identity: Router,
@@ -203,7 +203,7 @@ async fn a_credential_with_one_role_has_the_permissions_of_the_role() {
                 signed.as_user(&signed.compute, &narrow, Method::POST, external, events).await;
             assert_eq!(notified.status == 403, role != "service", "{role}: {}", notified.text);
         }
-        // The owner still has it, and may delete it.
+        // The server still exists, and its owner may delete it.
         let gone =
             signed.as_user(&signed.compute, &token, Method::DELETE, &path, Value::Null).await;
         assert_eq!(gone.status, 204, "{}", gone.text);

@@ -8,7 +8,7 @@ const EXCUSED: &[(&str, &str, &str)] = &[
     (
         "image PUT /v2/images/{id}/members/{member}",
         "member",
-        "Glance's code refuses the owner after the rule has let it: a member answers for itself",
+        "Glance's code refuses the owner after the rule has passed: only the member may respond",
     ),
     (
         "image PUT /v2/images/{id}/members/{member}",
@@ -18,7 +18,7 @@ const EXCUSED: &[(&str, &str, &str)] = &[
     (
         "network GET /v2.0/quotas",
         "manager",
-        "Neutron shows the quotas of all projects to whoever may see those of its own",
+        "Neutron shows the quotas of all projects to any caller that may see its own project's",
     ),
 ];
 

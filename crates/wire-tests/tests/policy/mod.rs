@@ -56,7 +56,7 @@ pub fn services() -> Vec<Service> {
     let compute = include_str!("upstream/compute.txt");
     vec![
         service("compute", kilonova_compute::operations(), kilonova_compute_app::RULES, compute),
-        // Nova has no rule for its proxy of the image service, which decides by its own.
+        // Nova has no rules for its proxy of the image service, which applies its own rules.
         service(
             "images of compute",
             kilonova_compute::image_operations(),
@@ -91,7 +91,7 @@ pub fn services() -> Vec<Service> {
     ]
 }
 
-/// The router of a service; that of enrolment without its listener for hosts.
+/// The router of a service. Enrolment's does not include its listener for hosts.
 fn router(cloud: &Cloud, service: &str) -> Router {
     if service == "enrollment" {
         let routes = kilonova_enroll::operator_routes(None, &cloud.compute.policy);
@@ -150,13 +150,16 @@ fn every_operation_has_rules_that_upstream_has_or_that_are_ours() {
         for operation in &service.operations {
             for (_, rule) in operation.rules() {
                 let place = format!("{} {}: {rule}", operation.method, operation.path);
-                assert!(service.upstream.passes(rule, "admin").is_some(), "no facts of {place}");
+                assert!(
+                    service.upstream.passes(rule, "admin").is_some(),
+                    "no upstream data for {place}"
+                );
             }
         }
         for Operation { method, path, guard } in &service.operations {
             let free = match guard {
                 Guard::Open => differences::open(path),
-                // Nothing is left to decide, as the responses show below.
+                // `Own` always has a rule, and the next test checks the responses of `Anyone`.
                 Guard::Anyone | Guard::Own(_) => true,
                 Guard::Object(rules) => !rules.is_empty(),
                 Guard::Action(actions) => !actions.is_empty(),
@@ -247,7 +250,7 @@ fn trials(service: &Service, operation: &Operation) -> Vec<Trial> {
         match operation.guard {
             Guard::Open => {}
             Guard::Anyone => add(caller, None, Vec::new()),
-            // The request determines which of them applies.
+            // The request determines which of the rules applies.
             Guard::Object(rules) if operation.path == TRUSTS && operation.method == Method::GET => {
                 rules.iter().for_each(|rule| add(caller, None, vec![rule]));
             }
@@ -292,7 +295,8 @@ impl Trial {
     /// The error in the response.
     fn judge(&self, answer: &Answer, operation: &Operation, things: &Objects) -> Option<String> {
         let Some((_, own)) = self.who else {
-            return (answer.status != 401).then(|| format!("nobody gets {}", answer.status));
+            return (answer.status != 401)
+                .then(|| format!("an unauthenticated caller gets {}", answer.status));
         };
         let by_rule = self.rules.iter().any(|rule| refused_by(answer, rule));
         let (filled, complete) = things.fill(&operation.method, &operation.path);
@@ -300,7 +304,7 @@ impl Trial {
         let nobodys = ["/v2.1/flavors/", "/v2.1/os-aggregates/", "/device_profiles/"];
         let makes = (&operation.method, operation.path.as_str()) == (&Method::POST, "/v2/images");
         let owned = !makes && !nobodys.iter().any(|kind| operation.path.contains(kind));
-        // The body names the request.
+        // The body names the accelerator request.
         let binds =
             operation.method == Method::PATCH && operation.path.ends_with("/accelerator_requests");
         let empty = filled.contains(NOTHING) && self.lone(&filled);
@@ -318,12 +322,12 @@ impl Trial {
             }
             Guard::Own(_) | Guard::Action(_) => match self.may {
                 true => !by_rule && answer.status != 401 && !(reads_thing && answer.status == 404),
-                // An action that is gone says nothing about the object.
+                // A removed action (410) reveals nothing about the object.
                 false => matches!(answer.status, 403 | 404 | 410),
             },
-            // Delegation requires a real token; the rule is checked before.
+            // Delegation requires a real token; the rule is checked first.
             Guard::Object(_) if self.may && hands_on(operation) => answer.status == 401,
-            // Tested with real tokens elsewhere: without one, every caller is refused.
+            // Tested with real tokens elsewhere: every caller without one is refused.
             Guard::Object(_) if operation.path == "/v3/auth/tokens" => answer.status == 401,
             Guard::Object(_) => match if owned { self.may } else { self.may_own } {
                 true => {

@@ -12,7 +12,7 @@ use tower::ServiceExt as _;
 use crate::fuzz::cloud::Cloud;
 use crate::policy::request::{Caller, ask, send};
 
-/// The id of no object.
+/// An id that no object has.
 pub const NOTHING: &str = "0e0e0e0e-0000-4000-8000-000000000000";
 
 /// The users and projects, and the objects of the first project.
@@ -35,7 +35,7 @@ impl Objects {
             blue: fresh(),
             ..Self::default()
         };
-        // The images that compute shows are the image service's.
+        // The images that compute shows belong to the image service.
         let service = if service == "images of compute" { "image" } else { service };
         let Some(router) = cloud.routers.get(service) else { return things };
         match service {
@@ -298,7 +298,7 @@ impl Objects {
         (path.join("/"), all)
     }
 
-    /// True if a text is the id of an object, a user or a project.
+    /// True if a text contains the id of an object, of its user or of its project.
     pub fn shown_in(&self, text: &str) -> bool {
         let of_red = self
             .ids

@@ -66,7 +66,7 @@ fn registration(number: usize) -> Value {
     })
 }
 
-/// The running agent of a host; it ends with this value.
+/// The running agent of a host; it stops when this value is dropped.
 pub struct AgentTask(tokio::task::JoinHandle<()>);
 
 impl Drop for AgentTask {
@@ -91,8 +91,8 @@ impl Reports {
         Ok(Self { remote: Arc::new(remote), hosts })
     }
 
-    /// Acknowledges documents as the agent of a host does, until the value is dropped: a released handle
-    /// becomes free when its host acknowledges.
+    /// Acknowledges documents as the agent of a host does, until the value is dropped. A released handle
+    /// becomes free only when its host acknowledges.
     pub async fn start_agent(&self, number: usize) -> Result<AgentTask, Failure> {
         let registration_body = serde_json::from_value(registration(number))
             .map_err(|e| Failure::failed("the registration is not valid", e))?;

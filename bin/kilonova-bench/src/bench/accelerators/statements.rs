@@ -1,5 +1,5 @@
-//! The number of statements of the four calls. For Kilonova the store counts them, behind the same
-//! routes as in the server; for a Cyborg its database does.
+//! The number of statements of the four calls. For Kilonova, the store counts them, behind the same
+//! routes as in the server; for a Cyborg, its database counts them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -35,7 +35,7 @@ struct Running {
     devices: Vec<usize>,
 }
 
-/// Runs a workload on one host in `part`. Lifetimes are lognormal with mean 1.
+/// Runs a workload on one in every `part` hosts. Lifetimes are lognormal with mean 1.
 pub fn run(
     trace: &Trace,
     requests: &[Shape],

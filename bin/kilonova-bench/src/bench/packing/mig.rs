@@ -1,7 +1,7 @@
 //! GPUs that are cut into MIG instances: requests arrive and depart, with types that are fixed
 //! beforehand, with empty cards that change their type, and with mixed cards.
 //!
-//! The cards are those of a geometry alone, or those of simulated hosts, which the product's scheduler and ledger
+//! The cards are either those of a geometry alone, or those of simulated hosts, which Kilonova's scheduler and ledger
 //! assign.
 
 mod hosts;
@@ -19,7 +19,7 @@ use crate::bench::table::{Aim, Table};
 /// The start and the end of the measurement, in mean lifetimes.
 const WARM: f64 = 4.0;
 const END: f64 = 10.0;
-/// How long a mix that turns stays the same, in mean lifetimes.
+/// The interval at which a turning mix is reversed, in mean lifetimes.
 const TURN: f64 = 0.5;
 /// The gain over static types in equal parts.
 const GAIN: f64 = 1.10;
@@ -27,11 +27,11 @@ const GAIN: f64 = 1.10;
 /// The profiles of the mixes.
 const PROFILES: [&str; 6] = ["1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"];
 
-/// How many requests of a hundred ask for each profile.
+/// The proportions of the profiles in the requests.
 struct Mix {
     name: &'static str,
     parts: [usize; 6],
-    /// True if the mix turns to its opposite and back.
+    /// True if the proportions are reversed and restored periodically.
     turns: bool,
 }
 
@@ -65,9 +65,9 @@ const TYPINGS: [Typing; 3] = [Typing::EqualParts, Typing::Retyped, Typing::Mixed
 /// The cards of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// A geometry, each request on the fullest card on which it fits.
+    /// Those of a geometry: each request gets the fullest card on which it fits.
     Geometry,
-    /// Simulated hosts: the product's scheduler chooses, and its ledger assigns.
+    /// Those of simulated hosts: Kilonova's scheduler chooses, and its ledger assigns.
     Hosts,
 }
 
@@ -79,11 +79,11 @@ trait Fleet {
     /// Places a request of a profile, an index of [`PROFILES`]; `None` if it is refused.
     fn place(&mut self, wanted: usize) -> Result<Option<Self::Guest>, String>;
 
-    /// A guest is deleted.
+    /// Deletes a guest.
     fn remove(&mut self, guest: Self::Guest) -> Result<(), String>;
 }
 
-/// Runs the mixes whose names begin with `mix` on so many cards. Returns a table.
+/// Runs the mixes whose names begin with `mix` on `cards` cards. Returns a table.
 pub fn run(of: Of, mix: &str, cards: usize, seeds: u64) -> Result<Table, String> {
     let geometry = a100()?;
     let columns = ["equal parts", "retyped", "mixed"].map(str::to_owned);
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Cards whose profile is fixed leave no choice, so the ledger accepts exactly what the geometry has room for.
+    /// Cards with a fixed profile leave no choice, so the ledger accepts exactly what fits in the geometry.
     #[test]
     fn scheduler_and_ledger_accept_what_fits() {
         let (geometry, mix) = (a100().expect("a valid table"), &MIXES[0]);

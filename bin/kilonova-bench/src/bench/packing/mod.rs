@@ -2,9 +2,9 @@
 //! (`kilonova-packing`) and by two published ones, FGD and BestFit, which are implemented only
 //! here.
 //!
-//! No server runs. There are two tests: a *replay* without departures, as in the FGD paper (Weng et
-//! al., USENIX ATC 2023), and *churn*, in which requests arrive and depart until the cloud is in a
-//! steady state. A third one is about cards that are cut into MIG instances.
+//! No server runs. There are two tests with traces: a *replay* without departures, as in the FGD paper
+//! (Weng et al., USENIX ATC 2023), and *churn*, in which requests arrive and depart until the cloud is
+//! in a steady state. A third test, without a trace, cuts cards into MIG instances.
 
 mod churn;
 mod mig;

@@ -9,7 +9,7 @@ pub enum Policy {
     BestFit,
     /// The host whose fragment grows least (Weng et al., USENIX ATC 2023).
     Fgd,
-    /// The product's.
+    /// Kilonova's own policy.
     Kilonova,
 }
 
@@ -36,11 +36,11 @@ impl Policy {
 /// The scorer of a policy.
 #[derive(Clone)]
 pub enum Rating {
-    /// Of [`Policy::BestFit`].
+    /// For [`Policy::BestFit`].
     BestFit,
-    /// Of [`Policy::Fgd`].
+    /// For [`Policy::Fgd`].
     Fgd(Profile),
-    /// Of [`Policy::Kilonova`].
+    /// For [`Policy::Kilonova`].
     Kilonova(Cost),
 }
 

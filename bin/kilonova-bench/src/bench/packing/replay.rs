@@ -12,7 +12,7 @@ const REQUESTED: f64 = 1.3;
 
 /// The result of a replay.
 pub struct Outcome {
-    /// The percentage of allocated devices once the requests added up to all devices.
+    /// The percentage of allocated devices when the requests so far equalled the number of devices.
     pub at_capacity: f64,
     /// The same at the end.
     pub at_end: f64,
@@ -20,7 +20,7 @@ pub struct Outcome {
     pub decisions: usize,
 }
 
-/// The hosts of a replay, with the devices in their order.
+/// The hosts of a replay, each with its devices in their original order.
 pub struct Cloud<S> {
     fleet: Fleet<S>,
     devices: Vec<Vec<u16>>,

@@ -165,7 +165,7 @@ impl Line {
 mod tests {
     use super::{Published, Trace};
 
-    /// Files that end with the test.
+    /// Files that are deleted at the end of the test.
     struct Folder(tempfile::TempDir);
 
     impl Folder {
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(
             (requests[0].cpu, requests[0].share),
             (3, 0),
-            "sorted by name, no share of no device"
+            "the requests are sorted by name, and one without devices has no share"
         );
         assert_eq!((requests[1].share, requests[1].models.count()), (460, 2));
     }

@@ -1,4 +1,4 @@
-//! The measured requests: those that schedulers make all the time, and those known to overload
+//! The measured requests: those that schedulers send constantly, and those known to overload
 //! Placement.
 
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
 //! A copy has every row of every table that the migrations create, between both systems. The rows
-//! are made up from the catalog, so a new table is tested without a change here.
+//! are generated from the catalog, so a new table is tested without a change here.
 
 #![allow(
     clippy::unwrap_used,
@@ -97,7 +97,7 @@ fn value(database: &Connection, table: &str, column: &Column, number: i64, count
     }
 }
 
-/// Fills every table, and leaves a counter beyond the rows.
+/// Fills every table, and advances the counters beyond the rows.
 fn fill(file: &Path) {
     let database = Connection::open(file).expect("the database opens");
     database.execute_batch("PRAGMA foreign_keys = OFF; BEGIN").expect("it begins");
@@ -146,7 +146,7 @@ fn same(one: &Path, other: &Path) {
         assert!(here == there, "{table}: {} rows and {}", here.len(), there.len());
     }
     assert!(rows(&other, "change_log").is_empty() && rows(&other, "leases").is_empty());
-    assert_eq!(rows(&other, "change_log_start"), ["0"], "the log begins where a new one does");
+    assert_eq!(rows(&other, "change_log_start"), ["0"], "the log starts like a new one");
     let counters = "SELECT name || ' ' || seq FROM sqlite_sequence ORDER BY name";
     assert_eq!(strings(&one, counters), strings(&other, counters));
 }

@@ -1,12 +1,12 @@
-//! The drain of a host, which the controllers carry out: begins it, follows it and stops it.
+//! Starts, follows and stops the drain of a host, which the controllers perform.
 //!
 //! ```text
-//!   POST …/drain ─► GET the host, print what changed ─► until the drain is over
+//!   POST …/drain ─► GET the host, print what changed ─► until the drain ends
 //!                      │
-//!                      └─ Ctrl-C, the timeout, the death of this process: the drain goes on
+//!                      └─ Ctrl-C, the timeout, the death of this process: the drain continues
 //! ```
 //!
-//! This module must never request a move: the drain is a row of the cloud, and its rounds decide from the rows.
+//! This module must never request a move: the drain is a row in the database, from which the controllers decide.
 
 mod report;
 mod run;

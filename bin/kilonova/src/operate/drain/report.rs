@@ -20,7 +20,7 @@ pub struct Moved {
     pub to: Option<HostName>,
 }
 
-/// A server with anything left on the host.
+/// A server that still has something on the host.
 #[derive(Debug, Clone)]
 pub struct Remaining {
     /// Its uuid.
@@ -38,17 +38,17 @@ pub struct Remaining {
 /// How the command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The drain ended: nothing more can move by itself.
+    /// The drain ended: no further server can move automatically.
     Done,
-    /// The command only began it.
+    /// The command only started the drain.
     Begun,
     /// Ctrl-C.
     Interrupted,
     /// The timeout expired.
     TimedOut,
-    /// Somebody stopped the drain.
+    /// Another request stopped the drain.
     Stopped,
-    /// Somebody enabled the host.
+    /// Another request enabled the host.
     Enabled,
 }
 
@@ -59,7 +59,7 @@ pub struct Report {
     end: End,
     /// The servers on the host when the drain began.
     total: usize,
-    /// True while the controllers go on with the drain.
+    /// True while the controllers continue the drain.
     runs: bool,
     /// The servers that left while the command ran.
     moved: Vec<Moved>,
@@ -67,12 +67,12 @@ pub struct Report {
     left: Vec<Remaining>,
     /// Allocated or dirty accelerators of the host.
     accelerators: i64,
-    /// The command that follows the drain, or begins it again.
+    /// The command that follows the drain, or starts it again.
     again: String,
 }
 
 impl Report {
-    /// The report of a command that has last seen the host so.
+    /// The report of a command that last saw the host in this state.
     pub fn new(end: End, host: &DrainedHost, moved: Vec<Moved>, again: String) -> Self {
         let drain = host.drain.as_ref();
         let runs = drain.is_some_and(|drain| drain.state == DrainState::Running);
@@ -96,7 +96,7 @@ impl Report {
         self.left.is_empty()
     }
 
-    /// 0 if the host is empty, or if the command should only begin the drain; 130 after Ctrl-C; else 1.
+    /// 0 if the host is empty, or if the command should only start the drain; 130 after Ctrl-C; else 1.
     pub fn exit_code(&self) -> u8 {
         match (self.is_empty(), self.end) {
             (true, _) | (false, End::Begun) => 0,
@@ -186,7 +186,7 @@ impl Report {
         }
         if self.runs {
             text.push_str(&format!(
-                "The controllers go on with the drain.\nTo follow it: {}\nTo stop it: kilonova host drain {host} --stop\n",
+                "The controllers continue the drain.\nTo follow it: {}\nTo stop it: kilonova host drain {host} --stop\n",
                 self.again
             ));
         } else {
@@ -220,7 +220,7 @@ fn remaining(
         ),
         Next::Request(_) => match (progress, next_try) {
             (Some(Progress::Refused(why)), Some(at)) if runs => {
-                (why, format!("wait: the next try is at {at}"))
+                (why, format!("wait: the next attempt is at {at}"))
             }
             (Some(Progress::Refused(why)), _) => (why, wait.to_owned()),
             (Some(Progress::Requested | Progress::Failed(_)) | None, _) => {
@@ -304,10 +304,10 @@ mod tests {
             let text = report.text();
             for part in [
                 begin,
-                "The controllers go on with the drain.",
+                "The controllers continue the drain.",
                 "--stop",
                 "it is busy",
-                "wait: the next try is at 2026-01-01T00:01:00Z",
+                "wait: the next attempt is at 2026-01-01T00:01:00Z",
             ] {
                 assert!(text.contains(part), "{text}");
             }

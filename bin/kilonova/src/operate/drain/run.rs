@@ -1,4 +1,4 @@
-//! The begin, the progress and the stop of a drain.
+//! Starts, follows and stops a drain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -40,17 +40,17 @@ pub struct DrainRequest {
     pub again: String,
 }
 
-/// Begins the drain of a host, or finds the one that already runs as requested.
+/// Starts the drain of a host, or finds a running one with the same options.
 ///
 /// # Errors
-/// If the host does not exist, the cloud refuses, or its controllers carry out no drains.
+/// If the host does not exist, the cloud refuses, or its controllers do not support drains.
 pub async fn begin(compute: &Compute, request: &DrainRequest) -> Result<Report, Failure> {
     let mut progress = ProgressDisplay::new();
     let host = start(compute, request, &mut progress).await?;
     Ok(Report::new(End::Begun, &host, Vec::new(), request.again.clone()))
 }
 
-/// [`begin`], and shows the progress of the drain until it is over. Ctrl-C and the timeout leave it going.
+/// Like [`begin`], but also shows the progress of the drain until it ends. It continues after Ctrl-C and the timeout.
 ///
 /// # Errors
 /// Those of [`begin`], or an outage of the cloud.
@@ -110,10 +110,10 @@ pub async fn undrain(compute: &Compute, name: &HostName) -> Result<String, Failu
     Ok(format!("Host {name} is enabled; it was disabled{was}.{down}"))
 }
 
-/// The failure of a drain in a cloud whose controllers leave drains to their clients.
+/// The failure of a command in a cloud whose controllers do not support drains.
 fn without_drains() -> Failure {
     Failure::Refused(
-        "the controller that answered is of an earlier version, which carries out no drains; nothing was changed. \
+        "the controller that answered is of an earlier version, which does not support drains; nothing was changed. \
          Upgrade all controllers, or use the kilonova program of their version"
             .to_owned(),
     )
@@ -127,7 +127,7 @@ fn drain_of(name: &HostName) -> String {
     format!("{}/drain", path_of(name))
 }
 
-/// A host, and whether the controller that answered carries out drains.
+/// A host, and whether the controller that answered supports drains.
 async fn query(compute: &Compute, name: &HostName) -> Result<(DrainedHost, bool), ComputeError> {
     described(name, compute.get(&path_of(name)).await?)
 }
@@ -141,7 +141,7 @@ fn described(name: &HostName, mut answer: Value) -> Result<(DrainedHost, bool), 
     Ok((host, has_drains))
 }
 
-/// Begins the drain, unless one with the same options runs already.
+/// Starts the drain, unless one with the same options is already running.
 async fn start(
     compute: &Compute,
     request: &DrainRequest,
@@ -154,7 +154,7 @@ async fn start(
     let name = text::plain(&host.name);
     if let Some(drain) = host.drain.as_ref().filter(|drain| is_requested(drain, request)) {
         let since = text::plain(&drain.begun_at);
-        progress.line(&format!("The drain of host {name} already runs since {since}."));
+        progress.line(&format!("The drain of host {name} has been running since {since}."));
         return Ok(host);
     }
     let body = json!({"drain": {
@@ -164,7 +164,7 @@ async fn start(
     }});
     let answer = match compute.ask(Method::POST, &drain_of(&host.name), Some(&body)).await {
         Ok(answer) => answer,
-        // Another controller answered, which knows the host but no drains.
+        // An older controller answered, which has the host but does not support drains.
         Err(ComputeError::Refused { status, .. })
             if [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED].contains(&status) =>
         {
@@ -189,7 +189,7 @@ fn is_requested(drain: &HostDrain, request: &DrainRequest) -> bool {
     drain.state == DrainState::Running && options == (request.cold, request.parallel.into())
 }
 
-/// A guest as it was seen last.
+/// A guest as last seen.
 struct Seen {
     called: String,
     /// `live`, `cold` or `offloaded`.
@@ -239,7 +239,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Queries the host and prints what changed. Returns the end of a drain that is over.
+    /// Queries the host and prints what changed. Returns how the drain ended, if it has.
     async fn look(&mut self) -> Result<Option<End>, ComputeError> {
         self.host = query(self.compute, &self.request.host).await?.0;
         self.note_departed().await?;
@@ -338,8 +338,8 @@ fn step_of(step: &Step) -> Option<&'static str> {
 /// How an operation moves a server, and the verb for it.
 fn action_of(action: &Action) -> Option<(&'static str, &'static str)> {
     match action {
-        Action::LiveMigration => Some(("live", "migrates live")),
-        Action::Migrate => Some(("cold", "migrates cold")),
+        Action::LiveMigration => Some(("live", "is live-migrating")),
+        Action::Migrate => Some(("cold", "is cold-migrating")),
         Action::Offload => Some(("offloaded", "is being offloaded")),
         Action::Other(_) => None,
     }

@@ -1,7 +1,7 @@
 //! Rebalancing: the plan as a page, and its moves, one after the other.
 //!
 //! ```text
-//!   plan ─► request a move ─► until it is over and its source is clean ─► the next move ─► what fits now
+//!   plan ─► request a move ─► until it has ended and its source is clean ─► the next move ─► what fits now
 //! ```
 //!
 //! All state is in the cloud: each move is an ordinary live migration, which continues without this command. The

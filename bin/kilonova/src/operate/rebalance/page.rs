@@ -43,7 +43,7 @@ pub fn page(plan: &Value) -> String {
     page
 }
 
-/// The flavors of a plan with what it gains.
+/// The flavors of a plan, with the number of servers that it gains.
 fn gains(plan: &Value) -> String {
     let mut rows = vec![row(["flavor", "servers that fit now", "after the moves"])];
     for flavor in list(&plan["flavors"]) {

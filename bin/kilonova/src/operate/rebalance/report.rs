@@ -7,11 +7,11 @@ use crate::operate::text::{of, plain};
 /// A move that was requested.
 #[derive(Debug, Clone)]
 pub struct Done {
-    /// The move, as the plan has it.
+    /// The move in the plan.
     pub planned: Value,
     /// The number of its migration, once it has begun.
     pub migration: Option<i64>,
-    /// The request that its operation records.
+    /// The id of the request that its operation records.
     pub request_id: Option<String>,
     /// Why it failed or did not begin.
     pub failure: Option<String>,
@@ -20,7 +20,7 @@ pub struct Done {
 /// How the command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// All moves ended well, or there were none.
+    /// All moves succeeded, or there were none.
     Done,
     /// A move failed or could not begin.
     Failed,
@@ -48,7 +48,7 @@ impl Report {
         self.plan["moves"].as_array().is_none_or(Vec::is_empty)
     }
 
-    /// 0 if all moves ended well, 130 after Ctrl-C, else 1; also 1 if there were no moves.
+    /// 0 if all moves succeeded, 130 after Ctrl-C, else 1; also 1 if there were no moves.
     pub fn exit_code(&self) -> u8 {
         match self.end {
             End::Done => u8::from(self.is_empty()),

@@ -35,7 +35,7 @@ enum Stop {
 /// Plans and performs moves for a flavor, or for the cost of the hosts.
 ///
 /// # Errors
-/// If the cloud refuses, or does not answer for long.
+/// If the cloud refuses, or stays unreachable.
 pub async fn apply(
     compute: &Compute,
     flavor: Option<&str>,
@@ -58,7 +58,7 @@ pub async fn apply(
     };
     let moves = std::mem::take(&mut run.moves);
     let mut fits_now = None;
-    // The plan has the id of a flavor that was named.
+    // The plan has the id of the requested flavor.
     let wanted = flavor.and_then(|_| plan["flavors"][0]["id"].as_str());
     if let (Some(flavor), false) = (wanted, moves.is_empty()) {
         let path = format!("/kilonova/room?flavor={}", text::segment(flavor));
@@ -94,7 +94,7 @@ impl Run<'_> {
                     let request_id = answer["move"]["request_id"].as_str().map(str::to_owned);
                     let request = request_id.as_deref().map(text::plain).unwrap_or_default();
                     self.progress.line(&format!(
-                        "{called} migrates live from {} to {} ({request}).",
+                        "{called} is live-migrating from {} to {} ({request}).",
                         of(&planned["from"]),
                         of(&planned["to"]),
                     ));
@@ -105,20 +105,20 @@ impl Run<'_> {
                     return Ok(());
                 }
                 Err(ComputeError::Refused { status, message }) => {
-                    // The refusal by moves in progress, which end; not by those of the last hour.
+                    // Retries only after a refusal because of moves in progress, not because of the hourly limit.
                     if status != StatusCode::CONFLICT || !message.contains("when one has ended") {
                         return Err(self.fail(&called, message));
                     }
                     self.progress.status(&text::plain(&message));
                 }
-                // Another request might begin the move a second time.
+                // A retry might begin the move a second time.
                 Err(unreachable) => return Err(Stop::Error(unreachable.fatal())),
             }
             self.pause().await?;
         }
     }
 
-    /// Waits until the migration is over and its source holds nothing of the server.
+    /// Waits until the migration has ended and nothing of the server remains on its source.
     async fn wait(&mut self, planned: &Value) -> Result<(), Stop> {
         let (called, mut silent) = (called(planned), None::<Instant>);
         let Some(number) = self.moves.last().and_then(|one| one.migration) else {
@@ -182,14 +182,12 @@ enum State {
     Failed(String),
 }
 
-/// The state of a migration of a server, as the API describes the server.
+/// The state of a migration, from the API's description of its server.
 fn state(server: &Value, number: i64) -> State {
     let moves = server["moves"].as_array();
     let found = moves.into_iter().flatten().find(|one| one["id"].as_i64() == Some(number));
     let Some(one) = found else {
-        return State::Failed(
-            "its migration does not exist any more; the server was deleted".into(),
-        );
+        return State::Failed("its migration no longer exists; the server was deleted".into());
     };
     if one["open"] == true {
         let waits = &server["operation"]["waits_for"];

@@ -71,7 +71,8 @@ fn before_rfc7239(headers: &HeaderMap, proxies: &Proxies) -> Forwarded {
             break;
         }
     }
-    // A list with one element per hop is read at the same hop; a single value is its proxy's.
+    // A list with one element per hop is read at the client's hop; otherwise its last element is that of
+    // the nearest proxy.
     let at = |name| {
         let mut values = list(headers, name);
         let whole = hops > 0 && values.len() == clients.len();

@@ -1,5 +1,5 @@
 //! A deadline for a request's head, counted from its first byte: a client that trickles bytes must not
-//! hold a connection. The HTTP library watches idle keep-alive connections, with a longer timeout.
+//! occupy a connection. The HTTP library watches idle keep-alive connections, with a longer timeout.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -28,7 +28,7 @@ impl Busy {
     }
 }
 
-/// Ends when dropped.
+/// The mark of a request in progress, removed when this value is dropped.
 pub(in crate::serve) struct Answering(Busy);
 
 impl Drop for Answering {
@@ -38,8 +38,8 @@ impl Drop for Answering {
 }
 
 impl Answering {
-    /// Keeps the mark until the body is sent or dropped; forever for a connection that is upgraded, which
-    /// has no more heads.
+    /// Keeps the mark until the body is sent or dropped, or forever if the connection is upgraded, because
+    /// no further heads follow.
     pub(in crate::serve) fn until_sent(self, response: Response) -> Response {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             std::mem::forget(self);

@@ -121,7 +121,7 @@ impl Drop for Slot {
     }
 }
 
-/// The address that counts: an IPv6 /64 counts as one.
+/// The address to which the limit applies: an IPv6 /64 counts as one.
 pub(in crate::serve) fn party(address: IpAddr) -> IpAddr {
     let address = address.to_canonical();
     if address.is_loopback() { address } else { PeerAddress(address).party() }

@@ -1,5 +1,5 @@
 //! A bootable disk: one sector of BIOS code that writes a line to the screen and the serial port and
-//! halts. It needs no download and has no foreign licence.
+//! halts. It needs no download and has no third-party licence.
 
 /// Size of the image: whole MiB, like every guest's disk.
 const SIZE: usize = 1024 * 1024;

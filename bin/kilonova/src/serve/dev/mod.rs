@@ -1,5 +1,5 @@
-//! `serve --dev`: creates what a first server needs, once: flavors, an image, a network, and a device
-//! profile with a flavor for each kind of device of the hosts.
+//! `serve --dev`: creates, once, the resources that a first server needs: flavors, an image, a network,
+//! and a device profile with a flavor for each kind of device on the hosts.
 //!
 //! It calls the services' APIs in process as the admin, so it cannot create anything that they
 //! would refuse. Existing resources with the same name stay unchanged; a resource that was created
@@ -183,7 +183,7 @@ impl Admin {
             }
             if begun.elapsed() > HOSTS {
                 tracing::warn!(
-                    "not all hosts are up: --dev creates no profiles for devices of the others"
+                    "not all hosts are up; --dev creates no profiles for devices of missing hosts"
                 );
                 return Ok(());
             }
@@ -198,7 +198,7 @@ impl Admin {
         for deployable in listed["deployables"].as_array().into_iter().flatten() {
             let Some(provider) = deployable["rp_uuid"].as_str() else { continue };
             let path = format!("/placement/resource_providers/{provider}/inventories");
-            // The provider may be gone meanwhile.
+            // The provider may have been deleted in the meantime.
             let Ok(found) = self.get(&path).await else { continue };
             let names = found["inventories"].as_object().into_iter().flat_map(|all| all.keys());
             classes.extend(names.filter(|name| !PLAIN.contains(&&***name)).cloned());

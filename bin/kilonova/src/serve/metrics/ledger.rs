@@ -115,7 +115,7 @@ pub(super) async fn count(
     Ok(registry)
 }
 
-/// Counters since the process started; zeros included, so that rates have a start.
+/// Counters since the process started, including zeros, so that rates have a starting point.
 fn binds(registry: &mut Registry) {
     let binds = Family::<Bind, Counter>::default();
     let help = "Accelerator requests bound, and failed attempts, by cause";
@@ -148,7 +148,7 @@ fn hosts(registry: &mut Registry, compute: &Compute) {
     }
 }
 
-/// The seconds since a time; 0 for one that lies ahead.
+/// The seconds since a time; 0 if it is in the future.
 fn seconds(now: Timestamp, at: Timestamp) -> f64 {
     now.duration_since(at).as_micros().max(0) as f64 / 1e6
 }

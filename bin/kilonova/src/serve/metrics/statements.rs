@@ -1,5 +1,5 @@
 //! Counters of database statements and round trips, separate for requests and for background loops, so that the cost of
-//! a request can be told from the cost of an idle process.
+//! requests can be distinguished from the cost of an idle process.
 
 use kilonova_store::Store;
 use kilonova_store::testing::Meter;
@@ -40,7 +40,7 @@ impl Statements {
         let help = "Database statements of requests and of background loops";
         registry.register("statements", help, statements.clone());
         let round_trips = Family::<OriginLabel, Counter>::default();
-        let help = "Waits for an answer of PostgreSQL by requests and by background loops";
+        let help = "Round trips to PostgreSQL of requests and of background loops";
         registry.register("round_trips", help, round_trips.clone());
         for (whose, meter) in [("requests", &self.requests), ("loops", &self.loops)] {
             statements.get_or_create(&OriginLabel { whose }).inc_by(meter.count());

@@ -1,4 +1,4 @@
-//! Limits on connections: how many, and how slow a client may be.
+//! Limits on the number of connections and on slow clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -31,7 +31,7 @@ fn a_slow_head_and_a_slow_login_are_broken_off() {
     let idle = connect(cloud.serve.address);
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // A byte now and then does not extend the deadline.
+            // An occasional byte does not extend the deadline.
             while trickle.write_all(b"x").is_ok() {
                 std::thread::sleep(Duration::from_secs(1));
             }

@@ -24,7 +24,7 @@ fn foreign(answer: &Value, origin: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Requests everything that has links, and checks that all of them begin with `origin`.
+/// Requests every document that has links, and checks that all links begin with `origin`.
 fn check(session: &Session, origin: &str) {
     let mut seen = 0;
     for path in [

@@ -1,4 +1,4 @@
-//! The server's own TLS: the certificate it presents, what follows from it, and its replacement.
+//! The server's own TLS: the certificate it presents, the URLs that follow from it, and its replacement.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -130,10 +130,10 @@ fn new_connections_get_a_replaced_certificate_and_open_ones_continue() {
     wait_for("the broken pair is logged", || {
         serve.log().contains("cannot use the changed certificate").then_some(())
     });
-    handshake(serve.address, &before).expect("the old pair is shown meanwhile");
+    handshake(serve.address, &before).expect("the old pair is still presented");
     write_pair(&place);
-    wait_for("the new pair is shown", || handshake(serve.address, &cert).ok());
-    assert!(handshake(serve.address, &before).is_err(), "the old pair is not shown any more");
+    wait_for("the new pair is presented", || handshake(serve.address, &cert).ok());
+    assert!(handshake(serve.address, &before).is_err(), "the old pair is no longer presented");
     ask(&mut old, "/identity/v3");
 }
 
@@ -210,14 +210,14 @@ fn simulated_hosts_in_another_process_speak_tls() {
             "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {bearer}\r\n\
              Connection: close\r\n\r\n"
         );
-        stream.write_all(head.as_bytes()).expect("the file is written");
+        stream.write_all(head.as_bytes()).expect("the request is sent");
         let mut text = Vec::new();
-        // The end may come without a farewell of TLS.
+        // The server may close the connection without a TLS close_notify.
         drop(stream.read_to_end(&mut text));
         let both = String::from_utf8_lossy(&text).contains("kilonova_hosts{state=\"up\"} 2");
         both.then_some(())
     };
-    wait_for("the hosts are not there", up);
+    wait_for("the hosts are up", up);
     hosts.kill().expect("the process is killed");
     hosts.wait().expect("the process has ended");
 }

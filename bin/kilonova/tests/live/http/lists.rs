@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use crate::kit::cloud::id;
 use crate::kit::{Cloud, Session};
 
-/// Images of one project, each with nearly the most bytes of metadata.
+/// Images of one project, each with nearly the maximum of metadata.
 const IMAGES: usize = 100;
 /// Concurrent lists.
 const LISTS: usize = 20;
-/// The most KiB that concurrent lists may take together.
+/// The maximum memory that all concurrent lists together may use, in KiB.
 const MOST: u64 = 128 * 1024;
 
 /// Two properties near the limits of a value (65,535 bytes) and of an image (128 KiB).
@@ -30,7 +30,7 @@ fn walk(who: &Session, query: &str) -> usize {
     }
 }
 
-/// The first page of a list, [`LISTS`] times at once. Returns the largest answer in bytes.
+/// Requests the first page of a list [`LISTS`] times concurrently. Returns the largest answer in bytes.
 fn at_once(who: &Session, query: &str) -> usize {
     let path = format!("/image/v2/images?{query}");
     std::thread::scope(|scope| {

@@ -34,7 +34,7 @@ fn silent_clients_block_nobody() {
 
 #[test]
 fn a_connection_over_the_limit_gets_503() {
-    // The shell's limit on open files simulates a small system: half of them are for connections.
+    // The shell's limit on open files simulates a small system: half of that limit is for connections.
     let place = Environment::new();
     let mut command = std::process::Command::new("bash");
     let serve = place.command("serve");

@@ -139,11 +139,11 @@ fn invalid_http_closes_only_its_connection() {
         ("a huge header", huge, &[431]),
         ("many headers", many, &[431]),
         ("a long path", long, &[414, 431]),
-        ("no number", format!("{line}Content-Length: ten\r\n\r\n"), &[400]),
+        ("a length that is not a number", format!("{line}Content-Length: ten\r\n\r\n"), &[400]),
         ("a negative length", format!("{line}Content-Length: -1\r\n\r\n"), &[400]),
         ("two lengths", format!("{line}Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"), &[400]),
         (
-            "a chunk that is none",
+            "an invalid chunk size",
             format!("{line}Transfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n0\r\n\r\n"),
             &[400],
         ),

@@ -1,4 +1,4 @@
-//! Another project's resources are not found by any request.
+//! No request finds another project's resources.
 
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ fn images_keys_and_requests_of_other_projects_are_not_found() {
         cloud.admin.post("/accelerator/v2/device_profiles", &profile).ok(201);
         let arq = json!({"device_profile_name": "fpga"});
         let made = ann.post("/accelerator/v2/accelerator_requests", &arq).ok(201);
-        let arq = made["arqs"][0]["uuid"].as_str().expect("the request is sent").to_owned();
+        let arq = made["arqs"][0]["uuid"].as_str().expect("the request has a uuid").to_owned();
         let path = format!("/accelerator/v2/accelerator_requests/{arq}");
         bob.get(&path).refused_saying(404, &[&arq]);
         bob.delete(&path).refused(404);

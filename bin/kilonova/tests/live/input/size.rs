@@ -19,7 +19,7 @@ fn flood(cloud: &Cloud, head: &str, chunked: bool) -> Answer {
         format!("Content-Length: {HUGE}")
     };
     let head = format!("{head}\r\nHost: x\r\nConnection: close\r\n{length}\r\n\r\n");
-    stream.write_all(head.as_bytes()).expect("the file is written");
+    stream.write_all(head.as_bytes()).expect("the head is sent");
     let block = vec![b'a'; 1024 * 1024];
     for _ in 0..HUGE / block.len() {
         if chunked {

@@ -104,7 +104,7 @@ impl Answer {
             &first.unwrap_or(&Value::Null)["message"],
         ];
         let sentence = found.iter().find_map(|value| value.as_str());
-        sentence.unwrap_or_else(|| panic!("{}: no sentence in {body}", self.asked)).to_owned()
+        sentence.unwrap_or_else(|| panic!("{}: no message in {body}", self.asked)).to_owned()
     }
 
     /// Checks what must hold for every answer.

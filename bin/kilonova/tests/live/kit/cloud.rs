@@ -1,4 +1,4 @@
-//! A running system with its admin logged in, and shortcuts for what tests start from.
+//! A running system with its admin logged in, and shortcuts for the setup of tests.
 
 use std::time::{Duration, Instant};
 

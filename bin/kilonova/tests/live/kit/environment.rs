@@ -69,8 +69,8 @@ impl Environment {
         command.env_remove("RUST_LOG").output().expect("the program runs")
     }
 
-    /// Copies the sealing key of another controller of the same cloud: all that a further controller
-    /// needs.
+    /// Copies the sealing key of another controller of the same cloud, which is all that a further
+    /// controller needs.
     pub fn share_seal(&self, other: &Self) {
         use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
         let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(self.state());

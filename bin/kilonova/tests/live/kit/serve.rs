@@ -32,7 +32,7 @@ impl Serve {
             if stdout.read_line(&mut line).expect("the output is UTF-8") == 0 {
                 let status = child.wait().expect("the process ends");
                 let log = std::fs::read_to_string(&log).unwrap_or_default();
-                panic!("it ended before it was ready: {status}\n{output}\n{log}");
+                panic!("the server ended before it was ready: {status}\n{output}\n{log}");
             }
             output.push_str(&line);
             let Some(rest) = line.strip_prefix("kilonova: ready on http") else { continue };
@@ -83,7 +83,7 @@ impl Serve {
             if let Some(status) = self.child.try_wait().expect("the process's state is readable") {
                 return status;
             }
-            assert!(begun.elapsed() < Duration::from_secs(20), "it does not end");
+            assert!(begun.elapsed() < Duration::from_secs(20), "the server does not end");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -103,7 +103,7 @@ impl Serve {
         number.expect("the kernel reports the process's memory")
     }
 
-    /// Sets [`Self::peak_memory`] to the present resident memory.
+    /// Resets [`Self::peak_memory`] to the current resident memory.
     pub fn forget_peak_memory(&self) {
         std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5")
             .expect("the kernel resets the peak");

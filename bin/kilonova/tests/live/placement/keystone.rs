@@ -1,4 +1,4 @@
-//! Tokens of an external Keystone, which a second Kilonova server plays.
+//! Tokens of an external Keystone; a second Kilonova server plays its part.
 
 use super::{host, speaks};
 use crate::kit::client::raw;
@@ -29,7 +29,7 @@ fn tokens_are_validated_by_the_external_keystone() {
     let serve = place.start();
     let nobody = speaks(&Session::nobody(serve.address));
     host(&nobody.token(&token), "h1", 4);
-    assert!(!place.state().join("clouds.yaml").exists(), "no admin of ours is made");
+    assert!(!place.state().join("clouds.yaml").exists(), "Kilonova creates no admin of its own");
 
     let answer = nobody.token("made up").get("/resource_providers");
     let reply = answer.header("www-authenticate").map(str::to_owned);

@@ -55,15 +55,15 @@ fn controllers_see_each_others_commits() {
         took.push(until("the new host is seen", || knows(&b, &new)));
         let consumer = uuid::Uuid::new_v4().to_string();
         claim(&b, &consumer, &new, 4).ok(204);
-        took.push(until("that it is full is seen", || !knows(&a, &new)));
+        took.push(until("the full host is no longer a candidate", || !knows(&a, &new)));
         let late = claim(&a, &uuid::Uuid::new_v4().to_string(), &new, 1);
         assert!(late.refused(409).contains("would exceed the capacity"));
         b.delete(&format!("/allocations/{consumer}")).ok(204);
-        took.push(until("that it is free is seen", || knows(&a, &new)));
+        took.push(until("the freed host is a candidate again", || knows(&a, &new)));
     }
     took.sort();
     let (middle, worst) = (took[took.len() / 2], took[took.len() - 1]);
-    println!("seen by the other after {middle:?}, at worst {worst:?}");
+    println!("seen by the other process after {middle:?}, at worst {worst:?}");
     assert!(middle < Duration::from_millis(100), "{took:?}");
 }
 
@@ -83,7 +83,7 @@ fn a_stopped_controller_catches_up_without_stale_claims() {
     signal(&two, Signal::CONT);
     let late = claim(&b, &uuid::Uuid::new_v4().to_string(), &full, 1);
     assert!(late.refused(409).contains("would exceed the capacity"));
-    let took = until("all is seen", || {
+    let took = until("all changes are seen", || {
         let shown = candidates(&b);
         new.iter().all(|host| !shown[host].is_null()) && shown[&full].is_null()
     });

@@ -1,5 +1,5 @@
-//! An operator's nova.conf: `config check` lists what becomes of it, and `serve` starts with it and logs the
-//! options without effect.
+//! An operator's nova.conf: `config check` lists the effect of each option, and `serve` starts with the file and
+//! logs the options without effect.
 
 use std::process::{Command, Output};
 

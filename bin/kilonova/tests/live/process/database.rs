@@ -1,4 +1,4 @@
-//! `kilonova database copy`: refused while a controller runs, and no controller starts on half a copy.
+//! `kilonova database copy`: refused while a controller runs, and no controller starts on an incomplete copy.
 
 use std::process::{Command, Output, Stdio};
 
@@ -29,7 +29,7 @@ fn a_cloud_moves_to_a_copy_once_its_controller_has_stopped() {
         let output = copy(&url(&cloud.place), &to);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let said = String::from_utf8_lossy(&output.stdout);
-        for words in ["flavors ", "Begun anew: change_log, change_log_start, leases.", "seal.key"] {
+        for words in ["flavors ", "Reset: change_log, change_log_start, leases.", "seal.key"] {
             assert!(said.contains(words), "{words:?} is not in: {said}");
         }
         let mut moved = Environment::new();

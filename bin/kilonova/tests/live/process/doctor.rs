@@ -72,7 +72,7 @@ fn a_broken_rule_is_named_and_the_exit_code_says_so() {
 }
 
 /// A row written by a clock that was ahead is an error until an operator confirms that the clock is
-/// right now.
+/// now correct.
 #[test]
 fn rows_of_the_future_are_found_and_can_be_redated() {
     let cloud = Cloud::new(Environment::new().with_hosts());
@@ -136,18 +136,18 @@ fn keys_that_do_not_fit_the_secrets_are_found_and_none_is_created() {
         sees(1, "error", "copy it from a controller of this cloud");
         assert!(!key.exists(), "doctor creates nothing");
         let other = "7G2qD2m8yQHkqJX6n8bSvP5XbY3m0a4Jj3cJk0y1xYQ=\n";
-        std::fs::copy(&kept, &key).expect("the modes are those of a key file");
+        std::fs::copy(&kept, &key).expect("the key file is copied with its mode");
         std::fs::write(&key, other).expect("the file is written");
         sees(1, "error", "which is not in the key file");
         std::fs::copy(&kept, &key).expect("the key is copied");
         assert_eq!(findings(&place, "secrets"), (Some(0), vec![]));
-        // Rows as after two hundred days, and as after an accident.
+        // Simulates rows that are two hundred days old, and then a damaged row.
         place.sql("UPDATE sealed_secrets SET made_at = made_at - 17280000000000");
         sees(0, "note", "kilonova keys fernet-rotate");
         place.sql(
             "UPDATE sealed_secrets SET number = number + 50 WHERE kind = 'fernet' AND number = 0",
         );
-        sees(1, "error", "the sealed secret fernet/50 does not open");
+        sees(1, "error", "the sealed secret fernet/50 cannot be unsealed");
         let output = place.run("doctor", &[]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(text.contains("secrets        error") && !text.contains("7G2q"), "{text}");

@@ -1,4 +1,4 @@
-//! Health for balancers: what each path says, when a controller is not ready, and how it drains.
+//! Health for balancers: the answer of each path, when a controller is not ready, and how it drains.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use serde_json::json;
 use crate::kit::client::{connect, raw};
 use crate::kit::{Answer, Cloud, Environment, Serve, Session};
 
-/// Within this, a state that must come has come.
+/// The time limit for reaching an expected state.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Asks without any header; the answer is not checked for a message, because oslo's form has none.
+/// Sends a request without a token; the answer is not checked for a message, because oslo's form has none.
 fn ask(serve: &Serve, method: &str, path: &str, headers: &str) -> Answer {
     let request =
         format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}Connection: close\r\n\r\n");
@@ -28,7 +28,7 @@ fn until(serve: &Serve, status: u16) -> Answer {
         if answer.status == status {
             return answer;
         }
-        assert!(begun.elapsed() < SOON, "it is not {status}: {}", answer.text());
+        assert!(begun.elapsed() < SOON, "the status is not {status}: {}", answer.text());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -57,7 +57,7 @@ fn every_path_answers_without_a_token() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_without_its_database_is_alive_and_not_ready() {
     let Ok(server) = std::env::var("KILONOVA_TEST_POSTGRES") else {
-        return kilonova_testkit::skip("a database that goes away needs PostgreSQL");
+        return kilonova_testkit::skip("an unavailable database needs PostgreSQL");
     };
     let places = std::thread::spawn(Environment::all).join().expect("the places are created");
     let place = places.into_iter().find(|place| place.database.is_some());

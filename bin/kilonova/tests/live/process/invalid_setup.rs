@@ -18,7 +18,7 @@ fn refuses(place: &Environment, options: &[&str], words: &[&str]) {
         assert!(printed.contains(word), "{word:?} is not in: {printed}");
     }
     assert!(output.stdout.is_empty(), "{:?}", output.stdout);
-    assert!(!place.state().exists(), "the state directory was made: {printed}");
+    assert!(!place.state().exists(), "the state directory was created: {printed}");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_directory_in_use_is_left_as_it_is() {
     assert_eq!(printed.trim_end().lines().count(), 1, "{printed}");
     let address = cloud.serve.address.to_string();
     let output = cloud.place.run("serve", &["--listen", &address]);
-    assert!(stderr(&output).contains("running instance"), "that, rather than the port's");
+    assert!(stderr(&output).contains("running instance"), "the lock is named rather than the port");
     cloud.admin.get("/compute/v2.1/servers").ok(200);
 }
 
@@ -132,7 +132,7 @@ fn a_database_that_cannot_be_reached_is_named_without_its_password() {
     let place = Environment::configured("[database]\nmax_retries = 0\n");
     let output = place.run("serve", &["--listen", "127.0.0.1:0", "--database", url]);
     let printed = stderr(&output);
-    // The service manager tries again.
+    // With this code, the service manager restarts the program.
     assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(printed.contains("127.0.0.1:1"), "{printed}");
     assert!(!printed.contains("sesame-word"), "{printed}");
@@ -160,7 +160,7 @@ fn a_state_directory_that_others_can_read_is_refused() {
     drop(place.start());
     let folder =
         std::fs::metadata(place.state()).expect("the file exists").permissions().mode() & 0o777;
-    assert_eq!(folder, 0o700, "an empty one is closed");
+    assert_eq!(folder, 0o700, "an empty directory is made private");
     for entry in std::fs::read_dir(place.state()).expect("the directory is readable").flatten() {
         let mode = entry.metadata().expect("the file exists").permissions().mode() & 0o077;
         assert_eq!(mode, 0, "{:?}", entry.path());

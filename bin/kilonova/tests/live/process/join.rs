@@ -111,7 +111,7 @@ fn at(
     now: Timestamp,
     valid: SignedDuration,
 ) -> HostIdentity {
-    let request = kilonova_pki::Request::new(&known.host).expect("the request is sent");
+    let request = kilonova_pki::Request::new(&known.host).expect("the request is created");
     let content = HostCertificateParams { host: &known.host, addresses: &[], valid };
     let (certificate, _) =
         authority.sign(&request.csr, &content, now).expect("the authority signs the request");
@@ -216,7 +216,7 @@ async fn a_join_token_works_once_for_one_host() {
     let message = full
         .join(&url, &token, &HostName::verbatim("a"), addresses(1))
         .await
-        .expect_err("a full disk is refused");
+        .expect_err("the identity cannot be written");
     assert!(matches!(message, Error::Identity { .. }), "{message}");
     identity
         .join(&url, &token, &HostName::verbatim("a"), addresses(1))
@@ -311,7 +311,7 @@ async fn a_certificate_is_renewed_in_time() {
     let (cloud, url) = open(Environment::new());
     let (identity, known) = joined(&cloud, &url, HOST, 1).await;
     let due = at(&authority(&cloud.place), &known, Timestamp::now() - DAY * 70, DAY * 90);
-    let text = serde_json::to_vec(&due).expect("the file is written");
+    let text = serde_json::to_vec(&due).expect("the identity is serialized");
     std::fs::write(cloud.place.file(HOST).join("identity.json"), text)
         .expect("the file is written");
     let remote = due.remote().expect("the client is created");
@@ -338,14 +338,14 @@ async fn a_certificate_is_renewed_in_time() {
     );
     assert!(new.key != due.key && new.certificate != due.certificate);
     remote.register(registration(HOST)).await.expect("the new certificate is accepted");
-    // The running agent takes up what an operator replaces by joining again.
+    // The running agent picks up an identity that an operator replaces by joining again.
     let (_, again) = joined(&cloud, &url, HOST, 1).await;
     let taken = receiver.wait_for(|known| known.as_ref() == Some(&again));
     tokio::time::timeout(soon, taken)
         .await
         .expect("the event arrives in time")
         .expect("the agent reports it");
-    remote.register(registration(HOST)).await.expect("that certificate is accepted");
+    remote.register(registration(HOST)).await.expect("the replaced certificate is accepted");
     keeping.abort();
 }
 
@@ -365,11 +365,11 @@ async fn polling(
         (answer, Instant::now())
     });
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(!waiting.is_finished(), "it waits for news");
+    assert!(!waiting.is_finished(), "the poll is still open");
     waiting
 }
 
-/// Asks the port of hosts without a certificate, as a balancer does.
+/// Sends a request to the node listener without a certificate, as a balancer does.
 fn probe(url: &str, authority: &str, path: &str) -> Answer {
     let address = url.strip_prefix("https://").expect("the URL has TLS");
     let address: SocketAddr = address.parse().expect("the URL names an address");
@@ -452,7 +452,7 @@ async fn hosts_receive_the_revocation_list() {
     assert_eq!(
         remote.revocations().await.expect("the answer is a list"),
         before,
-        "it is signed once"
+        "the list is signed once"
     );
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     let following = tokio::spawn(follow_revocations(
@@ -588,7 +588,7 @@ async fn an_existing_host_name_needs_an_operators_permission() {
         .join(&url, &token, &HostName::verbatim(HOST), addresses(8))
         .await
         .expect("the operator permits the replacement");
-    // From now on the host has a certificate, and joins again as any other does.
+    // From now on the host has a certificate, and joins again like any other.
     joined(&cloud, &url, HOST, 8).await;
 }
 

@@ -82,7 +82,7 @@ fn provoke(cloud: &Cloud) -> Vec<String> {
     secrets.push(chosen.into());
     nobody.token("stranger-token-99").get("/compute/v2.1/servers").refused(401);
     secrets.push("stranger-token-99".into());
-    // A live token of a console, as an operator's own proxy looks it up.
+    // A valid console token, looked up as an operator's own proxy does.
     let flavor = cloud.flavor("small");
     let image = cloud.image("small");
     let server = cloud.server(&cloud.admin, "seen", &flavor, &image);
@@ -138,7 +138,7 @@ fn no_secret_is_logged_however_much_is() {
     }
 }
 
-/// A loop that cannot do its work says so once, however often it tries, and says when it can again.
+/// A loop that fails logs it once, regardless of the number of attempts, and logs its recovery.
 #[test]
 fn loops_log_the_first_failure_and_the_recovery() {
     const TABLES: [(&str, &str); 4] = [
@@ -157,7 +157,7 @@ fn loops_log_the_first_failure_and_the_recovery() {
         ),
     ];
     const LINES: [(&str, &str); 4] = [
-        ("cannot renew the lease on the loops; retrying", "reached the lease on the loops again"),
+        ("cannot renew the lease on the loops; retrying", "can renew the lease on the loops again"),
         (
             "cannot read the revocation list and the authorities; retrying",
             "read the revocation list and the authorities again",
@@ -171,7 +171,7 @@ fn loops_log_the_first_failure_and_the_recovery() {
         });
         let nobody = Session::nobody(serve.address);
         TABLES.iter().for_each(|(away, _)| place.sql(away));
-        // The slowest loops try every five seconds.
+        // The slowest loops run every five seconds.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(13) {
             nobody.get("/readyz").check().refused(503);
@@ -224,7 +224,7 @@ fn a_terminal_gets_lines_for_people() {
     let logged: Vec<String> = std::iter::from_fn(line).collect();
     assert!(script.wait().expect("the process ends").success(), "{logged:?}");
     let stops = logged.iter().find(|line| line.contains("stopping"));
-    let stops = stops.unwrap_or_else(|| panic!("no line says that it stops: {logged:?}"));
+    let stops = stops.unwrap_or_else(|| panic!("no line reports the shutdown: {logged:?}"));
     assert!(stops.contains("INFO") && !stops.contains('{'), "{stops}");
     assert!(stops.contains('\u{1b}'), "a terminal has colours: {stops:?}");
 }

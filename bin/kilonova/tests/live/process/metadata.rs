@@ -1,4 +1,4 @@
-//! The metadata service as a listener of its own: what opens it, and what its clients see as bytes.
+//! The metadata service on its own listener: the options that open it, and the raw answers of its clients.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -56,6 +56,6 @@ fn proxies_reach_it_on_its_own_port_only() {
         serve.address,
         b"GET /latest/meta-data/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
     );
-    assert!(users.starts_with(b"HTTP/1.1 404"), "users do not reach it");
+    assert!(users.starts_with(b"HTTP/1.1 404"), "users cannot reach the metadata service");
     serve.terminate();
 }

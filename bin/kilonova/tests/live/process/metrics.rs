@@ -47,7 +47,7 @@ fn it_counts_answers_devices_and_servers() {
         let scraper = scraper(&cloud);
         let begun = Instant::now();
         while value(&scraper.get("/metrics").text(), "kilonova_hosts{state=\"up\"}") != Some(2.0) {
-            assert!(begun.elapsed() < Duration::from_secs(20), "the hosts are not there");
+            assert!(begun.elapsed() < Duration::from_secs(20), "the hosts are not up");
             std::thread::sleep(Duration::from_millis(30));
         }
         let (flavor, image) = (cloud.flavor("small"), cloud.image("tiny"));

@@ -1,4 +1,4 @@
-//! Hosts in a process of their own: which are accepted, and that either process may die alone.
+//! Hosts in a separate process: which hosts are accepted, and that each process survives the other's death.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -42,7 +42,7 @@ fn two_hosts(admin: &Session) {
         if hosts["hypervisors"].as_array().is_some_and(|hosts| hosts.len() == 2) {
             return;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "the hosts are not there: {hosts}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "the hosts are not up: {hosts}");
         std::thread::sleep(Duration::from_millis(30));
     }
 }

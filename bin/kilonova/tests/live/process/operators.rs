@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::kit::environment::stderr;
 use crate::kit::{Cloud, Environment};
 
-/// A command without any cloud from the environment.
+/// A command that takes no cloud from the environment.
 fn command(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
     command.args(words).stdin(Stdio::null());

@@ -63,7 +63,7 @@ fn ca(cloud: &Cloud, words: &[&str]) -> Result<Value, String> {
     }
 }
 
-/// Repeats a command until no host holds it up.
+/// Repeats a command until no host delays it.
 async fn once_ready(cloud: &Cloud, words: &[&str]) -> Value {
     let begun = Instant::now();
     loop {
@@ -93,10 +93,10 @@ async fn hosts_move_to_the_new_authority_without_a_pause() {
         let known =
             host.sees("both authorities", |known| certificates(&known.authority) == 2).await;
         let by = kilonova_pki::is_issued_by(&known.certificate, &known.authority, &new);
-        assert!(!by.expect("it is read"), "the new one signs nothing yet");
+        assert!(!by.expect("it is read"), "the new authority signs nothing yet");
         host.works().await;
     }
-    // A host that was off does not hold up the others for ever.
+    // A host that is off does not delay the others forever.
     let (asleep, slept) = joined(&cloud, &url, "asleep", 3).await;
     let late = |text: &str| text.contains("asleep") && !text.contains("gpu-");
     let begun = Instant::now();
@@ -116,7 +116,7 @@ async fn hosts_move_to_the_new_authority_without_a_pause() {
                 .expect("it is read")
         };
         let known = host.sees("a certificate of the new authority", by_new).await;
-        assert_eq!(certificates(&known.authority), 2, "the other hosts' are still trusted");
+        assert_eq!(certificates(&known.authority), 2, "the old authority is still trusted");
         host.works().await;
         let list = host.remote.revocations().await.expect("the list arrives");
         assert_eq!(list.crl.matches("BEGIN X509 CRL").count(), 2, "one of each authority");
@@ -135,7 +135,7 @@ async fn hosts_move_to_the_new_authority_without_a_pause() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{why}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // It wakes up in time: its agent follows.
+    // The host is switched on in time, and its agent follows the rotation.
     let mut woken = keep("asleep", (asleep, slept.clone()));
     once_ready(&cloud, &["retire"]).await;
     for host in hosts.iter_mut().chain([&mut woken]) {
@@ -151,7 +151,7 @@ async fn hosts_move_to_the_new_authority_without_a_pause() {
     // A certificate of the old authority is refused now, at an open connection and at a new one.
     let said = open_since.register(registration("asleep")).await;
     let said = said.expect_err("the old certificate is refused").to_string();
-    assert!(said.contains("an authority that is not trusted any more"), "{said}");
+    assert!(said.contains("an authority that is no longer trusted"), "{said}");
     let remote = slept.remote().expect("the client is created");
     let said = remote.register(registration("asleep")).await;
     let said = said.expect_err("the old certificate is refused").to_string();
@@ -164,7 +164,7 @@ async fn hosts_move_to_the_new_authority_without_a_pause() {
         .filter_map(|one| one["state"].as_str())
         .collect();
     assert_eq!(states, ["retired", "signing"]);
-    // New hosts join by the new authority.
+    // New hosts join under the new authority.
     let (_, known) = joined(&cloud, &url, "gpu-3", 4).await;
     assert!(
         known.parsed_certificate().expect("it is read").not_after

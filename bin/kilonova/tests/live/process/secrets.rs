@@ -84,7 +84,7 @@ async fn a_second_controller_needs_the_sealing_key_alone() {
     });
     let url = node_listener(&serve);
 
-    // A token of the one is valid at the other, and a host joins the other with a token of the one.
+    // A token of one controller is valid at the other, and a host joins one with a join token of the other.
     let mut there = admin(&one.place, &one.serve);
     there.address = serve.address;
     there.get("/compute/v2.1/servers").ok(200);
@@ -99,14 +99,14 @@ async fn a_second_controller_needs_the_sealing_key_alone() {
         assert_eq!(copies[0], copies[1], "{name}");
     }
 
-    // Keys that are rotated at the one are used at the other.
+    // Keys that are rotated at one controller are used at the other.
     let rotated = json(&one.place, &["keys", "fernet-rotate"]);
     assert_eq!(rotated["primary"], 2);
-    logged(&one.serve, "took up the new token keys");
+    logged(&one.serve, "loaded the new token keys");
     let mut there = admin(&one.place, &one.serve);
     there.address = serve.address;
     there.get("/compute/v2.1/servers").ok(200);
-    logged(&serve, "took up the new token keys");
+    logged(&serve, "loaded the new token keys");
     let listed = json(&place, &["keys", "list"]);
     let roles: Vec<&str> = listed["token_keys"]
         .as_array()
@@ -124,7 +124,7 @@ async fn a_second_controller_needs_the_sealing_key_alone() {
     let output = one.place.tool(&["keys", "fernet-rotate"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let begun = Instant::now();
-    while serve.log().matches("took up the new token keys").count() < 2 {
+    while serve.log().matches("loaded the new token keys").count() < 2 {
         assert!(begun.elapsed() < Duration::from_secs(30), "{}", serve.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -178,7 +178,7 @@ async fn an_upgrade_takes_over_keys_and_authority_from_files() {
         let ours = authority.fingerprint().to_string();
         assert_eq!(listed["authorities"][0]["fingerprint"], ours);
 
-        // Later starts do not read the files; they are the operator's to remove.
+        // Later starts do not read the files, and leave their removal to the operator.
         let Cloud { mut serve, place, .. } = cloud;
         serve.terminate();
         private(&state.join("keys/1"), "garbage");
@@ -194,8 +194,8 @@ async fn an_upgrade_takes_over_keys_and_authority_from_files() {
     }
 }
 
-/// Root may run a command on a cloud whose service has not started yet: a key file of root would keep
-/// the service from starting.
+/// An operator may run a command as root before the service has ever started. A key file owned by root
+/// would prevent the service from starting.
 #[test]
 fn commands_create_no_key_on_a_cloud_that_was_never_started() {
     for place in Environment::all() {
@@ -256,7 +256,7 @@ fn unusable_sealing_keys_are_refused_with_advice() {
     assert!(!text.contains("7G2q"), "{text}");
 }
 
-/// True if the process exists and is no zombie.
+/// True if the process exists and is not a zombie.
 fn lives(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))

@@ -49,7 +49,7 @@ fn all_services_run_by_default() {
     }
 }
 
-/// A browser is led to the dashboard; clients get the same root with and without it.
+/// A browser is redirected to the dashboard; clients get the same root with and without it.
 #[test]
 fn the_root_is_for_browsers_too() {
     let roots = [true, false].map(|enabled| {
@@ -88,7 +88,7 @@ fn the_credentials_are_named_only_where_they_are() {
     assert!(!again.contains("openrc") && again.ends_with("for a browser"), "{again}");
 }
 
-/// Catalogs of operators have compute at the root.
+/// Operators' catalogs contain compute at the root.
 #[test]
 fn compute_answers_at_the_root_too() {
     let place = Environment::new();
@@ -119,7 +119,7 @@ fn compute_answers_at_the_root_too() {
     nobody.get("/v21/flavors").refused(404);
 }
 
-/// In Nova's place beside a cloud's Keystone, the root is the document of versions that Nova has.
+/// With an external Keystone, compute replaces Nova, and the root is Nova's version document.
 #[test]
 fn the_root_in_novas_place_is_its_document() {
     let place = Environment::configured(

@@ -1,4 +1,4 @@
-//! Ending: after SIGTERM open requests finish, but no client can keep the process from ending.
+//! Shutdown: after SIGTERM, open requests finish, but no client can keep the process from ending.
 
 use std::io::{Read, Write};
 use std::time::Duration;

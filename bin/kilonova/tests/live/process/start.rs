@@ -1,5 +1,5 @@
-//! Starting: what the first start writes, that later starts change none of it, and that a killed
-//! system recovers completely.
+//! Startup: the first start writes files, later starts leave them unchanged, and a killed system
+//! recovers completely.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -60,7 +60,7 @@ fn the_first_start_writes_secrets_for_its_owner_and_the_second_changes_none() {
 
         let again = place.start();
         assert!(!again.output.contains("first start"), "{}", again.output);
-        // The files follow the port, which has changed.
+        // The port has changed, and the files were updated to it.
         assert_eq!(written(&place.state(), again.address), first);
         let mut same = token.clone();
         same.address = again.address;
@@ -80,8 +80,8 @@ fn lost_credentials_are_not_made_up() {
 
     let mut again = place.start();
     assert!(!again.output.contains("first start"), "{}", again.output);
-    assert!(!place.state().join("clouds.yaml").exists(), "with a password that is not the admin's");
-    assert_eq!(password(&place), word, "openrc is as it was");
+    assert!(!place.state().join("clouds.yaml").exists(), "a wrong password is not written");
+    assert_eq!(password(&place), word, "openrc is unchanged");
     assert!(again.log().contains("clouds.yaml"), "{}", again.log());
     admin(&place, &again).get("/compute/v2.1/servers").ok(200);
     again.terminate();

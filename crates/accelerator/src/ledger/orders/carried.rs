@@ -1,4 +1,4 @@
-//! Applies a node's report on an order.
+//! Applies a host's report on an order.
 
 use jiff::Timestamp;
 use kilonova_ids::{DeviceId, HostName};
@@ -50,7 +50,7 @@ pub fn carried_out(
     Ok(true)
 }
 
-/// Makes a text from outside storable: drops NUL characters and limits its length.
+/// Makes an external text storable: removes NUL characters and limits its length.
 fn storable(text: &str) -> String {
     text.chars().filter(|c| *c != '\0').take(MAX_OUTPUT).collect()
 }
@@ -70,7 +70,7 @@ fn programmed(
         if done {
             orders::bind_waiting(tx, arq, now)?;
         } else if internal {
-            // The boot that owns it fails through its server's document, and releases it.
+            // The server's boot fails through its document, and releases the request.
             continue;
         } else {
             let card = handles::card_of_arq(tx, arq)?;

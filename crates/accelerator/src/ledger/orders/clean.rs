@@ -14,8 +14,8 @@ use crate::db::{handles, withheld};
 use crate::ledger::{Actor, update_exclusions};
 use crate::states::OrderTask;
 
-/// Parks the consumer's handles that must be cleaned, and orders their cleaning if the node can do
-/// it.
+/// Parks the consumer's handles that must be cleaned, and orders their cleaning if the host can clean
+/// them.
 pub(crate) fn park_of_consumer(
     tx: &mut Tx<'_>,
     world: &World,
@@ -119,7 +119,7 @@ pub(super) fn order(
     Ok(orders::insert(tx, &order, now)?)
 }
 
-/// Frees a cleaned handle, or deletes it if it is absent, and offers the handles of its card that it excluded.
+/// Frees a cleaned handle, or deletes it if it is absent, and offers the handles of its card that it excluded again.
 pub(super) fn unpark(tx: &mut Tx<'_>, world: &World, handle: AttachHandleId) -> Result<(), Error> {
     let Some(parked) = parked::parked(tx, handle)? else { return Ok(()) };
     handles::touch_cards(tx, &parked.mixed_card)?;

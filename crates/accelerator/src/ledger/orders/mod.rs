@@ -1,9 +1,9 @@
 //! Device orders: load a bitstream, clean a handle. An order is a row, written by the transaction
-//! that requires it. The node gets it with its next documents, and the node's report ends it.
+//! that requires it. The host gets it with its next documents, and the host's report ends it.
 //!
 //! ```text
 //!   bind, PATCH …/program ─► program: open ─┬─ done ──► bitstream_id; waiting requests are Bound
-//!                                           └─ failed ► unknown content; they are BindFailed
+//!                                           └─ failed ► content unknown; waiting requests are BindFailed
 //!   release ─► handle parked ─► clean: open ─┬─ done ──► handle free
 //!                                            └─ failed ► parked; retried, or cleaned by an operator
 //! ```
@@ -28,9 +28,9 @@ pub(crate) use program::{function_trait, program_deployable, withhold_programmed
 use crate::Error;
 use crate::db::orders;
 
-/// Notifies nodes; this service never talks to them itself.
+/// Notifies hosts; this service never contacts them itself.
 pub trait Nodes: Send + Sync + 'static {
-    /// Counts the next document generation of a host in this transaction, and wakes its node after
+    /// Starts the next document generation of a host in this transaction, and wakes its agent after
     /// the commit. `None` for a host that has never registered.
     /// # Errors
     /// Store errors.
@@ -93,7 +93,7 @@ pub fn since(tx: &mut Tx<'_>, host: &HostName, generation: i64) -> Result<Vec<Or
     Ok(orders::since(tx, host, generation)?)
 }
 
-/// True if an order that a host has asks it to program a device with this image.
+/// True if an order in a host's documents programs a device with this image.
 ///
 /// # Errors
 /// Store errors only.

@@ -25,7 +25,7 @@ const AGAIN: SignedDuration = SignedDuration::from_mins(10);
 pub struct Processed {
     /// Handles that an operator declared clean.
     pub cleaned: usize,
-    /// Cleanings that are retried.
+    /// Handles whose cleaning is retried.
     pub again: usize,
 }
 

@@ -51,7 +51,7 @@ pub fn prepare(
         if let Some((order, image)) = ordered.get(&one.device) {
             if *image != bitstream.image {
                 return Err(Error::NoBitstream(format!(
-                    "Device {} of host {} cannot be programmed with {image} and {} at once.",
+                    "Device {} of host {} cannot be programmed with both {image} and {}.",
                     one.address, one.host, bitstream.image
                 )));
             }
@@ -149,7 +149,7 @@ pub(crate) fn program_deployable(
 }
 
 /// Updates the reserved amounts of a device in Placement after an order to program it has begun or
-/// ended. The scheduler therefore does not offer handles that no claim would get.
+/// ended, so that the scheduler does not offer handles that cannot be claimed.
 pub(super) fn withhold(tx: &mut Tx<'_>, world: &World, device: DeviceId) -> Result<(), Error> {
     let providers = orders::functions_of(tx, device)?.into_iter().map(|(provider, ..)| provider);
     let withheld = withheld::each(tx, providers, [])?;

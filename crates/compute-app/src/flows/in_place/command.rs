@@ -36,7 +36,7 @@ pub enum ServerCommand {
     Shelve(ImageId),
     /// `unshelve` of a server that is still on its host.
     Unshelve,
-    /// `delete` that `restore` can undo.
+    /// A `delete` that `restore` can undo.
     SoftDelete,
     /// `restore`.
     Restore,
@@ -56,7 +56,7 @@ pub struct RescueImage {
 pub struct Rebuild {
     /// The display name.
     pub name: String,
-    /// The image of the root disk; none of a volume-backed server.
+    /// The image of the root disk; `None` for a volume-backed server.
     pub image: Option<ImageId>,
     /// True if Cinder replaces the data of the root volume first, while the guest is shut off.
     pub reimages: bool,
@@ -115,7 +115,7 @@ impl ServerCommand {
         action(&self.change())
     }
 
-    /// The task state meanwhile; without one the server looks idle.
+    /// The task state during the change; without one the server looks idle.
     pub(super) fn task(&self) -> Option<TaskState> {
         match self {
             Self::SoftDelete => Some(TaskState::SoftDeleting),

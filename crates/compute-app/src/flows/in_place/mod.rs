@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   pause, suspend, rescue, …:  settle ──as requested──► done
-//!                                 └─Failed─► undo ──as before──► state as before; the action says why
+//!                                 └─Failed─► undo ──as before──► state as before; the action records why
 //!   createImage, createBackup:  settle ──uploaded──► done     (on failure likewise, image discarded)
 //!   rebuild:                    settle ──as requested──► done │ Failed ──► ERROR with the reason
 //!     of a root volume:         reimage ──Cinder has replaced its data──► settle
@@ -14,7 +14,7 @@
 //!
 //! Each step is the whole document with another power state or a new verb. The devices stay in it
 //! throughout, so none of these flows can lose one. The guest before the change is kept with the
-//! operation; a rollback asks for that guest again and trusts the host's report.
+//! operation; a rollback requests that guest again and trusts the host's report.
 
 mod command;
 mod reimage;
@@ -152,7 +152,7 @@ pub fn unrescue_expired(
     begin(tx, compute, &context, &server, &ServerCommand::Unrescue, now)
 }
 
-/// [`command`], of a server whose state was checked.
+/// [`command`] for a server whose state was checked.
 fn begin(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -15,8 +15,9 @@ use crate::flows::journal;
 use crate::flows::operation::{InPlace, InPlaceStep, Operation};
 use crate::{Compute, Error, volumes};
 
-/// The data of the root volume are not replaced any more, and `why` says why not. The volume is in the host's document
-/// again, which waits until the worker has connected it: without it, a guest would start with an empty local disk.
+/// Ends the replacement of the root volume's data, for the reason `why`. Puts the volume back into the host's document,
+/// which is held back until the worker has connected the volume; without it, a guest would start with an empty local
+/// disk.
 pub(super) fn give_back(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -34,8 +35,8 @@ pub(super) fn give_back(
     Ok(documents::put_as(tx, compute, &host, server, &document, delivery)?)
 }
 
-/// The host reports on the guest that was to be shut off. The worker of volumes sees by itself when the root
-/// volume is released.
+/// Handles the host's report on the shutdown before the replacement. Only a failure matters here, because the worker
+/// of volumes detects the release of the root volume itself.
 pub(super) fn released(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -48,7 +49,7 @@ pub(super) fn released(
     settle::failed(tx, ctx, operation, &why)
 }
 
-/// Cinder has replaced the data of the root volume.
+/// Continues the rebuild after Cinder has replaced the data of the root volume.
 ///
 /// # Errors
 /// Store errors only.
@@ -75,7 +76,7 @@ pub(crate) fn reimaged(
     })
 }
 
-/// Cinder has not replaced the data of the root volume, and never will.
+/// Fails the rebuild, because Cinder will not replace the data of the root volume.
 ///
 /// # Errors
 /// Store errors only.

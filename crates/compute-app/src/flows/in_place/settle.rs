@@ -113,8 +113,8 @@ fn after(
     }
 }
 
-/// The guest is in another state than requested. This can only be a shutdown meanwhile: the
-/// operation fails and the server becomes `SHUTOFF`.
+/// Handles a guest in another state than requested. The only possible cause is a shutdown in the
+/// meantime: the operation fails and the server becomes `SHUTOFF`.
 fn shut_off_meanwhile(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -124,13 +124,13 @@ fn shut_off_meanwhile(
     if *outcome != Outcome::Stopped {
         return Ok(());
     }
-    let why = format!("{}: the guest shut itself off meanwhile", ctx.host);
+    let why = format!("{}: the guest shut itself off during the change", ctx.host);
     ctx.event(tx, action(change), Some(&why))?;
     shut_off(tx, ctx)?;
     ctx.finish(tx, End::Failed, Some(&why))
 }
 
-/// The server becomes `SHUTOFF`, and its document keeps the guest shut off.
+/// Sets the server to `SHUTOFF`, and keeps the guest shut off by its document.
 pub(super) fn shut_off(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     let id = ctx.server.id;
     if let Some(Desired::Present(mut domain)) =
@@ -145,7 +145,7 @@ pub(super) fn shut_off(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Err
     Ok(servers::set_state(tx, id, VmState::Stopped, None, PowerState::Shutdown, ctx.now)?)
 }
 
-/// The change has failed: the guest becomes as it was, but for a rebuild.
+/// Rolls back a change that has failed; a failed rebuild sets the server to `ERROR` instead.
 pub(super) fn failed(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

@@ -43,7 +43,7 @@ pub fn shelve(
     super::begin(tx, compute, context, server, &ServerCommand::Shelve(image), now)
 }
 
-/// A server whose root disk is a volume needs no image: its host removes the guest at once.
+/// A server whose root disk is a volume needs no image: its host removes the guest immediately.
 fn shelve_volume_backed(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -60,7 +60,7 @@ fn shelve_volume_backed(
     Ok(documents::put(tx, compute, &host, server.id, &Desired::Absent)?)
 }
 
-/// The image is uploaded and the guest is shut off.
+/// Continues with the offload, because the image is uploaded and the guest is shut off.
 pub(super) fn shelved(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -156,7 +156,7 @@ pub(super) fn cleared(
     }
 }
 
-/// Discards the image of a shelved server that is back or deleted.
+/// Discards the image of a shelved server that was unshelved or deleted.
 pub(in crate::flows) fn discard_shelved_image(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -1,5 +1,5 @@
-//! `createImage` and `createBackup`: the host sends the server's disk to an image. The image exists before
-//! any bytes do.
+//! `createImage` and `createBackup`: the host uploads the server's disk to an image. The image exists
+//! before the upload begins.
 
 use jiff::Timestamp;
 use kilonova_compute_db::servers::Server;
@@ -33,7 +33,7 @@ pub fn snapshot(
     states::allow(context, server, action)?;
     let words = match request.backup {
         Some(_) => "Backup is not supported for volume-backed instances.",
-        // The caller makes images of volumes by itself.
+        // The caller makes images of volumes itself.
         None => "Images of volumes are not supported: this cloud has no volumes.",
     };
     states::refuse_volume_root(server, words)?;
@@ -47,8 +47,8 @@ pub fn snapshot(
 }
 
 /// True if the change's image, if any, has its bytes. The upload is attempted once and never
-/// retried after a crash of either side, so an incomplete image is the only evidence of failure. An
-/// image that its user deleted meanwhile fails only a shelve, which boots from it later.
+/// retried after a crash of either side, so an incomplete image is the only evidence of failure. If the
+/// user has deleted the image in the meantime, only a shelve fails, because it needs the image later.
 pub(super) fn is_uploaded(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -15,11 +15,11 @@ use crate::actions::ServerAction;
 use crate::flows::operation::Operation;
 use crate::{Compute, Error, flows, states, usage};
 
-/// Soft-deletes a server, so that `restore` can undo it; deletes it permanently if that is off or
-/// impossible. Idempotent.
+/// Soft-deletes a server, so that `restore` can undo the deletion; deletes it permanently if soft
+/// delete is disabled or impossible. Idempotent.
 ///
 /// # Errors
-/// 409 when the server is locked; the database's.
+/// 409 when the server is locked; store errors.
 pub fn soft_delete(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -49,7 +49,7 @@ pub fn soft_delete(
     super::begin(tx, compute, context, server, &ServerCommand::SoftDelete, now)
 }
 
-/// The guest is shut off; the time until it is reclaimed begins.
+/// Starts the time until the server is reclaimed, because the guest is shut off.
 pub(super) fn deleted(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     shelve::discard_shelved_image(tx, ctx.compute, ctx.server.id)?;
     Ok(resting::put(tx, ctx.server.id, Why::Deleted, None, ctx.now)?)

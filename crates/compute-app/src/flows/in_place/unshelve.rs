@@ -83,7 +83,7 @@ fn begin_offloaded(
     let open = begin::begin(tx, context, &server, Some(TaskState::Unshelving), spawn, now)?;
     let Err(reason) = place(tx, compute, &server, &open, &state, now)? else { return Ok(()) };
     let message = reason.details();
-    tracing::info!(server = %server.id, "no host to unshelve the server on: {message}");
+    tracing::info!(server = %server.id, "no host for unshelving the server: {message}");
     flow::event(tx, open.row.id, &scheduled(Some(&message), now))?;
     servers::set_task(tx, server.id, None, now)?;
     journal::finish(tx, &open, End::Failed, Some(&message), now)
@@ -170,8 +170,8 @@ pub(super) fn spawned(
     }
 }
 
-/// The failed attempt is rolled back. The next host is tried; without one, the server is offloaded as
-/// before and holds nothing.
+/// Tries the next host after the failed attempt was rolled back. Without another host, the server is
+/// offloaded as before and holds nothing.
 pub(super) fn cleared(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

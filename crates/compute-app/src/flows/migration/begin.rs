@@ -145,7 +145,7 @@ pub(super) fn no_host(
     reason: &NoHost,
 ) -> Result<(), Error> {
     let message = reason.details();
-    tracing::info!(server = %ctx.server.id, "no host to move the server to: {message}");
+    tracing::info!(server = %ctx.server.id, "no host for moving the server: {message}");
     flow::event(tx, ctx.open.row.id, &conductor_event(event, Some(&message), ctx.now))?;
     moves::close(tx, ctx.migration.id, Status::Error, ctx.now)?;
     servers::set_task(tx, ctx.server.id, None, ctx.now)?;

@@ -210,7 +210,7 @@ pub(super) fn make_dest(
     state: ColdState,
     dest: &HostName,
 ) -> Result<(), Error> {
-    // The destination reports when it has the disk; in place the disk is there already.
+    // The destination reports when it has the disk; on one host the disk is already there.
     let task =
         if ctx.migration.same_host() { TaskState::ResizeFinish } else { TaskState::ResizeMigrated };
     servers::set_task(tx, ctx.server.id, Some(task), ctx.now)?;
@@ -245,7 +245,7 @@ pub(super) fn guest_at_dest(
         let ports = ports::of_guest(tx, &*ctx.compute.networks, &ctx.server, dest)?;
         (domain.config.interfaces, delivery) = (ports.interfaces, ports.delivery);
         if migration.kind == Kind::Evacuation {
-            // A resized guest runs at once, as upstream.
+            // A resized guest runs immediately, as upstream.
             domain.starts_paused = ports.are_awaited && power == Power::On;
             domain.config.guest = boot::guest_metadata(ctx.compute, &ctx.server, Some(dest));
         }

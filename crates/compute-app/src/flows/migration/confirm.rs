@@ -101,7 +101,7 @@ fn release_source(
     Ok(())
 }
 
-/// `os-resetState` confirms a migration that waits for it.
+/// Confirms a migration that waits for its confirmation, on `os-resetState`.
 ///
 /// # Errors
 /// Store errors only.
@@ -117,9 +117,9 @@ pub(in crate::flows) fn confirm_on_reset(
     }
 }
 
-/// Begins `revertResize`: from now on the server holds the source and its old flavor, and the guest
-/// is started there once the destination has removed it. The server claims there the resources that its ports request
-/// now, also after a change of their QoS policy.
+/// Begins `revertResize`: from now on the server holds the claims at the source and its old flavor, and
+/// the guest is started there once the destination has removed it. At the source, the server claims the
+/// resources that its ports request now, which a change of their QoS policy may have changed.
 ///
 /// # Errors
 /// 409 with Nova's message when the server's state does not allow it, and if the source has too few resources for the
@@ -145,7 +145,7 @@ pub fn revert(
     ports::set_host(tx, &*compute.networks, server.id, Some(&migration.source), now)?;
     let ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
     roll_back::drop_dest(tx, &ctx, FailedMove::Revert(RevertState::default()))?;
-    // The server holds the source again only now; its ports are bound to its devices there.
+    // Only now does the server hold its devices at the source, to which its ports are bound.
     if server.spec.networked {
         ports::bind(tx, &*compute.networks, server.id, Some(&ctx.migration.source), now)?;
     }

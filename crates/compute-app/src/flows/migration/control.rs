@@ -74,7 +74,7 @@ impl Abortable {
     }
 }
 
-/// Aborts it. Before the transfer it can be aborted only with `early` (2.65).
+/// Aborts a live migration. Before the transfer this requires `early` (2.65).
 ///
 /// # Errors
 /// 404, 400 or 409, with Nova's message, when it is not in progress.
@@ -116,7 +116,7 @@ pub fn abort(
     }
 }
 
-/// Makes it end soon, even if the guest is paused for a while.
+/// Makes a live migration complete soon, even if the guest is paused for a while.
 ///
 /// # Errors
 /// 404, 400 or 409, with Nova's message, when it is not in progress.

@@ -32,7 +32,7 @@ const SUPPORTS: [Support; 2] = [
     },
     Support {
         name: VARIANT_LIVE_MIGRATION,
-        what: "PCI functions with a driver of their kind",
+        what: "PCI functions with a variant driver",
         qemu: "8.2.2",
         libvirt: "10.0.0",
         needs: |device| matches!(device, Attachment::Vfio { .. }),
@@ -87,8 +87,8 @@ pub(super) fn check_source(
     .into())
 }
 
-/// The hosts that lack the support to receive the guest, for the explanation of a failed search: the
-/// requested one, or any other than the source.
+/// Names the hosts that lack the support to receive the guest, for the explanation of a failed search:
+/// the requested host, or any host but the source.
 pub(super) fn unfit_hosts(
     compute: &Compute,
     migration: &Move,
@@ -143,9 +143,9 @@ pub(super) fn check_movable(server: &Server, devices: &[Attachment]) -> Result<(
     .into())
 }
 
-/// Pairs each device of the source with one of its kind at the destination; `None` if one has no
-/// partner or a partner remains. If the cells of the guest on both hosts are given, partners are at the same cell of
-/// the guest where there are such.
+/// Pairs each device of the source with one of its kind at the destination; `None` if a device of
+/// either side has no partner. If the cells of the guest on both hosts are given, prefers a partner at
+/// the same cell of the guest.
 pub(super) fn pair_devices(
     from: &[Attachment],
     to: &[Attachment],

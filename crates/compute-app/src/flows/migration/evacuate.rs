@@ -1,8 +1,7 @@
-//! Evacuation: the server's host is down, and it is rebuilt from its image on another host.
+//! Evacuation: rebuilds a server from its image on another host, because its own host is down.
 //!
-//! The document of the old host changes at once: if the host returns meanwhile, it keeps the guest
-//! shut off, and removes it once the server has arrived. Its devices there stay claimed until that
-//! host reports.
+//! The document of the old host changes immediately: if the host returns meanwhile, it keeps the guest shut off, and
+//! removes it once the server has arrived. Its devices there stay claimed until that host reports.
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents;
@@ -37,7 +36,7 @@ pub struct EvacuateRequest {
     pub ends_stopped: bool,
 }
 
-/// Begins it.
+/// Begins an evacuation.
 ///
 /// # Errors
 /// 400 while the server's host is up, 409 with Nova's message when the server's state does not allow it.
@@ -81,8 +80,8 @@ pub fn evacuate(
         moves::set_status(tx, ctx.migration.id, Status::PreMigrating, now)?;
         moves::set_dest(tx, ctx.migration.id, &dest, now)?;
         keep_shut_off(tx, &ctx)?;
-        // That host may have a part of the guest, and must remove it before another host creates
-        // it.
+        // The destination of the cancelled live migration may have a part of the guest, and must remove it before
+        // another host creates the guest.
         ctx.put(tx, &dest, &Desired::Absent)?;
         let state = EvacuationState { attempts, power };
         return ctx.advance(tx, &Operation::Evacuate(Evacuation::DropDest(state)));
@@ -105,15 +104,15 @@ fn keep_shut_off(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(kept)))
 }
 
-/// The end of an open operation when the server is evacuated.
+/// How an evacuation ends the server's open operation.
 enum Interrupted {
-    /// Another host works on it, or it removes the server: the evacuation is refused.
+    /// The operation runs on another host or deletes the server, so the evacuation is refused.
     Refuse,
-    /// It is cancelled.
+    /// The operation is cancelled.
     Cancel,
-    /// It is cancelled, and the document of the source is restored.
+    /// The operation is cancelled, and the document of the source is restored.
     PutBack,
-    /// Likewise, and the destination must remove the incoming guest.
+    /// As [`Self::PutBack`], and the destination must remove the incoming guest.
     PutBackAndDrop,
 }
 
@@ -220,8 +219,8 @@ pub(super) fn make_dest(
     ctx.advance(tx, &Operation::Evacuate(Evacuation::MakeDest(state)))
 }
 
-/// Handles the destination's report. Once it has the guest, the old host must remove its own when
-/// it returns.
+/// Handles the destination's report. Once the destination has the guest, the old host must remove its copy when it
+/// returns.
 fn dest_made(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

@@ -48,7 +48,7 @@ pub struct LiveRequest {
     pub refuse_without_host: bool,
 }
 
-/// Begins it.
+/// Begins a live migration.
 ///
 /// # Errors
 /// 409 with Nova's message when the server's state does not allow it, 400 for devices that cannot be
@@ -107,8 +107,8 @@ pub fn migrate_live(
     }
 }
 
-/// Refuses a guest whose flavor requests a NUMA topology that it does not have: it is older than the support for
-/// them, and a running guest gets no cells.
+/// Refuses a guest without the NUMA topology that its flavor requests: it started before topologies were supported, and
+/// cells cannot be added to a running guest.
 fn check_topology(server: &Server, domain: &Domain) -> Result<(), Error> {
     let spec = &server.spec;
     let is_requested = numa::is_requested(&spec.flavor, &spec.image_properties);
@@ -123,8 +123,8 @@ fn check_topology(server: &Server, domain: &Domain) -> Result<(), Error> {
     Err(Refusal::bad_request(words).into())
 }
 
-/// True if `max_concurrent_live_migrations` guests leave the host. The check writes the host's row,
-/// so that concurrent checks conflict.
+/// True if the host has `max_concurrent_live_migrations` outgoing guests. The check writes the host's row, so that
+/// concurrent checks conflict.
 fn is_at_limit(tx: &mut Tx<'_>, compute: &Compute, host: &HostName) -> Result<bool, Error> {
     let most = compute.options.max_concurrent_live_migrations;
     if most <= 0 {
@@ -226,7 +226,7 @@ fn receive(
     ctx.advance(tx, &Operation::LiveMigration(LiveMigration::Receive(attempts)))
 }
 
-/// The guest at the destination, and the delivery of its document.
+/// The document of the guest at the destination, and when to deliver it.
 pub(super) fn guest_at_dest(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -309,7 +309,7 @@ fn received(
     let name = "compute_pre_live_migration";
     match outcome {
         Outcome::Ready if waits_for_ports(tx, ctx.compute, ctx.server.id, &dest)? => {
-            // Of this transaction and that of the last port's event, one sees the other: both write the row.
+            // The transaction of the last port's event writes the same row, so one of the two sees the other's change.
             external_ports::wait(tx, ctx.server.id, now)?;
             ports_plugged(tx, ctx.compute, ctx.server.id, &dest)
         }
@@ -341,7 +341,7 @@ fn received(
     }
 }
 
-/// True if the memory is not copied yet, as the destination has not plugged the ports.
+/// True if the memory copy must wait until the destination has plugged the ports.
 fn waits_for_ports(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -352,7 +352,7 @@ fn waits_for_ports(
     Ok(waits && external::is_awaited_on(tx, server, dest)?)
 }
 
-/// The destination that a server's live migration prepares; `None` if the server has no such migration.
+/// The destination that is preparing for a server's live migration; `None` if there is no such migration.
 ///
 /// # Errors
 /// Store errors only; also for the functions below.
@@ -365,8 +365,8 @@ pub(in crate::flows) fn preparing(
     Ok(moves::open_of(tx, server)?.and_then(|migration| migration.dest))
 }
 
-/// The destination of a live migration has plugged a port. With the last one, the destination is asked to report again that
-/// it is ready: its report has what the source needs.
+/// Handles the event that the destination of a live migration has plugged a port. After the last port, requests another
+/// report from the destination that it is ready, because that report contains what the source needs.
 pub(in crate::flows) fn ports_plugged(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -384,7 +384,7 @@ pub(in crate::flows) fn ports_plugged(
     Ok(())
 }
 
-/// The live migration does not wait for its ports any more.
+/// Ends a live migration's wait for its ports after a timeout.
 pub(in crate::flows) fn ports_late(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -393,14 +393,14 @@ pub(in crate::flows) fn ports_late(
 ) -> Result<(), Error> {
     tracing::warn!(
         %server, host = %dest,
-        "the destination of a live migration has not plugged the ports in time, and the guest leaves without waiting: see the \
-         logs of Neutron and of its agent on the host"
+        "the destination of a live migration has not plugged the ports in time; the migration proceeds without them: see \
+         the logs of Neutron and of its agent on the host"
     );
     external_ports::plug_next(tx, server)?;
     ports_plugged(tx, compute, server, dest)
 }
 
-/// The destination of a live migration cannot plug the ports: it has failed.
+/// Fails the destination of a live migration because it cannot plug the ports.
 pub(in crate::flows) fn ports_not_plugged(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -424,8 +424,8 @@ pub(in crate::flows) fn ports_not_plugged(
     super::super::observe(tx, compute, dest, &observation, now)
 }
 
-/// Requests the outgoing migration from the source. `volumes` is the destination's report on them;
-/// empty if the source already has it.
+/// Requests the outgoing migration from the source. `volumes` is the destination's report on its volumes; `None` if the
+/// source already has it.
 pub(super) fn send(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -441,7 +441,7 @@ pub(super) fn send(
         None => sent_volumes(tx, ctx)?,
     };
     let to = Peer { host, address };
-    // The server itself holds the destination.
+    // The server's own claims are at the destination.
     let numa = numa::of_claimed(tx, &ctx.server, &ctx.migration.new_flavor)?;
     let cells = domain.config.numa.as_deref().zip(numa.as_deref());
     let devices = pair_devices(&domain.config.devices, to_devices, cells)
@@ -452,7 +452,7 @@ pub(super) fn send(
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))
 }
 
-/// The interfaces that the destination connects in another way than the source, as its document says.
+/// The interfaces that the destination connects differently from the source, according to its document.
 fn reconnected(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -474,7 +474,7 @@ fn reconnected(
     Ok(there)
 }
 
-/// The volumes of the migration that the source carries out.
+/// The volumes in the migration request that the source already has.
 fn sent_volumes(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<Vec<VolumeState>, Error> {
     let document = documents::get(tx, &ctx.migration.source, ctx.server.id)?;
     Ok(match document.map(|document| document.desired) {

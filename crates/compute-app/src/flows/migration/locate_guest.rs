@@ -1,10 +1,9 @@
-//! Locates the guest of a live migration whose source did not simply report its departure.
+//! Locates the guest of a live migration whose source did not report that it left.
 //!
-//! The source failed to send the guest, was told to keep it, or is silent. The guest may have
-//! arrived in each case, so nothing is removed and nothing is started before both hosts have
-//! reported. A document that changes nothing ([`Power::AsIs`]) requests these reports; the
-//! destination's report is requested after the source has stopped sending, so that it cannot be
-//! outdated.
+//! The source failed to send the guest, was asked to keep it, or is silent. The guest may have arrived in any of these
+//! cases, so nothing is removed or started until both hosts have reported. A document that changes nothing
+//! ([`Power::AsIs`]) requests these reports; the destination's report is requested after the source has stopped
+//! sending, so that it cannot be outdated.
 //!
 //! ```text
 //!   transfer ──Failed │ aborted──► abort: the source is asked
@@ -31,11 +30,11 @@ use super::roll_back::{self, FailedMove};
 use super::{FlowContext, live, load};
 use crate::{Compute, Error};
 
-/// How long the destination may be silent before the server is in `ERROR`.
+/// How long the destination may be silent before the server is put in `ERROR`.
 const SILENCE: SignedDuration = SignedDuration::from_mins(5);
 
 impl GuestReport {
-    /// The guest's state by a host's report; `None` when the report does not mention it.
+    /// The guest's state according to a host's report; `None` when the report does not mention it.
     fn of(outcome: &Outcome) -> Option<Self> {
         match outcome {
             Outcome::Running => Some(Self::Running),
@@ -56,10 +55,9 @@ enum Place {
     Unknown,
 }
 
-/// Locates the guest by the reports of both hosts. The source's report decides as long as it has
-/// the guest, except if the guest is paused there and runs at the destination: this is the
-/// signature of a lost final acknowledgement. A guest that was already paused before the migration
-/// is not evidence.
+/// Locates the guest from the reports of both hosts. The source's report decides as long as it has the guest, unless
+/// the guest is paused there and runs at the destination, which indicates a lost final acknowledgement. A guest that
+/// was already paused before the migration is not evidence.
 fn place(source: Option<GuestReport>, dest: Option<GuestReport>, was_paused: bool) -> Place {
     use GuestReport::{Absent, Paused, Running};
     match (source, dest) {
@@ -79,9 +77,9 @@ fn place(source: Option<GuestReport>, dest: Option<GuestReport>, was_paused: boo
 pub(super) enum Asked {
     /// Send the guest (`transfer`).
     Send,
-    /// Stop sending it (`abort`).
+    /// Stop sending the guest (`abort`).
     Stop,
-    /// Report it while the destination is asked too (`find`).
+    /// Report the guest while the destination is asked too (`find`).
     Report,
 }
 
@@ -207,8 +205,8 @@ fn stayed(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, mut transit: Transit) -> Resul
     roll_back::drop_dest(tx, ctx, FailedMove::Live(transit))
 }
 
-/// Asks the hosts again that have not reported the guest. A server whose destination is silent for
-/// long is put in `ERROR`.
+/// Repeats the request to each host that has not reported the guest. Puts the server in `ERROR` if its destination is
+/// silent for too long.
 ///
 /// # Errors
 /// Store errors only.
@@ -253,8 +251,8 @@ pub fn locate_guest(
     }
 }
 
-/// Puts the server in `ERROR` once the destination was silent for [`SILENCE`]. The guest may be on
-/// either host, so both sides are kept.
+/// Puts the server in `ERROR` once the destination has been silent for [`SILENCE`]. The guest may be on either host, so
+/// both sides are kept.
 fn report_silence(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

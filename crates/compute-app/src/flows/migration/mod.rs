@@ -1,5 +1,5 @@
-//! Moves of a server: one mechanism for all. Claim the new place, switch, release the old one; until
-//! the switch, or until the confirmation, the migration's consumer holds the other side.
+//! Moves of a server, which all use one mechanism: claim the new place, switch to it, release the old one. Until the
+//! switch, or until the confirmation, the migration's consumer holds the other side.
 //!
 //! ```text
 //!   resize, migrate:  stop_source ─► make_dest ─► VERIFY_RESIZE ─► confirm │ revert: drop_dest ─► restore
@@ -12,7 +12,7 @@
 //! back, the server's consumer holds the source again. A document `Absent` on the other host releases
 //! the migration's claims there whenever that host reports it; no operation waits for that.
 //!
-//! Each step listens to one of the two hosts only.
+//! Each step handles the reports of only one of the two hosts.
 
 mod begin;
 mod cold;

@@ -308,7 +308,7 @@ fn next_host(
 /// Requests the guest's previous state from the source.
 fn restore(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: FailedMove) -> Result<(), Error> {
     match failed {
-        // The guest has never stopped.
+        // The guest never stopped.
         FailedMove::Live(transit) if !transit.stopped => {
             end_as_before(tx, ctx, &FailedMove::Live(transit))
         }
@@ -332,8 +332,8 @@ fn restore(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: FailedMove) -> Result
     }
 }
 
-/// The wait of a guest that is put back. As upstream, the guest of a revert is paused until its ports are
-/// plugged, and the guest of any other rollback does not wait.
+/// How a restored guest waits for its ports. As upstream, the guest of a revert is paused until they are plugged, and
+/// the guest of any other rollback does not wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waits {
     ForPorts,

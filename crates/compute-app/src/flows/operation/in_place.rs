@@ -19,7 +19,7 @@ pub struct InPlace {
     pub step: InPlaceStep,
 }
 
-/// The kind of a change. The image is the one being made; `None` once it was discarded.
+/// The kind of a change. The image is the one being made; `None` once it has been discarded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InPlaceChange {
     /// `pause`.
@@ -98,7 +98,7 @@ pub struct Offload {
 /// The action that an offload is part of.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OffloadCause {
-    /// `shelve`, if servers are offloaded at once.
+    /// `shelve`, if servers are offloaded immediately.
     Shelve(Before),
     /// `shelveOffload`.
     ShelveOffload {

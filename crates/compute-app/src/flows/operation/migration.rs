@@ -26,7 +26,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// The last failure, for people.
+    /// The last failure, as text for users.
     pub fn reason(&self) -> &str {
         self.reason.as_deref().unwrap_or("The move failed.")
     }
@@ -105,19 +105,19 @@ pub enum LiveMigration {
     Receive(Attempts),
     /// The source sends the guest.
     Transfer(Transit),
-    /// The source stops sending and reports the guest.
+    /// The source stops sending the guest and reports its state.
     Abort(Transit),
-    /// The destination reports the guest.
+    /// The destination reports the state of the guest.
     Locate(Transit),
     /// The destination takes over the guest.
     Arrive(Transit),
     /// The destination removes its side of the guest.
     DropDest(Transit),
-    /// The source starts the guest again, which did not survive the attempt.
+    /// The source starts the guest again, because it did not survive the attempt.
     Restore(Transit),
 }
 
-/// The state of a live migration from the time at which the guest may leave.
+/// The state of a live migration once the guest may leave.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Transit {
     /// The search for a place.
@@ -126,7 +126,7 @@ pub struct Transit {
     pub cancelled: bool,
     /// True if the guest may have left the source.
     pub sent: bool,
-    /// The last report of the source, if it was asked and answered.
+    /// The source's last report, if one was requested and received.
     pub source: Option<GuestReport>,
     /// The time of the first request to the destination.
     pub asked: Option<Timestamp>,

@@ -1,9 +1,8 @@
 //! Durable operations of servers: each kind, its steps, and the data of each step.
 //!
-//! The journal ([`kilonova_flow`]) stores three columns, `kind`, `step` and `data`, and knows none of
-//! them. [`Operation::read`] and [`Operation::write`] are the only places that translate between
-//! these columns and the types of this module. A row that no type describes is an [`Unreadable`]
-//! error, never a default.
+//! The journal ([`kilonova_flow`]) stores three columns, `kind`, `step` and `data`, and does not interpret them.
+//! [`Operation::read`] and [`Operation::write`] are the only places that translate between these columns and the types
+//! of this module. A row that no type describes is an [`Unreadable`] error, never a default.
 //!
 //! This module must never change a row or read a server: the flows do.
 
@@ -67,7 +66,7 @@ pub enum Unreadable {
     /// Operations of this kind do not have this step.
     #[error("{0} has no step {1}")]
     NotAStep(Action, Step),
-    /// The data is not that of this step.
+    /// The data does not match this step.
     #[error("data of {0} at step {1}: {2}")]
     Data(Action, Step, String),
 }

@@ -6,8 +6,8 @@ use std::fmt;
 
 use kilonova_node_api::GuestVerb;
 
-/// Defines an enum of words with their stored spellings. Words after `;` belong to another enum,
-/// which one variant contains.
+/// Defines an enum of words with their stored spellings. Words after `;` belong to another enum, which one variant
+/// wraps.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident {
         $($(#[$about:meta])* $word:ident = $text:literal,)*
@@ -151,13 +151,13 @@ words! {
         Reimage = "reimage",
         /// The host shuts off the guest of a soft-deleted server.
         Soft = "soft",
-        /// The host restores the guest's state before a failed operation.
+        /// The host restores the state that the guest had before a failed operation.
         Undo = "undo",
         /// The new host starts the guest of an offloaded server.
         Unshelve = "unshelve",
         /// The new host removes a guest that it failed to unshelve.
         ClearUnshelve = "clear_unshelve",
-        /// A move has no place yet; no commit leaves an open operation here.
+        /// A move has no place yet. No open operation is ever committed at this step.
         Begin = "begin",
         /// The source shuts off the guest.
         StopSource = "stop_source",
@@ -165,9 +165,9 @@ words! {
         MakeDest = "make_dest",
         /// The destination removes the guest of a move that failed or is reverted.
         DropDest = "drop_dest",
-        /// The source restores the guest's state before the move.
+        /// The source restores the state that the guest had before the move.
         Restore = "restore",
-        /// A live migration waits for other ones from the same source.
+        /// A live migration waits for others from the same source.
         Queued = "queued",
         /// The destination prepares for the running guest.
         Receive = "receive",

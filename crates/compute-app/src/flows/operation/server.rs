@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use super::{Action, Row, Step, Unreadable};
 
-/// The refusal of a wait that an earlier version began: it stored none.
+/// The message for a wait that an earlier version began, which stored no message.
 const MOVES_FAILED: &str = "Making room by moves failed.";
 
 /// `create`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Create {
-    /// No host has room; moves that make room are in progress. The server holds nothing.
+    /// No host has room; moves that make room are in progress. The server has no claims.
     Wait {
-        /// When the wait ends, by the database's clock.
+        /// The end of the wait, by the database's clock.
         until: Timestamp,
         /// Why no host has room, for administrators.
         reason: String,
@@ -143,7 +143,7 @@ pub enum Delete {
         /// Why the last attempt failed.
         reason: Option<String>,
     },
-    /// The server has no guest and holds nothing here; Neutron and Cinder release its ports and volumes.
+    /// The server has no guest and no claims; Neutron and Cinder release its ports and volumes.
     Release {
         /// The last host that removed the guest.
         host: HostName,

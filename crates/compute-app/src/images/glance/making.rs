@@ -27,7 +27,7 @@ use crate::Error;
 use crate::images::of_volumes::{VolumesImage, inherited};
 use crate::images::{Snapshot, Transfer, owner};
 
-/// How long the request that creates an image may take. Then the sweep deletes the image.
+/// How long the request that creates an image may take before the sweep deletes the image.
 const ABANDONED: SignedDuration = SignedDuration::from_mins(15);
 /// A request without an answer may still arrive within this time.
 const LATE: SignedDuration = SignedDuration::from_mins(2);
@@ -74,7 +74,7 @@ impl CloudGlance {
         store.write(add).await
     }
 
-    /// Makes an image unwanted that Glance refused, or may have created without an answer.
+    /// Marks an image as unwanted after Glance refused it, or may have created it without an answer.
     async fn take_back(&self, store: &Store, image: ImageId, error: CallError) -> Error {
         let is_sent = !matches!(error, CallError::Unavailable { is_sent: false, .. });
         let due = if is_sent { LATE } else { SignedDuration::ZERO };
@@ -148,7 +148,7 @@ impl CloudGlance {
         with_properties(attributes, &properties)
     }
 
-    /// Creates an active image without data, whose properties say all. It is taken back unless the
+    /// Creates an active image without data, which its properties describe completely. The sweep deletes it unless the
     /// caller's transaction adopts it.
     pub(in crate::images) async fn create_empty(
         &self,
@@ -174,8 +174,8 @@ impl CloudGlance {
         let request_id = context.request_id.map(|_| context.request_id_text());
         let caller = context.token.as_ref().map_or(Caller::Own, Caller::User);
         let by = (caller, request_id.as_deref());
-        // Glance since 33 refuses data that do not have the image's format. No data pass as `raw` only; Nova's `qcow2`
-        // gets a 415.
+        // Glance 33 and later refuse data that does not match the image's format. Empty data matches only `raw`; Nova's
+        // `qcow2` results in a 415.
         let attributes = json!({
             "id": image.id, "name": image.name, "visibility": visibility(context, server),
             "disk_format": "raw", "container_format": "bare", "min_ram": 0,
@@ -193,8 +193,8 @@ impl CloudGlance {
         compare(&self.client.show(by, image.id).await?, &sent)
     }
 
-    /// Makes an image unwanted outside of a transaction that is in progress. If that fails too, its
-    /// row becomes due later anyway.
+    /// Marks an image as unwanted outside of the transaction in progress. If that fails too, its row becomes due later
+    /// anyway.
     pub(in crate::images) async fn discard_after(
         &self,
         store: &Store,

@@ -7,9 +7,9 @@
 //!   sweep      deletes unneeded images and rotates backups, also after a crash
 //! ```
 //!
-//! No call is part of a transaction. Each one that changes something is named by a row before it is
-//! sent (`compute_db::glance_images`), may be sent twice, and is undone by the sweep if no
-//! operation adopts its result. A user's token must never reach a row or a log.
+//! No call is part of a transaction. Each call that changes something is recorded in a row before it is sent
+//! (`compute_db::glance_images`), may be sent twice, and is undone by the sweep if no operation adopts its result. A
+//! user's token must never reach a row or a log.
 
 mod making;
 mod requests;
@@ -42,7 +42,7 @@ pub struct CloudGlanceOptions {
     /// Properties that a snapshot does not inherit from the server's image
     /// (`[DEFAULT] non_inheritable_image_properties`).
     pub non_inheritable: Vec<String>,
-    /// Maximum number of uploads of hosts at once.
+    /// Maximum number of concurrent uploads by hosts.
     pub snapshots: usize,
 }
 
@@ -70,7 +70,7 @@ pub struct CloudGlance {
 }
 
 impl CloudGlance {
-    /// The service over a client; nothing is sent.
+    /// Creates the service over a client, without sending anything.
     ///
     /// # Errors
     /// If threads cannot be started.
@@ -100,8 +100,8 @@ impl CloudGlance {
         self.client.list((Caller::Own, None), &[("limit", "1")], 1).await.map(drop)
     }
 
-    /// Makes a call with the user's token that is known for the image, or with the service login if
-    /// there is none or Glance no longer accepts it.
+    /// Makes a call with the user's token for the image, or with the service login if no token is known or Glance no
+    /// longer accepts it.
     async fn for_user<'a, T, R>(
         token: Option<&'a UserToken>,
         call: impl Fn(Caller<'a>) -> R,

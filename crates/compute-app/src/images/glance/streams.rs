@@ -1,6 +1,6 @@
 //! Downloads of images by hosts: a host requests one chunk after the other, and all of them come
-//! from one answer of Glance. A request at another offset, or at another controller, begins with a
-//! range.
+//! from one response of Glance. A request at another offset, or to another controller, starts a new
+//! range request.
 //!
 //! A host verifies SHA-512 itself. Other hashes are verified here, before the last chunk is
 //! returned.
@@ -16,7 +16,8 @@ use kilonova_image::DataRange;
 use super::CloudGlance;
 use crate::images::Transfer;
 
-/// Maximum number of downloads in progress; the longest idle one makes room.
+/// Maximum number of downloads in progress; beyond it, the one that has been idle longest is
+/// dropped.
 const MOST: usize = 256;
 /// A download that no host continues ends after this time.
 const IDLE: Duration = Duration::from_secs(120);
@@ -25,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(120);
 #[derive(Default)]
 pub(super) struct Streams(Mutex<HashMap<(HostName, ImageId), Used>>);
 
-/// A slot, and when a host used it last.
+/// A slot, and the time of its last use.
 type Used = (Arc<Slot>, Instant);
 
 type Slot = tokio::sync::Mutex<Option<Stream>>;
@@ -35,10 +36,10 @@ struct Stream {
     size: u64,
     format: Option<String>,
     sha512: Option<String>,
-    /// The hash that this controller verifies, and the end of the bytes in it.
+    /// The hash that this controller verifies, and the number of bytes hashed so far.
     verified: Option<(Expected, Digest, u64)>,
     download: Option<Download>,
-    /// Failures since the last bytes.
+    /// Number of failures since bytes were last received.
     failures: u32,
 }
 

@@ -88,7 +88,7 @@ impl CloudGlance {
             Ok(_) | Err(CallError::NotFound(_)) => Ok(()),
             Err(error @ (CallError::NotAuthorized(_) | CallError::Refused { .. })) => {
                 tracing::warn!(%image, %error, "the image service refuses to delete an image; it \
-                    stays there");
+                    is kept");
                 Ok(())
             }
             Err(error) => Err(error),
@@ -115,7 +115,7 @@ impl CloudGlance {
         let token = self.tokens.of(image.id);
         let list = |caller| self.client.list((caller, None), &query, MOST);
         let (mut backups, _) = Self::for_user(token.as_ref(), list).await?;
-        // The newest one may have the same second as another.
+        // The newest backup may have been created in the same second as another.
         backups.sort_by_key(|one| (one.id != image.id, std::cmp::Reverse(one.created_at)));
         let kept = usize::try_from(rotation).unwrap_or_default();
         for old in backups.iter().skip(kept).filter(|old| !old.protected) {

@@ -19,12 +19,12 @@ use crate::{Compute, Error, flows};
 
 /// Maximum pause between two attempts.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
-/// The head start of this process, which knows the user's token. It is shorter than the time for
-/// which another process leaves a server, so that this process leases it after the pause.
+/// The head start of this process, which knows the user's token. It is shorter than [`OWN_TIME`](super::OWN_TIME), so
+/// that this process can lease the server right after the pause.
 const HEAD_START: SignedDuration = SignedDuration::from_secs(5);
-/// How often a request checks for the port that another worker creates.
+/// How many times a request checks for the port that another worker creates.
 const ATTEMPTS: usize = 300;
-/// How often a request checks whether a worker has read the changed ports.
+/// How many times a request checks whether a worker has read the changed ports.
 const REFRESH_ATTEMPTS: usize = 50;
 /// The pause between two of these checks.
 const SHORT: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ pub struct Failed {
 enum Kind {
     /// Another host may work.
     Host,
-    /// No host can connect it.
+    /// No host can connect the port.
     Request,
     /// The same attempt may succeed later.
     Neutron,
@@ -68,7 +68,7 @@ impl Failed {
         Self { why: "Neutron is too slow".to_owned(), kind: Kind::Neutron, refusal: None }
     }
 
-    /// True if Neutron has answered, so that the same attempt fails again.
+    /// True if Neutron answered, so that the same attempt would fail again.
     pub(super) fn is_answer(&self) -> bool {
         self.kind != Kind::Neutron
     }
@@ -115,7 +115,7 @@ impl Failed {
             external_ports::give_back(tx, id, None)?;
             let shown = match self.kind {
                 Kind::Host | Kind::Request => self.why.clone(),
-                // The cause is for the log.
+                // Only the log has the cause.
                 Kind::Neutron => "The network service did not answer in time.".to_owned(),
             };
             if self.kind != Kind::Host && flows::abort_build(tx, compute, id, &shown, now)? {
@@ -138,7 +138,7 @@ impl Failed {
         Ok(Some(pause))
     }
 
-    /// A port that an existing server was to get is not attached.
+    /// Gives up the ports that were being attached to an existing server.
     fn give_up_new_ports(&self, tx: &mut Tx<'_>, taken: &Taken) -> Result<(), Error> {
         let new = taken.ports.iter().filter(|port| port.view.is_none() && !port.is_leaving);
         for port in new {
@@ -149,8 +149,8 @@ impl Failed {
 }
 
 impl Compute {
-    /// Makes the port that an existing server gets in a place of its connections, and waits for it. If that
-    /// fails, the server does not get it.
+    /// Creates the port of an existing server's new connection, and waits for it. If that fails, the connection is
+    /// removed.
     ///
     /// # Errors
     /// Nova's messages; 503 if Neutron does not answer.
@@ -166,7 +166,7 @@ impl Compute {
                     self.give_up_port(server, ordinal).await?;
                     return Err(failed.refusal().into());
                 }
-                // Another worker has the server, or it worked for an older goal.
+                // Another worker has leased the server, or the attempt was for an older goal.
                 Attempt::None | Attempt::Made => tokio::time::sleep(SHORT).await,
             }
         }
@@ -174,9 +174,9 @@ impl Compute {
         Err(Failed::slow().refusal().into())
     }
 
-    /// Waits until a worker has read the ports of a server that were just changed in Neutron, for at most a few
-    /// seconds: a client that has the answer to its change expects to see it. It makes no call itself: those would
-    /// end with a client that goes away, and leave the server leased.
+    /// Waits at most a few seconds until a worker has read the ports of a server that were just changed in Neutron,
+    /// because a client expects to see its change once it has the answer. Makes no call itself: a client that
+    /// disconnects would cancel it, and the server would stay leased.
     ///
     /// # Errors
     /// Store errors only.
@@ -206,8 +206,8 @@ impl Compute {
     }
 }
 
-/// No flow may be left to replace a document that is held back: its host gets it once Neutron has recovered.
-/// Returns the pause before the next attempt, if there has to be one.
+/// Schedules another attempt if a document is still held back, because no flow may be left to replace it: the host
+/// receives it once Neutron has recovered. Returns the pause before that attempt.
 fn keep_trying(
     tx: &mut Tx<'_>,
     taken: &Taken,
@@ -223,7 +223,7 @@ fn keep_trying(
     Ok(Some(LONGEST_PAUSE))
 }
 
-/// The port that an existing server has got in this place; `None` without one.
+/// The port of an existing server's connection with this ordinal; `None` if it is not attached yet.
 fn attached(tx: &mut Tx<'_>, server: ServerId, ordinal: i64) -> Result<Option<PortId>, Error> {
     let rows = journal::ports(tx, server)?;
     let row = rows.into_iter().find(|row| row.ordinal == ordinal && !row.is_leaving);

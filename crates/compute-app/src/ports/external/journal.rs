@@ -50,7 +50,7 @@ pub(super) struct PortRow {
     pub wish: Wish,
     pub tag: Option<String>,
     pub device_profile: Option<String>,
-    /// The resources that the port requested when the server was to get it.
+    /// The resources that the port requested when it was added to the server.
     pub resources: ResourceRequest,
     pub view: Option<PortView>,
     pub next_view: Option<PortView>,
@@ -64,8 +64,8 @@ impl PortRow {
         Wanted { wish: self.wish.clone(), known }
     }
 
-    /// True if a live migration to a host waits until it has plugged the port: where Neutron's agent filters by
-    /// iptables, the host plugs the port before the guest arrives. Elsewhere it does so as the guest arrives.
+    /// True if a live migration to a host waits until that host has plugged the port. If Neutron's agent there filters
+    /// with iptables, the host plugs the port before the guest arrives; otherwise when the guest arrives.
     pub(super) fn is_awaited_on(&self, host: &HostName) -> bool {
         let is_hybrid = self.next_view.as_ref().is_some_and(|view| {
             view.host.as_ref() == Some(host) && view.interface.hybrid_plug().is_some()
@@ -73,14 +73,14 @@ impl PortRow {
         is_hybrid && !self.is_leaving && !self.is_next_plugged
     }
 
-    /// The resources that the port requests, as far as it was seen.
+    /// The resources that the port requested when it was last read.
     pub(super) fn requested(&self) -> &ResourceRequest {
         let seen = self.view.as_ref().and_then(|view| view.resources.as_ref());
         seen.unwrap_or(&self.resources)
     }
 }
 
-/// The ports of a server that stay, in order.
+/// The ports of a server, in order.
 pub(super) fn ports(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<PortRow>, Error> {
     external_ports::of_server(tx, server)?.into_iter().map(read).collect()
 }

@@ -5,7 +5,7 @@
 //!   requests  the calls before a request's transaction, with the user's token
 //!   requested the same for the resources that the ports of a server request, with the service's login
 //!   settle    after the commit: a worker changes Neutron to match the goal, and delivers the documents
-//!   failed    the same, if that was not possible
+//!   failed    handles a failed attempt to do that
 //!   events    notifications of changes from Neutron
 //!   sweep     ports of servers that are gone
 //!   journal   the rows; view the last view of a port
@@ -50,8 +50,8 @@ pub use requests::{External, SeenNetworks};
 pub use settle::{Attempt, run, settle};
 pub use sweep::sweep;
 
-/// The time within which this process, which knows the user's token, starts the work that it has
-/// committed; then any other may.
+/// How long only this process, which knows the user's token, may start the work that it has committed; after that, any
+/// other process may.
 const OWN_TIME: SignedDuration = SignedDuration::from_secs(10);
 
 /// The operator's settings of the service.
@@ -59,15 +59,15 @@ const OWN_TIME: SignedDuration = SignedDuration::from_secs(10);
 pub struct CloudNeutronOptions {
     /// The Open vSwitch bridge if a binding names none (`[neutron] ovs_bridge`).
     pub ovs_bridge: String,
-    /// How long a guest is paused until its ports are plugged (`[DEFAULT] vif_plugging_timeout`); 0 does not wait.
+    /// How long a guest is paused until its ports are plugged (`[DEFAULT] vif_plugging_timeout`); 0 for no wait.
     pub vif_plugging_timeout: SignedDuration,
-    /// True if its boot or its move fails without that (`[DEFAULT] vif_plugging_is_fatal`).
+    /// True if a boot or a move fails when the ports are not plugged in time (`[DEFAULT] vif_plugging_is_fatal`).
     pub vif_plugging_is_fatal: bool,
     /// True if a live migration copies no memory before the destination has plugged the ports that it can plug without
     /// the guest (`[compute] live_migration_wait_for_vif_plug`).
     pub live_migration_wait_for_vif_plug: bool,
-    /// How long one attempt to change a server's ports may take. No other worker makes one
-    /// meanwhile, so the work of a dead process waits that long.
+    /// How long one attempt to change a server's ports may take. No other worker starts one meanwhile, so the work of a
+    /// dead process waits that long.
     pub longest_attempt: SignedDuration,
     /// How long a document is held back while Neutron does not answer; then its operation fails.
     pub patience: SignedDuration,
@@ -96,7 +96,7 @@ pub struct CloudNeutron {
 }
 
 impl CloudNeutron {
-    /// The service over a client; nothing is sent.
+    /// Creates the service over a client, without sending anything.
     pub fn new(client: Neutron, options: CloudNeutronOptions) -> Self {
         Self { client, options, tokens: Arc::default(), queue: Arc::default() }
     }
@@ -114,7 +114,7 @@ impl CloudNeutron {
     /// Logs in and requests the ports of a nonexistent server, as a test of the settings.
     ///
     /// # Errors
-    /// Neutron's.
+    /// Errors of Neutron.
     pub async fn check(&self) -> Result<(), kilonova_neutron::Error> {
         let nobody = ServerId::new_v4().to_string();
         self.client.ports(own(), PortFilter::Device(&nobody), &["id"]).await.map(drop)

@@ -1,4 +1,4 @@
-//! The ports that Neutron has, in transactions: these write the goal and read the last views.
+//! Neutron's ports within transactions, which write the goal and read the last views.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -24,7 +24,7 @@ use crate::ports::profile::of_port;
 use crate::ports::request::{NetworkRequest, PortRequest};
 
 impl CloudNeutron {
-    /// The ports of a server that a transaction changes by `change`, on a host.
+    /// The ports of a server's guest on a host. Calls `change` if the goal does not include that host yet.
     fn guest_on(
         &self,
         tx: &mut Tx<'_>,
@@ -51,20 +51,20 @@ impl CloudNeutron {
         if row.host.as_ref() != Some(host) && row.next_host.as_ref() != Some(host) {
             change(tx, server, host, time::now())?;
         } else {
-            // The row is written, so that a worker which settles this goal at the same time conflicts: it
-            // would not see the document that its end has to deliver.
+            // Writes the row, so that this transaction conflicts with a worker that is settling the goal: otherwise the
+            // worker would not see the document that it must deliver.
             external_ports::refresh(tx, server, time::now())?;
         }
         self.queue.push_on_commit(tx, server);
         Ok(GuestPorts::later().awaited(self.waits_for_plugs()))
     }
 
-    /// The goal of a server changed.
+    /// Queues a server whose goal has changed.
     fn changed(&self, tx: &mut Tx<'_>, server: ServerId) {
         self.queue.push_on_commit(tx, server);
     }
 
-    /// Begins the record of a server without connections until now.
+    /// Adds the row of a server that had no connections before.
     fn begin(
         tx: &mut Tx<'_>,
         server: PortOwner<'_>,
@@ -126,7 +126,7 @@ pub(crate) fn is_awaited_on(
     Ok(journal::ports(tx, server)?.iter().any(|port| port.is_awaited_on(host)))
 }
 
-/// [`is_plugged`], of rows that are read.
+/// [`is_plugged`] for rows that have been read.
 pub(super) fn are_plugged(ports: &[PortRow]) -> bool {
     ports.iter().all(|port| port.is_plugged || port.is_leaving)
 }
@@ -140,7 +140,7 @@ pub(super) fn present(ports: &[PortRow]) -> Vec<Interface> {
     interfaces(ports, |port| port.view.as_ref())
 }
 
-/// The interfaces of ports on the host that is prepared.
+/// The interfaces of ports on the host that is being prepared.
 pub(super) fn prepared(ports: &[PortRow]) -> Vec<Interface> {
     interfaces(ports, |port| port.next_view.as_ref().or(port.view.as_ref()))
 }
@@ -440,7 +440,7 @@ impl Networks for CloudNeutron {
     }
 
     fn filters(&self, _: &mut Tx<'_>, _: &[ServerId]) -> Result<Filters, Error> {
-        // Neutron's agents filter.
+        // Neutron's agents apply the packet filters.
         Ok(Filters::default())
     }
 
@@ -484,7 +484,7 @@ impl Networks for CloudNeutron {
     }
 }
 
-/// A caller did not ask Neutron before its transaction.
+/// The error if a caller did not query Neutron before its transaction.
 fn unseen() -> Error {
     Refusal::internal("the request was not resolved at the cloud's Neutron").into()
 }

@@ -1,5 +1,5 @@
-//! The servers on which this process works next. A row says the same for every process; this only makes it
-//! quick, and keeps the work where the user's token is known.
+//! The servers on which this process works next. The rows have the same information for every process; the queue only
+//! saves time, and keeps the work where the user's token is known.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

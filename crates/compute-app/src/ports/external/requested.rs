@@ -1,7 +1,7 @@
 //! The resources that the ports of a server request now, read from Neutron before the transaction that claims them.
 //!
-//! The rows have what a port requested when it was read last. That is too old where a claim cannot be repeated later, as
-//! in the revert of a resize. This file makes no change, neither in Neutron nor in the rows.
+//! The rows record what a port requested when it was last read. That is too old if a claim cannot be repeated later, as
+//! in the revert of a resize. This file changes nothing in Neutron or in the rows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::{journal, own};
 use crate::boot::{self, PortResources};
 use crate::{Compute, Error};
 
-/// How often the ports are read while Neutron changes the QoS policy of one of them.
+/// Maximum number of times that the ports are read while Neutron changes the QoS policy of one of them.
 const READINGS: u32 = 3;
 /// The pause between two readings. Neutron changes the allocations of a server a moment before the port.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -33,7 +33,7 @@ struct Seen {
 }
 
 impl SeenRequests {
-    /// Makes the claims of a migration on its source those that the ports request now.
+    /// Updates the claims of a migration on its source to what the ports request now.
     ///
     /// # Errors
     /// 409 if the source has too few resources, or if the claims have changed since the ports were read.
@@ -47,7 +47,7 @@ impl SeenRequests {
         let Some(Seen { ports, claims }) = &self.0 else { return Ok(()) };
         let seen = sums(claims);
         let claims = port_claims::of_server(tx, server)?;
-        // The worker may have named the groups anew, which Neutron had changed before.
+        // Compares only the sums, because the worker may have adopted new names of groups that Neutron changed earlier.
         if sums(&claims) != seen {
             let words = format!(
                 "The QoS policy of a port of instance {server} has just changed. Try again."
@@ -57,8 +57,8 @@ impl SeenRequests {
         let lack = boot::claim_again(tx, compute, migration, source, &claims, ports)?;
         lack.map_err(|lack| {
             let words = format!(
-                "The source host cannot take instance {server} back with what its ports request since a change of \
-                 their QoS policy: {lack}. Set the earlier policy, or confirm the resize."
+                "The source host has too few of the resources that the ports of instance {server} request since their \
+                 QoS policy changed: {lack}. Set the earlier policy, or confirm the resize."
             );
             Refusal::conflict(words).into()
         })
@@ -66,8 +66,8 @@ impl SeenRequests {
 }
 
 impl Compute {
-    /// Reads the resources that the ports of a server request. Only supplied ports may request some; without such
-    /// ports, and without a Neutron, nothing is asked.
+    /// Reads the resources that the ports of a server request. Only supplied ports can request resources; without such
+    /// ports, or without Neutron, no call is made.
     ///
     /// # Errors
     /// 400 for a request in an unknown form; 503 if Neutron does not answer.
@@ -92,7 +92,7 @@ impl Compute {
     }
 }
 
-/// The amounts of claims by consumer, provider and class. Neutron changes these with a policy.
+/// The amounts of claims by consumer, provider and class. Neutron changes these when a QoS policy changes.
 fn sums(claims: &[PortClaim]) -> BTreeMap<(ConsumerId, ProviderId, &str), i64> {
     let mut sums = BTreeMap::new();
     for claim in claims {
@@ -121,7 +121,7 @@ fn requested(port: &Port) -> Result<PortResources, Refusal> {
     Ok(PortResources { port: port.id, request })
 }
 
-/// True if the server has claimed the amounts that a port requests. Neutron changes the amounts before the port.
+/// True if the server has claimed the amounts that a port requests. Neutron changes the claims before the port.
 fn is_counted(port: &PortResources, server: ServerId, claims: &[PortClaim]) -> bool {
     let consumer = ConsumerId::from_untyped_uuid(server.into_untyped_uuid());
     let claimed =

@@ -1,4 +1,4 @@
-//! Questions of a request to Neutron before its transaction, with its user's token.
+//! Queries to Neutron before the transaction of a request, with the user's token.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ pub enum SeenNetworks {
     /// Our own service is read in the transaction that uses the networks.
     #[default]
     InRows,
-    /// Neutron was asked before.
+    /// Neutron was queried before the transaction.
     Read(Arc<Resolved>, UserToken),
 }
 
 impl SeenNetworks {
-    /// True if a connection is a device of its server.
+    /// True if the port of a connection is an accelerator of its server.
     pub(in crate::ports) fn has_accelerator(&self) -> bool {
         let Self::Read(resolved, _) = self else { return false };
         resolved.connections.iter().any(|connection| match &connection.source {
@@ -42,10 +42,10 @@ impl SeenNetworks {
     }
 }
 
-/// The connections of servers whose ports Neutron has.
+/// The connections of servers whose ports are in Neutron.
 #[derive(Debug, Clone)]
 pub struct External {
-    /// In order, each with the profile of its device.
+    /// The connections in order, each with the profile of its device.
     pub connections: Vec<(Connection, Option<ProfileGroups>)>,
     /// Security groups of new ports.
     pub groups: Vec<SecurityGroupId>,
@@ -54,7 +54,7 @@ pub struct External {
 }
 
 impl Compute {
-    /// Asks for the networks, ports and groups that a request for `min` to `max` servers names.
+    /// Looks up the networks, ports and groups that a request for `min` to `max` servers names.
     ///
     /// # Errors
     /// 400, 403 and 409 with Nova's messages; 503 if Neutron does not answer.
@@ -78,7 +78,7 @@ impl Compute {
     /// [`Compute::look_up_networks`] for one more connection of a server.
     ///
     /// # Errors
-    /// Like it.
+    /// Those of [`Compute::look_up_networks`].
     pub async fn look_up_network(
         &self,
         context: &Context,
@@ -100,7 +100,8 @@ impl CloudNeutron {
         ForUser { neutron: &self.client, call: Call { caller: Caller::User(token), request_id } }
     }
 
-    /// Reads the resources that supplied ports request, all with one list. Only administrators see them.
+    /// Reads the resources that supplied ports request, in one list request with the service's login: only
+    /// administrators see them.
     async fn read_resources(&self, resolved: &mut Resolved) -> Result<(), Refusal> {
         let connections = &mut resolved.connections;
         let mut ports: Vec<&mut Port> = connections

@@ -30,7 +30,7 @@ use crate::{Compute, Error, flows};
 
 /// Number of servers that this process settles concurrently.
 pub(super) const AT_ONCE: usize = 16;
-/// The pause before a guest in the middle of an operation gets its interfaces.
+/// The pause before the next attempt to update a guest that is in the middle of an operation.
 const LATER: SignedDuration = SignedDuration::from_secs(30);
 
 /// Settles the servers of this process's queue until the process ends.
@@ -84,11 +84,11 @@ enum Settled {
 /// An attempt to settle a server.
 #[derive(Debug, Clone)]
 pub enum Attempt {
-    /// Nothing is due, or another worker has the server.
+    /// Nothing is due, or another worker has leased the server.
     None,
-    /// It has ended well, or for an outdated goal.
+    /// It succeeded, perhaps for an outdated goal.
     Made,
-    /// It has failed.
+    /// It failed.
     Failed(Arc<failed::Failed>),
 }
 
@@ -171,7 +171,8 @@ fn has_device(port: &PortRow) -> bool {
 }
 
 impl CloudNeutron {
-    /// Makes the calls. `made` gets the ports that were made for the server, by their places.
+    /// Makes the calls. `made` receives the ports that were created for the server, by the ordinals of their
+    /// connections.
     async fn work(
         &self,
         taken: &Taken,
@@ -235,8 +236,8 @@ impl CloudNeutron {
         Ok(Settled::Views { views, claims })
     }
 
-    /// Deletes the ports that were made for a connection whose creation was not confirmed. No row names them;
-    /// the process that died may have bound them.
+    /// Deletes the ports of a connection that were created without a confirmation. No row names them, and the process
+    /// that died may have bound them.
     async fn delete_unnamed(&self, taken: &Taken, wish: &Wish) -> Result<(), Failure> {
         let device = taken.row.id.to_string();
         let fields = ["id", "network_id", "device_owner"];
@@ -257,7 +258,7 @@ impl CloudNeutron {
         Ok(())
     }
 
-    /// The facts that views of ports need besides the ports.
+    /// The facts that views of ports need in addition to the ports.
     async fn around<'a>(
         &self,
         attached: impl Iterator<Item = &'a Attached> + Clone,
@@ -287,7 +288,7 @@ impl CloudNeutron {
         Ok(around)
     }
 
-    /// The view of a port to store; `None` where the last one is kept, as the port is bound nowhere.
+    /// The view of a port to store: the last one if the server has no host and no new view can be built.
     fn view(
         &self,
         taken: &Taken,
@@ -302,7 +303,7 @@ impl CloudNeutron {
             let is_there = |old: &&HostName| is_hybrid && view.host.as_ref() == Some(*old);
             match taken.without_hybrid_plugs.iter().find(is_there) {
                 Some(old) => Err(format!(
-                    "Port {} needs a hybrid plug (ovs_hybrid_plug), which the agent of {old} does not know: upgrade it.",
+                    "Port {} needs a hybrid plug (ovs_hybrid_plug), which the agent of {old} does not support: upgrade it.",
                     attached.port.id
                 )),
                 None => Ok(view),
@@ -316,7 +317,7 @@ impl CloudNeutron {
             (Err(_), Some(view), None) => view.clone(),
             (Err(why), _, _) => return Err(Failure::Host(why)),
         };
-        // The next claim counts it.
+        // The next claim includes these resources.
         let resources = attached.port.requested().unwrap_or_default();
         let is_shown = !resources.is_empty() || !row.resources.is_empty();
         view.resources = is_shown.then_some(resources);
@@ -352,7 +353,8 @@ fn finish(
         return Ok(None);
     }
     if row.revision != taken.row.revision {
-        // The goal has changed. A port that the new goal does not need is deleted by its id.
+        // The goal has changed. The ids of the created ports are stored, so that those that the new goal does not need
+        // can be deleted.
         note_made(tx, id, made)?;
         external_ports::give_back(tx, id, Some(now))?;
         return Ok(Some(SignedDuration::ZERO));
@@ -385,7 +387,7 @@ fn finish(
     }
 }
 
-/// Stores the ports that an attempt made.
+/// Stores the ids of the ports that an attempt created.
 fn note_made(tx: &mut Tx<'_>, server: ServerId, made: &BTreeMap<i64, PortId>) -> Result<(), Error> {
     for (ordinal, port) in made {
         external_ports::set_port(tx, server, *ordinal, *port)?;
@@ -406,7 +408,7 @@ fn store_views(
     for port in &taken.ports {
         if !views.iter().any(|view| view.ordinal == port.ordinal) {
             if !port.is_leaving {
-                tracing::info!(server = %id, port = ?port.port, "a port of the server is gone in Neutron");
+                tracing::info!(server = %id, port = ?port.port, "a port of the server no longer exists in Neutron");
             }
             external_ports::forget_port(tx, id, port.ordinal)?;
             if let Some(gone) = port.port.filter(|_| !port.requested().is_empty()) {

@@ -23,7 +23,7 @@ impl CloudNeutron {
         for server in compute.store.read(due).await? {
             self.queue.push(server);
         }
-        // A controller of an earlier version may have got the event.
+        // A controller of an earlier version may have received the event.
         let plugged = |tx: &mut Tx<'_>| {
             let mut waiting = external_ports::waiting(tx, time::now())?;
             let unplugged = external_ports::unplugged(tx, &waiting)?;
@@ -34,14 +34,14 @@ impl CloudNeutron {
             let own = compute.clone();
             let run = move |tx: &mut Tx<'_>| flows::ports_plugged(tx, &own, server, time::now());
             if let Err(error) = compute.store.write(run).await {
-                tracing::warn!(%server, %error, "cannot let a guest run whose ports are plugged; the next round retries");
+                tracing::warn!(%server, %error, "cannot let a guest with plugged ports run; the next round retries");
             }
         }
-        // Without a timeout, guests may wait as an earlier configuration said.
+        // Even without a timeout now, guests may still wait because of an earlier configuration.
         let before = time::before(time::now(), self.options.vif_plugging_timeout);
         let late = move |tx: &mut Tx<'_>| {
             let mut late = external_ports::waiting(tx, before)?;
-            // Builds of earlier versions have a step alone.
+            // Builds of earlier versions are marked by their step only.
             late.extend(slow::plugs(tx, before)?);
             Ok::<_, Error>(BTreeSet::from_iter(late))
         };
@@ -67,8 +67,9 @@ fn ended(task: Option<Result<Result<(), Error>, JoinError>>) -> Result<(), Error
     task.and_then(Result::ok).unwrap_or(Ok(()))
 }
 
-/// Ends the wait of a guest whose ports are not plugged in time: it waits since `before`, or longer. Where that fails the
-/// guest, Neutron has to say so: it is asked until it answers, for as long as it may be away.
+/// Ends the wait of a guest that has waited for its ports since `before` or longer. If this fails the guest's operation
+/// (`is_fatal`), the ports are first read from Neutron until it answers, or until it has been unavailable for longer
+/// than the operator allows.
 async fn end_late(
     compute: Compute,
     server: ServerId,
@@ -78,7 +79,7 @@ async fn end_late(
     // The event may be lost, so the port is read from Neutron before anything fails.
     let ask = move |tx: &mut Tx<'_>| {
         let now = time::now();
-        // After failed attempts the pauses become longer.
+        // A refresh must not shorten the pause after failed attempts.
         let is_paused = external_ports::find(tx, server)?
             .is_some_and(|row| row.attempts > 0 && row.due_at.is_some_and(|due| due > now));
         if !is_paused {
@@ -88,7 +89,7 @@ async fn end_late(
     };
     compute.store.write(ask).await?;
     let has_answered = match settle(&compute, server).await? {
-        // Another worker reads it, or the next attempt is due later; the next rounds see the result.
+        // Another worker is reading the port, or the next attempt is due later; a later round sees the result.
         Attempt::None => return Ok(()),
         Attempt::Made => true,
         Attempt::Failed(failed) => failed.is_answer(),
@@ -98,7 +99,7 @@ async fn end_late(
     let own = compute.clone();
     let end = move |tx: &mut Tx<'_>| {
         let now = time::now();
-        // Meanwhile the wait may have ended, and another one begun: on the next host, for example.
+        // The wait may have ended meanwhile and another one begun, for example on the next host.
         let since = external_ports::waits_since(tx, server)?.filter(|since| *since < before);
         if since.is_none() && !flows::is_plugging(tx, server)? {
             return Ok(());
@@ -115,11 +116,11 @@ async fn end_late(
     compute.store.write(end).await
 }
 
-/// Releases the ports that Neutron has for servers that were deleted here. Ports of servers that were never
-/// ours are not touched.
+/// Releases the ports in Neutron of servers that were deleted here. Ports of servers that were never ours are not
+/// touched.
 ///
 /// # Errors
-/// The database's; 503 if Neutron does not answer.
+/// Store errors; 503 if Neutron does not answer.
 pub async fn sweep(compute: &Compute) -> Result<(), Error> {
     let Some(cloud) = &compute.neutron else { return Ok(()) };
     let fields = ["id", "device_id", "device_owner"];
@@ -133,7 +134,7 @@ pub async fn sweep(compute: &Compute) -> Result<(), Error> {
     let servers: Vec<ServerId> = servers.into_iter().collect();
     let gone = move |tx: &mut Tx<'_>| Ok::<_, Error>(external_ports::deleted(tx, &servers)?);
     for server in compute.store.read(gone).await? {
-        tracing::warn!(%server, "Neutron has ports of a server that was deleted; they are released");
+        tracing::warn!(%server, "Neutron has ports of a deleted server; releasing them");
         // A user may have supplied them; no record shows that any more, so none is deleted.
         let device = server.to_string();
         let ports = cloud.client.ports(own(), PortFilter::Device(&device), &["id"]).await;

@@ -1,5 +1,5 @@
-//! The last view of a port, as its row keeps it. Lists of servers, documents and metadata read it, and never
-//! ask Neutron. Pure.
+//! The last view of a port, as its row keeps it. Lists of servers, documents and metadata read it and never query
+//! Neutron. Pure.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::journal::PortRow;
 use crate::ports::neutron::{Attached, BoundPort, interface};
 
-/// A port as it was seen.
+/// A port as it was last read from Neutron.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct PortView {
     /// The interface of the guest.
@@ -30,7 +30,7 @@ pub(super) struct PortView {
     /// The device profile of its accelerator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_profile: Option<String>,
-    /// The resources that it requests, if it does or did.
+    /// The resources that it requests, if it ever requested any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequest>,
     /// Its security groups.
@@ -51,7 +51,7 @@ pub(super) struct GroupView {
     pub project: String,
 }
 
-/// The facts that the views of a server's ports need besides the ports.
+/// The facts that the views of a server's ports need in addition to the ports.
 #[derive(Debug, Default)]
 pub(super) struct Surroundings {
     /// The subnets of the addresses.

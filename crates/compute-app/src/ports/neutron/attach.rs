@@ -1,10 +1,9 @@
 //! Makes the ports of a server match its goal: creates them with the user's token, binds them with
 //! the service's.
 //!
-//! [`attach`] compares Neutron with the goal and changes only what differs, so that it may be repeated after
-//! any crash, and reads the ports of a server for which nothing is left to do. A port that was created for
-//! the server has its id as device, so that a port whose creation was not confirmed is found and not created
-//! again. [`release`] undoes all of it.
+//! [`attach`] compares Neutron with the goal and changes only what differs, so it may be repeated after any crash; if
+//! nothing differs, it only reads the ports. A port that was created for a server has the server's id as its device, so
+//! a port whose creation was not confirmed is found and not created again. [`release`] undoes all of it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -20,17 +19,16 @@ use serde_json::Value;
 use super::connection::{Wanted, Wish};
 use super::providers::{ChangedClaims, Providers};
 
-/// The server that gets ports, and its place.
+/// The server whose ports are attached, and its host.
 #[derive(Debug, Clone, Copy)]
 pub struct Attachment<'a> {
     /// The server.
     pub server: ServerId,
     /// Its project.
     pub project: &'a str,
-    /// The host that its ports are bound to, as Neutron knows it; without one they are unbound, and stay the
-    /// server's.
+    /// The host that its ports are bound to, as Neutron knows it; without one they are unbound but remain the server's.
     pub host: Option<&'a str>,
-    /// The host on which they are prepared besides.
+    /// The host on which they are also prepared.
     pub next_host: Option<&'a str>,
     /// True if there may be bindings to further hosts, which are deleted.
     pub may_have_more: bool,
@@ -64,7 +62,7 @@ pub struct Attached {
 /// Why a server does not get its ports.
 #[derive(Debug)]
 pub enum Failure {
-    /// Neutron cannot connect a port on this host; another host may do.
+    /// Neutron cannot connect a port on this host; another host may be able to.
     Host(String),
     /// No host can connect it: the reason for the server's fault.
     Request(Refusal),
@@ -92,13 +90,13 @@ struct Logins<'a> {
     own: Call<'a>,
 }
 
-/// Makes the ports of a server as wanted, in the order of its connections; `None` stands for a port that the
-/// server had and that does not exist any more, or is another's. `user` has the user's token; after a
-/// restart there is none, and the service's login stands in for it.
+/// Makes the ports of a server match the goal, and returns them in the order of its connections; `None` stands for a
+/// port that the server had but that no longer exists or belongs to another server. `user` has the user's token; after
+/// a restart there is none, and the service's login replaces it.
 ///
 /// # Errors
-/// [`Failure`]. Ports may be left: [`release`] them. `made` gets those that are known to be made, by the
-/// places of their connections.
+/// [`Failure`]. Some ports may already exist: [`release`] them. `made` receives those that are known to have been
+/// created, by the places of their connections.
 pub async fn attach(
     neutron: &Neutron,
     user: Call<'_>,
@@ -179,8 +177,8 @@ pub async fn attach(
     Ok(attached)
 }
 
-/// The refusal of a new port that requests resources by the QoS policy of its network: nothing is claimed for it.
-/// Only administrators see that request, so nothing refused it before.
+/// The refusal of a new port that requests resources by the QoS policy of its network, since nothing is claimed for it.
+/// Only administrators see the port's request, so no earlier check could refuse it.
 fn uncounted(server: ServerId, network: &Network) -> Failure {
     Failure::Request(Refusal::bad_request(format!(
         "Using networks with QoS policy is not supported for instance {server}. (Network ID is {})",
@@ -299,7 +297,7 @@ async fn created(
     Ok(port)
 }
 
-/// A supplied port, unless another server was faster.
+/// Reads a supplied port, and refuses one that another server has taken meanwhile.
 async fn checked(
     logins: Logins<'_>,
     attachment: &Attachment<'_>,
@@ -448,13 +446,13 @@ async fn activated(logins: Logins<'_>, port: &Port, host: &str) -> Result<bool, 
     }
 }
 
-/// Prepares the port on the next host, and deletes its bindings to hosts that are neither. Returns
-/// the port with its binding on the next host.
+/// Prepares the port on the next host, and deletes its bindings to any host other than the current and the next one.
+/// Returns the port with its binding on the next host.
 ///
-/// The Open vSwitch agent of the destination ignores a port while the source's binding exists, and
-/// gets no notification of that binding's deletion. Any update of the port makes it check again.
-/// The state of a port that the server had before (`is_known`) shows whether that update is still
-/// due, so that a crash after the deletion does no harm.
+/// The Open vSwitch agent of the destination ignores a port while the source's binding exists, and receives no
+/// notification of that binding's deletion. Any update of the port makes it check again. The state of a port that the
+/// server had before (`is_known`) shows whether that update is still due, so that a crash after the deletion does no
+/// harm.
 async fn settle_bindings(
     logins: Logins<'_>,
     attachment: &Attachment<'_>,
@@ -467,7 +465,7 @@ async fn settle_bindings(
     }
     let Logins { neutron, own, .. } = logins;
     if !neutron.has(own, Extension::BindingExtended).await? {
-        // The binding follows the guest when it has arrived.
+        // The port is bound to the next host after the guest has arrived.
         return Ok(next.map(|_| port.clone()));
     }
     let (mut prepared, mut has_deleted) = (None, false);
@@ -531,12 +529,12 @@ pub fn device_profile(arq: &str, slot: &str) -> Profile {
         .collect()
 }
 
-/// Releases the ports of a server: supplied ones are unbound, with the keys of their owner left in the
-/// profile, and all others are deleted. Repeating it is harmless, and so is a port that is gone. `user`
-/// has the user's token, if there still is one: names in an external DNS are the user's.
+/// Releases the ports of a server: supplied ones are unbound, with the keys of their owner left in the profile, and all
+/// others are deleted. It may be repeated, and ignores ports that no longer exist. `user` has the user's token, if it
+/// is still known: only the user can change names in an external DNS.
 ///
 /// # Errors
-/// Neutron's, after every port was tried.
+/// Errors of Neutron, after every port was tried.
 pub async fn release(
     neutron: &Neutron,
     user: Option<Call<'_>>,
@@ -567,7 +565,7 @@ pub async fn release(
 /// [`release`] for one port, if it is still the server's.
 ///
 /// # Errors
-/// Neutron's.
+/// Errors of Neutron.
 pub async fn unbind(
     neutron: &Neutron,
     user: Option<Call<'_>>,

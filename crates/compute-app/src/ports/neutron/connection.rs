@@ -25,7 +25,7 @@ pub enum Wish {
     Allocated,
 }
 
-/// A connection that a server is to have.
+/// A connection in a server's goal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// The request.

@@ -6,7 +6,7 @@ use kilonova_wire::Refusal;
 
 use super::{ForUser, unnamed};
 
-/// The name of the group that Neutron adds by itself.
+/// The name of the group that Neutron adds by default.
 const DEFAULT: &str = "default";
 
 /// The groups that a request names, without the default group.

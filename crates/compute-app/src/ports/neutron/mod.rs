@@ -38,7 +38,7 @@ pub struct ForUser<'a> {
     pub call: Call<'a>,
 }
 
-/// The refusal of an error that upstream does not name: 503 if Neutron failed.
+/// The refusal for an error that has no message of its own upstream: 503 if Neutron failed.
 fn unnamed(error: Error) -> Refusal {
     error.into_refusal()
 }

@@ -42,7 +42,7 @@ impl Claimed {
 }
 
 impl Providers {
-    /// Adds a claim. One of another consumer for the same port on the same host replaces the earlier ones.
+    /// Adds a claim. A claim of another consumer for the same port on the same host replaces the earlier ones.
     pub fn add(&mut self, claim: PortClaim) {
         let consumer = claim.consumer;
         let place = (claim.port, claim.host.to_string());
@@ -54,9 +54,9 @@ impl Providers {
         claimed.claims.push(claim);
     }
 
-    /// Adopts the groups that the binding of a port to a host names, where Neutron has changed them with the port's QoS
-    /// policy: it changes the allocations first, then the binding. Returns the claims that differ from those known. A
-    /// binding that names another group than the port requests is one that Neutron has not changed yet.
+    /// Adopts the groups that the binding of a port to a host names, if Neutron has changed them with the port's QoS
+    /// policy. Returns the port's claims if they differ from the known ones. Neutron changes the allocations first,
+    /// then the binding: a binding that names a group that the port does not request has not been changed yet.
     pub(super) fn adopt(&mut self, port: &Port, host: &str) -> Option<ChangedClaims> {
         let claimed = self.0.get_mut(&(port.id, host.to_owned()))?;
         let requested = port.requested()?;
@@ -127,7 +127,8 @@ impl Providers {
     }
 }
 
-/// The provider of each group that the binding of a port names; `None` if it names none, or in another form.
+/// The provider of each group that the binding of a port names; `None` if it names none, or names them in an unknown
+/// form.
 fn named_providers(port: &Port) -> Option<BTreeMap<String, String>> {
     match port.profile.get(ALLOCATION)? {
         Value::String(only) => Some(BTreeMap::from([(port.id.to_string(), only.clone())])),

@@ -19,12 +19,11 @@ const EXTERNAL: &str = "network:attach_external_network";
 /// The connections that each server of a request gets.
 #[derive(Debug, Clone)]
 pub struct Resolved {
-    /// In order.
+    /// The connections, in order.
     pub connections: Vec<Connection>,
     /// Security groups of new ports; the project's default group if there is none.
     pub groups: Vec<SecurityGroupId>,
-    /// The number of servers for which the project's quota of ports has room, at most the requested
-    /// one.
+    /// The number of servers for which the project's port quota has room, at most the requested number.
     pub servers: usize,
 }
 
@@ -57,16 +56,16 @@ impl Connection {
 /// The port of a connection.
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// One that is created for the server.
+    /// A new port, created for the server.
     New {
         /// The network.
         network: Box<Network>,
         /// The requested address.
         fixed_ip: Option<IpAddr>,
     },
-    /// One that exists.
+    /// An existing port.
     Existing(Box<Port>),
-    /// One on the network that Neutron makes for the project (`networks: auto`).
+    /// A new port on the network that Neutron creates for the project (`networks: auto`).
     Allocated,
 }
 
@@ -264,7 +263,7 @@ async fn existing(user: ForUser<'_>, id: PortId) -> Result<Port, Refusal> {
     Ok(port)
 }
 
-/// Refuses a requested address that a port has.
+/// Refuses a requested address that a port already has.
 async fn check_address(
     user: ForUser<'_>,
     network: NetworkId,
@@ -281,7 +280,7 @@ async fn check_address(
     }
 }
 
-/// Refuses a network that leads outside.
+/// Refuses an external network that the caller must not use.
 fn check_external(by: Requested<'_>, network: &Network) -> Result<(), Refusal> {
     let may = !network.external || network.shared || by.policy.allows_own(by.context, EXTERNAL);
     if may {

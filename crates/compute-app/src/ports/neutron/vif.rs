@@ -6,7 +6,7 @@ use kilonova_neutron::{FixedIp, Network, Port, Subnet};
 use kilonova_node_api::{Address, Interface, MacvtapMode, Vif};
 use serde_json::Value;
 
-/// The length to which upstream cuts the names of bridges.
+/// The length to which upstream truncates the names of bridges.
 const MAX_LINK: usize = 14;
 /// The MTU of a network that names none.
 const ETHERNET: i64 = 1500;
@@ -26,7 +26,7 @@ pub struct BoundPort<'a> {
     pub tag: Option<&'a str>,
 }
 
-/// The interface of a bound port; `ovs_bridge` is that of Open vSwitch where the binding names none.
+/// The interface of a bound port; `ovs_bridge` is the Open vSwitch bridge if the binding names none.
 ///
 /// # Errors
 /// The reason why no host of ours can connect it.
@@ -50,7 +50,7 @@ pub fn interface(bound: &BoundPort<'_>, ovs_bridge: &str) -> Result<Interface, S
     })
 }
 
-/// The part of an interface that the binding decides.
+/// The part of an interface that the binding determines.
 #[derive(Default)]
 struct Backend {
     device: Option<String>,

@@ -1,4 +1,4 @@
-//! Resolves requested networks and ports of our own, as far as the caller may use them.
+//! Resolves requested networks and ports of our own service, as far as the caller may use them.
 
 use jiff::Timestamp;
 use kilonova_ids::PortId;
@@ -160,12 +160,12 @@ fn new_port(
     ResolvedPort { source, tag, profile: None }
 }
 
-/// Policy lets the caller connect servers to the network.
+/// True if policy lets the caller connect servers to the network.
 fn may_attach(by: Requested<'_>, network: &NetworkFacts) -> bool {
     !network.external || network.shared || by.policy.allows_own(by.context, EXTERNAL)
 }
 
-/// Refuses a network that leads outside, with Nova's message.
+/// Refuses an external network that the caller must not use, with Nova's message.
 fn check_external(by: Requested<'_>, network: &NetworkFacts) -> Result<(), Error> {
     if may_attach(by, network) {
         return Ok(());
@@ -175,7 +175,7 @@ fn check_external(by: Requested<'_>, network: &NetworkFacts) -> Result<(), Error
     Err(Refusal::forbidden(words).into())
 }
 
-/// One line of a request.
+/// Resolves one line of a request.
 ///
 /// # Errors
 /// As [`resolve`].

@@ -1,4 +1,4 @@
-//! The property `block_device_mapping` of an image: the snapshots of which it consists, in Nova's
+//! The property `block_device_mapping` of an image, which lists the image's snapshots in Nova's
 //! form, so that a server of either system can boot from it. Pure.
 
 use kilonova_compute_db::volumes::BlockDevice;

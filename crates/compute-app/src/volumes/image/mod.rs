@@ -7,10 +7,10 @@
 //!        └── any failure: rows unwanted ─► the sweep deletes the snapshots
 //! ```
 //!
-//! The request makes all calls, as upstream, so its answer names a complete image. The sweep
-//! discards an interrupted request after its deadline, and deletes everything that it created,
-//! because no client has its answer. The file systems of the guest are not frozen meanwhile: the
-//! snapshots have the content after a power failure, and are taken one volume after the other.
+//! The request makes all calls, as upstream, so its answer names a complete image. The sweep discards an interrupted
+//! request after its deadline, and deletes everything that it created, because no client has its answer. The file
+//! systems of the guest are not frozen meanwhile: each snapshot is crash-consistent, and they are taken one volume
+//! after the other.
 
 mod mapping;
 mod sweep;
@@ -50,8 +50,8 @@ struct Part {
 /// Creates an image of the volumes of a server, and returns its id once it is complete.
 ///
 /// # Errors
-/// 400, 403, 404 and 409 with Nova's messages; 503 if Cinder or the image service does not answer.
-/// After an error nothing remains.
+/// 400, 403, 404 and 409 with Nova's messages; 503 if Cinder or the image service does not answer. After an error, the
+/// sweep deletes everything that was created.
 pub async fn create_image(
     compute: &Compute,
     context: &Context,
@@ -114,10 +114,10 @@ pub async fn create_image(
     }
 }
 
-/// A failure, and how long the sweep waits for a call that may still arrive.
+/// A failure, and how long the sweep waits because a call may still arrive.
 type Failed = (Error, jiff::SignedDuration);
 
-/// The sweep may begin at once.
+/// The sweep may begin immediately.
 const AT_ONCE: jiff::SignedDuration = jiff::SignedDuration::ZERO;
 /// A request without an answer may still arrive within this time.
 const LATE: jiff::SignedDuration = jiff::SignedDuration::from_mins(2);
@@ -126,7 +126,7 @@ fn at_once(error: impl Into<Error>) -> Failed {
     (error.into(), AT_ONCE)
 }
 
-/// The volumes that are attached to the server and stay so.
+/// The volumes that the server keeps.
 fn parts(all: Vec<BlockDevice>) -> Vec<Part> {
     let part = |device: BlockDevice| {
         let is_kept = match device.phase {
@@ -200,7 +200,7 @@ async fn make<'a>(
         if !is_known {
             let call = volumes.client.delete_snapshot(by(context, &request_id), snapshot);
             if let Err(error) = volumes.bounded(call).await {
-                tracing::error!(%snapshot, volume = %part.volume, %error, "cannot delete a snapshot that came too late; delete it in Cinder");
+                tracing::error!(%snapshot, volume = %part.volume, %error, "cannot delete a snapshot that was created too late; delete it in Cinder");
             }
         }
         if !goes_on {

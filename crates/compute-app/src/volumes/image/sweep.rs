@@ -50,7 +50,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes a snapshot. One whose id is not known is looked up by its metadata.
+/// Deletes a snapshot. A snapshot without a known id is looked up by its metadata.
 async fn delete(volumes: &Volumes, row: &VolumeSnapshot) -> Result<(), CallError> {
     if let Some(snapshot) = row.snapshot {
         return volumes
@@ -61,7 +61,7 @@ async fn delete(volumes: &Volumes, row: &VolumeSnapshot) -> Result<(), CallError
     let value = row.id.to_string();
     let found = volumes.client.snapshots_with(Call::OWN, MADE_FOR, &value);
     for one in volumes.bounded(found).await? {
-        // A Cinder that does not know the filter lists all of them.
+        // A Cinder that does not support the filter lists all snapshots.
         if one.metadata.get(MADE_FOR) == Some(&value) {
             volumes.bounded(volumes.client.delete_snapshot(Call::OWN, one.id)).await?;
         }

@@ -1,4 +1,4 @@
-//! The volumes that an image names, and their place among those of a request. Pure.
+//! Merges the volumes that an image names into those of a request. Pure.
 //!
 //! As upstream, an entry of the request replaces the image's entry of the same disk, and the image's root
 //! volume replaces the image itself as the root disk.
@@ -32,7 +32,7 @@ pub fn without_volumes(mut properties: Properties) -> Properties {
     properties
 }
 
-/// The disks of a request whose image names volumes.
+/// The disks of a request with the volumes that its image names.
 ///
 /// # Errors
 /// 400 with Nova's messages.
@@ -40,7 +40,9 @@ pub fn with_image(asked: &WantedDisks, properties: &Properties) -> Result<Wanted
     let text = entries(properties).unwrap_or("[]");
     let list = match serde_json::from_str::<Value>(text) {
         Ok(Value::Array(list)) => list,
-        Ok(_) | Err(_) => return Err(invalid("the image names its volumes in an unknown form.")),
+        Ok(_) | Err(_) => {
+            return Err(invalid("the block device mapping of the image has an unknown format."));
+        }
     };
     let is_new = properties.get(BDM_V2).is_some_and(|text| truth(&Value::from(text.as_str())));
     let mut of_image = WantedDisks::default();
@@ -48,7 +50,7 @@ pub fn with_image(asked: &WantedDisks, properties: &Properties) -> Result<Wanted
         if !is_new {
             of_image.volumes.push(super::read_legacy(entry, false)?);
         } else if entry["destination_type"] != "local" {
-            // Servers have local disks by their flavor.
+            // Local entries are ignored: a server's local disks come from its flavor.
             super::read_entry(&mut of_image, &mut false, entry)?;
         }
     }
@@ -130,11 +132,11 @@ mod tests {
         assert!(names_volumes(&two));
         let plain = merged(json!({"imageRef": C}), &two).expect("it is valid");
         assert_eq!(plain, [volume(A, 0, "vda"), volume(B, -1, "vdb")]);
-        // The client names the image as the root disk, too.
+        // The client also names the image as the root disk.
         let local = json!({"source_type": "image", "destination_type": "local", "uuid": C, "boot_index": 0});
         let both = json!({"imageRef": C, "block_device_mapping_v2": [local]});
         assert_eq!(merged(both, &two).expect("it is valid"), plain);
-        // A disk of the request replaces the image's, and others are added.
+        // A disk of the request replaces the image's disk of the same name; other disks are added.
         let blank = json!({
             "source_type": "blank", "destination_type": "volume", "volume_size": 3,
             "device_name": "/dev/vdb", "boot_index": -1,
@@ -143,11 +145,11 @@ mod tests {
         let request = json!({"imageRef": C, "block_device_mapping_v2": [blank, more]});
         let expected = [volume("blank", -1, "vdb"), volume(C, -1, ""), volume(A, 0, "vda")];
         assert_eq!(merged(request, &two).expect("it is valid"), expected);
-        // A disk that the request does not want.
+        // The request excludes a disk of the image.
         let none = json!({"device_name": "/dev/vdb", "no_device": true});
         let request = json!({"imageRef": C, "block_device_mapping_v2": [none]});
         assert_eq!(merged(request, &two).expect("it is valid"), [volume(A, 0, "vda")]);
-        // Data volumes beside an image with data.
+        // An image with data and a data volume.
         let data = image(json!([entry(B, json!(-1), "/dev/vdb")]));
         let expected = [volume("local", 0, ""), volume(B, -1, "vdb")];
         assert_eq!(merged(json!({"imageRef": C}), &data).expect("it is valid"), expected);
@@ -167,7 +169,7 @@ mod tests {
         let expected = [volume(A, 0, "vda")];
         assert_eq!(merged(json!({"imageRef": C}), &swap).expect("it is valid"), expected);
         for (list, words) in [
-            (json!({"a": 1}), "unknown form"),
+            (json!({"a": 1}), "unknown format"),
             (json!([entry("x", json!(0), "/dev/vda")]), "failed to get snapshot x."),
             (json!([entry(A, json!(1), "/dev/vda"), entry(B, json!(3), "vdb")]), "Boot sequence"),
             (Value::Array(vec![entry(A, json!(-1), "/dev/vdb"); 256]), "more than 255"),

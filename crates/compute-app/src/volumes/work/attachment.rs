@@ -70,7 +70,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// An attachment of a volume to the server in Cinder without a row.
+    /// An attachment of a volume to the server that exists in Cinder and has no row.
     async fn reserved_before(
         &self,
         scene: &Scene,
@@ -83,7 +83,8 @@ impl Worker<'_> {
         Ok(all.iter().find(|one| one.volume_id == volume && !is_known(one.id)).map(|one| one.id))
     }
 
-    /// Deletes the leftovers of a reservation without an answer.
+    /// Resolves a reservation whose answer is unknown: the attachment ends if Cinder has it, and the row is deleted
+    /// otherwise.
     pub(super) async fn find(&mut self, scene: &Scene, row: &AttachmentRow) -> Result<(), Trouble> {
         let (id, found) = (row.id, self.reserved_before(scene, row.volume).await?);
         self.write(move |tx, _| match found {
@@ -136,9 +137,9 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Makes Cinder connect a second host, for a live migration. Cinder refuses that for an
-    /// existing attachment, unless the volume is shared, so the reserving call includes the
-    /// connector.
+    /// Makes Cinder connect a second host, for a live migration. Unless the volume is shared,
+    /// Cinder refuses to do this for an existing attachment, so the call that creates the attachment
+    /// includes the connector.
     pub(super) async fn join(
         &mut self,
         scene: &Scene,
@@ -148,7 +149,7 @@ impl Worker<'_> {
     ) -> Result<(), Trouble> {
         let Some(volume) = device.volume else { return Ok(()) };
         if row.is_some() {
-            // It may only be reserved: Cinder keeps an attachment whose host it could not connect.
+            // The attachment may exist without a host: Cinder keeps it when it fails to connect the host.
             while let Some(found) = self.reserved_before(scene, volume).await? {
                 let (client, user) = (&self.volumes.client, self.user.as_ref());
                 let call = |by| client.delete_attachment(by, found);

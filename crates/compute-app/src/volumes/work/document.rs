@@ -1,4 +1,4 @@
-//! Documents that get the volumes of their guests.
+//! Writes the volumes of guests to their documents.
 
 use std::collections::HashMap;
 
@@ -55,7 +55,7 @@ impl Worker<'_> {
             let document = documents::get(tx, &host, server)?.map(|document| document.desired);
             let Some(Desired::Present(mut domain)) = document else { return Ok(()) };
             domain.config.volumes = list.iter().map(|(.., volume)| volume.clone()).collect();
-            // The ports of the guest may hold the document back too.
+            // The document may also be held back until the guest's ports are bound.
             let (document, delivery) = (Desired::Present(domain), Delivery::AsBefore);
             documents::put_as(tx, compute, &host, server, &document, delivery)?;
             for (row, plug, _) in &list {

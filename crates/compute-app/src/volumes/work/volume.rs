@@ -1,4 +1,4 @@
-//! Volumes that are made for a server, get the data of an image, or end with it.
+//! Creates volumes for a server, re-images them, and deletes them with the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use kilonova_wire::time;
 use super::{Trouble, Worker};
 use crate::flows;
 
-/// The key of a volume's metadata with the row for which it was created.
+/// The key of a volume's metadata that names the row for which the volume was created.
 const MADE_FOR: &str = "kilonova_block_device";
 /// Maximum time that a worker sleeps before it renews its lease.
 const LONGEST_SLEEP: Duration = Duration::from_secs(20);
 
 impl Worker<'_> {
-    /// Creates the volume of a device with the user's token, unless an earlier attempt has.
+    /// Creates the volume of a device with the user's token, unless an earlier attempt has created it.
     pub(super) async fn make(&mut self, device: &BlockDevice) -> Result<(), Trouble> {
         let id = device.id;
         let source = match device.source {
@@ -116,8 +116,8 @@ impl Worker<'_> {
         Err(Trouble::Final(unfinished(volume, begun.elapsed(), most, &status)))
     }
 
-    /// Lets Cinder replace the data of a volume by an image's, and waits for it. An attempt after a crash may do
-    /// it again. The rebuild may be given up meanwhile, and another one begin: then the next look shows its image.
+    /// Makes Cinder replace the data of a volume by an image's, and waits for the result. An attempt after a crash
+    /// may repeat the call. If another rebuild replaces this one meanwhile, the next scene has its image.
     pub(super) async fn reimage(&mut self, device: &BlockDevice) -> Result<(), Trouble> {
         let (Some(volume), Some(image)) = (device.volume, device.reimage) else {
             return Err(Trouble::Final("there is no volume, or no image".into()));
@@ -130,7 +130,7 @@ impl Worker<'_> {
         let (mut is_sent, mut was_found) = (false, false);
         loop {
             let reimaged = Arc::clone(&self.volumes);
-            // An event that comes while Cinder answers is not lost.
+            // An event that arrives while Cinder answers is not lost.
             let event = reimaged.reimaged.notified();
             tokio::pin!(event);
             event.as_mut().enable();
@@ -146,10 +146,11 @@ impl Worker<'_> {
                         "Cinder could not write image {image} to volume {volume}, whose status is error"
                     )));
                 }
-                // Cinder accepts the call, but says `error` also after it has succeeded, and connects no host.
+                // Cinder would accept the call, but the status stays `error` even after success, and Cinder then
+                // connects no host.
                 "error" => {
                     return Err(Trouble::Final(format!(
-                        "the status of volume {volume} is error already: look for the cause in Cinder, set the \
+                        "the status of volume {volume} is already error: look for the cause in Cinder, set the \
                          status (`openstack volume set --state reserved {volume}`), and rebuild the server again"
                     )));
                 }
@@ -215,7 +216,7 @@ impl Worker<'_> {
     }
 }
 
-/// Nova's words.
+/// Nova's message.
 fn unfinished(volume: VolumeId, waited: Duration, attempts: u32, status: &str) -> String {
     format!(
         "Volume {volume} did not finish being created even after we waited {} seconds or {attempts} \

@@ -14,7 +14,7 @@ macro_rules! embedded {
 /// Names and contents.
 type Files = &'static [(&'static str, &'static [u8])];
 
-/// Our own files; the page has the names that operators' base URLs have.
+/// Our own files. [`PAGE_NAMES`] are the names of the page in operators' base URLs.
 const PAGE: Files = embedded! { ""; "page.html", "page.css", "page.js", };
 const PAGE_NAMES: [&str; 3] = ["vnc_auto.html", "vnc_lite.html", "vnc.html"];
 

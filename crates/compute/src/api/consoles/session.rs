@@ -26,7 +26,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{self, Message};
 
-/// Maximum number of bytes that are read from a host at once.
+/// Maximum number of bytes of one read from a host.
 const BUFFER: usize = 64 * 1024;
 /// Maximum size of a client's message in bytes.
 const MAX_MESSAGE: usize = 256 * 1024;
@@ -130,7 +130,7 @@ pub(super) async fn serve(compute: Compute, client: Client, upgraded: Upgraded) 
 /// Checks the token and the origin of a client, then opens a session with the guest's console.
 async fn admit(compute: &Compute, client: &Client) -> Result<(ConsoleToken, Session), End> {
     let token = consoles::valid(compute, &client.token).await.map_err(|error| {
-        tracing::error!(%error, "cannot read the token of a console");
+        tracing::error!(%error, "cannot read a console token");
         End::Unavailable
     })?;
     let token = token.ok_or(End::InvalidToken)?;
@@ -260,7 +260,7 @@ async fn say_goodbye((mut sink, mut messages): Halves, end: &End) {
         Ok::<_, tungstenite::Error>(())
     };
     if !matches!(tokio::time::timeout(FAREWELL, farewell).await, Ok(Ok(()))) {
-        tracing::debug!("a client of a console did not answer the end");
+        tracing::debug!("a console client did not answer the close frame");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The handshake of the websocket (RFC 6455), and the token in its request.
 //!
-//! Like Nova's proxy, it answers the handshake before it checks the token: a close frame can name
-//! the reason of a refusal, and a refused handshake cannot.
+//! Like Nova's proxy, it completes the handshake before it checks the token, because a close frame can
+//! carry the reason for a refusal, and a refused handshake cannot.
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -29,13 +29,14 @@ pub(super) async fn connect(
         return Err(fault.with_header(header::UPGRADE, HeaderValue::from_static("websocket")));
     };
     if headers.get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != VERSION) {
-        let fault = Fault::from(Refusal::bad_request("This is version 13 of the protocol."));
+        let fault =
+            Fault::from(Refusal::bad_request("Only version 13 of the protocol is supported."));
         let version = HeaderValue::from_static(VERSION);
         return Err(fault.with_header(header::SEC_WEBSOCKET_VERSION, version));
     }
     let accept = derive_accept_key(key.as_bytes());
     let accept = HeaderValue::from_str(&accept)
-        .map_err(|error| Refusal::internal(format!("the key of a websocket: {error}")))?;
+        .map_err(|error| Refusal::internal(format!("the accept key of a websocket: {error}")))?;
     let encoding = Encoding::asked(headers);
     let own = match request.extensions().get::<Origin>() {
         Some(Origin(origin)) => origin.to_string(),
@@ -52,7 +53,7 @@ pub(super) async fn connect(
     tokio::spawn(async move {
         match on_upgrade.await {
             Ok(upgraded) => serve(compute, client, upgraded).await,
-            Err(error) => tracing::debug!(%error, "a client left during the handshake"),
+            Err(error) => tracing::debug!(%error, "a client disconnected during the handshake"),
         }
     });
     let mut answer = StatusCode::SWITCHING_PROTOCOLS.into_response();
@@ -67,7 +68,7 @@ pub(super) async fn connect(
     Ok(answer)
 }
 
-/// True if a request asks for a websocket.
+/// True if a request is for a websocket.
 fn wants_websocket(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(header::UPGRADE).and_then(|value| value.to_str().ok());
     upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"))

@@ -38,7 +38,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// A host of which the answer shows no other part.
+    /// A host for an answer that shows no other parts.
     fn bare(host: Host) -> Self {
         Self { host, usage: HostUsage::default(), servers: Vec::new() }
     }
@@ -70,7 +70,7 @@ pub(super) fn routes() -> Routes<Compute> {
         )
 }
 
-/// Those hosts with the parts that an answer shows. No other part, and no server of another host, is read.
+/// Reads, for these hosts only, the parts that an answer shows.
 fn with_parts(tx: &mut Tx<'_>, hosts: Vec<Host>, parts: Parts) -> Result<Vec<Shown>, Error> {
     let names: Vec<HostName> = hosts.iter().map(|host| host.host.clone()).collect();
     let of = |wanted: bool| if wanted { names.as_slice() } else { &[] };
@@ -135,7 +135,7 @@ async fn uptime(
 ) -> Result<Json<Value>, Refusal> {
     input::check_microversion(version, microversions::before(microversions::HYPERVISOR_UPTIME))?;
     find(&compute, &id, version, Parts { usage: false, servers: false }).await?;
-    let why = "The nodes do not report how long their host has been up.";
+    let why = "The agents do not report how long their host has been up.";
     Err(Refusal::new(Kind::NotImplemented, why))
 }
 

@@ -2,7 +2,7 @@
 //! metadata.
 //!
 //! The image service applies its own policy, as Glance does when Nova passes on the user's token;
-//! Nova has no rules for these paths. With the Glance of a cloud, only that Glance decides. This
+//! Nova has no rules for these paths. If the cloud has a Glance, that Glance alone decides. This
 //! module must access images only through [`ImageService`].
 
 mod metadata;
@@ -26,7 +26,7 @@ use crate::api::links::Base;
 
 const SHOW: Guard = Guard::Object(&["get_image"]);
 
-/// The routes of the proxy. Where they are guarded, the caller guards them with the policy of our image
+/// The routes of the proxy. If `are_guarded`, the caller must guard them with the policy of our image
 /// service.
 pub(super) fn routes(are_guarded: bool) -> Routes<ImageService> {
     let guard = |guard: Guard| if are_guarded { guard } else { Guard::Anyone };

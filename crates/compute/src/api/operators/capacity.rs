@@ -1,4 +1,4 @@
-//! `/kilonova/capacity`: how many more servers of each flavor fit now, and how the free devices are divided.
+//! `/kilonova/capacity`: how many more servers of each flavor fit now, and the usage of devices by kind.
 
 use axum::Json;
 use axum::extract::State;
@@ -40,7 +40,7 @@ fn view(capacity: &CloudCapacity) -> Value {
             Fits::Unusable(why) => (Some(0), Some(0), Some(why.clone())),
             Fits::NotCounted => {
                 let why =
-                    "Counting takes too long beside the other flavors; request this flavor alone.";
+                    "Counting takes too long with all the other flavors; request this flavor alone.";
                 (None, None, Some(why.to_owned()))
             }
         };

@@ -1,6 +1,6 @@
-//! `/kilonova/doctor`: what `kilonova doctor` finds in the database, each finding with its remedy.
+//! `/kilonova/doctor`: the findings of `kilonova doctor` in the database, each with its remedy.
 //!
-//! It does not have what only a look at the controller's machine tells: configuration, files, free space, secrets.
+//! It omits the checks that need the controller's machine: configuration, files, free space, secrets.
 
 use axum::Json;
 use axum::extract::State;
@@ -11,7 +11,7 @@ use kilonova_wire::Refusal;
 use kilonova_wire::time::zulu;
 use serde_json::{Value, json};
 
-/// The findings of an answer, the most severe first.
+/// The maximum number of findings in an answer. The most severe come first.
 const MOST: usize = 200;
 
 pub(super) async fn show(State(compute): State<Compute>) -> Result<Json<Value>, Refusal> {

@@ -1,5 +1,4 @@
-//! `/kilonova/hosts/{host}/drain`: the begin and the end of the drain of a host. The host's description shows its
-//! progress.
+//! `/kilonova/hosts/{host}/drain`: begins and stops the drain of a host. The host's description shows its progress.
 
 use std::sync::LazyLock;
 
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 use super::host;
 use crate::api::input;
 
-/// How many servers move at the same time if the request does not say.
+/// The default number of servers that move at the same time.
 const PARALLEL: i64 = 4;
 
 static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {

@@ -1,6 +1,6 @@
-//! `/kilonova/floor`: the hosts with their devices, and who uses each part of them.
+//! `/kilonova/floor`: the hosts with their devices, and the servers that use each part of a device.
 //!
-//! `limit` and `marker` (a host's name) page; `host`, which may be repeated, names some hosts.
+//! `limit` and `marker` (a host's name) select a page; `host`, which may be repeated, selects hosts.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub(super) async fn show(
     let found = floor(&compute, FloorQuery { hosts, after, limit, names: true }).await?;
     let hosts = found.hosts.iter().map(|host| host_view(&found, host)).collect();
     let next_marker = found.hosts.last().filter(|_| found.more).map(|last| &last.host.name);
-    // Written without a tree of values in between: a page may have 8,000 devices.
+    // Serialized directly, without an intermediate JSON value, because a page may have 8,000 devices.
     Ok(Json(&Body { floor: FloorView { hosts, next_marker } }).into_response())
 }
 

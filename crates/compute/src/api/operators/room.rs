@@ -1,6 +1,6 @@
-//! `/kilonova/room`: whether servers of a flavor fit now, for those who would launch them.
+//! `/kilonova/room`: shows users whether servers of a flavor fit now.
 //!
-//! It tells numbers and general reasons: no host, no project and no device.
+//! The answer has numbers and general reasons; it names no hosts, projects or devices.
 
 use axum::Json;
 use axum::extract::State;

@@ -32,7 +32,7 @@ pub(super) async fn show(
     let missing =
         || Refusal::not_found(format!("Instance {} could not be found.", id.escape_debug()));
     let server: ServerId = parse_uuid_like(&id).ok_or_else(missing)?;
-    // The present room is read from memory, which may lag behind a commit that the caller has seen.
+    // The current room is read from memory, which may lag behind a commit that the caller has seen.
     compute.catch_up().await;
     let compute_ = compute.clone();
     let explained = compute

@@ -217,7 +217,7 @@ impl ServerFilter {
                 *tags = text.split(',').map(str::to_owned).collect();
             }
             if tags.len() > 50 {
-                return Err(input::invalid_query(key, "…", "At most 50 tags can be asked for."));
+                return Err(input::invalid_query(key, "…", "At most 50 tags can be requested."));
             }
         }
         let coarse =

@@ -1,4 +1,4 @@
-//! Finds the server of a path. As upstream, a server of another project does not exist for a caller
+//! Finds the server of a path. As in upstream, a server of another project does not exist for a caller
 //! who is not an administrator.
 
 use kilonova_access::Caller;
@@ -45,7 +45,7 @@ pub(super) fn target(server: &Server) -> [(&'static str, &str); 2] {
     [("project_id", &server.project_id), ("user_id", &server.user_id)]
 }
 
-/// 404 for a server.
+/// 404 for a server that does not exist.
 pub(super) fn missing(id: &str) -> Refusal {
     Refusal::not_found(format!("Instance {id} could not be found."))
 }

@@ -193,8 +193,8 @@ fn read_interface(body: &Value, version: Microversion) -> Result<PortRequest, Re
     Ok(line)
 }
 
-/// Looks up the requested network or port if the network service is external. A caller who may not
-/// change the server gets no answer of the network service.
+/// Looks up the requested network or port if the network service is external, after it has checked that
+/// the caller may change the server.
 async fn look_up(
     compute: &Compute,
     caller: &Caller,
@@ -210,7 +210,7 @@ async fn look_up(
         states::allow(&context, &server, ServerAction::AttachInterface)?;
         Ok::<_, Error>(server.project_id)
     });
-    // The port belongs to the server's project, also if an administrator sends the request.
+    // The port belongs to the server's project, even if an administrator sends the request.
     let owner = Context { project_id: check.await?, ..(**caller).clone() };
     compute.look_up_network(&owner, line).await
 }

@@ -1,6 +1,6 @@
 //! `/servers/{id}/os-server-password`: the password that a guest has set through the metadata service.
 //!
-//! The guest encrypts it for its owner's key pair; this service never sees it in clear.
+//! The guest encrypts it with the public key of the server's key pair; this service never sees the plaintext.
 
 use axum::Json;
 use axum::extract::{Path, State};

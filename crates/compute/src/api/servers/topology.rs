@@ -1,5 +1,5 @@
-//! `GET /servers/{id}/topology`: the NUMA cells of a server. Cells and CPUs of its host are for
-//! those whom the policy allows to see them.
+//! `GET /servers/{id}/topology`: the NUMA cells of a server. The cells and CPUs of its host are shown
+//! only to callers that the policy allows to see them.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) struct Shown {
 struct Node {
     vcpu_set: Cpus,
     memory_mb: u64,
-    /// The vCPUs that share a core of the guest. No cell has any: the CPU topology is that of the whole guest.
+    /// The vCPUs that share a core of the guest. Always empty, because the CPU topology is that of the whole guest.
     siblings: Vec<Cpus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_pinning: Option<BTreeMap<u32, u32>>,

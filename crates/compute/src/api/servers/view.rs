@@ -49,7 +49,7 @@ impl Visibility {
 pub(super) enum HostStatus {
     /// Always.
     Always,
-    /// Only if it is unknown, which warns users that their server may be unreachable.
+    /// Only if the state is unknown, to warn users that their server may be unreachable.
     Unknown,
     /// Never.
     Never,

@@ -105,7 +105,7 @@ fn read(
         .collect())
 }
 
-/// The attachment of each device: that of the server's host, if there are several.
+/// The attachment of each device: the one on the server's host, if there are several.
 fn current(rows: &[AttachmentRow], server: &Server) -> HashMap<BlockDeviceId, AttachmentId> {
     let mut found = HashMap::new();
     for row in rows.iter().filter(|row| row.state != Reserved::Ending) {
@@ -119,7 +119,7 @@ fn current(rows: &[AttachmentRow], server: &Server) -> HashMap<BlockDeviceId, At
     found
 }
 
-/// The view of a volume; `None` where its attachment must be shown and is not there yet.
+/// The view of a volume; `None` if it must show the attachment and the attachment does not exist yet.
 fn view(
     server: &Server,
     device: &BlockDevice,
@@ -200,7 +200,7 @@ pub(super) async fn show(
     Ok(Json(json!({"volumeAttachment": shown})))
 }
 
-/// 404 for a volume that is not the server's.
+/// 404 for a volume that is not attached to the server.
 fn not_attached(compute: &Compute, server: &Server, volume: &str) -> Refusal {
     let volume = volume.escape_debug();
     if compute.volumes.is_none() {

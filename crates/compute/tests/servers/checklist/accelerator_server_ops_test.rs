@@ -13,8 +13,8 @@ use super::{FIRST, ONE, SECOND};
 use crate::kit::{Cloud, GPU, RunningCloud, hosts};
 use crate::servers::resize::{admin, confirm_resize};
 
-/// Runs a scenario on a server with an accelerator, on each store, and checks that nothing is left
-/// of it at the end.
+/// Runs a scenario on a server with an accelerator, on each store, and checks that its end leaves
+/// nothing behind.
 async fn with_server(options: Options, scenario: impl AsyncFn(&Cloud, &mut RunningCloud, &str)) {
     let topology = hosts(&[("accel_host0", &[FIRST, GPU]), ("accel_host1", &[SECOND, GPU])]);
     for mut cloud in Cloud::all(topology).await {
@@ -210,7 +210,7 @@ async fn resize_ok() {
         assert_eq!(
             super::inspect::used_on(running, &host, "FPGA").await,
             1,
-            "held until it is confirmed"
+            "claimed until the resize is confirmed"
         );
         running.act(id, json!({"revertResize": null})).await;
         running.wait_for_status(id, "ACTIVE").await;
@@ -251,7 +251,7 @@ async fn migrate_ok() {
         assert_eq!(
             super::inspect::used_on(running, &host, "FPGA").await,
             1,
-            "held until it is confirmed"
+            "claimed until the migration is confirmed"
         );
         confirm_resize(running, cloud, id).await;
         running.wait_for_status(id, "ACTIVE").await;

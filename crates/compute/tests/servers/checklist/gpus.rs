@@ -74,7 +74,7 @@ mdev.mlx5_core = { device_addresses = ["0000:81:00.0"], mdev_class = "CUSTOM_NOT
 mdev.nvidia-12 = { device_addresses = ["0000:81:01.0"] }
 "#;
 
-/// Hosts by name, each with its two cards and further lines of its entry.
+/// Hosts by name, each with its two cards and additional lines of configuration.
 pub fn hosts(entries: &[(&str, &str, &str)]) -> Topology {
     hosts_at(&[FIRST, SECOND], entries)
 }

@@ -165,7 +165,7 @@ pub async fn assert_holds(
     let mut units: BTreeMap<String, i64> = BTreeMap::new();
     let mut places = Vec::new();
     for (provider, amounts) in held {
-        assert!(tree.contains_key(&provider), "{provider} is not of {host}");
+        assert!(tree.contains_key(&provider), "{provider} does not belong to {host}");
         for (class, amount) in amounts.as_object().expect("the value is an object") {
             let amount = amount.as_i64().expect("the value is a number");
             *units.entry(class.clone()).or_default() += amount;

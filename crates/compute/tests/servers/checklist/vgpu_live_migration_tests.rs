@@ -116,7 +116,7 @@ async fn live_migration_fails_due_to_non_supported_mdev_types() {
     }
 }
 
-/// Of several hosts, one that offers the type is chosen.
+/// The scheduler selects a host that offers the type.
 #[tokio::test]
 async fn live_migration_chooses_a_host_with_the_type() {
     let topology = hosts(&[
@@ -159,8 +159,8 @@ async fn live_migrate_server() {
     }
 }
 
-/// `VGPULiveMigrationTestsLMFailed.test_live_migrate_server`: during the migration both hosts hold a
-/// device, whatever periodic tasks run; after the failure only the source does.
+/// `VGPULiveMigrationTestsLMFailed.test_live_migrate_server`: during the migration a device is claimed on
+/// both hosts, regardless of periodic tasks; after the failure, only on the source.
 #[tokio::test]
 async fn live_migrate_server_fails() {
     for (cloud, mut running) in clouds("times_ms = { migrate = 60000 }").await {

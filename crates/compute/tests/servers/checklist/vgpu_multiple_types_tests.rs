@@ -1,5 +1,5 @@
-//! Upstream's `VGPUMultipleTypesTests` and `VGPULimitMultipleTypesTests`: each of two GPUs offers
-//! another vGPU type.
+//! Upstream's `VGPUMultipleTypesTests` and `VGPULimitMultipleTypesTests`: two GPUs offer different
+//! vGPU types.
 
 use serde_json::json;
 

@@ -46,7 +46,7 @@ async fn create_servers_with_vgpu() {
         add_root_inventory(&running, &root).await;
         let old = [external_server(&running, &root).await, external_server(&running, &root).await];
         assert_eq!(used(&running, "compute1", "VGPU").await, 2);
-        // Inventory without a device is not claimed for a server of ours.
+        // Inventory without a device is never claimed for Kilonova's own servers.
         let id = running.boot(&cloud, "too early", "vgpu").await;
         let server = running.wait_for_status(&id, "ERROR").await;
         assert!(fault(&server).contains("the host's own provider has none"), "{server}");
@@ -70,7 +70,7 @@ async fn create_servers_with_vgpu() {
                 places.push(provider.clone());
             }
         }
-        assert_ne!(places[0], places[1], "a GPU of one vGPU is not given twice");
+        assert_ne!(places[0], places[1], "a GPU with one vGPU is not allocated twice");
         cloud.assert_consistent(&running, "after").await;
 
         let mut free = Vec::new();

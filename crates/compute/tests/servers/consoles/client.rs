@@ -1,4 +1,4 @@
-//! A browser: a websocket, and as much of RFB as shows that a guest is at its other end.
+//! A browser: a websocket, and enough of RFB to prove that a guest is at the other end.
 
 use futures_util::{SinkExt, StreamExt};
 use tokio::net::TcpStream;
@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
 pub struct Browser {
     socket: WebSocketStream<TcpStream>,
-    /// Bytes that were received and not read.
+    /// Bytes that were received but not read yet.
     received: Vec<u8>,
     /// The subprotocol that the server chose.
     pub protocol: Option<String>,
@@ -38,7 +38,7 @@ impl Browser {
         self.socket.send(Message::Text(text.into())).await.expect("it is sent");
     }
 
-    /// The next bytes; panics if the server closes the console before.
+    /// The next bytes; panics if the server closes the console first.
     pub async fn read(&mut self, length: usize) -> Vec<u8> {
         while self.received.len() < length {
             match self.socket.next().await {
@@ -65,7 +65,7 @@ impl Browser {
         }
     }
 
-    /// Leaves as a page does that the user closes.
+    /// Closes the console as a page does when its user closes it.
     pub async fn leave(mut self) {
         self.socket.close(None).await.expect("it is sent");
         while let Some(Ok(_)) = self.socket.next().await {}

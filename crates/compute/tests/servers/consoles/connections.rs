@@ -1,4 +1,4 @@
-//! Open consoles: their bytes, their number, and what ends them.
+//! Open consoles: their bytes, their number, and the reasons why they end.
 
 use axum::Router;
 use axum::body::Body;
@@ -63,7 +63,7 @@ async fn a_console_ends_with_the_guests_run_and_begins_with_it() {
         let mut browser = served.open(&url).await;
         assert_eq!(browser.rfb().await, "one");
         browser.leave().await;
-        wait_until("no place is taken", async || running.compute.consoles.count() == 0).await;
+        wait_until("no console is open", async || running.compute.consoles.count() == 0).await;
         cloud.teardown(&running, "stopped").await;
     }
 }
@@ -87,10 +87,10 @@ async fn a_hundred_consoles_are_open_at_once_and_no_more_than_allowed() {
             browser.send(&[number as u8]).await;
         }
         for (number, browser) in browsers.iter_mut().enumerate() {
-            assert_eq!(browser.read(1).await, [number as u8], "each has its own bytes");
+            assert_eq!(browser.read(1).await, [number as u8], "each console has its own bytes");
         }
         drop(browsers);
-        wait_until("no place is taken", async || running.compute.consoles.count() == 0).await;
+        wait_until("no console is open", async || running.compute.consoles.count() == 0).await;
         cloud.teardown(&running, "a hundred").await;
     }
 }
@@ -115,7 +115,7 @@ async fn the_end_of_an_agent_or_of_the_controller_is_told() {
     }
 }
 
-/// The host polls both controllers in turn, and answers at the one where the browser is.
+/// The host polls both controllers in turn, and answers at the browser's controller.
 #[tokio::test]
 async fn browser_and_host_may_use_different_controllers() {
     let Some(both) = Controllers::with_hosts(hosts(&[("a", &[])])).await else { return };

@@ -1,4 +1,4 @@
-//! Consoles: the URL with its token, and the way of the bytes from a websocket to a simulated guest.
+//! Consoles: the URL with its token, and the path of the bytes from a websocket to a simulated guest.
 
 mod client;
 mod connections;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::kit::{ANN, Client, Cloud, RunningCloud, hosts};
 use client::Browser;
 
-/// The listener of a controller's consoles; it ends with this value.
+/// The listener of a controller's consoles. Dropping this value ends it.
 struct Served {
     port: u16,
     _server: JoinSet<()>,
@@ -34,7 +34,7 @@ impl Served {
         Self { port, _server: server }
     }
 
-    /// A browser at the URL that a user got.
+    /// Opens a browser at the URL that a user received.
     async fn open(&self, url: &str) -> Browser {
         Browser::connect(self.port, &format!("/console/websockify?token={}", token(url)), &[]).await
     }
@@ -50,7 +50,7 @@ fn asked(protocol: &str, console_type: &str) -> Value {
     json!({"remote_console": {"protocol": protocol, "type": console_type}})
 }
 
-/// The URL of a console that Ann asks for.
+/// The URL of a console that Ann requests.
 async fn url(client: &Client, id: &str, protocol: &str, console_type: &str) -> String {
     let path = format!("POST /servers/{id}/remote-consoles");
     let body = asked(protocol, console_type);

@@ -1,4 +1,4 @@
-//! Which requests get a URL, at which microversion, and which refusal the others get.
+//! The requests that return a URL, by microversion, and the refusals of all others.
 
 use kilonova_compute_app::consoles::ConsoleOptions;
 use serde_json::json;
@@ -137,7 +137,7 @@ async fn only_the_project_of_a_server_with_a_guest_gets_a_console() {
         running.call(BOB, "2.99", &path, vnc()).await.refused(404, "could not be found");
         let missing = "POST /servers/00000000-0000-4000-8000-000000000000/remote-consoles";
         running.call(ANN, "2.99", missing, vnc()).await.refused(404, "could not be found");
-        // As upstream, a server that is shut off gets a URL.
+        // As in upstream, the request succeeds for a server that is shut off.
         running.act(&id, json!({"os-stop": null})).await;
         running.wait_for_status(&id, "SHUTOFF").await;
         running.call(ANN, "2.99", &path, vnc()).await.expect(200);

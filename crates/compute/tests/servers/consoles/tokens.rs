@@ -1,4 +1,4 @@
-//! Which tokens and which pages are let in, and when a token ends.
+//! The tokens and pages that are accepted, and the end of a token.
 
 use jiff::SignedDuration;
 use kilonova_compute_app::consoles::ConsoleOptions;
@@ -27,7 +27,7 @@ async fn a_token_is_taken_from_the_query_the_path_and_the_cookie() {
             let cookie = cookie.map(|cookie| ("cookie", cookie));
             let headers: Vec<_> = cookie.into_iter().collect();
             let mut browser = Browser::connect(served.port, path, &headers).await;
-            assert_eq!(browser.rfb().await, "one", "a token is good for several connections");
+            assert_eq!(browser.rfb().await, "one", "a token is valid for several connections");
             browser.leave().await;
         }
         cloud.teardown(&running, "connected").await;

@@ -135,7 +135,7 @@ async fn a_boot_that_fails_on_two_hosts() {
 #[tokio::test]
 async fn a_boot_rescheduled_to_another_host() {
     matrix::run(Flow {
-        name: "boot that moves",
+        name: "boot, rescheduled",
         topology: || hosts(&[("bad1", &[GPU, BAD]), ("bad2", &[GPU, BAD]), ("good", &[GPU])]),
         flavor: "vgpu",
         before: Before::Nothing,
@@ -149,7 +149,7 @@ async fn a_boot_rescheduled_to_another_host() {
 #[tokio::test]
 async fn a_boot_without_a_valid_host() {
     matrix::run(Flow {
-        name: "boot without a place",
+        name: "boot without valid hosts",
         topology: || hosts(&[("a", &[])]),
         flavor: "vgpu",
         before: Before::Nothing,

@@ -22,7 +22,7 @@ async fn delete_with_a_vgpu() {
 #[tokio::test]
 async fn delete_of_a_stopped_server_with_an_fpga() {
     matrix::run(Flow {
-        name: "delete of a stopped one",
+        name: "delete after a stop",
         topology: || hosts(&[("a", &[FPGA])]),
         flavor: "fpga",
         before: Before::Stopped,

@@ -20,7 +20,7 @@ pub enum Before {
     ActiveOnA,
     /// Active, then these actions, each until the server has its status.
     AfterActions(&'static [(&'static str, &'static str)]),
-    /// The same by an admin, on host `a`.
+    /// Like `AfterActions`, but by an admin, and on host `a`.
     AfterActionsOnA(&'static [(&'static str, &'static str)]),
     /// Soft-deleted.
     Deleted,
@@ -34,14 +34,14 @@ pub enum Act {
     /// At least one server, at most four.
     BootSome,
     BootAndDelete,
-    /// The server is deleted; once its device is free, a server of this flavor takes the card as another type.
+    /// The server is deleted; once its device is free, a server of this flavor uses the card with another type.
     Retype(&'static str),
     Delete,
     /// A host that is up is forced down, and a server on it is deleted.
     DeleteOnLostHost(&'static str),
     /// Actions in order, without waiting for their results.
     Actions(&'static [&'static str]),
-    /// The same by an admin.
+    /// Like `Actions`, but by an admin.
     Operate(&'static [&'static str]),
     /// An admin's action, followed by a delete.
     OperateAndDelete(&'static str),
@@ -80,7 +80,7 @@ pub fn flow(
 }
 
 impl Flow {
-    /// Creates the server that exists before and returns its id.
+    /// Creates the server that exists before the operation, and returns its id.
     pub async fn prepare(&self, cloud: &Cloud, running: &RunningCloud) -> Option<String> {
         if self.flavor == "loaded" {
             // Forgets the loaded bitstream, so that each boot programs the card.
@@ -130,7 +130,7 @@ impl Flow {
         Some(id)
     }
 
-    /// Runs the operation while the services live. True if every request was answered.
+    /// Runs the operation. True if every request was accepted; false if the services died first.
     pub async fn act(&self, cloud: &Cloud, running: &RunningCloud, id: Option<&str>) -> bool {
         let id = id.unwrap_or_default();
         match self.act {
@@ -192,7 +192,7 @@ impl Flow {
         }
     }
 
-    /// Aborts or forces the live migration once it runs. True if the request was accepted.
+    /// Aborts or force-completes the live migration once it runs. True if the request was accepted.
     async fn control_live_migration(&self, running: &RunningCloud, id: &str) -> bool {
         let path = format!("/servers/{id}/migrations");
         let mut number = None;

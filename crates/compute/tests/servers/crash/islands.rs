@@ -1,5 +1,5 @@
-//! Servers that have an NVLink island to themselves, with crashes: no write leaves an island closed without a server, or offers its other
-//! devices while one is there.
+//! Servers that have an NVLink island to themselves, with crashes: no write leaves an island closed without a server,
+//! or offers the other devices of a closed island.
 
 use kilonova_node::topology::Topology;
 
@@ -86,7 +86,7 @@ async fn a_revert_that_opens_an_island() {
     run("island: revert", two_hosts, Before::Migrated, act, &["ACTIVE"], otherwise).await;
 }
 
-/// vGPUs, because a whole card does not live-migrate.
+/// Uses vGPUs, because a whole card does not live-migrate.
 #[tokio::test]
 async fn a_live_migration_between_islands() {
     matrix::run(Flow {

@@ -1,11 +1,13 @@
 //! Runs an operation repeatedly, with a crash at another write each time, until a run has no crash.
 //!
-//! There are three kinds of crash: of everything, of only the services, and of only the agents. The stores share them and take
-//! turns: at each write everything dies on one store, and only the services on the other. Of a flow, everything dies before the commits
-//! and the services after them, or the other way round: a death after a commit and one before the next leave the same rows. A store
-//! alone has all crashes with both deaths, and so has each store with `KILONOVA_CRASHES=all` ([`Share`]).
-//! After the restart every server ends in a state that the operation allows, the ledger's rules
-//! hold, hosts and memory agree with the ledger, and after all servers are deleted nothing is left.
+//! There are three kinds of crash: of everything, of only the services, and of only the agents. The stores share the
+//! crashes and alternate: at each write, everything dies on one store, and only the services die on the other. In one
+//! flow, everything dies before the commits and the services die after them, or vice versa, because a death after a
+//! commit and a death before the next one leave the same rows. A store without a partner has all crashes with both
+//! deaths, and so has each store with `KILONOVA_CRASHES=all` ([`Share`]).
+//!
+//! After the restart, every server ends in a state that the operation allows, the ledger's rules hold, hosts and memory
+//! agree with the ledger, and the deletion of all servers leaves nothing behind.
 
 use std::time::Duration;
 
@@ -25,8 +27,9 @@ use crate::kit::{Cloud, RunningCloud};
 const MOST: usize = 60;
 const DEATHS: [Death; 2] = [Death::BeforeCommit, Death::AfterCommit];
 
-/// The deaths at a write that a store has, of everything or of only the services. Everything dies where it is the store's
-/// turn. If it dies `before` the commit, only the services die after it; the other way round otherwise.
+/// The deaths that a store has at a write, of everything or of only the services. Everything dies at the writes that
+/// are the store's turn. If `before`, everything dies before the commit and the services die after it; otherwise vice
+/// versa.
 fn deaths(share: Share, before: bool, at: usize, everything: bool) -> &'static [Death] {
     if share == Share::Whole {
         &DEATHS
@@ -48,7 +51,7 @@ fn the_stores_together_have_all_kinds_of_crash_at_each_write() {
             let death = if everything == before { Death::BeforeCommit } else { Death::AfterCommit };
             assert_eq!(both.concat(), [death]);
             let next = deaths(Share::Half(0), before, at + 1, everything);
-            assert_ne!(both[0].len(), next.len(), "the stores take turns");
+            assert_ne!(both[0].len(), next.len(), "the stores alternate");
         }
     }
 }
@@ -62,8 +65,8 @@ pub async fn run_with(flow: Flow, options: Options) {
     run_in(flow, options, None).await;
 }
 
-/// [`run`] with the Glance of a cloud. Its calls are between writes, so a crash after one write and before
-/// the next is one before or after a call.
+/// [`run`] with the Glance of a cloud. Its calls are between writes, so the crashes after one write and before
+/// the next are also crashes before and after a call.
 pub async fn run_on_glance(flow: Flow) {
     run_in(flow, Options::default(), Some(Elsewhere::Glance)).await;
 }
@@ -73,23 +76,23 @@ pub async fn run_on_neutron(flow: Flow) {
     run_in(flow, Options::default(), Some(Elsewhere::Neutron)).await;
 }
 
-/// [`run_on_neutron`], where guests are paused until their ports are plugged.
+/// [`run_on_neutron`] with guests that are paused until their ports are plugged.
 pub async fn run_on_late_neutron(flow: Flow) {
     run_in(flow, Options::default(), Some(Elsewhere::LateNeutron)).await;
 }
 
-/// The service of the cloud that runs elsewhere.
+/// An external service of the cloud.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Elsewhere {
     Glance,
     Neutron,
-    /// Its agents plug ports a moment after they are bound.
+    /// A Neutron with agents that plug ports a moment after they are bound.
     LateNeutron,
 }
 
 async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
     let clouds = Cloud::all((flow.topology)()).await;
-    // Some flows have it one way, and some the other.
+    // The order of the deaths varies among the flows.
     let before = flow.name.len().is_multiple_of(2);
     let mut agents = JoinSet::new();
     let mut together = 0;
@@ -130,8 +133,8 @@ async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
             }
         }
         points += crash_nodes(&flow, &cloud, &mut running, share).await;
-        // The shortest operation has two writes. The number of deaths of agents depends on the times of their writes; of a store that
-        // begins with the second one it may be none.
+        // The shortest operation has two writes. The number of deaths of agents depends on the times of their writes; a
+        // store that begins with the second write may have none.
         let least = if share == Share::Whole { 8 } else { 2 };
         assert!(points >= least, "{}: {points} crash points", flow.name);
         together += points;
@@ -141,7 +144,7 @@ async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
     assert!(together >= 5, "{}: {together} crash points", flow.name);
 }
 
-/// The agents of a Neutron, until the task is dropped.
+/// Acts as the agents of a Neutron, until the task is dropped.
 async fn plug(neutron: FakeNeutron) {
     loop {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -190,7 +193,7 @@ async fn crash(
     (running, died)
 }
 
-/// Runs the operation once for each number of writes after which the agents crash, as far as the store has its turn.
+/// Runs the operation once for each number of writes after which the agents crash, if that number is the store's turn.
 async fn crash_nodes(flow: &Flow, cloud: &Cloud, running: &mut RunningCloud, share: Share) -> u32 {
     let mut points = 0;
     for after in (0..).filter(|after| share.has(*after)) {

@@ -102,7 +102,7 @@ async fn a_delete_during_a_cold_migration() {
     let topology = || hosts(&[("a", &[GPU, SLOW]), ("b", &[GPU, SLOW])]);
     let act = Act::OperateAndDelete(MIGRATE);
     let otherwise: &[&[&str]] = &[&["ACTIVE"], &["VERIFY_RESIZE"]];
-    let flow = flow("delete on the way", Before::ActiveOnA, act, &[], otherwise);
+    let flow = flow("cold migration, then delete", Before::ActiveOnA, act, &[], otherwise);
     matrix::run(Flow { topology, ..flow }).await;
 }
 
@@ -110,7 +110,7 @@ async fn a_delete_during_a_cold_migration() {
 async fn a_delete_during_a_revert() {
     let act = Act::OperateAndDelete(REVERT);
     let otherwise: &[&[&str]] = &[&["ACTIVE"], &["VERIFY_RESIZE"]];
-    matrix::run(flow("delete of a moved one", Before::Migrated, act, &[], otherwise)).await;
+    matrix::run(flow("revert, then delete", Before::Migrated, act, &[], otherwise)).await;
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn run_unacknowledged(guest: &'static str, topology: fn() -> Topology) {
 
 #[tokio::test]
 async fn a_live_migration_with_a_lost_acknowledgement() {
-    run_unacknowledged("live migration that goes unheard", || {
+    run_unacknowledged("live migration, lost acknowledgement", || {
         let fail = "fail = [{ step = \"migrate\", guest = \"destination\" }]";
         hosts(&[("a", &[GPU, fail]), ("b", &[GPU])])
     })
@@ -212,7 +212,7 @@ async fn a_live_migration_with_a_lost_acknowledgement() {
 
 #[tokio::test]
 async fn a_live_migration_that_leaves_the_guest_paused() {
-    run_unacknowledged("live migration, left standing", || {
+    run_unacknowledged("live migration, guest left paused", || {
         let fail = "fail = [{ step = \"migrate\", guest = \"both\" }]";
         hosts(&[("a", &[GPU, fail]), ("b", &[GPU])])
     })
@@ -231,6 +231,6 @@ async fn a_live_migration_that_fails() {
 async fn a_delete_during_a_live_migration() {
     let topology = || hosts(&[("a", &[GPU, SLOW]), ("b", &[GPU, SLOW])]);
     let act = Act::OperateAndDelete(LIVE);
-    let flow = flow("delete while it leaves", Before::ActiveOnA, act, &[], &[&["ACTIVE"]]);
+    let flow = flow("delete during live migration", Before::ActiveOnA, act, &[], &[&["ACTIVE"]]);
     matrix::run(Flow { topology, ..flow }).await;
 }

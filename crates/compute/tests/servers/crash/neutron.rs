@@ -1,4 +1,4 @@
-//! Crashes before and after each call to the Neutron of a cloud: each is between two writes.
+//! Crashes before and after each call to the Neutron of a cloud: each call is between two writes.
 
 use super::{Act, Before, Flow, matrix};
 use crate::kit::hosts;

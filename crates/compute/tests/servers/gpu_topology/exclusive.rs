@@ -1,4 +1,4 @@
-//! `exclusive-island`: a server has an NVLink island to itself, whatever happens to it and whoever asks meanwhile.
+//! `exclusive-island`: a server has an NVLink island to itself, in every operation and despite concurrent requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ card = [{ card = "m10", addresses = ["0000:84:00.0", "0000:85:00.0"] }]
 devices = { enabled_mdev_types = ["nvidia-35"], nvlink_islands = ["0000:84:00.0,0000:85:00.0"] }
 "#;
 
-/// The flavors of these tests, unless they exist.
+/// Creates the flavors of these tests, unless they exist.
 pub async fn flavors(running: &RunningCloud) {
     if running.get(ADMIN, "2.61", "/flavors/alone").await.status.is_success() {
         return;
@@ -62,10 +62,11 @@ async fn reserved(cloud: &Cloud) -> String {
     all.join(" ")
 }
 
-/// Checks that every server has its islands to itself, where all servers request that: the free devices of these islands are
-/// reserved, and no others, on hosts without dirty devices.
+/// Checks that every server has its islands to itself, if all servers request that: the free devices of these islands
+/// are reserved, and no others, on hosts without dirty devices.
 pub async fn assert_closed(cloud: &Cloud, when: &str) {
-    // By handle: the host, island and address of its device, its state, the mark of a closed island, and its provider's amount.
+    // By handle: the host, island and address of its device, its state, the mark of a closed island, and its provider's
+    // reserved amount.
     let sql = "SELECT d.host || ' ' || d.island || ' ' || d.address || ' ' || h.state || ' ' || CASE
           WHEN h.island_arq_id IS NULL THEN 'open' WHEN h.island_arq_id = h.arq_id OR h.dirty_of IS NOT NULL
             THEN 'closed' ELSE 'void' END || ' ' || CAST(i.reserved AS TEXT)
@@ -114,7 +115,7 @@ async fn nobody_else_gets_a_device_of_the_island() {
         assert_eq!(reserved(&cloud).await, format!("a {withheld}"));
         cloud.assert_consistent(&running, "closed").await;
 
-        // An agent that starts again reports the same devices.
+        // A restarted agent reports the same devices.
         running.nodes.kill("a").await;
         running.start_node(&cloud, "a").await;
         running.wait_for_hosts().await;
@@ -122,7 +123,7 @@ async fn nobody_else_gets_a_device_of_the_island() {
 
         let one = running.active_server(&cloud, "one", "one").await;
         let bus = buses(&cloud, &running, &one).await;
-        assert!(other.contains(&bus), "{bus} is not of {other}");
+        assert!(other.contains(&bus), "{bus} is not in {other}");
         boot_without_valid_host(&cloud, &running, "four").await;
         let why = boot_without_valid_host(&cloud, &running, "alone").await;
         assert!(
@@ -140,7 +141,8 @@ async fn nobody_else_gets_a_device_of_the_island() {
         running.delete(&four).await;
         running.wait_until_gone(&four).await;
         running.wait_for_host_cleanup(&cloud).await;
-        // A controller of the previous version releases handles, and assigns them again, with the mark of a request that is gone.
+        // A controller of the previous version releases and reassigns handles, and leaves the marks of requests that no
+        // longer exist.
         cloud.execute("UPDATE attach_handles SET island_arq_id = uuid").await;
         let four = running.active_server(&cloud, "four", "four").await;
         assert_eq!(reserved(&cloud).await, "", "such marks close nothing");
@@ -158,7 +160,7 @@ async fn nobody_else_gets_a_device_of_the_island() {
     }
 }
 
-/// Planned one by one, the last server would find devices, but no island.
+/// If the servers were planned one by one, the last one would find devices but no island.
 #[tokio::test]
 async fn servers_of_one_request_have_an_island_each() {
     for (cloud, running) in Cloud::all_running(layouts(&[("a", QUADS), ("b", QUADS)])).await {
@@ -252,7 +254,7 @@ async fn the_claim_decides_who_uses_an_island() {
     for (cloud, running) in Cloud::all_running(layouts(&[("a", QUADS)])).await {
         flavors(&running).await;
         let one = running.active_server(&cloud, "one", "one").await;
-        // Memory has not followed: the plan takes the other GPUs for another island.
+        // The controller's memory is outdated: in the plan, the other GPUs are still another island.
         cloud.execute("UPDATE devices SET island = '0000:18:00.0'").await;
         let why = boot_without_valid_host(&cloud, &running, "alone").await;
         assert!(why.contains("was taken by other requests"), "{why}");
@@ -261,7 +263,7 @@ async fn the_claim_decides_who_uses_an_island() {
         running.wait_until_gone(&one).await;
         running.wait_for_host_cleanup(&cloud).await;
 
-        // Nor has a claim that takes the rest of a closed island for free.
+        // Here memory shows the other devices of a closed island as free, and the claim refuses them.
         running.active_server(&cloud, "alone", "alone").await;
         cloud.execute("UPDATE inventories SET reserved = 0, reported_reserved = 0").await;
         running.compute.world.load(&cloud.store).await.expect("the providers are loaded");
@@ -298,7 +300,7 @@ async fn the_audit_finds_an_island_that_is_not_of_one_server() {
     }
 }
 
-/// Boots of servers that need an island each and of small ones, all at once.
+/// Boots, concurrently, servers that need an island each and servers that need one GPU.
 async fn race(cloud: &Cloud, running: &RunningCloud, boot: impl AsyncFn(usize) -> String) {
     flavors(running).await;
     for round in 0..3 {
@@ -308,7 +310,7 @@ async fn race(cloud: &Cloud, running: &RunningCloud, boot: impl AsyncFn(usize) -
         cloud.audit("after the race").await;
         let servers = running.servers().await;
         let active = servers.iter().filter(|server| server["status"] == "ACTIVE").count();
-        assert!(active > 0 && ids.len() == 10, "round {round}: nobody got a device");
+        assert!(active > 0 && ids.len() == 10, "round {round}: no server got a device");
         cloud.teardown(running, "after the race").await;
     }
 }

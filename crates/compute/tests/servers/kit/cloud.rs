@@ -59,17 +59,17 @@ const X710_ALIAS: &str = r#"{"name": "x710", "resource_class": "X710", "device_t
 pub struct Cloud {
     /// The store's name, for messages.
     pub name: &'static str,
-    /// A handle that no crash plan reaches.
+    /// A handle that no crash plan affects.
     pub store: Store,
     pub image: ImageId,
     pub topology: Topology,
     /// The operator's options; they apply to services that start from now on.
     pub options: Options,
-    /// The Glance of the cloud, for services that start from now on; our own image service without one.
+    /// The Glance of the cloud, for services that start from now on. Without one, they use our own image service.
     pub glance: Option<FakeGlance>,
-    /// The services of the operator that tell guests something, for services that start from now on.
+    /// The dynamic vendordata of the operator, for services that start from now on.
     pub vendordata: Option<Arc<DynamicVendordata>>,
-    /// The Cinder of the cloud, for services that start from now on; there are no volumes without one.
+    /// The Cinder of the cloud, for services that start from now on. Without one, there are no volumes.
     pub cinder: Option<FakeCinder>,
     /// The Neutron of the cloud with its options, for services that start from now on.
     pub neutron: Option<CloudNetwork>,
@@ -147,8 +147,8 @@ impl Cloud {
         fake
     }
 
-    /// Works for all servers with volumes until nothing is due, however late it is due, and whoever died
-    /// while working for them.
+    /// Processes the volumes of all servers until no work is left, regardless of due times and of the claims
+    /// of dead workers.
     pub async fn settle_volumes(&self, running: &RunningCloud) {
         self.execute("UPDATE volume_servers SET taken_until = 0").await;
         for _ in 0..200 {
@@ -159,7 +159,7 @@ impl Cloud {
             {
                 return;
             }
-            // Each change keeps a time of its own, by which a worker knows that it has seen it.
+            // The times of the changes stay distinct, because a worker recognizes a change by its time.
             self.execute(
                 "UPDATE volume_servers SET due_at = due_at - 3600000000 WHERE due_at IS NOT NULL",
             )
@@ -171,7 +171,7 @@ impl Cloud {
         panic!("attachments do not settle: {left:?}");
     }
 
-    /// Does all that is due in Glance, however late it is due.
+    /// Does all pending work in Glance, regardless of due times.
     pub async fn sweep_glance(&self, running: &RunningCloud) {
         for _ in 0..20 {
             self.execute("UPDATE glance_images SET due_at = 0 WHERE due_at IS NOT NULL").await;
@@ -211,7 +211,7 @@ impl Cloud {
         }
     }
 
-    /// A copy of the database as it is now, which later replaces the cloud's; `None` on PostgreSQL.
+    /// A copy of the current database, which can replace it later; `None` on PostgreSQL.
     pub async fn copy(&self) -> Option<Store> {
         let from = self.guard.file()?;
         let to = self.folder.path().join("copy.db");

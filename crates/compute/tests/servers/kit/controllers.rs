@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use super::cloud::client;
 use super::{Client, Cloud, RunningCloud};
 
-/// A controller beside the one of [`RunningCloud`].
+/// A controller in addition to that of [`RunningCloud`].
 pub struct Controller {
     pub compute: Compute,
     pub client: Client,
@@ -111,7 +111,7 @@ impl Controllers {
     }
 }
 
-/// A balancer with round robin: each call reaches the other controller than the last one.
+/// A round-robin balancer: consecutive calls reach different controllers.
 struct Alternating {
     controllers: [Link; 2],
     calls: AtomicUsize,
@@ -200,7 +200,7 @@ impl ControlPlane for Alternating {
         request: &'a ConsoleRequest,
         answer: ConsoleAnswer,
     ) -> ControlFuture<'a, ()> {
-        // The host goes past the balancer.
+        // The host bypasses the balancer.
         let consoles = |link: &&Link| link.0.consoles.expects(request.id);
         let asked = self.controllers.iter().find(consoles).unwrap_or(&self.controllers[0]);
         asked.answer_console(host, request, answer)

@@ -1,4 +1,4 @@
-//! The Neutron of a cloud, as a strict fake, and the worker of the services that make calls to it.
+//! A strict fake of the cloud's Neutron, and the workers that call it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::{Cloud, RunningCloud, wait_until};
 
-/// A Neutron with an agent on every host, and a network of the project `red`.
+/// A fake Neutron with an agent on every host, and a network of the project `red`.
 #[derive(Clone)]
 pub struct CloudNetwork {
     pub fake: FakeNeutron,
@@ -22,7 +22,7 @@ pub struct CloudNetwork {
 }
 
 impl CloudNetwork {
-    /// A client of the fake, with pauses that a test can wait for.
+    /// A client of the fake with these options.
     pub fn service(&self) -> CloudNeutron {
         let http = Http::plain(Duration::from_secs(20), 1 << 20).expect("the client is created");
         let login = Login {
@@ -46,8 +46,8 @@ impl CloudNetwork {
 }
 
 impl CloudNetwork {
-    /// Checks that each server has one port, bound to its host and to no other, and that no other
-    /// server has one. The port of a shelved server is bound nowhere.
+    /// Checks that each server on a host has exactly one port, which is bound to that host only, and
+    /// that there are no other ports. The port of a shelved server is unbound.
     pub fn assert_as_servers_say(&self, servers: &[Value], when: &str) {
         let state = self.fake.state();
         let mut expected = Vec::new();
@@ -75,8 +75,8 @@ impl CloudNetwork {
 }
 
 impl Cloud {
-    /// Starts a Neutron with an agent on every host. Services that start from now on use it; they wait for
-    /// no event.
+    /// Starts a fake Neutron with an agent on every host. Services that start later use it, and do not
+    /// wait for its events.
     pub async fn start_neutron(&mut self) -> FakeNeutron {
         let fake = FakeNeutron::start().await;
         let network = {
@@ -124,7 +124,7 @@ impl Cloud {
         }
     }
 
-    /// Makes the calls of servers due at once that a dead process was making.
+    /// Makes the pending calls of a dead process due immediately.
     pub async fn forget_workers(&self) {
         self.execute(
             "UPDATE external_servers SET taken_until = 0, due_at = 0 WHERE due_at IS NOT NULL",
@@ -132,7 +132,7 @@ impl Cloud {
         .await;
     }
 
-    /// Waits until nothing is left to do in Neutron. A server that is gone leaves no row.
+    /// Waits until nothing is left to do in Neutron. A deleted server leaves no row.
     pub async fn wait_for_neutron(&self) {
         wait_until("nothing is left to do in Neutron", async || {
             let due = "SELECT server_id FROM external_servers WHERE due_at IS NOT NULL";
@@ -142,7 +142,7 @@ impl Cloud {
     }
 }
 
-/// Runs the workers of services until it is dropped.
+/// Runs the workers of the services until the returned set is dropped.
 pub fn start_workers(compute: &Compute) -> JoinSet<()> {
     let mut workers = JoinSet::new();
     if compute.neutron.is_some() {
@@ -151,7 +151,7 @@ pub fn start_workers(compute: &Compute) -> JoinSet<()> {
         workers.spawn(async move {
             loop {
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                // The store of a crashed process refuses.
+                // The store of a crashed process returns errors.
                 let _ = reconcile::neutron::run(compute.clone()).await;
             }
         });

@@ -1,4 +1,4 @@
-//! Checks of the ledger's rules, and that hosts, memory and database agree.
+//! Checks the ledger's rules, and that hosts, memory and database agree.
 
 use std::collections::BTreeMap;
 
@@ -31,8 +31,8 @@ impl Cloud {
             .expect("the query succeeds")
     }
 
-    /// Stores that all hosts have just polled, as the services' loop does every ten seconds: services that start anew
-    /// take hosts for lost that were last stored a minute ago.
+    /// Records that all hosts have just polled, as the services do every ten seconds. Services that restart
+    /// would otherwise treat a host whose record is a minute old as lost.
     pub async fn store_heartbeats(&self) {
         let now = kilonova_wire::time::now();
         let done =
@@ -40,16 +40,16 @@ impl Cloud {
         done.await.unwrap_or_else(|error: Error| panic!("{error}"));
     }
 
-    /// Changes the database under the services.
+    /// Changes the database behind the services' back.
     pub async fn execute(&self, sql: &'static str) {
         let done = self.store.write(move |tx| tx.execute(sql, params![]));
         done.await.unwrap_or_else(|error: Error| panic!("{error}"));
     }
 
     /// Waits until every transaction that has begun is committed or rolled back. A process that dies in one write may
-    /// have others whose commit is under way.
+    /// still be committing others.
     pub async fn wait_for_commits(&self) {
-        // SQLite has one writer, which comes to this write after those.
+        // SQLite has one writer, which runs this write after the earlier ones.
         self.store.write(|_| Ok::<_, Error>(())).await.expect("the store is writable");
         if self.name == "postgresql" {
             wait_until("no transaction is open", async || {
@@ -119,8 +119,8 @@ impl Cloud {
         self.assert_memory_matches_database(running, when).await;
     }
 
-    /// The guests that should be on a host, with the devices that the ledger gives each: those of the
-    /// server on its own host, those of its migration on the other.
+    /// The guests that should be on a host, each with its devices in the ledger: the devices of the server
+    /// on its own host, and the devices of its migration on the other host.
     async fn guests_of(&self, host: &str) -> BTreeMap<String, Vec<String>> {
         let host = host.to_owned();
         self.store
@@ -145,9 +145,9 @@ impl Cloud {
             .expect("the query succeeds")
     }
 
-    /// UUIDs of the mediated devices, addresses of the typed functions and names of the GPU instances that guests of a host own,
-    /// sorted. Those held for the revert of a
-    /// resize on one host are absent: the revert recreates them.
+    /// The UUIDs of the mediated devices, the addresses of the typed functions and the names of the GPU instances that
+    /// guests of a host own, sorted. Devices that are kept for the revert of a resize on the same host are absent: the
+    /// revert recreates them.
     async fn mdevs_of(&self, host: &str) -> Vec<String> {
         let host = host.to_owned();
         self.store
@@ -212,7 +212,7 @@ impl Cloud {
             for folder in ["domains", "running", "saved", "console", "snapshots", "mdevs", "notes"]
             {
                 let mut left = self.files(&host.name, folder);
-                // The spare file of the notes is for the next one.
+                // The agent keeps a spare file for its next note.
                 left.retain(|name| name != "spare.new");
                 assert!(left.is_empty(), "{} {when}: {} {folder} {left:?}", self.name, host.name);
             }

@@ -41,7 +41,7 @@ impl Nodes {
         Self::new(Arc::clone(&self.control), self.folder.clone())
     }
 
-    /// Starts a host's agent. An agent that already runs for the host continues beside it.
+    /// Starts a host's agent. An agent that already runs for the host keeps running.
     pub fn start(&mut self, host: &Host) {
         let node = Node::simulated(host, &self.folder).expect("the agent starts");
         let node = node.syncing_power(self.power_sync);
@@ -55,13 +55,13 @@ impl Nodes {
         self.running.insert(host.name.clone(), Running { parts, stop, task });
     }
 
-    /// [`Nodes::start`] with steps that fail a number of times, or always.
+    /// [`Nodes::start`] with steps that fail the given number of times, or always.
     pub fn start_failing(&mut self, host: &Host, steps: &[(&str, Option<u32>)]) {
         let template = failing(&host.template, steps);
         self.start(&Host { template: Arc::new(template), ..host.clone() });
     }
 
-    /// Stops a host's agent wherever it is.
+    /// Stops a host's agent, whatever it is doing.
     pub async fn kill(&mut self, host: &str) {
         let Some(running) = self.running.remove(host) else { return };
         running.stop.send_replace(true);

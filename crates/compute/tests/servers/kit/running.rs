@@ -28,7 +28,7 @@ pub struct RunningCloud {
     pub nodes: Nodes,
     client: Client,
     link: Arc<SwitchableLink>,
-    /// They end with the services.
+    /// The workers of the services, which stop with them.
     workers: JoinSet<()>,
     /// Epochs of the hosts when these services or their agents started.
     before: HashMap<HostName, i64>,
@@ -64,7 +64,7 @@ impl RunningCloud {
         self.nodes.kill_all().await;
     }
 
-    /// Makes the client use the services as they are now.
+    /// Makes the client use the current services.
     pub fn renew_client(&mut self) {
         self.client = client(self.compute.clone());
     }
@@ -122,7 +122,7 @@ impl RunningCloud {
         self.wait_for_hosts().await;
     }
 
-    /// Makes `all_registered` count registrations from now on, of one host or of all.
+    /// Makes `all_registered` count only later registrations, of one host or of all.
     fn record_epochs(&mut self, only: Option<&str>) {
         for host in self.compute.fleet.all() {
             if only.is_none_or(|only| only == &*host.name) {
@@ -150,7 +150,7 @@ impl RunningCloud {
         self.boot_with(cloud, name, flavor, json!({})).await
     }
 
-    /// [`Up::boot`] with more keys in the request.
+    /// [`RunningCloud::boot`] with more keys in the request.
     pub async fn boot_with(&self, cloud: &Cloud, name: &str, flavor: &str, more: Value) -> String {
         let mut boot_request = self.boot_request(cloud, name, flavor);
         if let (Some(server), Value::Object(more)) = (boot_request["server"].as_object_mut(), more)
@@ -161,14 +161,14 @@ impl RunningCloud {
         answer["server"]["id"].as_str().expect("the answer has an id").to_owned()
     }
 
-    /// A server that is `ACTIVE`.
+    /// Boots a server and waits until it is `ACTIVE`.
     pub async fn active_server(&self, cloud: &Cloud, name: &str, flavor: &str) -> String {
         let id = self.boot(cloud, name, flavor).await;
         self.wait_for_status(&id, "ACTIVE").await;
         id
     }
 
-    /// A server that is `ACTIVE` on a host that an admin requested.
+    /// Boots a server on this host as an admin, and waits until it is `ACTIVE`.
     pub async fn active_server_on(&self, cloud: &Cloud, host: &str, flavor: &str) -> String {
         let mut boot_request = self.boot_request(cloud, "one", flavor);
         boot_request["server"]["host"] = json!(host);

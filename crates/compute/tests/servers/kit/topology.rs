@@ -18,7 +18,7 @@ pub const VFIO_VGPU: &str = r#"
 card = [{ card = "a40", addresses = ["0000:25:00.0"], vfs = 4 }]
 devices = { enabled_mdev_types = ["nvidia-558"] }
 "#;
-/// A host with a GPU of four small vGPUs or two large ones, as its guests decide.
+/// A host with a GPU of four small vGPUs or two large ones, depending on its guests.
 pub const RETYPED: &str = r#"
 card = [{ card = "m60", addresses = ["0000:84:00.0"] }]
 devices = { enabled_mdev_types = ["nvidia-35", "nvidia-36"], mdev_retyping = true }
@@ -197,7 +197,7 @@ class = "030200"
 driver = "nvidia-vfio-pci"
 "#;
 
-/// Aliases as `[pci] alias` has them.
+/// Parses aliases in the format of `[pci] alias`.
 pub fn aliases(texts: &[&str]) -> Aliases {
     let each = texts.iter().flat_map(|text| PciAlias::parse(text).expect("the alias is valid"));
     let each = each.map(|one| {

@@ -10,8 +10,8 @@ use super::{Cloud, RunningCloud};
 
 /// The deadline of every wait; only a failing test reaches it.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// The pause after the first check of a condition, and the longest pause: a check is a request, which costs as much as a step
-/// of the operation that the test waits for.
+/// The pause after the first check of a condition, and the longest pause. A check is a request, which
+/// costs as much as a step of the operation that the test waits for.
 const FIRST_PAUSE: Duration = Duration::from_millis(3);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// How often the writes of other processes are read.
@@ -22,7 +22,7 @@ pub async fn wait_until(what: &str, mut done: impl AsyncFnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + TIMEOUT;
     let mut pauses = Pauses::default();
     while !done().await {
-        assert!(tokio::time::Instant::now() < deadline, "{what}: not in time");
+        assert!(tokio::time::Instant::now() < deadline, "timed out waiting: {what}");
         pauses.sleep().await;
     }
 }
@@ -91,7 +91,7 @@ impl RunningCloud {
             }
             if begun.elapsed() > TIMEOUT {
                 panic!(
-                    "servers at rest: not in time: {servers:#?} {:#?}",
+                    "timed out waiting for idle servers: {servers:#?} {:#?}",
                     self.pending_work().await
                 );
             }

@@ -17,11 +17,11 @@ const OPERATIONS: &[&str] = &[
     "create two in a group, together",
     "create in a zone",
     "create on a host",
-    "create on a host by the zone",
+    "create on a host by zone",
     "delete while the node is down",
 ];
 
-/// The number of servers, of ten, that fit on both hosts.
+/// How many of ten servers fit on the two hosts.
 fn fitting(flavor: &str) -> usize {
     match flavor {
         "vgpu-pair" => 8,
@@ -114,7 +114,7 @@ async fn perform(
             let spread = ask(cloud, running, flavor, json!({"host": "b"}), none).await;
             assert_eq!(spread, [("b".into(), 1)].into());
         }
-        "create on a host by the zone" => {
+        "create on a host by zone" => {
             let more = json!({"availability_zone": "nova:b"});
             let spread = ask(cloud, running, flavor, more, none).await;
             assert_eq!(spread, [("b".into(), 1)].into());

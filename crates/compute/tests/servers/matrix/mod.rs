@@ -1,5 +1,5 @@
-//! Every operation with every kind of accelerator; prints the matrix, a part in each file. The stores share it: like the
-//! squares of a chessboard, each cell is of one store, and each operation and each kind of both.
+//! Every operation with every kind of accelerator. Each file prints its part of the matrix. The two stores
+//! share the cells like the colours of a chessboard, so each store runs every operation and every kind.
 //!
 //! To add an operation, add a line to `OPERATIONS` of a file and an arm to its `perform`, which
 //! returns when no server has a task. After each operation the guests have exactly the devices of the
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::kit::{ADMIN, Cloud, RunningCloud};
 use crate::servers::resize::admin;
 
-/// Name, and flavor.
+/// The name and the flavor of each kind.
 const KINDS: &[(&str, &str)] = &[
     ("none", "plain"),
     ("vGPU by resources", "vgpu"),
@@ -70,7 +70,8 @@ async fn act(running: &RunningCloud, id: &str, action: Value) {
     assert!(answer.status.is_success(), "{}", answer.body);
 }
 
-/// One operation with every kind of accelerator in turn that the store has. The operation is named with its number.
+/// Runs one operation, given by its number and name, with each kind of accelerator in the store's share. Returns the
+/// row of the matrix.
 async fn row(
     share: Share,
     cloud: &Cloud,

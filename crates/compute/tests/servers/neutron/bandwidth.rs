@@ -25,7 +25,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// Adds them, as Neutron does.
+    /// Adds the providers, as Neutron does.
     async fn add(running: &RunningCloud, host: &str) -> Self {
         Self::add_named(running, host, "Open vSwitch agent").await
     }
@@ -62,7 +62,7 @@ impl Agent {
         for (provider, class) in [(&self.bridge, BANDWIDTH), (&self.agent, PACKETS)] {
             let path = format!("/resource_providers/{provider}/usages");
             let usages = placement(running, "GET", &path, Value::Null).await;
-            used.push(usages["usages"][class].as_i64().expect("it offers the class"));
+            used.push(usages["usages"][class].as_i64().expect("the provider offers the class"));
         }
         (used[0], used[1])
     }
@@ -76,7 +76,7 @@ fn add_port(cloud: &Cloud, neutron: &FakeNeutron, bandwidth: i64) -> (String, [S
     (port, groups)
 }
 
-/// Gives a port a policy, or another one.
+/// Gives a port a policy, or replaces its policy.
 fn guarantee(neutron: &FakeNeutron, port: &str, bandwidth: i64) -> [String; 2] {
     let (request, ids) = request(bandwidth);
     neutron.state().set_resource_request(port, request);
@@ -169,7 +169,7 @@ async fn a_boot_claims_what_its_ports_request() {
         assert_eq!(agent.used(&running).await, (0, 0));
         assert_eq!(allocation(&neutron, &port), Value::Null);
 
-        // Without the extension for groups.
+        // Neutron lacks the extension for resource request groups.
         let old = json!({"required": [PHYSNET], "resources": {BANDWIDTH: 1000}});
         neutron.state().set_resource_request(&port, old);
         let id = boot(&running, &cloud, "three", &port).await;
@@ -220,7 +220,7 @@ async fn a_request_that_no_host_can_fulfil_is_refused() {
         request["server"]["networks"] = json!([{"port": port}]);
         let answer = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
         answer.refused(400, "requests resources in a form that is not supported");
-        // A port that is created on a network with such a policy.
+        // The boot creates a port on a network with such a policy.
         let group = json!({"id": "g", "resources": {BANDWIDTH: 1}});
         neutron.state().guarantee(&network, json!({"request_groups": [group]}));
         let id = running.boot(&cloud, "one", "plain").await;
@@ -240,7 +240,7 @@ async fn claims_follow_their_server() {
         let is_at = async |at: usize, when: &str| {
             cloud.wait_for_neutron().await;
             let used = |of: usize| if of == at { (600, 10) } else { (0, 0) };
-            wait_until("the other host is left", async || {
+            wait_until("the claims on the other host are released", async || {
                 agents[0].used(&running).await == used(0)
                     && agents[1].used(&running).await == used(1)
             })
@@ -288,13 +288,13 @@ async fn claims_follow_their_server() {
         cloud.wait_for_neutron().await;
         assert_eq!(agents[1].used(&running).await, (0, 0));
         assert_eq!(allocation(&neutron, &port), Value::Null);
-        // Its policy may change meanwhile.
+        // The policy of the port may change meanwhile.
         let groups = guarantee(&neutron, &port, 300);
         operate(&running, &id, json!({"unshelve": null})).await;
         let unshelved = |server: &Value| {
             server["status"] == "SHELVED_OFFLOADED" && server["OS-EXT-STS:task_state"].is_null()
         };
-        wait_until("it fails", async || unshelved(&running.server(&id).await)).await;
+        wait_until("the unshelve fails", async || unshelved(&running.server(&id).await)).await;
         cloud.wait_for_neutron().await;
         assert_eq!(agents[0].used(&running).await, (0, 0));
         operate(&running, &id, json!({"unshelve": null})).await;
@@ -411,7 +411,7 @@ async fn a_policy_of_a_bound_port_may_change() {
         let named = json!({&three: agent.bridge, &four: agent.agent});
         neutron.state().change_policy(&port, wanted, named.clone());
         neutron.take_calls();
-        // Without an event.
+        // Neutron sends no event.
         cloud.wait_for_neutron().await;
         assert_eq!(claims(&cloud, &port).await, [(three, 700), (four, 10)]);
         assert_eq!(agent.used(&running).await, (700, 10));
@@ -419,14 +419,14 @@ async fn a_policy_of_a_bound_port_may_change() {
         assert!(!calls.iter().any(|call| call.starts_with("PUT")), "{calls:?}");
         assert_eq!(allocation(&neutron, &port), named);
 
-        // More than there is.
+        // More than the bridge has.
         let answer = shift(&running, &id, &[(bridge, BANDWIDTH, 301)]).await;
         assert_eq!(answer.status, 409, "{}", answer.body);
         assert_eq!(answer.body["errors"][0]["code"], "placement.undefined_code");
         assert_eq!(agent.used(&running).await, (700, 10));
         cloud.wait_for_neutron().await;
 
-        // The policy guarantees nothing any more.
+        // The policy no longer guarantees anything.
         let changes = [(bridge, BANDWIDTH, -700), (agent.agent.as_str(), PACKETS, -10)];
         let answer = shift(&running, &id, &changes).await;
         assert_eq!(answer.status, 204, "{}", answer.body);
@@ -442,7 +442,7 @@ async fn a_policy_of_a_bound_port_may_change() {
     }
 }
 
-/// Allocations of a server that are not a port's change only with the server.
+/// A server's allocations for anything but its ports change only with the server.
 #[tokio::test]
 async fn other_allocations_of_a_server_are_not_changed() {
     for (cloud, running, neutron) in clouds(&["a"]).await {
@@ -533,8 +533,8 @@ async fn change(
     groups
 }
 
-/// The policy changes while a resize waits for its confirmation. The claim of the migration on the source does not change
-/// with it, but the revert claims what the port requests then.
+/// The policy changes while a resize waits for its confirmation. The migration's claim on the source does not change
+/// with it, but the revert claims what the port requests at that time.
 #[tokio::test]
 async fn a_revert_claims_what_its_ports_request_by_then() {
     for (cloud, running, neutron) in clouds(&["a", "b"]).await {
@@ -551,7 +551,7 @@ async fn a_revert_claims_what_its_ports_request_by_then() {
         running.wait_for_status(&id, "VERIFY_RESIZE").await;
         cloud.wait_for_neutron().await;
 
-        // The claim of the migration is not the server's.
+        // Neutron cannot change the migration's claim.
         let migration =
             cloud.column("SELECT id FROM moves WHERE held_on IS NOT NULL").await.remove(0);
         let answer = shift(&running, &migration, &[(&agents[0].bridge, BANDWIDTH, 1)]).await;
@@ -572,7 +572,7 @@ async fn a_revert_claims_what_its_ports_request_by_then() {
         assert_eq!(agents[0].used(&running).await, (700, 20));
         cloud.audit("after a refused revert").await;
 
-        // Neutron has changed the allocations, and changes the port in a moment.
+        // Neutron has changed the allocations, and will change the port shortly.
         let answer = shift(&running, &id, &[(&agents[1].bridge, BANDWIDTH, -100)]).await;
         assert_eq!(answer.status, 204, "{}", answer.body);
         let (wanted, groups) = request(600);
@@ -593,11 +593,13 @@ async fn a_revert_claims_what_its_ports_request_by_then() {
             [(groups[0].clone(), 600), (groups[1].clone(), 10)]
         );
         assert_eq!(agents[0].used(&running).await, (1000, 20));
-        wait_until("the destination is left", async || agents[1].used(&running).await == (0, 0))
-            .await;
+        wait_until("the claims on the destination are released", async || {
+            agents[1].used(&running).await == (0, 0)
+        })
+        .await;
         cloud.audit("after the revert").await;
 
-        // A policy that guarantees nothing any more.
+        // The policy no longer guarantees anything.
         operate(&running, &id, json!({"migrate": null})).await;
         running.wait_for_status(&id, "VERIFY_RESIZE").await;
         cloud.wait_for_neutron().await;
@@ -626,8 +628,8 @@ async fn a_revert_claims_what_its_ports_request_by_then() {
     }
 }
 
-/// The services die at each write of a revert after such a change, and the next ones end it. The stores take turns, so
-/// that each has both kinds of death.
+/// The services crash at each write of a revert after such a change, and their successors complete it. The stores take
+/// turns, so that each has both kinds of crash.
 #[tokio::test]
 async fn a_revert_after_a_change_survives_crashes() {
     for (share, (cloud, mut running, neutron)) in shared(clouds(&["a", "b"]).await) {
@@ -664,7 +666,7 @@ async fn a_revert_after_a_change_survives_crashes() {
             let bound = json!({&groups[0]: agents[0].bridge, &groups[1]: agents[0].agent});
             assert_eq!(allocation(&neutron, &port), bound, "crash at write {at}");
             assert_eq!(agents[0].used(&running).await, (amount, 10), "crash at write {at}");
-            wait_until("the destination is left", async || {
+            wait_until("the claims on the destination are released", async || {
                 agents[1].used(&running).await == (0, 0)
             })
             .await;
@@ -678,7 +680,7 @@ async fn a_revert_after_a_change_survives_crashes() {
     }
 }
 
-/// A request with several ports asks for the resources of all of them at once.
+/// A request with several ports reads the resource requests of all of them in one call.
 #[tokio::test]
 async fn the_requests_of_several_ports_are_one_list() {
     for (cloud, running, neutron) in clouds(&["a"]).await {

@@ -1,4 +1,5 @@
-//! Ports on hosts whose Neutron agent filters by iptables: a bridge for each tap, joined to Open vSwitch.
+//! Ports on hosts whose Neutron agent filters with iptables: each tap has a bridge, which is connected to
+//! Open vSwitch.
 
 use kilonova_node_api::OVS_HYBRID_PLUG;
 use serde_json::{Value, json};
@@ -74,7 +75,7 @@ async fn a_host_with_an_older_agent_gets_no_such_port() {
         let made = running.admin("2.90", "POST /servers", request).await.expect(202);
         let server = running.wait_for_status(&text(&made["server"], "id"), "ERROR").await;
         let why = fault(&server);
-        assert!(why.contains("which the agent of a does not know"), "{why}");
+        assert!(why.contains("which the agent of a does not support"), "{why}");
         let id = running.active_server_on(&cloud, "b", "plain").await;
         let live = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
         operate(&running, &id, live).await;

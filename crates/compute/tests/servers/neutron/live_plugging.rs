@@ -15,7 +15,7 @@ fn waits(options: &mut CloudNeutronOptions) {
     options.vif_plugging_timeout = SignedDuration::from_secs(300);
 }
 
-/// A server on `a`, whose port is plugged there, and that port.
+/// Boots a server on `a` and plugs its port there. Returns the ids of both.
 async fn server_on_a(
     cloud: &Cloud,
     running: &RunningCloud,
@@ -45,7 +45,7 @@ async fn last_migration(running: &RunningCloud) -> Value {
     found["migrations"][0]["status"].clone()
 }
 
-/// The guest is at its source, which has not been asked to send it.
+/// Checks that the guest is on its source, which has not been requested to migrate it.
 async fn assert_stays(cloud: &Cloud, running: &RunningCloud, id: &str) {
     assert_eq!(running.server(id).await["status"], "MIGRATING");
     assert_eq!(last_migration(running).await, "preparing");
@@ -62,7 +62,7 @@ async fn no_memory_is_copied_before_the_ports_are_plugged() {
         migrate(&running, &id).await;
         wait_for_pause(&cloud, &id).await;
         assert_stays(&cloud, &running, &id).await;
-        // The ports are read again, and the source's is still plugged.
+        // The ports are read again, and the port is still plugged only on the source.
         neutron.take_calls();
         event(&running, &id, "network-changed", "completed", &port).await;
         wait_until("the ports are read", async || {
@@ -70,8 +70,8 @@ async fn no_memory_is_copied_before_the_ports_are_plugged() {
         })
         .await;
         assert_stays(&cloud, &running, &id).await;
-        // The controller dies, and one of an earlier version, which knows no such wait, ends it: the destination
-        // reports again that it is ready.
+        // The controller dies, and one of an earlier version, which does not have this wait, ends it. The
+        // destination then reports again that it is ready.
         running.replace_services(&cloud, CrashPlan::default()).await;
         cloud.execute("UPDATE external_servers SET waits_since = NULL").await;
         running.nodes.kill("b").await;
@@ -85,14 +85,14 @@ async fn no_memory_is_copied_before_the_ports_are_plugged() {
         let waiting = "SELECT server_id FROM external_servers WHERE waits_since IS NOT NULL";
         assert!(cloud.column(waiting).await.is_empty());
 
-        // The other host plugs a port as its guest arrives.
+        // Host `a` plugs a port only when its guest arrives, so this migration does not wait.
         migrate(&running, &id).await;
         let server = running.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(server["OS-EXT-SRV-ATTR:host"], "a");
-        // A host that dies with a guest to drop gets no other document of the same server.
+        // A host that dies before it has removed a guest receives no other document of the same server.
         running.wait_for_host_cleanup(&cloud).await;
 
-        // The event comes before the destination reports.
+        // The event arrives before the destination reports.
         running.nodes.kill("b").await;
         migrate(&running, &id).await;
         wait_until("the document is delivered", async || {
@@ -154,7 +154,7 @@ async fn a_destination_that_plugs_no_port_has_failed() {
     }
 }
 
-/// The operator does not want the wait, or no failure of it.
+/// The operator disables the wait, or makes its failure non-fatal.
 #[tokio::test]
 async fn the_options_of_the_wait_are_used() {
     let late = |options: &mut CloudNeutronOptions| {

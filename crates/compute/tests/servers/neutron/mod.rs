@@ -1,4 +1,4 @@
-//! The Neutron of a cloud as the network service: a strict fake answers in its place, and fails on demand.
+//! A cloud's Neutron as the network service. A strict fake takes its place and fails on demand.
 
 mod bandwidth;
 mod hybrid;
@@ -33,7 +33,7 @@ async fn clouds_with(
     Cloud::all_with_neutron(hosts, options).await
 }
 
-/// Deletes all servers; Neutron then has these ports only.
+/// Deletes all servers, and checks that Neutron then has only these ports.
 async fn end(cloud: &Cloud, running: &RunningCloud, neutron: &FakeNeutron, left: &[&str]) {
     neutron.heal();
     cloud.forget_workers().await;
@@ -95,7 +95,7 @@ async fn a_boot_creates_binds_and_shows_its_ports() {
             assert_eq!(text(port, "binding:host_id"), "a");
             assert_eq!(text(port, "dns_name"), "one");
         }
-        // The order is that of the request; a floating address follows the one that it leads to.
+        // The addresses are in the order of the request; a floating address follows its fixed address.
         let addresses = server["addresses"]["net"].as_array().expect("there are addresses").clone();
         let first = neutron.state().port(&supplied);
         assert_eq!(addresses.len(), 2, "{addresses:?}");
@@ -121,7 +121,7 @@ async fn a_boot_creates_binds_and_shows_its_ports() {
             second["OS-EXT-IPS:type"] == "floating" && second["addr"] == "203.0.113.7"
         })
         .await;
-        // Lists ask nobody.
+        // Lists send no requests to Neutron.
         cloud.wait_for_neutron().await;
         neutron.take_calls();
         let path = format!("/servers/detail?ip={fixed}");
@@ -164,7 +164,7 @@ async fn a_boot_is_checked_before_it_is_accepted() {
     }
 }
 
-/// Two boots with one port: one of them is refused, or ends in `ERROR`.
+/// Of two boots with the same port, one is refused.
 #[tokio::test]
 async fn a_port_is_given_to_one_server() {
     for (cloud, running, neutron) in clouds(&["a"]).await {
@@ -215,7 +215,8 @@ async fn a_guest_that_fails_on_one_host_is_bound_to_the_next() {
     }
 }
 
-/// Each call of a boot and of a deletion fails in each way, and is repeated until it succeeds. The stores share them.
+/// Each call of a boot and of a deletion fails in each way, and is repeated until it succeeds. The stores share the
+/// combinations.
 #[tokio::test]
 async fn every_call_of_a_boot_may_fail() {
     let calls = ["GET /ports", "POST /ports", "PUT /ports", "GET /subnets", "GET /floatingips"];
@@ -247,8 +248,8 @@ async fn every_call_of_a_boot_may_fail() {
     }
 }
 
-/// Neutron is killed at each call of a boot in turn, and starts again a moment later. A request that was accepted ends
-/// in an active server, and any other leaves nothing. The stores take turns.
+/// Neutron is killed at each call of a boot in turn, and starts again a moment later. A request that was accepted
+/// results in an active server, and any other request leaves nothing behind. The stores take turns.
 #[tokio::test]
 async fn a_boot_survives_an_outage() {
     for (share, (cloud, running, neutron)) in shared(clouds(&["a"]).await) {
@@ -265,7 +266,7 @@ async fn a_boot_survives_an_outage() {
             }
             accepted += 1;
             let id = text(&answer.body["server"], "id");
-            wait_until("Neutron is dead, or not needed any more", async || {
+            wait_until("Neutron is dead, or no longer needed", async || {
                 let server = running.server(&id).await;
                 neutron.is_dead() || server["status"] == "ACTIVE"
             })
@@ -299,7 +300,7 @@ async fn a_build_does_not_wait_for_neutron_for_ever() {
         let server = running.wait_for_status(&id, "ERROR").await;
         assert!(text(&server["fault"], "message").contains("aborted"), "{server}");
         assert!(!server.to_string().contains(ANN), "no token is shown");
-        // A server whose deletion Neutron does not confirm is gone; its ports follow.
+        // A deleted server is gone even while Neutron fails; its ports are deleted later.
         neutron.heal();
         let id = running.active_server(&cloud, "two", "plain").await;
         neutron.fail("DELETE /ports", Failure::Status(503), 3);
@@ -397,18 +398,18 @@ async fn a_detachment_outlives_the_host() {
     }
 }
 
-/// A port that was made is deleted, whether the goal changed before the answer or the worker died.
+/// A created port is deleted, whether it became unwanted before the answer or the worker died.
 #[tokio::test]
 async fn ports_that_are_given_up_are_deleted() {
     for (cloud, running, neutron) in clouds(&["a"]).await {
         neutron.fail("PUT /ports", Failure::Slow(Duration::from_millis(500)), 1);
         let id = running.boot(&cloud, "one", "plain").await;
-        wait_until("the port is made", async || !neutron.state().ports().is_empty()).await;
+        wait_until("the port is created", async || !neutron.state().ports().is_empty()).await;
         cloud.execute("UPDATE external_ports SET is_leaving = 1").await;
         cloud.execute("UPDATE external_servers SET revision = revision + 1").await;
         running.wait_for_status(&id, "ACTIVE").await;
         cloud.wait_for_neutron().await;
-        assert_eq!(neutron.state().ports(), Vec::<Value>::new(), "the goal changed");
+        assert_eq!(neutron.state().ports(), Vec::<Value>::new(), "the port became unwanted");
 
         let id = running.active_server(&cloud, "two", "plain").await;
         cloud.wait_for_neutron().await;
@@ -421,7 +422,7 @@ async fn ports_that_are_given_up_are_deleted() {
     }
 }
 
-/// A worker keeps to the pause that another one left.
+/// A worker respects the pause that another worker has set.
 #[tokio::test]
 async fn a_server_is_not_taken_before_it_is_due() {
     for (cloud, running, neutron) in clouds(&["a"]).await {
@@ -439,7 +440,7 @@ async fn a_server_is_not_taken_before_it_is_due() {
     }
 }
 
-/// The next process of a controller that was killed ends its leases, and no others.
+/// A restarted controller ends the leases of its killed process, and no others.
 #[tokio::test]
 async fn a_controller_ends_the_leases_of_its_dead_process() {
     for (cloud, mut running, neutron) in clouds(&["a"]).await {
@@ -464,7 +465,7 @@ async fn a_controller_ends_the_leases_of_its_dead_process() {
         let sql = "SELECT CAST(taken_until AS TEXT) FROM external_servers ORDER BY taken_until";
         let until: i64 = cloud.column(sql).await[0].parse().expect("the value is a number");
         let soon = time::after(time::now(), SignedDuration::from_secs(11)).as_microsecond();
-        assert!(until < soon, "calls that were sent have a moment to end");
+        assert!(until < soon, "calls that were sent have a moment to complete");
         end(&cloud, &running, &neutron, &[]).await;
     }
 }
@@ -510,7 +511,7 @@ async fn security_groups_are_changed_on_the_ports() {
     }
 }
 
-/// The request for a change waits for the worker: its own calls would end with its client, and keep workers off.
+/// A request that changes ports waits for a worker: calls of its own would end with its client, and block the workers.
 #[tokio::test]
 async fn a_client_that_waits_for_its_ports_leases_no_server() {
     for (cloud, running, neutron) in clouds(&["a"]).await {
@@ -538,7 +539,7 @@ async fn operate(running: &RunningCloud, id: &str, action: Value) {
 async fn ports_follow_a_cold_migration_and_its_revert() {
     for (cloud, running, neutron) in clouds(&["a", "b"]).await {
         let id = running.active_server_on(&cloud, "a", "plain").await;
-        // Refused binding: the server stays, and its port is bound where it was.
+        // The binding is refused: the server stays on its host, and so does its port.
         neutron.state().remove_agent("b");
         operate(&running, &id, json!({"migrate": null})).await;
         let server = running.wait_for_status(&id, "ACTIVE").await;
@@ -565,7 +566,7 @@ async fn ports_follow_a_cold_migration_and_its_revert() {
     }
 }
 
-/// The guest's way back fails. Its host gets it once Neutron can bind the ports there.
+/// A revert fails because the ports cannot be bound. A hard reboot creates the guest once Neutron can bind them.
 #[tokio::test]
 async fn a_guest_that_nobody_replaces_is_made_later() {
     for (cloud, running, neutron) in clouds(&["a", "b"]).await {
@@ -643,7 +644,7 @@ async fn ports_follow_an_evacuation_and_an_unshelving() {
         assert_eq!(
             shown["addresses"]["net"].as_array().map(Vec::len),
             Some(1),
-            "it keeps its port"
+            "the server keeps its port"
         );
         cloud.wait_for_neutron().await;
         let port = port_of(&neutron, &id);
@@ -680,7 +681,7 @@ async fn ports_of_servers_that_are_gone_are_found() {
         assert_eq!(
             text(&neutron.state().port(&late), "device_id"),
             "",
-            "it was a deleted server's"
+            "the port of a deleted server is released"
         );
         assert_eq!(text(&neutron.state().port(&foreign), "device_id"), "of another Nova");
         assert_eq!(hosts_of(&neutron, &other), ["a"]);
@@ -703,7 +704,7 @@ async fn others_learn_nothing() {
         running.call(BOB, "2.90", &what, Some(body.clone())).await.expect(404);
         assert_eq!(neutron.take_calls(), Vec::<String>::new());
         running.call(ADMIN, "2.90", &what, Some(body)).await.expect(200);
-        // Where none is named, the networks are those of the server's project, and so is the quota.
+        // If no network is named, the networks and the quota of the server's project are used.
         let none = json!({"interfaceAttachment": {}});
         running.call(ADMIN, "2.90", &what, Some(none.clone())).await.expect(200);
         let ports = neutron.state().ports();

@@ -52,13 +52,13 @@ async fn a_build_waits_until_its_ports_are_plugged() {
         event(&running, &id, "network-vif-plugged", "completed", &port).await;
         running.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(guest(&running, "a", &id).await, Some(DomainState::Running));
-        // Nothing of the wait is left.
+        // The wait leaves nothing behind.
         for (action, status) in [("os-stop", "SHUTOFF"), ("os-start", "ACTIVE")] {
             running.act(&id, json!({action: null})).await;
             running.wait_for_status(&id, status).await;
         }
 
-        // One that Neutron could not connect, and one that nobody connects in time.
+        // Neutron cannot plug the port of one guest, and does not plug that of the other in time.
         let mut failed = Vec::new();
         for name in ["failed", "late"] {
             let id = running.boot(&cloud, name, "plain").await;
@@ -78,7 +78,7 @@ async fn a_build_waits_until_its_ports_are_plugged() {
             failed.push(id);
         }
         cloud.wait_for_neutron().await;
-        assert_eq!(neutron.state().ports().len(), 1, "those of the failed ones are released");
+        assert_eq!(neutron.state().ports().len(), 1, "the failed servers have no ports");
 
         // The event is lost, but Neutron knows that the port is plugged.
         let id = running.boot(&cloud, "lost", "plain").await;
@@ -96,14 +96,14 @@ async fn a_build_waits_until_its_ports_are_plugged() {
     }
 }
 
-/// The agent or the controller dies while the guest is paused, or the event comes first.
+/// The agent or the controller dies while the guest is paused, or the event arrives first.
 #[tokio::test]
 async fn a_paused_guest_runs_once_its_ports_are_plugged() {
     for (cloud, mut running, neutron) in
         clouds_with(&["a"], |options| options.vif_plugging_timeout = SignedDuration::from_secs(300))
             .await
     {
-        // The agent and the controller die after the guest was started, and the next ones hear of the event.
+        // The agent and the controller die after the guest was started, and their successors receive the event.
         let id = running.boot(&cloud, "one", "plain").await;
         wait_for_pause(&cloud, &id).await;
         running.nodes.kill("a").await;
@@ -115,7 +115,7 @@ async fn a_paused_guest_runs_once_its_ports_are_plugged() {
         event(&running, &id, "network-vif-plugged", "completed", &port).await;
         running.wait_for_status(&id, "ACTIVE").await;
 
-        // The event comes while the agent is dead.
+        // The event arrives while the agent is dead.
         let id = running.boot(&cloud, "two", "plain").await;
         wait_for_pause(&cloud, &id).await;
         running.nodes.kill("a").await;
@@ -125,7 +125,7 @@ async fn a_paused_guest_runs_once_its_ports_are_plugged() {
         running.start_node(&cloud, "a").await;
         running.wait_for_status(&id, "ACTIVE").await;
 
-        // The event comes before the host has heard of the guest.
+        // The event arrives before the host has received the document.
         running.nodes.kill("a").await;
         let id = running.boot(&cloud, "three", "plain").await;
         wait_until("the document is delivered", async || {
@@ -141,13 +141,13 @@ async fn a_paused_guest_runs_once_its_ports_are_plugged() {
         assert_eq!(guest(&running, "a", &id).await, Some(DomainState::Running));
         assert!(!cloud.column("SELECT body FROM documents").await.concat().contains(STARTS_PAUSED));
 
-        // A controller of an earlier version has got the event.
+        // A controller of an earlier version has received the event.
         let id = running.boot(&cloud, "four", "plain").await;
         wait_for_pause(&cloud, &id).await;
         cloud.execute("UPDATE external_ports SET is_plugged = 1").await;
         running.wait_for_status(&id, "ACTIVE").await;
 
-        // An agent of an earlier version starts the guest running.
+        // An agent of an earlier version does not pause the guest.
         running.nodes.kill("a").await;
         let id = running.boot(&cloud, "five", "plain").await;
         wait_until("the document is delivered", async || {
@@ -165,8 +165,8 @@ async fn a_paused_guest_runs_once_its_ports_are_plugged() {
     }
 }
 
-/// A guest does not fail because its ports cannot be read when its time is over: Neutron is asked until it answers, though
-/// not for ever.
+/// A guest does not fail because its ports cannot be read when its timeout expires: the call to Neutron is
+/// repeated until it is answered, though not for ever.
 #[tokio::test]
 async fn a_late_guest_waits_while_neutron_is_away() {
     for (cloud, running, neutron) in
@@ -213,7 +213,7 @@ async fn a_late_guest_waits_while_neutron_is_away() {
     }
 }
 
-/// A guest that runs no longer waits: the sweep asks about its ports once.
+/// A running guest no longer waits: the sweep reads its ports once.
 #[tokio::test]
 async fn a_guest_that_runs_waits_for_no_port() {
     for (cloud, running, neutron) in
@@ -245,7 +245,7 @@ async fn a_guest_that_runs_waits_for_no_port() {
     }
 }
 
-/// Once an operator has reset the state, no flow waits for the ports: the guest runs, and nothing has failed.
+/// Once an operator has reset the state, no operation waits for the ports: the guest runs, and nothing has failed.
 #[tokio::test]
 async fn a_paused_guest_without_an_operation_runs() {
     for (cloud, mut running, neutron) in
@@ -267,7 +267,7 @@ async fn a_paused_guest_without_an_operation_runs() {
         operate(&running, &id, json!({"os-resetState": {"state": "active"}})).await;
         runs(&running, &id).await;
 
-        // A controller of an earlier version has reset the state, and the agent says nothing.
+        // A controller of an earlier version has reset the state, and the agent sends no report.
         let id = running.boot(&cloud, "two", "plain").await;
         wait_for_pause(&cloud, &id).await;
         cloud.wait_for_neutron().await;
@@ -276,7 +276,7 @@ async fn a_paused_guest_without_an_operation_runs() {
         cloud.execute(sql).await;
         cloud.execute("UPDATE servers SET vm_state = 'active', task_state = NULL").await;
         cloud.execute("UPDATE external_servers SET waits_since = 1").await;
-        wait_until("the document asks for a guest that runs", async || {
+        wait_until("the document requests a running guest", async || {
             !cloud.column("SELECT body FROM documents").await.concat().contains(STARTS_PAUSED)
         })
         .await;
@@ -286,7 +286,7 @@ async fn a_paused_guest_without_an_operation_runs() {
     }
 }
 
-/// A build of an earlier version waits with a guest that runs.
+/// A build that an earlier version began waits while its guest runs.
 #[tokio::test]
 async fn a_build_that_an_earlier_version_began_ends() {
     for (cloud, running, neutron) in
@@ -316,7 +316,8 @@ async fn a_build_that_an_earlier_version_began_ends() {
     }
 }
 
-/// Upstream waits for ports where a guest is made anew, and where a resize is reverted. A migrated guest runs at once.
+/// Upstream waits for ports where a guest is created anew, and where a resize is reverted. A migrated guest runs
+/// immediately.
 #[tokio::test]
 async fn moves_wait_for_plugged_ports_where_upstream_does() {
     for (cloud, running, neutron) in clouds_with(&["a", "b"], |options| {
@@ -374,7 +375,7 @@ async fn moves_wait_for_plugged_ports_where_upstream_does() {
     }
 }
 
-/// Where it is fatal that ports are not plugged, the move fails as if its host had.
+/// If unplugged ports are fatal, the move fails as if its destination had failed.
 #[tokio::test]
 async fn a_move_fails_if_its_ports_are_not_plugged() {
     for (cloud, running, neutron) in clouds_with(&["a", "b"], |options| {
@@ -409,7 +410,7 @@ async fn a_move_fails_if_its_ports_are_not_plugged() {
         let server = running.wait_for_status(&id, "ACTIVE").await;
         let source = text(&server, "OS-EXT-SRV-ATTR:host");
 
-        // A revert has one host: the server is in ERROR, and shut off there until it is rebooted.
+        // A revert has only one host: the server is in ERROR, and its guest is shut off until it is rebooted.
         operate(&running, &id, json!({"migrate": null})).await;
         running.wait_for_status(&id, "VERIFY_RESIZE").await;
         operate(&running, &id, json!({"revertResize": null})).await;
@@ -427,7 +428,7 @@ async fn a_move_fails_if_its_ports_are_not_plugged() {
     }
 }
 
-/// A point that two transactions reach before either commits, where the database runs both at once.
+/// A point that two transactions reach before either commits, if the database runs both concurrently.
 #[derive(Default)]
 struct Meeting {
     came: Mutex<usize>,
@@ -444,7 +445,7 @@ impl Meeting {
     }
 }
 
-/// The host's report and Neutron's event arrive at once, and neither sees the other.
+/// The host's report and Neutron's event arrive at the same time, and neither transaction sees the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_build_ends_whatever_comes_first() {
     for (cloud, mut running, neutron) in

@@ -37,7 +37,7 @@ pub async fn assert_bound(cloud: &Cloud, running: &RunningCloud, id: &str, port:
     arq
 }
 
-/// Checks that the port exists, is unbound, and holds no device.
+/// Checks that the port exists, is unbound, and has no device.
 pub async fn assert_free(cloud: &Cloud, running: &RunningCloud, port: &str) {
     let now = running.show_port(port).await;
     assert_eq!((&now["binding:host_id"], &now["device_id"]), (&json!(""), &json!("")), "{now}");

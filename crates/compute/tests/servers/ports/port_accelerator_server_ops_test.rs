@@ -262,7 +262,7 @@ async fn shelve_offload_fails() {
             running.wait_for_status(id, "SHELVED_OFFLOADED").await;
             let now = running.show_port(port).await;
             assert_eq!((&now["binding:host_id"], &now["device_id"]), (&json!(""), &json!(id)));
-            assert_eq!(now["binding:profile"], json!({}), "nothing is held");
+            assert_eq!(now["binding:profile"], json!({}), "the port has no device");
             assert!(cloud.column("SELECT uuid FROM arqs").await.is_empty());
             cloud.audit("offloaded").await;
             running.act(id, json!({"unshelve": null})).await;

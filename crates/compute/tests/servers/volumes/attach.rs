@@ -1,4 +1,4 @@
-//! Volumes are attached, shown and detached; what cannot be is refused.
+//! Volumes are attached, shown and detached; invalid requests are refused.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ async fn a_volume_is_attached_shown_and_detached() {
         let newest = newest.expect(200)["volumeAttachment"].clone();
         assert!(newest.get("id").is_none() && newest["bdm_uuid"].is_string(), "{newest}");
         assert_eq!(newest["attachment_id"], json!(attachment));
-        // Cinder asks so, with its own login.
+        // Cinder sends this request, with its own login.
         let path = format!("{}/{disk}", attachments(&id));
         let asked = running.get(ADMIN, "2.89", &path).await.expect(200);
         assert_eq!(asked["volumeAttachment"]["attachment_id"], json!(attachment));
@@ -64,7 +64,7 @@ async fn a_volume_is_attached_shown_and_detached() {
         let back = json!({"volumeAttachment": {"volumeId": disk, "delete_on_termination": false}});
         running.call(ANN, "2.85", &put, Some(back)).await.expect(202);
 
-        // Stop and start, and a hard reboot, keep it.
+        // A hard reboot, a stop and a start keep the volume attached.
         running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
         running.wait_until_idle(&id).await;
         running.act(&id, json!({"os-stop": null})).await;

@@ -137,7 +137,7 @@ async fn boots_that_cannot_work_are_refused_or_fail_and_leave_nothing() {
         }
         assert_eq!(running.servers().await.len(), 0);
 
-        // A creation that fails fails the server, and its volumes go.
+        // If a volume cannot be created, the server fails, and its volumes are deleted.
         let from_image = || {
             root("image", json!({"uuid": image, "volume_size": 1, "delete_on_termination": true}))
         };
@@ -148,7 +148,7 @@ async fn boots_that_cannot_work_are_refused_or_fail_and_leave_nothing() {
         cinder.state().creation_fails = false;
         running.delete(&id).await;
         running.wait_until_gone(&id).await;
-        // So does a host that Cinder does not connect.
+        // If Cinder cannot connect the host, the server fails too.
         cinder.fail("PUT attachments", Failure::Status(400), 1);
         let id = boot(&running, with_disks(&running, &cloud, json!([of(&bootable)]))).await;
         running.wait_for_status(&id, "ERROR").await;

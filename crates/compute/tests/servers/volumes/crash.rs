@@ -95,8 +95,8 @@ async fn a_hard_reboot_asks_again_how_to_reach_volumes() {
         cinder.state().use_iscsi(&disk);
         cinder.take_calls();
         reboot("SOFT").await;
-        assert!(!has_password(&cloud).await && cinder.take_calls().is_empty(), "nothing is asked");
-        // Without an answer the guest starts as it did.
+        assert!(!has_password(&cloud).await && cinder.take_calls().is_empty(), "no call is made");
+        // Without an answer the guest starts with its previous connection.
         cinder.fail("GET attachments", Failure::Status(500), 1);
         reboot("HARD").await;
         assert!(!has_password(&cloud).await);

@@ -1,4 +1,4 @@
-//! A Cinder, a host or a guest that fails leaves nothing behind.
+//! A failure of Cinder, a host or a guest leaves nothing behind.
 
 use std::time::Duration;
 
@@ -33,18 +33,18 @@ async fn a_cinder_that_fails_leaves_nothing_behind() {
             assert_eq!(cinder.state().status(&disk), "available", "{failure:?}");
             assert_eq!(shown(&running, &id, "2.90").await, json!([]), "{failure:?}");
         }
-        // The host's connection fails, for good and for a while.
+        // The connection of the host fails permanently, then temporarily.
         cinder.fail("PUT attachments", Failure::Status(400), 1);
         try_attach(&running, &id, "2.90", wish()).await.expect(200);
         settled(&cloud).await;
         assert_eq!(cinder.state().status(&disk), "available");
-        // The four that Cinder did not accept are no actions.
+        // The four requests that Cinder did not accept are not recorded as actions.
         assert_eq!(actions_of(&running, &id, "attach_volume").await, ["Error", ""]);
         cinder.fail("PUT attachments", Failure::Status(500), 7);
         attach(&running, &cinder, &id, &disk).await;
         settled(&cloud).await;
 
-        // A detachment that Cinder does not confirm is taken back.
+        // A detachment that Cinder does not confirm is rolled back.
         for failure in [Failure::Status(500), Failure::AnswerLost] {
             cinder.fail("POST volumes os-begin_detaching", failure, 1);
             try_detach(&running, &id, &disk).await.refused(503, words);
@@ -56,7 +56,7 @@ async fn a_cinder_that_fails_leaves_nothing_behind() {
         try_detach(&running, &id, &disk).await.refused(400, "The server has failed.");
         settled(&cloud).await;
         assert_eq!(actions_of(&running, &id, "detach_volume").await, [""; 0], "not accepted");
-        // The end of an attachment is repeated until it succeeds.
+        // The deletion of an attachment is repeated until it succeeds.
         cinder.fail("DELETE attachments", Failure::Status(500), 12);
         try_detach(&running, &id, &disk).await.expect(202);
         wait_for(&cinder, &disk, "available").await;
@@ -158,7 +158,7 @@ async fn a_server_that_waits_for_cinder_says_so() {
         settled(&cloud).await;
         assert!(!explained().await.to_string().contains("Cinder"), "{}", explained().await);
 
-        // A mark that no worker takes away.
+        // A mark that no worker removes.
         cloud.execute("UPDATE documents SET lacks_volumes = 1").await;
         let next = explained().await["server"]["next"].to_string();
         assert!(next.contains("It waits for Cinder to connect its volumes to host a."), "{next}");
@@ -173,7 +173,7 @@ async fn a_server_that_waits_for_cinder_says_so() {
     }
 }
 
-/// The next process of a controller that was killed ends its leases, and no others.
+/// A restarted controller ends the leases of its killed process, and no others.
 #[tokio::test]
 async fn a_controller_ends_the_leases_of_its_dead_process() {
     for (cloud, mut running, cinder) in clouds(&["a"]).await {
@@ -200,7 +200,7 @@ async fn a_controller_ends_the_leases_of_its_dead_process() {
         let sql = "SELECT CAST(taken_until AS TEXT) FROM volume_servers ORDER BY taken_until";
         let until: i64 = cloud.column(sql).await[0].parse().expect("the value is a number");
         let soon = time::after(time::now(), SignedDuration::from_secs(11)).as_microsecond();
-        assert!(until < soon, "calls that were sent have a moment to end");
+        assert!(until < soon, "calls that were sent have a moment to complete");
         cloud.settle_volumes(&running).await;
         finish(&cloud, &running, &cinder, "leases").await;
     }

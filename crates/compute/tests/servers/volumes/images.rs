@@ -142,7 +142,7 @@ async fn an_image_of_volumes_names_their_snapshots_and_boots() {
             .map(|one| &one["delete_on_termination"])
             .collect();
         assert_eq!(deletes, [&json!(true), &json!(false)]);
-        // One volume replaces the image's.
+        // A volume of the request replaces one of the image's volumes.
         let blank = json!({
             "source_type": "blank", "destination_type": "volume", "volume_size": 5, "boot_index": -1,
             "device_name": "/dev/sdc", "delete_on_termination": true,
@@ -162,7 +162,7 @@ async fn an_image_of_volumes_names_their_snapshots_and_boots() {
         running.try_act(&plain, rebuild).await.refused(400, "");
         let rescue = json!({"rescue": {"rescue_image_ref": made}});
         running.try_act(&plain, rescue).await.refused(400, "a new server");
-        // It outlives its server; without its snapshots no server boots from it.
+        // The image outlives its server; without its snapshots no server boots from it.
         running.delete(&id).await;
         running.wait_until_gone(&id).await;
         clear(&cinder).await;
@@ -198,7 +198,7 @@ async fn an_image_of_volumes_is_complete_in_glance() {
         assert_eq!(booted["image"], json!(""));
         settled(&cloud).await;
 
-        // A Glance that fails leaves neither an image nor a snapshot.
+        // A failure of Glance leaves neither an image nor a snapshot.
         let before = (glance.images().len(), snapshots(&cinder).len());
         for what in ["POST images", "PUT file", "GET show"] {
             for _ in 0..8 {
@@ -258,14 +258,14 @@ async fn an_image_that_cannot_be_made_leaves_no_snapshot() {
             try_image(&running, &id, "2.90").await.refused(503, words);
             nothing_left(what).await;
         }
-        // A deletion that fails is tried again, also of a snapshot that is still being made.
+        // A failed deletion is retried, even for a snapshot that is still being created.
         cinder.state().creating = 2;
         cinder.fail_after("POST snapshots", Failure::Status(500), 1);
         cinder.fail("DELETE snapshots", Failure::Status(500), 2);
         try_image(&running, &id, "2.90").await.refused(503, words);
         nothing_left("deletions fail").await;
         cinder.state().creating = 0;
-        // A volume that somebody has deleted.
+        // A volume has been deleted in Cinder.
         let volumes = cinder.state().volumes().clone();
         cinder.state().volumes_mut().remove(&data);
         let missing = format!("Volume {data} could not be found.");
@@ -327,7 +327,7 @@ async fn crash(cloud: &Cloud, cinder: &FakeCinder, plan: CrashPlan, when: &str) 
     }
     let images = running.get(ANN, "2.35", "/images?name=snap").await.expect(200)["images"].clone();
     let images = images.as_array().expect("a list").clone();
-    // An answer that says so is true; without one, the image is complete or nothing is left.
+    // A successful answer is true; without one, the image is complete or nothing is left.
     assert!(made.is_none() || images.len() == 1, "{when}: {images:?}");
     assert_eq!(snapshots(cinder).len(), 2 * images.len(), "{when}");
     for image in &images {

@@ -1,4 +1,4 @@
-//! Volumes of servers: a strict fake answers in the place of a Cinder, and fails on demand.
+//! Volumes of servers. A strict fake takes Cinder's place and fails on demand.
 
 mod attach;
 mod boot;
@@ -97,7 +97,7 @@ async fn hosts_around(running: &RunningCloud, id: &str) -> (String, String) {
     (host, other.to_owned())
 }
 
-/// Nothing is left of any server, here or in Cinder.
+/// Checks that nothing is left of any server, here or in Cinder.
 async fn finish(cloud: &Cloud, running: &RunningCloud, cinder: &FakeCinder, when: &str) {
     cloud.teardown(running, when).await;
     cloud.settle_volumes(running).await;
@@ -158,9 +158,9 @@ fn root(source: &str, more: Value) -> Value {
     entry
 }
 
-/// Calls `run` with a crash at each write in turn, before and after its commit, until no crash happens. Of the two crashes
-/// at a write, a store that shares them has one, and the other at the next write. `run` returns true if everything died.
-/// The crashes of a store that has all are at least `least`.
+/// Calls `run` with a crash at each write in turn, before and after its commit, until no crash happens. If the stores
+/// share the crashes, each runs one of the two at a write, and the other one at the next write. `run` returns true if
+/// everything has died. A store that runs all crashes must reach at least `least` of them.
 async fn crash_points(
     share: Share,
     (least, most): (u32, u64),

@@ -1,4 +1,4 @@
-//! Volumes follow their server, and are never free meanwhile.
+//! Volumes follow their server, and never become available meanwhile.
 
 use kilonova_testkit::cinder::Failure;
 use serde_json::json;

@@ -56,7 +56,7 @@ async fn a_rebuild_replaces_the_data_of_the_root_volume() {
         let kept = cinder.state().attachments_of(&data)[0].0.clone();
         let other = cloud.image_with("other", &[("hw_vif_model", "e1000")], b"x".to_vec()).await;
         let other = other.to_string();
-        // Older clients do not know it; the image of the volume itself is the same disk for them.
+        // Before 2.93 another image is refused, and a rebuild from the volume's own image keeps its data.
         let words = format!(
             "Image {other} is unacceptable: Unable to rebuild with a different image for a volume-backed \
              server."
@@ -88,7 +88,7 @@ async fn a_rebuild_replaces_the_data_of_the_root_volume() {
         assert_eq!(cinder.state().take_freed(), [""; 0], "never free");
         assert_eq!(cloud.files("a", "volumes").len(), 2);
 
-        // A server that is shut off stays so.
+        // A server that is shut off stays shut off.
         running.act(&id, json!({"os-stop": null})).await;
         running.wait_for_status(&id, "SHUTOFF").await;
         cinder.state().creating = 0;
@@ -116,7 +116,7 @@ async fn a_rebuild_whose_data_cannot_be_replaced_fails() {
         rebuild(&running, &id, "2.93", &image).await.refused(503, words);
         assert_eq!(running.server(&id).await["status"], "ACTIVE");
 
-        // A call that fails for a while is repeated.
+        // A call that fails temporarily is repeated.
         cinder.fail("POST volumes os-reimage", Failure::AnswerLost, 1);
         cinder.fail("POST volumes os-reimage", Failure::Status(500), 1);
         rebuild(&running, &id, "2.93", &image).await.expect(202);
@@ -142,7 +142,7 @@ async fn a_rebuild_whose_data_cannot_be_replaced_fails() {
         assert!(fault(&failed).contains("whose status is error"), "{failed}");
         cinder.state().creation_fails = false;
         // An earlier failure stays until an operator has looked at it: Cinder connects no host meanwhile.
-        wait_until("the volume was to be connected again", async || {
+        wait_until("the volume is being connected again", async || {
             let sql = "SELECT id FROM volume_attachments WHERE state = 'connecting'";
             !cloud.column(sql).await.is_empty()
         })
@@ -163,8 +163,8 @@ async fn a_rebuild_whose_data_cannot_be_replaced_fails() {
     }
 }
 
-/// A rebuild is cancelled while Cinder works. Whatever starts the guest then, it starts with its root volume: without
-/// it, it would get an empty local disk.
+/// A rebuild is cancelled while Cinder re-images the volume. Whatever starts the guest next must start it with its root
+/// volume: without the volume, the guest would get an empty local disk.
 #[tokio::test]
 async fn a_cancelled_rebuild_gives_the_root_volume_back_before_the_guest_starts() {
     for (cloud, running, cinder) in clouds(&["a", "b"]).await {
@@ -197,7 +197,7 @@ async fn a_cancelled_rebuild_gives_the_root_volume_back_before_the_guest_starts(
             cinder.state().creating = 0;
             cinder.state().volume_mut(&disk).creating = 0;
             if how == "start" {
-                wait_until("the guest is seen to be shut off", async || {
+                wait_until("the guest is reported shut off", async || {
                     running.server(&id).await["status"] == "SHUTOFF"
                 })
                 .await;
@@ -217,8 +217,8 @@ async fn a_cancelled_rebuild_gives_the_root_volume_back_before_the_guest_starts(
     }
 }
 
-/// The worker of a cancelled rebuild does not end the next one, and what Cinder was told before is not the next
-/// image.
+/// The worker of a cancelled rebuild does not complete the next rebuild, and the next rebuild does not end with the
+/// image of the cancelled one.
 #[tokio::test]
 async fn a_rebuild_after_a_cancelled_one_gets_its_own_image() {
     for (cloud, mut running, cinder) in clouds(&["a"]).await {
@@ -245,7 +245,7 @@ async fn a_rebuild_after_a_cancelled_one_gets_its_own_image() {
             if dies {
                 plan.die();
                 running.replace_services(&cloud, CrashPlan::default()).await;
-                // The next worker sees what Cinder does for the first one.
+                // The next worker sees Cinder's work for the first rebuild.
                 tokio::join!(cloud.settle_volumes(&running), async {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     proceed();
@@ -280,7 +280,7 @@ async fn the_loop_does_not_wait_for_cinder() {
         let ended = tokio::time::timeout(Duration::from_secs(20), round).await;
         ended.expect("the round ends").expect("the database answers");
         let waiting = "SELECT server_id FROM volume_servers WHERE taken_until > 0";
-        assert_eq!(cloud.column(waiting).await, [id.as_str()], "its worker goes on");
+        assert_eq!(cloud.column(waiting).await, [id.as_str()], "its worker continues");
         cinder.state().volume_mut(&disk).creating = 0;
         rebuilt(&running, &id, "ACTIVE").await;
         assert_eq!(image_of(&cinder, &disk), json!(image));
@@ -310,7 +310,7 @@ async fn a_failure_that_nobody_saw_is_explained() {
         cloud.execute("UPDATE volume_servers SET taken_until = 0, due_at = 1").await;
         volumes::run(running.compute.clone()).await.expect("the database answers");
         let failed = running.wait_for_status(&id, "ERROR").await;
-        assert!(fault(&failed).contains("is error already"), "{failed}");
+        assert!(fault(&failed).contains("is already error"), "{failed}");
         cinder.state().volume_mut(&disk).status = "reserved".to_owned();
         cinder.state().creating = 0;
         rebuild(&running, &id, "2.93", &image).await.expect(202);

@@ -28,7 +28,7 @@ async fn a_volume_backed_server_is_rescued_beside_its_volumes() {
             answer.refused(400, &words);
         }
         let rescue = || Some(json!({"rescue": {"rescue_image_ref": beside}}));
-        // A volume that comes or goes.
+        // A volume that is being detached.
         let third = volume(&cinder, json!({}));
         attach(&running, &cinder, &id, &third).await;
         settled(&cloud).await;

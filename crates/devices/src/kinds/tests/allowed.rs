@@ -78,7 +78,7 @@ fn virtual_functions_of_one_card_may_differ_in_class() {
     };
     assert!(
         found.devices[0].deployables.iter().all(managed),
-        "independent of who binds it: {found:?}"
+        "the trait is independent of `managed`: {found:?}"
     );
 }
 

@@ -23,7 +23,7 @@ fn a100(types: [u32; 3]) -> Fixture {
     fixture
 }
 
-/// Profile, vgpu type and its number, the size of an instance, its starts, and the most of them.
+/// Profile, vGPU type and its number, the size of an instance, its starts, and the maximum number of instances.
 type Row = (&'static str, &'static str, u32, u8, &'static [u8], u8);
 
 fn card(instances: Vec<GpuInstance>) -> MigCard {
@@ -130,7 +130,7 @@ fn instances_and_types_of_guests_change_nothing_and_foreign_ones_count() {
 /// The control plane refuses a card in MIG mode with parts of other kinds, and with it the host's whole report.
 #[test]
 fn no_other_option_offers_parts_of_the_card() {
-    // A type of the second function that is for no guest of ours: it is not offered at all.
+    // The second function has a type that no guest of ours has, so it is not offered at all.
     let fixture = a100([0, 474, 0]);
     let alone = scan(&fixture, card(Vec::new()), &BOTH, &[]);
     assert_eq!(alone.devices[0].deployables[0].slots.len(), 2);
@@ -151,7 +151,7 @@ fn types_of(groups: &[(&str, MdevGroup)]) -> ([Vec<String>; 2], Vec<String>) {
     types_beside(&a100([0; 3]), groups)
 }
 
-/// The same for another first card.
+/// The same, with `fixture` as the first card.
 fn types_beside(
     fixture: &Fixture,
     groups: &[(&str, MdevGroup)],
@@ -188,7 +188,7 @@ fn an_operator_keeps_cards_for_a_type_or_lists_them_for_one() {
     assert_eq!(kept(3), ([large(), large()], Vec::new()));
     let why = "[mdev_nvidia-478]: min_instances = 5, but its cards hold only 4";
     assert_eq!(kept(5), ([large(), large()], vec![why.to_owned()]));
-    // Three functions are for three of seven small instances.
+    // Three functions limit a card to three of its seven small instances.
     let small = types_of(&[(BOTH[0], least(4)), (BOTH[1], plain())]);
     assert_eq!(small, ([vec![BOTH[0].to_owned()], vec![BOTH[0].to_owned()]], Vec::new()));
     // A type that needs no instance has its own cards.
@@ -209,7 +209,7 @@ fn types_and_unreadable_functions_change_no_kept_card() {
     let expected = [vec![BOTH[0].to_owned()], both.clone()];
     assert_eq!(kept(&a100([0; 3])), expected);
     assert_eq!(kept(&a100([0, 478, 0])), expected, "a foreign type");
-    assert_eq!(kept(&a100([474; 3])), [Vec::new(), both], "nothing is left of the kept card");
+    assert_eq!(kept(&a100([474; 3])), [Vec::new(), both], "the kept card offers nothing");
     let fixture = a100([0; 3]);
     fixture.spoil("devices/pci0000:41/0000:41:00.5/nvidia/current_vgpu_type");
     assert_eq!(kept(&fixture), expected, "an unreadable function");

@@ -59,7 +59,7 @@ fn an_empty_card_offers_all_of_its_types() {
         ];
         let mut one_type = vec![true, true];
         if !of_first {
-            // A card that only one type lists keeps that one.
+            // A card that only one type lists has only that type.
             expected = vec!["pci_0000_84_00_0 VGPU [2xnvidia-36]", expected[2]];
             one_type = vec![false, false];
         }
@@ -79,7 +79,7 @@ fn guests_of_one_type_do_not_change_what_is_offered() {
     let ours = used.mdev("devices/pci0000:84/0000:84:00.0", SMALL);
     let found = discovery.scan(&used.sysfs(), &|uuid| uuid == ours).expect("the bus is readable");
     assert_eq!(found, before);
-    // A foreign device keeps a type from the card, and the control plane does not know it.
+    // A foreign device excludes a type from the card, and the control plane does not know the device.
     let found = look(&used, &discovery);
     assert_eq!(short(&found.devices), ["pci_0000_84_00_0 VGPU [7xnvidia-35]"]);
 }
@@ -177,10 +177,10 @@ fn a_minimum_keeps_a_card_of_functions() {
     let vgpu = Vgpu { address: "0000:25:00.5".into(), vgpu_type: "nvidia-557".into() };
     set_type(&fixture.sysfs(), &vgpu).expect("the type is set");
     let found = look(&fixture, &discovery);
-    assert_eq!(short(&found.devices), expected, "the guest keeps its function until it is gone");
+    assert_eq!(short(&found.devices), expected, "the guest keeps its function until it is deleted");
 }
 
-/// A card that a large guest fills offers less, and counts as before.
+/// A card that a large guest fills offers less, but counts the same towards the minimum.
 #[test]
 fn guests_do_not_change_which_cards_of_functions_are_kept() {
     const OTHER: &str = "0000:26:00.0";
@@ -209,7 +209,7 @@ fn guests_do_not_change_which_cards_of_functions_are_kept() {
     }
 }
 
-/// The traits of a type's name do not depend on what guests exclude, also after a restart of the agent.
+/// The traits of a type's name do not depend on what guests exclude, even after a restart of the agent.
 #[test]
 fn an_excluded_type_keeps_the_traits_of_its_name() {
     let types = [("nvidia-557", &[CARD] as &[&str], None), ("nvidia-558", &[CARD], None)];
@@ -233,7 +233,7 @@ fn an_excluded_type_keeps_the_traits_of_its_name() {
         assert_eq!(traits(&scan(&in_use, &TypeNames::open(file.clone()))), empty, "{current:?}");
         assert_ne!(traits(&scan(&in_use, &TypeNames::default())), empty, "{current:?}");
     }
-    // A card that is gone is forgotten; another one may come to its address.
+    // The names of a removed card are forgotten, because another card may get its address.
     let other = Fixture::new();
     other.function("0000:99:00.0", IDS, 0, "nvidia");
     scan(&other, &names);

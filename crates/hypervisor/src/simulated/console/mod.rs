@@ -1,5 +1,5 @@
 //! The consoles of a simulated guest: a display that shows the server's name, and a serial port that
-//! echoes. They end with the guest's run.
+//! echoes. Sessions end when the guest stops.
 
 mod picture;
 mod rfb;
@@ -23,7 +23,7 @@ use crate::Step;
 pub(super) struct Sessions(Mutex<HashMap<ServerId, watch::Sender<()>>>);
 
 impl Sessions {
-    /// Ends those of a guest.
+    /// Ends the sessions of a guest.
     pub(super) fn end(&self, server: ServerId) {
         self.lock().remove(&server);
     }

@@ -69,7 +69,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     shake_hands(&mut stream, name).await?;
     let mut typed = String::new();
     let mut format = PixelFormat::read(OFFERED)?;
-    // True if the picture differs from the last one sent, and if the client awaits another one.
+    // Whether the picture differs from the last one sent, and whether the client awaits another one.
     let (mut has_changed, mut is_awaited) = (false, false);
     loop {
         let kind = match stream.read_u8().await {
@@ -238,7 +238,7 @@ mod tests {
         client.read_exact(&mut pixels).await.expect("the pixels arrive");
         let shades: std::collections::BTreeSet<_> = pixels.chunks(2).collect();
         assert_eq!(shades.len(), 2, "ground and text");
-        // The next picture comes with the next key, and only then.
+        // The next picture is sent only after the next key.
         let before = pixels.clone();
         for key in [u32::from('b'), BACKSPACE] {
             client.write_all(&[3, 1, 0, 0, 0, 0, 0, 9, 0, 9]).await.expect("the request is sent");

@@ -49,7 +49,7 @@ pub(crate) fn update(
     whole.extend(set.clone());
     let mut named = set.clone();
     if !set.contains_key("security_groups") {
-        // The security groups stay, unless the update disables port security.
+        // The security groups remain, unless the update disables port security.
         named.insert("security_groups".into(), whole["security_groups"].clone());
         if whole["port_security_enabled"] == false && port.record.flag("port_security_enabled") {
             named.remove("security_groups");

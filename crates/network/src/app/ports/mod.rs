@@ -81,7 +81,7 @@ fn visible(caller: &Caller, port: &Port, network: &Network) -> bool {
     reached && caller.allows("get_port", &targets::of_port(port, network))
 }
 
-/// The host of a request; an empty name is none.
+/// The host of a request; an empty name means none.
 fn host_of(value: &Value) -> Option<HostName> {
     value.as_str().filter(|name| !name.is_empty()).map(HostName::verbatim)
 }
@@ -155,7 +155,7 @@ pub(crate) fn insert(
     Ok(port)
 }
 
-/// [`insert`] on a network with these subnets, without its last wait.
+/// [`insert`] on a network with these subnets, but leaves the last answers pending.
 pub(crate) fn begin_insert(
     tx: &mut Tx<'_>,
     mut port: Port,
@@ -189,7 +189,8 @@ pub(crate) fn begin_insert(
     Err(mac_in_use(&port).into())
 }
 
-/// The MAC address of a port that gets automatic addresses: any but one of the service itself.
+/// The MAC address of a port that gets automatic addresses; `None` for a port of the service
+/// itself.
 fn own_mac(port: &Port) -> Option<&str> {
     (!port.record.text("device_owner").starts_with("network:")).then_some(&*port.mac)
 }

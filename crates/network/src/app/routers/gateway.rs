@@ -16,7 +16,7 @@ use crate::db::routers::{self as rows, Router, RouterPort};
 use crate::db::{floating, ports, subnets as subnet_rows};
 use crate::error::{bad, not_found, refused};
 
-/// Sets the gateway, or changes it. A gateway that is already as wanted keeps its port.
+/// Sets the gateway, or changes it. A gateway that already matches the request keeps its port.
 pub(super) fn set(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -44,7 +44,7 @@ pub(super) fn set(
         let prefix = subnets::cidr(&subnet.record)?;
         check_overlap(tx, &interfaces, subnet.record.id, &prefix)?;
     }
-    // Without a project, so that no quota counts it; the network's owner sees it.
+    // The port has no project, so that no quota counts it; the network's owner sees it.
     let port = port_app::serving("", id, GATEWAY, &router.id.to_string(), now);
     let port = port_app::insert(tx, port, true, requested.as_deref())?;
     if port.addresses.is_empty() {

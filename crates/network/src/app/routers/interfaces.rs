@@ -1,4 +1,4 @@
-//! The interfaces of a router: a port on each network between which it routes.
+//! The interfaces of a router: its ports on the networks that it routes between.
 
 use jiff::Timestamp;
 use kilonova_access::Caller;
@@ -65,7 +65,7 @@ pub(crate) fn add(
     };
     rows::add_port(tx, id, port.record.id, port.network, false)?;
     for (subnet, _) in &port.addresses {
-        // Its gateway address must not change concurrently.
+        // The subnet's gateway address must not change concurrently.
         subnet_rows::touch(tx, *subnet)?;
         if !rows::add_subnet(tx, id, *subnet, port.record.id)? {
             let why = format!("Router already has a port on subnet {subnet}");

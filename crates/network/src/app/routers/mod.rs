@@ -1,5 +1,5 @@
-//! Routers: between networks, and to an external network. One host realizes a router; the compute service
-//! chooses it. Every change of a router is one transaction, which also records it for the host.
+//! Routers between networks and to an external network. One host realizes a router; the compute service chooses the
+//! host. Every change of a router is one transaction, which also records the change for the host.
 
 mod gateway;
 mod interfaces;
@@ -64,7 +64,7 @@ fn visible(caller: &Caller, router: &Router) -> bool {
         && caller.allows("get_router", &targets::of_project(&router.project))
 }
 
-/// True unless the request for a gateway switches translation off. An earlier request has no effect.
+/// True unless the request for a gateway disables SNAT. Earlier requests have no effect.
 fn snat(wanted: &Value) -> bool {
     wanted.get("enable_snat").and_then(Value::as_bool).unwrap_or(true)
 }
@@ -178,7 +178,7 @@ pub(crate) fn check_gateway(tx: &mut Tx<'_>, subnet: &Subnet, set: &Body) -> Res
     }
 }
 
-/// Refuses a subnet that overlaps with another one of the router's ports.
+/// Refuses a subnet that overlaps with a subnet of the router's ports.
 fn check_overlap(
     tx: &mut Tx<'_>,
     ports: &[RouterPort],

@@ -72,7 +72,7 @@ impl Memory {
         kept.is_some_and(|kept| kept.has_vendordata && Arc::ptr_eq(&kept.document, document))
     }
 
-    /// Replaces a document by one with the answers of the operator's services, unless it was dropped since.
+    /// Replaces a document with one that has the answers of the operator's services, unless it has been dropped.
     pub(super) fn complete(
         &self,
         server: ServerId,

@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Number of random bytes in an answer with a seed.
 const SEED: usize = 512;
 
-/// The guests of an agent, as long as it runs.
+/// Answers the guests of an agent while the agent runs.
 pub(super) struct Guests(Weak<Work>);
 
 impl Guests {
@@ -60,8 +60,8 @@ impl GuestRequests for Guests {
     }
 }
 
-/// Serves the existing guests at the agent's start, before it has documents, because the control
-/// plane may be unavailable.
+/// Serves the existing guests at startup, before the agent has documents, because the control plane
+/// may be unavailable.
 pub(super) async fn resume(work: &Work) {
     let host = work.host();
     let servers = match work.hypervisor.servers().await {
@@ -81,7 +81,7 @@ pub(super) async fn resume(work: &Work) {
     work.connections.resume(guests).await;
 }
 
-/// No answer is possible now; the log has the reason.
+/// The request cannot be answered now; the reason is logged.
 struct Unanswered;
 
 async fn answer(work: &Work, request: GuestRequest) -> Result<GuestAnswer, Unanswered> {
@@ -203,7 +203,7 @@ async fn password(
         answer.map_err(|refusal: Refusal| {
             tracing::warn!(
                 host = %work.host(), %server, why = %refusal,
-                "could not pass on a guest's request for its password"
+                "could not forward a guest's password request"
             );
             Unanswered
         })

@@ -1,7 +1,7 @@
 //! The options of nova.conf, placement.conf and cyborg.conf, each with its fate in Kilonova.
 //!
-//! `options.txt` is the table; the programs and the documentation read it here. This file knows no value
-//! and no meaning of an option that is used: the module that uses the option does.
+//! `options.txt` is the table, which the programs and the documentation read through this module. The values and the
+//! meaning of a used option belong to the module that uses it.
 
 #[cfg(test)]
 mod document;
@@ -233,7 +233,7 @@ mod tests {
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(path, document::document()).expect("docs/nova-conf.md is written");
         }
-        let kept = std::fs::read_to_string(path).expect("docs/nova-conf.md is there");
+        let kept = std::fs::read_to_string(path).expect("docs/nova-conf.md is readable");
         assert!(
             kept == document::document(),
             "run `UPDATE_DOCS=1 cargo nextest run -p kilonova-program upstream`"

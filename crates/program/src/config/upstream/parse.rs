@@ -1,4 +1,4 @@
-//! Parses `options.txt`; its head describes the form.
+//! Parses `options.txt`, whose header describes the format.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ struct Reader {
     options: Vec<UpstreamOption>,
 }
 
-/// The options, and the lines that are not understood.
+/// The options, and the lines that cannot be parsed.
 pub(super) fn table(text: &'static str) -> (Vec<UpstreamOption>, Vec<String>) {
     let (mut reader, mut wrong) = (Reader::default(), Vec::new());
     for line in text.lines().map(str::trim) {

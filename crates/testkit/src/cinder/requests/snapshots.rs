@@ -12,7 +12,7 @@ pub(super) fn sees(state: &State, by: &Identity, id: &str) -> bool {
     found.is_some_and(|snapshot| by.admin || snapshot[PROJECT] == json!(by.project))
 }
 
-/// A creation goes on while somebody looks at it.
+/// Shows a snapshot. Each call advances its creation.
 pub(super) fn show(state: &mut State, id: &str) -> Value {
     match state.snapshotting.get_mut(id) {
         Some(left) if *left > 0 => *left -= 1,
@@ -27,7 +27,7 @@ pub(super) fn show(state: &mut State, id: &str) -> Value {
     state.snapshots[id].clone()
 }
 
-/// Before 3.22 the list cannot be filtered by metadata: the real one ignores the key.
+/// Before 3.22 the list cannot be filtered by metadata: Cinder ignores the key.
 pub(super) fn list(state: &State, by: &Identity, query: &str) -> Answer {
     let filter = parameter(query, "metadata").filter(|_| by.version >= 22);
     let everywhere = by.admin && parameter(query, "all_tenants").is_some();
@@ -84,7 +84,7 @@ pub(super) fn create(state: &mut State, by: &Identity, body: &Value) -> Answer {
     (StatusCode::ACCEPTED, json!({"snapshot": state.snapshots[&id]}))
 }
 
-/// A snapshot that is being made can be deleted later only; each attempt looks at it.
+/// Refuses to delete a snapshot that is being created; each attempt advances its creation.
 pub(super) fn delete(state: &mut State, id: &str) -> Answer {
     let status = state.snapshots[id]["status"].clone();
     if status != "available" && status != "error" {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::compute::api::{ADMIN, ALL, Api, exchange};
 use crate::compute::cloud::Cloud;
 
-/// Expects the status after an action.
+/// Runs an action and waits for the server's status after it.
 async fn act(api: Api<'_>, id: &str, action: Value, code: u16, then: &str) -> Value {
     let answer = api.send(&format!("POST /servers/{id}/action"), action, ALL, code).await;
     api.becomes(id, then).await;
@@ -14,7 +14,7 @@ async fn act(api: Api<'_>, id: &str, action: Value, code: u16, then: &str) -> Va
     answer.unwrap_or_default()
 }
 
-/// A refusal that upstream gives too.
+/// Expects a refusal that upstream also returns.
 async fn refused(api: Api<'_>, id: &str, action: Value, code: u16) {
     api.refused(&format!("POST /servers/{id}/action"), action, code).await;
 }

@@ -1,7 +1,7 @@
 //! Cards of simulated hosts: the scheduler chooses, and the ledger assigns, as for a boot.
 //!
-//! No service and no agent runs. A host's cards are those that its agent would report, and a deleted guest's host
-//! acknowledges at once.
+//! No services or agents run. A host's cards are those that its agent would report, and a deleted guest's host
+//! acknowledges immediately.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -47,18 +47,18 @@ pub struct Hosts {
     _folder: Folder,
 }
 
-/// A directory that is deleted with this value.
+/// A directory that is deleted when this value is dropped.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Files that cannot be deleted are in the directory for temporary files.
+        // Leftover files are in the directory for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 impl Hosts {
-    /// Hosts with so many cards in all, a multiple of six.
+    /// Hosts with `cards` cards in total, a multiple of six.
     pub fn new(geometry: &Geometry, typing: Typing, cards: usize) -> Result<Self, String> {
         let number = DATABASES.fetch_add(1, Ordering::Relaxed);
         let name = format!("kilonova-bench-mig-{}-{number}", std::process::id());
@@ -152,7 +152,7 @@ impl Fleet for Hosts {
     }
 }
 
-/// Resources and accelerators, both or neither.
+/// Claims the resources and binds the accelerators of a candidate, in one transaction.
 fn claim(
     tx: &mut kilonova_store::Tx<'_>,
     world: &World,

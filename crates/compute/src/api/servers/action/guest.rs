@@ -1,5 +1,5 @@
-//! Actions on the guest in place: `pause`, `suspend`, `rescue`, their opposites, and the verbs that the host
-//! carries out on it.
+//! Changes in place of a guest: `pause`, `suspend`, `rescue`, their opposites, and the verbs that the host carries
+//! out.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -49,7 +49,7 @@ pub(super) async fn rescue(request: ActionRequest) -> Result<Response, Refusal> 
     Ok(Json(json!({"adminPass": password})).into_response())
 }
 
-/// A server whose root disk is a volume is rescued only from an image that says how the rescue disk is attached beside
+/// Refuses to rescue a volume-backed server, unless the image defines how the rescue disk is attached in addition to
 /// the server's own disks.
 fn check_root_volume(
     request: &ActionRequest,

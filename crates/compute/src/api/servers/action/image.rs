@@ -17,7 +17,7 @@ use super::ActionRequest;
 use crate::api::input;
 use crate::api::links::Base;
 
-/// The rule for images of servers whose root disk is a volume.
+/// The rule for images of volume-backed servers.
 const OF_VOLUMES: &str = "os_compute_api:servers:create_image:allow_volume_backed";
 
 pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
@@ -37,7 +37,7 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     metadata::check_count(&metadata)?;
     let (version, base) = (request.version, request.base.clone());
     let snapshot = Snapshot { name, metadata, backup };
-    // A backup with rotation 0 is deleted at once, so the answer does not name it.
+    // A backup with rotation 0 is deleted immediately, so the answer does not name it.
     let has_image = snapshot.backup.as_ref().is_none_or(|backup| backup.rotation > 0);
     if snapshot.backup.is_none()
         && let Some(server) = request.volume_backed(Some(OF_VOLUMES)).await?

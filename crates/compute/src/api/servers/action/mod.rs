@@ -104,12 +104,12 @@ impl ActionRequest {
         Ok(answer)
     }
 
-    /// The server's own image, for checks that its row cannot answer.
+    /// The server's own image, for checks that need more than the server's row.
     async fn look_up_own(&self) -> Result<SeenImages, Refusal> {
         if self.compute.images.glance().is_none() {
             return Ok(SeenImages::InRows);
         }
-        // Only a flavor without a disk did not bound the image's size.
+        // Only a flavor without a disk did not limit the image's size at boot.
         let own = |_: &Self, server: &Server| {
             Ok(server.spec.image.filter(|_| server.spec.flavor.disk == 0))
         };
@@ -117,10 +117,10 @@ impl ActionRequest {
         Ok(self.compute.images.look_up(&self.context, image).await?)
     }
 
-    /// The server, if its root disk is a volume and there is a Cinder; `rule` is then the caller's rule, too.
+    /// The server, if it is volume-backed and the cloud has a Cinder. The caller must then also satisfy `rule`.
     ///
     /// # Errors
-    /// 403 for a caller that the rule refuses; 409 when the server's state does not allow the action.
+    /// 403 for a caller that the rule refuses; 409 if the server's state does not allow the action.
     async fn volume_backed(&self, rule: Option<&'static str>) -> Result<Option<Server>, Refusal> {
         if self.compute.volumes.is_none() {
             return Ok(None);
@@ -152,7 +152,7 @@ impl ActionRequest {
         };
         let server = self.clone().read(check).await?;
         if server.spec.image.is_none() {
-            // The root disk is a volume: no image is created from it.
+            // No image is created from the volume of a volume-backed server.
             return Ok(PreparedImage::InTransaction);
         }
         let (images, store) = (&self.compute.images, &self.compute.store);

@@ -1,4 +1,4 @@
-//! `rebuild`: the same server on new disks, with its present devices.
+//! `rebuild`: the same server on new disks, with its current devices.
 
 use std::collections::BTreeMap;
 
@@ -34,8 +34,8 @@ use super::super::{create, metadata};
 use super::ActionRequest;
 use crate::api::input;
 
-/// A request to rebuild a server. A field that it does not name stays; an inner `None` clears the
-/// field.
+/// A request to rebuild a server. A field that it does not name is unchanged; an inner `None` clears
+/// the field.
 struct RebuildServer {
     image: ImageId,
     name: Option<String>,

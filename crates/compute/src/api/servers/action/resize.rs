@@ -23,7 +23,7 @@ pub(super) async fn confirm(request: ActionRequest) -> Result<Response, Refusal>
 }
 
 pub(super) async fn revert(request: ActionRequest) -> Result<Response, Refusal> {
-    // A request that is refused anyway asks no other service.
+    // Checked first, so that a request that is refused anyway causes no request to Neutron.
     let check = |request: &ActionRequest, server: &Server| {
         states::allow(&request.context, server, request.action)?;
         Ok(server.spec.networked.then_some(server.id))

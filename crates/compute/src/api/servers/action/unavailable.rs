@@ -1,4 +1,5 @@
-//! Actions that need guest agents, which this cloud does not have, and actions that Nova has removed: each gives the answer that clients expect. Also the actions on security groups.
+//! Actions that need guest agents, which this cloud does not have, and actions that Nova has removed: each returns the
+//! answer that clients expect. Also the actions on security groups.
 
 use axum::response::Response;
 use kilonova_compute_app::actions::ServerAction;
@@ -9,12 +10,10 @@ use kilonova_wire::refusal::Kind;
 
 use super::ActionRequest;
 
-/// `addFixedIp` and its relatives, up to 2.43: refused.
+/// `addFixedIp` and similar actions, up to 2.43: refused.
 pub(super) async fn addresses(request: ActionRequest) -> Result<Response, Refusal> {
     check_exists(request).await?;
-    Err(Refusal::bad_request(
-        "Addresses are changed on the server's ports, by the network service.",
-    ))
+    Err(Refusal::bad_request("Change the addresses of the server's ports in the network service."))
 }
 
 /// Adds a security group to all ports of the server, or removes it from all.

@@ -88,7 +88,7 @@ pub(super) async fn create(
     Ok(answer(body, Some(&location)))
 }
 
-/// A request is resolved with these: the service, the caller, and the images and networks that the request names.
+/// The service, the caller, and the images and networks that the request names.
 type Known = (Compute, Context, SeenImages, SeenNetworks);
 
 /// Resolves a request in one read transaction.
@@ -105,7 +105,7 @@ async fn resolve(
     Ok(compute.store.read(read).await?)
 }
 
-/// Adds the volumes that an image names to those of a request, and asks Cinder for all of them.
+/// Adds the volumes that an image names to those of a request, and looks up all of them in Cinder.
 async fn of_image(
     compute: &Compute,
     caller: &Caller,
@@ -120,7 +120,7 @@ async fn of_image(
     if new.destination.zone.is_none() {
         new.destination.zone.clone_from(&disks.zone);
     }
-    // The image describes the guest, not the volume that the snapshot was made of.
+    // The requested image describes the guest, not the volume from which the snapshot was made.
     if let Some(root) = &mut disks.root {
         root.image = image;
     }
@@ -141,7 +141,7 @@ fn asked<'a>(
     }
 }
 
-/// Boots, after the existing volumes were reserved and the user's token was passed to the worker.
+/// Keeps the user's token for the worker, reserves the existing volumes, and boots.
 async fn boot_with_volumes(
     compute: &Compute,
     caller: &Caller,

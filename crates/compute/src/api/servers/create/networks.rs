@@ -1,4 +1,4 @@
-//! Reads `networks` of `POST /servers`, and never looks a network up: the application does.
+//! Reads `networks` of `POST /servers`. It must not look up networks: the application does.
 //!
 //! The schema has accepted the value.
 
@@ -9,7 +9,7 @@ use kilonova_ids::parse_uuid_like;
 use kilonova_wire::Refusal;
 use serde_json::Value;
 
-/// Reads the field; `None` if it was not sent. An empty list names nothing either.
+/// Reads the field; `None` if it was not sent. An empty list has the same meaning.
 ///
 /// # Errors
 /// 400 with Nova's message for inconsistent input.

@@ -1,4 +1,4 @@
-//! The body of `POST /servers` as a type. All checks are done that need no database.
+//! The body of `POST /servers` as a type. All checks that need no database are done here.
 //!
 //! The schema has accepted the body. The order of the checks is visible to clients and must not
 //! change.

@@ -24,12 +24,12 @@ use super::request::CreateServer;
 pub(super) enum Resolved {
     /// Everything is known.
     Boot(Box<BootRequest>),
-    /// The image names volumes in these properties, which [`CreateServer::disks`] must have first.
+    /// The image names volumes in these properties, which must first be added to [`CreateServer::disks`].
     OfVolumes(BTreeMap<String, String>),
 }
 
 /// Looks up everything that the request names, as far as the caller may see it. `disks` are the volumes of
-/// the request with what Cinder says of them; with `is_merged` they have those of the image.
+/// the request as Cinder describes them; if `is_merged`, they include the volumes of the image.
 ///
 /// # Errors
 /// 400, 403 and 409 with Nova's messages; store errors.
