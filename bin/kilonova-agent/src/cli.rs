@@ -85,7 +85,7 @@ struct Run {
     /// URL of the control plane, for a host that has not joined; requires --token-file.
     #[arg(long, value_name = "URL")]
     control: Option<String>,
-    /// File with the shared token: node.token in the control plane's state directory. Whoever has the
+    /// File with the shared token: node.token in the control plane's state directory. A holder of the
     /// token can act for any host: use it only for tests and for a cloud on one machine.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,

@@ -50,7 +50,7 @@ pub(crate) enum Room {
         /// Flavors of the same kind that fit.
         instead: Vec<String>,
     },
-    /// The check gave no result.
+    /// The check did not complete.
     Unknown,
 }
 

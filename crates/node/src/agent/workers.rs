@@ -1,7 +1,7 @@
 //! One worker for each server with pending work, so that steps for a server never overlap.
 //!
-//! A worker always takes the newest document and skips older ones, except those of a complete batch. It ends when there
-//! is no newer document, so idle servers cost nothing.
+//! A worker always takes the newest document and skips older ones, except those of a complete batch. It ends when no document is
+//! newer, so idle servers cost nothing.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

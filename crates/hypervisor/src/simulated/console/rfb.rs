@@ -69,7 +69,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     shake_hands(&mut stream, name).await?;
     let mut typed = String::new();
     let mut format = PixelFormat::read(OFFERED)?;
-    // Whether the picture differs from the last one sent, and whether the client awaits another one.
+    // True if the picture differs from the last one sent, and if the client awaits another one.
     let (mut has_changed, mut is_awaited) = (false, false);
     loop {
         let kind = match stream.read_u8().await {
