@@ -10,6 +10,7 @@ use kilonova_compute_db::servers::FlavorOf;
 use kilonova_compute_scheduler::owners;
 use kilonova_engine::{Candidate, Group};
 use kilonova_ids::{ProviderId, ResourceClass};
+use kilonova_topology::PciPolicy;
 use kilonova_wire::Refusal;
 
 use crate::Error;
@@ -29,7 +30,12 @@ pub struct Alias {
     pub required: Vec<String>,
     /// Traits that the provider must not have.
     pub forbidden: Vec<String>,
+    /// How near the device must be to a guest with a topology, unless its flavor or image has a policy.
+    pub numa_policy: Option<PciPolicy>,
 }
+
+/// Nova's policy for devices of an alias without one.
+const USUAL_POLICY: PciPolicy = PciPolicy::Legacy;
 
 /// The configured aliases by name.
 pub type Aliases = BTreeMap<String, Alias>;
@@ -50,7 +56,7 @@ pub fn check(aliases: &Aliases, flavor: &FlavorOf) -> Result<(), Error> {
 pub(crate) fn groups(aliases: &Aliases, flavor: &FlavorOf) -> Result<Vec<Group>, Error> {
     let each = wanted(aliases, flavor)?.into_iter().enumerate().map(|(number, alias)| {
         let mut group = Group {
-            suffix: format!("{SUFFIX}{number}"),
+            suffix: suffix(number, alias),
             resources: vec![(alias.resource_class.clone(), 1)],
             required: alias.required.iter().map(|name| vec![name.clone()]).collect(),
             forbidden: alias.forbidden.clone(),
@@ -60,6 +66,12 @@ pub(crate) fn groups(aliases: &Aliases, flavor: &FlavorOf) -> Result<Vec<Group>,
         group
     });
     Ok(each.collect())
+}
+
+/// The suffix of a device's group. It has the policy of the alias, so that the claim, which sees only the candidate, applies
+/// the policy that the request was planned with.
+fn suffix(number: usize, alias: &Alias) -> String {
+    format!("{SUFFIX}{number}.{}", alias.numa_policy.unwrap_or(USUAL_POLICY).as_str())
 }
 
 /// The alias of each requested device, in the order of the flavor.
@@ -89,14 +101,26 @@ fn wrong(value: &str, why: &str) -> Error {
     .into()
 }
 
-/// The providers from which a candidate takes devices of aliases, with their numbers.
-pub(crate) fn taken(candidate: &Candidate) -> BTreeMap<ProviderId, i64> {
-    let mut taken = BTreeMap::new();
+/// The devices of aliases that a candidate takes from a provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TakenByAlias {
+    /// The number of devices.
+    pub count: i64,
+    /// The strictest policy of their aliases.
+    pub policy: PciPolicy,
+}
+
+/// The devices of aliases that a candidate takes, by provider.
+pub(crate) fn taken(candidate: &Candidate) -> BTreeMap<ProviderId, TakenByAlias> {
+    let mut taken: BTreeMap<ProviderId, TakenByAlias> = BTreeMap::new();
     for (suffix, providers) in &candidate.mappings {
-        if suffix.starts_with(SUFFIX) {
-            for provider in providers {
-                *taken.entry(*provider).or_default() += 1;
-            }
+        let Some(rest) = suffix.strip_prefix(SUFFIX) else { continue };
+        let policy = rest.split_once('.').and_then(|(_, name)| PciPolicy::parse(name));
+        let policy = policy.unwrap_or(USUAL_POLICY);
+        for provider in providers {
+            let known = taken.entry(*provider).or_insert(TakenByAlias { count: 0, policy });
+            known.count += 1;
+            known.policy = known.policy.stricter(policy);
         }
     }
     taken
@@ -104,6 +128,8 @@ pub(crate) fn taken(candidate: &Candidate) -> BTreeMap<ProviderId, i64> {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
     fn aliases() -> Aliases {
@@ -111,6 +137,7 @@ mod tests {
             resource_class: ResourceClass::verbatim(class),
             required: vec!["CUSTOM_GOLD".to_owned()],
             forbidden: vec!["CUSTOM_OLD".to_owned()],
+            numa_policy: (class == "CUSTOM_B").then_some(PciPolicy::Required),
         };
         [("a1".to_owned(), alias("CUSTOM_A")), ("b c".to_owned(), alias("CUSTOM_B"))].into()
     }
@@ -137,7 +164,11 @@ mod tests {
         };
         assert_eq!(
             shown("a1:2, b c:1").collect::<Vec<_>>(),
-            ["_pci_alias.0=CUSTOM_A:1", "_pci_alias.1=CUSTOM_A:1", "_pci_alias.2=CUSTOM_B:1"]
+            [
+                "_pci_alias.0.legacy=CUSTOM_A:1",
+                "_pci_alias.1.legacy=CUSTOM_A:1",
+                "_pci_alias.2.required=CUSTOM_B:1"
+            ]
         );
         assert_eq!(shown("a1:1,a1:1").count(), 2);
         assert_eq!(shown("a1:0").count(), 0);
@@ -168,5 +199,23 @@ mod tests {
             let message = asked(value).expect_err(value);
             assert!(message.contains(why), "{value}: {message}");
         }
+    }
+
+    #[test]
+    fn a_provider_has_the_strictest_policy_of_its_devices() {
+        let provider = |number: u128| ProviderId::from_untyped_uuid(Uuid::from_u128(number));
+        let mappings = [
+            ("_pci_alias.0.preferred", 1),
+            ("_pci_alias.1.socket", 1),
+            ("_pci_alias.2.legacy", 2),
+            ("_pci_alias.3.required", 2),
+            ("_gpu", 3),
+        ];
+        let mappings = mappings.map(|(suffix, number)| (suffix.to_owned(), vec![provider(number)]));
+        let candidate =
+            Candidate { root: provider(9), allocations: Vec::new(), mappings: mappings.to_vec() };
+        let taken = taken(&candidate);
+        let all: Vec<_> = taken.into_values().map(|one| (one.count, one.policy)).collect();
+        assert_eq!(all, [(2, PciPolicy::Socket), (2, PciPolicy::Required)]);
     }
 }

@@ -83,6 +83,20 @@ policies! {
     }
 }
 
+impl PciPolicy {
+    /// The one of two policies that allows fewer devices.
+    #[must_use]
+    pub fn stricter(self, other: Self) -> Self {
+        let rank = |policy: Self| match policy {
+            Self::Required => 0,
+            Self::Socket => 1,
+            Self::Legacy => 2,
+            Self::Preferred => 3,
+        };
+        if rank(other) < rank(self) { other } else { self }
+    }
+}
+
 /// The size of the host pages that back a guest's memory (`hw:mem_page_size`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

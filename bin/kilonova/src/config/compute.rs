@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 use kilonova_compute_app::aliases::{Alias, Aliases};
 use kilonova_compute_app::numa::Strategy;
 use kilonova_compute_app::{Options, Orphans};
+use kilonova_node::devices::PciAlias;
 
 use super::{File, scheduler, sources};
 use crate::failure::Failure;
@@ -79,9 +80,8 @@ fn numa_strategy(file: &File) -> Result<Strategy, Failure> {
 
 fn aliases(file: &File) -> Result<Aliases, Failure> {
     let each = sources::aliases(file)?.into_iter().map(|one| {
-        let (resource_class, required, forbidden) =
-            (one.resource_class, one.required, one.forbidden);
-        (one.name, Alias { resource_class, required, forbidden })
+        let PciAlias { name, resource_class, required, forbidden, numa_policy } = one;
+        (name, Alias { resource_class, required, forbidden, numa_policy })
     });
     Ok(each.collect())
 }

@@ -233,7 +233,7 @@ fn taken_devices(
     let taken = wants.iter().map(|want| TakenDevices {
         provider: want.provider,
         devices: bound.by_ref().take(usize::try_from(want.count).unwrap_or(0)).collect(),
-        of_alias: by_alias.contains_key(&want.provider),
+        alias_policy: by_alias.get(&want.provider).map(|taken| taken.policy),
     });
     taken.collect()
 }
@@ -381,7 +381,7 @@ fn wants(
             });
         }
     }
-    for (provider, count) in aliases::taken(candidate) {
+    for (provider, aliases::TakenByAlias { count, .. }) in aliases::taken(candidate) {
         // A provider that is not a device has no handles, so the bind fails and the next candidate
         // is tried.
         if wants.iter().all(|want| want.provider != provider) {

@@ -55,9 +55,9 @@ pub(crate) struct TakenDevices {
     pub provider: ProviderId,
     /// The devices.
     pub devices: Vec<Attachment>,
-    /// True if a PCI alias requests them. Upstream's policies concern these alone; others are only preferred near
-    /// the guest, unless the flavor or the image names a policy.
-    pub of_alias: bool,
+    /// The policy of the PCI aliases that request them; `None` for other devices, which upstream's policies do not
+    /// concern: they are only preferred near the guest, unless the flavor or the image names a policy.
+    pub alias_policy: Option<PciPolicy>,
 }
 
 /// The claims that a consumer already has on a host when it claims NUMA cells there.
@@ -152,7 +152,7 @@ fn near<'a>(
     let nodes = devices::numa_nodes(tx, &providers)?;
     for one in taken {
         let count = u32::try_from(one.devices.len()).unwrap_or(u32::MAX);
-        let usual = if one.of_alias { PciPolicy::Legacy } else { PciPolicy::Preferred };
+        let usual = one.alias_policy.unwrap_or(PciPolicy::Preferred);
         let node = nodes.get(&one.provider).copied().flatten();
         let pools = vec![near.pools.len()];
         near.pools.push(DevicePool { node, free: count });

@@ -212,6 +212,52 @@ async fn devices_of_an_alias_are_near_the_guest() {
 }
 
 #[tokio::test]
+async fn the_policy_of_an_alias_holds_unless_the_flavor_has_one() {
+    let cards = "card = [\
+        { card = \"nvme\", addresses = [\"0000:01:00.0\"], numa_node = 1 }]\n\
+        pci.device_spec = ['{\"vendor_id\": \"144d\", \"product_id\": \"a808\", \"resource_class\": \"NVME\"}']";
+    let alias = |name: &str, policy: &str| {
+        format!(
+            r#"{{"name": "{name}", "vendor_id": "144d", "product_id": "a808", "resource_class": "NVME",
+                "numa_policy": "{policy}"}}"#
+        )
+    };
+    for mut cloud in Cloud::all(hosts(&[("a", &[TWO_CELLS, cards])])).await {
+        cloud.options.pci_aliases =
+            crate::kit::aliases(&[&alias("near", "required"), &alias("any", "preferred")]);
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
+        flavor(&running, "pinned", 6, 512, json!({"hw:cpu_policy": "dedicated"})).await;
+        let specs = |alias: &str| json!({"hw:cpu_policy": "dedicated", "pci_passthrough:alias": format!("{alias}:1")});
+        flavor(&running, "near", 4, 512, specs("near")).await;
+        flavor(&running, "any", 4, 512, specs("any")).await;
+        let mut both = specs("near");
+        both["hw:pci_numa_affinity_policy"] = json!("preferred");
+        flavor(&running, "both", 4, 512, both).await;
+        // Two servers leave no CPUs at the device's cell.
+        let first = running.active_server(&cloud, "first", "pinned").await;
+        let second = running.active_server(&cloud, "second", "pinned").await;
+        assert_eq!(topology(&running, &second).await["nodes"][0]["host_node"], 1);
+        running.delete(&first).await;
+        running.wait_until_gone(&first).await;
+        let refused = running.boot(&cloud, "refused", "near").await;
+        let why = fault(&running, &refused).await;
+        assert!(why.contains("not near the devices"), "{why}");
+        for name in ["any", "both"] {
+            let far = running.active_server(&cloud, name, name).await;
+            assert_eq!(topology(&running, &far).await["nodes"][0]["host_node"], 0, "{name}");
+            running.delete(&far).await;
+            running.wait_until_gone(&far).await;
+        }
+        running.delete(&second).await;
+        running.wait_until_gone(&second).await;
+        let near = running.active_server(&cloud, "near", "near").await;
+        assert_eq!(topology(&running, &near).await["nodes"][0]["host_node"], 1);
+        cloud.audit("policies of aliases").await;
+    }
+}
+
+#[tokio::test]
 async fn a_failed_build_releases_its_cpus_and_takes_others() {
     let failing = "fail = [{ step = \"start\" }]";
     let topology_ = hosts(&[("bad", &[TWO_CELLS, failing]), ("good", &[TWO_CELLS])]);

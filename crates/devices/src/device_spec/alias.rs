@@ -5,6 +5,7 @@
 //! cannot be requested is refused: a server must never get a card other than its alias describes.
 
 use kilonova_ids::ResourceClass;
+use kilonova_topology::PciPolicy;
 use serde_json::{Map, Value};
 
 use super::{flag, id, resource_class, text, traits};
@@ -35,6 +36,8 @@ pub struct PciAlias {
     pub required: Vec<String>,
     /// Forbidden traits.
     pub forbidden: Vec<String>,
+    /// How near the device must be to a guest with a topology, unless its flavor or image has a policy.
+    pub numa_policy: Option<PciPolicy>,
 }
 
 impl PciAlias {
@@ -69,7 +72,8 @@ impl PciAlias {
             return Err(Error::Spec(format!("unknown key {key}; known keys: {known}")));
         }
         choice(entry, "capability_type", &["pci"])?;
-        without_numa(entry)?;
+        let numa_policy = choice(entry, "numa_policy", PciPolicy::NAMES)?;
+        let numa_policy = numa_policy.as_deref().and_then(PciPolicy::parse);
         let mut required = traits(entry)?;
         let mut forbidden = Vec::new();
         required.push(MANAGED.to_owned());
@@ -102,7 +106,7 @@ impl PciAlias {
             let why = format!("it both requires and forbids the trait {both}");
             return Err(Error::Spec(why));
         }
-        Ok(Self { name: name.to_owned(), resource_class: class, required, forbidden })
+        Ok(Self { name: name.to_owned(), resource_class: class, required, forbidden, numa_policy })
     }
 }
 
@@ -135,18 +139,6 @@ fn choice(entry: &Map<String, Value>, key: &str, known: &[&str]) -> Result<Optio
         return Err(Error::Spec(format!("{key} is {other:?} but must be one of {known}")));
     }
     Ok(given)
-}
-
-/// Policies of aliases are not applied, so those that guarantee affinity are refused: an operator
-/// who requests affinity must not assume that it is guaranteed.
-fn without_numa(entry: &Map<String, Value>) -> Result<(), Error> {
-    let policies = ["legacy", "preferred", "required", "socket"];
-    match choice(entry, "numa_policy", &policies)?.as_deref() {
-        Some(policy @ ("required" | "socket")) => Err(Error::Spec(format!(
-            "numa_policy {policy} is not supported; use preferred, or leave it out"
-        ))),
-        _ => Ok(()),
-    }
 }
 
 /// Vendor and product, both or neither: a provider's trait contains both.

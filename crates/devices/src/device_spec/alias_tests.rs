@@ -80,10 +80,9 @@ fn unsupported_requests_are_refused_with_the_reason() {
             r#"{"name": "a", "resource_class": "A", "device_type": "type-vf"}"#,
             "alias \"a\": device_type is \"type-vf\" but must be one of type-PCI, type-PF, type-VF",
         ),
-        (r#"{"name": "a", "resource_class": "A", "numa_policy": "near"}"#, "one of legacy, "),
         (
-            r#"{"name": "a", "resource_class": "A", "numa_policy": "required"}"#,
-            "numa_policy required is not supported",
+            r#"{"name": "a", "resource_class": "A", "numa_policy": "near"}"#,
+            "one of required, legacy, preferred, socket",
         ),
         (
             r#"{"name": "a", "resource_class": "A", "live_migratable": "maybe"}"#,

@@ -201,8 +201,8 @@ driver = "nvidia-vfio-pci"
 pub fn aliases(texts: &[&str]) -> Aliases {
     let each = texts.iter().flat_map(|text| PciAlias::parse(text).expect("the alias is valid"));
     let each = each.map(|one| {
-        let PciAlias { name, resource_class, required, forbidden } = one;
-        (name, Alias { resource_class, required, forbidden })
+        let PciAlias { name, resource_class, required, forbidden, numa_policy } = one;
+        (name, Alias { resource_class, required, forbidden, numa_policy })
     });
     each.collect()
 }
