@@ -128,6 +128,7 @@ pub(crate) fn taken(candidate: &Candidate) -> BTreeMap<ProviderId, TakenByAlias>
 
 #[cfg(test)]
 mod tests {
+    use newtype_uuid::GenericUuid;
     use uuid::Uuid;
 
     use super::*;
