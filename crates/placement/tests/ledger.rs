@@ -377,7 +377,11 @@ async fn memory_has_the_tree_of_a_new_host_as_the_database_has_it() {
         assert_eq!(number(&store, reserved).await, 4, "{name}");
         let generations = "SELECT COUNT(*) FROM resource_providers WHERE generation
             <> CASE WHEN name IN ('h1_bare', 'h2') THEN 0 ELSE 1 END";
-        assert_eq!(number(&store, generations).await, 0, "{name}: each provider with contents has one change");
+        assert_eq!(
+            number(&store, generations).await,
+            0,
+            "{name}: each provider with contents has one change"
+        );
 
         // An equal report is recognized, and one with a change is compared.
         let writes = "SELECT CAST(SUM(version) AS BIGINT) FROM resource_providers";
