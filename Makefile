@@ -1,12 +1,12 @@
-# The project's commands. Each installs what it lacks (scripts/bootstrap.sh) and says so.
+# The project's commands. Each installs its missing prerequisites (scripts/bootstrap.sh) and prints them.
 
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 PROFILE ?= release
-# Uses the program that the environment names; otherwise builds one.
+# The program that the environment names, if any; otherwise one is built.
 BUILT := $(KILONOVA)
-# Where cargo puts what it builds in a profile.
+# Cargo's output directory for the profile.
 BUILD = target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 KILONOVA ?= $(BUILD)/kilonova
 BENCH = $(BUILD)/kilonova-bench
@@ -35,7 +35,7 @@ help: ## List these commands
 
 # Unoptimized: building takes longer than the demo.
 demo: PROFILE = dev
-demo: build ## Run the main story from nothing with the stock openstack client, and check it
+demo: build ## Run the main story from scratch with the stock openstack client, and check it
 	@scripts/bootstrap.sh clients
 	@python3 scripts/demo.py --kilonova $(KILONOVA) $(ARGS)
 
@@ -80,14 +80,14 @@ bench: bench-programs ## Print the benchmark tables for SQLite and PostgreSQL
 	@scripts/bootstrap.sh postgres
 	@scripts/bench.sh $(KILONOVA) $(BENCH) $(ARGS)
 
-bench-placement: bench-programs ## Measure Placement's requests, Kilonova's and upstream's
+bench-placement: bench-programs ## Measure Placement requests to Kilonova and to upstream
 	@scripts/placement_bench.sh $(KILONOVA) $(BENCH) $(ARGS)
 
-bench-accelerators: bench-programs ## Measure the accelerator API and device reports, Kilonova's and upstream's
+bench-accelerators: bench-programs ## Measure the accelerator API and device reports of Kilonova and of upstream
 	@scripts/bootstrap.sh postgres
 	@scripts/accelerator_bench.sh $(KILONOVA) $(BENCH) $(ARGS)
 
-bench-packing: ## Replay traces of GPU requests with the product's choice of hosts, beside published policies; TRACES=folder
+bench-packing: ## Replay traces of GPU requests and compare Kilonova's choice of hosts with published policies; TRACES=folder
 	@scripts/bootstrap.sh compiler
 	@cargo build --profile $(PROFILE) --locked -p kilonova-bench
 	@scripts/packing_bench.sh $(BENCH) $(TRACES) $(ARGS)
@@ -96,7 +96,7 @@ bench-dashboard: bench-programs ## Measure the dashboard in Chromium with 1,000 
 	@scripts/bootstrap.sh browser
 	@.venv-browser/bin/python scripts/dashboard_bench.py --kilonova $(KILONOVA) $(ARGS)
 
-pictures: build ## Take the pictures of docs/dashboard-pages.md anew
+pictures: build ## Retake the screenshots of docs/dashboard-pages.md
 	@scripts/bootstrap.sh clients browser
 	@scripts/pictures.sh $(KILONOVA)
 
@@ -122,8 +122,8 @@ build: ## Build target/release/kilonova; PROFILE=traceable adds line numbers to 
 	@scripts/bootstrap.sh compiler
 	@[ -n "$(BUILT)" ] || cargo build --profile $(PROFILE) --locked -p kilonova
 
-# Packages of an unoptimized build are for the lab: compressing them well takes minutes. They contain the programs
-# that the tests have built, with the features of the whole workspace.
+# Packages of an unoptimized build are only for the lab, so they are compressed fast: good compression takes minutes.
+# They contain the programs that the tests have built, with the features of the whole workspace.
 deb: DEB_FAST = $(if $(filter dev,$(PROFILE)),--fast)
 deb: DEB_BUILD = $(if $(filter dev,$(PROFILE)),--workspace --bin kilonova --bin kilonova-agent,-p kilonova -p kilonova-agent)
 deb: ## Build Debian packages of kilonova and kilonova-agent in target/debian

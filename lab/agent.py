@@ -51,7 +51,7 @@ def kill(node):
 
 
 def log(node, lines=30):
-    """The end of its log."""
+    """The end of the agent's log."""
     return node.attempt(f"journalctl -u {UNIT} -o cat -n {lines}")[1]
 
 

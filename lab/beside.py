@@ -1,7 +1,7 @@
 """A Kilonova in Nova's place: its Keystone is another Kilonova, Cinder and Neutron are the lab's (services/).
 
-`keystone` serves only the Identity API. `serve` has the tokens of that Keystone, volumes of that Cinder and ports of that
-Neutron. The stock client finds all of them in the catalog.
+`keystone` serves only the Identity API. `serve` accepts tokens of that Keystone and uses volumes of that Cinder and
+ports of that Neutron. The stock client finds all of them in the catalog.
 """
 
 import json
@@ -23,7 +23,7 @@ REGION = "RegionOne"
 
 
 class Beside(Cloud):
-    """The cloud of a scenario; `other` is the lab's usual one, which does not run meanwhile."""
+    """The cloud of a scenario; `other` is the lab's usual one, which is stopped meanwhile."""
 
     def __init__(self, lab, alias):  # pylint: disable=super-init-not-called
         other, options = lab.cloud, lab.options
@@ -36,7 +36,7 @@ class Beside(Cloud):
         program = os.path.abspath(options.kilonova)
         self.identity = Serve(program, states["keystone"], config=os.path.join(self.folder, "keystone.conf"))
         self.serve = Serve(program, states["nova"], config=os.path.join(self.folder, "nova.conf"))
-        # Commands and checks count with those of the lab.
+        # Commands and checks are counted with those of the lab.
         self.clients = Clients(options.openstack, os.path.join(states["keystone"], "clouds.yaml"), options.brief)
         self.live, self.held = True, []
         self.api, self.name, self.made, self.lanes = None, None, set(), {}
@@ -51,13 +51,13 @@ class Beside(Cloud):
         return api
 
     def _login(self):
-        """The Keystone, asked by its administrator."""
+        """A client of the Keystone with its administrator's token."""
         keystone = Asked(self.identity.url, timeout=60)
         keystone.login(self.openrc())
         return keystone
 
     def start(self):
-        """Starts the Keystone, the services beside Nova, and Kilonova in its place."""
+        """Starts the Keystone, Cinder and Neutron, and Kilonova in Nova's place."""
         with open(self.identity.config, "w", encoding="utf-8") as file:
             file.write("[api]\nservices = identity\n")
         said = self._launch(self.identity, "keystone.pid")
@@ -121,7 +121,7 @@ class Beside(Cloud):
                 "[pci]\nalias = " + json.dumps(self.alias) + "\n")
 
     def agents(self, nodes):
-        """Neutron's agents of the nodes follow their switches."""
+        """Starts Neutron's agents, which follow the nodes' switches."""
         for node in nodes:
             agent = self.neutron.agents.get(node.name) or Agent(self.neutron, node)
             self.neutron.agents[node.name] = agent

@@ -165,9 +165,9 @@ class Cloud(Lane):
         return GuestLog(answer["output"] if status == 200 else "")
 
     def guest_log(self, ident, holds=lambda log: log.ready, what="its guest is up", timeout=240):
-        """Waits until a guest's console log satisfies a condition. Fails once a guest that is still booting has printed
-        nothing new for the timeout, one that has booted has not satisfied it within the timeout, or after three
-        timeouts: emulated processors boot as slowly as the rest of the machine leaves them."""
+        """Waits until a guest's console log satisfies a condition. Fails if a booting guest prints nothing new for
+        the timeout, if a booted guest does not satisfy the condition within the timeout, or after three timeouts: how
+        fast an emulated processor boots depends on the machine's load."""
         begun = since = time.monotonic()
         printed = -1
         while True:
@@ -178,8 +178,8 @@ class Cloud(Lane):
             if not log.ready and len(log.whole) > printed:
                 printed, since = len(log.whole), now
             if now - since > timeout * PATIENCE or now - begun > 3 * timeout * PATIENCE:
-                raise Wrong(f"{self.server(ident)['name']}: after {now - begun:.0f} s: {what}: it is "
-                            f"not the case; the end of its console log:\n{log.whole[-1500:]}")
+                raise Wrong(f"{self.server(ident)['name']}: after {now - begun:.0f} s: not "
+                            f"true: {what}; the end of its console log:\n{log.whole[-1500:]}")
             time.sleep(1)
 
     def hosts(self, wanted, timeout=180):

@@ -2,8 +2,8 @@
 
 import re
 
-# Without what takes a kernel seconds where each look at a port leaves an emulated processor's guest: a search
-# for PCI buses that are not there, certificates, noise for cryptography.
+# Disables what takes a kernel seconds on an emulated processor, where each port access is a VM exit: the search
+# for absent PCI buses, loading certificates, collecting entropy.
 COMMAND_LINE = ("console=ttyS0 panic=-1 quiet mitigations=off tsc=reliable no_timer_check pci=lastbus=0 lsm= audit=0 "
                 "initcall_blacklist=jent_mod_init,load_system_certificate_list,bpf_dummy_struct_ops_init,"
                 "bpf_tcp_ca_kfunc_init,trace_eval_init")
@@ -23,12 +23,12 @@ class GuestLog:
 
     @property
     def ready(self):
-        """Whether the guest has printed everything and counts."""
+        """True if the guest has printed everything and has begun to count."""
         return bool(self._all("ready")) and bool(self.ticks)
 
     @property
     def boots(self):
-        """How many boots the log holds."""
+        """The number of boots in the log."""
         return self.whole.count("guest: boot ")
 
     @property
@@ -38,7 +38,7 @@ class GuestLog:
 
     @property
     def disks(self):
-        """By name: sectors, the image's name for itself, how often it was booted from."""
+        """By name: sectors, the name in the image, the number of boots from it."""
         found = {}
         for name, sectors, image, boots in self._all(
                 r"disk (\S+) (\d+) sectors(?:, image (\S*), boots (\d+))?"):
@@ -60,5 +60,5 @@ class GuestLog:
         return [int(number) for number in re.findall(r"^tick (\d+)\s*$", self.text or self.whole, re.M)]
 
     def count(self, ids):
-        """How many PCI devices have these ids."""
+        """The number of PCI devices with these ids."""
         return self.pci.count(ids)

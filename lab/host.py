@@ -17,7 +17,7 @@ def mdevs(node):
 
 
 def domains(node):
-    """libvirt's domains, by uuid: their state."""
+    """The states of libvirt's domains by uuid."""
     found = {}
     for ident in node.run("virsh -q list --all --uuid").split():
         code, state = node.attempt(f"virsh -q domstate {ident}")
@@ -72,10 +72,10 @@ def clean(lab, *idents):
         while True:
             guests, devices = held(node)
             if set(guests) - lab.cloud.foreign() == here and devices == set().union(*guests.values()):
-                return f"{node.name} holds {len(here)} guest(s), their devices, and nothing else"
+                return f"{node.name} has {len(here)} guest(s), their devices, and nothing else"
             # Cleaning up may take a moment longer than the API's answer.
             if time.monotonic() > deadline:
-                raise Wrong(f"{node.name} does not hold the guests {here or 'none'} and their devices alone; it has "
+                raise Wrong(f"{node.name} should have exactly the guests {here or 'none'} and their devices; it has "
                             f"the domains {guests} and the devices {devices}")
             time.sleep(0.5)
     with ThreadPoolExecutor(len(lab.nodes)) as pool:

@@ -9,8 +9,8 @@
 
     --kilonova PROGRAM --packages FOLDER --openstack PROGRAM --counts FILE --brief --apart --again --keep
 
-Where the machine cannot run the lab, it skips with the reason (run.py). After a failed scenario the
-next one runs; the logs are kept and their paths printed. The exit code is 1 if anything failed.
+If the machine cannot run the lab, the run is skipped with the reason (run.py). After a failed scenario
+the next one runs; the logs are kept and their paths printed. The exit code is 1 if anything failed.
 """
 
 import argparse
@@ -32,11 +32,12 @@ from build import plan  # noqa: E402
 from cloud import Cloud  # noqa: E402
 from stack import Gone, Wrong  # noqa: E402
 
-# In this order. `ground` needs neither control plane nor agent; `hosts` begins what the rest uses; `volumes` replaces it.
+# In the order of the run. `ground` needs no control plane and no agent; `hosts` starts them for the others; `volumes`
+# replaces the control plane.
 SCENARIOS = ["ground", "hosts", "life", "create", "moves", "live", "consoles", "network", "certificates", "packages", "faults",
              "lost", "numa", "volumes"]
-# Those that leave the hosts as they are run side by side, in lanes: an emulated host has one processor, and
-# a guest that boots keeps it busy.
+# Scenarios that leave the hosts unchanged run concurrently, in a few lanes: an emulated host has one processor, which a
+# booting guest keeps busy.
 LANES = [["life"], ["create", "moves"], ["live", "consoles", "network"]]
 
 
@@ -108,7 +109,7 @@ def story(lab, names):
 
 
 def beside(lab, lanes):
-    """Runs lanes of scenarios in parallel, and checks what is left. Returns the names of those that failed."""
+    """Runs lanes of scenarios in parallel, and checks that nothing remains. Returns the names of those that failed."""
     with ThreadPoolExecutor(len(lanes)) as pool:
         failed = [name for names in pool.map(lambda lane: story(lab.lane(lane[0]), lane), lanes) for name in names]
     lab.cloud.lanes.clear()
@@ -168,7 +169,7 @@ def run(options):
 
 
 def up(options):
-    """Starts everything and prints how to enter."""
+    """Starts everything and prints how to enter the nodes."""
     lab = Lab(options, runs.Run(plan.build(), fresh=True))
     lab.run_.up()
     hosts = importlib.import_module("scenarios.hosts")
@@ -178,7 +179,7 @@ def up(options):
               "OS_CLOUD=kilonova; openstack hypervisor list")
     else:
         print(f"lab: without a control plane: {hosts.possible(options)}")
-    print("lab: `lab/lab.py enter 1` enters the first node, `make lab-down` ends it all")
+    print("lab: `lab/lab.py enter 1` enters the first node, `make lab-down` stops the lab")
     return 0
 
 
@@ -186,7 +187,7 @@ def main():
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=["build", "able", "run", "up", "down", "enter"])
-    parser.add_argument("scenarios", nargs="*", help=f"of {', '.join(SCENARIOS)}; or node and command")
+    parser.add_argument("scenarios", nargs="*", help=f"some of {', '.join(SCENARIOS)}; or node and command")
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
     parser.add_argument("--packages", default=os.path.join(ROOT, "target/debian"), help="directory of both packages")
     parser.add_argument("--openstack", default=os.path.join(ROOT, ".venv/bin/openstack"))

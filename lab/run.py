@@ -25,7 +25,7 @@ NEEDED_GB = 6
 
 
 def cannot():
-    """Why this machine cannot run the lab, or None."""
+    """The reason why this machine cannot run the lab, or None."""
     if os.geteuid() != 0:
         return "the lab needs root (device nodes and owners in the nodes' root file system)"
     if os.uname().machine != "x86_64":
@@ -79,7 +79,7 @@ class Run:
                 f"({node.seconds():.0f} s of processor time)")
 
     def keep_logs(self):
-        """Copies the nodes' logs beside the other logs; returns the directory."""
+        """Copies the nodes' logs next to the other logs; returns the directory."""
         logs = os.path.join(CACHE, "logs")
         shutil.rmtree(logs, ignore_errors=True)
         os.makedirs(logs)

@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/postgres.sh
 PG_DURABLE=yes
 peer=${PEERS_AT:-../shared/peers}/cyborg
-at=${PEERS:-/var/tmp/kilonova-peers}/cyborg # where its scripts keep what they make
+at=${PEERS:-/var/tmp/kilonova-peers}/cyborg # where its scripts keep their files
 log=$(mktemp)
 against=()
 

@@ -105,7 +105,7 @@ def step_program(story, part, image):
     """The fake device refuses a bitstream."""
     story.lane.say(f"\n== {story.name}: programming")
     if story.own:
-        # Does not work with these releases: openstacksdk's `update_deployable` recurses for ever.
+        # Does not work with these releases: openstacksdk's `update_deployable` recurses forever.
         story.refused((["deployable", "program", part, image], "recursion depth"))
     else:
         story.refused((["deployable", "program", part, image], "FPGA programming failed"),

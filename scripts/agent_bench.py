@@ -97,7 +97,7 @@ def agent(options, serve, folder):
 
 
 def looks(folder):
-    """How long each inspection took so far, in ms."""
+    """The duration of each inspection so far, in ms."""
     with open(os.path.join(folder, "agent.log"), encoding="utf-8", errors="replace") as file:
         return [int(us) / 1000 for us in re.findall(r'checked all guests.*?took_us"?[:=]"?(\d+)', file.read())]
 

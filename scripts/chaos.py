@@ -5,16 +5,16 @@
                      [--seed N] [--minutes N]
 
 Each round: several threads run every operation on servers (chaos_compute.py) over plain HTTP for up to
-some seconds; kill -9 at a random moment; `kilonova doctor`; restart. With --split each host is a process
+a few seconds; kill -9 at a random moment; `kilonova doctor`; restart. With --split each host is a process
 of its own, and a kill hits the control plane, a host, or all of them. From time to time a host is
 declared down for some rounds and its servers are evacuated; with --split the host really stops. With
 --accelerators the load is only creates, deletes, stops and starts, while an external Nova binds devices
 over the v2 API and a host reports devices that vanish and return (chaos_accelerators.py).
 
-Whatever was answered must hold: a created server exists, a deleted one disappears, and every operation
-has ended. From time to time, and at the end, the script waits until nothing is in progress and checks
-more (chaos_rest.py); at the very end it deletes everything and requires every usage to be 0, and no
-guest, device, image or file to remain.
+Every answer must hold: a created server exists, a deleted one disappears, and every operation has ended.
+From time to time, and at the end, the script waits until nothing is in progress and runs further checks
+(chaos_rest.py); at the very end it deletes everything and requires every usage to be 0, and no guest,
+device, image or file to remain.
 """
 
 import argparse
@@ -61,12 +61,12 @@ def compare(world, servers, settled):
                         f"{min(back)}")
         for known in (world.gone, world.leaving, world.restored):
             known.clear()
-    # Servers whose answer the kill lost are adopted, or the hosts would fill up.
+    # Servers whose answer was lost by the kill are adopted; otherwise the hosts would fill up.
     world.live |= set(servers) - world.gone - world.leaving
 
 
 def equip(process, topology):
-    """What the simulated hosts of a process find at their start."""
+    """Sets the topology that the simulated hosts of a process find at their start."""
     if isinstance(process, Host):
         process.topology = topology
     elif process.nodes:
@@ -88,7 +88,7 @@ def strike(serve, hosts, away, dice):
 
 
 def beside(serve, nova, voice):
-    """With --accelerators, what runs beside boots: how each thread connects, and what it does."""
+    """The threads that --accelerators runs in addition to the boots: how each connects, and what it does."""
     if nova is None:
         return []
     return [(lambda: nova.connect(serve.url), nova.step)] * 4 + [(lambda: Api(serve.url), voice.step)]
@@ -167,7 +167,7 @@ def main():
                                         "examples/nodes/demo.toml")
     parser.add_argument("--split", action="store_true", help="run each host as a process of its own")
     parser.add_argument("--accelerators", action="store_true",
-                        help="beside boots, an external Nova binds devices and a host sends reports")
+                        help="in addition, an external Nova binds devices and a host sends reports")
     parser.add_argument("--database", help="PostgreSQL URL (default: SQLite)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--minutes", type=float, default=15, help="stop after this many minutes (default: 15)")

@@ -1,10 +1,10 @@
-"""What `chaos.py --accelerators` runs beside boots: an unmodified external Nova, and a host whose
-devices come and go.
+"""The additional load of `chaos.py --accelerators`: an unmodified external Nova, and a host whose devices
+come and go.
 
 The Nova claims allocations in Placement, and creates, binds, unbinds and deletes accelerator requests
 over the v2 API with a user's token and its own service token. The host exists only in the node protocol:
-no guest runs there. After each kill, whatever was answered must hold, and a request whose answer was
-lost was executed completely or not at all.
+no guest runs there. After each kill, every answer must hold, and a request whose answer was lost must
+have been executed completely or not at all.
 """
 
 import concurrent.futures
@@ -22,7 +22,7 @@ HOST = "chaos-reporter"
 CARDS = 3
 SLOTS = 4
 
-# The states of an instance. In the middle ones a request was sent and its answer is unknown.
+# The states of an instance. In the intermediate ones a request was sent and its answer is unknown.
 MADE, BINDING, BOUND, UNBINDING, UNBOUND, LEAVING, GONE = (
     "made", "binding", "bound", "unbinding", "unbound", "leaving", "gone")
 
@@ -39,7 +39,7 @@ class Instance:
 
 
 class Nova:
-    """What the external Nova knows, and what its threads do."""
+    """The records of the external Nova, and the work of its threads."""
 
     def __init__(self, dice, lock, user, service):
         self.dice, self.lock, self.user, self.service = dice, lock, user, service
@@ -141,7 +141,7 @@ class Nova:
             self.drop(api, one.id)
 
     def duel(self, api, one):
-        """Two clients bind the same request at once, for two instances: at most one may succeed."""
+        """Two clients concurrently bind the same request, for two instances: at most one may succeed."""
         place = self.dice.choice(self.places)
         if not self.claim(api, one, place):
             return
@@ -157,7 +157,7 @@ class Nova:
             self.count("bind", status, answer, {202}, {404, 409})
         won = [status == 202 for status, _ in answers]
         if all(won):
-            raise Wrong(f"two binds of {one.arqs[0]} at once were both answered 202")
+            raise Wrong(f"two concurrent binds of {one.arqs[0]} were both answered 202")
         if won[0]:
             one.handles = self.look(api, one)
             one.state = BOUND
@@ -237,7 +237,7 @@ class Nova:
                 raise Wrong(f"{one.id} held {one.handles}, and now holds {held}")
             one.handles = held
         elif any(row and (row["instance_uuid"] or row["attach_handle_uuid"]) for row in rows):
-            raise Wrong(f"requests that are not bound have a place: {rows}")
+            raise Wrong(f"requests that are not bound have an instance or a handle: {rows}")
         else:
             one.handles = {}
         one.state = now
@@ -255,7 +255,7 @@ class Nova:
 
 
 def offered(api):
-    """What each device provider offers, and on which host."""
+    """The inventory of each device provider, and its host."""
     found = api.expect(200, "GET", "/placement/resource_providers")["resource_providers"]
     hosts, places = {one["uuid"]: one["name"] for one in found}, []
     for one in found:
@@ -387,14 +387,14 @@ def check_whole(api, nova, voice):
     while (now := offered(api)) != nova.places:
         if time.monotonic() > deadline:
             odd = [place for place in now if place not in nova.places]
-            raise Wrong(f"every device is back, but of {len(nova.places)} providers there are "
-                        f"{len(now)}, and not as before: {odd}")
+            raise Wrong(f"every device is back, but instead of {len(nova.places)} providers there are "
+                        f"{len(now)}, with these differences: {odd}")
         time.sleep(0.1)
     metrics = api.expect(200, "GET", "/metrics")
     counts = re.findall(r'^kilonova_attach_handles\{(.*)\} (\d+)', metrics, re.M)
     held = [labels for labels, count in counts if 'state="free"' not in labels and int(count)]
     if held or not counts:
-        raise Wrong(f"nothing is bound, but there are handles {held or 'of no kind at all'}")
+        raise Wrong(f"nothing is bound, but {f'handles are not free: {held}' if held else 'no handles are reported'}")
     handles, units = sum(int(count) for _, count in counts), sum(one["total"] for one in now)
     if handles != units:
         raise Wrong(f"there are {handles} handles for {units} units")

@@ -1,5 +1,5 @@
-"""What `chaos.py` requests for servers: every operation, in valid states and sometimes in others, and
-the record of what was answered.
+"""The operations on servers that `chaos.py` requests, in valid states and sometimes in others, and the
+record of the answers.
 
 A thread inspects a server, then requests an operation. The answer must be success or one of the
 operation's known refusals; anything else fails the run. chaos_rest.py checks the outcome of everything
@@ -133,7 +133,7 @@ NO_RECORD = {"metadata", "tag", "describe", "image delete"}
 
 
 class World:
-    """What the load knows: which answers it received."""
+    """The load's record of the answers it received."""
 
     def __init__(self, dice, whole):
         self.lock = threading.Lock()
@@ -148,7 +148,7 @@ class World:
         self.reset = set()      # an operator set its state, whatever its guest did
         self.answers = []          # (operation, server, request id) of answers not yet checked
         self.kept = {}          # image: (operation, server, request id)
-        self.marks = {}         # server: the number in its metadata that was answered last
+        self.marks = {}         # server: the last acknowledged number in its metadata
         self.batches = []       # (name, least, most, first id) of creates of several
         self.away = None        # a host that is declared down
         self.last = 0
@@ -209,7 +209,7 @@ class Load:
             connection.close()
 
     def wait(self, answers, seconds):
-        """Waits for that many answers, with a limit, and then a moment longer."""
+        """Waits for that many answers, with a time limit, and then a moment longer."""
         deadline = time.monotonic() + 4
         until = self.world.heard() + answers
         while self.world.heard() < until and time.monotonic() < deadline and not self.wrong:

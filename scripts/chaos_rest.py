@@ -1,4 +1,4 @@
-"""What must hold when nothing is in progress, after `chaos.py` has killed processes for a while.
+"""Checks what must hold when nothing is in progress, after `chaos.py` has killed processes for a while.
 
 Every answered operation is in the server's history and has ended; a server's state follows from the last
 operation that succeeded; every guest has exactly the devices that the ledger assigns to its server, and
@@ -172,7 +172,7 @@ def guests(api, ledger, folders, reset):
 
 
 def named(folders, folder):
-    """(host, file name) of the files in a folder of each host, but for the spare file of the notes."""
+    """(host, file name) of the files in a folder of each host, except `spare.new`."""
     for base in folders:
         for path in glob.glob(f"{base}/**/{folder}/*", recursive=True):
             if os.path.basename(path) != "spare.new":
@@ -217,7 +217,7 @@ def images(api, world, actions):
             daily[image.get("instance_uuid")] = daily.get(image.get("instance_uuid"), 0) + 1
     most = max(daily.values(), default=0)
     if most > ROTATION:
-        raise Wrong(f"a server has {most} daily backups; {ROTATION} were to be kept")
+        raise Wrong(f"a server has {most} daily backups; at most {ROTATION} should be kept")
     for image, (name, server, request) in list(world.kept.items()):
         if image in found:
             continue

@@ -1,4 +1,4 @@
-"""The surroundings for `chaos.py`: hosts as processes, a host that is down for a while, flavors of every
+"""The environment of `chaos.py`: hosts as processes, a host that is down for a while, flavors of every
 kind, zones, groups, an image, and configuration options that change what operations do.
 """
 
@@ -12,7 +12,7 @@ import tomllib
 from chaos_compute import COMPUTE
 from stack import Wrong
 
-AWAY = 0.15         # chance in a round that a host goes down for a while
+AWAY = 0.15         # probability per round that a host goes down for a while
 
 
 class Host:
@@ -24,8 +24,8 @@ class Host:
         self.log = os.path.join(folder, f"host-{name}.log")
         self.process = None
         self.topology = serve.topology
-        self.program = None     # another than the controller's
-        self.control = None     # another URL than the controller's own
+        self.program = None     # if it is not the controller's
+        self.control = None     # a URL, if it is not the controller's own
 
     def start(self):
         command = [self.program or self.serve.binary, "node",
@@ -43,7 +43,7 @@ class Host:
             self.process.wait()
 
     def check(self):
-        """Checks that it is running: it must never end by itself."""
+        """Checks that it is running: it must never exit on its own."""
         if self.process.poll() is not None:
             with open(self.log, encoding="utf-8", errors="replace") as log:
                 end = "".join(log.readlines()[-5:])
@@ -136,7 +136,7 @@ class Absence:
         self.rounds = 0
 
     def begin(self, api):
-        """Takes a host down, with some chance."""
+        """Takes a host down, with some probability."""
         if not self.world.whole or self.world.away or self.world.dice.random() > AWAY:
             return
         name = self.world.dice.choice(self.names)

@@ -90,7 +90,7 @@ class Clients:
 
 
 def warmed(program):
-    """Whether a program is forked from a process with its modules loaded; not with `KILONOVA_CLIENTS=anew`."""
+    """Returns whether a program is forked from a process with its modules loaded; not with `KILONOVA_CLIENTS=anew`."""
     return os.environ.get("KILONOVA_CLIENTS") != "anew" and interpreter(program) is not None
 
 
@@ -117,7 +117,7 @@ class Lane:
             self.held.append(text)
 
     def release(self):
-        """Prints what was held back; from now on prints at once."""
+        """Prints the output that was held back; from now on prints immediately."""
         for text in self.held:
             print(text, flush=True)
         self.held, self.live = [], True
@@ -134,7 +134,7 @@ class Lane:
         try:
             return Answer(arguments, *self.clients.call(arguments))
         except subprocess.TimeoutExpired:
-            raise Wrong(f"no end after 180 s: openstack {show(arguments)}") from None
+            raise Wrong(f"did not end within 180 s: openstack {show(arguments)}") from None
 
     def _print(self, answer):
         self.say(f"$ openstack {show(answer.arguments)}")

@@ -73,7 +73,7 @@ def shelving(cloud, kilonova, server):
 
 
 def killed(cloud, kilonova, server):
-    """kill -9 during snapshots: the remaining images are complete, or deleted."""
+    """kill -9 during snapshots: afterwards each image is complete or deleted."""
     for delay in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8):
         process = subprocess.Popen([sys.executable, "-c", (
             "import sys, urllib.request as u\n"
@@ -94,7 +94,7 @@ def killed(cloud, kilonova, server):
         left = [one for one in cloud.images(name="killed", instance_uuid=server) if one["status"] != "active"]
         return all(rows.get(one["id"]) == "creating" for one in left)
 
-    until("images that are not whole are deleted, or a row says when", settled)
+    until("incomplete images are deleted, or a row states when they will be", settled)
 
 
 def scene(cloud, kilonova):

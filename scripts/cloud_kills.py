@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Kills the controller repeatedly while servers with ports and volumes of a real cloud come, change and go, and
-checks that nothing is left in Neutron and Cinder.
+"""Kills the controller repeatedly while servers with ports and volumes of a real cloud are created, changed and
+deleted, and checks that nothing is left in Neutron and Cinder.
 
     scripts/cloud_kills.py [--kilonova PROGRAM] [--counts FILE]
 
-cloud_stage.py, cloud_ports.py and cloud_volumes.py say what the environment names. KILONOVA_KILLS is the number of
-kills (default 10), KILONOVA_SEED repeats the choices of a run.
+cloud_stage.py, cloud_ports.py and cloud_volumes.py describe the environment's variables. KILONOVA_KILLS is the number
+of kills (default 10), KILONOVA_SEED repeats the choices of a run.
 """
 
 import collections
@@ -24,7 +24,7 @@ from cloud_volumes import Cinder, lacking, settings
 KILLS = int(os.environ.get("KILONOVA_KILLS", "10"))
 SEED = int(os.environ.get("KILONOVA_SEED", str(random.randrange(1 << 30))))
 USERS = 8
-PAUSES = (0.5, 3, 10, 20)       # seconds: during a request, a build, and after a worker's lease is over
+PAUSES = (0.5, 3, 10, 20)       # seconds: during a request, a build, and after a worker's lease has expired
 AWAY = (OSError, urllib.error.URLError, http.client.HTTPException)
 
 
@@ -120,7 +120,7 @@ class User(threading.Thread):
 
 
 class Stage:
-    """What the users share."""
+    """The state that the users share."""
 
     def __init__(self, cloud, kilonova):
         self.cloud, self.kilonova = cloud, kilonova
@@ -131,7 +131,7 @@ class Stage:
         self.servers, self.ended, self.seen = [], False, collections.Counter()
 
     def all(self):
-        """The servers that there are."""
+        """All servers, as the API shows them."""
         answer = expect(self.kilonova.call(self.cloud.admin, "GET", "/servers/detail?all_tenants=1"), 200)
         return answer.json()["servers"]
 
@@ -147,7 +147,7 @@ class Stage:
 
 
 def left_in(stage, users):
-    """Descriptions of what the two services still have of the servers."""
+    """Descriptions of the servers' remains in the two services."""
     found = []
     known = {user.port for user in users}
     for port in expect(stage.neutron.call("GET", f"/ports?network_id={stage.network}"), 200).json()["ports"]:

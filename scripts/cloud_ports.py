@@ -5,7 +5,7 @@
 
 cloud_stage.py says how the environment names the cloud. The catalog's endpoint of type compute must be a free port of
 127.0.0.1, where Kilonova then listens: Neutron sends its events there. KILONOVA_CLOUD_HOSTS names the hosts whose
-agents report ports as plugged by themselves (at least three, separated by spaces); by default these are the hosts of
+agents report ports as plugged on their own (at least three, separated by spaces); by default these are the hosts of
 all Open vSwitch agents that are alive.
 """
 
@@ -19,7 +19,7 @@ UNUSED = "nobody-maps-this"
 
 
 class Neutron:
-    """The cloud's Neutron, asked by an admin."""
+    """A client of the cloud's Neutron, as an admin."""
 
     def __init__(self, cloud):
         self.cloud, self.url = cloud, cloud.endpoint("network")

@@ -25,7 +25,7 @@ REPORTED = 90
 
 
 class Placement:
-    """Kilonova's Placement, asked by an admin."""
+    """A client of Kilonova's Placement, as an admin."""
 
     def __init__(self, cloud):
         self.cloud, self.url = cloud, cloud.endpoint("placement")
@@ -118,7 +118,7 @@ def scene(cloud, kilonova):
     journey.do(server, "hard reboot", {"reboot": {"type": "HARD"}}, "ACTIVE")
     qos.claimed(server, port, 3000, "a hard reboot")
     answer = qos.set_policy(port, most, 409)
-    print(f"    more than there is: {answer.json()['NeutronError']['message']}")
+    print(f"    more than the host offers: {answer.json()['NeutronError']['message']}")
     qos.claimed(server, port, 3000, "a refused policy")
     qos.set_policy(port, low)
     qos.claimed(server, port, 1000, "the first policy again")

@@ -1,5 +1,5 @@
-"""What the runs beside the services of a real cloud share: its Keystone and catalog, a controller with simulated
-hosts in the place of its Nova, and the command line.
+"""Shared parts of the runs beside the services of a real cloud: its Keystone and catalog, a controller with
+simulated hosts in the place of its Nova, and the command line.
 
 The environment names the cloud as for the `openstack` client: OS_AUTH_URL, OS_REGION_NAME, and OS_USERNAME, OS_PASSWORD
 and OS_PROJECT_NAME of an admin. The project `service` has a user `nova` with the roles admin and service, and the
@@ -26,7 +26,7 @@ BYTES = os.urandom(1 << 20) * 9
 
 
 class Wrong(Exception):
-    """An observation that should not be."""
+    """An unexpected observation."""
 
 
 class Answer:
@@ -59,7 +59,7 @@ def expect(answer, *statuses):
 
 
 def until(what, check, patience=PATIENCE):
-    """Waits until `check` returns a true value. `what` describes it, or is a function that does so at the end."""
+    """Waits until `check` returns a true value. `what` describes it, or is a function that does so after a timeout."""
     end = time.monotonic() + patience
     while time.monotonic() < end:
         found = check()
@@ -128,7 +128,7 @@ def free_port():
 
 
 class Kilonova:
-    """The controller, with simulated hosts. `options` are further lines of its configuration, by their groups."""
+    """The controller, with simulated hosts. `options` are additional lines of its configuration by group."""
 
     def __init__(self, program, cloud, folder, hosts=("one", "two"), port=None, options=None):
         self.program, self.folder, self.process = program, folder, None
@@ -208,8 +208,8 @@ class Kilonova:
 
 
 class Journey:
-    """Takes a server through every verb. After each, `look(verb, shown)` sees the server as an admin does, and returns
-    what it found in words."""
+    """Takes a server through every operation. After each, `look(verb, shown)` inspects the server as an admin sees it,
+    and returns a description of its findings."""
 
     def __init__(self, cloud, kilonova, look):
         self.cloud, self.kilonova, self.look = cloud, kilonova, look
@@ -319,7 +319,7 @@ def main(description, name, run, lacking=lambda: None):
     parser.add_argument("--counts", help="file to write `passed failed skipped` to")
     options = parser.parse_args()
     passed, failed, skipped = 0, 0, 0
-    why = "OS_AUTH_URL names no Keystone" if "OS_AUTH_URL" not in os.environ else lacking()
+    why = "OS_AUTH_URL is not set" if "OS_AUTH_URL" not in os.environ else lacking()
     if why:
         print(f"skipped: {why}")
         skipped = 1

@@ -4,8 +4,8 @@
     scripts/cloud_volumes.py [--kilonova PROGRAM] [--counts FILE]
 
 cloud_stage.py says how the environment names the cloud, and cloud_ports.py which hosts are used and where Kilonova
-listens: Cinder asks there whether an attachment is in use. KILONOVA_CLOUD_VOLUME_TYPE names the volume type; without
-it, it is Cinder's default.
+listens: Cinder asks there whether an attachment is in use. KILONOVA_CLOUD_VOLUME_TYPE names the volume type; the
+default is Cinder's.
 """
 
 import json
@@ -18,7 +18,7 @@ from cloud_stage import Cloud, Journey, Kilonova, Wrong, call, check, expect, ma
 
 
 class Cinder:
-    """The cloud's Cinder, asked by an admin."""
+    """A client of the cloud's Cinder, as an admin."""
 
     def __init__(self, cloud):
         self.cloud, self.url = cloud, cloud.endpoint("block-storage", "volumev3")
@@ -189,7 +189,7 @@ def ended(cinder, server, kept=(), dropped=()):
         cinder.wait(volume, "available")
         check("the attachments", cinder.volume(volume)["attachments"], [])
     for volume in dropped:
-        until("the volume goes with its server", lambda: cinder.volume(volume) is None)
+        until("the volume is deleted with its server", lambda: cinder.volume(volume) is None)
 
 
 def image_and_data(cloud, kilonova, cinder, volumes, journey, image, network, ports):
@@ -215,7 +215,7 @@ def image_and_data(cloud, kilonova, cinder, volumes, journey, image, network, po
 
 
 def roots(cloud, kilonova, cinder, volumes, journey, image, network, ports):
-    """Servers whose root disk is a volume: of an image, of a snapshot, and an existing one."""
+    """Servers whose root disk is a volume: from an image, from a snapshot, and an existing one."""
     journey.look = volumes.look(1, ports)
     kind = {"volume_type": cinder.kind} if cinder.kind else {}
     new = {"destination_type": "volume", "boot_index": 0, "volume_size": 1, **kind}
@@ -279,7 +279,7 @@ def imaged(cloud, kilonova, cinder, volumes, journey, server, network, ports):
 
 
 def refused(cloud, kilonova, cinder, journey, image, network):
-    """Volumes that a server cannot have leave neither attachments nor reservations."""
+    """Volumes that a server cannot have leave no attachments and no reservations."""
     def attempt(status, words, **mapping):
         mapping = {"source_type": "volume", "destination_type": "volume", "boot_index": -1, **mapping}
         body = {"name": "no", "flavorRef": journey.flavors[0], "imageRef": image, "networks": [{"uuid": network}],

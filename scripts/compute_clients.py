@@ -176,7 +176,7 @@ def main():
     state = os.path.join(folder, "state")
     os.mkdir(state, mode=0o700)
     serve = serve_by(options.way, folder, os.path.abspath(options.kilonova), state, options.nodes, options.database)
-    story, failures, checks = None, ["it did not come to an end"], 0
+    story, failures, checks = None, ["the run did not complete"], 0
     try:
         story = run(options, serve, folder, serve.clouds)
         failures, checks = story.failures, story.checks

@@ -20,7 +20,7 @@ from openstack.compute.v2._proxy import Proxy
 
 warnings.simplefilter("ignore")
 NOWHERE = "11111111-2222-3333-4444-555555555555"
-ROUTERS = "there are no routers, so there are no floating addresses"
+ROUTERS = "this run has no routers, so it has no floating addresses"
 VOLUMES = "volumes: there is no Cinder"
 SHARES = "shares: there is no Manila"
 IMAGES = "Nova's proxy of Glance ends at 2.35, and Kilonova has none"
@@ -279,7 +279,7 @@ def vgpus(conn, server):
 
 
 def wait_until(call):
-    """Retries while a host is left out: it still has to remove the guest of a confirmed migration."""
+    """Retries while a host is excluded because it still has to remove the guest of a confirmed migration."""
     deadline = time.monotonic() + 30
     while True:
         try:

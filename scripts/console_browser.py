@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Looks at the display of a simulated guest in a headless Chromium, as a user does.
+"""Views the display of a simulated guest in a headless Chromium, as a user does.
 
     scripts/console_browser.py [--kilonova PROGRAM] [--picture FILE] [--verbose]
 
 `openstack console url show` gives the URL. Chromium loads the page, noVNC shows the guest's screen, and keys
 that are typed appear on it; also within the frame of another site's page, as in Horizon. The server is shut
-off and started while the page is open. `--picture` keeps a screenshot. Chromium and its driver are Debian's;
+off and started while the page is open. `--picture` saves a screenshot. Chromium and its driver are Debian's;
 selenium is in .venv-browser (`scripts/bootstrap.sh browser`). Nothing but loopback is resolved or reached.
 """
 
@@ -56,7 +56,7 @@ def programs():
 
 
 def selenium(parser):
-    """As `programs`; ends the program where one is missing."""
+    """Like `programs`, but ends the script if one is missing."""
     try:
         return programs()
     except Wrong as why:
@@ -130,7 +130,7 @@ class Frame(http.server.BaseHTTPRequestHandler):
 
 
 def look(told, lane, browser, picture):
-    """Looks at the page as a user does, and checks it."""
+    """Uses the page as a user does, and checks it."""
     url = told.url("--novnc")
     browser.driver.get(url)
     width, height, name, typed = browser.shows()
@@ -166,7 +166,7 @@ def look(told, lane, browser, picture):
     browser.driver.get(url[:-4] + "0000")
     browser.until("no refusal", lambda: "token" in browser.status())
     lane.tick("a wrong token is refused on the page", "again" not in browser.status(), browser.status())
-    # noVNC logs each end of a connection as an error; a script or a file that is missing is one.
+    # noVNC logs each end of a connection as an error; only others, such as a missing file, count.
     severe = [line["message"] for line in browser.driver.get_log("browser")
               if line["level"] == "SEVERE" and "Failed when connecting: Connection closed" not in line["message"]]
     lane.tick("the page has no errors", not severe, "; ".join(severe))
@@ -177,7 +177,7 @@ def main():
     parser.add_argument("--picture", help="file for a screenshot (PNG)")
     options = parsed(parser)
     if options.way != "plain":
-        parser.error("the host of this script knows no authority")
+        parser.error("the host of this script trusts no authority")
     programs = selenium(parser)
 
     def story(serve, clients, folder):

@@ -4,7 +4,7 @@
     scripts/consoles.py [--kilonova PROGRAM] [--database URL] [--verbose]
 
 The host is a process of its own. With a database there are two controllers: the host polls one, and the
-browser is at the other. `openstack console url show` gives the URLs; a small websocket client speaks RFB to
+browser uses the other. `openstack console url show` gives the URLs; a small websocket client speaks RFB to
 the display and types at the serial port. Hosts and controllers are killed while consoles are open. Exits
 with 1 at the first check that fails.
 """
@@ -134,7 +134,7 @@ class Socket:
             raise Wrong("this is not RFB 3.8")
         self.send(b"RFB 003.008\n")
         if self.read(2) != b"\x01\x01":
-            raise Wrong("security type None is not offered alone")
+            raise Wrong("security type None is not the only one offered")
         self.send(b"\x01")
         if self.read(4) != bytes(4):
             raise Wrong("the handshake failed")
@@ -230,7 +230,8 @@ class Story:
         return Socket(address, self.serve.openrc().get("OS_CACERT"), **more)
 
     def again(self, url):
-        """A browser that has connected again, as the page does, until the display answers."""
+        """Reconnects a browser, as the page does, until the display answers. Returns the browser and the
+        display's name."""
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -243,7 +244,7 @@ class Story:
                 time.sleep(0.1)
 
     def displays(self):
-        """The page, the display, and who is refused."""
+        """The page, the display, and refused clients."""
         url = self.url("--novnc")
         page = f"{self.serve.url}/console/novnc/"
         self.lane.tick("the URL is that of the page", url.startswith(f"{page}vnc_auto.html?path=%3Ftoken%3D"), url)
@@ -266,7 +267,7 @@ class Story:
         return url
 
     def port(self, url):
-        """A serial port that has written its prompt. Places of consoles that were closed are free soon."""
+        """A serial port that has written its prompt. Closed consoles count towards the limit for a moment."""
         deadline = time.monotonic() + 30
         while True:
             port = Socket(url)
@@ -294,42 +295,42 @@ class Story:
         echoes = [each.read(1) for each in ports]
         self.lane.tick(f"{MOST} consoles are open at once", echoes == [bytes([n]) for n in range(MOST - 1)])
         code, reason = Socket(url).closed()
-        self.lane.tick("a user gets no more", code == 1013, reason)
+        self.lane.tick("a user cannot open more", code == 1013, reason)
         for each in [port, *ports]:
             each.close()
 
     def ends(self, url):
-        """What ends a console, and that it can be opened again."""
+        """Ends consoles in each possible way, and opens them again."""
         browser, _ = self.again(url)
         self.lane.run("server", "stop", "one")
         code, _ = browser.closed()
-        self.lane.tick("a console ends with the guest's run", code == 1011, code)
+        self.lane.tick("a console ends when its guest stops", code == 1011, code)
         self.becomes("SHUTOFF")
         code, reason = self.browser(url).closed()
-        self.lane.tick("the page can say why", (code, reason) == (1011, "The server is shut off."), reason)
+        self.lane.tick("the page receives the reason", (code, reason) == (1011, "The server is shut off."), reason)
         self.lane.run("server", "start", "one")
         self.becomes("ACTIVE")
         browser, name = self.again(url)
-        self.lane.tick("it opens again with the next run", name == "one")
+        self.lane.tick("it opens again when the guest runs again", name == "one")
         self.host.kill()
         code, _ = browser.closed()
-        self.lane.tick("a console ends with its agent", code == 1011, code)
+        self.lane.tick("a console ends when its agent is killed", code == 1011, code)
         self.host.start()
         browser, name = self.again(url)
-        self.lane.tick("it opens again with the next agent", name == "one")
+        self.lane.tick("it opens again when the agent runs again", name == "one")
         if self.serve.database and self.serve.port:
             self.serve.kill()
             try:
                 browser.closed()
-                raise Wrong("a killed controller says why")
+                raise Wrong("a killed controller sends a reason")
             except (Gone, OSError):
-                self.lane.tick("a console ends with its controller")
+                self.lane.tick("a console ends when its controller is killed")
             self.serve.start()
             browser, name = self.again(url)
-            self.lane.tick("its token is good at the next start", name == "one")
+            self.lane.tick("its token is valid after the next start", name == "one")
         code, _ = self.serve.stop()
         end, reason = browser.closed()
-        self.lane.tick("a controller that stops says so", end == 1012, reason)
+        self.lane.tick("a controller that stops sends the code for it", end == 1012, reason)
         self.lane.tick("and ends with 0", code == 0, code)
 
     def log(self):
@@ -365,7 +366,7 @@ def main():
     parser = options_of(__doc__)
     options = parsed(parser)
     if options.way != "plain":
-        parser.error("the host of this script knows no authority")
+        parser.error("the host of this script trusts no authority")
     return tell("consoles of a simulated guest", options, story, port=free_port())
 
 

@@ -9,11 +9,11 @@ haproxy. First POST and GET reach different controllers. Then, under the load of
 - each controller is stopped by SIGTERM and started again: no request fails;
 - with --old, both controllers and all hosts begin with an earlier program, and each is swapped for the new one and
   back: no request fails, and the audit is clean;
-- the controller with the lease is stopped by SIGSTOP for longer than its lease, and continues: another takes the
-  lease over, no request fails, and nothing is done twice;
-- N times something is struck: a controller or a host killed, PostgreSQL crashed, a controller stopped for a while, all
-  connections cut. Only requests in flight at that moment may fail; the audit is clean, nothing acknowledged is lost,
-  and no host gives up.
+- the controller with the lease is stopped by SIGSTOP for longer than its lease, and continues: another takes
+  over the lease, no request fails, and nothing is done twice;
+- N strikes: a controller or a host is killed, PostgreSQL crashes, a controller is stopped for a while, or all
+  connections are cut. Only requests in flight at that moment may fail; the audit is clean, nothing acknowledged is
+  lost, and no host gives up.
 """
 
 import argparse
@@ -37,7 +37,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NODES = os.path.join(ROOT, "scripts/chaos.toml")
 OPTIONS = ["reclaim_instance_interval = 0", "shelved_offload_time = -1"]
 DRAIN = 8.5         # shutdown_delay of the example, five seconds, and a margin
-LEASE = 13          # longer than the lease, its renewal and a look
+LEASE = 13          # longer than the lease, its renewal and a check
 NOTICED = 8         # how long after a strike an answer may be lost: haproxy's checks and its timeouts
 SETTLE_EVERY = 5
 
@@ -97,7 +97,7 @@ class Run:
             times.append(time.monotonic() - begun)
             self.world.live.add(server)
         times.sort()
-        self.tick(f"{count} boots through haproxy: {times[len(times) // 2] * 1000:.0f} ms to ACTIVE in the middle, "
+        self.tick(f"{count} boots through haproxy: {times[len(times) // 2] * 1000:.0f} ms to ACTIVE (median), "
                   f"{times[-1] * 1000:.0f} ms at most")
 
     def load(self):
@@ -107,7 +107,7 @@ class Run:
         """Ends the load and checks everything."""
         load.join()
         if lost := load.lost_outside(windows):
-            raise Wrong(f"{when}: {len(lost)} requests failed while nothing was struck: {lost[0]}")
+            raise Wrong(f"{when}: {len(lost)} requests failed without a strike: {lost[0]}")
         for host in self.hosts:
             host.check()
         # haproxy may notice a failure only after it is over.
@@ -150,7 +150,7 @@ class Run:
         self.tick(f"a rolling restart under load: {self.world.heard()} answers so far, none lost")
 
     def upgrade(self):
-        """From old to new, one after the other; one goes back and forth; hosts follow."""
+        """Upgrades the controllers one after the other, swaps one back and forth, and then upgrades the hosts."""
         new, old = self.options.kilonova, self.options.old
         one, two = self.cloud.controllers
         load = self.load()
@@ -226,7 +226,7 @@ class Run:
         if kind == "stop":
             seconds = self.dice.uniform(1, self.options.longest)
             controller.signal(signal.SIGSTOP)
-            return f"{seconds:.0f} s of SIGSTOP of controller {controller.number}", lambda: self.resume(controller, seconds)
+            return f"{seconds:.0f} s of SIGSTOP for controller {controller.number}", lambda: self.resume(controller, seconds)
         self.cloud.cut()
         return "a cut of all connections", lambda: None
 

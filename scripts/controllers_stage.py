@@ -62,7 +62,7 @@ class Postgres:
                  "-o", options, "start")
 
     def stop(self, mode):
-        """`immediate` ends every process at once, as a crash does."""
+        """`immediate` kills every process immediately, like a crash."""
         if os.path.exists(os.path.join(self.data, "postmaster.pid")):
             self.run("pg_ctl", "-D", self.data, "-m", mode, "-w", "stop")
 
@@ -204,7 +204,7 @@ class Cloud:
         return answer.decode()
 
     def servers_up(self):
-        """How many controllers haproxy uses, for users and for hosts."""
+        """The numbers of controllers that haproxy uses for users and for hosts."""
         try:
             lines = [line.split(",") for line in self.ask_haproxy("show stat").splitlines()]
         except OSError:
@@ -222,7 +222,7 @@ class Cloud:
             time.sleep(0.1)
 
     def cut(self):
-        """haproxy closes the connections to a controller, of users and of hosts."""
+        """Makes haproxy close the connections of users and of hosts to a controller."""
         for number in range(1, COUNT + 1):
             for backend in ("controllers", "hosts"):
                 self.ask_haproxy(f"shutdown sessions server {backend}/controller{number}")

@@ -3,10 +3,11 @@
 
     scripts/dashboard_bench.py [--kilonova PROGRAM] [--nodes FILE] [--servers N] [--database URL]
 
-Prints the time until the floor is complete and the CPU time of the server for it, read as a whole and from the page that a
-controller keeps for ten seconds, the frames per second while the floor is scrolled, the times of list pages of servers, and the
-share of a core that 100 open lists of two users cost while 50 servers change in each second.
-Nothing is asserted: the machine's load is in the figures. The simulated hosts run in the server's process; it is measured once it is idle.
+Prints the time until the floor is complete and the CPU time of the server for it, both when it is read as a whole and
+from the page that a controller caches for ten seconds; the frames per second while the floor is scrolled; the times of
+list pages of servers; and the share of a core that 100 open lists of two users cost while 50 servers change per second.
+Nothing is asserted, because the figures include the machine's load. The simulated hosts run in the server's process,
+which is measured once it is idle.
 """
 
 import os
@@ -31,8 +32,8 @@ from stack import Wrong, session
 COMPUTE = "/compute/v2.1"
 AT_ONCE = 100
 PATIENCE = 300      # seconds
-RATE = 50           # changes of servers in a second
-FORGOTTEN = 12      # after how many seconds a controller reads the floor as a whole again
+RATE = 50           # changes of servers per second
+FORGOTTEN = 12      # seconds after which a controller rereads the whole floor
 SCROLL = """
     const done = arguments[arguments.length - 1], begun = performance.now();
     let frames = 0;
@@ -101,7 +102,7 @@ def frames(browser):
 
 
 def idle_share(process, seconds=10):
-    """The share of a core that the idle server takes; its simulated hosts poll."""
+    """The share of a core that the idle server uses; its simulated hosts poll."""
     before = cpu(process)
     time.sleep(seconds)
     return (cpu(process) - before) / seconds
@@ -112,7 +113,7 @@ def floor(serve, browser):
     process = serve.process
     idle = idle_share(process)
     say("CPU of the idle server in a second", f"{idle * 1000:.0f}", "ms")
-    for how in ["read as a whole", "from the kept page"] * 2:
+    for how in ["read as a whole", "from the cached page"] * 2:
         if how == "read as a whole":
             browser.open("/dashboard/quotas")
             time.sleep(FORGOTTEN)
@@ -213,11 +214,11 @@ def watched(serve, api, base):
         before = cpu(serve.process)
         took = change(api, ids, 20)
         shares.append((cpu(serve.process) - before) / took)
-        say(f"CPU of the server with {pages} open lists and {RATE * 20 / took:.0f} changes a second", f"{100 * shares[-1]:.1f}",
+        say(f"CPU of the server with {pages} open lists and {RATE * 20 / took:.0f} changes per second", f"{100 * shares[-1]:.1f}",
             "% of a core")
     over.set()
     if sum(told) < 100_000:
-        raise Wrong(f"the open lists were told of little: {sum(told)} bytes")
+        raise Wrong(f"the open lists received too little: {sum(told)} bytes")
     say("  the open lists alone", f"{100 * (shares[1] - shares[0]):.1f}", "% of a core")
     say("  sent to them", f"{sum(told) / 1e6:.1f}", "MB")
 

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Uses the dashboard in a headless Chromium, as a person does, against a real `kilonova serve --dev`.
+"""Uses the dashboard in a headless Chromium, as a user does, against a real `kilonova serve --dev`.
 
     scripts/dashboard_browser.py [--kilonova PROGRAM] [--database URL] [--pictures FOLDER] [--axe FILE] [--verbose]
 
-Logs in, launches a vGPU server and sees it become active without a reload, has a request explained that does not
-fit, operates and changes a server, opens its console; then, as an operator, watches the floor, disables a device, drains a host and reads the capacity; then
-makes a key, an image by upload, a network and a security group; has things explained, and deletes two servers at once; then
-the same pages without script, on a narrow screen and in the dark, and as a member, who has no floor; then a server's life by
-the keyboard alone. Names are long, foreign and hostile; two tabs share a session. Chromium's log must
-have no error: a violation of the page's policy would be one. `--pictures` keeps a screenshot of every page, `--axe` (the
-file axe.min.js of the package axe-core) examines the pages. Nothing but loopback is resolved or reached.
+Logs in, launches a vGPU server and sees it become active without a reload, reads why another request does not fit,
+operates and changes a server, and opens its console. Then, as an operator, watches the floor, disables a device, drains
+a host and reads the capacity. Then creates a key, an image by upload, a network and a security group, reads further
+explanations, and deletes two servers together. Then visits the same pages without script, on a narrow screen, in dark
+mode, and as a member, who has no floor, and takes a server through its life with the keyboard alone. Names are long,
+foreign and hostile; two tabs share a session. Chromium's log must have no errors: a violation of the page's policy
+would be one. `--pictures` saves a screenshot of every page, `--axe` (the file axe.min.js of the package axe-core)
+examines the pages. Nothing but loopback is resolved or reached.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ from stack import Wrong
 
 
 class Pages(Browser):
-    """Chromium on the dashboard."""
+    """Chromium with the dashboard."""
 
     def __init__(self, programs, folder, base, pictures, axe=None):
         super().__init__(*programs, folder)
@@ -73,7 +74,7 @@ class Pages(Browser):
                     found[0].click()
                 return bool(found)
             except StaleElementReferenceException:
-                # The driver may say so of a link whose click has already loaded the next page.
+                # The driver may report this for a link whose click has already loaded the next page.
                 return self.driver.current_url != address
         self.until(f"no {path}", clicked)
 
@@ -93,7 +94,7 @@ class Pages(Browser):
         self.click(f"//label[span={name!r}]")
 
     def picture(self, name):
-        """Keeps a screenshot of the whole page."""
+        """Saves a screenshot of the whole page."""
         if self.pictures:
             self.driver.save_screenshot(os.path.join(self.pictures, f"{name}.png"))
 
@@ -111,7 +112,7 @@ class Pages(Browser):
                 if one["impact"] in ("serious", "critical")]
 
     def fits(self, lane, what, width, dark, name):
-        """Ticks if this page is no wider than the screen and has no serious finding of axe, and keeps its picture."""
+        """Ticks if this page is no wider than the screen and has no serious finding of axe, and saves its picture."""
         self.shows("Kilonova")
         wide = self.driver.execute_script("return document.documentElement.scrollWidth")
         found = self.findings()
@@ -120,7 +121,7 @@ class Pages(Browser):
         self.picture(name)
 
     def focused(self):
-        """The words of the element that has the focus, and what is wrong with how its focus is shown."""
+        """The text of the element that has the focus, and what is wrong with its focus indicator."""
         return self.driver.execute_script("""
             const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect()
             const words = (one.labels?.[0]?.innerText || one.innerText || one.getAttribute('aria-label') || one.id || '')
@@ -132,12 +133,12 @@ class Pages(Browser):
             return [words.replace(/\\s+/g, ' ').trim(), wrong.join(', ')]""")
 
     def keys(self, *keys):
-        """Presses keys, as a keyboard does: at whatever has the focus."""
+        """Presses keys, which the element with the focus receives."""
         from selenium.webdriver.common.action_chains import ActionChains
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def tab_to(self, words, most=80):
-        """Presses Tab until the focus is at an element with these words; the focus is seen all the way."""
+        """Presses Tab until an element with this text has the focus, which must be visible at every step."""
         from selenium.webdriver.common.keys import Keys
         way = []
         for _ in range(most):
@@ -151,37 +152,37 @@ class Pages(Browser):
         raise Wrong(f"{self.status()[:80]}: Tab does not reach {words!r}: {way}")
 
     def emulate(self, width, height, dark):
-        """Another screen."""
+        """Changes the size and the colour scheme of the screen."""
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
             "features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})
 
     def block(self, *urls):
-        """Requests for these addresses fail; without any, none do."""
+        """Makes requests for these addresses fail; without addresses, none."""
         self.driver.execute_cdp_cmd("Network.enable", {})
         self.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": list(urls)})
 
     def delay(self, milliseconds):
-        """Answers take so much longer."""
+        """Delays every answer by this time."""
         self.driver.execute_cdp_cmd("Network.enable", {})
         self.driver.execute_cdp_cmd("Network.emulateNetworkConditions", {
             "offline": False, "latency": milliseconds, "downloadThroughput": -1, "uploadThroughput": -1})
 
     def severe(self):
-        """The errors of Chromium's log, but those of answers that a check wants."""
+        """The errors of Chromium's log, except those of answers that a check expects."""
         return [line["message"] for line in self.driver.get_log("browser")
                 if line["level"] == "SEVERE" and not re.search("status of 4(0|13)|Status Error Code 40", line["message"])]
 
 
 def look(serve, lane, browser):
-    """The journey."""
+    """The main journey of a user."""
     password = serve.openrc()["OS_PASSWORD"]
     tick = lane.tick
     browser.emulate(1200, 900, False)
     browser.open("/")
     browser.shows("Log in")
-    tick("a browser is led from the root to the login", "/dashboard/login" in browser.driver.current_url)
+    tick("a browser is redirected from the root to the login", "/dashboard/login" in browser.driver.current_url)
     browser.picture("login")
     browser.fill(user="admin", password="wrong")
     browser.driver.find_element("css selector", "#password").submit()
@@ -190,7 +191,7 @@ def look(serve, lane, browser):
     browser.fill(password=password)
     browser.driver.find_element("css selector", "#password").submit()
     browser.shows("This project has no servers yet.")
-    tick("the password of the state directory lets in")
+    tick("the password from the state directory is accepted")
 
     browser.press("Launch")
     browser.fill(name="gpu-one")
@@ -200,10 +201,10 @@ def look(serve, lane, browser):
     browser.fill(count="99")
     browser.find("#name").click()
     browser.shows("Not that many fit now.")
-    tick("it says so before a request that does not fit")
+    tick("it warns before a request that does not fit")
     browser.picture("launch")
     browser.fill(count="1")
-    # The list is open in this tab while the server is made by the client.
+    # The list is open in this tab while the client creates the server.
     browser.find("#name").click()
     browser.until("no room", lambda: not browser.has("Not that many fit now."))
     browser.driver.find_element("css selector", "#launch .primary").click()
@@ -232,14 +233,14 @@ def look(serve, lane, browser):
     browser.picture("servers")
     lane.run("server", "delete", "--wait", "two")
     browser.until("it is still there", lambda: "two" not in browser.text("#list"))
-    tick("a deleted server leaves the open list")
+    tick("a deleted server disappears from the open list")
     late_lists(lane, browser)
     lane.run("server", "create", "--flavor", "tiny", "--image", "hello", "--network", "private", "--wait", "three")
     browser.press("three")
     browser.shows("Overview")
     lane.run("server", "delete", "--wait", "three")
     browser.shows("Not found")
-    tick("the open page of a server that another client deletes says so")
+    tick("the open page of a server shows that another client has deleted it")
 
     browser.open("/dashboard/servers")
     browser.press("gpu-one")
@@ -281,20 +282,20 @@ def look(serve, lane, browser):
     browser.open("/dashboard/launch")
     browser.flavor("greedy")
     browser.shows("It does not fit now.")
-    tick("the condition that keeps a request off is named", "VGPU" in browser.text("#room"),
+    tick("the condition that prevents a request is named", "VGPU" in browser.text("#room"),
          browser.text("#room"))
     browser.fill(name="greedy")
     browser.driver.find_element("css selector", "#launch .primary").click()
     browser.shows("Why it failed")
-    tick("a failed launch says why", "VGPU" in browser.text("#server"))
+    tick("a failed launch shows the reason", "VGPU" in browser.text("#server"))
     browser.picture("failed")
     browser.click("//summary[.='About these actions']")
-    tick("each action says what it does", "Deletes the server" in browser.text("#server"))
+    tick("each action is explained", "Deletes the server" in browser.text("#server"))
     browser.press("Delete…")
     browser.shows("devices are released")
     browser.press("Delete")
     browser.until("it is still there", lambda: browser.has("gpu-one") and not browser.has("greedy"))
-    tick("a server is deleted after a question")
+    tick("a server is deleted after a confirmation")
     errors = browser.severe()
     tick("the pages have no errors", not errors, "; ".join(errors))
 
@@ -404,7 +405,7 @@ def operate(lane, browser):
     tick("a drain goes on after its page is closed", at not in ("", host), f"{host} to {at}")
     browser.open(f"/dashboard/hosts/{host}")
     browser.shows("The host is empty.")
-    tick("and its page shows the progress to whoever comes back", browser.has("servers have left the host"))
+    tick("and its page shows the progress when it is opened again", browser.has("servers have left the host"))
     browser.press("Enable this host")
     browser.until("not enabled", lambda: "up" in browser.text("#host-head"))
     tick("the host is enabled again")
@@ -469,7 +470,7 @@ def explain(lane, browser):
 
 
 def resources(lane, browser, folder):
-    """The project's own things: a key whose private half comes once, an image with its progress, a network, a group."""
+    """A project's resources: a key pair, whose private key is shown once, an image upload, a network, a group."""
     tick = lane.tick
     browser.emulate(1200, 900, False)
     browser.open("/dashboard/keys")
@@ -559,7 +560,7 @@ def resources(lane, browser, folder):
     browser.fill(name="one-vgpu", groups="resources:VGPU=1")
     browser.press("Create")
     browser.shows("accel:device_profile=one-vgpu")
-    tick("a device profile is made")
+    tick("a device profile is created")
     for at in ("images", "networks", "security-groups", "keys", "device-profiles", "quotas"):
         browser.open(f"/dashboard/{at}")
         browser.shows("Kilonova")
@@ -593,7 +594,7 @@ def member(lane, browser):
 
 
 def late_lists(lane, browser):
-    """The open list is right in the end, although its page can read it only slowly or not at all while a server boots."""
+    """The open list becomes correct, although its page can read it only slowly or not at all while a server boots."""
     made = ("server", "create", "--flavor", "tiny", "--image", "hello", "--network", "private", "--wait")
 
     def shows(name, state):
@@ -601,7 +602,7 @@ def late_lists(lane, browser):
         return any(name in row and state in row for row in browser.driver.execute_script(rows))
 
     browser.severe()
-    # The answer with the new server comes after the news of its shutdown.
+    # The answer with the new server arrives after the event of its shutdown.
     browser.delay(6000)
     lane.run(*made, "unhurried")
     lane.run("server", "stop", "unhurried")
@@ -623,7 +624,7 @@ def late_lists(lane, browser):
 
 
 def sessions(lane, browser):
-    """Two tabs of one browser: one changes the project and ends the session, and no form of the other goes astray."""
+    """Two tabs of one browser: one changes the project and ends the session; the other's forms are refused."""
     tick, tab = lane.tick, browser.driver.switch_to
     lane.run("project", "create", "blue")
     lane.run("user", "create", "--password", "a secret", "bea")
@@ -684,7 +685,7 @@ def sessions(lane, browser):
 
 
 def odd_names(lane, browser):
-    """Names are text, however long, in whichever script, and whatever else they look like."""
+    """Names are text, however long, in any script, and whatever they look like."""
     names = ["W" * 255, "خادم الرسومات ١", "🚀 GPU 🚀", "<img src=x onerror=alert(1)>&\"'"]
     made = ("server", "create", "--flavor", "tiny", "--image", "hello", "--network", "private", "--wait", "-f", "value",
             "-c", "id")
@@ -723,7 +724,7 @@ def keyboard(serve, lane, browser):
     browser.keys(serve.openrc()["OS_PASSWORD"], Keys.ENTER)
     browser.shows("Servers")
     browser.keys(Keys.TAB)
-    lane.tick("the first stop of a page is the way to its content", browser.focused()[0] == "Skip to the content",
+    lane.tick("the first stop of Tab leads to the content of the page", browser.focused()[0] == "Skip to the content",
               str(browser.focused()))
     browser.keys(Keys.ENTER)
     browser.tab_to("Launch")
@@ -733,7 +734,7 @@ def keyboard(serve, lane, browser):
     browser.keys("by-keys")
     browser.keys(Keys.TAB, Keys.TAB)
     flavor = browser.driver.execute_script("return document.activeElement.name")
-    # Of a group of choices, one is a stop of Tab, and arrows move among them.
+    # Tab stops at one choice of a group, and arrows move between the choices.
     for _ in range(20):
         if browser.focused()[0].startswith("tiny "):
             break
@@ -774,7 +775,7 @@ def keyboard(serve, lane, browser):
 
 
 def navigation(lane, browser):
-    """The link to the open page is in sight on a narrow screen, with script and without."""
+    """The link to the open page is visible on a narrow screen, with script and without."""
     hidden = """
         const box = (one) => one.getBoundingClientRect(), line = document.querySelector('.bar nav')
         return [...line.children].filter(one => box(one).left < box(line).left || box(one).right > box(line).right)
@@ -785,14 +786,14 @@ def navigation(lane, browser):
         browser.until("the page is not complete", lambda: browser.driver.execute_script("return document.readyState") == "complete")
         out = browser.driver.execute_script(hidden)
         top = browser.driver.execute_script("return [scrollX, scrollY]")
-        lane.tick(f"the link to the open page {label} is in sight on a narrow screen",
+        lane.tick(f"the link to the open page {label} is visible on a narrow screen",
                   browser.text(".bar nav [aria-current]") == label and label not in out and len(out) > 3 and top == [0, 0],
                   f"out of sight: {out}, scrolled {top}")
     browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     browser.open("/dashboard/doctor")
     out = browser.driver.execute_script(hidden)
     wide = browser.driver.execute_script("return document.documentElement.scrollWidth")
-    lane.tick("without script all links to pages are in sight", not out and wide <= 360, f"out of sight: {out}, {wide} px")
+    lane.tick("without script all links to pages are visible", not out and wide <= 360, f"out of sight: {out}, {wide} px")
     browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 

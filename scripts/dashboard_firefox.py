@@ -3,9 +3,10 @@
 
     scripts/dashboard_firefox.py [--kilonova PROGRAM] [--database URL] [--verbose]
 
-What depends on the browser: the login with its cookie and the page's policy, a launch, the stream of a page that is open,
-times in the zone of the browser, an upload, the floor and the console. `dashboard_browser.py` has every page, in Chromium.
-Firefox must log no error. Firefox is Debian's (`scripts/bootstrap.sh firefox`); nothing but loopback is reached.
+Checks what depends on the browser: the login with its cookie and the page's policy, a launch, the stream of an open
+page, times in the zone of the browser, an upload, the floor and the console. `dashboard_browser.py` visits every page,
+in Chromium. Firefox must log no error. Firefox is Debian's (`scripts/bootstrap.sh firefox`); nothing but loopback is
+reached.
 """
 
 import os
@@ -32,7 +33,7 @@ def press(browser, text):
 
 
 def journey(serve, lane, browser, base, folder):
-    """The journey."""
+    """The journey of a user."""
     tick = lane.tick
     browser.open(base)
     browser.shows("Log in")
@@ -44,7 +45,7 @@ def journey(serve, lane, browser, base, folder):
     browser.send("#password", serve.openrc()["OS_PASSWORD"])
     press(browser, "Log in")
     browser.shows("This project has no servers yet.")
-    tick("the password lets in", browser.run("return document.cookie") == "", "no script sees the cookie")
+    tick("the password is accepted", browser.run("return document.cookie") == "", "no script sees the cookie")
 
     press(browser, "Launch")
     browser.element("#launch")

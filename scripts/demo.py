@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The main story, from nothing, with the stock OpenStack clients and checks.
+"""The main story, from scratch, with the stock OpenStack clients and checks.
 
     scripts/demo.py [--kilonova PROGRAM] [--database URL] [--brief]
 
 Starts `kilonova serve` on a temporary state directory with the simulated hosts of
 examples/nodes/demo.toml, and follows the two upstream guides (virtual GPUs; servers with accelerators).
 Prints each command, its table and a tick; exits with 1 at the first check that fails. Only the last step
-uses HTTP itself: a kill -9 in the middle of twenty requests comes sooner than twenty client processes
-can start.
+uses HTTP itself, because its kill -9 in the middle of twenty requests comes sooner than twenty client
+processes can start.
 """
 
 import os
@@ -48,7 +48,7 @@ def inventories(lane, providers):
 
 
 class Cloud:
-    """What the steps learn and pass on."""
+    """Results that the steps pass on."""
 
     def __init__(self):
         self.providers = {}

@@ -27,14 +27,14 @@ reach() {
         mkdir -p "${FOLDER%/*}"
         mv "$fetched/db" "$FOLDER"
     elif [ ! -d "$FOLDER/.git" ]; then
-        echo "no advisory database: $from: $(tail -n 1 "$fetched/why"); there is none here from before. Name a" \
+        echo "no advisory database: $from: $(tail -n 1 "$fetched/why"); no earlier copy exists here. Name a" \
             "checkout in KILONOVA_ADVISORY_DB"
         rm -rf "$fetched"
         return 1
     fi
     rm -rf "$fetched"
     age=$((($(date +%s) - $(git -C "$FOLDER" log -1 --format=%ct)) / 86400))
-    echo "the advisory database is of $(git -C "$FOLDER" log -1 --format=%cs), $age days old"
+    echo "the advisory database is from $(git -C "$FOLDER" log -1 --format=%cs), $age days old"
 }
 
 # cargo-deny fetches with git; this makes git use the checkout instead of the address.

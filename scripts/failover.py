@@ -5,16 +5,16 @@
 
 Starts a primary and a streaming standby, a `kilonova serve` that knows both, and hosts as processes.
 
-1. The primary stops (SIGSTOP): it accepts connections and answers nothing. Every API must answer 503 with
-   Retry-After within the configured limits, and work again once the primary goes on. So must the dashboard, with pages
-   that say it, and its sessions must survive.
+1. The primary stops (SIGSTOP): it accepts connections and answers nothing. Every API must answer 503 with Retry-After
+   within the configured limits, and work again once the primary continues. So must the dashboard, with error pages, and
+   its sessions must survive.
 2. Under load the primary is killed and the standby is promoted. Requests in between may only be answered
    with 503 and Retry-After. Nothing that was acknowledged may be lost, no request may take effect twice,
    the audit must be clean, and no host may have ended.
 
 With --asynchronous the standby is cut off before the primary is killed, and acknowledged work is lost: the script
-prints how much. Without a restart of anything, the hosts must then have what the promoted standby knows: each
-active server runs, and no guest is destroyed that nobody deleted.
+prints how much. Without a restart of anything, the hosts must then match the promoted standby's database: each active
+server runs, and no guest is destroyed unless its server was deleted.
 """
 
 import argparse
@@ -36,11 +36,11 @@ from stack import Api, Gone, Serve, Wrong, end_tidily, session, settle
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 THREADS = 4
 MOST_ALIVE = 12     # of each thread
-# The limits of a request: a turn, an answer, and the lookup of a commit.
+# The limits of a request: for a connection of the pool, an answer, and the lookup of a commit.
 LIMITS = {"pool_timeout": 4, "connect_timeout": 2, "statement_timeout": 2, "lock_timeout": 1, "answer_timeout": 4}
 ABSENCE = 8         # seconds without a primary: longer than requests wait for one
-LOST = 40           # acknowledged requests that the standby does not get, with --asynchronous
-BOUND = 20          # seconds: their sum, and a machine that is busy
+LOST = 40           # acknowledged requests that the standby does not receive, with --asynchronous
+BOUND = 20          # seconds: their sum, with a margin for a busy machine
 REQUESTS = [
     ("GET", "/identity/v3/projects", None),
     ("POST", "/identity/v3/projects", {"project": {"name": "p"}}),
@@ -160,7 +160,7 @@ class Load:
 
 
 def hang(pair, api, cookies):
-    """Stops the primary, and checks that every API and the pages of a browser with these cookies say so in time."""
+    """Stops the primary, and checks that every API and dashboard page, with these cookies, reports it in time."""
     browser = {"Accept": "text/html", "Cookie": cookies}
     pages = [("GET", path, None, browser) for path in PAGES]
     pair.primary.signal(signal.SIGSTOP)
@@ -199,7 +199,7 @@ def hang(pair, api, cookies):
 
 
 def lose(pair, hosts, load):
-    """Kills the primary and promotes the standby. Returns the guests in between, by host and server."""
+    """Kills the primary and promotes the standby. Returns the guests that run in between, by host and server."""
     if not pair.synchronous:
         # The standby receives nothing more: what is acknowledged from now on is lost.
         pair.standby.disconnect()
@@ -225,7 +225,7 @@ def converged(api, hosts, guests, load):
     deleted = load.gone | load.leaving
     destroyed = {server for _, server in guests} - running - deleted
     if destroyed:
-        raise Wrong(f"{len(destroyed)} guests are destroyed that nobody deleted: {sorted(destroyed)[:5]}")
+        raise Wrong(f"{len(destroyed)} guests of servers that were not deleted are destroyed: {sorted(destroyed)[:5]}")
     for host in hosts:
         host.check()
 
@@ -240,7 +240,7 @@ def compare(load, servers, pair):
     if pair.synchronous and (lost or back):
         raise Wrong(f"{len(lost)} acknowledged boots are lost, {len(back)} deleted servers are back")
     if not pair.synchronous and not lost:
-        raise Wrong("the standby was behind, and nothing is lost")
+        raise Wrong("the standby was behind, but nothing is lost")
     return len(lost), len(back)
 
 

@@ -1,4 +1,4 @@
-"""A headless Firefox, by its own remote protocol Marionette: no driver beside the browser is needed.
+"""A headless Firefox, by its own remote protocol Marionette: no driver is needed besides the browser.
 
 A message is its length, a colon and JSON: `[0, number, command, arguments]`, and `[1, number, error, result]` as the
 answer. The commands are those of WebDriver. Firefox chooses its port and writes it into the profile. Everything but

@@ -1,6 +1,6 @@
-"""The frame of a script that runs the stock clients against a real `kilonova serve`.
+"""The framework of the scripts that run the stock clients against a real `kilonova serve`.
 
-Adds the options that all such scripts share, gives each a folder that is removed on success, stops the
+Adds the options that these scripts share, gives each a folder that is removed on success, stops the
 server, counts, and prints the result. The script decides what to run and check.
 """
 
@@ -43,7 +43,7 @@ def add_ways(parser):
     ways.add_argument("--tls", dest="way", action="store_const", const="tls", default="plain",
                       help="give the services a certificate of their own")
     ways.add_argument("--haproxy", dest="way", action="store_const", const="haproxy",
-                      help="put haproxy, which terminates TLS, before the services")
+                      help="put haproxy, which terminates TLS, in front of the services")
 
 
 def parsed(parser, advice="`make test` builds or installs it"):
@@ -71,8 +71,8 @@ def tell(what, options, story, port=0):
     try:
         story(serve, clients, folder)
         failed = 0
-        print(f"\n{what}: {clients.commands} commands of the stock clients, {clients.checks} checks, all as they should "
-              f"be, in {time.monotonic() - begun:.0f} s")
+        print(f"\n{what}: {clients.commands} commands of the stock clients, {clients.checks} checks, all "
+              f"passed, in {time.monotonic() - begun:.0f} s")
     except ENDS as error:
         print(f"  ✗ {type(error).__name__}: {error}", flush=True)
         if serve.starts:

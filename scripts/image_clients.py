@@ -34,7 +34,7 @@ class Glance:
         with self.lane.clients.lock:
             self.lane.clients.commands += 1
         self.lane.say(f"$ glance {' '.join(arguments)}")
-        # The program takes any standard input but a terminal for an image's data.
+        # The program treats any standard input except a terminal as an image's data.
         terminal, stdin = pty.openpty()
         try:
             done = subprocess.run([self.program, *arguments], env=self.env, stdin=stdin,

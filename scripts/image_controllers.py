@@ -3,9 +3,9 @@
 
     scripts/image_controllers.py --s3 URL --database URL [--kilonova PROGRAM] [--verbose]
 
-Starts two `kilonova serve` with one PostgreSQL database and one bucket, each with a state directory of its own. The
-second one gets the sealing key of the first one and nothing else. An image that one receives is read, booted and
-deleted through the other, and so is a snapshot. Exits with 1 at the first check that fails.
+Starts two `kilonova serve` processes with one PostgreSQL database and one bucket, each with a state directory of its
+own. The second one gets the sealing key of the first one and nothing else. An image that one receives is read, booted
+and deleted through the other, and so is a snapshot. Exits with 1 at the first check that fails.
 """
 
 import json

@@ -45,7 +45,7 @@ class Watch:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def sample(self):
-        """Records the greatest memory, ten times a second."""
+        """Samples the memory ten times a second and keeps the maximum."""
         while not self.over.wait(0.1):
             self.peak = max(self.peak, self.resident())
 
@@ -117,7 +117,7 @@ def story_of(options):
 
 def main():
     parser = options_of(__doc__)
-    parser.add_argument("--s3", help="URL of an S3 server that accepts the key `key` of the id `id`; the file store without")
+    parser.add_argument("--s3", help="URL of an S3 server that accepts the key `key` of the id `id` (default: the file store)")
     parser.add_argument("--size", type=int, default=1024, help="MiB of the image")
     options = parsed(parser)
     return tell("image memory", options, story_of(options))

@@ -4,8 +4,8 @@
     scripts/metadata_bench.py [--kilonova PROGRAM] [--guests 1000] [--questions 40] [--database URL]
 
 Boots the guests on simulated hosts of the process, then asks for each of them as cloud-init does, on 16 connections at
-once. Prints the questions in a second, and the processor time of the process for one: the first question of each
-guest, which reads its rows, apart from the others, which are answered from memory.
+once. Prints the questions per second, and the process's processor time per question, separately for the first question
+of each guest, which reads its rows, and for the others, which are answered from memory.
 """
 
 import argparse

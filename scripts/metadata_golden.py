@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints what a stock Nova answers to a guest, for crates/guest-metadata/tests/golden/nova.json.
+"""Prints a stock Nova's answers to a guest, for crates/guest-metadata/tests/golden/nova.json.
 
 Run it with the Python of an environment that has the package `nova` (34.0.0):
 

@@ -115,7 +115,7 @@ def step_ports(story):
     story.run(["port", "unset", "--security-group", "web", "ours"],
               ["port", "set", "--allowed-address", "ip-address=10.20.0.60", "ours"])
     rows = story.json("port", "list", "--network", "private", "--long")
-    story.check("listed, with who answers for addresses",
+    story.check("listed, with their owners",
                 sorted((row["Name"], row["Device Owner"]) for row in rows),
                 [("", "network:dhcp"), ("ours", "")])
     story.refused(["port", "create", "--network", "private", "--fixed-ip",
@@ -132,7 +132,7 @@ def step_servers(story):
                         "private", "--port", "ours", "--security-group", "web", "--wait", "s1")
     addresses = server["addresses"]["private"]
     story.check("three addresses", len(addresses), 3)
-    story.check("the port's among them", "10.20.0.50" in addresses, True)
+    story.check("the port's address is among them", "10.20.0.50" in addresses, True)
     listed = story.json("server", "list")
     story.check("listed with them", len(listed[0]["Networks"]["private"]), 3)
     ports = story.json("port", "list", "--server", "s1", "--long")
@@ -146,17 +146,17 @@ def step_servers(story):
               ["server", "add", "fixed", "ip", "--fixed-ip-address", "10.20.0.77", "s1", "private"])
     story.check("and a fourth", len(story.json("port", "list", "--server", "s1")), 4)
     story.run(["server", "remove", "network", "s1", "private"])
-    story.check("all of the network are gone", story.json("port", "list", "--server", "s1"), [])
-    story.check("but the port that was there", story.json("port", "show", "ours")["status"], "DOWN")
+    story.check("all ports on the network are gone from the server", story.json("port", "list", "--server", "s1"), [])
+    story.check("but the existing port remains", story.json("port", "show", "ours")["status"], "DOWN")
     story.run(["server", "add", "port", "s1", "ours"],
               ["server", "add", "security", "group", "s1", "web"])
     groups = {row["name"] for row in story.json("server", "show", "s1")["security_groups"]}
-    story.check("a group more", "web" in groups, True)
+    story.check("one more group", "web" in groups, True)
     story.run(["server", "remove", "security", "group", "s1", "web"])
     before = story.json("port", "show", "ours")["binding_host_id"]
     story.run(["server", "migrate", "--wait", "s1"], ["server", "migrate", "confirm", "s1"])
     after = story.json("port", "show", "ours")["binding_host_id"]
-    story.check("the port went along", (bool(after), after != before), (True, True))
+    story.check("the port moved with the server", (bool(after), after != before), (True, True))
     story.run(["server", "delete", "--wait", "s1"])
     story.check("the port is free", story.json("port", "show", "ours")["device_id"], "")
 

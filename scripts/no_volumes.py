@@ -1,7 +1,7 @@
-"""A block storage service without any volume.
+"""A block storage service without volumes.
 
-openstacksdk skips its tests of servers where no such service is, and asks it for a server's volumes. This one tells its
-version and empty lists, and makes nothing.
+openstacksdk skips its tests of servers where there is no such service, and asks it for a server's volumes. This service
+answers with its version and empty lists, and creates nothing.
 """
 
 import http.server
@@ -30,7 +30,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.refuse()
 
     def refuse(self):
-        """There is nothing else here."""
+        """Answers 404: there are no other resources."""
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.answer(404, {"itemNotFound": {"code": 404, "message": "There are no volumes here."}})
 
@@ -50,7 +50,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def serve():
-    """Starts the service in a thread; its address."""
+    """Starts the service in a thread; returns its address."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return f"http://127.0.0.1:{server.server_port}/v3"

@@ -1,7 +1,7 @@
 # A private S3 server (moto's) on a free port of 127.0.0.1. Source this file:
 #
 #   s3_start   starts it; sets S3_URL
-#   s3_stop    ends it by its pid
+#   s3_stop    stops it by its pid
 #
 # It keeps objects in memory and accepts any key. KILONOVA_TEST_S3 names another server to use instead: one that
 # accepts the key `key` of the id `id`.

@@ -264,7 +264,7 @@ def wait_until_idle(cloud, host):
 
 
 def until_first_move(process):
-    """The lines that a drain prints until its first server has moved. That line comes long before the
+    """The lines that a drain prints until its first server has moved. It prints that line long before the
     one of the last server, however slow the machine is."""
     lines = []
     for line in process.stderr:
@@ -333,7 +333,7 @@ def step_drain(operator, cloud, serve):
     wait_until_idle(cloud, "gpu-1")
     stopped_at = len(servers_on(cloud, "gpu-1"))
     time.sleep(2.5)
-    operator.tick("after its stop no server leaves", len(servers_on(cloud, "gpu-1")) == stopped_at > 4)
+    operator.tick("after the stop no server leaves the host", len(servers_on(cloud, "gpu-1")) == stopped_at > 4)
     _, err = operator.run(*command[:3], "--stop", code=2)
     operator.tick("a drain that was stopped cannot be stopped again", "has already ended" in err, err)
 
@@ -414,7 +414,7 @@ def doctor(operator, *words, code):
 
 
 def found(report, area, level, *parts):
-    """Whether the report has such a finding with a remedy."""
+    """Returns whether the report has such a finding with a remedy."""
     return any(one["area"] == area and one["level"] == level and one["remedy"]
                and all(part in one["what"] for part in parts) for one in report["findings"])
 
@@ -459,7 +459,7 @@ def step_doctor(operator, cloud, serve, folder, silent_since, waiting):
         operator.tick(f"line {line} of a wrong configuration is named",
                       found(report, "configuration", "error", f"wrong.conf:{line}:", part),
                       str(report["findings"]))
-    operator.tick("the ledger is checked all the same", len(report["rules"]) > 30)
+    operator.tick("the ledger is still checked", len(report["rules"]) > 30)
     out, _ = operator.run("doctor", "--state-dir", serve.state, "--config", config, code=1) \
         if not serve.database else ("ERROR (configuration)", "")
     operator.tick("the text has the same finding", "ERROR (configuration)" in out, out)

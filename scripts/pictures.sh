@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Takes the pictures of docs/dashboard-pages.md anew: `scripts/pictures.sh PROGRAM`. Needs pngquant, and what
+# Retakes the screenshots of docs/dashboard-pages.md: `scripts/pictures.sh PROGRAM`. Needs pngquant, and what
 # `scripts/bootstrap.sh browser` installs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,7 +11,7 @@ trap 'rm -rf "$taken"' EXIT
 python3 scripts/dashboard_browser.py --kilonova "$program" --pictures "$taken"
 for old in docs/images/pages/*.png; do
     new=$taken/$(basename "$old")
-    [ -s "$new" ] || { echo "pictures: the journey takes no $(basename "$old"); remove it from docs/dashboard-pages.md" >&2; exit 1; }
+    [ -s "$new" ] || { echo "pictures: scripts/dashboard_browser.py takes no $(basename "$old"); remove it from docs/dashboard-pages.md" >&2; exit 1; }
     # 99: the quality would be too low, so the picture stays as it was taken.
     pngquant --quality 40-80 --speed 1 --strip --force --output "$old" "$new" || { [ $? = 99 ] && cp "$new" "$old"; }
 done

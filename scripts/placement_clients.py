@@ -132,7 +132,7 @@ def step_contents(story):
     story.check("one class is gone", sorted(by(rows, "resource_class")), ["MEMORY_MB", "VCPU"])
     story.check("the traits are listed", len(traits), 2)
     story.check("the aggregate is listed", members, [{"uuid": AGGREGATE}])
-    story.check("it is found by what it has", [row["uuid"] for row in found], [story.gpu])
+    story.check("it is found by its inventory, trait and aggregate", [row["uuid"] for row in found], [story.gpu])
 
 
 def step_claims(story):
@@ -155,7 +155,7 @@ def step_claims(story):
         f"resource provider inventory show {story.host} VCPU",
         f"resource provider show --allocations {story.host}")
     row = by(shown, "resource_provider")[story.host]
-    story.check("by whom is shown", (row["project_id"], row["user_id"], row["consumer_type"]),
+    story.check("its project, user and type are shown", (row["project_id"], row["user_id"], row["consumer_type"]),
                 (PROJECT, USER, "INSTANCE"))
     story.check("it is used", used, [{"resource_class": "VGPU", "usage": 1}])
     story.check("and counted", own["used"], 2)
@@ -228,7 +228,7 @@ def story_of(serve, clients, folder):
 
 
 def main():
-    return tell("placement clients", parsed(options_of(__doc__), "`make placement-conformance` sees to it"), story_of)
+    return tell("placement clients", parsed(options_of(__doc__), "`make placement-conformance` installs it"), story_of)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ OPEN = [
     *("placement:allocations:" + verb for verb in ("manage", "list", "update", "delete")),
     "placement:usages", "placement:allocation_candidates:list", "placement:reshaper:reshape",
 ]
-# A file without a note.
+# The result of a file without a failure or a skip.
 QUIET = re.compile(r"passed +0 failed +0 skipped")
 PROFILES = ("default", "secure-rbac", "open-policy", "cors")
 
@@ -107,7 +107,7 @@ def files():
 
 
 def run(options, servers):
-    """Runs the cases, those of the default configuration beside the others, and sums up."""
+    """Runs the cases of the default configuration concurrently with the others, and adds up the results."""
     usual, special = files()
     # A file in the wrong group finds no server at the other's URL, and fails.
     nowhere = "http://127.0.0.1:9"
@@ -182,7 +182,7 @@ def attempt(options, parser):
             server.start()
         counts = run(options, servers)
         if not options.only and sum(counts) != CASES:
-            raise Wrong(f"{CASES} cases are known, and {sum(counts)} were run")
+            raise Wrong(f"expected {CASES} cases, but {sum(counts)} were run")
         print("placement: {} passed, {} failed, {} skipped".format(*counts)
               + f", in {time.monotonic() - begun:.0f} s")
     except (Wrong, OSError, subprocess.SubprocessError) as error:

@@ -210,7 +210,7 @@ def query(rnd, there):
     inside = {suffix for one in sets for suffix in one}
     pairs, asks = [], False
     for suffix in suffixes:
-        # what a query without resources means is in the documentation for named groups only
+        # the meaning of a group without resources is documented for named groups only
         bare = suffix in inside and rnd.random() < 0.35
         if not bare:
             asks = True
@@ -264,7 +264,7 @@ def groups_of(pairs):
 
 
 def slip(pairs, there, missing, more):
-    """The known bug of upstream that explains a difference; none if none does."""
+    """The known bug of upstream that explains a difference, or None."""
     groups = groups_of(pairs)
     lenders = {one["uuid"] for one in there if SHARES in one["traits"]}
     for group in groups.values():
@@ -276,14 +276,14 @@ def slip(pairs, there, missing, more):
         if not positive:
             return "group without resources that only forbids: always empty"
         if group["in_tree"]:
-            return "group without resources: in_tree is not looked at"
+            return "group without resources: in_tree is ignored"
     if lenders and len(groups) > 1 and any(
             not v.startswith("!") for v in groups[""]["member_of"]):
-        return "member_of of the unsuffixed group takes lenders from later groups"
+        return "member_of of the unsuffixed group takes sharing providers from later groups"
     lent = [dict(json.loads(candidate)[1]).get("", []) for candidate in more]
     if len(groups) > 1 and more and not missing and all(
             served and lenders.issuperset(served) for served in lent):
-        return "unsuffixed group served by lenders alone is kept for one of its trees only"
+        return "unsuffixed group served only by sharing providers is kept for only one of its trees"
     wanted = [part.split(":")[0] for g in groups.values() for v in g["resources"]
               for part in v.split(",")]
     if ("group_policy", "none") not in pairs and len(set(wanted)) < len(wanted):

@@ -2,16 +2,16 @@
 #
 #   pg_start            makes and starts it; sets PG_URL (the database `postgres`)
 #   pg_database NAME    makes an empty database and prints its URL
-#   pg_stop             ends it by its pid and removes the folder
+#   pg_stop             stops it by its pid and removes the folder
 #
-# It holds nothing worth keeping, so fsync is off: what is killed in the tests is Kilonova.
+# It holds nothing worth keeping, so fsync is off: the tests kill Kilonova, not this cluster.
 # PG_DURABLE=yes, set before pg_start, leaves it on: for benchmarks.
 
 PG_BIN=${KILONOVA_PG_BIN:-/usr/lib/postgresql/15/bin}
 PG_DIR=
 PG_URL=
 
-# PostgreSQL refuses to run as root; the Debian package brings the user postgres.
+# PostgreSQL refuses to run as root; the Debian package creates the user postgres.
 _pg_as_owner() {
     if [ "$(id -u)" -ne 0 ]; then
         "$@"
@@ -25,7 +25,7 @@ _pg_as_owner() {
 _pg_url() { printf 'postgresql:///%s?user=postgres&host=%s' "$1" "$PG_DIR"; }
 
 pg_start() {
-    # A socket's path holds 107 bytes at most, so a long TMPDIR will not do.
+    # A socket's path holds 107 bytes at most, so a long TMPDIR is not used.
     PG_DIR=$(mktemp -d "${PG_PARENT:-/tmp}/kilonova-pg.XXXXXX")
     chmod 0755 "$PG_DIR"
     [ "$(id -u)" -ne 0 ] || chown postgres "$PG_DIR"

@@ -1,6 +1,6 @@
 """A PostgreSQL primary and its streaming standby in a temporary folder, for `failover.py`.
 
-Both run as the user of Debian's package when the script is root's, log in by SCRAM, and end with the script.
+Both run as the user of Debian's package if the script runs as root, log in by SCRAM, and end with the script.
 """
 
 import os
@@ -43,7 +43,7 @@ class Server:
         self.process = None
 
     def configure(self, *lines):
-        """Adds lines to its configuration; the last one of a name counts."""
+        """Adds lines to its configuration; the last value of a name counts."""
         with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as file:
             file.write("\n".join(["", *lines, ""]))
 
@@ -76,13 +76,13 @@ class Server:
                 pass
 
     def kill(self):
-        """Kills it, as a machine fails."""
+        """Kills it, like a failure of its machine."""
         if self.process and self.process.poll() is None:
             self.signal(signal.SIGKILL)
             self.process.wait()
 
     def disconnect(self):
-        """Ends the reception of the primary's log, and waits for that."""
+        """Stops the reception of the primary's log, and waits until it has stopped."""
         self.sql("ALTER SYSTEM SET primary_conninfo = ''")
         self.sql("SELECT pg_reload_conf()")
         deadline = time.monotonic() + 30
@@ -115,7 +115,7 @@ class Pair:
         first, second = self.primary, self.standby
         run("initdb", "-D", first.data, "-U", "postgres", "-A", "scram-sha-256", "--pwfile", words, "-E", "UTF8",
             "--locale=C", "--no-sync")
-        # Processes are killed, and no machine: the log is in the system's memory.
+        # Only processes are killed, not the machine, so the log survives in the page cache.
         first.configure("fsync = off", "full_page_writes = off", "max_connections = 100", "wal_keep_size = 512MB",
                         "synchronous_commit = on")
         first.start()

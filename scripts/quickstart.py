@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the commands of README.md and docs/quickstart.md exactly as they are written there.
+"""Runs the commands of README.md and docs/quickstart.md exactly as written there.
 
     scripts/quickstart.py [--kilonova PROGRAM] [--counts FILE]
 

@@ -5,8 +5,8 @@
 
 The database is dumped under a load of boots and deletions, by the commands of docs/high-availability.md. Then more
 servers are created, deleted, stopped and moved. The controller is stopped, the dump is restored, and the controller
-starts. No guest that ran may be touched, whether a row names it or not; only a server that was moved may have two;
-the audit must be clean; `kilonova doctor` must report each guest that no row names; and new servers must boot.
+starts. No guest that ran may be touched, whether a row names it or not; only a server that was moved may have two
+guests; the audit must be clean; `kilonova doctor` must report each guest that no row names; and new servers must boot.
 """
 
 import argparse
@@ -57,7 +57,7 @@ class Sqlite:
 
 
 class Postgres:
-    """Dump and restoration of a database of PostgreSQL."""
+    """Dump and restoration of a PostgreSQL database."""
 
     def __init__(self, url, folder):
         parts = urllib.parse.urlsplit(url)
@@ -188,18 +188,18 @@ class Restore:
         now = chaos_rest.domains(self.folders)
         if changed := [key for key in unknown if now[key] != self.devices[key]]:
             raise Wrong(f"guests that no row names have other devices than before: {changed}")
-        self.tick(f"{len(unknown)} guests that no row names run on with their devices")
+        self.tick(f"{len(unknown)} guests that no row names keep running with their devices")
         twice = [server for _, server in defined if server not in self.moved]
         if len(twice) != len(set(twice)):
             raise Wrong("a server that was not moved has guests on two hosts")
         known = {key for key in self.before[1] if key[1] in self.kept}
         if lost := known - running:
-            raise Wrong(f"guests of servers that nobody touched do not run: {lost}")
-        self.tick(f"{len(known)} guests of servers that the dump has run on")
+            raise Wrong(f"guests of unchanged servers do not run: {lost}")
+        self.tick(f"{len(known)} guests of servers in the dump keep running")
         again = {(servers[server][ON], server) for server in self.deleted + self.stopped + self.moved}
         if wrong := again - running or [key for key in again if servers[key[1]]["status"] != "ACTIVE"]:
-            raise Wrong(f"servers that the dump has are not as it has them: {wrong}")
-        self.tick("servers that were deleted, stopped or moved after the dump are as the dump has them, with a guest")
+            raise Wrong(f"servers in the dump differ from it: {wrong}")
+        self.tick("servers that were deleted, stopped or moved after the dump are as in the dump, with a guest")
         self.doctor(unknown)
         self.boot("after", 6)
         self.tick("new servers boot, with devices too")
@@ -221,7 +221,7 @@ class Restore:
         for server in self.moved:
             if not any(f"guest of server {server}, which is on host" in what for what in found):
                 raise Wrong(f"doctor does not report that server {server} has two guests: {found}")
-        self.tick("the audit is clean, and doctor reports all guests that the database does not know")
+        self.tick("the audit is clean, and doctor reports all guests that are missing in the database")
 
     def end(self):
         for process in [*self.hosts, self.serve]:

@@ -103,7 +103,7 @@ class Serve:
             self.process.wait()
 
     def away(self):
-        """Stops it, and any proxy before it, for good."""
+        """Stops it, and any proxy in front of it, permanently."""
         self.kill()
 
     def stop(self, timeout=10):
@@ -175,7 +175,7 @@ class Gone(Exception):
 
 
 class Api:
-    """Plain HTTP, or HTTPS that trusts `cacert`, to all services; one kept connection, so one client per thread."""
+    """Plain HTTP, or HTTPS that trusts `cacert`, to all services on one persistent connection; one client per thread."""
 
     def __init__(self, url, token=None, timeout=30, cacert=None):
         self.url = url

@@ -15,11 +15,11 @@
 
 Some tests expect what a DevStack has and Kilonova does not. scripts/no_volumes.py and scripts/suites/stand_in provide
 it: a block storage service without volumes, a Placement for each test of osc-placement, the one domain where
-openstackclient's tests make a new one, and a fast start of its commands.
+openstackclient's tests create a new one, and a fast start of its commands.
 
 The suites come from their packages on the Python package registry (scripts/suites.txt, in .venv-suites). A test that
 fails must be excused by name, with its reason, in scripts/suites/excused/SUITE.txt; an excused test that passes is
-reported, so that the lists stay true. The exit code is 1 when a test fails that nothing excuses.
+reported, so that the lists stay true. The exit code is 1 if a test fails without an excuse.
 """
 
 import argparse
@@ -54,7 +54,7 @@ PACKAGES = {
     "openstackclient": ("openstackclient/tests/functional", ("compute", "identity", "image", "network", "common")),
     "osc-placement": ("osc_placement/tests/functional", ("",)),
 }
-# Suites of which stand_in changes a part.
+# Suites that stand_in changes in part.
 STAND_INS = ("openstackclient", "osc-placement")
 # Suites whose tests see each other's resources; upstream runs them one test at a time too.
 SERIAL = ("openstacksdk", "novaclient")
@@ -63,9 +63,9 @@ FLAVORS = {
     "1": ("m1.tiny", 512, 1, 1), "2": ("m1.small", 2048, 20, 1), "3": ("m1.medium", 4096, 40, 2),
     "4": ("m1.large", 8192, 80, 4), "5": ("m1.xlarge", 16384, 160, 8), "c1": ("cirros256", 256, 1, 1),
 }
-# Those that tempest adds to them.
+# The flavors that tempest adds to them.
 SMALL = {"42": ("m1.nano", 128, 1, 1), "84": ("m1.micro", 192, 1, 1)}
-# DevStack's flat network of the outside, and its console proxy: tempest asks the root of its port.
+# DevStack's external flat network, and its console proxy: tempest requests the root of the proxy's port.
 CONFIG = """[ml2_type_flat]
 flat_networks = public, physnet1
 [vnc]
@@ -113,7 +113,7 @@ class Cloud:
         self.seed()
 
     def openstack(self, *arguments, cloud="devstack-admin"):
-        """One command of the client; its JSON."""
+        """Runs a command of the client; returns its JSON."""
         output = [] if arguments[1] in ("add", "set", "delete") else ["-f", "json"]
         code, out, err = self.client.run(["--os-cloud", cloud, *arguments, *output],
                                          {**os.environ, "OS_CLIENT_CONFIG_FILE": self.clouds}, 120)
@@ -126,7 +126,7 @@ class Cloud:
         def cloud(user, password, **scope):
             auth = {"auth_url": self.admin["OS_AUTH_URL"], "username": user, "password": password,
                     "user_domain_id": "default", **scope}
-            # The SDK's tests leave networks behind, so that their servers need to know which one is theirs.
+            # The SDK's tests leave networks behind, so their servers must name their network.
             networks = [{"name": "shared", "default_interface": True}]
             return {"auth": auth, "region_name": "RegionOne", "identity_api_version": "3", "networks": networks,
                     "floating_ip_source": "none"}
@@ -152,13 +152,13 @@ class Cloud:
             json.dump({"clouds": clouds}, file, indent=1)
 
     def make_flavors(self, flavors):
-        """Makes public flavors."""
+        """Creates public flavors."""
         for identity, (name, memory, disk, processors) in flavors.items():
             self.openstack("flavor", "create", "--id", identity, "--ram", str(memory), "--disk", str(disk), "--vcpus",
                            str(processors), name)
 
     def seed(self):
-        """Makes what the suites expect to find."""
+        """Creates what the suites expect to find."""
         self.make_flavors({**FLAVORS, **SMALL})
         data = os.path.join(self.folder, "image")
         with open(data, "wb") as file:
@@ -188,7 +188,7 @@ class RealCloud:
 
     def __init__(self, options, folder):
         if "OS_AUTH_URL" not in os.environ:
-            raise Wrong("OS_AUTH_URL names no Keystone")
+            raise Wrong("OS_AUTH_URL is not set")
         why = cloud_volumes.lacking()
         if why:
             raise Wrong(why)
@@ -215,7 +215,7 @@ class RealCloud:
     openstack = Cloud.openstack
 
     def make(self, kind, *arguments):
-        """Makes an object; its id."""
+        """Creates an object; returns its id."""
         made = self.openstack(*kind.split(), "create", *arguments)["id"]
         self.made.append((kind, made))
         return made
@@ -281,7 +281,7 @@ def run(suite, cloud, folder, options):
         environment["OS_CLIENT_CONFIG_FILE"] = cloud.clouds
     stestr = os.path.join(BIN, "stestr")
     if suite in TEMPEST:
-        # A private list of workspaces: tempest's default one is the user's, and refuses a name it has seen.
+        # A private list of workspaces: tempest's default list is the user's, and refuses a name that it has.
         subprocess.run([os.path.join(BIN, "tempest"), "init", "--workspace-path", os.path.join(folder, "workspaces"),
                         home], check=True, capture_output=True)
         tempest_conf(cloud, home)
@@ -293,7 +293,7 @@ def run(suite, cloud, folder, options):
         if suite in STAND_INS:
             environment["PYTHONPATH"] = os.path.join(HERE, "stand_in", suite)
         if suite == "openstacksdk":
-            # Its tests compare the flavors with DevStack's own, and the usage of the admin's project with nothing.
+            # Its tests expect DevStack's own flavors, and a usage of the admin's project that is not empty.
             cloud.openstack("flavor", "delete", *SMALL)
             cloud.openstack("server", "create", "--flavor", "m1.tiny", "--image", "cirros-1-disk", "--network",
                             "shared", "of-the-admin")
@@ -302,7 +302,7 @@ def run(suite, cloud, folder, options):
             here = os.path.join(home, part)
             os.makedirs(here)
             if cloud:
-                # openstackclient's tests take every OS_* variable away; the client reads its working folder's file.
+                # openstackclient's tests remove every OS_* variable; the client reads the file in its working folder.
                 shutil.copy(cloud.clouds, here)
                 sdk = suite == "openstacksdk"
                 clouds = os.path.join(folder, "clouds-volume.yaml") if sdk else cloud.clouds
@@ -320,12 +320,12 @@ def run(suite, cloud, folder, options):
             cloud.openstack("server", "delete", "of-the-admin")
             cloud.make_flavors(SMALL)
     if not outcomes:
-        raise Wrong(f"{suite} ran no test; {home} has what it printed")
+        raise Wrong(f"{suite} ran no test; its output is in {home}")
     return outcomes
 
 
 def told(stestr, home, environment, chosen, concurrency):
-    """Runs the tests that `chosen` finds; the outcome of each by its name."""
+    """Runs the tests that `chosen` matches; returns the outcome of each by its name."""
     with open(os.path.join(home, "output"), "wb") as out:
         subprocess.run([*stestr, "run", "--concurrency", str(concurrency), chosen], cwd=home, env=environment,
                        stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False)
@@ -356,7 +356,7 @@ def excused(suite):
                 if line.startswith("#"):
                     reason = line.lstrip("# ")
                 elif line and not reason:
-                    raise Wrong(f"{path}:{number}: no reason stands above it")
+                    raise Wrong(f"{path}:{number}: it has no reason above it")
                 elif line:
                     found.append((re.compile(line), reason))
     return found
@@ -381,7 +381,7 @@ def judged(suite, outcomes):
             failed += 1
             print(f"  ✗ {name}", flush=True)
     for pattern in sorted(idle):
-        print(f"  ! nothing that failed needs the excuse {pattern}")
+        print(f"  ! no failed test needs the excuse {pattern}")
     print(f"{suite}: {passed} passed, {failed} failed, {forgiven} excused, {skipped} skipped", flush=True)
     return passed, failed, forgiven, skipped
 
@@ -389,12 +389,12 @@ def judged(suite, outcomes):
 def main():
     """Runs the named suites, or all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"all when left out: {' '.join(SUITES)}")
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"default: all of {' '.join(SUITES)}")
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
-    parser.add_argument("--database", help="an empty PostgreSQL database; SQLite when left out")
-    parser.add_argument("--only", help="a regular expression; the tests of a suite that it finds")
+    parser.add_argument("--database", help="PostgreSQL URL of an empty database (default: SQLite)")
+    parser.add_argument("--only", help="run only the tests that this regular expression matches")
     parser.add_argument("--concurrency", type=int, default=2,
-                        help="tests at once, in suites whose tests do not disturb each other (default: 2)")
+                        help="concurrent tests, in suites whose tests do not disturb each other (default: 2)")
     parser.add_argument("--keep", action="store_true", help="keep the folder with the suites' output")
     parser.add_argument("--counts", help="file to write `passed failed skipped` to")
     options = parser.parse_args()
@@ -429,7 +429,7 @@ def main():
         with open(options.counts, "w", encoding="utf-8") as file:
             file.write(f"{total[0]} {total[1]} {total[2] + total[3]}\n")
     if options.keep or total[1]:
-        print(f"what the suites printed is in {folder}")
+        print(f"the suites' output is in {folder}")
     else:
         shutil.rmtree(folder)
     return 1 if total[1] else 0

@@ -48,7 +48,7 @@
 #   KILONOVA_KILLS        kills of the whole system on each database (default 10); one and a half times as many
 #                         hit the control plane or hosts separately, half as many hit both while devices are bound
 #   KILONOVA_STRIKES      strikes at two controllers (default 6)
-#   KILONOVA_LONGEST      seconds for which a strike stops a controller at most (default 5)
+#   KILONOVA_LONGEST      the longest stop of a controller by a strike, in seconds (default 5)
 #   KILONOVA_CRASHES      all: every case of a long series on each database, in the unit step, such as the crashes of the crash
 #                         matrix; by default the databases share them (crates/testkit/src/share.rs)
 #   KILONOVA_NUMA_STEPS   random steps of pinned guests on each database, in the unit step (default 30)
@@ -75,7 +75,7 @@ export PATH="$PATH:$HOME/.cargo/bin" CARGO_TERM_COLOR=never
 KILLS=${KILONOVA_KILLS:-10}
 LANES=${KILONOVA_LANES:-3}
 PROFILE=${KILONOVA_NEXTEST:-ci}
-# Uses the program that the environment names; otherwise builds one.
+# The program that the environment names, if any; otherwise one is built.
 program_built=${KILONOVA:+yes}
 KILONOVA=${KILONOVA:-target/debug/kilonova}
 SCRATCH=$(mktemp -d)
@@ -99,7 +99,7 @@ trap finish EXIT
 end_second() { [ -z "$second" ] || { kill -INT -- "-$second" && wait "$second"; } 2>/dev/null || true; }
 
 title() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
-# add PASSED FAILED SKIPPED: appends to a file, because some steps run beside others.
+# add PASSED FAILED SKIPPED: appends to a file, because some steps run concurrently.
 add() { echo "$1 $2 $3" >>"$TALLY"; }
 # number TEXT WORD: the number before the word, or 0.
 number() { grep -oE "[0-9]+ $2" <<<"$1" | head -1 | cut -d' ' -f1 || true; }
@@ -112,8 +112,8 @@ free_memory() {
     echo $((${folder:-0} < ${memory:-0} ? ${folder:-0} : ${memory:-0}))
 }
 
-# A folder for the tests' databases, which need not reach a disk: in memory, if there is enough and
-# programs may run there, because some tests write some.
+# A folder for the tests' databases, which need not be on a disk: in memory, if there is enough of it and
+# programs may run there, because some tests write programs.
 memory() {
     local folder=/dev/shm/kilonova-test.$$
     if [ "$(free_memory)" -gt 2000000 ] && mkdir -m 0755 "$folder" \
@@ -196,7 +196,7 @@ docs() {
 # total LOG WORD: the sum of the numbers before the word over all `test result` lines.
 total() { { grep '^test result' "$1" || true; } | grep -oE "[0-9]+ $2" | awk '{n += $1} END {print n + 0}'; }
 
-# count LINE OK PASSED FAILED SKIPPED: a step that failed without naming a failure counts as one.
+# count LINE OK PASSED FAILED SKIPPED: a step that failed without naming a failure counts as one failure.
 count() {
     local p=${3:-0} f=${4:-0} s=${5:-0}
     if [ "$2" = no ] || [ -z "$1" ]; then
@@ -205,7 +205,7 @@ count() {
     add "${p:-0}" "${f:-0}" "${s:-0}"
 }
 
-# wrong STEP: keeps the first lines of a step's failures, to repeat them at the end, where they are seen.
+# wrong STEP: keeps the first lines of a step's failures, to repeat them at the end of the output.
 wrong() { grep -v "^ *$" | cut -c1-300 | head -n 12 | sed "s|^|$1: |" >>"$WRONG" || true; }
 
 # script NAME ARGUMENTS...: a Python step that writes `passed failed [skipped]` to the file that
@@ -249,7 +249,7 @@ lanes() {
         (
             trap end_second EXIT
             trap 'exit 1' INT TERM
-            # The lane's own: those of the others are not its to end.
+            # A lane must not end the steps of the other lanes.
             running=()
             "$step"
         ) >"$SCRATCH/lane.$step" 2>&1 &
@@ -272,7 +272,7 @@ lane_ends() {
 program() {
     [ "$program_built" = yes ] && return
     title "build: $KILONOVA"
-    # As parts of the workspace: alone they would have other features than in the unit step, and be built again.
+    # Built with the workspace: alone they would have other features than in the unit step, and be built again.
     if ! cargo build --locked --workspace --bin kilonova --bin kilonova-agent; then
         add 0 1 0
         return 1
@@ -313,7 +313,7 @@ compute() {
     script consoles --database "$(pg_database consoles)"
 }
 
-# The display as a user sees it.
+# The console and the dashboard as a user sees them.
 browser() {
     local why
     title "browser: the display of a simulated guest in Chromium"
@@ -473,7 +473,7 @@ upgrade() {
 cloud() {
     title "cloud: beside a real Keystone, Glance, Neutron and Cinder"
     if [ -z "${KILONOVA_CLOUD:-}" ]; then
-        echo "skipped: KILONOVA_CLOUD is not set: no cloud may be changed"
+        echo "skipped: KILONOVA_CLOUD is not set, so no cloud may be changed"
         add 0 0 1
         return 0
     fi
@@ -507,7 +507,7 @@ if [ -n "${KILONOVA_PREVIOUS:-}" ] && [ ! -x "$KILONOVA_PREVIOUS" ]; then
     echo "controllers: KILONOVA_PREVIOUS must name a program of the version before" >&2
     exit 2
 fi
-# As cargo clippy does, but for a build instead of a check.
+# Sets what cargo clippy sets, for a build instead of a check.
 clippy_builds=
 if [ "${KILONOVA_CLIPPY_BUILDS:-}" = yes ]; then
     clippy_builds=$(dirname "$(rustup which rustc 2>/dev/null || command -v rustc)")/clippy-driver
@@ -536,7 +536,7 @@ if [ -n "${KILONOVA_INSTALL:-}" ]; then
     scripts/bootstrap.sh "${parts[@]}" >"$SCRATCH/install" 2>&1 &
     installing=$!
 fi
-# installed: waits for that, and starts the database.
+# installed: waits for the installation, and starts the database.
 installed() {
     if [ -n "$installing" ]; then
         wait "$installing" || { cat "$SCRATCH/install" >&2; exit 2; }
@@ -564,7 +564,7 @@ for step in ${first[@]+"${first[@]}"}; do
 done
 [ "${#later[@]}" -eq 0 ] || installed
 if [ "${#later[@]}" -gt 1 ]; then
-    # Both are shared by the lanes. A step that needs one that failed says so.
+    # The lanes share both. A step that needs one reports its failure.
     program || true
     case " ${later[*]} " in *' image '*) object_store || true ;; esac
     lanes "${later[@]}"

@@ -112,7 +112,7 @@ class Upgrade:
         servers = api.servers()
         wrong = [case.name for case in made if servers[case.server]["status"] == "ERROR"]
         if wrong:
-            raise Wrong(f"these servers are in ERROR before anything was held: {', '.join(wrong)}")
+            raise Wrong(f"these servers were in ERROR before any operation was held: {', '.join(wrong)}")
         self.kill()
         self.tick(f"{len(made)} servers are prepared")
 
@@ -132,7 +132,7 @@ class Upgrade:
         self.apart["gone"].kill()
         self.begin("last", "deleted at once")
         lost = [self.case(name) for name in ("live, aborted", "live, both hosts lost", "live, guest lost")]
-        self.wait("the guests that will be lost are being sent",
+        self.wait("the guests that will be lost are being migrated",
                   lambda: self.elsewhere(lost, "live-migration transfer"))
         self.begin("after the others")
         for host in ("leaver", "ferry", "shore", "loser"):
@@ -192,7 +192,7 @@ class Upgrade:
                     self.delete_while_building(case)
 
     def delete_while_building(self, case):
-        """Deletes a server when its host has begun to build it: a host that has not heard of it has nothing to do."""
+        """Deletes a server when its host has begun to build it: a host that has not received it has nothing to do."""
         deadline = time.monotonic() + 60
         while (named(case.host), case.server) not in set(chaos_rest.named(self.folders, "notes")):
             if time.monotonic() > deadline:
@@ -201,7 +201,7 @@ class Upgrade:
         self.client.request(case, {"forceDelete": None})
 
     def epochs(self):
-        """How often each host has registered."""
+        """The number of registrations of each host."""
         return {host: int(epoch) for host, epoch in self.ledger.query(EPOCHS)}
 
     def unregistered(self, before):
@@ -209,7 +209,7 @@ class Upgrade:
         return [f"{host} has not registered" for host, epoch in self.epochs().items() if epoch == before.get(host)]
 
     def elsewhere(self, cases, step=None):
-        """Complaints about operations that are not at the step at which they should be."""
+        """Complaints about operations that are not at the expected step."""
         is_at = {server: f"{kind} {step}" for server, kind, step in self.ledger.query(OPEN)}
         histories = chaos_rest.histories(self.ledger)
         complaints = []
@@ -224,7 +224,7 @@ class Upgrade:
         return complaints
 
     def upgrade(self):
-        """Starts the new build; every operation ends."""
+        """Starts the new build, and checks that every operation ends."""
         self.serve.binary = self.options.kilonova
         self.apart["mute"].relay = None
         for host in self.apart.values():
@@ -306,13 +306,13 @@ class Upgrade:
         self.tick(f"the audit is clean {when}")
 
     def upgrade_hosts(self):
-        """Restarts the hosts with a process of their own with the new build; their guests must stay as they are."""
+        """Restarts the hosts in separate processes with the new build; their guests must stay unchanged."""
         registered = {host: epoch for host, epoch in self.epochs().items() if host in self.apart}
         for host in self.apart.values():
             host.kill()
             host.program = None
             host.begin(False)
-        self.wait("the hosts with a process of their own run the new build", lambda: self.unregistered(registered))
+        self.wait("the hosts in separate processes run the new build", lambda: self.unregistered(registered))
         self.guests()
         self.audit("with all hosts upgraded")
 
@@ -362,7 +362,7 @@ def main():
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"),
                         help="the program that takes over")
     parser.add_argument("--database", help="PostgreSQL URL of an empty database (default: SQLite)")
-    parser.add_argument("--copy-to", metavar="URL", help="copy the database there, and go on with the copy (sqlite: in the "
+    parser.add_argument("--copy-to", metavar="URL", help="copy the database there, and continue with the copy (sqlite: in the "
                         "state directory)")
     parser.add_argument("--keep", action="store_true", help="keep the working directory")
     parser.add_argument("--counts", help="file to write `passed failed` to")

@@ -35,9 +35,9 @@ class Case:
     """A server, the requests that prepare it, the interrupted one, and its end.
 
     `host`      the server's host before the request
-    `held`      kind and step of the open operation; the kind alone if the operation is over at once
+    `held`      kind and step of the open operation; the kind alone if the operation ends immediately
     `ends`      the server's final status and, if it is not `host`, its final host; `a|b` allows either
-    `outcome`   the operation's
+    `outcome`   the outcome of the operation
     `kind`      the flavor
     `when`      the moment of the request
     """
@@ -58,7 +58,7 @@ class Case:
 
 
 def resize(host):
-    """To the flavor that only this host can have."""
+    """A resize to the flavor that only this host supports."""
     return lambda client, case: {"resize": {"flavorRef": client.flavors[f"only {host}"]}}
 
 
@@ -72,7 +72,7 @@ def create(client, case):
 
 
 def undo(name, ask, kind, status, before=()):
-    """A change that the host `mute` could not make, and that it has not been told to revert."""
+    """A change that the host `mute` could not make, and whose rollback it has not received."""
     return Case(f"{name}, failed", ask, f"{kind} undo", status, "mute", before, "failed", when="before mute")
 
 
@@ -114,7 +114,7 @@ def in_place():
 
 
 def failed():
-    """Operations that failed on the host `mute`, which never hears what follows."""
+    """Operations that failed on the host `mute`, which receives nothing afterwards."""
     return [
         Case("create, failed", create, "create clear", "ERROR on None", "mute", outcome="failed",
              when="before mute"),
@@ -135,7 +135,7 @@ def failed():
 
 
 def cold():
-    """Moves of a guest that is shut off on the way."""
+    """Moves of a guest that is shut off during the move."""
     return [
         Case("migrate, source", migrate("quick"), "migrate stop_source", f"{VERIFY} on quick"),
         Case("migrate, destination", migrate("still"), "migrate make_dest", f"{VERIFY} on still", "quick"),
@@ -181,7 +181,7 @@ def running():
 
 
 def cases():
-    """All cases; those that name no flavor take turns with every kind of device."""
+    """All cases; those without a flavor alternate between the kinds of device."""
     found = in_place() + failed() + cold() + running()
     kinds = ["vgpu", "function", "plain", "profile", "test"]
     for number, case in enumerate(found):

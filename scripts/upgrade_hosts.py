@@ -1,5 +1,5 @@
 """The simulated hosts of `upgrade.py`: what holds an operation at a step, and a relay that lets a host
-report but not hear.
+report but not receive.
 
 Most hosts run inside `serve`. Those in `APART` are processes of their own, so that one can die while
 the controller lives.
@@ -16,11 +16,11 @@ from stack import free_port
 HOUR = 3600000
 STEPS = ("create_mdev", "image", "define", "start", "stop", "reboot", "destroy", "pause", "unpause", "suspend",
          "resume", "snapshot", "crash_dump", "look", "receive", "migrate")
-# How long the steps on `mute` take that fail; half of it passes before the host is cut off.
+# The duration of the failing steps on `mute`; the host is cut off after half of it.
 FAILS_AFTER = 6000
 FAILING = ("start", "pause", "unpause", "suspend", "resume", "crash_dump", "receive")
 
-# The steps of each host that take long: milliseconds.
+# The slow steps of each host, in milliseconds.
 HELD = {
     "quick": {},
     "quick2": {},
@@ -148,7 +148,7 @@ class Relay:
                             if not data:
                                 return
                             if ready is host:
-                                # A request's head comes at once.
+                                # A request's head arrives in one piece.
                                 polls = DESIRED in data.split(b"\r\n", 1)[0]
                                 control.sendall(data)
                             elif not (polls and self.mute):

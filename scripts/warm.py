@@ -1,10 +1,10 @@
 """Runs commands of a Python program, each in its own process that already has the program's modules loaded.
 
-Nine tenths of the cost of a stock client's command is loading its modules. `Warm` starts the program's own
+Loading its modules is nine tenths of the cost of a stock client's command. `Warm` starts the program's own
 interpreter once, lets it load them, and has it fork for each command; the child runs the program's script
-from its first line, with the caller's arguments, environment and outputs. Nothing of the program changes,
-and nothing is kept between commands. Without `Warm` (`KILONOVA_CLIENTS=anew`, see cli.py) the commands
-behave the same, only slower.
+from its first line, with the caller's arguments, environment and outputs. The program is unchanged, and
+nothing is kept between commands. Without `Warm` (`KILONOVA_CLIENTS=anew`, see cli.py) the commands behave
+the same, only slower.
 """
 
 import gc
@@ -163,7 +163,7 @@ def main():
     """The forking side: PROGRAM and the socket's descriptor number."""
     program, number = sys.argv[1], int(sys.argv[2])
     line = socket.socket(fileno=number)
-    # As if the program had been started directly: its name, which modules read, and none of these modules.
+    # As if the program had been started directly: with its name, which modules read, and without this script's folder.
     sys.argv = [program]
     sys.path[0] = os.path.dirname(os.path.abspath(program))
     read_modules(program)

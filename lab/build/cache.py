@@ -46,7 +46,7 @@ class Locked:
 
 
 def thing(name, parts, make, say=print):
-    """The directory of a thing; `make(folder)` fills it if it does not exist yet."""
+    """The directory of a build product; `make(folder)` fills it if it does not exist yet."""
     folder = os.path.join(CACHE, f"{name}-{digest(*parts)}")
     if os.path.isdir(folder):
         return folder
@@ -65,7 +65,7 @@ def thing(name, parts, make, say=print):
 
 
 def run(*command, timeout=900, log=None, **more):
-    """Runs a program to its end; its output is in the error when it fails."""
+    """Runs a program to its end; the error contains its output if it fails."""
     with open(log or os.devnull, "ab") as kept:
         try:
             done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL,

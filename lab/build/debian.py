@@ -33,7 +33,7 @@ def mirror():
     output = run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian",
                "Component: main").split()
     if not output:
-        raise Wrong("apt knows no Debian mirror; run scripts/bootstrap.sh lab")
+        raise Wrong("apt has no Debian mirror; run scripts/bootstrap.sh lab")
     return output[0]
 
 
@@ -57,7 +57,7 @@ def download(folder, *packages):
 
 
 def sandbox_free(folder):
-    """A configuration with which apt downloads as this user, who owns the directory."""
+    """An apt configuration for downloads as this user, who owns the directory."""
     path = os.path.join(folder, "apt.conf")
     with open(path, "w", encoding="utf-8") as file:
         file.write('APT::Sandbox::User "root";\n')

@@ -1,7 +1,7 @@
 """The guests' images: the cloud kernel, an initial RAM disk with files/guest-init, tiny root disks.
 
 The guests have no distribution: busybox, a dozen modules and one script. Their kernel is stored
-uncompressed and entered as PVH: decompressing itself takes seconds on a host that is itself emulated.
+uncompressed and booted through its PVH entry point, because decompression takes seconds on an emulated host.
 """
 
 import os

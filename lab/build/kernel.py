@@ -29,7 +29,7 @@ MAKEFILES = {
             "vfio-y := vfio_main.o group.o container.o virqfd.o iova_bitmap.o\n"
             "ccflags-y += -DCONFIG_IOMMUFD_DRIVER=1\n",
 }
-# Modules that the node's root file system needs in order to be found.
+# Modules that are needed to find the node's root file system.
 EARLY = ["virtio_blk", "crc32c_generic", "ext4"]
 
 
@@ -125,7 +125,7 @@ def files(tree, release, names):
 
 
 def pick(tree, release, folder):
-    """Keeps the modules that a node loads, and separately those that find its disk."""
+    """Keeps the modules that a node loads, and separately those that are needed to find its disk."""
     base = os.path.join("usr/lib/modules", release)
     target = os.path.join(folder, "modules", base)
     for path in files(tree, release, [*EARLY, *lines("modules")]):

@@ -11,9 +11,9 @@ from build import guest
 from build.cache import run, text
 from build.debian import HERE, lines
 
-# Sparse: unused space takes none on the machine.
+# Sparse: unused space takes no disk space on the machine.
 SIZE_GIB = 8
-# Files that go from files/ into the image, with their modes.
+# Files that are copied from files/ into the image, with their modes.
 INSIDE = {
     "lab-node": ("usr/sbin/lab-node", 0o755),
     "lab-ready": ("usr/sbin/lab-ready", 0o755),
@@ -26,7 +26,7 @@ INSIDE = {
 SETTINGS = {
     "etc/hosts": "127.0.0.1 localhost\n10.98.0.1 node1\n10.98.0.2 node2\n",
     "etc/hostname": "node\n",
-    # The kernel's command line sets it on each boot; without one here it would be a first boot.
+    # The kernel's command line sets it on each boot; without an id here systemd would treat each boot as the first.
     "etc/machine-id": "6b696c6f000040008000000000000000\n",
     "etc/default/ssh": 'SSHD_OPTS="-o UsePAM=no -o UseDNS=no -o StrictModes=no"\n',
     "etc/systemd/journald.conf": "[Journal]\nStorage=persistent\nSystemMaxUse=32M\n",

@@ -1,7 +1,7 @@
-"""Boots a node once and keeps its disk: libvirt's first probe of QEMU takes half of a boot.
+"""Boots a node once and keeps its disk: libvirt's first probe of QEMU takes half of the boot time.
 
 The result is an overlay on the nodes' disk; it is the backing file of both nodes' overlays. Nothing in
-it identifies a node: name and addresses come with each boot.
+it identifies a node: its name and addresses are set at each boot.
 """
 
 import os

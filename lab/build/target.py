@@ -10,7 +10,7 @@ from build.debian import download, unpack
 from stack import Wrong
 
 PACKAGE = "tgt"
-# Its libraries that a machine may lack; their packages' names end differently in each release.
+# Libraries of tgtd that a machine may lack; the names of their packages end differently in each release.
 LIBRARIES = r"lib(?:aio1|ibverbs1|rdmacm1|nl-3|nl-route-3)\S*"
 
 

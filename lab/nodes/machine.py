@@ -1,4 +1,4 @@
-"""One QEMU process: its command line, its monitor, its exit. Knows nothing of the guest system.
+"""One QEMU process: its command line, its monitor, its exit. Independent of the guest system.
 
 The lab runs two. Each emulates an IOMMU, an SR-IOV network card, an SR-IOV NVMe controller and the AMD
 virtualization extensions in software, so that no /dev/kvm is needed. A node reaches the machine only
@@ -16,12 +16,12 @@ from build.cache import run
 from stack import Wrong, free_port
 
 MEMORY_MIB = 1536
-# A node with NUMA cells has two, each with a socket of its own: CPUs and memory of each, and pages of 2 MiB.
+# A node with NUMA cells has two, each on its own socket: the CPUs, the MiB of memory and the pages of 2 MiB of each.
 CELL_CPUS, CELL_MIB, CELL_PAGES = 4, 1024, 120
-# In software an instruction that moves a string by bytes costs as much for each byte as another for eight, and
-# kernels, the guests' too, clear and copy memory by them where a processor says that they are fast.
+# In emulation, an instruction that moves a string by bytes costs as much for each byte as one by quadwords for eight.
+# Kernels, including the guests', clear and copy memory by bytes if the processor reports that this is fast.
 PROCESSOR = "max,la57=off,erms=off,fsrm=off,fsrs=off,fsrc=off,fzrm=off"
-# Links between the nodes: the ending of each card's addresses, and its purpose.
+# Links between the nodes: each link's name, and its byte in the MAC addresses of the cards.
 LINKS = {"mig": 2, "lan": 3}
 
 
@@ -182,7 +182,7 @@ class Machine:
             return
         os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + 20
-        # A process that dies has no command line any more, and may still hold its disk.
+        # A dying process no longer has a command line, but may still have its disk open.
         while self._exists(pid):
             if time.monotonic() > deadline:
                 raise Wrong(f"{self.name}: process {pid} did not end")
@@ -194,7 +194,7 @@ class Machine:
 
     @staticmethod
     def _exists(pid):
-        """True if a thread of a process lives. Its first thread may be a zombie while others still have its files."""
+        """True if a thread of a process lives. Its first thread may be a zombie while others have its files open."""
         try:
             with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
                 is_zombie = file.read().rpartition(")")[2].split()[0] == "Z"

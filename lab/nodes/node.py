@@ -96,7 +96,7 @@ class Node(Machine):
                 err.seek(0)
                 out = done.stdout + err.read()
         except subprocess.TimeoutExpired:
-            raise Wrong(f"{self.name}: no end after {timeout * PATIENCE:.0f} s: {command}") from None
+            raise Wrong(f"{self.name}: did not end within {timeout * PATIENCE:.0f} s: {command}") from None
         return done.returncode, out.decode("utf-8", "replace").strip()
 
     def write(self, path, content, mode="0644"):
@@ -117,7 +117,7 @@ class Node(Machine):
             if holds(out):
                 return out
             if time.monotonic() > deadline:
-                raise Wrong(f"{self.name}: after {timeout * PATIENCE:.0f} s: {what}: not the case:\n{out[-1500:]}")
+                raise Wrong(f"{self.name}: after {timeout * PATIENCE:.0f} s: not true: {what}:\n{out[-1500:]}")
             time.sleep(0.5)
 
     def reboot(self, timeout=300):

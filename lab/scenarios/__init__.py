@@ -1,1 +1,1 @@
-"""What is shown in the lab, one file per group. Each has `run(lab)`; lab.py knows their order."""
+"""The lab's scenarios, one file per group. Each has `run(lab)`; lab.py defines their order."""

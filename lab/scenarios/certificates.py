@@ -1,6 +1,6 @@
-"""Certificates of the cloud's own authority: hosts use them for TLS between each other. The libvirtd of
-the others refuses a revoked one. A host whose certificate has expired joins again, and its guest keeps
-running."""
+"""Certificates of the cloud's own authority, which hosts use for TLS between each other. The libvirtd of
+the other hosts refuses a revoked certificate. A host whose certificate has expired joins again, and its
+guest keeps running."""
 
 import json
 import os
@@ -36,20 +36,20 @@ PAST = """\
 
 
 def listen(node, door, instead_of):
-    """Has libvirtd listen for other hosts by one socket and not by another."""
+    """Makes libvirtd listen for other hosts on one socket instead of another."""
     node.run(f"systemctl stop libvirtd {OWN} {instead_of}; systemctl start {door} {OWN} && systemctl start libvirtd",
              timeout=180)
 
 
 def over_tls(lab):
-    """From now on guests are sent over TLS, by certificates that the agents lay down for libvirt."""
+    """Switches live migration to TLS, with certificates that the agents install for libvirt."""
     for node in lab.nodes:
         node.run(f"cp {CONFIG} /root/agent.conf; mkdir -p /etc/pki; printf '[node]\\npki_dir = /etc/pki\\n' >>{CONFIG}; "
                  f"sed -i 's/^live_migration_uri = .*/live_migration_scheme = tls/' {CONFIG}; "
                  "systemctl restart kilonova-agent", timeout=180)
         node.until("ls /etc/pki/libvirt/*.pem /etc/pki/libvirt/private/*.pem /etc/pki/CA/*.pem | wc -l",
                    lambda output: output == "6",
-                   "the agent lays down its certificate and the list of revoked ones for libvirt")
+                   "the agent installs its certificate and the revocation list for libvirt")
         listen(node, "libvirtd-tls.socket", "libvirtd-tcp.socket")
         modes = node.run("stat -c '%a %U' /etc/pki/libvirt/private/*.pem").split("\n")
         lab.tick(f"{node.name}: only root can read its key", set(modes) == {"600 root"}, str(modes))
@@ -65,7 +65,7 @@ def over_tls(lab):
 
 
 def over_tcp(lab):
-    """As it was."""
+    """Switches back to TCP with the nodes' earlier configuration."""
     for node in lab.nodes:
         node.run(f"[ ! -e /root/agent.conf ] || mv /root/agent.conf {CONFIG}")
         listen(node, "libvirtd-tcp.socket", "libvirtd-tls.socket")
@@ -75,7 +75,7 @@ def over_tcp(lab):
 
 def revoked(lab, node):
     """The host's certificate is revoked while a connection with it is open. The libvirtd of the other
-    host closes the connection and refuses the certificate. Then the host joins anew."""
+    host closes the connection and refuses the certificate. Then the host joins again."""
     peer = other(lab, node.name)
     copy = "/root/stolen"
     node.run(f"mkdir -p {copy} && cd /etc/pki && cp CA/cacert.pem libvirt/clientcert.pem "
@@ -100,7 +100,7 @@ def revoked(lab, node):
 
 
 def expired(lab, node, folder):
-    """The host's identity with a certificate of the cloud's authority of which the time has passed."""
+    """The host's identity with an expired certificate of the cloud's authority."""
     def path(name, content=None):
         whole = os.path.join(folder, name)
         if content is not None:
@@ -123,7 +123,7 @@ def expired(lab, node, folder):
 
 
 def let_in_again(lab, node, ident):
-    """The host was off for long: it is not let in, says so, and joins anew under its running agent."""
+    """The host was off for too long: it is refused, logs the reason, and joins again while its agent runs."""
     before = lab.cloud.console(ident).ticks[-1]
     with tempfile.TemporaryDirectory() as folder:
         old = expired(lab, node, folder)
@@ -147,9 +147,9 @@ def let_in_again(lab, node, ident):
 
 
 def run(lab):
-    """One guest, over TLS to the other host and back; a revoked certificate; then an expired one under the
-    guest."""
-    lab.heading("Certificates: live migration over TLS, one that is revoked, and one that has expired")
+    """One guest, over TLS to the other host and back; a revoked certificate; then an expired one while
+    the guest runs."""
+    lab.heading("Certificates: live migration over TLS, a revoked certificate, and an expired one")
     ident = lab.cloud.boot("vgpu", "certified")["id"]
     log = lab.cloud.guest_log(ident)
     lab.tick("the guest sees its device", log.count(MTTY) == 1)

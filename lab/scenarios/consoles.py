@@ -13,7 +13,7 @@ from nodes.node import PATIENCE
 from scenarios.live import host_of, migrate, settled
 from stack import Gone, Wrong
 
-# RFB's message SetEncodings with raw alone, which every server understands.
+# RFB's message SetEncodings with only the raw encoding, which every server supports.
 RAW = bytes([2, 0, 0, 1, 0, 0, 0, 0])
 # The size of noVNC's canvas and the number of its colours; None without a picture.
 COLOURS = """
@@ -26,7 +26,7 @@ return [width, height, new Set(pixels).size];
 
 
 def novnc(lab, ident, what):
-    """Looks at the display as a user does, and keeps the picture of the page beside the logs."""
+    """Views the display as a user does, and saves a screenshot of the page next to the logs."""
     try:
         parts = programs()
     except Wrong as why:
@@ -58,7 +58,7 @@ def browser(lab, ident):
 
 
 def shown(lab, socket, width, height, what):
-    """Reads the picture of QEMU's display, and keeps it beside the logs."""
+    """Reads the picture of QEMU's display, and saves it next to the logs."""
     socket.send(RAW)
     socket.send(bytes([3, 0]) + bytes(4) + width.to_bytes(2, "big") + height.to_bytes(2, "big"))
     pixels, seen = bytearray(width * height * 4), 0
@@ -85,7 +85,7 @@ def shown(lab, socket, width, height, what):
 
 
 def listens(lab, ident):
-    """Checks that the guest's display listens nowhere."""
+    """Checks that the guest's display listens on no port."""
     node = of(lab, host_of(lab, ident))
     lab.tick("the display listens on no port", "<listen type='none'/>" in node.run(f"virsh -q dumpxml {ident}"))
     ports = node.run("ss -Hltn 'sport >= :5900 and sport <= :5999' || true")
@@ -93,8 +93,8 @@ def listens(lab, ident):
 
 
 def ended(socket):
-    """The code and the reason with which the server closes a console, which is open until then. Reads without a limit of time, as a
-    browser does: the server ends a console whose client does not answer its pings."""
+    """Reads an open console until the server closes it; returns the code and the reason. Has no time limit, and answers
+    pings as a browser does: the server closes a console whose client does not."""
     socket.socket.settimeout(None)
     try:
         return socket.closed()
@@ -112,7 +112,7 @@ def run(lab):
     socket, name, width, height = browser(lab, ident)
     lab.say(f"QEMU calls the display {name!r}")
     shown(lab, socket, width, height, "before the migration")
-    # The return key, pressed and released.
+    # The Return key, pressed and released.
     for is_down in (1, 0):
         socket.send(bytes([4, is_down, 0, 0]) + (0xFF0D).to_bytes(4, "big"))
     source = of(lab, host_of(lab, ident))

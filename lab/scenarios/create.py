@@ -59,7 +59,7 @@ def told(lab):
 
 
 def run(lab):
-    """All ways, in sequence."""
+    """Every way to request a device, in sequence."""
     lab.heading("Servers with devices")
     cloud = lab.cloud
     for name, groups in PROFILES.items():

@@ -1,4 +1,4 @@
-"""Failures of hosts: reported clearly, without loss, and over when the cause is gone."""
+"""Failures of hosts: reported clearly, without loss, and resolved once the cause is removed."""
 
 import os
 import time
@@ -72,7 +72,7 @@ def disk_full(lab, node):
 
 
 def image_corrupt(lab, node):
-    """A file that is not an image is refused on upload; a truncated one is found by the host."""
+    """A file that is not an image is refused on upload; a truncated one is detected by the host."""
     path = os.path.join(lab.cloud.folder, "broken.qcow2")
     create = ["image", "create", "broken", "--disk-format", "qcow2", "--container-format", "bare", "--file", path]
     with open(path, "wb") as file:
@@ -124,7 +124,7 @@ def twin(node, kept, name):
 
 
 def no_twin(node):
-    """Stops it and removes its files."""
+    """Stops the second agent and removes its files."""
     node.run("kill -KILL $(cat /root/twin.pid); rm -rf /root/twin*; true")
 
 
@@ -153,7 +153,7 @@ def twice(lab, first, second):
 
 
 def run(lab):
-    """One guest, and failures around it."""
+    """Runs one guest and causes failures around it."""
     lab.heading("Failures of hosts")
     ident = lab.cloud.boot("vgpu", "unharmed")["id"]
     log = lab.cloud.guest_log(ident)

@@ -13,7 +13,7 @@ ALIAS = {"name": "nvme", "vendor_id": "1b36", "product_id": "0010", "device_type
 
 
 def possible(options):
-    """Why a control plane with real hosts is not possible, or None."""
+    """The reason why a control plane with real hosts is not possible, or None."""
     for program in (options.kilonova, options.openstack):
         if not os.path.exists(program):
             return f"{program} is missing"
@@ -35,7 +35,7 @@ def configure(folder):
 
 
 def command(lab, *words):
-    """The answer of a command of `kilonova` that an operator types."""
+    """The output of an operator's `kilonova` command."""
     serve = lab.cloud.serve
     words = [serve.binary, *words, "--format", "json"]
     done = subprocess.run(words, env={**os.environ, **lab.cloud.openrc()}, stdin=subprocess.DEVNULL,
@@ -52,7 +52,7 @@ def enroll(lab, node):
 
 
 def join(lab, node, more=""):
-    """Installs the agent with more lines of configuration, joins it and starts it; returns its report on the host."""
+    """Installs the agent with additional configuration lines, joins and starts it; returns its report on the host."""
     agent.configure(node, more)
     output = agent.join(node, *enroll(lab, node))
     agent.start(node)
@@ -60,7 +60,7 @@ def join(lab, node, more=""):
 
 
 def joined(lab, more=""):
-    """Both hosts join, with more lines of configuration."""
+    """Joins both hosts, with additional configuration lines."""
     with ThreadPoolExecutor(len(lab.nodes)) as pool:
         for output in pool.map(lambda node: join(lab, node, more), lab.nodes):
             lab.say(output)
@@ -68,7 +68,7 @@ def joined(lab, more=""):
 
 
 def run(lab):
-    """From nothing to two hosts with devices."""
+    """Starts the control plane and joins two hosts with devices."""
     lab.heading("Two hosts join")
     why = possible(lab.options)
     if why:

@@ -25,7 +25,7 @@ class Life:
         wanted = self.boots if boots is None else boots
         log = self.cloud.guest_log(
             self.ident, lambda s: s.ready and s.disks.get("vda", (0, "", 0))[1:] == (image, wanted),
-            f"it is up from the disk {image}, at its boot {wanted}, {after}")
+            f"it has booted from the disk {image}, boot {wanted}, {after}")
         self.lab.tick(f"{after}: the device is present, and the disk is unchanged",
                       log.count(MTTY) == 1, str(log.pci))
         held = self.cloud.devices(self.ident)
@@ -33,7 +33,7 @@ class Life:
         return log
 
     def goes_on(self, before, after):
-        """Checks that the guest counts on without a reboot."""
+        """Checks that the guest keeps counting without a reboot."""
         log = self.cloud.guest_log(self.ident, lambda s: s.ticks and s.ticks[-1] > before.ticks[-1],
                                f"its guest keeps counting {after}")
         self.lab.tick(f"{after}: the guest keeps counting", log.boots == before.boots,
@@ -73,7 +73,7 @@ def power(life):
 
 
 def suspend(life, before):
-    """Suspend and resume; or a clear refusal and an unharmed server."""
+    """Suspend and resume; or a clear refusal and an unaffected server."""
     life.do("suspend")
     deadline = time.monotonic() + 120
     while True:

@@ -1,4 +1,4 @@
-"""Live migration of a guest with a mediated device, under load: there, back, aborted, and failing."""
+"""Live migration of a guest with a mediated device, under load: to the other host, back, aborted, and failed."""
 
 import os
 import re
@@ -26,14 +26,14 @@ def migrate(lab, ident, target):
 
 
 def settled(lab, ident, timeout=300):
-    """Waits until the server has settled; returns the time that took."""
+    """Waits until the server has settled; returns the time this took."""
     begun = time.monotonic()
     lab.cloud.status(ident, "ACTIVE", timeout)
     return time.monotonic() - begun
 
 
 def goes_on(lab, ident, before, what):
-    """Checks that the guest counts on without a reboot and has its device."""
+    """Checks that the guest keeps counting without a reboot and has its device."""
     log = lab.cloud.guest_log(ident, lambda s: s.ticks and s.ticks[-1] > before, f"its guest keeps counting {what}")
     lab.tick(f"{what}: the counter continued from {before}", min(log.ticks[-20:]) >= 0
              and log.whole.count("guest: boot ") <= 1, log.whole[-300:])
@@ -47,7 +47,7 @@ def slow(node, ident, mib):
 
 
 def under_way(lab, ident, what="memory", timeout=120):
-    """The running migration, once its memory, or its disk, which comes first, is being copied."""
+    """The running migration, once its memory is being copied, or its disk, which is copied first."""
     deadline = time.monotonic() + timeout * PATIENCE
     while True:
         found = lab.cloud.api.expect(200, "GET", f"/compute/v2.1/servers/{ident}/migrations")["migrations"]
@@ -59,7 +59,7 @@ def under_way(lab, ident, what="memory", timeout=120):
 
 
 def there_and_back(lab, ident):
-    """To the other host and back, measured."""
+    """Migrates to the other host and back, and measures the times."""
     for way in ("there", "back"):
         source = of(lab, host_of(lab, ident))
         target = other(lab, source.name)
@@ -78,7 +78,7 @@ def there_and_back(lab, ident):
 
 
 def aborted(lab, ident):
-    """Aborted by the user while its disk is being copied."""
+    """The user aborts a migration while the disk is being copied."""
     source = of(lab, host_of(lab, ident))
     before = lab.cloud.console(ident).ticks[-1]
     slow(source, ident, 1)

@@ -59,7 +59,7 @@ def gone(lab, ident):
     lab.tick(f"{lost.name} is down")
     cloud.run("compute", "service", "list")
     cloud.run("server", "evacuate", ident, "-c", "id")
-    # From 2.95 on an evacuated server stays stopped.
+    # From microversion 2.95 on, an evacuated server stays stopped.
     server = cloud.status(ident, "SHUTOFF")
     cloud.run("server", "start", ident)
     cloud.status(ident, "ACTIVE")
@@ -75,7 +75,7 @@ def gone(lab, ident):
 
 
 def run(lab):
-    """One server through all of it."""
+    """Takes one server through all of this."""
     lab.heading("Hosts that are reset and lost")
     ident = lab.cloud.boot("vgpu", "survivor")["id"]
     lab.cloud.guest_log(ident)

@@ -23,7 +23,7 @@ CALLER = """\
 
 
 def ping(node, network, address):
-    """Whether a guest answers a ping from its host's DHCP namespace."""
+    """Returns whether a guest answers a ping from its host's DHCP namespace."""
     code, _ = node.attempt(f"nsenter --net=/proc/$(cat /run/kilonova/network/{network}/pid)/ns/net "
                            f"ping -c 1 -W 3 {address}")
     return code == 0
@@ -94,7 +94,7 @@ def run(lab):
     lab.tick("a foreign source address gets no answer",
              f"as {BORROWED}, {address} does not answer" in log.text, log.text[-400:])
     log = cloud.guest_log(second, lambda s: "metadata service says" in s.text, "it asked for its metadata")
-    lab.tick("the metadata service tells the guest who it is", f'says "uuid":"{second}"' in log.text, log.text[-400:])
+    lab.tick("the metadata service returns the guest's uuid", f'says "uuid":"{second}"' in log.text, log.text[-400:])
     cloud.run("server", "delete", "third", "--wait")
     moved(lab, first, network, address)
     gone(lab, network, [first, second])

@@ -1,6 +1,6 @@
-"""Guests with dedicated CPUs, NUMA cells and large pages on hosts with two cells: what libvirt pins, where the
-kernel lets the threads run and has the memory, what the guests see of cells, distances and a device, and the same after
-a live migration."""
+"""Guests with dedicated CPUs, NUMA cells and large pages on hosts with two cells: libvirt's pins, where the kernel runs
+the threads and has the memory, the cells, distances and device that the guests see, and all of this after a live
+migration."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from host import MTTY, NVME, attached, clean, of, other
 from scenarios.live import goes_on, host_of, migrate, settled
 
 # The first host has three dedicated CPUs in its first cell, the second one in its second cell. A guest cell
-# with two of them therefore changes the cell as it migrates.
+# with two of them therefore moves to another host cell when it migrates.
 OPTIONS = {
     "node1": {"shared": "0,4", "dedicated": "1-3,5"},
     "node2": {"shared": "0,4", "dedicated": "1,5-7"},
@@ -28,8 +28,8 @@ FLAVORS = {
     "numa-shared": (1, 192, ["hw:numa_nodes=1"]),
     "numa-device": (2, 256, ["hw:numa_nodes=2", "pci_passthrough:alias=nvme:1"]),
 }
-# The functions of the disk, and their cell: QEMU's main bus has none, so that an administrator says where they are. The agent reports
-# the virtual ones as one device, which is where its physical one is.
+# The functions of the disk, and their cell: QEMU's main bus has none, so an administrator sets it. The agent reports
+# the virtual functions as one device, at the cell of their physical function.
 FUNCTIONS, CELL = "/sys/bus/pci/devices/0000:02:00.[012]/numa_node", 1
 # Prints the cells that a guest has, their distances, and the cell of each PCI device.
 LOOK = """\
@@ -57,7 +57,7 @@ def cpus(text):
 
 
 def divided(lab):
-    """Both hosts start again with two cells, and with sets of CPUs and reserved pages."""
+    """Restarts both hosts with two cells, sets of CPUs and reserved pages."""
     def restart(node):
         if not node.cells:
             sets = OPTIONS[node.name]
@@ -125,7 +125,7 @@ def memory(node, ident):
 
 
 def pinned(lab, ident, emulator, shared=False):
-    """A running guest is where the API says: its vCPUs, its emulator and its memory. Returns the API's cells."""
+    """Checks that a guest's vCPUs, emulator and memory are where the API shows them. Returns the API's cells."""
     node = of(lab, host_of(lab, ident))
     sets = OPTIONS[node.name]
     nodes = fitted(lab, ident)["nodes"]
@@ -189,7 +189,7 @@ def all_of_guest(wanted, _sets):
 
 
 def moved(lab, ident):
-    """The guest with two cells migrates to the host whose CPUs are elsewhere."""
+    """The guest with two cells migrates to the host whose dedicated CPUs are in other cells."""
     source = of(lab, host_of(lab, ident))
     target = other(lab, source.name)
     before, count = fitted(lab, ident)["nodes"], lab.cloud.console(ident).ticks[-1]
@@ -237,10 +237,10 @@ def run(lab):
     pinned(lab, two, all_of_guest)
 
     nodes, maps = pinned(lab, large, lambda _, sets: cpus(sets["shared"]))
-    lab.tick("large pages of the cell that has some left", [cell["host_node"] for cell in nodes] == [1]
+    lab.tick("its large pages are in the cell with enough of them left", [cell["host_node"] for cell in nodes] == [1]
              and [(pages, size) for _, pages, size in maps if size == 2048] == [({1: 96}, 2048)], f"{nodes} {maps}")
     free = of(lab, "node2").run("cat /sys/devices/system/node/node*/hugepages/hugepages-2048kB/free_hugepages").split()
-    lab.tick("the host has so many fewer free", free == ["120", "24"], str(free))
+    lab.tick("that many fewer are free on the host", free == ["120", "24"], str(free))
 
     moved(lab, two)
     isolated, shared = begun("numa-isolate", "node1"), begun("numa-shared", "node1")

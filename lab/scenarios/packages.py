@@ -39,7 +39,8 @@ def running(lab, node):
 
 
 def again(lab, node, ident):
-    """Removed and installed again under a guest: the guest keeps running, and the agent recognizes it."""
+    """Removes and reinstalls the agent's package while a guest runs: the guest keeps running, and the
+    agent recognizes it."""
     before = lab.cloud.console(ident).ticks[-1]
     node.run(f"dpkg --remove {agent.UNIT}", timeout=180)
     lab.tick("after removal, the agent has stopped and its configuration stays",

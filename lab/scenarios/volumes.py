@@ -1,6 +1,7 @@
-"""In Nova's place beside a Keystone, a Cinder and a Neutron: a server with a root volume over iSCSI, a mediated device and
-a port of Open vSwitch goes through every verb. After each, the guest has its data, its device and its metadata, the hosts
-have exactly its disks, sessions and taps, and its attachments and bindings are as upstream leaves them.
+"""Kilonova in Nova's place beside a Keystone, a Cinder and a Neutron: a server with a root volume over iSCSI, a
+mediated device and a port of Open vSwitch goes through every operation. After each, the guest has its data, its device
+and its metadata, the hosts have exactly its disks, sessions and taps, and its attachments and bindings are as upstream
+leaves them.
 """
 
 import copy
@@ -22,7 +23,7 @@ from stack import Gone, Wrong
 NET, RANGE, VLAN = "blue", "10.88.0.0/24", 101
 # Free ports for a second volume and a second card. libvirt leaves one.
 PORTS = "[libvirt]\nnum_pcie_ports = 10\n"
-# The sectors of the marks: of the root volume beyond its file system, and of the other volume.
+# The sectors of the marks: on the root volume, beyond its file system, and on the other volume.
 ROOT_MARK, FIRST_MARK, SECOND_MARK = 204800, 0, 8
 # Reports the disks, cards and metadata of a guest, and keeps writing to its root volume.
 LOOK = """\
@@ -56,7 +57,7 @@ LOOK = """\
 
 
 class Story:
-    """The server, and what it should have."""
+    """The server, and its expected state."""
 
     def __init__(self, lab, ident, root, port):
         self.lab, self.cloud, self.ident = lab, lab.cloud, ident
@@ -80,16 +81,16 @@ class Story:
     def up(self, after, disks=None):
         """Checks that the guest has booted from its root volume, with its device and its metadata."""
         log = self.cloud.guest_log(
-            # The log still ends with the boot before until the guest begins the next one.
+            # The log ends with the previous boot until the guest begins the next one.
             self.ident, lambda s: s.ready and s.disks.get("vda", (0, "", 0))[1:] == (self.image, self.boots)
             and "look: devices" in s.text and 'metadata "uuid' in s.text,
-            f"it is up from the image {self.image} at its boot {self.boots} and has its metadata {after}", timeout=360)
+            f"it has booted from the image {self.image}, boot {self.boots}, and has its metadata {after}", timeout=360)
         found = log.disks.get("vda", (0, "", 0))
         self.lab.tick(f"{after}: boot {self.boots} of the image {self.image} from the root volume of 1 GiB",
                       found == ((1 << 30) // 512, self.image, self.boots), str(log.disks))
         self.lab.tick("with its mediated device", log.count(MTTY) == 1, str(log.pci))
         said = re.findall(r'^look: step (\d+) metadata "uuid": *"([^"]*)"', log.text, re.M)
-        self.lab.tick("and the metadata service tells it who it is", said and said[-1][1] == self.ident, str(said))
+        self.lab.tick("and the metadata service returns its uuid", said and said[-1][1] == self.ident, str(said))
         if disks:
             self.lab.tick(f"its disks are {disks}", set(disks.split()) <= set(log.disks), str(log.disks))
         return log
@@ -129,21 +130,21 @@ class Story:
                       "sessions and taps are right")
 
     def _cinder(self, host):
-        """The faults of the attachments."""
+        """Descriptions of wrong attachments."""
         freed = [volume for volume in self.cinder.freed if volume in self.volumes]
         if freed:
             yield f"the volumes {freed} were available for a moment"
         with self.cinder.lock:
             every = [one for one in self.cinder.attachments.values() if one["server"] == self.ident]
             if sorted(one["volume"] for one in every) != sorted(self.volumes):
-                yield f"the attachments are of {[one['volume'] for one in every]}, not of {self.volumes}"
+                yield f"the attached volumes are {[one['volume'] for one in every]}, not {self.volumes}"
             for one in every:
                 found = (self.cinder.volumes[one["volume"]]["status"], one["status"], (one["connector"] or {}).get("host"))
                 wanted = ("in-use", "attached", host.name) if host else ("reserved", "reserved", None)
                 if found != wanted:
                     yield f"the volume {one['volume']} is {found}, not {wanted}"
                 if host and not one["connector"].get("mountpoint"):
-                    yield f"the volume {one['volume']} has no name of its disk"
+                    yield f"the volume {one['volume']} has no device name"
                 sessions = self.cinder.target.sessions(one["volume"])
                 if host and sessions and sessions != [one["connector"]["initiator"]]:
                     yield f"the target of the volume {one['volume']} has the sessions {sessions}"
@@ -151,7 +152,7 @@ class Story:
                     yield f"the target of the volume {one['volume']} still has the sessions {sessions}"
 
     def _neutron(self, host, running):
-        """The faults of the ports."""
+        """Descriptions of wrong ports."""
         with self.neutron.lock:
             for ident in self.ports:
                 port = self.neutron.ports.get(ident)
@@ -163,12 +164,12 @@ class Story:
                 if found != wanted:
                     yield f"the bindings of the port {ident} are {found}, not {wanted}"
                 if port["device_id"] != self.ident or not port["device_owner"].startswith("compute:"):
-                    yield f"the port {ident} is of {port['device_owner']} {port['device_id']}"
+                    yield f"the port {ident} belongs to {port['device_owner']} {port['device_id']}"
                 if port["status"] != ("ACTIVE" if running else "DOWN"):
                     yield f"the port {ident} is {port['status']}"
 
     def _hosts(self, host, running):
-        """The faults of the hosts."""
+        """Descriptions of what is wrong on the hosts."""
         for node in (one for one in self.lab.nodes if one.running()):
             here = node is host
             taps = switch.connected(node)
@@ -194,8 +195,8 @@ class Story:
 
 
 def shows(log, device):
-    """True if a guest has a disk or a card, as it reported last; None before a report. After a live migration the log may
-    begin later than the guest."""
+    """True if the guest's last report has a disk or a card; None before its first report. After a live migration the
+    log may begin later than the guest."""
     said = re.findall(r"^look: devices (.*?)\s*$", log.whole, re.M)
     return device in said[-1] if said else None
 
@@ -262,7 +263,7 @@ def answers(story, after):
         address = story.neutron.ports[port]["fixed_ips"][0]["ip_address"]
         node.until(f"ping -c 1 -W 3 -I meta0 {address} >/dev/null && echo yes", lambda out: out == "yes",
                    f"{address} answers its host after {after}", timeout=60)
-    story.lab.tick(f"after {after}: the guest answers a ping of {node.name}")
+    story.lab.tick(f"after {after}: the guest answers a ping from {node.name}")
 
 
 def power(story):
@@ -336,7 +337,7 @@ def unplugged(story):
 
 
 def moved(story):
-    """Resize with its revert and its confirmation, and cold migration."""
+    """Resizes, reverted and confirmed, and cold migration."""
     for verb in ("revert", "confirm"):
         before, source = story.mark(), story.host()
         story.do("resize", "--flavor", "vgpu-more")
@@ -366,7 +367,7 @@ def moved(story):
 
 
 def live(story):
-    """To the other host and back without a pause in what the guest counts and writes."""
+    """Migrates to the other host and back while the guest keeps counting and writing."""
     for way in ("there", "back"):
         source = story.host()
         target = other(story.lab, source.name)
@@ -381,13 +382,13 @@ def live(story):
             story.ident, lambda s, steps=steps: any(int(step) > steps[-1] + 5 for step in re.findall(
                 rf'^look: step (\d+) metadata "uuid": *"{story.ident}"', s.whole, re.M)),
             f"it has its metadata from {target.name}")
-        story.lab.tick(f"live migration {way}: it counts on, and has its metadata from {target.name}",
+        story.lab.tick(f"live migration {way}: it keeps counting, and has its metadata from {target.name}",
                        after.ticks[-1] > log.ticks[-1] and after.whole.count("guest: boot ") <= log.boots)
         answers(story, f"live migration {way}")
 
 
 def evacuated(story, network):
-    """Its host loses power, and the server is built again on the other one from its volumes."""
+    """The server's host loses power, and the server is rebuilt on the other host from its volumes."""
     lab, cloud, before, lost = story.lab, story.cloud, story.mark(), story.host()
     left = other(lab, lost.name)
     lost.run("sync")
@@ -396,7 +397,7 @@ def evacuated(story, network):
     cloud.hosts([left.name])
     lab.tick(f"{lost.name} is down")
     cloud.run("server", "evacuate", story.ident, "-c", "id")
-    # From 2.95 on an evacuated server stays stopped.
+    # From microversion 2.95 on, an evacuated server stays stopped.
     story.reaches("SHUTOFF")
     story.right("evacuation", running=False)
     story.do("start")
@@ -414,7 +415,7 @@ def evacuated(story, network):
 
 
 def shelved(story):
-    """Shelved, which keeps its volumes reserved, and unshelved."""
+    """Shelves the server, which keeps its volumes reserved, and unshelves it."""
     before = story.mark()
     story.do("shelve")
     story.reaches("SHELVED_OFFLOADED")
@@ -429,7 +430,7 @@ def shelved(story):
 
 
 def pictured(story):
-    """An image of its volumes, and a server from it."""
+    """Creates an image of the server's volumes, and a server from it."""
     cloud, cinder = story.cloud, story.cinder
     cloud.run("server", "image", "create", "--name", "kept", story.ident, "-c", "name")
     deadline = time.monotonic() + 120 * PATIENCE
@@ -454,13 +455,13 @@ def pictured(story):
         time.sleep(1)
     for snapshot in list(cinder.snapshots):
         cloud.run("volume", "snapshot", "delete", snapshot)
-    story.lab.tick("its volume goes with it, and the snapshot is deleted", len(made) == 1 and not cinder.snapshots,
+    story.lab.tick("its volume is deleted with it, and so is the snapshot", len(made) == 1 and not cinder.snapshots,
                    f"{made} {cinder.snapshots}")
     cloud.run("image", "delete", "kept")
 
 
 def rescued(story):
-    """Rescued with its volumes attached, and back."""
+    """Rescues the server with its volumes attached, and unrescues it."""
     story.do("rescue", "--image", "rescue", version="2.87")
     story.reaches("RESCUE")
     log = story.cloud.guest_log(story.ident, lambda s: s.ready and any(
@@ -477,7 +478,7 @@ def rescued(story):
 
 
 def rebuilt(story):
-    """Rebuilt: Cinder replaces the data of the root volume by another image's."""
+    """Rebuilds the server: Cinder replaces the data of the root volume by another image's."""
     story.do("rebuild", "--image", "other", "--reimage-boot-volume", version="2.93")
     story.reaches("ACTIVE")
     story.boots, story.image = 1, "other"
@@ -487,7 +488,7 @@ def rebuilt(story):
 
 
 def deleted(story):
-    """Deleted with its root volume; its port stays."""
+    """Deletes the server with its root volume; its port stays."""
     cloud, cinder = story.cloud, story.cinder
     cloud.delete(story.ident)
     deadline = time.monotonic() + 90 * PATIENCE
@@ -505,7 +506,7 @@ def deleted(story):
 
 
 def all_verbs(lab, network):
-    """One server through everything."""
+    """Takes one server through everything."""
     story = created(lab)
     power(story)
     plugged(story)
@@ -524,7 +525,7 @@ def all_verbs(lab, network):
 
 
 def fresh(lab):
-    """Both hosts as before they joined, without NUMA cells."""
+    """Returns both hosts to their state before they joined, without NUMA cells."""
     for node in lab.nodes:
         agent.forget(node)
         if node.cells:
@@ -535,7 +536,7 @@ def fresh(lab):
 
 
 def run(lab):
-    """The usual control plane ends, and another one takes the hosts."""
+    """Stops the usual control plane; another one takes over the hosts."""
     lab.heading("Beside a Keystone, a Cinder and a Neutron")
     usual = lab.cloud
     usual.clean()

@@ -12,7 +12,7 @@ NEWEST = 71
 
 
 def bad(message):
-    """A refusal of a request that does not fit the state."""
+    """The refusal of an invalid request, or of one that the state does not allow."""
     return Refusal(400, "badRequest", message)
 
 
@@ -126,7 +126,7 @@ class Cinder(Service):
         return view
 
     def create(self, request):
-        """A new volume: empty, of an image or of a snapshot."""
+        """A new volume: empty, from an image or from a snapshot."""
         asked, by = request.body["volume"], request.caller
         source = self.snapshots.get(asked.get("snapshot_id")) if asked.get("snapshot_id") else None
         if asked.get("snapshot_id") and not source:
@@ -149,7 +149,7 @@ class Cinder(Service):
         return self.shown(volume, by)
 
     def _download(self, volume, image, token, status, then=None):
-        """Fills a volume from an image, beside the requests; the volume then has this status."""
+        """Fills a volume from an image in the background; the volume then has this status."""
         def download():
             found = status
             try:
@@ -216,7 +216,7 @@ class Cinder(Service):
         return 202, None
 
     def _event(self, server, volume):
-        """Tells Nova that the data of a volume were replaced."""
+        """Notifies Nova that the data of a volume were replaced."""
         body = {"events": [{"name": "volume-reimaged", "server_uuid": server, "tag": volume, "status": "completed"}]}
         status, _, text = fetch("POST", f"{self.nova}/os-server-external-events", self.keystone.token(), body,
                                 **{"OpenStack-API-Version": "compute 2.93"})
@@ -254,7 +254,7 @@ class Cinder(Service):
                 "attach_mode": "rw", "attached_at": "", "detached_at": "", "connection_info": info}
 
     def reserve(self, request):
-        """A new attachment, connected at once if the request has a connector."""
+        """A new attachment, connected immediately if the request has a connector."""
         asked = request.body["attachment"]
         volume = self._volume(asked["volume_uuid"], request.caller)
         ident, server, status = volume["id"], asked["instance_uuid"], volume["status"]
@@ -290,7 +290,7 @@ class Cinder(Service):
             volume["status"] = "attaching"
 
     def attached(self, one, request, rest):
-        """A request to an attachment."""
+        """Answers a request for an attachment."""
         volume = self.volumes[one["volume"]]
         match (request.method, *rest):
             case ("GET",):
@@ -305,7 +305,7 @@ class Cinder(Service):
                                   f"ResourceConflict: duplicate connectors detected on volume {volume['id']}")
                 before = one["status"]
                 self._connect(one, request.body["attachment"]["connector"])
-                # The answer still shows the status before.
+                # The answer still shows the previous status.
                 return 200, {"attachment": {**self._attachment(one), "status": before}}
             case ("POST", "action") if "os-complete" in request.body:
                 one["status"], volume["status"] = "attached", "in-use"
@@ -322,7 +322,7 @@ class Cinder(Service):
         raise Refusal(404, "itemNotFound", "The resource could not be found.")
 
     def _settle(self, volume):
-        """The status of a volume follows from its attachments."""
+        """Sets the status of a volume according to its attachments."""
         states = {one["status"] for one in self.of_volume(volume["id"])}
         before = volume["status"]
         volume["status"] = ("available" if not states else "in-use" if "attached" in states
@@ -339,7 +339,7 @@ class Cinder(Service):
             return file.read(512).rstrip(b"\0 ").decode("utf-8", "replace")
 
     def write(self, volume, sector, text):
-        """Writes the text of a sector of a volume that no host has."""
+        """Writes text to a sector of a volume that is connected to no host."""
         with open(self.target.file(volume), "r+b") as file:
             file.seek(sector * 512)
             file.write(text.encode().ljust(512, b"\0"))

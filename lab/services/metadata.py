@@ -1,4 +1,4 @@
-"""Neutron's metadata agent: says which server asks, and signs that for Nova."""
+"""Neutron's metadata agent: adds the requesting server's id to a request, and signs it for Nova."""
 
 import hashlib
 import hmac

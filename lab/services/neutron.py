@@ -71,7 +71,7 @@ class Neutron(Service):
 
     @staticmethod
     def _list(objects, filters, request):
-        """The objects that the query selects. Refuses an attribute by which Neutron does not filter."""
+        """The objects that the query selects. Refuses attributes by which Neutron does not filter."""
         fields = request.query.get("fields")
         for key in request.query:
             if key not in (*filters, "fields", "limit", "marker"):
@@ -164,7 +164,7 @@ class Neutron(Service):
         return {**binding, "vif_details": self._details(binding)}
 
     def _port(self, port, request, rest):
-        """A request to a port or to its bindings."""
+        """Answers a request for a port or its bindings."""
         by = request.caller
         match (request.method, *rest):
             case ("GET",):
@@ -238,7 +238,7 @@ class Neutron(Service):
             agent.look(port["id"])
 
     def _bind(self, port, host, profile):
-        """Binds a port to a host, as an update does: its other active binding ends."""
+        """Binds a port to a host, as an update does, which removes its other active binding."""
         before = self.active(port)
         port["bindings"] = [one for one in port["bindings"] if one["status"] != "ACTIVE"]
         if not before or before["host"] != host:
@@ -251,8 +251,8 @@ class Neutron(Service):
     # For the agents.
 
     def vlan(self, host, ident):
-        """The VLAN to which an agent connects a port, or None: as seen with the Open vSwitch agent, it takes a port for one
-        that leaves while another host has a binding."""
+        """The VLAN to which an agent connects a port, or None. None also while another host has a binding: the Open
+        vSwitch agent was observed to treat such a port as one that migrates away."""
         with self.lock:
             port = self.ports.get(ident)
             active = port and self.active(port)
@@ -261,7 +261,7 @@ class Neutron(Service):
             return self.networks[port["network_id"]]["provider:segmentation_id"]
 
     def plugged(self, host, ident, is_plugged):
-        """An agent has connected a port on its host, or sees its interface no longer."""
+        """An agent has connected a port on its host, or no longer sees its interface."""
         with self.lock:
             if self.vlan(host, ident) is None:
                 return

@@ -26,7 +26,7 @@ class Caller:
 
     def __init__(self, token, project, roles, service):
         self.token, self.project, self.admin = token, project, "admin" in roles
-        # True if another service vouches for the user.
+        # True if the request has the token of another service too.
         self.service = service
 
 
@@ -99,7 +99,7 @@ class Service:
         return None
 
     def answer(self, request):
-        """Status and body for a request; with the lock held."""
+        """Status and body for a request; called with the lock held."""
         raise NotImplementedError
 
     def refusal(self, refusal):
@@ -147,7 +147,7 @@ class Keystone:
         self.lock, self.own, self.known = threading.Lock(), None, {}
 
     def token(self, instead_of=None):
-        """The token of the login; a new one instead of one that is no longer valid."""
+        """The token of the login, renewed if it is no longer valid."""
         with self.lock:
             if self.own is None or self.own == instead_of:
                 domain = {"name": "Default"}

@@ -3,9 +3,9 @@
     guests ── br-int ── lan0 ── the other node
                 └────── meta0: the metadata proxy of this node, the same MAC and IP address on each
 
-libvirt connects a guest's tap to br-int and notes the port's id. The agent follows the switch's database, gives the tap
-its network's VLAN, and tells Neutron. Guests find the metadata proxy of their own node: nothing with its address crosses
-lan0.
+libvirt connects a guest's tap to br-int and records the port's id. The agent follows the switch's database, assigns the
+tap to its network's VLAN, and notifies Neutron. Guests reach the metadata proxy of their own node: no packet with its
+address crosses lan0.
 """
 
 import json
@@ -17,7 +17,7 @@ from services.neutron import BRIDGE
 from stack import Wrong
 
 METADATA, METADATA_MAC = "169.254.169.254", "fa:16:3e:ff:ff:fe"
-# Passes a request on with the address of the guest and its network, as Neutron's proxy does.
+# Forwards a request with the address of the guest and its network, as Neutron's proxy does.
 PROXY = """\
 #!/bin/sh
 # Runs for one connection of a guest.
@@ -57,7 +57,7 @@ class Agent:
         threading.Thread(target=self._work, daemon=True).start()
 
     def start(self):
-        """Follows the switch's database, again after a loss of the node."""
+        """Follows the switch's database, and reconnects after a loss of the node."""
         self.stop()
         self.process = subprocess.Popen(
             [*self.node.ssh(), "ovsdb-client --format=json monitor Open_vSwitch Interface name,external_ids"],
@@ -65,7 +65,7 @@ class Agent:
         threading.Thread(target=self._follow, args=(self.process,), daemon=True).start()
 
     def stop(self):
-        """Follows it no longer."""
+        """Stops following it."""
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -113,7 +113,7 @@ class Agent:
 
 
 def connected(node):
-    """The ids of the ports that guests have at the switch, and their VLANs."""
+    """The ids of the guests' ports on the switch, and their VLANs."""
     output = node.run("ovs-vsctl --format=json --columns=name,external_ids list Interface; "
                       "ovs-vsctl --format=json --columns=name,tag list Port")
     interfaces, ports = (json.loads(line)["data"] for line in output.splitlines() if line.startswith("{"))

@@ -1,7 +1,7 @@
 """The iSCSI target of the lab's volumes: Debian's tgtd, in user space, on a port of 127.0.0.1.
 
-The nodes reach it through QEMU's user network, so it needs no node and survives the loss of each. A volume is a sparse
-file and a target with one LUN, which only the initiator of a connected host may log in to, with a password.
+The nodes reach it through QEMU's user network, so it needs no node and survives the loss of either. A volume is a
+sparse file and a target with one LUN, which only the initiator of a connected host may log in to, with a password.
 """
 
 import os
@@ -47,7 +47,7 @@ class Target:
             time.sleep(0.1)
 
     def stop(self):
-        """Ends it."""
+        """Stops it."""
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -107,7 +107,7 @@ class Target:
         self._tell("--op", "bind", "--mode", "target", "--tid", str(self.numbers[volume]), "-Q", initiator)
 
     def refuse(self, volume, initiator):
-        """Lets it log in no longer; a session that exists stays."""
+        """Revokes its login; an existing session stays."""
         self._tell("--op", "unbind", "--mode", "target", "--tid", str(self.numbers[volume]), "-Q", initiator)
 
     def sessions(self, volume):

@@ -185,7 +185,7 @@ def hosts(s):
         one["state"] == "up" for one in s.api.expect(200, "GET", "/compute/v2.1/os-services")["services"]))
     s.run("compute service set --down nowhere nova-compute", fails=True)
     ident = s.run("compute service list --host h2")[0]["ID"]
-    # Its node is running and would register again at once.
+    # Its node is running and would register again immediately.
     s.run(f"compute service delete {ident}", fails="1 of 1 compute services failed to delete.")
     s.run("compute service delete 11111111-2222-3333-4444-555555555555", fails="failed to delete")
 

@@ -18,7 +18,7 @@ def moves(s):
     ident = s.server("s1")["id"]
     s.run("server resize --flavor m1 s1", fails="When resizing, instances must change flavor!")
     s.run("server resize --flavor m2 --wait s1", reaches=("s1", "VERIFY_RESIZE"))
-    s.same("s1 holds the place of m2", s.held(ident), M2)
+    s.same("s1 holds the resources of m2", s.held(ident), M2)
     s.run("server resize --flavor m1 s1", fails="while it is in vm_state resized")
     s.run("server resize confirm s1")
     confirmed(s, "s1", M2)
@@ -154,6 +154,6 @@ def evacuate(s):
 
 
 def up(s, host):
-    """Whether a host is up and has nothing left of a migration."""
+    """Returns whether a host is up and has no remains of a migration."""
     services = s.api.expect(200, "GET", f"/compute/v2.1/os-services?host={host}")["services"]
     return services[0]["state"] == "up"

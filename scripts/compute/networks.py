@@ -24,7 +24,7 @@ def networks(s):
     s.run("server delete --wait n1")
     ports = sorted(port["Name"] for port in s.run("port list --long")
                    if port["Device Owner"] != "network:dhcp")
-    s.same("what was made for it is gone, what was not is there", ports, ["mine", "more"])
+    s.same("the ports created for it are gone, the others remain", ports, ["mine", "more"])
     s.run("port delete mine more")
     s.run("subnet delete four")
     s.run("network delete private")
@@ -59,7 +59,7 @@ def change(s):
     s.same("a third", "10.30.0.88" in addresses(s.server("n1")), True)
     s.run("server add port n1 more", fails="in use")
     s.run("server remove port n1 more")
-    s.until("the port is taken away", lambda: "10.30.0.88" not in addresses(s.server("n1")))
+    s.until("the port is detached", lambda: "10.30.0.88" not in addresses(s.server("n1")))
     s.run("server add fixed ip --fixed-ip-address 10.30.0.99 n1 private")
     s.same("with the address", "10.30.0.99" in addresses(s.server("n1")), True)
     s.run("server remove fixed ip n1 10.30.0.99", fails=True)
@@ -84,6 +84,6 @@ def groups(s):
 
 
 def floating(s):
-    """There are no routers, so there are no floating addresses."""
+    """This run has no routers, so it has no floating addresses."""
     s.run("server add floating ip n1 192.0.2.9", fails=True)
     s.run("server remove floating ip n1 192.0.2.9", fails=True)

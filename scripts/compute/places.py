@@ -1,4 +1,4 @@
-"""Accelerators of other kinds through the server commands, and a host that is removed for good."""
+"""Accelerators of other kinds through the server commands, and a host that is removed permanently."""
 
 import os
 import re
@@ -42,14 +42,14 @@ def accelerators(s):
            {"h1", "h2"})
     s.run("server create --flavor pgpu --image tiny --nic none --wait third", fails="Error creating server: third")
     fault = s.run("server show third", fields={"status": "ERROR"})["fault"]
-    s.check("its fault says why", "No valid host was found." in fault["message"], str(fault))
+    s.check("its fault has the reason", "No valid host was found." in fault["message"], str(fault))
     event = s.run("server event list third")[0]["Request ID"]
     s.run(f"server event show third {event}", says="No valid host was found.")
     s.run("server delete --wait both-1 both-2 third")
 
 
 def gone(s, serve, folder):
-    """A host whose node is stopped for good: its service can be deleted, and the host disappears completely."""
+    """A host whose node is stopped permanently: its service can be deleted, and the host disappears completely."""
     s.api.close()
     serve.stop()
     with open(serve.nodes, encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What the comparison with upstream leaves out. Every entry has its reason.
+"""Exclusions from the comparison with upstream. Every entry has its reason.
 
 COMMANDS: commands of the client that are not run. LINES: recorded command lines that are not run.
 DIFFERENCES: (command line, or None for all; part of the difference; reason).
@@ -6,7 +6,7 @@ DIFFERENCES: (command line, or None for all; part of the difference; reason).
 
 VOLUMES = "volumes: there is no Cinder"
 SHARES = "shares: there is no Manila"
-NONE = "the stand-in knew a network of every name, `none` too; with --nic none it is run"
+NONE = "the stand-in had a network of every name, including `none`; it is run with --nic none"
 
 COMMANDS = {
     "server add volume": VOLUMES, "server remove volume": VOLUMES, "server volume set": VOLUMES,
@@ -23,7 +23,7 @@ COMMANDS = {
 # Recorded with another outcome, but still compared.
 ENDINGS = {"server show --topology s1", "server delete s1 --wait", "console url show s1", "aggregate cache image a1 cirros"}
 
-MISSED = "its device profile could not be made when it was recorded; acc2 is the same with one"
+MISSED = "its device profile could not be created when it was recorded; acc2 is the same with one"
 LINES = {
     "server create --nic none --flavor af --image tiny --wait acc1": MISSED,
     "server delete --wait acc1": MISSED,
@@ -36,17 +36,17 @@ LINES = {
         "--hint group=ID s1"), NONE),
     "server add network s1 private": "the stand-in had no such route; here it is run on servers with a network",
     "server add security group v1 default": "there was no Neutron when it was recorded; here it is run on servers with one",
-    "quota show --usage": "the client failed over the answer recorded; here it is run and checked for what it shows",
-    "compute service set --up compute9 nova-compute": "refused there, as nobody took the servers over; here it is done",
+    "quota show --usage": "the client failed on the recorded answer; here it is run and its output is checked",
+    "compute service set --up compute9 nova-compute": "refused there, because no host had taken over the servers; here it succeeds",
 }
 
-STAND_IN = "the stand-in answered a name where Nova answers ids only"
+STAND_IN = "the stand-in accepted a name where Nova accepts only ids"
 DIFFERENCES = [
-    (None, "GET NOVA /v2.1/flavors/ID/os-extra_specs", "the client asks so for flavors without extra specs; others "
-     "had none when it was recorded"),
+    (None, "GET NOVA /v2.1/flavors/ID/os-extra_specs", "the client sends this for flavors without extra specs; "
+     "other flavors had none when it was recorded"),
     ("flavor list --long --all", "GET NOVA /v2.1/flavors/t1/os-extra_specs", "one flavor's id was chosen by hand"),
     (None, "no stores", "of Glance: there is one store"),
-    (None, "only here: GET KS /v3/projects?name=admin", "the stand-in answered a name where Keystone answers ids only"),
+    (None, "only here: GET KS /v3/projects?name=admin", "the stand-in accepted a name where Keystone accepts only ids"),
     ("server list --all-projects --limit 3", "servers_links", "there were fewer than three servers then"),
     ("hypervisor show h1", "only here: GET NOVA /v2.1/os-hypervisors @2.88", STAND_IN),
     ("server backup create s1 --name b --type daily --rotate 1", "only here: GET GL /v2/images?name=b", STAND_IN),

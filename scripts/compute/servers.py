@@ -66,7 +66,7 @@ def create(s, folder):
 
 
 def refused(s):
-    """`server create` requests that upstream also refuses, or the client."""
+    """`server create` requests that upstream, or the client, refuses too."""
     plain = "server create --flavor t1 --image tiny --nic none"
     s.run(f"{plain} --file /etc/hostname=/etc/hostname no", fails="Personality files are deprecated and are not supported")
     s.run(f"{plain} --trusted-image-cert 5b2b9e1f-5d39-4a4d-9b47-1e9c1c3f4a55 no", fails="trusted_image_certificates")
@@ -79,7 +79,7 @@ def refused(s):
     s.run("server create --flavor t1 --image nothing --nic none no", fails="No Image found for nothing")
     s.run("server create --flavor nothing --image tiny --nic none no", fails="No Flavor found for nothing")
     s.run("server create --flavor t1 --nic none no", fails=True)
-    s.same("nothing was made of them", s.server("no"), None)
+    s.same("none of them created a server", s.server("no"), None)
 
 
 def look(s):
@@ -99,7 +99,7 @@ def look(s):
     s.run("server list --limit -1", fails="argument --limit")
     page = s.run("server list --limit 2 --name-lookup-one-by-one", count=2)
     rest = s.run(f"server list --marker {page[-1]['ID']} -n", sent=("GET", "marker=ID"))
-    s.same("a page and what follows it are all servers", len(page) + len(rest), len(every))
+    s.same("a page and the rest are all servers", len(page) + len(rest), len(every))
     s.run("server list --max-items 3 -n", count=3)
     s.run(f"server list --marker {NOWHERE}", fails=f"No Server found for {NOWHERE}")
     s.run("server list --flavor m1", rows=[{"Name": "s1"}, {"Name": "s2"}], count=2)
@@ -234,7 +234,7 @@ def actions(s):
           reaches=("v1", "ACTIVE"))
     s.run("server rebuild --image tiny --name s1 --description again --property r=s --password Secret6 --key-name k1 "
           "--hostname again --wait s1", reaches=("s1", "ACTIVE"))
-    s.same("s1 is as it was rebuilt", [s.server("s1")[name] for name in ("description", "metadata", "key_name")],
+    s.same("s1 has the properties of the rebuild", [s.server("s1")[name] for name in ("description", "metadata", "key_name")],
            ["again", {"r": "s"}, "k1"])
     s.run("server rebuild --no-key-name --image cirros --wait s1", reaches=("s1", "ACTIVE"))
     s.same("s1 has no key", s.server("s1")["key_name"], None)
@@ -245,8 +245,8 @@ def actions(s):
     s.same("s1 holds nothing", s.held(ident), {})
     s.run("server unshelve s1", reaches=("s1", "ACTIVE"))
     keeps()
-    # The client sends the request once it sees SHELVED; the server may be offloading itself by then. So it is upstream.
-    # It may also be offloaded already.
+    # The client sends the request once it sees SHELVED. By then the server may be offloading or already offloaded, as
+    # upstream.
     busy = "Cannot 'shelveOffload' instance"
     s.run("server shelve --offload s1", may=busy, reaches=("s1", "SHELVED_OFFLOADED"))
     s.run("server unshelve --host h2 --wait s1", reaches=("s1", "ACTIVE"))
@@ -299,7 +299,7 @@ def images(s):
     s.run("server backup create s1 --name b --type daily --rotate 1", fields={"name": "b"}, reaches=("s1", "ACTIVE"))
     s.run("server backup create --name bk1 --type daily --rotate 1 v1", fields={"name": "bk1"}, reaches=("v1", "ACTIVE"))
     s.run("server backup create --name bk2 --type daily --rotate 1 --wait v1", reaches=("v1", "ACTIVE"))
-    s.until("of v1's daily backups one is left", lambda: [
+    s.until("one of v1's daily backups is left", lambda: [
         one["name"] for one in s.api.expect(200, "GET", "/image/v2/images")["images"]
         if one["name"] in ("bk1", "bk2")] == ["bk2"])
     s.run("server image create absent", fails="No Server found for absent")

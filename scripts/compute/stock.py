@@ -27,7 +27,7 @@ ALSO = {"openstack.identity.v3": ("project_list", "service_list", "user_list"),
 # The longest sleep of a command between two polls, in seconds.
 NAP = 0.1
 ANSWER = 200000
-# A command is ended after this many seconds.
+# A command is killed after this many seconds.
 LIMIT = 60
 
 

@@ -107,13 +107,13 @@ class Story:
             self.same(f"{told}: the keys of what it sends", sorted(found[0].body), sorted(keys))
 
     def _excuse(self, line):
-        """A command that lost a race sends less than its recording, so the two are not compared."""
+        """Skips the comparison for a command that lost a race, because it sends less than its recording."""
         key = wire.line_key(line)
         self.keys.add(key)
         self.expected.update(number for number, (command, *_) in enumerate(scope.DIFFERENCES) if command == key)
 
     def _differ(self, line, what):
-        """A difference from a recording; the listed ones have a reason."""
+        """Fails for a difference from a recording that is not listed with a reason."""
         key = wire.line_key(line)
         for number, (command, part, _) in enumerate(scope.DIFFERENCES):
             if (command is None or key == command) and part in what:
@@ -185,7 +185,7 @@ class Story:
         deadline = time.monotonic() + timeout
         while not (found := holds()):
             if time.monotonic() > deadline:
-                raise Wrong(f"not so after {timeout} s: {what}")
+                raise Wrong(f"not true after {timeout} s: {what}")
             time.sleep(0.05)
         self.checks += 1
         return found

@@ -22,7 +22,7 @@ IMAGES = re.compile(r"in:ID(,ID)+")
 FLAVOR = re.compile(r"/flavors/1\b")
 # Values that are generated on each call.
 MADE = {"public_key": "KEY", "user_data": "DATA", "start": "TIME", "end": "TIME", "adminPass": "PASS"}
-# Objects whose keys their owners choose; an image's are such too.
+# Objects with keys that their owners choose, such as those of an image.
 FREE = {"metadata", "extra_specs", "properties", "addresses", "links", "scheduler_hints", "OS-SCH-HNT:scheduler_hints",
         "hosts", "cpu_info", "events", "fault", "image", "details", "rules", "images"}
 PREFIXES = {"compute": "NOVA", "image": "GL", "identity": "KS", "network": "NEU", "placement": "PL",
@@ -132,7 +132,7 @@ def shape(value, key=None):
 
 
 def shapes_differ(theirs, ours):
-    """What one answer has and the other lacks; lists that are empty in one of them are ignored."""
+    """The differences between two answers; lists that are empty in one of them are ignored."""
     theirs, ours = shape(theirs), shape(ours)
 
     def below_empty(path, other):

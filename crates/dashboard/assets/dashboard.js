@@ -1,5 +1,5 @@
-// The behaviour of pages beyond HTML: times in the reader's zone, the open page in sight among the links, the end of the
-// session, and streams that rest while nobody looks. Reading works without this file.
+// Page behaviour beyond HTML: times in the reader's time zone, scrolling to the open page's link, the end of the
+// session, and streams that are closed while the page is hidden. Pages are readable without this file.
 "use strict";
 
 (() => {
@@ -15,7 +15,7 @@
     }
   }
 
-  // On a narrow screen the links to pages are one line. It scrolls alone: the page stays where the reader left it.
+  // On a narrow screen the links to pages form one line. Only this line scrolls: the page keeps its position.
   function showOpenPage() {
     const open = document.querySelector(".bar nav [aria-current]");
     if (!open) return;
@@ -46,8 +46,8 @@
     setTimeout(watchSession, Math.min(left <= SOON ? left : left - SOON, 86400) * 1000 + 500);
   }
 
-  // A browser has few connections to one site, and each open stream holds one. A hidden page gives its stream
-  // back, and is read again when it is shown.
+  // A browser opens few connections to one site, and each open stream uses one. A hidden page closes its stream,
+  // and is reloaded when it is shown.
   const RESTS_AFTER = 30000;
   const streams = new Set();
   let resting = null;
@@ -65,7 +65,7 @@
     streams.forEach((stream) => stream.close());
   }
 
-  // A browser may keep a page that was left, with its streams, to come back to it.
+  // A browser may keep a page, with its streams, in its back/forward cache.
   addEventListener("pagehide", () => streams.forEach((stream) => stream.close()));
   addEventListener("pageshow", (event) => {
     if (event.persisted) location.reload();
@@ -85,8 +85,8 @@
   document.addEventListener("htmx:sseClose", (event) => {
     if (event.detail.type === "message") sessionOver();
   });
-  // A part that a stream brings while its page reads the list again would give way to an older one, and a part without a
-  // place is one of a list that the page has not read yet. The page reads the list once more instead.
+  // A fragment that arrives while its page rereads the list would be replaced by an older one, and a fragment without a
+  // target element belongs to a list that the page has not read yet. The page rereads the list instead.
   const PART = /<\w+ id="([^"]+)"[^>]* hx-swap-oob/g;
   document.addEventListener("htmx:sseBeforeMessage", (event) => {
     const list = event.target.parentElement.querySelector('[hx-trigger="sse:list"]');
@@ -96,7 +96,7 @@
     event.preventDefault();
     htmx.trigger(list, "sse:list");
   });
-  // A page that could not be read again is out of date. It tries until it has an answer.
+  // A page that could not be reread is out of date. It retries until a request succeeds.
   const RETRIES_AFTER = 2000;
   let retry = null;
   document.addEventListener("htmx:afterRequest", ({detail: {elt, xhr}}) => {
@@ -108,14 +108,14 @@
     const open = [...streams].some((stream) => stream.readyState === EventSource.OPEN);
     if (failed || open) notice("live-lost", failed);
   });
-  // A page that is gone, or that its reader may no longer see, is loaded as a whole, with the error.
+  // A page that no longer exists, or that its reader may no longer see, is reloaded as a whole, which shows the error.
   document.addEventListener("htmx:beforeSwap", (event) => {
     const {xhr, requestConfig} = event.detail;
     if (![403, 404].includes(xhr.status) || !requestConfig.elt.closest("[sse-connect]")) return;
     event.preventDefault();
     location.reload();
   });
-  // The progress of an upload, whose refusal takes the place of its page.
+  // The progress of an upload. The page of a refusal replaces the upload's page.
   const uploads = (elt) => elt.id === "upload";
   document.addEventListener("htmx:beforeSend", ({detail: {elt}}) => {
     if (!uploads(elt)) return;
@@ -131,8 +131,8 @@
     bar.dataset.total = total;
     bar.value = total ? 100 * loaded / total : 0;
   });
-  // A browser that is still sending may lose the answer of a service that refuses the file. So the service is asked before
-  // the upload whether it would take the file, and again after an upload that broke off. Returns true if it would.
+  // A browser that is still sending may lose the answer of a service that refuses the file. So this asks the service
+  // before the upload, and again after an interrupted one, whether it would accept the file. Returns true if it would.
   async function wouldTake(form) {
     const fields = new URLSearchParams();
     for (const name of ["csrf", "sum", "size"]) fields.set(name, form.elements[name].value);
@@ -182,7 +182,7 @@
     const {xhr, requestConfig: {elt}} = detail;
     if (xhr.status < 400 || !uploads(elt)) return;
     detail.shouldSwap = true;
-    // A refusal that is no page of the image has only its own text.
+    // A refusal without the image's page has only its own text.
     if (!xhr.responseText.includes('id="image"')) detail.selectOverride = "#main > *";
   });
   document.addEventListener("htmx:afterSettle", () => localize(document));

@@ -21,7 +21,7 @@ pub enum Problem {
         known: String,
     },
     /// A malformed comparison with a field.
-    #[error("`{0}`: field: must be followed by RESOURCE:NAME=VALUE or RESOURCE:NAME=~EXPRESSION")]
+    #[error("`{0}`: expected field:RESOURCE:NAME=VALUE or field:RESOURCE:NAME=~EXPRESSION")]
     Field(String),
     /// A `%` that is not `%(name)s`.
     #[error("`{0}`: a % must be followed by (NAME)s or by another %")]

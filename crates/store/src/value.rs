@@ -22,7 +22,7 @@ pub enum Value {
     Text(String),
 }
 
-/// A column of a row that the database still holds.
+/// A column of a row, borrowed from the result of the database.
 pub(crate) enum Field<'a> {
     Null,
     Int(i64),

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::config::Host;
 
-/// Without a key: a transaction that runs twice is seen.
+/// The table has no key, so that a transaction that runs twice is detected.
 const TABLE: Migration = Migration { name: "t-1", sql: "CREATE TABLE t (n BIGINT NOT NULL);" };
 
 const INSERT: &str = "INSERT INTO t (n) VALUES (?1)";
@@ -25,15 +25,15 @@ enum Cut {
     Before,
     /// The server has committed, but the answer does not arrive.
     After,
-    /// `COMMIT` is on its way.
+    /// `COMMIT` is in transit.
     InFlight,
-    /// `COMMIT` reaches the server when the test says so, long after the connection was lost.
+    /// `COMMIT` reaches the server when the test allows it, long after the connection was lost.
     Late,
-    /// As `After`, and the server stays out of reach until the test says so.
+    /// As `After`, and the server is unreachable until the test allows connections.
     Gone,
-    /// As `Gone`, but the server accepts connections and says nothing.
+    /// As `Gone`, but the server accepts connections and never answers.
     Silent,
-    /// As `After`, but the connection is lost only when the test says so.
+    /// As `After`, but the connection is lost only when the test cuts it.
     Held,
 }
 
@@ -53,7 +53,7 @@ enum Door {
     Open,
     /// It closes them.
     Closed,
-    /// It holds them and says nothing.
+    /// It keeps them open and never answers.
     Silent,
 }
 
@@ -83,7 +83,7 @@ impl Proxy {
     }
 
     fn cut(&self, cut: Cut) {
-        *self.armed.lock().expect("the lock is sound") = Some(cut);
+        *self.armed.lock().expect("the lock is not poisoned") = Some(cut);
     }
 }
 
@@ -108,14 +108,14 @@ fn after(bytes: &[u8], part: &[u8]) -> Option<usize> {
     Some(at + part.len())
 }
 
-/// True for a message that commits a write: it has the mark. The `COMMIT` of a read has none, and may
-/// still be on its way when the next transaction begins.
+/// True for a message that commits a write: it has the mark. The `COMMIT` of a read has none, and may still be in
+/// transit when the next transaction begins.
 fn commits(bytes: &[u8]) -> bool {
     after(bytes, b"EXECUTE store_commits").is_some()
 }
 
-/// True once the answers say that the insertion was committed. The answer to the `COMMIT` of an earlier
-/// read may precede them.
+/// True once the answers show that the insertion was committed. The answer to the `COMMIT` of an earlier read may
+/// precede them.
 fn committed(answers: &[u8]) -> bool {
     let inserted = after(answers, b"INSERT");
     inserted.and_then(|at| after(&answers[at..], b"COMMIT")).is_some()
@@ -135,7 +135,7 @@ async fn forward(
                 let Ok(length @ 1..) = read else { return };
                 let bytes = asked.get(..length).expect("it was read");
                 let cut = match commits(bytes) {
-                    true => armed.lock().expect("the lock is sound").take(),
+                    true => armed.lock().expect("the lock is not poisoned").take(),
                     false => None,
                 };
                 match cut {
@@ -249,13 +249,13 @@ async fn the_outcome_of_a_commit_without_an_answer_is_looked_up() {
     let Some((store, mut proxy)) = store(&Options::default()).await else { return };
     let mut rows = 0;
     for deferred in [false, true] {
-        // The statement is prepared before, so that all of a deferred transaction is one message.
+        // The statement is prepared beforehand, so that a deferred transaction is a single message.
         insert(&store, deferred, &Arc::default()).await.expect("nothing is cut");
         rows += 1;
         for cut in [Cut::Before, Cut::After, Cut::InFlight, Cut::Late] {
             let counts = Arc::<Counts>::default();
             proxy.cut(cut);
-            insert(&store, deferred, &counts).await.expect("the answer is the truth");
+            insert(&store, deferred, &counts).await.expect("the transaction commits");
             rows += 1;
             let (runs, hooks) = counts.seen();
             match cut {
@@ -276,7 +276,7 @@ async fn the_outcome_of_a_commit_without_an_answer_is_looked_up() {
     }
 }
 
-/// All work of a group learns the truth about the commit that it shares.
+/// All work of a group gets the actual outcome of the shared commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_whose_commit_has_no_answer_is_looked_up() {
     let Some((store, proxy)) = store(&Options::default()).await else { return };
@@ -290,7 +290,7 @@ async fn a_group_whose_commit_has_no_answer_is_looked_up() {
                 let (counts, armed) = (Arc::clone(&counts), Arc::clone(&proxy.armed));
                 crate::group::together(&store, move |tx| {
                     if counts.runs.fetch_add(1, Ordering::SeqCst) == 0 {
-                        *armed.lock().expect("the lock is sound") = Some(cut);
+                        *armed.lock().expect("the lock is not poisoned") = Some(cut);
                     }
                     let hooked = Arc::clone(&counts);
                     tx.on_commit(move || {
@@ -303,7 +303,7 @@ async fn a_group_whose_commit_has_no_answer_is_looked_up() {
         crate::group::wait(&mut works).await;
         held.end().await;
         for work in works {
-            work.await.expect("the answer is the truth");
+            work.await.expect("the transaction commits");
         }
         rows += 3;
         assert_eq!((counts.seen().1, count(&store).await), (3, rows), "{cut:?}");
@@ -324,11 +324,11 @@ async fn an_outcome_that_cannot_be_looked_up_is_not_invented() {
     let Some((store, proxy)) = store(&short).await else { return };
     let counts = Arc::<Counts>::default();
     proxy.cut(Cut::Gone);
-    let error = insert(&store, false, &counts).await.expect_err("nobody knows");
+    let error = insert(&store, false, &counts).await.expect_err("the outcome is unknown");
     assert_eq!(error.severity(), Severity::Temporary, "{error}");
     assert!(error.to_string().contains("not known whether"), "{error}");
     assert_eq!(counts.seen(), (1, 0));
-    // Once the server is back, memory follows the database.
+    // Once the server is reachable again, the hook runs.
     proxy.open.send_replace(Door::Open);
     while counts.seen().1 == 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -336,8 +336,8 @@ async fn an_outcome_that_cannot_be_looked_up_is_not_invented() {
     assert_eq!((counts.seen(), count(&store).await), ((1, 1), 1));
 }
 
-/// A look-up that hangs occupies a connection as a transaction does: others wait for one no longer than
-/// their limit.
+/// A look-up that hangs occupies a connection, as a transaction does: other callers wait for a connection no longer
+/// than their limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_up_takes_its_turn_for_a_connection() {
     let one = Options {
@@ -350,7 +350,7 @@ async fn a_look_up_takes_its_turn_for_a_connection() {
     let Some((store, proxy)) = store(&one).await else { return };
     let counts = Arc::<Counts>::default();
     proxy.cut(Cut::Silent);
-    insert(&store, false, &counts).await.expect_err("nobody knows");
+    insert(&store, false, &counts).await.expect_err("the outcome is unknown");
     // The look-up waits until its attempt to connect has taken `connect_timeout`.
     let begun = std::time::Instant::now();
     let refused = insert(&store, false, &counts).await.expect_err("there is no connection");
@@ -365,10 +365,10 @@ async fn a_look_up_takes_its_turn_for_a_connection() {
     assert_eq!((counts.seen(), count(&store).await), ((1, 1), 1));
 }
 
-/// A request that is cancelled while its transaction commits: memory follows the database all the same.
+/// A request is cancelled while its transaction commits: the hooks run nevertheless.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_hooks_of_a_commit_run_although_its_caller_has_gone() {
-    // The look-up waits for the only connection, as everybody does.
+    // The look-up waits for the only connection, as a transaction does.
     let one = Options { max_pool_size: 1, ..Options::default() };
     let Some((store, mut proxy)) = store(&one).await else { return };
     let counts = Arc::<Counts>::default();
@@ -415,8 +415,8 @@ async fn a_process_leaves_no_rows_behind() {
     let first = Store::open(&url).await.expect("it opens");
     first.write(|tx| tx.execute(INSERT, params![2])).await.expect("it writes");
     assert!(rows(old).await.expect("the table is readable") > 0);
-    busy.batch_execute("ROLLBACK").await.expect("they are free");
-    // A connection that was not ready deletes them: one of another process.
+    busy.batch_execute("ROLLBACK").await.expect("the locks are released");
+    // A new connection of another process deletes them.
     let other = Store::open(&url).await.expect("it opens");
     other.write(|tx| tx.execute(INSERT, params![1])).await.expect("it writes");
     assert_eq!(rows(old).await.expect("the table is readable"), 0);

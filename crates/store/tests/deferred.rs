@@ -107,7 +107,7 @@ async fn a_deferred_failure_fails_the_commit() {
             .await;
         assert!(matches!(twice, Err(Error::Unique(_))), "{name}: {twice:?}");
         let expected = if store.system() == System::Sqlite { 1 } else { 2 };
-        assert_eq!(runs.load(Ordering::SeqCst), expected, "a violated key is looked at again");
+        assert_eq!(runs.load(Ordering::SeqCst), expected, "a key violation is retried once");
         assert_eq!(stored(&store).await, "", "{name}");
         // A parameter that cannot be sent stops the COMMIT too.
         let wrong = store
@@ -206,7 +206,7 @@ async fn a_failed_attempt_undoes_the_attempts_within_it() {
 async fn a_failure_from_an_ended_attempt_fails_the_transaction() {
     let Some((store, _guard)) = kilonova_testkit::postgres_store(&[TABLE]).await else { return };
     store.write(|tx| add(tx, "a")).await.expect("the row is added");
-    // It succeeds, and leaves a statement that violates a key or cannot be prepared.
+    // The attempt succeeds, and leaves a statement that violates a key or cannot be prepared.
     let ends = |tx: &mut Tx<'_>, is_misspelt: bool| {
         tx.attempt(|tx| {
             tx.execute(ADD, params!["b", 0])?;
@@ -247,7 +247,7 @@ async fn a_failure_from_an_ended_attempt_fails_the_transaction() {
             })
             .await;
         assert!(after_a_hidden_failure.is_err(), "{is_misspelt}");
-        // A statement that is prepared drops those before it when it fails.
+        // A statement that cannot be prepared drops the queued statements before it.
         let dropped = store
             .write(move |tx| {
                 tx.attempt(|tx| {
@@ -302,7 +302,7 @@ async fn a_conflict_that_the_work_hides_runs_again() {
                 let hidden = match in_an_attempt {
                     true => tx.attempt(|tx| {
                         let refused = tx.execute(UPDATE, params!["a"]).is_err();
-                        // As a candidate that has no room.
+                        // Like a candidate that has no room.
                         if refused { Err(Error::Other("no room".into())) } else { Ok(()) }
                     }),
                     false => tx.execute(UPDATE, params!["a"]).map(drop),
@@ -319,7 +319,7 @@ async fn a_conflict_that_the_work_hides_runs_again() {
     assert_eq!(row.expect("the row is there").int("number").expect("a number"), 4);
 }
 
-/// A read sends what it deferred, and what its hooks wait for, at its end.
+/// A read sends its deferred statements, and those that its hooks wait for, at its end.
 #[tokio::test]
 async fn a_read_loses_no_statement() {
     for (name, store, _guard) in kilonova_testkit::stores(&[TABLE]).await {
@@ -356,7 +356,7 @@ async fn marks(store: &Store) -> i64 {
     row.expect("a sum is one row").int("number").expect("a number")
 }
 
-/// The mark of a commit is a write of its own, which a transaction that only read does not need.
+/// The mark of a commit is a write of its own, which a transaction that only reads does not need.
 #[tokio::test]
 async fn a_transaction_that_changed_nothing_is_not_marked() {
     let Some((store, _guard)) = kilonova_testkit::postgres_store(&[TABLE]).await else { return };
@@ -375,7 +375,7 @@ async fn a_transaction_that_changed_nothing_is_not_marked() {
         let read =
             metered.read(move |tx| tx.row(&sql.replace(" FOR SHARE", ""), params!["a"])).await;
         assert!(read.expect("it reads").is_some());
-        assert_eq!(meter.take_round_trips(), 1, "nor does a read");
+        assert_eq!(meter.take_round_trips(), 1, "a read does not wait for its COMMIT");
     }
     let undone = metered.write(|tx| {
         tx.row(ONE, params!["a"])?;
@@ -404,7 +404,7 @@ async fn a_transaction_that_changed_nothing_is_not_marked() {
         Ok::<_, Error>(())
     });
     asks.await.expect("it writes");
-    metered.write(|tx| tx.execute("CREATE SEQUENCE s", params![])).await.expect("it is made");
+    metered.write(|tx| tx.execute("CREATE SEQUENCE s", params![])).await.expect("it is created");
     let sets = metered.write(|tx| tx.row("SELECT setval('s', 7) AS last", params![])).await;
     assert!(sets.expect("a sequence changes by a SELECT").is_some());
     let with = "WITH new AS (INSERT INTO things (id, number) VALUES ('w', 9) RETURNING id)

@@ -1,4 +1,4 @@
-//! Work that shares a transaction and its commit: what each learns of the others, which is nothing.
+//! Work that shares a transaction and its commit, and is isolated from the other work of its group.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,7 +51,7 @@ impl Held {
             tx.execute(COUNT, params!["a"])?;
             if let Some(begun) = begun.take() {
                 begun.send(()).expect("the test waits");
-                ends.recv().expect("the test says when");
+                ends.recv().expect("the test ends the transaction");
             }
             Ok(())
         });
@@ -66,7 +66,7 @@ impl Held {
     }
 }
 
-/// Lets all of them wait for the transaction that is held.
+/// Makes all of them wait for the held transaction.
 pub(crate) async fn wait<T>(answers: &mut [Answer<T>]) {
     std::future::poll_fn(|context| {
         for answer in &mut *answers {
@@ -94,8 +94,8 @@ enum Kind {
     Panics,
 }
 
-/// Every kind between work that succeeds: nobody gets the error of another one, and the effects and
-/// hooks are those of the work that succeeded.
+/// Every kind of failure among work that succeeds: no work gets the error of other work, and only
+/// the work that succeeded has effects and runs its hooks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_fails_alone() {
     use Kind::{Panics, Refuses, Violates, ViolatesLater, Well};
@@ -120,7 +120,7 @@ async fn each_fails_alone() {
                 together(&store, move |tx| {
                     tx.defer(INSERT, params![n])?;
                     let hooks = Arc::clone(&hooks);
-                    tx.on_commit(move || hooks.lock().expect("it is sound").push(place));
+                    tx.on_commit(move || hooks.lock().expect("not poisoned").push(place));
                     match kind {
                         Well => tx.execute(COUNT, params!["a"]).map(drop),
                         Refuses => {
@@ -151,7 +151,7 @@ async fn each_fails_alone() {
                 }
             }
             counted += succeeded.len() as i64;
-            let mut hooks = std::mem::take(&mut *hooks.lock().expect("it is sound"));
+            let mut hooks = std::mem::take(&mut *hooks.lock().expect("not poisoned"));
             hooks.sort_unstable();
             assert_eq!(hooks, succeeded, "{name}, {kinds:?}");
             let total = number(&store, "SELECT n AS number FROM c WHERE id = 'a'").await;
@@ -168,8 +168,8 @@ async fn each_fails_alone() {
     }
 }
 
-/// Work that waits goes into the next transaction, in the order in which it came, and work that comes alone needs
-/// nobody.
+/// Waiting work runs in the next transaction, in the order of its arrival, and work that arrives alone does not wait
+/// for other work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_waits_shares_a_transaction() {
     let Some((store, _guard)) = kilonova_testkit::postgres_store(&[&[COUNTERS, TABLE]]).await
@@ -185,7 +185,7 @@ async fn work_that_waits_shares_a_transaction() {
             let number = tx.row(TRANSACTION, params![])?.expect("a row").string("number")?;
             tx.defer(COUNT, params!["a"])?;
             let order = Arc::clone(&order);
-            tx.on_commit(move || order.lock().expect("it is sound").push(place));
+            tx.on_commit(move || order.lock().expect("not poisoned").push(place));
             Ok(number)
         })
     };
@@ -194,19 +194,19 @@ async fn work_that_waits_shares_a_transaction() {
     wait(&mut works).await;
     meter.take_round_trips();
     held.end().await;
-    // Its question and its commit.
+    // The query and the commit of the held transaction.
     let held_trips = 2;
     let mut numbers = Vec::new();
     for work in works {
         numbers.push(work.await.expect("it succeeds"));
     }
-    assert_eq!(*order.lock().expect("it is sound"), (0..20).collect::<Vec<_>>());
+    assert_eq!(*order.lock().expect("not poisoned"), (0..20).collect::<Vec<_>>());
     numbers.dedup();
     assert_eq!(numbers.len(), 2, "16 and 4 share a transaction: {numbers:?}");
-    // Each asks once, and each transaction commits once.
+    // Each job has one query, and each transaction one commit.
     assert!(meter.take_round_trips() <= held_trips + 20 + 2);
     work(20).await.expect("it succeeds");
-    assert_eq!(meter.take_round_trips(), 2, "a question and a commit, as without company");
+    assert_eq!(meter.take_round_trips(), 2, "a query and a commit, as for any transaction");
 }
 
 /// A conflict with another writer runs the whole group again, and counts nothing twice.
@@ -245,8 +245,8 @@ async fn a_conflict_repeats_all() {
     assert_eq!(number(&store, "SELECT n AS number FROM c WHERE id = 'b'").await, 3);
 }
 
-/// A transaction that holds the row of one work of a group, and wants that of another, gets it: the group
-/// gives up its rows, and each of its work waits for itself.
+/// Another transaction has locked one row that a group needs, and requests a row that the group has locked. It gets
+/// that row: the group gives up its rows, and its work runs in separate transactions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_does_not_hold_the_rows_of_some_while_it_waits_for_others() {
     let Some(DatabaseUrl::Postgres(made)) = kilonova_testkit::fresh_postgres().await else {
@@ -259,7 +259,7 @@ async fn a_group_does_not_hold_the_rows_of_some_while_it_waits_for_others() {
     let (other, connection) = config.connect(tokio_postgres::NoTls).await.expect("it connects");
     tokio::spawn(async move { drop(connection.await) });
     let held = Held::begin(&store).await;
-    // It never takes itself for the victim of a deadlock.
+    // The other transaction must not be ended as the victim of a deadlock.
     let begin = "SET deadlock_timeout = '1h'; BEGIN; UPDATE c SET n = n + 1 WHERE id = 'b'";
     other.batch_execute(begin).await.expect("the row b is free");
     let (waits, mut waited) = tokio::sync::mpsc::unbounded_channel();
@@ -274,7 +274,7 @@ async fn a_group_does_not_hold_the_rows_of_some_while_it_waits_for_others() {
     held.end().await;
     waited.recv().await.expect("the group runs");
     let both = "UPDATE c SET n = n + 1 WHERE id = 'a'; COMMIT";
-    other.batch_execute(both).await.expect("the group gives way");
+    other.batch_execute(both).await.expect("the group gives up its rows");
     for work in works {
         assert_eq!(work.await.expect("it runs"), 1);
     }
@@ -282,7 +282,7 @@ async fn a_group_does_not_hold_the_rows_of_some_while_it_waits_for_others() {
     assert_eq!(number(&store, "SELECT n AS number FROM c WHERE id = 'b'").await, 2);
 }
 
-/// Work that has not begun ends with its caller, and with the time that a caller waits at most.
+/// Work that has not begun ends when its caller stops waiting, and when the wait times out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_nobody_waits_for_does_not_run() {
     let Some(url) = kilonova_testkit::fresh_postgres().await else {
@@ -303,10 +303,10 @@ async fn work_that_nobody_waits_for_does_not_run() {
     let mut works = vec![work(), work()];
     wait(&mut works).await;
     drop(works.pop());
-    let late = works.pop().expect("it waits").await.expect_err("its time is over");
+    let late = works.pop().expect("it waits").await.expect_err("its wait has timed out");
     assert_eq!(late.severity(), Severity::Temporary, "{late}");
     assert!(late.to_string().contains("no connection became free within"), "{late}");
     held.end().await;
     assert_eq!(work().await.expect("the row is free"), 1);
-    assert_eq!(runs.load(Ordering::Relaxed), 1, "the last one alone");
+    assert_eq!(runs.load(Ordering::Relaxed), 1, "only the last one runs");
 }

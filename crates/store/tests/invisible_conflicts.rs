@@ -11,7 +11,7 @@ const FIND: &str = "SELECT id FROM things WHERE id = ?1";
 const ADD: &str = "INSERT INTO things (id) VALUES (?1)";
 
 /// Reads first and inserts the missing row; another transaction inserts it in between. The caller
-/// learns that the row exists, not that a key was violated.
+/// finds the row, instead of getting a key violation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_second_run_sees_a_concurrent_row() {
     let Some((store, _guard)) = kilonova_testkit::postgres_store(&[TABLE]).await else {

@@ -1,6 +1,6 @@
-//! The limits of transactions on PostgreSQL: a caller waits for a connection, a lock and a
-//! statement for a bounded time, learns that the request may succeed later, and the connection
-//! stays usable. The tests run where `KILONOVA_TEST_POSTGRES` names a server.
+//! The limits of transactions on PostgreSQL: a caller waits a bounded time for a connection, a lock
+//! and a statement, then gets a temporary error, and the connection stays usable. The tests run
+//! where `KILONOVA_TEST_POSTGRES` names a server.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ const LATER: Migration = Migration { name: "t-2", sql: "ALTER TABLE t ADD COLUMN
 const ADD: &str = "INSERT INTO t (id, n) VALUES (?1, 0)";
 const UPDATE: &str = "UPDATE t SET n = n + 1 WHERE id = ?1";
 
-/// Short, so that the tests are too.
+/// Short, to keep the tests fast.
 const SHORT: Duration = Duration::from_millis(300);
 /// Far longer than `SHORT`, far shorter than the usual limits.
 const BOUND: Duration = Duration::from_secs(4);
@@ -29,7 +29,7 @@ async fn store(options: &Options) -> Option<(Store, DatabaseUrl)> {
     Some((store, url))
 }
 
-/// A session that no store limits, with an open transaction that has run this statement.
+/// A session without the limits of a store, with an open transaction that has run this statement.
 async fn holding(url: &DatabaseUrl, sql: &str) -> tokio_postgres::Client {
     let DatabaseUrl::Postgres(url) = url else { panic!("it is PostgreSQL") };
     let mut config = crate::postgres::server();
@@ -62,7 +62,7 @@ async fn a_caller_waits_for_a_connection_no_longer_than_pool_timeout() {
                     held.send(()).expect("the test waits");
                     let mut waits = waits.clone();
                     here.block_on(async { waits.wait_for(|go| *go).await.map(drop) })
-                        .expect("the test goes on");
+                        .expect("the test continues");
                     Ok::<_, Error>(())
                 };
                 store.read(work).await
@@ -70,7 +70,7 @@ async fn a_caller_waits_for_a_connection_no_longer_than_pool_timeout() {
         })
         .collect();
     for _ in &holders {
-        holds.recv_timeout(Duration::from_secs(20)).expect("each has its connection");
+        holds.recv_timeout(Duration::from_secs(20)).expect("each holder has a connection");
     }
     let begun = Instant::now();
     let callers: Vec<_> = (0..20)
@@ -116,13 +116,13 @@ async fn a_statement_waits_for_a_lock_no_longer_than_lock_timeout() {
         assert_eq!(refused.severity(), Severity::Temporary, "{refused}");
         assert!(begun.elapsed() >= SHORT && begun.elapsed() < BOUND, "{:?}", begun.elapsed());
     }
-    holder.batch_execute("ROLLBACK").await.expect("it lets go");
+    holder.batch_execute("ROLLBACK").await.expect("the lock is released");
     store.write(update).await.expect("the connection is usable");
     let row = store.read(|tx| tx.row("SELECT n FROM t", params![])).await.expect("it is readable");
     assert_eq!(
         row.expect("one row").int("n").expect("a number"),
         1,
-        "the refused ones did nothing"
+        "the refused transactions changed nothing"
     );
 }
 
@@ -168,7 +168,7 @@ async fn a_migration_waits_for_another_one_for_as_long_as_it_takes() {
     tokio::time::sleep(SHORT * 5).await;
     assert!(!second.is_finished(), "it waits");
     first.batch_execute("COMMIT").await.expect("the first ends");
-    second.await.expect("no panic").expect("the second goes on");
+    second.await.expect("no panic").expect("the second migration succeeds");
     assert_eq!(store.applied().await.expect("they are recorded"), ["t-1", "t-2"]);
     // The limits of the next transaction are the usual ones.
     let _holder = holding(&url, "UPDATE t SET n = 5 WHERE id = 'a'").await;

@@ -107,7 +107,7 @@ async fn a_panic_rolls_back() {
     assert_eq!(store.read(count).await.expect("the table is readable"), 0);
 }
 
-/// A server that accepts connections and answers nothing.
+/// A server that accepts connections and never answers.
 async fn silent() -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let port = listener.local_addr().expect("the listener has an address").port();
@@ -130,7 +130,7 @@ async fn a_server_that_does_not_answer_is_reported_in_time() {
     let begun = std::time::Instant::now();
     let options = Options { max_retries: Some(0), ..Options::default() };
     let refused = Store::open_with(&url.parse().expect("the URL is valid"), &options).await.err();
-    let refused = refused.expect("nothing answers").to_string();
+    let refused = refused.expect("the server does not answer").to_string();
     assert!(refused.contains("cannot connect to PostgreSQL"), "{refused}");
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }
@@ -141,7 +141,7 @@ pub(crate) fn server() -> tokio_postgres::Config {
     url.parse().expect("it is a libpq URL")
 }
 
-/// Forwards connections to the PostgreSQL of the tests, until it is told to end them all.
+/// Forwards connections to the PostgreSQL of the tests, until the test closes them all.
 struct Proxy {
     port: u16,
     open: tokio::sync::watch::Sender<bool>,

@@ -33,7 +33,7 @@ async fn a_reader_that_cannot_be_opened_is_trouble_that_passes() {
     .await
     .expect("the first has its reader");
     std::fs::rename(&here, &away).expect("the directory is renamed");
-    let refused = count(store.clone()).await.expect_err("the file is not where it was");
+    let refused = count(store.clone()).await.expect_err("the file has moved");
     assert_eq!(refused.severity(), Severity::Temporary, "{refused}");
     assert!(refused.to_string().contains("cannot open the database"), "{refused}");
     std::fs::rename(&away, &here).expect("the directory is renamed back");

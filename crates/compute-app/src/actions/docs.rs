@@ -14,8 +14,8 @@ This page is generated from the table in `crates/compute-app/src/actions/table.r
 `UPDATE_DOCS=1 cargo nextest run -p kilonova-compute actions`.
 
 *Allowed in* lists the states and, after a semicolon, the tasks in which the service accepts the action; an
-action without tasks needs a server without one. *Locked*: the action is accepted although the server is
-locked. *Task* is the server's task meanwhile, *event* the event that the action's history ends with.
+action without listed tasks requires a server without a task. *Locked*: the action is accepted even if the
+server is locked. *Task* is the server's task during the action, *event* the last event of its history.
 
 ";
 

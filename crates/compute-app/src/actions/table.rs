@@ -225,7 +225,7 @@ table! {
         recorded_as: Some(Action::Lock),
         body: Body::Schema(bodies::lock),
         command: Some("openstack server lock"),
-        about: "Makes the service refuse most actions except to administrators.",
+        about: "Makes the service refuse most actions, except from administrators.",
         ..ROW
     };
     Unlock = Row {

@@ -52,7 +52,7 @@ impl Readers {
         let unneeded = long.then(|| idle.remove(0));
         idle.push((connection, Instant::now()));
         drop(idle);
-        // Closes the connections after releasing the lock: closing takes longer than a small read.
+        // Closes the connection after releasing the lock: closing takes longer than a small read.
         drop(unneeded);
     }
 

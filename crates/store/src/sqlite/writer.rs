@@ -1,8 +1,7 @@
 //! The writer thread.
 //!
 //! ```text
-//!   receive one ──► BEGIN IMMEDIATE ──► each waiting job in a savepoint ──► COMMIT ──► hooks,
-//! answers
+//!   receive one ──► BEGIN IMMEDIATE ──► each job in a savepoint ──► COMMIT ──► hooks, answers
 //! ```
 //!
 //! A job that fails or panics is rolled back to its savepoint; the others are unaffected. If the

@@ -1,8 +1,8 @@
 """Changes three things in openstackclient's functional tests. Python imports this module at its start.
 
 A command runs in a process forked from one that has read the client's modules (scripts/warm.py), because reading them
-takes most of a command's time. `server create` then takes a second more, because tests tell servers apart by their time
-of change, which has seconds. The identity tests use the domain `Default`: their set-up makes a domain for each
+takes most of a command's time. `server create` then takes a second longer, because tests distinguish servers by their
+time of change, which is in seconds. The identity tests use the domain `Default`: their set-up creates a domain for each
 class, and Kilonova has one domain.
 """
 
@@ -79,7 +79,7 @@ class Finder(importlib.abc.MetaPathFinder):
     """Finds the modules that change, and changes each once it is loaded."""
 
     def find_spec(self, name, path, target=None):
-        """The module as it is, with another loader around its own."""
+        """The module's own spec, with a loader that also changes the module."""
         change = CHANGES.pop(name, None)
         if not change:
             return None

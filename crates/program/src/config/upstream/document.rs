@@ -7,7 +7,7 @@ use super::{Fate, SourceFile, UpstreamOption, all};
 const HEAD: &str = "\
 # The options of nova.conf, placement.conf and cyborg.conf
 
-This page is made from the table that the programs read (`crates/program/src/config/upstream/options.txt`), with every option of
+This page is generated from the table that the programs read (`crates/program/src/config/upstream/options.txt`), with every option of
 Nova 34, Placement 16 and Cyborg 17. [operating.md](operating.md#an-existing-novaconf) shows how to carry files over.
 
 - **used**: by `kilonova serve`, by `kilonova-agent` of each host, or by both. Values that the program cannot honour are refused.

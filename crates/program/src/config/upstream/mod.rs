@@ -110,7 +110,7 @@ impl UpstreamOption {
             Fate::Only(values, why) => {
                 let plain = plain(value);
                 if plain.is_empty() || values.iter().any(|one| *one == plain) {
-                    let why = "Kilonova always behaves as with this value.";
+                    let why = "Kilonova always behaves as if this value were set.";
                     return Verdict::NoEffect { why, later: false };
                 }
                 let values = values.join(" or ");
