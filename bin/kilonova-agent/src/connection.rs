@@ -14,7 +14,7 @@ use crate::settings::Settings;
 use crate::{facts, libvirt_tls, pki_dir};
 
 /// Interval of checks of the certificate.
-const LOOK: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Interval of checks of the revocation list.
 const REVOKED: Duration = Duration::from_secs(15);
@@ -89,7 +89,7 @@ pub fn open(settings: &Settings) -> Result<Connection, String> {
     publish(&known);
     let kept = remote.clone();
     let mut keepers = vec![tokio::spawn(async move {
-        match keep_certified(kept, identity, known, vec![address], LOOK, publish).await {}
+        match keep_certified(kept, identity, known, vec![address], CHECK_INTERVAL, publish).await {}
     })];
     if let Some(folder) = settings.pki_dir.clone() {
         let followed = remote.clone();

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 /// Delay between attempts to read an image.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Number of attempts.
-const TRIES: u32 = 90;
+const ATTEMPTS: u32 = 90;
 
 /// A control plane with its newest session.
 pub struct Shared<C> {
@@ -36,17 +36,17 @@ impl<C> Shared<C> {
 
 impl<C: ControlPlane> Shared<C> {
     async fn chunk(&self, image: ImageId, offset: u64) -> Result<Chunk, String> {
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
             let epoch = self.epoch.load(Ordering::Acquire);
             let refusal = match self.control.image(&self.host, epoch, image, offset).await {
                 Ok(chunk) => return Ok(chunk),
                 Err(refusal) => refusal,
             };
-            tries += 1;
+            attempts += 1;
             match refusal {
                 Refusal::Fenced if epoch != self.epoch.load(Ordering::Acquire) => {}
-                Refusal::Unavailable(why) if tries < TRIES => {
+                Refusal::Unavailable(why) if attempts < ATTEMPTS => {
                     tracing::warn!(%image, offset, %why, "could not read an image; retrying");
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -58,7 +58,7 @@ impl<C: ControlPlane> Shared<C> {
     /// The answers of the operator's vendor data services. Waits for an unavailable controller,
     /// because a config drive is created only once.
     async fn answers(&self, server: ServerId) -> Result<Map<String, Value>, String> {
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
             let epoch = self.epoch.load(Ordering::Acquire);
             let request = VendordataRequest { server };
@@ -72,10 +72,10 @@ impl<C: ControlPlane> Shared<C> {
                 }
                 Err(refusal) => refusal,
             };
-            tries += 1;
+            attempts += 1;
             match refusal {
                 Refusal::Fenced if epoch != self.epoch.load(Ordering::Acquire) => {}
-                Refusal::Unavailable(why) if tries < TRIES => {
+                Refusal::Unavailable(why) if attempts < ATTEMPTS => {
                     tracing::warn!(%server, %why, "could not get vendor data; retrying");
                     tokio::time::sleep(PAUSE).await;
                 }

@@ -17,7 +17,7 @@ const CLOCK: u32 = 240;
 const OFF: Duration = Duration::from_secs(2);
 
 /// Runs forever.
-pub async fn run(connection: &Connection, driver: &Driver, lacking: Option<&str>) -> Infallible {
+pub async fn run(connection: &Connection, driver: &Driver, missing: Option<&str>) -> Infallible {
     let (mut reported, mut clock, mut rounds) = (None, None, 0_u32);
     loop {
         if rounds.is_multiple_of(CLOCK) {
@@ -27,7 +27,7 @@ pub async fn run(connection: &Connection, driver: &Driver, lacking: Option<&str>
             }
         }
         rounds = rounds.wrapping_add(1);
-        let problems = [driver.connection_error(), lacking.map(str::to_owned), clock.clone()];
+        let problems = [driver.connection_error(), missing.map(str::to_owned), clock.clone()];
         let problem = problems.into_iter().flatten().collect::<Vec<_>>().join("; ");
         if reported.as_ref() != Some(&problem) {
             if problem.is_empty() {

@@ -113,15 +113,15 @@ async fn once(settings: &Settings, directory: &StateDir, mut stop: watch::Receiv
         _ = stop.wait_for(|stop| *stop) => return End::Stopped,
         begun = begin(settings, directory) => begun,
     };
-    let Started { connection, node, control, driver, lacking, _tasks } = match begun {
+    let Started { connection, node, control, driver, missing, _tasks } = match begun {
         Ok(begun) => begun,
         Err(why) => return End::Retry(why),
     };
     let host = connection.host.clone();
     let (halt, halted) = watch::channel(false);
     let mut running = Box::pin(node.run(control, halted));
-    let monitor = monitor::run(&connection, &driver, lacking.as_deref());
-    let is_incomplete = lacking.is_some();
+    let monitor = monitor::run(&connection, &driver, missing.as_deref());
+    let is_incomplete = missing.is_some();
     let ended = tokio::select! {
         ended = &mut running => ended,
         _ = stop.wait_for(|stop| *stop) => {
@@ -159,7 +159,7 @@ struct Started {
     control: Arc<dyn ControlPlane>,
     driver: Arc<Driver>,
     /// The configured devices that are missing.
-    lacking: Option<String>,
+    missing: Option<String>,
     /// Tasks that are aborted when this value is dropped.
     _tasks: JoinSet<()>,
 }
@@ -174,7 +174,7 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
     let driver =
         Driver::open(settings.libvirt.clone(), disks.clone(), Arc::clone(&sysfs) as _).await;
     let driver = Arc::new(driver.map_err(|error| error.message)?);
-    let (mdev, lacking) = match MdevConfig::new(&settings.mdev, &*sysfs) {
+    let (mdev, missing) = match MdevConfig::new(&settings.mdev, &*sysfs) {
         Ok(mdev) => (mdev, None),
         Err(error) => {
             let why = format!("{error}; no mediated devices are offered until this is fixed");
@@ -212,7 +212,7 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
     let node = node.map_err(|error| error.to_string())?;
     let mut tasks = JoinSet::new();
     tasks.spawn(disks.clean_periodically());
-    Ok(Started { connection, node, control, driver, lacking, _tasks: tasks })
+    Ok(Started { connection, node, control, driver, missing, _tasks: tasks })
 }
 
 /// The models of this host's devices. A host works without them.

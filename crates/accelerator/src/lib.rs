@@ -24,7 +24,7 @@ mod topology;
 pub use api::{RULES, State, UNBOUND_LIMIT, operations, routes, service};
 pub use db::statements;
 pub use error::Error;
-pub use ledger::orders::{Bitstream, Bitstreams, Nodes};
+pub use ledger::orders::{Bitstream, Bitstreams, HostNotifier};
 pub use schema::MIGRATIONS;
 pub use states::{
     ArqState, AttachType, DeviceStatus, EventStatus, HandleState, HealthState, OrderState,

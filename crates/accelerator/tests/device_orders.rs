@@ -8,7 +8,7 @@ use http::StatusCode;
 use kilonova_accelerator::ledger::{self, BindRequest, orders};
 use kilonova_accelerator::nova::{Delivery, Event, Nova, NovaError, PresenceQuery};
 use kilonova_accelerator::reconcile::{deliver, process_pending};
-use kilonova_accelerator::{Bitstream, Bitstreams, Error, Nodes, State};
+use kilonova_accelerator::{Bitstream, Bitstreams, Error, HostNotifier, State};
 use kilonova_ids::{ConsumerId, HostName, ImageId, OperationId, ProviderId, ServerId};
 use kilonova_node_api::{
     CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, Deployable, Device, DeviceKind, End, HandleSlot,
@@ -29,7 +29,7 @@ const FUNCTION: &str = "d8424dc4a4a3c413f89e433683f9040b";
 #[derive(Default)]
 struct Counter(AtomicI64);
 
-impl Nodes for Counter {
+impl HostNotifier for Counter {
     fn next(&self, _: &mut Tx<'_>, host: &HostName) -> Result<Option<i64>, kilonova_store::Error> {
         assert_eq!(host, HOST);
         Ok(Some(self.0.fetch_add(1, Ordering::Relaxed) + 1))
@@ -39,7 +39,7 @@ impl Nodes for Counter {
 /// No host has an agent.
 struct NoAgents;
 
-impl Nodes for NoAgents {
+impl HostNotifier for NoAgents {
     fn next(&self, _: &mut Tx<'_>, _: &HostName) -> Result<Option<i64>, kilonova_store::Error> {
         Ok(None)
     }
@@ -73,7 +73,7 @@ fn bitstream(function: Option<&str>) -> Bitstream {
 }
 
 fn api(store: &Store, shelf: &[Bitstream]) -> Api {
-    let orders: (Arc<dyn Nodes>, Arc<dyn Bitstreams>) =
+    let orders: (Arc<dyn HostNotifier>, Arc<dyn Bitstreams>) =
         (Arc::new(Counter::default()), Arc::new(Images(shelf.to_vec())));
     Api { orders: Some(orders), ..Api::admin(store).with_service() }
 }
@@ -108,9 +108,12 @@ fn failed() -> End {
     End::Failed { message: "no such card".into(), output: "ERROR 7".into() }
 }
 
-async fn carried(store: &Store, order: OperationId, end: End) -> bool {
-    let carried = OrderResult { order, end };
-    store.write(move |tx| orders::carried_out(tx, &World::new(), &host(), &carried)).await.unwrap()
+async fn completed(store: &Store, order: OperationId, end: End) -> bool {
+    let completed = OrderResult { order, end };
+    store
+        .write(move |tx| orders::complete_order(tx, &World::new(), &host(), &completed))
+        .await
+        .unwrap()
 }
 
 async fn deployable(api: &Api) -> Value {
@@ -140,7 +143,7 @@ async fn program(api: &Api, image: ImageId) -> common::Answer {
 async fn node(store: Store, end: End) -> Order {
     loop {
         if let Some(order) = open_orders(&store).await.pop() {
-            assert!(carried(&store, order.id, end).await);
+            assert!(completed(&store, order.id, end).await);
             return order;
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -188,7 +191,7 @@ async fn an_administrator_programs_a_card() {
             "{name}: the trait survives a report"
         );
         assert!(
-            !carried(&store, order.id, failed()).await,
+            !completed(&store, order.id, failed()).await,
             "{name}: a repeated report changes nothing"
         );
         assert_eq!(deployable(&api).await["bitstream_id"], json!(image.image), "{name}");
@@ -325,7 +328,7 @@ async fn a_bind_waits_for_its_bitstream() {
             let order = open_orders(&store).await;
             assert_eq!(order.len(), 1, "{name}: one order for the card");
             assert_eq!(order[0].server, Some(SERVER.parse().unwrap()), "{name}");
-            assert!(carried(&store, order[0].id, end).await);
+            assert!(completed(&store, order[0].id, end).await);
             for arq in &arqs {
                 assert_eq!(state_of(&api, arq).await, state, "{name}");
             }
@@ -381,7 +384,7 @@ async fn a_function_is_found_by_the_property_of_its_image() {
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
         let order = open_orders(&store).await.remove(0);
         report_host(&store, &world, vec![fpga("intel", Some(FUNCTION))]).await;
-        assert!(carried(&store, order.id, done()).await);
+        assert!(completed(&store, order.id, done()).await);
         assert_eq!(state_of(&api, &arqs[0]).await, "Bound", "{name}");
         assert_eq!(deployable(&api).await["bitstream_id"], json!(one.image), "{name}");
         api.delete(&format!("{PATH}?instance={SERVER}")).await;
@@ -451,7 +454,7 @@ async fn a_released_handle_is_parked_until_its_node_has_cleaned_it() {
         assert_eq!(reserved(&store, provider).await, 1, "{name}");
         assert!(matches!(claim(&store, provider).await, Err(Error::NoHandle(_))), "{name}");
 
-        assert!(carried(&store, order.id, failed()).await, "{name}");
+        assert!(completed(&store, order.id, failed()).await, "{name}");
         let state =
             State::new(store.clone(), world.clone()).with_nodes(Arc::new(Counter::default()));
         assert_eq!(
@@ -470,7 +473,7 @@ async fn a_released_handle_is_parked_until_its_node_has_cleaned_it() {
             0,
             "{name}: no retry during an attempt"
         );
-        assert!(carried(&store, again.id, done()).await, "{name}");
+        assert!(completed(&store, again.id, done()).await, "{name}");
         assert_eq!(reserved(&store, provider).await, 0, "{name}");
         assert_consistent(&store, name).await;
         claim(&store, provider).await.unwrap();
@@ -637,7 +640,7 @@ async fn a_release_and_the_end_of_an_order_leave_nothing_reserved() {
             claim_to_program(&store, &image, provider, consumer).await;
             let order = open_orders(&store).await.pop().expect("the order is open").id;
             let (report, other) = (store.clone(), store.clone());
-            let ended = tokio::spawn(async move { carried(&report, order, failed()).await });
+            let ended = tokio::spawn(async move { completed(&report, order, failed()).await });
             let released = tokio::spawn(async move { release(&other, consumer).await });
             assert!(ended.await.unwrap(), "{name} {round}");
             released.await.unwrap();

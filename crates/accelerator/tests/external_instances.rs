@@ -8,7 +8,7 @@ use http::StatusCode;
 use kilonova_accelerator::ledger;
 use kilonova_accelerator::nova::{Delivery, Event, Nova, NovaError, Presence, PresenceQuery};
 use kilonova_accelerator::reconcile::lost;
-use kilonova_accelerator::{Bitstream, Bitstreams, Error, Nodes, State};
+use kilonova_accelerator::{Bitstream, Bitstreams, Error, HostNotifier, State};
 use kilonova_ids::{ConsumerId, HostName, ImageId, ProviderId, ServerId};
 use kilonova_placement::World;
 use kilonova_placement::ledger::{Allocation, Claim, ProviderSpec};
@@ -26,7 +26,7 @@ const RESERVED: &str = "SELECT CAST(SUM(reserved) AS BIGINT) FROM inventories";
 #[derive(Clone, Default)]
 struct Counter(Arc<AtomicI64>);
 
-impl Nodes for Counter {
+impl HostNotifier for Counter {
     fn next(&self, _: &mut Tx<'_>, host: &HostName) -> Result<Option<i64>, kilonova_store::Error> {
         assert_eq!(host, HOST);
         Ok(Some(self.0.fetch_add(1, Ordering::Relaxed) + 1))
@@ -55,7 +55,7 @@ impl Bitstreams for NoImages {
 
 /// An external Nova with agents on its hosts.
 fn nova(store: &Store, nodes: &Counter) -> Api {
-    let orders: (Arc<dyn Nodes>, Arc<dyn Bitstreams>) =
+    let orders: (Arc<dyn HostNotifier>, Arc<dyn Bitstreams>) =
         (Arc::new(nodes.clone()), Arc::new(NoImages));
     Api { orders: Some(orders), silent: true, ..Api::admin(store).with_service() }
 }
@@ -284,11 +284,11 @@ async fn a_request_of_a_deleted_instance_is_unbound() {
         let api = nova(&store, &Counter::default());
         let arqs = request(&api, "FPGA", "2").await;
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
-        let gone = FakeNova::saying(Ok(Presence::Gone));
+        let gone = FakeNova::saying(Ok(Presence::Absent));
         assert_eq!(search(&store, &gone).await, (0, 0), "{name}: the binding is too recent");
         time_passes(&store).await;
         for other in [
-            Ok(Presence::There),
+            Ok(Presence::Exists),
             Err(NovaError::Temporary("away".into())),
             Err(NovaError::Permanent("you may not see it".into())),
         ] {
@@ -327,7 +327,7 @@ async fn nova_is_not_asked_about_an_instance_that_has_its_allocation() {
         let arqs = request(&api, "FPGA", "1").await;
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
         time_passes(&store).await;
-        let gone = FakeNova::saying(Ok(Presence::Gone));
+        let gone = FakeNova::saying(Ok(Presence::Absent));
         assert_eq!(search(&store, &gone).await, (0, 0), "{name}");
         assert_eq!(gone.asked(), 0, "{name}");
         let shown = api.get(&format!("{PATH}/{}", arqs[0])).await.body;
@@ -343,7 +343,7 @@ async fn only_one_of_two_controllers_queries_nova() {
         let arqs = request(&api, "FPGA", "1").await;
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
         time_passes(&store).await;
-        let nova = FakeNova::saying(Ok(Presence::There));
+        let nova = FakeNova::saying(Ok(Presence::Exists));
         let (one, two) = tokio::join!(search(&store, &nova), search(&store, &nova));
         assert_eq!(one.0 + two.0, 1, "{name}");
         assert_eq!(nova.asked(), 1, "{name}");

@@ -107,7 +107,7 @@ pub async fn claim(
     Ok((consumer, bound[0].attachment.clone()))
 }
 
-pub async fn give(store: &Store, world: &World, consumer: ConsumerId, lost: bool) {
+pub async fn release_or_abandon(store: &Store, world: &World, consumer: ConsumerId, lost: bool) {
     let world = world.clone();
     store
         .write(move |tx| {
@@ -174,9 +174,9 @@ fn exclude(one: &Attachment, other: &Attachment) -> bool {
 }
 
 /// A reproducible sequence of numbers.
-pub struct Dice(pub u64);
+pub struct Random(pub u64);
 
-impl Dice {
+impl Random {
     pub fn below(&mut self, most: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -202,20 +202,20 @@ impl Assigned {
     }
 
     /// Abandons a random consumer, cleans the handle of a lost one, or releases a random consumer.
-    pub async fn lessen(&mut self, dice: &mut Dice, store: &Store, world: &World) {
-        match dice.below(3) {
+    pub async fn release_some(&mut self, random: &mut Random, store: &Store, world: &World) {
+        match random.below(3) {
             0 if !self.held.is_empty() => {
-                let one = self.held.swap_remove(dice.below(self.held.len()));
-                give(store, world, one.0, true).await;
+                let one = self.held.swap_remove(random.below(self.held.len()));
+                release_or_abandon(store, world, one.0, true).await;
                 self.dirty.push(one);
             }
             1 if !self.dirty.is_empty() => {
-                let (consumer, _) = self.dirty.swap_remove(dice.below(self.dirty.len()));
+                let (consumer, _) = self.dirty.swap_remove(random.below(self.dirty.len()));
                 clean(store, world, consumer).await;
             }
             _ if !self.held.is_empty() => {
-                let (consumer, _) = self.held.swap_remove(dice.below(self.held.len()));
-                give(store, world, consumer, false).await;
+                let (consumer, _) = self.held.swap_remove(random.below(self.held.len()));
+                release_or_abandon(store, world, consumer, false).await;
             }
             _ => {}
         }
@@ -224,7 +224,7 @@ impl Assigned {
     /// Releases everything, and checks that each provider is entirely free.
     pub async fn end(self, store: &Store, world: &World, specs: &[ProviderSpec]) {
         for (consumer, _) in self.held {
-            give(store, world, consumer, false).await;
+            release_or_abandon(store, world, consumer, false).await;
         }
         for (consumer, _) in self.dirty {
             clean(store, world, consumer).await;
@@ -242,14 +242,14 @@ async fn random_claims_and_releases_never_assign_both_sides_of_a_mixed_card() {
         let world = World::new();
         let specs = report_host(&store, &world, host()).await;
         for seed in 1..=4_u64 {
-            let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let mut assigned = Assigned::default();
             let (mut taken, mut refused) = (0, 0);
             for step in 0..80 {
                 let at = format!("{name} seed {seed} step {step}");
-                match dice.below(8) {
+                match random.below(8) {
                     0..4 => {
-                        let spec = &specs[dice.below(specs.len())];
+                        let spec = &specs[random.below(specs.len())];
                         let before = room(&store, spec.id).await;
                         match claim(&store, &world, spec.id, &spec.inventories[0].0).await {
                             Ok((consumer, got)) => {
@@ -267,7 +267,7 @@ async fn random_claims_and_releases_never_assign_both_sides_of_a_mixed_card() {
                         }
                     }
                     4 => drop(report_host(&store, &world, host()).await),
-                    _ => assigned.lessen(&mut dice, &store, &world).await,
+                    _ => assigned.release_some(&mut random, &store, &world).await,
                 }
                 assert_eq!(audit(&store).await, Vec::<String>::new(), "{at}");
             }
@@ -291,7 +291,7 @@ async fn a_claimed_card_reserves_its_functions_across_reports() {
             assert_eq!(room(&store, id("_parent")).await, 2, "{name}: another card");
             report_host(&store, &world, host()).await;
         }
-        give(&store, &world, consumer, false).await;
+        release_or_abandon(&store, &world, consumer, false).await;
         let (consumer, _) = claim(&store, &world, cut, "VGPU").await.unwrap();
         assert_eq!(room(&store, whole).await, 0, "{name}");
         assert_eq!(
@@ -299,7 +299,7 @@ async fn a_claimed_card_reserves_its_functions_across_reports() {
             3,
             "{name}: virtual functions do not exclude each other"
         );
-        give(&store, &world, consumer, false).await;
+        release_or_abandon(&store, &world, consumer, false).await;
         let (_, got) = claim(&store, &world, id("_parent"), "VGPU").await.unwrap();
         assert!(matches!(got, Attachment::Mdev { .. }), "{name}");
         assert_eq!(room(&store, id("_parent_vfs")).await, 0, "{name}: the parent is partitioned");
@@ -328,10 +328,10 @@ async fn a_type_in_use_reserves_the_others_until_the_card_is_empty() {
             common::host()
         );
         assert_eq!(why, sentence, "{name}");
-        give(&store, &world, first, false).await;
+        release_or_abandon(&store, &world, first, false).await;
         assert_eq!(room(&store, large).await, 0, "{name}: one guest remains");
         // The host may still have the second guest.
-        give(&store, &world, second, true).await;
+        release_or_abandon(&store, &world, second, true).await;
         assert_eq!((room(&store, large).await, room(&store, small).await), (0, 2), "{name}");
         clean(&store, &world, second).await;
         assert_eq!((room(&store, large).await, room(&store, small).await), (2, 3), "{name}");
@@ -353,7 +353,7 @@ async fn a_card_in_use_as_two_types_excludes_none() {
         report_host(&store, &world, vec![types()]).await;
         assert_eq!((room(&store, large).await, room(&store, small).await), (1, 2), "{name}");
         assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
-        give(&store, &world, first, false).await;
+        release_or_abandon(&store, &world, first, false).await;
         report_host(&store, &world, vec![types()]).await;
         assert_eq!((room(&store, large).await, room(&store, small).await), (0, 2), "{name}");
     }
@@ -378,7 +378,7 @@ async fn an_absent_function_does_not_keep_its_card_to_one_type() {
         assert_eq!(room(&store, specs[1].id).await, 1, "{name}");
         claim(&store, &world, specs[1].id, "VGPU").await.unwrap();
         assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
-        give(&store, &world, consumer, false).await;
+        release_or_abandon(&store, &world, consumer, false).await;
     }
 }
 
@@ -411,9 +411,9 @@ async fn costs(store: &Store, number: u32) -> Vec<(u64, u64)> {
     count();
     let (second, _) = claim(&metered, &world, specs[4].id, "VGPU").await.unwrap();
     count();
-    give(&metered, &world, second, false).await;
+    release_or_abandon(&metered, &world, second, false).await;
     count();
-    give(&metered, &world, first, false).await;
+    release_or_abandon(&metered, &world, first, false).await;
     count();
     for spec in specs {
         assert_eq!(room(store, spec.id).await, 1, "{}", spec.name);
@@ -442,7 +442,7 @@ async fn a_claim_during_the_removal_of_a_lost_guest_still_excludes_the_other_typ
         let world = World::new();
         let specs = report_host(&store, &world, functions(2)).await;
         let (lost, _) = claim(&store, &world, specs[0].id, "VGPU").await.unwrap();
-        give(&store, &world, lost, true).await;
+        release_or_abandon(&store, &world, lost, true).await;
         // The claim of the other function stays uncommitted while the host reports that the lost guest is gone.
         let (begun, waits) = std::sync::mpsc::channel();
         let want = ledger::BindRequest { provider: specs[4].id, count: 1, group: 0, profile: None };

@@ -12,7 +12,7 @@ use kilonova_placement::ledger::ProviderSpec;
 use kilonova_store::{Store, params};
 
 use crate::common::{self, audit, device, report, report_host, stores};
-use crate::ledger_exclusions::{Assigned, Dice, claim, give, room};
+use crate::ledger_exclusions::{Assigned, Random, claim, release_or_abandon, room};
 
 const CARD: &str = "0000:41:00.0";
 
@@ -107,14 +107,14 @@ async fn random_claims_and_releases_take_exactly_what_fits() {
         let totals: Vec<i64> = specs.iter().map(|spec| spec.inventories[0].1.total).collect();
         assert_eq!(totals, [7, 1, 4, 3, 2, 1, 1], "{name}");
         for seed in 1..=3_u64 {
-            let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let mut assigned = Assigned::default();
             let (mut taken, mut refused) = (0, 0);
             for step in 0..100 {
                 let at = format!("{name} seed {seed} step {step}");
-                match dice.below(8) {
+                match random.below(8) {
                     0..4 => {
-                        let which = dice.below(specs.len());
+                        let which = random.below(specs.len());
                         let others: Vec<&Attachment> = assigned.all().collect();
                         let expected = fits(&A100[which], &others);
                         assert_eq!(room(&store, specs[which].id).await > 0, expected, "{at}");
@@ -145,7 +145,7 @@ async fn random_claims_and_releases_take_exactly_what_fits() {
                         }
                     }
                     4 => drop(report_host(&store, &world, vec![card()]).await),
-                    _ => assigned.lessen(&mut dice, &store, &world).await,
+                    _ => assigned.release_some(&mut random, &store, &world).await,
                 }
                 assert_eq!(audit(&store).await, Vec::<String>::new(), "{at}");
             }
@@ -246,7 +246,7 @@ async fn the_audit_finds_an_instance_over_one_of_a_lost_guest() {
         let specs = report_host(&store, &world, vec![card()]).await;
         let (lost, _) = claim_from(&store, &world, &specs[4]).await.unwrap();
         claim_from(&store, &world, &specs[4]).await.unwrap();
-        give(&store, &world, lost, true).await;
+        release_or_abandon(&store, &world, lost, true).await;
         assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
         let moved = "UPDATE attach_handles SET mig_start = 0 WHERE state = 'owned'";
         store.write(move |tx| Ok::<_, Error>(tx.execute(moved, params![])?)).await.unwrap();

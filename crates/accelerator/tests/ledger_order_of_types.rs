@@ -10,7 +10,7 @@ use kilonova_placement::World;
 use kilonova_store::Store;
 
 use crate::common::{audit, device, report_host, stores};
-use crate::ledger_exclusions::{claim, give, room};
+use crate::ledger_exclusions::{claim, release_or_abandon, room};
 
 const CARD: &str = "0000:25:00.0";
 const SMALL: &str = "nvidia-557";
@@ -109,7 +109,7 @@ async fn a_vgpu_of_a_guest_is_not_assigned_through_another_provider() {
                 assert_eq!(functions(&held), if matches!(way, Way::Vfio) { 4 } else { 1 }, "{at}");
                 assert_eq!(audit(&store).await, Vec::<String>::new(), "{at}");
                 // A vGPU that a guest of the old provider releases is offered after the next report.
-                give(&store, &world, held.remove(0).0, false).await;
+                release_or_abandon(&store, &world, held.remove(0).0, false).await;
                 enable(&store, &world, way, after, LARGE).await;
                 assert_eq!(room(&store, new).await, 1, "{at}");
                 held.extend(claim_all(&store, &world, new).await);
@@ -119,14 +119,14 @@ async fn a_vgpu_of_a_guest_is_not_assigned_through_another_provider() {
                 assert!(claim_all(&store, &world, old).await.is_empty(), "{at}");
                 assert_eq!(audit(&store).await, Vec::<String>::new(), "{at}");
                 for (consumer, _) in held {
-                    give(&store, &world, consumer, false).await;
+                    release_or_abandon(&store, &world, consumer, false).await;
                 }
                 enable(&store, &world, way, before, LARGE).await;
                 let all = claim_all(&store, &world, old).await;
                 assert_eq!(all.len(), 4, "{at}");
                 assert_eq!(audit(&store).await, Vec::<String>::new(), "{at}");
                 for (consumer, _) in all {
-                    give(&store, &world, consumer, false).await;
+                    release_or_abandon(&store, &world, consumer, false).await;
                 }
             }
         }
@@ -153,7 +153,7 @@ async fn a_function_of_a_guest_is_not_assigned_as_another_type() {
             assert_eq!(audit(&store).await, Vec::<String>::new(), "{at}");
             held.extend(got);
             for (consumer, _) in held {
-                give(&store, &world, consumer, false).await;
+                release_or_abandon(&store, &world, consumer, false).await;
             }
             assert_eq!(room(&store, new).await, 4, "{at}");
         }

@@ -317,8 +317,8 @@ async fn only_a_nova_that_shows_all_projects_can_report_an_instance_gone() {
         *it.all.lock().unwrap() = (all.0, all.1.clone());
         let answer = nova.has(SERVER.parse().unwrap()).await;
         match gone {
-            Some(true) => assert_eq!(answer, Ok(Presence::Gone), "{one:?} {all:?}"),
-            Some(false) => assert_eq!(answer, Ok(Presence::There), "{one:?} {all:?}"),
+            Some(true) => assert_eq!(answer, Ok(Presence::Absent), "{one:?} {all:?}"),
+            Some(false) => assert_eq!(answer, Ok(Presence::Exists), "{one:?} {all:?}"),
             None => assert!(answer.is_err(), "{one:?} {all:?}: {answer:?}"),
         }
     }

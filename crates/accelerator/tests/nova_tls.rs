@@ -114,10 +114,10 @@ async fn only_the_configured_authority_is_trusted() {
     assert_eq!(nova.deliver(&[event()]).await, Ok(()), "Keystone and Nova are reached over TLS");
     // The system's authorities do not vouch for it; without any authority there is no client at
     // all.
-    if let Ok(stranger) =
+    if let Ok(without_ca) =
         HttpNova::new(Address::at(&endpoint), Credentials::Token("by-tls".into()), None)
     {
-        let outcome = stranger.deliver(&[event()]).await;
+        let outcome = without_ca.deliver(&[event()]).await;
         let Err(NovaError::Temporary(why)) = outcome else { panic!("{outcome:?}") };
         assert!(why.contains("certificate"), "{why}");
     }

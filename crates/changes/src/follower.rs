@@ -21,7 +21,7 @@ use kilonova_store::Store;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::db::{self, Behind, Entry, News, Seen};
+use crate::db::{self, Behind, Entry, ReadResult, Seen};
 
 /// The pause between two polls; another process's commit is applied after at most twice this.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -76,7 +76,7 @@ struct Reached {
     /// The number of the last poll that succeeded.
     done: watch::Sender<u64>,
     /// Ends the pause before the next poll.
-    hurry: Notify,
+    wake: Notify,
 }
 
 impl Progress {
@@ -86,7 +86,7 @@ impl Progress {
             applied: AtomicU64::new(0),
             begun: AtomicU64::new(0),
             done: watch::Sender::new(0),
-            hurry: Notify::new(),
+            wake: Notify::new(),
         }))
     }
 
@@ -97,7 +97,7 @@ impl Progress {
         // A poll with a higher number begins after this call, so it sees all commits before the
         // call.
         let last = self.0.begun.load(Ordering::SeqCst);
-        self.0.hurry.notify_one();
+        self.0.wake.notify_one();
         drop(timeout(CATCH_UP, done.wait_for(|number| *number > last)).await);
     }
 
@@ -175,12 +175,12 @@ impl Follower {
         let (number, begun, seen) = (self.progress.begin(), Instant::now(), self.seen.clone());
         let news = self.store.read(move |tx| db::news(tx, &seen, MAX_ENTRIES)).await?;
         let (seen, rows) = match news {
-            News::Behind(why) => {
+            ReadResult::Behind(why) => {
                 self.reload().await?;
                 self.progress.reached(number, begun, 0);
                 return Ok(Followed::Everything(why));
             }
-            News::Rows(seen, rows) => (seen, rows),
+            ReadResult::Rows(seen, rows) => (seen, rows),
         };
         let entries: Vec<Entry> = rows.into_iter().filter_map(|row| row.entry).collect();
         if !entries.is_empty() {
@@ -236,7 +236,7 @@ impl Follower {
                 sleep(LONG_PAUSE).await;
             } else {
                 let pause = pause_after(begun.elapsed());
-                drop(timeout(pause, self.progress.0.hurry.notified()).await);
+                drop(timeout(pause, self.progress.0.wake.notified()).await);
             }
         }
     }

@@ -144,7 +144,7 @@ impl Cinder {
             return Ok(newest);
         }
         let url = format!("{}/", address.root);
-        let answer = self.service.ask_openly(&url).await?;
+        let answer = self.service.send_without_token(&url).await?;
         let body = answer.json();
         let versions = body["versions"].as_array().into_iter().flatten();
         let version = versions

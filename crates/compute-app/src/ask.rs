@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::Compute;
 
 /// Timeout for a host's answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
@@ -39,7 +39,7 @@ pub async fn ask(compute: &Compute, server: &Server, topic: Topic) -> Result<Rep
         .store
         .write(move |tx| questions::ask(tx, &asked, &host, &question, time::now()))
         .await?;
-    let reply = tokio::time::timeout(PATIENCE, answer(compute, id)).await;
+    let reply = tokio::time::timeout(TIMEOUT, answer(compute, id)).await;
     compute.store.write(move |tx| questions::forget(tx, id)).await?;
     reply.unwrap_or(Err(silent))
 }

@@ -46,7 +46,7 @@ pub enum Error {
     Network(#[from] kilonova_network::Error),
     /// Another transaction has claimed the planned resources; plan again.
     #[error("another transaction has claimed the planned resources")]
-    Aged,
+    Outdated,
     /// The NUMA topology of a guest does not fit on the candidate's host. The text is a clause that
     /// describes the host.
     #[error("the NUMA topology does not fit on the host: {0}")]
@@ -142,7 +142,7 @@ impl IntoRefusal for Error {
                 error @ (kilonova_flow::Error::Moved(_) | kilonova_flow::Error::Outcome(..)),
             ) => Refusal::internal(error),
             Self::Unreadable { .. } => Refusal::internal(self),
-            Self::Aged
+            Self::Outdated
             | Self::Moved
             | Self::Fenced
             | Self::NoRoot(_)

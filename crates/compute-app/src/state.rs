@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use kilonova_accelerator::Nodes;
+use kilonova_accelerator::HostNotifier;
 use kilonova_access::Enforcer;
 use kilonova_changes::{Progress, Topic};
 use kilonova_compute_db::documents::{self, Wake};
@@ -176,7 +176,7 @@ impl Compute {
     /// A handle for one transaction in which servers look for places: [`Compute::write`] runs it again
     /// with the reasons for those that found none.
     pub fn explaining(&self) -> Self {
-        Self { reasons: Reasons::asked_for(), ..self.clone() }
+        Self { reasons: Reasons::to_determine(), ..self.clone() }
     }
 
     /// Sets the Neutron of the cloud as the network service.
@@ -224,7 +224,9 @@ impl Compute {
                     has_caught_up = true;
                     self.catch_up().await;
                 }
-                Err(Error::Unexplained(unplaced)) => self.reasons.tell(&unplaced, self.scope()),
+                Err(Error::Unexplained(unplaced)) => {
+                    self.reasons.determine(&unplaced, self.scope())
+                }
                 ended => return ended,
             }
         }
@@ -240,11 +242,11 @@ impl Compute {
         &self,
         tx: &mut Tx<'_>,
         host: &HostName,
-        well: bool,
+        succeeded: bool,
     ) -> Result<(), Error> {
         let Some(host) = self.fleet.by_name(host) else { return Ok(()) };
         let before = host.build_failures();
-        let failures = if well { 0 } else { before.saturating_add(1) };
+        let failures = if succeeded { 0 } else { before.saturating_add(1) };
         if failures != before {
             kilonova_changes::append(tx, Topic::Builds, &host.name, failures)?;
             tx.on_commit(move || host.record_build_failures(failures));
@@ -296,7 +298,7 @@ impl Compute {
 
     /// True if an operator has declared a host dead: nothing runs there.
     pub(crate) fn host_is_declared_dead(&self, host: &HostName) -> bool {
-        self.fleet.by_name(host).is_some_and(|host| host.is_declared_dead())
+        self.fleet.by_name(host).is_some_and(|host| host.is_forced_down())
     }
 
     /// The zone of a server's host; empty for a server without a host.
@@ -310,7 +312,7 @@ impl Compute {
     pub fn host_status(&self, host: &HostName) -> &'static str {
         match self.fleet.by_name(host) {
             None => "",
-            Some(host) if host.is_declared_dead() => "DOWN",
+            Some(host) if host.is_forced_down() => "DOWN",
             Some(host) if !host.is_enabled() => "MAINTENANCE",
             Some(host) if host.is_up(time::now()) => "UP",
             Some(_) => "UNKNOWN",
@@ -345,7 +347,7 @@ impl Wake for Compute {
     }
 }
 
-impl Nodes for Compute {
+impl HostNotifier for Compute {
     fn next(&self, tx: &mut Tx<'_>, host: &HostName) -> Result<Option<i64>, kilonova_store::Error> {
         let next = documents::next_of(tx, host)?;
         if let Some(generation) = next {

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 const AT_ONCE: usize = 64;
 /// The time limit for all services of one server together. It must stay below 45 s, after which a host
 /// abandons its request to the controller and repeats it.
-const PATIENCE: Duration = Duration::from_secs(35);
+const TIMEOUT: Duration = Duration::from_secs(35);
 /// The user agent of the requests, which is Nova's, because services may check it.
 const USER_AGENT: &str = "openstack-nova-vendordata";
 
@@ -41,7 +41,7 @@ pub struct DynamicVendordata {
     /// True if a guest must not start without an answer (`[api] vendordata_dynamic_failure_fatal`).
     is_failure_fatal: bool,
     slots: Semaphore,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl DynamicVendordata {
@@ -56,7 +56,7 @@ impl DynamicVendordata {
         is_failure_fatal: bool,
     ) -> Self {
         let slots = Semaphore::new(AT_ONCE);
-        Self { targets, http, session, is_failure_fatal, slots, patience: PATIENCE }
+        Self { targets, http, session, is_failure_fatal, slots, timeout: TIMEOUT }
     }
 
     /// Calls all services for a server, one after the other. `{}` replaces the answer of a service that
@@ -73,8 +73,8 @@ impl DynamicVendordata {
         server: ServerId,
         description: &Value,
     ) -> Result<Map<String, Value>, Refusal> {
-        let end = Instant::now() + self.patience;
-        let late = || Err(format!("all services together took longer than {:?}", self.patience));
+        let end = Instant::now() + self.timeout;
+        let late = || Err(format!("all services together took longer than {:?}", self.timeout));
         let slot = timeout_at(end, self.slots.acquire()).await;
         let mut answers = Map::new();
         for target in &self.targets {
@@ -176,7 +176,7 @@ mod tests {
         let of = |is_fatal: bool| {
             let http = Http::plain(Duration::from_secs(60), 1 << 20).expect("a client is created");
             let new = DynamicVendordata::new(targets.clone(), http, None, is_fatal);
-            DynamicVendordata { patience: Duration::from_millis(300), ..new }
+            DynamicVendordata { timeout: Duration::from_millis(300), ..new }
         };
         let (server, begun) = (ServerId::new_v4(), Instant::now());
         let services = of(false);

@@ -118,19 +118,19 @@ pub fn of_project(tx: &mut Tx<'_>, project_id: &str) -> Result<ProjectUsage, Err
 }
 
 /// Subtracts a server that is about to be deleted or soft-deleted.
-pub(super) fn leaves(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+pub(super) fn subtract(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.defer(LEAVES, params![server])?;
     Ok(())
 }
 
 /// Adds a server that is about to leave the soft-deleted state.
-pub(super) fn returns(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+pub(super) fn add_back(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.defer(RETURNS, params![server])?;
     Ok(())
 }
 
 /// Adjusts the usage for a server that is about to get this size.
-pub(super) fn resizes(
+pub(super) fn resize(
     tx: &mut Tx<'_>,
     server: ServerId,
     vcpus: i64,

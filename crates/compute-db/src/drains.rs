@@ -146,7 +146,7 @@ pub struct DrainMove {
     /// Its progress.
     pub progress: Progress,
     /// How often it was requested or refused.
-    pub tries: i64,
+    pub attempts: i64,
     /// When it is requested again, by the database's clock; `None` unless it was refused for now.
     pub next_at: Option<Timestamp>,
 }
@@ -205,7 +205,7 @@ fn drain_move(row: &Row) -> Result<DrainMove, Error> {
         Progress::Refused(_) => row.time_opt("next_at")?,
         Progress::Requested | Progress::Failed(_) => None,
     };
-    Ok(DrainMove { server: row.id("server_id")?, progress, tries: row.int("tries")?, next_at })
+    Ok(DrainMove { server: row.id("server_id")?, progress, attempts: row.int("tries")?, next_at })
 }
 
 /// Begins the drain of a host, and deletes an earlier one with its moves.
@@ -257,7 +257,7 @@ pub fn moves(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<DrainMove>, Error> 
 
 /// Records a move of a host's drain.
 pub fn record(tx: &mut Tx<'_>, host: &HostName, one: &DrainMove) -> Result<(), Error> {
-    let values = params![host, one.server, one.state(), one.tries, one.why(), one.next_at];
+    let values = params![host, one.server, one.state(), one.attempts, one.why(), one.next_at];
     tx.defer(RECORD, values)?;
     Ok(())
 }

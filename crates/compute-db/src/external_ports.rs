@@ -104,7 +104,7 @@ kilonova_store::statements! {
     OF_SERVERS = concat!("SELECT ", port!(), " FROM external_ports WHERE server_id IN ({})
         ORDER BY server_id, ordinal");
     /// The server that has a port.
-    HOLDER = "SELECT server_id FROM external_ports WHERE port_id = ?1";
+    OWNER_OF_PORT = "SELECT server_id FROM external_ports WHERE port_id = ?1";
     /// The servers with an address that contains a text.
     SERVERS_AT = "SELECT DISTINCT server_id FROM external_ports WHERE addresses LIKE ?1 ESCAPE '\\'";
     /// Sets the host of the bindings.
@@ -251,7 +251,7 @@ pub struct ExternalPort {
     /// True if the user supplied it: it outlives the server.
     pub is_supplied: bool,
     /// True if it is being detached.
-    pub is_leaving: bool,
+    pub is_detaching: bool,
     /// True if the host has plugged it since it was bound there.
     pub is_plugged: bool,
     /// True if the prepared host has plugged it since it was prepared there.
@@ -336,8 +336,8 @@ pub fn of_servers(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<ExternalP
 }
 
 /// The server that has a port.
-pub fn holder(tx: &mut Tx<'_>, port: PortId) -> Result<Option<ServerId>, Error> {
-    Ok(tx.row(HOLDER, params![port])?.map(|row| row.id("server_id")).transpose()?)
+pub fn owner_of_port(tx: &mut Tx<'_>, port: PortId) -> Result<Option<ServerId>, Error> {
+    Ok(tx.row(OWNER_OF_PORT, params![port])?.map(|row| row.id("server_id")).transpose()?)
 }
 
 /// The servers with an address that contains this text, which must not contain `%`, `_` or `\`.
@@ -527,7 +527,7 @@ pub fn settle(tx: &mut Tx<'_>, taken: &ExternalServer, may_have_more: bool) -> R
 }
 
 /// Ends the lease of a server. The next attempt is due at `due`, or with the next goal.
-pub fn give_back(tx: &mut Tx<'_>, server: ServerId, due: Option<Timestamp>) -> Result<(), Error> {
+pub fn end_lease(tx: &mut Tx<'_>, server: ServerId, due: Option<Timestamp>) -> Result<(), Error> {
     tx.defer(RETURN, params![server, due])?;
     Ok(())
 }
@@ -625,7 +625,7 @@ fn read_port(row: &Row) -> Result<ExternalPort, Error> {
         ordinal: row.int("ordinal")?,
         port: row.id_opt("port_id")?,
         is_supplied: row.bool("is_supplied")?,
-        is_leaving: row.bool("is_leaving")?,
+        is_detaching: row.bool("is_leaving")?,
         is_plugged: row.bool("is_plugged")?,
         is_next_plugged: row.bool("is_next_plugged")?,
         request: row.string("request")?,

@@ -297,7 +297,10 @@ pub fn ask_open_of_some(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<Ask
 }
 
 /// The open migrations that [`ask_open_of_some`] asked for, by their servers.
-pub fn all_opened(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<HashMap<ServerId, Move>, Error> {
+pub fn found_open_of_some(
+    tx: &mut Tx<'_>,
+    asked: Vec<Asked>,
+) -> Result<HashMap<ServerId, Move>, Error> {
     let read = |row: &Row| read(row).map(|one| (one.server, one));
     tx.answers(asked)?.iter().map(read).collect()
 }
@@ -308,7 +311,7 @@ pub fn ask_open_of(tx: &mut Tx<'_>, server: ServerId) -> Result<Asked, Error> {
 }
 
 /// The open migration that [`ask_open_of`] asked for.
-pub fn opened(tx: &mut Tx<'_>, asked: Asked) -> Result<Option<Move>, Error> {
+pub fn found_open_of(tx: &mut Tx<'_>, asked: Asked) -> Result<Option<Move>, Error> {
     tx.answer_row(asked)?.as_ref().map(read).transpose()
 }
 

@@ -49,7 +49,7 @@ impl Intended {
     }
 
     /// The world with the intentions as if they were claimed; `None` if there are none.
-    pub(crate) fn beside(&self, world: &Snapshot) -> Option<Snapshot> {
+    pub(crate) fn with_intentions(&self, world: &Snapshot) -> Option<Snapshot> {
         // Every boot takes the lock, and releases it before the candidates are counted.
         let newest: Vec<_> = self.lock().plans.values().rev().take(MOST).cloned().collect();
         if newest.is_empty() {
@@ -57,7 +57,7 @@ impl Intended {
         }
         let mut world = world.clone();
         for candidate in newest.iter().flat_map(|plan| plan.iter()).take(MOST) {
-            world.take(candidate);
+            world.add_usage(candidate);
         }
         Some(world)
     }
@@ -112,7 +112,7 @@ mod tests {
     fn a_plan_regards_a_limited_number_of_candidates_of_the_newest_plans() {
         let (world, intended) = (world(), Intended::default());
         let used = || {
-            let beside = intended.beside(&world)?;
+            let beside = intended.with_intentions(&world)?;
             let host = beside.tree(HOST)?.providers().find(|provider| provider.id == HOST)?;
             host.inventories.first().map(|(_, inventory)| inventory.used)
         };

@@ -14,7 +14,7 @@ use crate::fleet::Host;
 use crate::owners;
 
 /// Candidates examined for one server before the request counts as impossible.
-pub(super) const LOOKED_AT: usize = 200_000;
+pub(super) const EXAMINED: usize = 200_000;
 
 /// The reason why there is no valid host, in sentences.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub(super) enum Obstacle {
 pub(super) fn obstacle(constraints: &Constraints<'_>, candidate: &Candidate) -> Option<Obstacle> {
     let Some(host) = constraints.host(candidate.root) else { return Some(Obstacle::NotCompute) };
     unusable(constraints, &host)
-        .or_else(|| is_by_hand(candidate).then_some(Obstacle::NoDevice))
+        .or_else(|| is_manual(candidate).then_some(Obstacle::NoDevice))
         .or_else(|| filtered(constraints, &host))
 }
 
@@ -112,7 +112,7 @@ pub(super) fn obstacle_of_host(constraints: &Constraints<'_>, host: &Host) -> Op
 }
 
 /// True if the units of a candidate are not devices.
-pub(super) fn is_by_hand(candidate: &Candidate) -> bool {
+pub(super) fn is_manual(candidate: &Candidate) -> bool {
     candidate
         .allocations
         .iter()
@@ -219,7 +219,7 @@ fn obstacles(
 ) -> BTreeMap<Obstacle, usize> {
     let mut by_root: BTreeMap<ProviderId, Obstacle> = BTreeMap::new();
     let Ok(search) = world.search(query) else { return BTreeMap::new() };
-    for candidate in search.take(LOOKED_AT) {
+    for candidate in search.take(EXAMINED) {
         if let Some(met) = obstacle(constraints, &candidate) {
             let known = by_root.entry(candidate.root).or_insert(met);
             *known = met.max(*known);

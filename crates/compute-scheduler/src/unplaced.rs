@@ -70,12 +70,12 @@ pub struct Reasons(Option<Arc<Mutex<HashMap<ServerId, NoHost>>>>);
 
 impl Reasons {
     /// No reasons yet. [`Reasons::of`] fails until the caller of the transaction has determined the reason.
-    pub fn asked_for() -> Self {
+    pub fn to_determine() -> Self {
         Self(Some(Arc::default()))
     }
 
     /// Determines a reason, and stores it for the next run.
-    pub fn tell(&self, unplaced: &Unplaced, scope: Scope<'_>) {
+    pub fn determine(&self, unplaced: &Unplaced, scope: Scope<'_>) {
         if let Some(known) = &self.0 {
             let reason = unplaced.reason(scope);
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);

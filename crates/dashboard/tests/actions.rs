@@ -14,7 +14,7 @@ async fn a_server_is_operated_from_its_page() {
         page.shows("actions/pause\"").hides("actions/start\"").hides("actions/unlock\"");
         page.shows("actions/lock\"");
         // An action that loses no data is a button without a confirmation.
-        ann.submit(&page, &format!("{here}/actions/pause"), &[]).await.came(200);
+        ann.submit(&page, &format!("{here}/actions/pause"), &[]).await.has_status(200);
         cloud.becomes(&id, "PAUSED").await;
         let page = ann.get(&here).await;
         page.shows("actions/unpause\"").hides("actions/pause\"").hides("actions/stop\"");
@@ -22,30 +22,32 @@ async fn a_server_is_operated_from_its_page() {
         cloud.becomes(&id, "ACTIVE").await;
         // An action that loses data requires a confirmation.
         let ask = ann.get(&format!("{here}/actions/stop")).await;
-        ask.came(200).shows("the contents of its memory are lost").shows("Shut off: one");
+        ask.has_status(200).shows("the contents of its memory are lost").shows("Shut off: one");
         cloud.becomes(&id, "ACTIVE").await;
         ann.submit(&ask, &format!("{here}/actions/stop"), &[]).await;
         cloud.becomes(&id, "SHUTOFF").await;
         // The service refuses the action of an outdated page, and the page shows the message.
         let late = ann.submit(&ask, &format!("{here}/actions/stop"), &[]).await;
-        late.came(409).shows("Cannot 'stop' instance").shows("Shut off: one");
+        late.has_status(409).shows("Cannot 'stop' instance").shows("Shut off: one");
         // The state no longer allows the action, so its page redirects to the server's.
         let page = ann.get(&format!("{here}/actions/stop")).await;
         assert_eq!(page.at, here, "{}", cloud.store);
-        ann.get(&format!("{here}/actions/burn")).await.came(404);
+        ann.get(&format!("{here}/actions/burn")).await.has_status(404);
         // A snapshot requires a name, and a resize requires a flavor.
         let ask = ann.get(&format!("{here}/actions/snapshot")).await;
         ask.shows("Name of the image").shows("one-image");
-        ann.submit(&ask, &format!("{here}/actions/snapshot"), &[("name", "")]).await.came(200);
+        ann.submit(&ask, &format!("{here}/actions/snapshot"), &[("name", "")])
+            .await
+            .has_status(200);
         let ask = ann.get(&format!("{here}/actions/resize")).await;
         ask.shows("f-tiny").hides("value=\"f-vgpu\"");
         ann.submit(&ask, &format!("{here}/actions/resize"), &[("flavor", "f-tiny")])
             .await
-            .came(200);
+            .has_status(200);
         cloud.becomes(&id, "VERIFY_RESIZE").await;
         let page = ann.get(&here).await;
         page.shows("actions/confirm-resize\"").shows("actions/revert-resize\"");
-        ann.submit(&page, &format!("{here}/actions/revert-resize"), &[]).await.came(200);
+        ann.submit(&page, &format!("{here}/actions/revert-resize"), &[]).await.has_status(200);
         cloud.becomes(&id, "SHUTOFF").await;
         let page = ann.get(&here).await;
         ann.submit(&page, &format!("{here}/actions/lock"), &[]).await;
@@ -53,14 +55,14 @@ async fn a_server_is_operated_from_its_page() {
         page.shows(">locked<").shows("actions/unlock\"").hides("actions/start\"");
         ann.submit(&page, &format!("{here}/actions/unlock"), &[]).await;
         let done = ann.submit(&page, &format!("{here}/actions/delete"), &[]).await;
-        done.came(200).shows("<h1>Servers</h1>");
+        done.has_status(200).shows("<h1>Servers</h1>");
         for _ in 0..500 {
             if ann.get(&here).await.status == 404 {
                 break;
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        ann.get(&here).await.came(404);
+        ann.get(&here).await.has_status(404);
     }
 }
 
@@ -74,7 +76,7 @@ async fn an_administrator_moves_a_server() {
         let here = format!("/dashboard/servers/{id}");
         let page = admin.get(&here).await;
         let before = host(&page.html);
-        admin.submit(&page, &format!("{here}/actions/live-migrate"), &[]).await.came(200);
+        admin.submit(&page, &format!("{here}/actions/live-migrate"), &[]).await.has_status(200);
         for _ in 0..1000 {
             let page = admin.get(&here).await;
             if host(&page.html) != before && page.html.contains("active") {
@@ -88,17 +90,17 @@ async fn an_administrator_moves_a_server() {
         let abort = format!("{here}/actions/abort-migration");
         page.hides("abort-migration").hides("reset-state").hides("force-delete");
         let refused = admin.submit(&page, &abort, &[]).await;
-        refused.came(409).shows("has no live migration in progress");
+        refused.has_status(409).shows("has no live migration in progress");
         let reset = format!("{here}/actions/reset-state");
         let failed = admin.submit(&page, &reset, &[]).await;
-        failed.came(200).shows("error").shows("Reset the state").shows("About these actions");
-        admin.submit(&failed, &reset, &[]).await.came(200).hides("reset-state");
+        failed.has_status(200).shows("error").shows("Reset the state").shows("About these actions");
+        admin.submit(&failed, &reset, &[]).await.has_status(200).hides("reset-state");
         cloud.becomes(&id, "ACTIVE").await;
         // The same policy forbids these actions to the owner.
         let mut ann = Browser::of(&cloud, "ann", "red").await;
         let page = ann.get(&here).await;
-        ann.submit(&page, &format!("{here}/actions/live-migrate"), &[]).await.came(403);
-        ann.submit(&page, &reset, &[]).await.came(403);
-        ann.submit(&page, &abort, &[]).await.came(403);
+        ann.submit(&page, &format!("{here}/actions/live-migrate"), &[]).await.has_status(403);
+        ann.submit(&page, &reset, &[]).await.has_status(403);
+        ann.submit(&page, &abort, &[]).await.has_status(403);
     }
 }

@@ -43,7 +43,7 @@ impl Page {
     }
 
     /// Fails unless the page has this status.
-    pub fn came(&self, status: u16) -> &Self {
+    pub fn has_status(&self, status: u16) -> &Self {
         assert_eq!(self.status.as_u16(), status, "{}: {}", self.at, self.html);
         self
     }
@@ -76,7 +76,7 @@ impl Browser {
     pub async fn of(cloud: &Cloud, user: &str, project: &str) -> Self {
         let mut browser = Self::new(cloud);
         let page = browser.log_in(user, PASSWORD, project).await;
-        page.came(200).shows("<h1>Servers</h1>");
+        page.has_status(200).shows("<h1>Servers</h1>");
         browser
     }
 

@@ -22,7 +22,9 @@ async fn several_servers_are_operated_at_once() {
         };
         // The confirmation names the existing servers of the request, once each, and no others.
         let page = ann.get(&ask("stop", &[&ids[0], &ids[1], "nothing", &ids[1]])).await;
-        page.came(200).shows("Shut off: 2 servers").shows("the contents of its memory are lost");
+        page.has_status(200)
+            .shows("Shut off: 2 servers")
+            .shows("the contents of its memory are lost");
         page.shows("For each server:");
         page.shows("&lt;b&gt;one")
             .shows(">two<")
@@ -30,7 +32,7 @@ async fn several_servers_are_operated_at_once() {
             .hides("does not allow the action");
         let fields = [("do", "stop"), ("server", &*ids[0]), ("server", &*ids[1])];
         let done = ann.submit(&page, "/dashboard/actions", &fields).await;
-        done.came(200).shows("requested").hides("✕");
+        done.has_status(200).shows("requested").hides("✕");
         assert_eq!(done.html.matches("✓").count(), 2, "{}", cloud.store);
         for id in &ids[..2] {
             cloud.becomes(id, "SHUTOFF").await;
@@ -42,14 +44,14 @@ async fn several_servers_are_operated_at_once() {
         let fields =
             [("do", "stop"), ("server", &*ids[0]), ("server", "gone"), ("server", &*ids[2])];
         let done = ann.submit(&page, "/dashboard/actions", &fields).await;
-        done.came(200).shows("vm_state stopped").shows("The server no longer exists");
+        done.has_status(200).shows("vm_state stopped").shows("The server no longer exists");
         assert_eq!((done.html.matches("✓").count(), done.html.matches("✕").count()), (1, 2));
         cloud.becomes(&ids[2], "SHUTOFF").await;
-        ann.get(&ask("start", &["gone"])).await.came(200).shows("<h1>Servers</h1>");
-        ann.get(&ask("rebuild", &[&ids[0]])).await.came(404);
+        ann.get(&ask("start", &["gone"])).await.has_status(200).shows("<h1>Servers</h1>");
+        ann.get(&ask("rebuild", &[&ids[0]])).await.has_status(404);
         let many: Vec<String> = (0..51).map(|at| at.to_string()).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        ann.get(&ask("stop", &many)).await.came(400);
+        ann.get(&ask("stop", &many)).await.has_status(400);
         // A reader cannot choose servers, and another project does not find them.
         let mut rob = Browser::of(&cloud, "rob", "red").await;
         let list = rob.get("/dashboard/servers").await;
@@ -60,17 +62,17 @@ async fn several_servers_are_operated_at_once() {
             .shows("does not allow the action");
         let fields = [("do", "delete"), ("server", &*ids[0])];
         let done = rob.submit(&list, "/dashboard/actions", &fields).await;
-        done.came(200).shows("✕").hides("✓");
+        done.has_status(200).shows("✕").hides("✓");
         let mut bea = Browser::of(&cloud, "bea", "blue").await;
         let form = bea.get(&ask("delete", &[&ids[0]])).await;
         form.shows("<h1>Servers</h1>").hides("b&gt;one").hides(&ids[0]);
         let done = bea.submit(&form, "/dashboard/actions", &fields).await;
-        done.came(200).shows("The server no longer exists").hides("b&gt;one").hides("✓");
+        done.has_status(200).shows("The server no longer exists").hides("b&gt;one").hides("✓");
         cloud.becomes(&ids[0], "SHUTOFF").await;
         let page = ann.get(&ask("delete", &[&ids[0], &ids[1]])).await;
         page.shows("class=\"danger\"");
         let fields = [("do", "delete"), ("server", &*ids[0]), ("server", &*ids[1])];
-        ann.submit(&page, "/dashboard/actions", &fields).await.came(200).hides("✕");
+        ann.submit(&page, "/dashboard/actions", &fields).await.has_status(200).hides("✕");
         for _ in 0..500 {
             let list = ann.get("/dashboard/servers").await;
             if !list.html.contains(">two<") {

@@ -226,7 +226,7 @@ async fn open(
         _guard: guard,
     };
     cloud.add_hosts(HOSTS).await;
-    cloud.furnish().await;
+    cloud.create_resources().await;
     cloud
 }
 
@@ -246,7 +246,7 @@ impl Cloud {
 
     /// Creates the resources that a server needs, and the users `ann` (member of red), `rob` (reader of red), `bea`
     /// (member of blue and of red) and `nob` (without roles).
-    async fn furnish(&mut self) {
+    async fn create_resources(&mut self) {
         self.token = self.login("admin", "admin").await;
         let image = json!({"name": "hello", "disk_format": "raw", "container_format": "bare",
             "visibility": "public"});
@@ -378,7 +378,7 @@ impl Cloud {
     }
 
     /// Waits until no operation of a server is in progress.
-    pub async fn settled(&self, id: &str) {
+    pub async fn wait_until_idle(&self, id: &str) {
         for _ in 0..1000 {
             let found = self.get(&format!("/compute/v2.1/kilonova/servers/{id}")).await;
             if found["server"]["operation"].is_null() {

@@ -21,7 +21,7 @@ async fn a_list_is_told_of_states_of_new_servers_and_of_deletions() {
         let mut stream = ann.stream(&stream_of(&page.html)).await;
         let begun = Instant::now();
         let stop = format!("/dashboard/servers/{id}/actions/stop");
-        ann.submit(&page, &stop, &[]).await.came(200);
+        ann.submit(&page, &stop, &[]).await.has_status(200);
         let row = stream.until("rows", "shut off").await;
         assert!(
             row.contains(&format!("<template><tr id=\"server-{id}\" hx-swap-oob=\"true\">")),
@@ -34,14 +34,14 @@ async fn a_list_is_told_of_states_of_new_servers_and_of_deletions() {
         ann.get("/dashboard/servers").await.shows(&second);
         cloud.becomes(&second, "ACTIVE").await;
         let pause = format!("/dashboard/servers/{second}/actions/pause");
-        ann.submit(&page, &pause, &[]).await.came(200);
+        ann.submit(&page, &pause, &[]).await.has_status(200);
         stream.until("rows", &format!("server-{second}")).await;
         // Changes of servers of other projects are not reported.
         let mut bea = Browser::of(&cloud, "bea", "blue").await;
         let theirs = bea.get("/dashboard/servers").await;
         let mut others = bea.stream(&stream_of(&theirs.html)).await;
         let delete = format!("/dashboard/servers/{id}/actions/delete");
-        ann.submit(&page, &delete, &[]).await.came(200);
+        ann.submit(&page, &delete, &[]).await.has_status(200);
         stream.until("rows", &format!("<tr id=\"server-{id}\" hx-swap-oob=\"delete\">")).await;
         let silence = tokio::time::timeout(Duration::from_millis(1500), others.next()).await;
         assert!(silence.is_err(), "{}: {silence:?}", cloud.store);
@@ -91,14 +91,18 @@ async fn many_viewers_of_a_list_are_told_alike_until_their_sessions_end() {
             streams.push(ann.stream(&path).await);
             streams.push(rob.stream(&path).await);
         }
-        ann.submit(&page, &format!("/dashboard/servers/{id}/actions/stop"), &[]).await.came(200);
+        ann.submit(&page, &format!("/dashboard/servers/{id}/actions/stop"), &[])
+            .await
+            .has_status(200);
         for stream in &mut streams {
             stream.until("rows", "shut off").await;
         }
         // The streams of a revoked token end, although others still follow the list.
         let form = rob.get("/dashboard/servers").await;
         rob.submit(&form, "/dashboard/logout", &[]).await;
-        ann.submit(&page, &format!("/dashboard/servers/{id}/actions/start"), &[]).await.came(200);
+        ann.submit(&page, &format!("/dashboard/servers/{id}/actions/start"), &[])
+            .await
+            .has_status(200);
         for (at, stream) in streams.iter_mut().enumerate() {
             if at % 2 == 0 {
                 stream.until("rows", "active").await;

@@ -12,22 +12,25 @@ async fn a_session_begins_and_ends() {
         let mut browser = Browser::new(&cloud);
         // Without a session, the login page leads back to the requested page.
         let page = browser.get("/dashboard/servers?status=ACTIVE").await;
-        page.came(200).shows("Password").shows("/dashboard/servers?status=ACTIVE").hides("ended");
+        page.has_status(200)
+            .shows("Password")
+            .shows("/dashboard/servers?status=ACTIVE")
+            .hides("ended");
         let csrf = page.hidden("csrf");
         let next = page.hidden("next");
         let fields = [("csrf", &*csrf), ("user", "ann"), ("password", PASSWORD), ("next", &*next)];
         let page = browser.post("/dashboard/login", &fields).await;
-        page.came(200).shows("<h1>Servers</h1>").shows("ann").shows("red");
+        page.has_status(200).shows("<h1>Servers</h1>").shows("ann").shows("red");
         assert_eq!(page.at, "/dashboard/servers?status=ACTIVE", "{}", cloud.store);
         assert!(!browser.cookies.contains_key("kilonova-login"), "the login cookie is removed");
         let cookie = browser.cookies["kilonova-session"].clone();
         assert!(cookie.starts_with("kns1:") && cookie.len() < 3900, "{cookie}");
         // No controller keeps the session in memory: successive requests use different ones.
         for _ in 0..4 {
-            browser.get("/dashboard/servers").await.came(200).shows("ann");
+            browser.get("/dashboard/servers").await.has_status(200).shows("ann");
         }
         let bye = browser.submit(&page, "/dashboard/logout", &[]).await;
-        bye.came(200).shows("You are logged out.");
+        bye.has_status(200).shows("You are logged out.");
         assert!(!browser.cookies.contains_key("kilonova-session"));
         let kept = browser.get("/dashboard/login?bye=kept").await;
         kept.shows("could not revoke the token").hides("You are logged out.");
@@ -48,21 +51,21 @@ async fn wrong_logins_are_refused_alike() {
             ("", "", ""),
         ] {
             let page = browser.log_in(user, password, project).await;
-            page.came(401).shows("is wrong").hides(PASSWORD);
+            page.has_status(401).shows("is wrong").hides(PASSWORD);
             assert!(!browser.cookies.contains_key("kilonova-session"), "{}", cloud.store);
         }
-        browser.log_in("nob", PASSWORD, "").await.came(401).shows("no role in any project");
+        browser.log_in("nob", PASSWORD, "").await.has_status(401).shows("no role in any project");
         let page = browser.log_in("\"><script>", "x", "").await;
-        page.came(401).hides("<script>").shows("&quot;&gt;&lt;script&gt;");
+        page.has_status(401).hides("<script>").shows("&quot;&gt;&lt;script&gt;");
         // A form of another browser, a request without a form, and a form that is too large.
         let csrf = Browser::new(&cloud).get("/dashboard/login").await.hidden("csrf");
         browser.get("/dashboard/login").await;
         let fields = [("csrf", &*csrf), ("user", "ann"), ("password", PASSWORD)];
-        browser.post("/dashboard/login", &fields).await.came(403).shows("too old");
+        browser.post("/dashboard/login", &fields).await.has_status(403).shows("too old");
         let page = browser.once(Method::POST, "/dashboard/login", None).await;
-        page.came(400).shows("not a form");
+        page.has_status(400).shows("not a form");
         let large = format!("csrf={}", "x".repeat(300_000));
-        browser.once(Method::POST, "/dashboard/login", Some(large)).await.came(400);
+        browser.once(Method::POST, "/dashboard/login", Some(large)).await.has_status(400);
     }
 }
 
@@ -78,11 +81,13 @@ async fn a_role_above_projects_is_explained_at_the_login() {
             cloud.send(Method::PUT, &grant, "application/json", Body::empty()).await;
             let mut browser = Browser::new(&cloud);
             let page = browser.log_in("nob", PASSWORD, "").await;
-            page.came(401).shows("Your roles are on the system or the domain").shows("role add");
+            page.has_status(401)
+                .shows("Your roles are on the system or the domain")
+                .shows("role add");
             page.hides("You have no role in any project");
             // A login with a wrong password does not reveal it.
             let page = browser.log_in("nob", "wrong", "").await;
-            page.came(401).shows("is wrong").hides("on the system");
+            page.has_status(401).shows("is wrong").hides("on the system");
             cloud.send(Method::DELETE, &grant, "application/json", Body::empty()).await;
             browser.log_in("nob", PASSWORD, "").await.shows("You have no role in any project");
         }
@@ -99,15 +104,17 @@ async fn a_refusal_leads_to_the_other_pages_projects_and_the_logout() {
             ("/dashboard/servers/00000000-0000-0000-0000-000000000000", 404),
         ] {
             let page = browser.get(path).await;
-            page.came(status).shows("href=\"/dashboard/images\"").shows("/dashboard/projects");
+            page.has_status(status)
+                .shows("href=\"/dashboard/images\"")
+                .shows("/dashboard/projects");
             page.shows("Log out").shows("</span>red").hides("href=\"/dashboard/floor\"");
         }
         let refused = browser.get("/dashboard/launch").await;
         let bye = browser.submit(&refused, "/dashboard/logout", &[]).await;
-        bye.came(200).shows("You are logged out.");
+        bye.has_status(200).shows("You are logged out.");
         // Without a session, the page has no forms that need one.
         let page = browser.get("/dashboard/nothing").await;
-        page.came(404).hides("Log out").hides("csrf");
+        page.has_status(404).hides("Log out").hides("csrf");
     }
 }
 
@@ -116,7 +123,10 @@ async fn a_user_switches_between_projects_and_only_theirs() {
     for cloud in clouds().await {
         let mut browser = Browser::of(&cloud, "bea", "blue").await;
         let page = browser.get("/dashboard/projects").await;
-        page.came(200).shows("<strong>red</strong>").shows("<strong>blue</strong>").hides("admin");
+        page.has_status(200)
+            .shows("<strong>red</strong>")
+            .shows("<strong>blue</strong>")
+            .hides("admin");
         let (head, _) = page.html.split_once("<strong>red</strong>").unwrap();
         assert!(head.len() < page.html.len());
         let rest = page.html.split_once("<strong>red</strong>").unwrap().1;
@@ -124,15 +134,15 @@ async fn a_user_switches_between_projects_and_only_theirs() {
         let red = id[..id.find('"').unwrap()].to_owned();
         let old = browser.cookies["kilonova-session"].clone();
         let page = browser.submit(&page, "/dashboard/projects", &[("project", &red)]).await;
-        page.came(200).shows("<h1>Servers</h1>").shows("</span>red");
+        page.has_status(200).shows("<h1>Servers</h1>").shows("</span>red");
         // The token of the other project is revoked.
         let new = browser.cookies.insert("kilonova-session".into(), old).unwrap();
         browser.get("/dashboard/servers").await.shows("Password");
         browser.cookies.insert("kilonova-session".into(), new);
         let page = browser.get("/dashboard/projects").await;
         let other = "0".repeat(32);
-        browser.submit(&page, "/dashboard/projects", &[("project", &other)]).await.came(403);
-        browser.get("/dashboard/servers").await.came(200).shows("</span>red");
+        browser.submit(&page, "/dashboard/projects", &[("project", &other)]).await.has_status(403);
+        browser.get("/dashboard/servers").await.has_status(200).shows("</span>red");
     }
 }
 
@@ -154,7 +164,7 @@ async fn a_login_without_a_project_enters_the_default_project() {
             cloud.send(Method::PATCH, &user, "application/json", body.into()).await;
             let mut browser = Browser::new(&cloud);
             let page = browser.log_in("bea", PASSWORD, named).await;
-            page.came(200).shows(&format!("</span>{entered}")).shows("/dashboard/projects");
+            page.has_status(200).shows(&format!("</span>{entered}")).shows("/dashboard/projects");
         }
     }
 }
@@ -176,12 +186,12 @@ async fn an_application_credential_is_a_session_in_its_project() {
         let csrf = page.hidden("csrf");
         let mut fields = [("csrf", &*csrf), ("credential_id", id), ("secret", "wrong")];
         let page = browser.post("/dashboard/login", &fields).await;
-        page.came(401).shows("application credential is wrong");
+        page.has_status(401).shows("application credential is wrong");
         let csrf = page.hidden("csrf");
         fields[0].1 = &csrf;
         fields[2].1 = secret;
         let page = browser.post("/dashboard/login", &fields).await;
-        page.came(200).shows("<h1>Servers</h1>").shows("red").hides("/dashboard/projects");
+        page.has_status(200).shows("<h1>Servers</h1>").shows("red").hides("/dashboard/projects");
     }
 }
 
@@ -198,15 +208,15 @@ async fn forms_of_other_sites_are_refused() {
         {
             for form in ["", "csrf=", "csrf=00000000000000000000000000000000&name=x"] {
                 let page = browser.once(Method::POST, path, Some(form.to_owned())).await;
-                page.came(403).shows("does not belong to your session");
+                page.has_status(403).shows("does not belong to your session");
             }
         }
         // A form of another session of the same user.
         let other = Browser::of(&cloud, "ann", "red").await.get("/dashboard/servers").await;
-        browser.submit(&other, &stop, &[]).await.came(403);
+        browser.submit(&other, &stop, &[]).await.has_status(403);
         cloud.becomes(&id, "ACTIVE").await;
         let page = browser.get("/dashboard/servers").await;
-        browser.submit(&page, &stop, &[]).await.came(200);
+        browser.submit(&page, &stop, &[]).await.has_status(200);
         cloud.becomes(&id, "SHUTOFF").await;
     }
 }
@@ -226,6 +236,6 @@ async fn files_are_named_by_their_content() {
         assert_eq!(file.headers[header::CACHE_CONTROL], "public, max-age=31536000, immutable");
         assert!(file.html.len() > 1000, "the file is not compressed for a client without gzip");
     }
-    browser.get("/dashboard/assets/dashboard.css").await.came(404);
-    browser.get("/dashboard/nothing").await.came(404).shows("Not found");
+    browser.get("/dashboard/assets/dashboard.css").await.has_status(404);
+    browser.get("/dashboard/nothing").await.has_status(404).shows("Not found");
 }

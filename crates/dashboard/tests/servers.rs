@@ -17,7 +17,7 @@ async fn a_project_sees_its_servers_and_no_others() {
         list.shows("&lt;b&gt;zebra&lt;/b&gt;").hides("<b>zebra").shows("active").shows("192.0.2.");
         list.hides("All projects").hides("h1</td>");
         let page = ann.get(&format!("/dashboard/servers/{id}")).await;
-        page.came(200)
+        page.has_status(200)
             .shows("Devices")
             .shows("VGPU")
             .shows("private")
@@ -42,29 +42,33 @@ async fn a_project_sees_its_servers_and_no_others() {
         let mut rob = Browser::of(&cloud, "rob", "red").await;
         rob.get("/dashboard/servers").await.shows("zebra").hides("/dashboard/launch");
         let page = rob.get(&format!("/dashboard/servers/{id}")).await;
-        page.came(200).shows("Your role allows no action").hides("/actions/").hides("/log\"");
-        rob.get("/dashboard/launch").await.came(403);
-        rob.get(&format!("/dashboard/servers/{id}/log")).await.came(403);
+        page.has_status(200).shows("Your role allows no action").hides("/actions/").hides("/log\"");
+        rob.get("/dashboard/launch").await.has_status(403);
+        rob.get(&format!("/dashboard/servers/{id}/log")).await.has_status(403);
         let form = rob.get("/dashboard/servers").await;
-        rob.submit(&form, &format!("/dashboard/servers/{id}/actions/delete"), &[]).await.came(403);
+        rob.submit(&form, &format!("/dashboard/servers/{id}/actions/delete"), &[])
+            .await
+            .has_status(403);
         // A user of another project does not find the server.
         let mut bea = Browser::of(&cloud, "bea", "blue").await;
         bea.get("/dashboard/servers").await.hides("zebra");
         let form = bea.get("/dashboard/servers").await;
         for part in ["", "/log", "/console", "/events", "/actions/stop"] {
-            bea.get(&format!("/dashboard/servers/{id}{part}")).await.came(404).hides("zebra");
+            bea.get(&format!("/dashboard/servers/{id}{part}")).await.has_status(404).hides("zebra");
         }
-        bea.submit(&form, &format!("/dashboard/servers/{id}/actions/stop"), &[]).await.came(404);
+        bea.submit(&form, &format!("/dashboard/servers/{id}/actions/stop"), &[])
+            .await
+            .has_status(404);
         for id in ["nothing", "..%2Fflavors", "00000000-0000-0000-0000-000000000000"] {
-            bea.get(&format!("/dashboard/servers/{id}")).await.came(404);
+            bea.get(&format!("/dashboard/servers/{id}")).await.has_status(404);
         }
         // The administrator sees the servers of all projects, with their hosts.
         let mut admin = Browser::of(&cloud, "admin", "admin").await;
         admin.get("/dashboard/servers").await.shows("All projects").hides("zebra");
         admin.get("/dashboard/servers?all=1").await.shows("zebra").shows("h1</td>");
-        bea.get("/dashboard/servers?all=1").await.came(200).hides("zebra");
+        bea.get("/dashboard/servers?all=1").await.has_status(200).hides("zebra");
         let page = admin.get(&format!("/dashboard/servers/{id}")).await;
-        page.came(200)
+        page.has_status(200)
             .shows("actions/live-migrate")
             .shows("Administration")
             .shows("hosts/h1\">h1</a>")
@@ -92,22 +96,25 @@ async fn lists_are_filtered_and_paged() {
         let page = ann.get("/dashboard/servers?name=a.b").await;
         assert_eq!(page.html.matches("<tr id=\"server-").count(), 1, "a dot is not a wildcard");
         page.shows(&odd).shows("Clear");
-        ann.get("/dashboard/servers?name=((").await.came(200).shows("No server matches");
+        ann.get("/dashboard/servers?name=((").await.has_status(200).shows("No server matches");
         ann.get("/dashboard/servers?status=PAUSED").await.shows("No server matches");
         // The filters by address and by host.
         let page = ann.get("/dashboard/servers?ip=192.0.2.").await;
-        page.came(200).shows(">a.b<").shows("value=\"192.0.2.\"").hides("name=\"host\"");
-        ann.get("/dashboard/servers?ip=203.0.113.").await.came(200).shows("No server matches");
+        page.has_status(200).shows(">a.b<").shows("value=\"192.0.2.\"").hides("name=\"host\"");
+        ann.get("/dashboard/servers?ip=203.0.113.")
+            .await
+            .has_status(200)
+            .shows("No server matches");
         let mut admin = Browser::of(&cloud, "admin", "admin").await;
         let mut found = 0;
         for host in ["h1", "h2"] {
             let page = admin.get(&format!("/dashboard/servers?all=1&host={host}&name=a.b")).await;
-            page.came(200).shows("name=\"host\"").shows(&format!("value=\"{host}\""));
+            page.has_status(200).shows("name=\"host\"").shows(&format!("value=\"{host}\""));
             found += usize::from(page.html.contains(&odd));
         }
         assert_eq!(found, 1, "the server is on one of the hosts");
         let page = admin.get("/dashboard/servers?all=1&host=%3Ch9%3E").await;
-        page.came(200).shows("No server matches").hides("<h9>");
+        page.has_status(200).shows("No server matches").hides("<h9>");
         let wrong = ann.get("/dashboard/servers?marker=nothing").await;
         assert!(wrong.status.is_client_error() && wrong.html.contains("<h1>"), "{wrong:?}");
     }
@@ -120,9 +127,9 @@ async fn a_failed_boot_says_why() {
         cloud.becomes(&id, "ERROR").await;
         let mut ann = Browser::of(&cloud, "ann", "red").await;
         let page = ann.get(&format!("/dashboard/servers/{id}")).await;
-        page.came(200).shows("Why it failed").shows("VGPU").shows("No ports").shows("Delete");
+        page.has_status(200).shows("Why it failed").shows("VGPU").shows("No ports").shows("Delete");
         page.hides("actions/stop\"");
         let log = ann.get(&format!("/dashboard/servers/{id}/log")).await;
-        log.came(200).shows("Console log");
+        log.has_status(200).shows("Console log");
     }
 }

@@ -76,7 +76,7 @@ impl Cleanup {
     }
 
     /// Records on each deployable who cleans its released functions.
-    pub(crate) fn mark(&self, devices: &mut [Device]) {
+    pub(crate) fn set_cleaners(&self, devices: &mut [Device]) {
         for device in devices {
             let disk = device.kind == DeviceKind::Ssd;
             for part in &mut device.deployables {

@@ -110,8 +110,8 @@ impl Discovery {
             fake.find(&mut collector);
         }
         let mut found = collector.found(sysfs, (&bus, &self.models), context.watch);
-        self.cleanup.mark(&mut found.devices);
-        crate::near::mark(&self.links, sysfs, &mut found.devices);
+        self.cleanup.set_cleaners(&mut found.devices);
+        crate::near::set_places(&self.links, sysfs, &mut found.devices);
         Ok(found)
     }
 

@@ -86,7 +86,7 @@ fn path_of(address: &str) -> String {
 }
 
 /// Sets the switch and the connected cards of each device.
-pub(crate) fn mark(links: &Links, sysfs: &dyn Sysfs, devices: &mut [Device]) {
+pub(crate) fn set_places(links: &Links, sysfs: &dyn Sysfs, devices: &mut [Device]) {
     let on_bus = |card: &&str| PciAddress::parse(card).is_some();
     let cards: BTreeSet<&str> = devices.iter().map(Device::card_address).filter(on_bus).collect();
     let switches: BTreeMap<String, Option<String>> =

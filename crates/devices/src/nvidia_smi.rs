@@ -21,7 +21,7 @@ const PROGRAM: &str = "nvidia-smi";
 /// How long one call may take.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Polling interval of a call.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The maximum length of the output that is read.
 const MOST_OUTPUT: u64 = 16 * 1024 * 1024;
 
@@ -79,9 +79,9 @@ impl NvidiaSmi {
                 child.wait().map_err(failed)?;
                 return Err(late());
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         };
-        let left = || end.saturating_duration_since(Instant::now()).max(LOOK);
+        let left = || end.saturating_duration_since(Instant::now()).max(POLL_INTERVAL);
         let text = text.recv_timeout(left()).map_err(|_| late())?;
         if status.success() {
             return Ok(text);

@@ -201,20 +201,20 @@ impl Cache {
         declared: Option<&str>,
         most: Option<u64>,
     ) -> Result<Base, Error> {
-        let came = if declared == Some("qcow2") { Format::Qcow2 } else { Format::Raw };
-        let found = info::checked(image, temporary, came).await?;
+        let received = if declared == Some("qcow2") { Format::Qcow2 } else { Format::Raw };
+        let found = info::checked(image, temporary, received).await?;
         let size = found.virtual_size;
         if let Some(flavor) = most.filter(|most| size > *most) {
             return Err(Error::TooSmall { image, flavor, size });
         }
-        let format = if self.config.force_raw_images { Format::Raw } else { came };
+        let format = if self.config.force_raw_images { Format::Raw } else { received };
         let path = self.layout.base(image, format);
-        if format == came {
+        if format == received {
             layout::install_file(temporary, &path)?;
         } else {
             let raw = layout::temporary_path(&path)?;
             let convert = Run::untrusted_convert("qemu-img", self.config.copying, size)
-                .args(["convert", "-f", came.as_str(), "-O", format.as_str(), "--"])
+                .args(["convert", "-f", received.as_str(), "-O", format.as_str(), "--"])
                 .arg(temporary)
                 .arg(&raw);
             if let Err(error) = convert.wait().await {

@@ -12,9 +12,9 @@ use tokio::process::{Child, Command};
 use crate::Error;
 
 /// How much of a program's output is kept, in bytes.
-const ANSWER: usize = 256 * 1024;
+const MAX_OUTPUT: usize = 256 * 1024;
 /// How much of its error output is kept, in bytes.
-const COMPLAINT: usize = 2048;
+const MAX_ERROR_OUTPUT: usize = 2048;
 /// The program that runs another one under limits.
 const LIMITS: &str = "prlimit";
 /// Its exit code if the other program does not exist.
@@ -120,8 +120,8 @@ impl Run {
         let (answer, complaint) = (child.stdout.take(), child.stderr.take());
         let work = async {
             let (answer, complaint, status) = tokio::join!(
-                read_head(answer, ANSWER),
-                read_head(complaint, COMPLAINT),
+                read_head(answer, MAX_OUTPUT),
+                read_head(complaint, MAX_ERROR_OUTPUT),
                 child.wait()
             );
             (answer, complaint, status)
@@ -211,7 +211,7 @@ mod tests {
         let late = late.wait().await.expect_err("the program is killed");
         assert!(late.to_string().contains("a timeout of 200ms"), "{late}");
         let loud = shell("head -c 3000000 /dev/zero").wait().await.expect("the program succeeds");
-        assert_eq!(loud.len(), ANSWER);
+        assert_eq!(loud.len(), MAX_OUTPUT);
     }
 
     #[tokio::test]

@@ -119,7 +119,7 @@ pub(crate) fn explain(snapshot: &Snapshot, query: &Query) -> Explanation {
     let plan = Plan::new(snapshot, query);
     let mut removed: BTreeMap<Rank, usize> = BTreeMap::new();
     let mut nearest: Option<(Rank, i64, Slot)> = None;
-    let mut effort = Effort { spent: 0, patience: MAX_WASTED_TRIES };
+    let mut effort = Effort { spent: 0, tries_left: MAX_WASTED_TRIES };
     let mut looked_at = 0;
     for slot in Walk::new(snapshot.forest.slots(), None, query.seed) {
         if effort.spent >= EFFORT {
@@ -181,7 +181,7 @@ const PACKING: usize = 1;
 /// The effort so far, and the number of wasted tries that solvers may still make.
 struct Effort {
     spent: u64,
-    patience: u64,
+    tries_left: u64,
 }
 
 /// The first condition that leaves a tree without providers. `None` if the tree has a candidate, or
@@ -218,8 +218,8 @@ fn first_unmet(snapshot: &Snapshot, plan: &Plan, slot: Slot, effort: &mut Effort
         let solver = anchor.and_then(|anchor| Solver::new(plan, anchor, *relaxed));
         solver.is_none_or(|mut solver| {
             let mut steps = 0;
-            let stop = solver.advance(plan, TRIES_PER_TURN.min(effort.patience), &mut steps);
-            effort.patience -= steps.saturating_sub(TRIES_PER_FIND).min(effort.patience);
+            let stop = solver.advance(plan, TRIES_PER_TURN.min(effort.tries_left), &mut steps);
+            effort.tries_left -= steps.saturating_sub(TRIES_PER_FIND).min(effort.tries_left);
             effort.spent += TREE * plan.parts.len() as u64 + steps / STEPS;
             stop == Stop::Exhausted
         })

@@ -75,25 +75,25 @@ impl Snapshot {
 
 /// A (provider, class) pair from which candidates take, or an area with `count` units. A server
 /// that has an area to itself takes all its units; a server that only uses the area takes one.
-type Cell = usize;
+type Stock = usize;
 
 struct Packing {
     /// For each way to place a server: its candidate. A candidate has several ways if it can have any one
     /// of several areas to itself.
     candidate: Vec<usize>,
     /// For each way: the amounts that it takes.
-    takes: Vec<Vec<(Cell, i64)>>,
+    takes: Vec<Vec<(Stock, i64)>>,
     /// For each way: its tree.
     tree: Vec<usize>,
-    /// By cell: the remaining amount.
+    /// By stock: the remaining amount.
     room: Vec<i64>,
     /// By tree: how many more servers may be placed on it.
     quota: Vec<usize>,
-    /// By class: its cells, and the total amount of the class that one server takes.
-    classes: Vec<(Vec<Cell>, i64)>,
+    /// By class: its stocks, and the total amount of the class that one server takes.
+    classes: Vec<(Vec<Stock>, i64)>,
     /// The areas, if each server needs one of them to itself; `None` if a server can be placed
     /// without one.
-    areas: Option<Vec<Cell>>,
+    areas: Option<Vec<Stock>>,
     count: usize,
     tries: u64,
     picks: Vec<usize>,
@@ -112,13 +112,13 @@ impl Packing {
         per_tree: &impl Fn(ProviderId) -> usize,
         tries: u64,
     ) -> Self {
-        let mut cells: BTreeMap<(ProviderId, ResourceClass), Cell> = BTreeMap::new();
+        let mut stocks: BTreeMap<(ProviderId, ResourceClass), Stock> = BTreeMap::new();
         let mut roots: HashMap<ProviderId, usize> = HashMap::new();
         let (mut candidate, mut room, mut takes, mut tree, mut quota) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let ways: Vec<Vec<BTreeSet<Area<'_>>>> =
             candidates.iter().map(|candidate| areas.ways(candidate)).collect();
-        let mut owned: BTreeMap<Area<'_>, Cell> = BTreeMap::new();
+        let mut owned: BTreeMap<Area<'_>, Stock> = BTreeMap::new();
         let all = i64::try_from(count).unwrap_or(i64::MAX);
         for area in ways.iter().flatten().flatten() {
             owned.entry(*area).or_insert_with(|| {
@@ -134,25 +134,26 @@ impl Packing {
             });
             let mut taken = Vec::with_capacity(one.allocations.len());
             for (provider, class, amount) in &one.allocations {
-                let cell = *cells.entry((*provider, class.clone())).or_insert_with(|| {
+                let stock = *stocks.entry((*provider, class.clone())).or_insert_with(|| {
                     room.push(snapshot.free(*provider, class));
                     room.len() - 1
                 });
-                taken.push((cell, *amount));
+                taken.push((stock, *amount));
             }
             let used = if owned.is_empty() { BTreeSet::new() } else { areas.used(one) };
             for way in ways {
                 let others = used.difference(&way).filter_map(|area| owned.get(area));
                 let own = way.iter().filter_map(|area| owned.get(area));
-                let of_areas = others.map(|cell| (*cell, 1)).chain(own.map(|cell| (*cell, all)));
+                let of_areas =
+                    others.map(|stock| (*stock, 1)).chain(own.map(|stock| (*stock, all)));
                 takes.push(taken.iter().copied().chain(of_areas).collect());
                 candidate.push(at);
                 tree.push(root);
             }
         }
-        let mut classes: BTreeMap<&ResourceClass, (Vec<Cell>, i64)> = BTreeMap::new();
-        for ((_, class), cell) in &cells {
-            classes.entry(class).or_default().0.push(*cell);
+        let mut classes: BTreeMap<&ResourceClass, (Vec<Stock>, i64)> = BTreeMap::new();
+        for ((_, class), stock) in &stocks {
+            classes.entry(class).or_default().0.push(*stock);
         }
         if let Some(first) = candidates.first() {
             for (_, class, amount) in &first.allocations {
@@ -207,32 +208,33 @@ impl Packing {
 
     /// Upper bound on the number of further servers.
     fn at_most(&self) -> usize {
-        let of_class = |(cells, amount): &(Vec<Cell>, i64)| {
-            let left: i64 = cells.iter().map(|cell| self.room[*cell]).sum();
+        let of_class = |(stocks, amount): &(Vec<Stock>, i64)| {
+            let left: i64 = stocks.iter().map(|stock| self.room[*stock]).sum();
             usize::try_from(left / amount).unwrap_or(0)
         };
-        let is_free =
-            |cell: &&Cell| usize::try_from(self.room[**cell]).is_ok_and(|room| room >= self.count);
-        let areas = self.areas.iter().map(|cells| cells.iter().filter(is_free).count());
+        let is_free = |stock: &&Stock| {
+            usize::try_from(self.room[**stock]).is_ok_and(|room| room >= self.count)
+        };
+        let areas = self.areas.iter().map(|stocks| stocks.iter().filter(is_free).count());
         self.classes.iter().map(of_class).chain(areas).min().unwrap_or(0)
     }
 
     fn take(&mut self, at: usize) -> bool {
-        let fits = self.takes[at].iter().all(|(cell, amount)| self.room[*cell] >= *amount);
+        let fits = self.takes[at].iter().all(|(stock, amount)| self.room[*stock] >= *amount);
         if !fits || self.quota[self.tree[at]] == 0 {
             return false;
         }
         self.quota[self.tree[at]] -= 1;
-        for (cell, amount) in &self.takes[at] {
-            self.room[*cell] -= amount;
+        for (stock, amount) in &self.takes[at] {
+            self.room[*stock] -= amount;
         }
         true
     }
 
     fn give_back(&mut self, at: usize) {
         self.quota[self.tree[at]] += 1;
-        for (cell, amount) in &self.takes[at] {
-            self.room[*cell] += amount;
+        for (stock, amount) in &self.takes[at] {
+            self.room[*stock] += amount;
         }
     }
 }

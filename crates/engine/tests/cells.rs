@@ -76,9 +76,9 @@ fn a_request_that_no_cell_has_room_for_finds_the_sum_on_the_root() {
 
     // Scratch copies count the usage of cells on the root.
     let mut scratch = folded.clone();
-    scratch.take(&candidates[0]);
+    scratch.add_usage(&candidates[0]);
     assert_eq!(found(&scratch, 1, 1), []);
-    scratch.give_back(&[(id(12), class("VCPU"), 4), (id(11), class("MEMORY_MB"), 500)]);
+    scratch.subtract_usage(&[(id(12), class("VCPU"), 4), (id(11), class("MEMORY_MB"), 500)]);
     assert_eq!(found(&scratch, 4, 500).len(), 1);
     assert_eq!(found(&scratch, 5, 500), []);
 }

@@ -32,7 +32,7 @@ pub struct GlanceOptions {
     /// The pause before each further attempt; upstream waits a second.
     pub pause: Duration,
     /// The maximum time for all attempts of one request that carries no image data.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// The maximum time between two chunks of an upload.
     pub idle: Duration,
     /// The maximum time for Glance to store an image after its last byte.
@@ -44,7 +44,7 @@ impl Default for GlanceOptions {
         Self {
             retries: 3,
             pause: Duration::from_secs(1),
-            patience: Duration::from_secs(60),
+            timeout: Duration::from_secs(60),
             idle: Duration::from_secs(120),
             storing: Duration::from_secs(1800),
         }
@@ -294,7 +294,7 @@ impl Glance {
         loop {
             let (service, host) = self.endpoint().await;
             let sent = service.send_with(by.0, method.clone(), path, more, body.clone(), by.1);
-            let left = self.options.patience.saturating_sub(begun.elapsed());
+            let left = self.options.timeout.saturating_sub(begun.elapsed());
             let failure = match tokio::time::timeout(left, sent).await {
                 Ok(Ok(answer)) if TEMPORARY.contains(&answer.status) => {
                     unavailable(&host, answer.status.to_string())
@@ -302,7 +302,7 @@ impl Glance {
                 Ok(Ok(answer)) => return Ok((answer, was_sent)),
                 Ok(Err(error)) => failed(&host, error),
                 Err(_) => {
-                    let cause = format!("no answer within {} s", self.options.patience.as_secs());
+                    let cause = format!("no answer within {} s", self.options.timeout.as_secs());
                     return Err(Error::Unavailable { host, cause, is_sent: true });
                 }
             };
@@ -328,7 +328,7 @@ impl Glance {
         failure: Error,
     ) -> Result<(), Error> {
         let is_temporary = matches!(failure, Error::Unavailable { .. });
-        let spent = begun.elapsed() + self.options.pause >= self.options.patience;
+        let spent = begun.elapsed() + self.options.pause >= self.options.timeout;
         if !is_temporary || *attempts >= self.options.retries || spent {
             return Err(failure);
         }

@@ -63,7 +63,7 @@ struct Last {
     /// The rules, and the table as the kernel lists it.
     rules: Option<(String, Vec<u8>)>,
     /// The reasons why networks lack the metadata service.
-    deaf: BTreeMap<NetworkId, String>,
+    without_metadata: BTreeMap<NetworkId, String>,
     /// The address translation of the routers.
     routers: routers::Loaded,
     /// True if Open vSwitch has no port of ours.
@@ -109,13 +109,13 @@ impl HostNetwork {
             lacking.all = Some(why);
             return lacking;
         }
-        let deaf = self.answer(&nets, &mut lacking).await;
-        for (network, why) in &deaf {
-            if last.deaf.get(network) != Some(why) {
+        let without_metadata = self.answer(&nets, &mut lacking).await;
+        for (network, why) in &without_metadata {
+            if last.without_metadata.get(network) != Some(why) {
                 tracing::warn!(%network, %why, "guests of this network cannot ask for their metadata");
             }
         }
-        last.deaf = deaf;
+        last.without_metadata = without_metadata;
         let folder = self.config.folder.join("routers");
         let all = &wanted.routers;
         lacking.routers = routers::reach(&folder, &nets, all, &lacking, &mut last.routers).await;
@@ -163,7 +163,7 @@ impl HostNetwork {
                 continue;
             }
             let joined = match &ports {
-                Ok(ports) => switch::join(plug, ports).await,
+                Ok(ports) => switch::add_port(plug, ports).await,
                 Err(why) => Err(why.clone()),
             };
             if let Err(why) = joined {
@@ -187,7 +187,7 @@ impl HostNetwork {
         if let Err(why) = space::keep_only(&self.config.folder, &wanted) {
             tracing::warn!(%why, "could not stop the dnsmasq of unused networks");
         }
-        let mut deaf = BTreeMap::new();
+        let mut without_metadata = BTreeMap::new();
         for net in nets.all.values().filter(|net| wanted.contains(&net.id)) {
             if lacking.networks.contains_key(&net.id) {
                 continue;
@@ -195,17 +195,17 @@ impl HostNetwork {
             match self.serve(net).await {
                 Ok(None) => {}
                 Ok(Some(why)) => {
-                    deaf.insert(net.id, why);
+                    without_metadata.insert(net.id, why);
                 }
                 Err(why) if net.dhcp.is_some() => {
                     lacking.networks.insert(net.id, why);
                 }
                 Err(why) => {
-                    deaf.insert(net.id, why);
+                    without_metadata.insert(net.id, why);
                 }
             }
         }
-        deaf
+        without_metadata
     }
 
     /// Opens the sockets of a network whose namespace an earlier agent set up for them.
@@ -240,7 +240,9 @@ async fn ports_at_switch(
         return Ok(SwitchPorts::new());
     }
     let ports = match switch::read().await {
-        Ok(mut ports) => switch::leave(&nets.hybrid, &mut ports, there).await.map(|()| ports),
+        Ok(mut ports) => {
+            switch::remove_unused_ports(&nets.hybrid, &mut ports, there).await.map(|()| ports)
+        }
         Err(why) if nets.hybrid.is_empty() && run::is_missing(&why) => Ok(SwitchPorts::new()),
         Err(why) => Err(why),
     };

@@ -22,7 +22,7 @@ use crate::run::{run, words};
 /// The suffix, after the router's id, of the name of the dnsmasq that sends router advertisements.
 pub(crate) const ADVERTISING: &str = "-ra";
 /// How long a dnsmasq may take to start or stop.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DNSMASQ_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn folder_of(folder: &Path, id: impl Display) -> PathBuf {
     folder.join(id.to_string())
@@ -172,7 +172,7 @@ async fn start(
 ) -> Result<i32, String> {
     let begun = Instant::now();
     while running(folder)?.contains_key(its) {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > DNSMASQ_TIMEOUT {
             return Err(format!("the dnsmasq of {} did not stop", its.display()));
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -188,7 +188,7 @@ async fn start(
         if let Some((pid, _)) = running(folder)?.remove(its).and_then(|mut all| all.pop()) {
             return Ok(pid);
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > DNSMASQ_TIMEOUT {
             return Err(format!("the dnsmasq of {} exited immediately", its.display()));
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -89,7 +89,7 @@ fn check(plug: &HybridPlug) -> Result<(), String> {
 }
 
 /// Creates the port of a plug, unless it is correct.
-pub(crate) async fn join(plug: &HybridPlug, ports: &SwitchPorts) -> Result<(), String> {
+pub(crate) async fn add_port(plug: &HybridPlug, ports: &SwitchPorts) -> Result<(), String> {
     check(plug)?;
     match joined(plug, ports) {
         Some(line) => run("ovs-vsctl", &line, b"").await.map(drop),
@@ -112,7 +112,7 @@ fn unused<'a>(
 
 /// Removes the [`unused`] ports. Their links are removed later, so a crash in between leaves only links, which are found
 /// by their alias.
-pub(crate) async fn leave(
+pub(crate) async fn remove_unused_ports(
     plugs: &[HybridPlug],
     ports: &mut SwitchPorts,
     there: &Links,

@@ -286,7 +286,7 @@ impl Http {
     ///
     /// # Errors
     /// Those of the last attempt.
-    pub async fn send_again(
+    pub async fn send_with_retries(
         &self,
         retries: u32,
         method: Method,

@@ -219,7 +219,7 @@ impl Service {
     ///
     /// # Errors
     /// [`Error::Unreachable`] without an answer.
-    pub async fn ask_openly(&self, url: &str) -> Result<Answer, Error> {
+    pub async fn send_without_token(&self, url: &str) -> Result<Answer, Error> {
         self.repeat(&Method::GET, url, &[], None).await
     }
 

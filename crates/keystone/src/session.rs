@@ -343,7 +343,7 @@ impl Session {
         let url = format!("{}/auth/tokens", self.credentials.root());
         let body = Bytes::from(self.credentials.body().to_string());
         let answer =
-            self.http.send_again(self.retries, Method::POST, &url, &[], Some(body)).await?;
+            self.http.send_with_retries(self.retries, Method::POST, &url, &[], Some(body)).await?;
         let unexpected = |what: String| Error::Unexpected { url: url.clone(), what };
         if matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             let why = answer.json()["error"]["message"].as_str().map(str::to_owned);

@@ -161,7 +161,7 @@ impl Inner {
             let headers = [(X_AUTH_TOKEN, held.text.clone()), (X_SUBJECT_TOKEN, subject.clone())];
             let http = self.session.http();
             let retries = self.session.retries();
-            let answer = http.send_again(retries, Method::GET, &url, &headers, None).await?;
+            let answer = http.send_with_retries(retries, Method::GET, &url, &headers, None).await?;
             match answer.status {
                 StatusCode::OK => return Ok(Some(answer.json())),
                 StatusCode::NOT_FOUND => return Ok(None),

@@ -233,13 +233,13 @@ mod tests {
         assert_eq!(cidr.to_string(), "10.0.0.0/24");
         let usable = cidr.usable().view(cidr.base());
         assert_eq!(usable, json!({"start": "10.0.0.1", "end": "10.0.0.254"}));
-        let six = Cidr::parse("fd00::/64").unwrap();
-        assert_eq!(six.usable().view(six.base())["end"], "fd00::ffff:ffff:ffff:ffff");
+        let ipv6 = Cidr::parse("fd00::/64").unwrap();
+        assert_eq!(ipv6.usable().view(ipv6.base())["end"], "fd00::ffff:ffff:ffff:ffff");
         assert_eq!(Cidr::parse("0.0.0.0/0").unwrap().whole().last, u128::from(u32::MAX));
         assert_eq!(Cidr::parse("::/0").unwrap().whole().last, u128::MAX);
         for wrong in ["10.0.0.0", "10.0.0.0/33", "x/8", "::/129", ""] {
             assert_eq!(Cidr::parse(wrong), None, "{wrong}");
         }
-        assert!(!cidr.overlaps(&six) && !cidr.contains("10.0.1.0".parse().unwrap()));
+        assert!(!cidr.overlaps(&ipv6) && !cidr.contains("10.0.1.0".parse().unwrap()));
     }
 }

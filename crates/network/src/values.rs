@@ -320,7 +320,7 @@ fn one_of(value: &Value, all: &[&str]) -> Checked {
 }
 
 /// The address mode of an IPv6 subnet.
-pub(crate) fn six_mode(value: &Value) -> Checked {
+pub(crate) fn ipv6_mode(value: &Value) -> Checked {
     let modes = [SixMode::Slaac, SixMode::Stateful, SixMode::Stateless].map(SixMode::as_str);
     if value.is_null() { Ok(Value::Null) } else { one_of(value, &modes) }
 }

@@ -119,15 +119,15 @@ async fn networks_are_flat_or_vlans_with_a_unique_segment() {
 async fn subnets_of_both_families() {
     for api in apis().await {
         let net = api.make("ann:red", "network", json!({"name": "n"})).await["id"].clone();
-        let four = json!({"network_id": net, "ip_version": 4, "cidr": "10.0.0.0/24",
+        let ipv4 = json!({"network_id": net, "ip_version": 4, "cidr": "10.0.0.0/24",
             "dns_nameservers": ["9.9.9.9"],
             "host_routes": [{"destination": "10.9.0.0/16", "nexthop": "10.0.0.254"}]});
-        let subnet = api.make("ann:red", "subnet", four).await;
+        let subnet = api.make("ann:red", "subnet", ipv4).await;
         assert_eq!(subnet["gateway_ip"], "10.0.0.1");
         assert_eq!(subnet["allocation_pools"], json!([{"start": "10.0.0.2", "end": "10.0.0.254"}]));
-        let six = json!({"network_id": net, "ip_version": 6, "cidr": "fd00::/64"});
-        let six = api.make("ann:red", "subnet", six).await;
-        assert_eq!(six["gateway_ip"], "fd00::1");
+        let ipv6 = json!({"network_id": net, "ip_version": 6, "cidr": "fd00::/64"});
+        let ipv6 = api.make("ann:red", "subnet", ipv6).await;
+        assert_eq!(ipv6["gateway_ip"], "fd00::1");
         let post = |more: serde_json::Value| {
             let mut body = json!({"network_id": net, "ip_version": 4, "cidr": "10.1.0.0/24"});
             body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -383,8 +383,8 @@ async fn subnets_with_dhcp_have_a_dhcp_port() {
                 "enable_dhcp": dhcp});
             api.make("ann:red", "subnet", body).await["id"].as_str().unwrap().to_owned()
         };
-        let four = subnet("10.0.0.0/24", true).await;
-        let six = subnet("fd00::/64", true).await;
+        let ipv4 = subnet("10.0.0.0/24", true).await;
+        let ipv6 = subnet("fd00::/64", true).await;
         subnet("10.1.0.0/24", false).await;
         subnet("10.2.0.0/32", true).await;
         let (port, ips) = answering().await;
@@ -401,7 +401,7 @@ async fn subnets_with_dhcp_have_a_dhcp_port() {
         let body = Some(json!({"port": taken}));
         api.refused("ann:red", "POST /ports", body, 409, "IpAddressAlreadyAllocated").await;
         let set = |dhcp: bool| Some(json!({"subnet": {"enable_dhcp": dhcp}}));
-        let path = format!("PUT /subnets/{four}");
+        let path = format!("PUT /subnets/{ipv4}");
         api.ok("ann:red", &path, set(false)).await;
         assert_eq!(answering().await.1, json!(["fd00::ffff:ffff:ffff:ffff"]));
         let last = api.make("ann:red", "port", taken).await;
@@ -410,9 +410,9 @@ async fn subnets_with_dhcp_have_a_dhcp_port() {
         api.none("ann:red", &format!("DELETE /ports/{}", last["id"].as_str().unwrap())).await;
         let ips = answering().await.1;
         assert_eq!(ips, json!(["fd00::ffff:ffff:ffff:ffff", "10.0.0.253"]), "the second highest");
-        api.none("ann:red", &format!("DELETE /subnets/{six}")).await;
+        api.none("ann:red", &format!("DELETE /subnets/{ipv6}")).await;
         assert_eq!(answering().await.1, json!(["10.0.0.253"]));
-        api.none("ann:red", &format!("DELETE /subnets/{four}")).await;
+        api.none("ann:red", &format!("DELETE /subnets/{ipv4}")).await;
         assert_eq!(answering().await.0, Value::Null, "the DHCP port is deleted");
         subnet("10.3.0.0/24", true).await;
         api.audit().await;
@@ -547,8 +547,8 @@ async fn administrators_see_address_availability() {
         let all = api.ok("admin", path, None).await["network_ip_availabilities"].clone();
         let one = &all.as_array().unwrap()[0];
         assert_eq!((&one["network_id"], &one["used_ips"]), (&json!(net), &json!(2)));
-        let four = &one["subnet_ip_availability"][0];
-        assert_eq!((&four["total_ips"], &four["used_ips"]), (&json!(5), &json!(1)), "{four}");
+        let ipv4 = &one["subnet_ip_availability"][0];
+        assert_eq!((&ipv4["total_ips"], &ipv4["used_ips"]), (&json!(5), &json!(1)), "{ipv4}");
         let query = format!("{path}?ip_version=4&network_id={net}");
         let only = api.ok("admin", &query, None).await["network_ip_availabilities"].clone();
         assert_eq!((&only[0]["total_ips"], &only[0]["used_ips"]), (&json!(5), &json!(1)), "{only}");

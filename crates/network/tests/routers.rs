@@ -339,15 +339,15 @@ async fn floating_addresses_are_refused_in_upstreams_words() {
         let theirs = text(&theirs["id"]);
         let none = json!({"network_id": scene.net, "fixed_ips": []});
         let none = text(&api.make("ann:red", "port", none).await["id"]);
-        let six =
+        let ipv6 =
             text(&api.make("admin:ops", "network", json!({"router:external": true})).await["id"]);
-        subnet(&api, "admin:ops", &six, "fd00::/64").await;
+        subnet(&api, "admin:ops", &ipv6, "fd00::/64").await;
         let to = |port: &str| json!({"floating_network_id": scene.outside, "port_id": port});
         let missing = "0d4fb9ea-9ee0-4d83-9c0f-fb1bb4dbe9cd";
         for (token, body, status, kind) in [
             ("ann:red", json!({"floating_network_id": scene.net}), 400, "BadRequest"),
             ("ann:red", json!({"floating_network_id": missing}), 404, "NetworkNotFound"),
-            ("ann:red", json!({"floating_network_id": six}), 400, "BadRequest"),
+            ("ann:red", json!({"floating_network_id": ipv6}), 400, "BadRequest"),
             ("ann:red", json!({}), 400, "HTTPBadRequest"),
             ("ann:red", to(&lone), 404, "ExternalGatewayForFloatingIPNotFound"),
             ("ann:red", to(&two), 400, "BadRequest"),
@@ -601,7 +601,7 @@ async fn a_router_waits_for_a_host_and_its_ports_follow() {
 }
 
 /// The body of an IPv6 subnet with both modes set.
-fn six(net: &str, cidr: &str, mode: &str) -> Value {
+fn ipv6(net: &str, cidr: &str, mode: &str) -> Value {
     json!({"network_id": net, "cidr": cidr, "ip_version": 6, "ipv6_ra_mode": mode,
         "ipv6_address_mode": mode})
 }
@@ -622,7 +622,7 @@ async fn a_new_subnet_waits_as_long_for_many_ports_as_for_one() {
                 api.make("ann:red", "port", json!({"network_id": net})).await;
             }
             let _ = (meter.take(), meter.take_round_trips());
-            api.make("ann:red", "subnet", six(&net, "fd00:1::/64", "slaac")).await;
+            api.make("ann:red", "subnet", ipv6(&net, "fd00:1::/64", "slaac")).await;
             statements.push(meter.take());
             trips.push(meter.take_round_trips());
             let list = api.ok("ann:red", &format!("GET /ports?network_id={net}"), None).await;
@@ -643,7 +643,7 @@ async fn a_mac_address_determines_automatic_addresses() {
         let (net, _) = network(&api, "ann:red", json!({}), "10.0.0.0/24").await;
         let before = json!({"network_id": net, "mac_address": "fa:16:3e:00:00:01"});
         let before = text(&api.make("ann:red", "port", before).await["id"]);
-        let made = api.make("ann:red", "subnet", six(&net, "fd00:1::/64", "slaac")).await;
+        let made = api.make("ann:red", "subnet", ipv6(&net, "fd00:1::/64", "slaac")).await;
         let subnet = text(&made["id"]);
         assert_eq!(
             (&made["ipv6_ra_mode"], &made["ipv6_address_mode"]),
@@ -659,10 +659,10 @@ async fn a_mac_address_determines_automatic_addresses() {
             "fixed_ips": [{"ip_address": "10.0.0.77"}]});
         let three = api.make("ann:red", "port", three).await;
         assert_eq!(addresses(&three), ["10.0.0.77", "fd00:1::f816:3eff:fe00:3"]);
-        let four = json!({"network_id": net, "mac_address": "fa:16:3e:00:00:04",
+        let ipv4 = json!({"network_id": net, "mac_address": "fa:16:3e:00:00:04",
             "fixed_ips": [{"subnet_id": subnet}]});
-        let four = api.make("ann:red", "port", four).await;
-        assert_eq!(addresses(&four), ["fd00:1::f816:3eff:fe00:4"]);
+        let ipv4 = api.make("ann:red", "port", ipv4).await;
+        assert_eq!(addresses(&ipv4), ["fd00:1::f816:3eff:fe00:4"]);
         let wrong =
             json!({"port": {"network_id": net, "fixed_ips": [{"ip_address": "fd00:1::7"}]}});
         let kind = "AllocationOnAutoAddressSubnet";
@@ -719,7 +719,7 @@ async fn ipv6_modes_are_validated_together() {
         ] {
             api.refused("ann:red", "POST /subnets", body(more), 400, kind).await;
         }
-        let made = six(&net, "fd00::/56", "dhcpv6-stateful");
+        let made = ipv6(&net, "fd00::/56", "dhcpv6-stateful");
         let made = text(&api.make("ann:red", "subnet", made).await["id"]);
         let port = api.make("ann:red", "port", json!({"network_id": net})).await;
         assert_eq!(addresses(&port), ["fd00::2"], "the next free address");

@@ -41,7 +41,7 @@ pub use revocations::follow_revocations;
 pub use url::Error;
 
 /// Time limit for most requests.
-const PATIENCE: Duration = Duration::from_secs(45);
+const TIMEOUT: Duration = Duration::from_secs(45);
 /// Time limit for a long poll, which a controller answers within 20 seconds. If a controller stops
 /// answering, the host must reach another one before it counts as down.
 const POLL: Duration = Duration::from_secs(30);
@@ -53,7 +53,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The idle time after which the system probes a connection: a console may be idle for hours.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Number of attempts for a request whose connection closes before anything is sent.
-const TRIES: usize = 3;
+const ATTEMPTS: usize = 3;
 /// Header: size of the whole image.
 const SIZE: &str = "x-image-size";
 /// Header: format of the image.
@@ -201,7 +201,7 @@ impl Remote {
 /// Sends a request. A server that rejects the client's certificate may close the connection before
 /// anything is sent, without a reason; the request is then repeated to get the reason.
 async fn sent(mut request: RequestBuilder) -> Result<Response, reqwest::Error> {
-    for _ in 1..TRIES {
+    for _ in 1..ATTEMPTS {
         let again = request.try_clone();
         match (request.send().await, again) {
             (Err(error), Some(again)) if connect_error::is_unsent(&error) => request = again,
@@ -356,7 +356,7 @@ fn with_body<T: Serialize>(request: RequestBuilder, body: &T) -> Result<RequestB
 fn client(config: ClientConfig) -> Result<Client, Error> {
     Client::builder()
         .connect_timeout(CONNECT)
-        .timeout(PATIENCE)
+        .timeout(TIMEOUT)
         .tcp_nodelay(true)
         .tcp_keepalive(KEEP_ALIVE)
         .tls_backend_preconfigured(config)

@@ -28,11 +28,11 @@ pub async fn keep_certified(
     changed: impl Fn(&HostIdentity) + Send,
 ) -> std::convert::Infallible {
     let mut round = 0_u32;
-    let (mut looking, mut following) = (Problem::default(), Problem::default());
+    let (mut checking, mut following) = (Problem::default(), Problem::default());
     loop {
-        let looked = look(&remote, &identity, &known, &addresses).await;
-        looking.log(&known.host, looked.as_ref().err());
-        if let Ok(Some(new)) = looked {
+        let checked = check(&remote, &identity, &known, &addresses).await;
+        checking.log(&known.host, checked.as_ref().err());
+        if let Ok(Some(new)) = checked {
             changed(&new);
             known = new;
         }
@@ -131,7 +131,7 @@ async fn follow(
     Ok((new != *known).then_some(new))
 }
 
-async fn look(
+async fn check(
     remote: &Remote,
     identity: &Identity,
     known: &HostIdentity,

@@ -57,18 +57,18 @@ impl Check {
     /// True if the caller passes. `rule` evaluates other rules.
     pub fn allows(
         &self,
-        who: &Credentials<'_>,
+        caller: &Credentials<'_>,
         target: Target<'_>,
         rule: &dyn Fn(&str) -> bool,
     ) -> bool {
         match self {
             Self::Anyone => true,
             Self::Nobody => false,
-            Self::Not(inner) => !inner.allows(who, target, rule),
-            Self::All(parts) => parts.iter().all(|part| part.allows(who, target, rule)),
-            Self::Any(parts) => parts.iter().any(|part| part.allows(who, target, rule)),
+            Self::Not(inner) => !inner.allows(caller, target, rule),
+            Self::All(parts) => parts.iter().all(|part| part.allows(caller, target, rule)),
+            Self::Any(parts) => parts.iter().any(|part| part.allows(caller, target, rule)),
             Self::Rule(name) => rule(name),
-            Self::Role(name) => name.fill(target).is_some_and(|name| who.has_role(&name)),
+            Self::Role(name) => name.fill(target).is_some_and(|name| caller.has_role(&name)),
             Self::Literal(text, value) => value.fill(target).is_some_and(|value| value == *text),
             Self::Field(_, name, wanted) => {
                 let found = target.iter().find(|(have, _)| have == name);
@@ -78,7 +78,7 @@ impl Check {
                 })
             }
             Self::Attribute(name, value) => {
-                value.fill(target).is_some_and(|value| who.has(name, &value))
+                value.fill(target).is_some_and(|value| caller.has(name, &value))
             }
         }
     }

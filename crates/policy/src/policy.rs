@@ -96,21 +96,21 @@ impl Policy {
 
     /// True if the caller is an administrator by the service's own rule; `None` if the service has
     /// no such rule.
-    pub fn is_admin(&self, who: &Credentials<'_>) -> Option<bool> {
+    pub fn is_admin(&self, caller: &Credentials<'_>) -> Option<bool> {
         let entry = self.rules.get(ADMIN_RULE)?;
-        Some(self.holds(&entry.check, who, &[]))
+        Some(self.holds(&entry.check, caller, &[]))
     }
 
     /// True if the rule allows the caller. An unknown rule allows nobody.
-    pub fn allows(&self, rule: &str, who: &Credentials<'_>, target: Target<'_>) -> bool {
+    pub fn allows(&self, rule: &str, caller: &Credentials<'_>, target: Target<'_>) -> bool {
         let Some(entry) = self.rules.get(rule) else { return false };
-        (entry.scopes.is_empty() || entry.scopes.contains(&who.scope))
-            && self.holds(&entry.check, who, target)
+        (entry.scopes.is_empty() || entry.scopes.contains(&caller.scope))
+            && self.holds(&entry.check, caller, target)
     }
 
-    fn holds(&self, check: &Check, who: &Credentials<'_>, target: Target<'_>) -> bool {
-        check.allows(who, target, &|name| {
-            self.rules.get(name).is_some_and(|entry| self.holds(&entry.check, who, target))
+    fn holds(&self, check: &Check, caller: &Credentials<'_>, target: Target<'_>) -> bool {
+        check.allows(caller, target, &|name| {
+            self.rules.get(name).is_some_and(|entry| self.holds(&entry.check, caller, target))
         })
     }
 
@@ -204,8 +204,8 @@ mod tests {
 
     fn asks(policy: &Policy, roles: &[&str], project: &str, scope: Scope) -> bool {
         let roles: Vec<String> = roles.iter().map(|role| (*role).to_owned()).collect();
-        let who = Credentials { user_id: "u", project_id: "p", roles: &roles, scope, ..NOBODY };
-        policy.allows("shop:list", &who, &[("project_id", project)])
+        let caller = Credentials { user_id: "u", project_id: "p", roles: &roles, scope, ..NOBODY };
+        policy.allows("shop:list", &caller, &[("project_id", project)])
     }
 
     #[test]

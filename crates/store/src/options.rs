@@ -46,7 +46,7 @@ impl Default for Options {
 impl Options {
     /// The limits of an operator's command, which does not wait for a server that is down and may
     /// run long statements.
-    pub fn of_tool() -> Self {
+    pub fn for_command() -> Self {
         Self {
             max_retries: Some(0),
             statement_timeout: Duration::from_secs(600),

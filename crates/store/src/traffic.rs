@@ -36,7 +36,7 @@ pub struct Contention {
 
 impl Traffic {
     /// Records that this many transactions run again after a conflict.
-    pub(crate) fn met(&self, transactions: usize) {
+    pub(crate) fn conflict(&self, transactions: usize) {
         self.0.conflicts.fetch_add(transactions as u64, Ordering::Relaxed);
     }
 

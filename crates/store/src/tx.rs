@@ -49,7 +49,7 @@ pub struct Tx<'a> {
     /// Set if a statement failed, even if an attempt has undone the failure.
     pub(crate) has_failed: bool,
     /// The lane of the conflicting row, if there was a conflict.
-    pub(crate) met: Option<Lane>,
+    pub(crate) conflict: Option<Lane>,
     pub(crate) hooks: Vec<Hook>,
     /// Set if the database has rolled back the whole transaction itself: later statements would not
     /// be part of it.
@@ -101,7 +101,7 @@ impl<'a> Tx<'a> {
             retry: false,
             doubt: false,
             has_failed: false,
-            met: None,
+            conflict: None,
             hooks: Vec::new(),
             lost: None,
             doomed: None,
@@ -185,7 +185,7 @@ impl<'a> Tx<'a> {
         self.doubt |= matches!(error, Error::Unique(_) | Error::Reference(_));
         if matches!(error, Error::Retry(_)) {
             self.retry = true;
-            self.met = key.as_ref().and_then(Lane::of_key);
+            self.conflict = key.as_ref().and_then(Lane::of_key);
         }
         let answer = Err(error);
         self.lose(&answer);

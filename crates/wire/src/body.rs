@@ -14,7 +14,7 @@ use crate::refusal::Kind;
 pub const JSON_LIMIT: usize = 1024 * 1024;
 
 /// The time limit for a small body: a slow client must not hold its connection and memory.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A larger body gets one more second per this many bytes received.
 const BYTES_A_SECOND: usize = 32 * 1024;
 
@@ -76,7 +76,7 @@ pub async fn whole(mut body: axum::body::Body, most: usize) -> Result<Bytes, Ref
     let begun = Instant::now();
     let mut bytes = BytesMut::new();
     loop {
-        let limit = PATIENCE + Duration::from_secs((bytes.len() / BYTES_A_SECOND) as u64);
+        let limit = BODY_TIMEOUT + Duration::from_secs((bytes.len() / BYTES_A_SECOND) as u64);
         let left = limit.saturating_sub(begun.elapsed());
         let frame = match tokio::time::timeout(left, body.frame()).await {
             Ok(None) => return Ok(bytes.freeze()),

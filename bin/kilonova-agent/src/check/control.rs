@@ -14,7 +14,7 @@ const FAR: Duration = Duration::from_secs(60);
 /// The clock difference above which the check warns.
 const OFF: Duration = Duration::from_secs(2);
 
-pub(super) async fn look(settings: &Settings, report: &mut Report) {
+pub(super) async fn check(settings: &Settings, report: &mut Report) {
     let remote = match &settings.by_token {
         Some((url, file)) => {
             report.warn(
@@ -71,7 +71,7 @@ fn certificate(settings: &Settings, known: &HostIdentity, report: &mut Report) {
             format!("the certificate expires in {} day(s) and was not renewed", days_left(&issued)),
             "see the agent's log: journalctl -u kilonova-agent",
         ),
-        Ok(issued) => report.fine(
+        Ok(issued) => report.ok(
             "identity",
             format!("{}, with a certificate for {} more days", known.host, days_left(&issued)),
         ),
@@ -100,8 +100,8 @@ async fn clock(remote: &Remote, report: &mut Report) {
             );
         }
     };
-    report.fine("control plane", "answers");
-    judge(ahead(asked, Timestamp::now(), theirs), report);
+    report.ok("control plane", "answers");
+    evaluate(ahead(asked, Timestamp::now(), theirs), report);
 }
 
 /// How far this host's clock is ahead of the control plane's. `theirs` is the control plane's time at
@@ -111,7 +111,7 @@ pub fn ahead(asked: Timestamp, replied: Timestamp, theirs: Timestamp) -> SignedD
     asked.duration_since(theirs).saturating_add(half)
 }
 
-fn judge(ahead: SignedDuration, report: &mut Report) {
+fn evaluate(ahead: SignedDuration, report: &mut Report) {
     let by = ahead.unsigned_abs().as_secs();
     let which = if ahead.is_positive() { "ahead of" } else { "behind" };
     let what = format!("{by} s {which} the control plane's");
@@ -119,7 +119,7 @@ fn judge(ahead: SignedDuration, report: &mut Report) {
     match ahead.unsigned_abs() {
         far if far > FAR => report.wrong("clock", what, remedy),
         off if off > OFF => report.warn("clock", what, remedy),
-        _ => report.fine("clock", "in sync with the control plane"),
+        _ => report.ok("clock", "in sync with the control plane"),
     }
 }
 
@@ -130,10 +130,10 @@ mod tests {
     #[test]
     fn ten_minutes_are_wrong_and_some_seconds_a_warning() {
         let mut report = Report::default();
-        judge(SignedDuration::from_secs(-1), &mut report);
-        judge(SignedDuration::from_secs(5), &mut report);
+        evaluate(SignedDuration::from_secs(-1), &mut report);
+        evaluate(SignedDuration::from_secs(5), &mut report);
         assert_eq!(report.exit_code(), 0, "{}", report.text());
-        judge(SignedDuration::from_secs(-600), &mut report);
+        evaluate(SignedDuration::from_secs(-600), &mut report);
         assert!(report.exit_code() == 1, "{}", report.text());
         assert!(report.text().contains("600 s behind the control plane's"), "{}", report.text());
         assert!(report.text().contains("5 s ahead of the control plane's"), "{}", report.text());

@@ -13,7 +13,7 @@ const AREA: &str = "devices";
 /// Drivers of GPUs that release a device only when nothing on the host uses it.
 const HOLDING: [&str; 4] = ["nvidia", "nouveau", "amdgpu", "radeon"];
 
-pub(super) fn look(settings: &Settings, report: &mut Report) {
+pub(super) fn check(settings: &Settings, report: &mut Report) {
     let sysfs = Directory(settings.sysfs.clone());
     let mdev = match MdevConfig::new(&settings.mdev, &sysfs) {
         Ok(mdev) => mdev,
@@ -90,7 +90,7 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
             "none are offered to guests",
             "list the devices with `kilonova discover`, and configure them in [devices], [pci] or [agent]",
         ),
-        many => report.fine(AREA, format!("{many} offered, with {slots} deployables")),
+        many => report.ok(AREA, format!("{many} offered, with {slots} deployables")),
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
     use crate::settings::CommandLine;
 
     /// The report for a host with one mdev parent, a GPU bound to `nvidia`, and this configuration.
-    fn looked(devices: &str) -> Report {
+    fn report_for(devices: &str) -> Report {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
         let parent = folder.path().join("sys/devices/virtual/mtty/mtty");
         let kind = parent.join("mdev_supported_types/mtty-1");
@@ -160,20 +160,20 @@ mod tests {
         let settings =
             Settings::read(Some(&config), CommandLine::default()).expect("the text is parsed");
         let mut report = Report::default();
-        look(&settings, &mut report);
+        check(&settings, &mut report);
         report
     }
 
     #[test]
     fn missing_devices_are_reported_with_the_existing_ones() {
-        let good = looked("[devices]\nenabled_mdev_types = mtty-1\n");
+        let good = report_for("[devices]\nenabled_mdev_types = mtty-1\n");
         assert_eq!(good.exit_code(), 0, "{}", good.text());
         assert!(good.text().contains("1 offered"), "{}", good.text());
         for wrong in [
             "[devices]\nenabled_mdev_types = nvidia-35\n",
             "[devices]\nenabled_mdev_types = mtty-1\n[mdev_mtty-1]\ndevice_addresses = other_other\n",
         ] {
-            let report = looked(wrong);
+            let report = report_for(wrong);
             assert_eq!(report.exit_code(), 1, "{}", report.text());
             assert!(
                 report.text().contains("this host has mtty_mtty (mtty-1)"),
@@ -181,11 +181,11 @@ mod tests {
                 report.text()
             );
         }
-        let absent = looked("[devices]\nnvlink_islands = 0000:18:00.0,0000:19:00.0\n");
+        let absent = report_for("[devices]\nnvlink_islands = 0000:18:00.0,0000:19:00.0\n");
         assert_eq!(absent.exit_code(), 1, "{}", absent.text());
         let why = "nvlink_islands: this host has no PCI function 0000:18:00.0";
         assert!(absent.text().contains(why), "{}", absent.text());
-        assert_eq!(looked("").exit_code(), 0, "none are configured");
+        assert_eq!(report_for("").exit_code(), 0, "none are configured");
     }
 
     #[test]
@@ -193,11 +193,11 @@ mod tests {
         let held =
             "0000:84:00.0 is offered for passthrough, but bound to this host's driver nvidia";
         let spec = r#"device_spec = {"vendor_id": "10de", "product_id": "2335"}"#;
-        let report = looked(&format!("[pci]\n{spec}\n"));
+        let report = report_for(&format!("[pci]\n{spec}\n"));
         assert!(report.text().contains(held), "{}", report.text());
         assert!(report.text().contains("driverctl set-override 0000:84:00.0 vfio-pci"));
         assert_eq!(report.exit_code(), 0, "{}", report.text());
-        let others = looked("[devices]\nenabled_mdev_types = mtty-1\n");
+        let others = report_for("[devices]\nenabled_mdev_types = mtty-1\n");
         assert!(!others.text().contains(held), "{}", others.text());
     }
 }

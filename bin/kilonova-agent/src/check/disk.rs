@@ -8,10 +8,10 @@ use crate::settings::Settings;
 
 const GIB: u64 = 1024 * 1024 * 1024;
 /// The space that the agent needs for its state.
-const NOTES: u64 = 64 * 1024 * 1024;
+const STATE_SPACE: u64 = 64 * 1024 * 1024;
 
-pub(super) fn look(settings: &Settings, report: &mut Report) {
-    folder("state", &settings.state_dir, NOTES, report);
+pub(super) fn check(settings: &Settings, report: &mut Report) {
+    folder("state", &settings.state_dir, STATE_SPACE, report);
     folder("instances", &settings.files.instances_path, 5 * GIB, report);
 }
 
@@ -31,7 +31,7 @@ fn folder(area: &'static str, folder: &Path, room: u64, report: &mut Report) {
         Err(error) => {
             report.wrong(area, error.to_string(), "check that the file system is mounted")
         }
-        Ok(space) if space.free < NOTES => report.wrong(
+        Ok(space) if space.free < STATE_SPACE => report.wrong(
             area,
             format!("{shown} is full: {} MiB free", space.free / 1024 / 1024),
             "free up space; guests keep running, but nothing new can start",
@@ -42,7 +42,7 @@ fn folder(area: &'static str, folder: &Path, room: u64, report: &mut Report) {
             "free up space, or use a larger disk with [DEFAULT] instances_path",
         ),
         Ok(space) => report
-            .fine(area, format!("{shown}, {} of {} GiB free", space.free / GIB, space.total / GIB)),
+            .ok(area, format!("{shown}, {} of {} GiB free", space.free / GIB, space.total / GIB)),
     }
 }
 

@@ -8,7 +8,7 @@ use kilonova_node::devices::{CellOptions, Directory, Driver};
 use super::Report;
 use crate::settings::Settings;
 
-pub(super) fn look(settings: &Settings, report: &mut Report) {
+pub(super) fn check(settings: &Settings, report: &mut Report) {
     match settings.libvirt.virt_type {
         VirtType::Kvm => kvm(Path::new("/dev/kvm"), report),
         VirtType::Qemu => report.warn(
@@ -41,15 +41,15 @@ fn cells(sysfs: &Path, options: &CellOptions, report: &mut Report) {
     }
     match &found.cells {
         _ if !found.problems.is_empty() => {}
-        None => report.fine(AREA, "the kernel reports no nodes"),
-        Some(cells) => report.fine(AREA, format!("NUMA cells: {}", cells.len())),
+        None => report.ok(AREA, "the kernel reports no nodes"),
+        Some(cells) => report.ok(AREA, format!("NUMA cells: {}", cells.len())),
     }
 }
 
 fn kvm(device: &Path, report: &mut Report) {
     let opened = std::fs::OpenOptions::new().read(true).write(true).open(device);
     match opened {
-        Ok(_) => report.fine("kvm", format!("{} is usable", device.display())),
+        Ok(_) => report.ok("kvm", format!("{} is usable", device.display())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => report.wrong(
             "kvm",
             format!(
@@ -70,7 +70,7 @@ fn kvm(device: &Path, report: &mut Report) {
 fn iommu(sysfs: &Path, needed: bool, report: &mut Report) {
     let groups = std::fs::read_dir(sysfs.join("kernel/iommu_groups")).map_or(0, Iterator::count);
     if groups > 0 {
-        return report.fine("iommu", format!("on, {groups} groups"));
+        return report.ok("iommu", format!("on, {groups} groups"));
     }
     let remedy = "enable VT-d or AMD-Vi in the firmware, and add intel_iommu=on (on AMD it is on \
         by default) and iommu=pt to the kernel's command line";
@@ -86,7 +86,7 @@ fn vfio(sysfs: &Path, needed: bool, only_functions: bool, report: &mut Report) {
     let wanted: &[&str] = if only_functions { &["vfio", "vfio_pci"] } else { &["vfio", "mdev"] };
     let missing: Vec<&str> = wanted.iter().copied().filter(|module| !loaded(module)).collect();
     if missing.is_empty() {
-        return report.fine("vfio", format!("{} loaded", wanted.join(", ")));
+        return report.ok("vfio", format!("{} loaded", wanted.join(", ")));
     }
     let what = format!("not loaded: {}", missing.join(", "));
     let names = missing.join(" ").replace("vfio_pci", "vfio-pci");
@@ -101,7 +101,7 @@ fn vfio(sysfs: &Path, needed: bool, only_functions: bool, report: &mut Report) {
 fn address(settings: &Settings, report: &mut Report) {
     let Some(address) = settings.my_ip else { return };
     match std::net::UdpSocket::bind((address, 0)) {
-        Ok(_) => report.fine("address", address.to_string()),
+        Ok(_) => report.ok("address", address.to_string()),
         Err(error) => report.wrong(
             "address",
             format!("[DEFAULT] my_ip = {address} is not an address of this host: {error}"),

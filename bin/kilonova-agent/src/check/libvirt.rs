@@ -9,7 +9,7 @@ use crate::settings::Settings;
 
 const AREA: &str = "libvirt";
 
-pub(super) async fn look_at(settings: &Settings, report: &mut Report) {
+pub(super) async fn check(settings: &Settings, report: &mut Report) {
     match inspect(&settings.libvirt).await {
         Err(error) => report.wrong(
             AREA,
@@ -17,7 +17,7 @@ pub(super) async fn look_at(settings: &Settings, report: &mut Report) {
             "apt install libvirt-daemon-system qemu-system-x86, and see `systemctl status libvirtd`; \
              running guests are not affected",
         ),
-        Ok(versions) => judge(&versions, settings.mdev.enabled.is_empty(), report),
+        Ok(versions) => evaluate(&versions, settings.mdev.enabled.is_empty(), report),
     }
     for why in missing_certificates(&settings.libvirt, Path::new("/etc")) {
         report.warn(
@@ -29,10 +29,10 @@ pub(super) async fn look_at(settings: &Settings, report: &mut Report) {
     }
 }
 
-fn judge(versions: &Versions, no_mdevs: bool, report: &mut Report) {
+fn evaluate(versions: &Versions, no_mdevs: bool, report: &mut Report) {
     let (libvirt, hypervisor) =
         (versions.dotted(versions.libvirt), versions.dotted(versions.hypervisor));
-    report.fine(AREA, format!("libvirt {libvirt}, {} {hypervisor}", versions.kind));
+    report.ok(AREA, format!("libvirt {libvirt}, {} {hypervisor}", versions.kind));
     if no_mdevs {
         return;
     }
@@ -67,7 +67,7 @@ mod tests {
         };
         for (no_mdevs, findings) in [(true, 1), (false, 4)] {
             let mut report = Report::default();
-            judge(&versions, no_mdevs, &mut report);
+            evaluate(&versions, no_mdevs, &mut report);
             assert_eq!((report.findings.len(), report.exit_code()), (findings, 0));
         }
     }

@@ -16,11 +16,11 @@ pub use report::Report;
 /// Runs all checks.
 pub async fn check(settings: &Settings) -> Report {
     let mut report = Report::default();
-    host::look(settings, &mut report);
-    libvirt::look_at(settings, &mut report).await;
-    devices::look(settings, &mut report);
-    programs::look(&mut report);
-    disk::look(settings, &mut report);
-    control::look(settings, &mut report).await;
+    host::check(settings, &mut report);
+    libvirt::check(settings, &mut report).await;
+    devices::check(settings, &mut report);
+    programs::check(&mut report);
+    disk::check(settings, &mut report);
+    control::check(settings, &mut report).await;
     report
 }

@@ -15,14 +15,14 @@ const NEEDED: &[(&str, &str, &str, bool)] = &[
     ("rsync", "rsync", "moving disks to another host", false),
 ];
 
-pub(super) fn look(report: &mut Report) {
+pub(super) fn check(report: &mut Report) {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     folders.extend(["/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from));
-    judge(&|program| folders.iter().any(|folder| folder.join(program).is_file()), report);
+    evaluate(&|program| folders.iter().any(|folder| folder.join(program).is_file()), report);
 }
 
-fn judge(is_there: &dyn Fn(&str) -> bool, report: &mut Report) {
+fn evaluate(is_there: &dyn Fn(&str) -> bool, report: &mut Report) {
     let mut all = true;
     for (program, package, what_for, needed) in NEEDED {
         if is_there(program) {
@@ -38,7 +38,7 @@ fn judge(is_there: &dyn Fn(&str) -> bool, report: &mut Report) {
         }
     }
     if all {
-        report.fine("programs", "all installed");
+        report.ok("programs", "all installed");
     }
 }
 
@@ -49,12 +49,12 @@ mod tests {
     #[test]
     fn programs_that_guests_need_are_errors_when_missing() {
         let mut report = Report::default();
-        judge(&|_| true, &mut report);
+        evaluate(&|_| true, &mut report);
         assert_eq!((report.findings.len(), report.exit_code()), (1, 0));
         let mut report = Report::default();
-        judge(&|program| program != "dnsmasq", &mut report);
+        evaluate(&|program| program != "dnsmasq", &mut report);
         assert_eq!((report.findings.len(), report.exit_code()), (1, 0));
-        judge(&|program| program != "qemu-img", &mut report);
+        evaluate(&|program| program != "qemu-img", &mut report);
         assert!(report.exit_code() == 1 && report.text().contains("apt install qemu-utils"));
     }
 }

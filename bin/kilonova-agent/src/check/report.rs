@@ -45,7 +45,7 @@ pub struct Report {
 
 impl Report {
     /// Adds a finding without a problem.
-    pub fn fine(&mut self, area: &'static str, what: impl Into<String>) {
+    pub fn ok(&mut self, area: &'static str, what: impl Into<String>) {
         self.add(area, Level::Ok, what, "");
     }
 
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn errors_come_first_and_determine_the_exit_code() {
         let mut report = Report::default();
-        report.fine("kvm", "can be used");
+        report.ok("kvm", "can be used");
         report.warn("clock", "2 s off", "set it");
         assert_eq!(report.exit_code(), 0);
         report.wrong("iommu", "is off", "turn it on");

@@ -53,7 +53,7 @@ struct Round {
 struct Pair<'a> {
     size: &'a Size<'a>,
     cloud: Cloud,
-    second: PathBuf,
+    second_dir: PathBuf,
     /// The second half of the hosts.
     nodes: PathBuf,
     hosts: usize,
@@ -75,12 +75,12 @@ pub async fn run(directory: &Path, size: &Size<'_>, hosts: usize) -> Result<Tabl
     let second = directory.join("controllers/second");
     share(&directory.join("controllers/state"), &second.join("state"))?;
     cloud.start_hosts()?;
-    let mut pair = Pair { size, cloud, second, nodes, hosts };
+    let mut pair = Pair { size, cloud, second_dir: second, nodes, hosts };
     let each = capped(size.servers, hosts, 16 / (2 * ROUNDS));
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         rounds.push(pair.round(None, each, &boot_request).await?);
-        let other = Server::start(&pair.second, None, size.database)?;
+        let other = Server::start(&pair.second_dir, None, size.database)?;
         rounds.push(pair.round(Some(&other), each, &boot_request).await?);
         other.stop();
     }
@@ -110,7 +110,7 @@ impl Pair<'_> {
     ) -> Result<Round, Failure> {
         let first = self.cloud.server.address.clone();
         let second = other.map_or_else(|| first.clone(), |other| other.address.clone());
-        let hosts = Nodes::start(&self.second, &second, &self.nodes)?;
+        let hosts = Nodes::start(&self.second_dir, &second, &self.nodes)?;
         self.wait_for_hosts().await?;
         self.cloud.wait_until_settled().await?;
         let controllers = 1 + usize::from(other.is_some());
@@ -138,7 +138,7 @@ impl Pair<'_> {
                 &progress
             ),
         )?;
-        let boots = one.0.beside(two.0);
+        let boots = one.0.merge(two.0);
         let cpu = (cpu() - before) / boots.durations.len() as f64;
         let database_cpu = since(self.size, database, boots.durations.len());
         let mut counts = self.counts(other).await?;

@@ -36,7 +36,7 @@ impl Measured {
 
     /// Merges the measurements of two concurrent loads.
     #[must_use]
-    pub fn beside(mut self, other: Self) -> Self {
+    pub fn merge(mut self, other: Self) -> Self {
         self.wall = self.wall.max(other.wall);
         self.posts.extend(other.posts);
         self.durations.extend(other.durations);

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::Format;
 use crate::bench::Table;
-use crate::bench::packing::{self, Of, Size};
+use crate::bench::packing::{self, CardSource, Size};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,7 +80,9 @@ pub(super) fn run(options: Packing) -> Result<ExitCode, Failure> {
     let tables = match options.mig {
         Some(cards) => {
             let mix = options.mix.as_deref().unwrap_or_default();
-            let of = [Of::Geometry, Of::Hosts].into_iter().take(1 + usize::from(options.ledger));
+            let of = [CardSource::Geometry, CardSource::Hosts]
+                .into_iter()
+                .take(1 + usize::from(options.ledger));
             let tables = of.map(|of| packing::mig(of, mix, cards.max(1), options.seeds));
             tables.collect::<Result<_, _>>()?
         }

@@ -70,7 +70,7 @@ async fn copy(options: &CopyArgs) -> Result<String, Failure> {
         url.parse::<DatabaseUrl>().map_err(|e| Failure::Refused(format!("{name}: {e}")))
     };
     let (from, to) = (parse("--from", &options.from)?, parse("--to", &options.to)?);
-    let _owned = own(&from)?;
+    let _owned = lock_state_dir(&from)?;
     if let DatabaseUrl::Sqlite(_) = &to {
         // The database holds credentials: only its owner may read it.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
@@ -80,9 +80,10 @@ async fn copy(options: &CopyArgs) -> Result<String, Failure> {
     let migrations = migrations();
     let checked = Copy::check(&source, &target, &migrations).await;
     checked.map_err(|e| Failure::Refused(e.to_string()))?;
-    stopped(&source).await.map_err(Failure::Refused)?;
-    let anew = [kilonova_changes::LOG, lease::TABLES].concat();
-    let copy = Copy::begin(&source, &target, &migrations, &anew).await.map_err(incomplete)?;
+    check_stopped(&source).await.map_err(Failure::Refused)?;
+    let reset_tables = [kilonova_changes::LOG, lease::TABLES].concat();
+    let copy =
+        Copy::begin(&source, &target, &migrations, &reset_tables).await.map_err(incomplete)?;
     let mut progress = Progress::new();
     let total = usize::try_from(copy.rows()).unwrap_or(usize::MAX);
     let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
@@ -95,10 +96,10 @@ async fn copy(options: &CopyArgs) -> Result<String, Failure> {
     progress.end();
     let tables = verified.map_err(incomplete)?;
     // A controller that was started meanwhile may have changed rows that were already copied.
-    stopped(&source).await.map_err(incomplete)?;
-    let anew: Vec<String> = copy.begun_anew().map(str::to_owned).collect();
+    check_stopped(&source).await.map_err(incomplete)?;
+    let reset_tables: Vec<String> = copy.begun_anew().map(str::to_owned).collect();
     copy.complete().await.map_err(incomplete)?;
-    Ok(report(options, &tables, &anew))
+    Ok(report(options, &tables, &reset_tables))
 }
 
 fn incomplete(error: impl std::fmt::Display) -> Failure {
@@ -108,7 +109,7 @@ fn incomplete(error: impl std::fmt::Display) -> Failure {
 }
 
 /// Takes the lock of a SQLite database's state directory, as a running controller does.
-fn own(from: &DatabaseUrl) -> Result<Option<StateDir>, Failure> {
+fn lock_state_dir(from: &DatabaseUrl) -> Result<Option<StateDir>, Failure> {
     let DatabaseUrl::Sqlite(file) = from else { return Ok(None) };
     if !file.exists() {
         return Err(Failure::Refused(format!("--from: no database at {}", file.display())));
@@ -119,13 +120,13 @@ fn own(from: &DatabaseUrl) -> Result<Option<StateDir>, Failure> {
 }
 
 async fn open(option: &str, url: &DatabaseUrl) -> Result<Store, Failure> {
-    let opened = Store::open_with(url, &Options::of_tool()).await;
+    let opened = Store::open_with(url, &Options::for_command()).await;
     opened.map_err(|e| Failure::Refused(format!("{option}: {e}")))
 }
 
 /// Checks that no controller uses the database; the error says what to do. The lease of a killed controller
 /// lasts for a few seconds; a running controller renews it.
-async fn stopped(store: &Store) -> Result<(), String> {
+async fn check_stopped(store: &Store) -> Result<(), String> {
     let begun = Instant::now();
     let expiry = || async {
         let hold = lease::expiry(store, leader::NAME).await.map_err(|error| error.to_string())?;
@@ -151,7 +152,7 @@ async fn stopped(store: &Store) -> Result<(), String> {
     }
 }
 
-fn report(options: &CopyArgs, tables: &[CopiedTable], anew: &[String]) -> String {
+fn report(options: &CopyArgs, tables: &[CopiedTable], reset_tables: &[String]) -> String {
     let rows: u64 = tables.iter().map(|table| table.rows).sum();
     if options.format == Format::Json {
         let each = tables.iter().map(|table| {
@@ -159,7 +160,7 @@ fn report(options: &CopyArgs, tables: &[CopiedTable], anew: &[String]) -> String
                 "checksum": format!("{:032x}", table.checksum)})
         });
         let all = json!({"tables": each.collect::<Vec<_>>(), "rows": rows, "verified": true,
-            "begun_anew": anew, "not_in_the_database": ALSO});
+            "begun_anew": reset_tables, "not_in_the_database": ALSO});
         return format!("{all}\n");
     }
     let width = tables.iter().map(|table| table.name.len()).max().unwrap_or(0);
@@ -172,7 +173,7 @@ fn report(options: &CopyArgs, tables: &[CopiedTable], anew: &[String]) -> String
         "\nVerified: {rows} rows of {} tables are the same on both sides. Reset: {}.\n\n\
          Not in the database, needed where controllers run on the copy:\n",
         tables.len(),
-        anew.join(", ")
+        reset_tables.join(", ")
     ));
     for also in ALSO {
         text.push_str(&format!("- {also}\n"));

@@ -80,7 +80,7 @@ impl ControllerArgs {
                 file.display()
             )));
         }
-        let opened = Store::open_with(&url, &Options::of_tool()).await;
+        let opened = Store::open_with(&url, &Options::for_command()).await;
         let store = opened.map_err(|e| Failure::Refused(e.to_string()))?;
         let applied = store.applied().await.map_err(|e| Failure::Refused(e.to_string()))?;
         if migrations().iter().any(|one| !applied.iter().any(|name| name == one.name)) {

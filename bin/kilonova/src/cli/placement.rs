@@ -87,7 +87,7 @@ pub(super) fn run(options: PlacementArgs) -> Result<ExitCode, Failure> {
         DatabaseUrl::Postgres(_) => None,
     };
     let exact = super::runtime()?.block_on(async {
-        let opened = Store::open_with(&url, &Options::of_tool()).await;
+        let opened = Store::open_with(&url, &Options::for_command()).await;
         let store = opened.map_err(|e| Failure::Refused(e.to_string()))?;
         store.migrate(&migrations()).await.map_err(|e| Failure::Failed(e.to_string()))?;
         import::run(from, &store).await

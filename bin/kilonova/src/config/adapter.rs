@@ -79,8 +79,8 @@ pub(super) fn selected<'a>(
     keystone: Option<&'a ValidatorOptions>,
     (service, instead): (&str, &str),
 ) -> Result<Option<(&'static str, &'a ValidatorOptions)>, Failure> {
-    let is_there = |(of, option): &&(&str, &str)| *of == group && file.get(of, option).is_some();
-    let Some((_, named)) = known.iter().find(is_there) else { return Ok(None) };
+    let is_set = |(of, option): &&(&str, &str)| *of == group && file.get(of, option).is_some();
+    let Some((_, named)) = known.iter().find(is_set) else { return Ok(None) };
     let Some(keystone) = keystone else {
         let why = format!(
             "a {service} accepts only tokens of its own Keystone: configure that in [keystone_authtoken], or \
@@ -162,7 +162,7 @@ pub(super) const VOUCHER_OPTIONS: &Options =
 
 /// The login whose tokens vouch for users' tokens (`[service_user]`), if it differs from that of the
 /// called service.
-pub(super) fn voucher(
+pub(super) fn service_token_login(
     file: &File,
     keystone: &ValidatorOptions,
 ) -> Result<Option<SessionSettings>, Failure> {
@@ -173,22 +173,22 @@ pub(super) fn voucher(
     session(file, VOUCHER, keystone).map(Some)
 }
 
-/// Opens a group's session and that of its voucher. Returns a constructor of the service for an
+/// Opens a group's session and that for service tokens. Returns a constructor of the service for an
 /// endpoint; sends nothing.
 ///
 /// # Errors
 /// A text for the operator: a certificate cannot be used.
 pub(super) fn services(
     own: &SessionSettings,
-    voucher: Option<&SessionSettings>,
+    service_token_login: Option<&SessionSettings>,
 ) -> Result<impl Fn(&Endpoint, Retries) -> Service, String> {
     let session = own.open()?;
-    let voucher = voucher.map(SessionSettings::open).transpose();
-    let voucher = voucher.map_err(|why| format!("[{VOUCHER}] {why}"))?;
+    let service_token_login = service_token_login.map(SessionSettings::open).transpose();
+    let service_token_login = service_token_login.map_err(|why| format!("[{VOUCHER}] {why}"))?;
     Ok(move |endpoint: &Endpoint, retries: Retries| {
         let service = Service::new(Arc::clone(&session), endpoint.clone(), retries);
-        match &voucher {
-            Some(voucher) => service.vouched_by(Arc::clone(voucher)),
+        match &service_token_login {
+            Some(service_token_login) => service.vouched_by(Arc::clone(service_token_login)),
             None => service,
         }
     })

@@ -42,7 +42,7 @@ pub(super) const KNOWN: &Options = adapter::session_options!(
 #[derive(Debug, Clone)]
 pub struct CinderSettings {
     own: SessionSettings,
-    voucher: SessionSettings,
+    service_token_login: SessionSettings,
     endpoint: Endpoint,
     template: Option<String>,
     retries: Retries,
@@ -65,10 +65,10 @@ pub(super) fn read(
                    [service_user], or remove this group to have no volumes";
         return Err(file.wrong(GROUP, named, why));
     }
-    let voucher = adapter::session(file, SERVICE_USER, keystone)?;
+    let service_token_login = adapter::session(file, SERVICE_USER, keystone)?;
     let mut own = adapter::session(file, GROUP, keystone)?;
     if login::named(file, GROUP).is_none() {
-        own.credentials = voucher.credentials.clone();
+        own.credentials = service_token_login.credentials.clone();
     }
     let connect = adapter::repetitions(file, GROUP, "http_retries", 3)?;
     let usual = VolumeOptions::default();
@@ -103,11 +103,11 @@ pub(super) fn read(
                 usual.max_local_devices,
             )?,
             reimage_per_gb: Duration::from_secs(reimage),
-            patience: own.timeout.saturating_mul(2),
+            timeout: own.timeout.saturating_mul(2),
             ..usual
         },
         own,
-        voucher,
+        service_token_login,
     }))
 }
 
@@ -147,7 +147,7 @@ fn endpoint(file: &File) -> Result<Endpoint, Failure> {
 impl CinderSettings {
     /// A remark for the operator about a timeout that is longer than calls can last.
     pub fn remark(&self) -> Option<String> {
-        (self.options.patience > LONGEST_CALL).then(|| {
+        (self.options.timeout > LONGEST_CALL).then(|| {
             format!(
                 "[cinder] timeout is {} s, but a call ends after {} s, because no other worker may \
                  process its server meanwhile",
@@ -162,7 +162,7 @@ impl CinderSettings {
     /// # Errors
     /// A text for the operator: a certificate cannot be used.
     pub fn open(&self) -> Result<Volumes, String> {
-        let service = adapter::services(&self.own, Some(&self.voucher))?;
+        let service = adapter::services(&self.own, Some(&self.service_token_login))?;
         let service = service(&self.endpoint, self.retries.clone());
         Ok(Volumes::new(Cinder::new(service, self.template.clone()), self.options.clone()))
     }
@@ -191,7 +191,7 @@ mod tests {
             ("publicURL", 3)
         );
         assert!(usual.options.cross_az_attach && !format!("{usual:?}").contains("hidden"));
-        assert_eq!((usual.remark(), usual.options.patience), (None, LONGEST_CALL));
+        assert_eq!((usual.remark(), usual.options.timeout), (None, LONGEST_CALL));
         usual.open().expect("it opens");
         let more = "[cinder]\ncatalog_info = block-storage:cinder:internalURL\ncross_az_attach = false\n\
              endpoint_template = http://cinder/v3/%(project_id)s\nhttp_retries = 1\n\
@@ -212,7 +212,7 @@ mod tests {
                 .expect("a remark")
                 .contains("timeout is 600 s, but a call ends after 120 s")
         );
-        assert_eq!(slow.open().expect("it opens").options().patience, LONGEST_CALL);
+        assert_eq!(slow.open().expect("it opens").options().timeout, LONGEST_CALL);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(super) const KNOWN: &Options = adapter::endpoint_options!(
 pub struct GlanceSettings {
     session: SessionSettings,
     /// The login of service tokens, if it is a different one.
-    voucher: Option<SessionSettings>,
+    service_token_login: Option<SessionSettings>,
     endpoints: Vec<Endpoint>,
     client: GlanceOptions,
     service: CloudGlanceOptions,
@@ -49,12 +49,12 @@ pub(super) fn read(
     let usual = GlanceOptions::default();
     let retries = adapter::repetitions(file, GROUP, "num_retries", usual.retries)?;
     let inherited = file.get("DEFAULT", INHERITED).map(|text| list(text).collect());
-    let patience = session.timeout;
+    let timeout = session.timeout;
     Ok(Some(GlanceSettings {
         session,
-        voucher: adapter::voucher(file, keystone)?,
+        service_token_login: adapter::service_token_login(file, keystone)?,
         endpoints: endpoints(file)?,
-        client: GlanceOptions { retries, patience, ..usual },
+        client: GlanceOptions { retries, timeout, ..usual },
         service: CloudGlanceOptions {
             non_inheritable: inherited
                 .unwrap_or_else(|| CloudGlanceOptions::default().non_inheritable),
@@ -85,7 +85,7 @@ impl GlanceSettings {
     /// # Errors
     /// A text for the operator: a certificate cannot be used.
     pub fn open(&self) -> Result<CloudGlance, String> {
-        let service = adapter::services(&self.session, self.voucher.as_ref())?;
+        let service = adapter::services(&self.session, self.service_token_login.as_ref())?;
         let all = self.endpoints.iter().map(|endpoint| service(endpoint, Retries::default()));
         let client = Glance::new(all.collect(), self.client.clone());
         CloudGlance::new(client, self.service.clone()).map_err(|e| e.to_string())
@@ -114,14 +114,15 @@ mod tests {
         );
         assert!(!format!("{usual:?}").contains("secret"));
         usual.open().expect("it opens");
-        assert!(usual.voucher.is_none(), "the login of [keystone_authtoken] vouches");
+        assert!(usual.service_token_login.is_none(), "the login of [keystone_authtoken] vouches");
         let vouched = "[glance]\nregion_name = RegionOne\n[service_user]\nsend_service_user_token = true\n\
              auth_url = http://keystone:5000\nusername = voucher\npassword = secret\nproject_name = service\n";
         let vouched = section(&format!("{KEYSTONE}{vouched}"));
         let vouched = vouched.expect("it is valid").expect("the group is there");
-        let voucher = vouched.voucher.as_ref().expect("another login vouches");
+        let service_token_login =
+            vouched.service_token_login.as_ref().expect("another login vouches");
         assert!(
-            matches!(&voucher.credentials, Credentials::Password(login, _) if login.username == "voucher")
+            matches!(&service_token_login.credentials, Credentials::Password(login, _) if login.username == "voucher")
         );
         vouched.open().expect("it opens");
         let servers = "[glance]\napi_servers = http://one:9292, https://two/image/v2/\nnum_retries = 1\n\

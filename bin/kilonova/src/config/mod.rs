@@ -226,7 +226,7 @@ impl Settings {
         let glance = glance::read(&file, keystone.as_ref(), image.snapshots.total)?;
         let cinder = cinder::read(&file, keystone.as_ref())?;
         let neutron = neutron::read(&file, keystone.as_ref())?;
-        let elsewhere = Elsewhere {
+        let external = External {
             identity: keystone.is_some(),
             image: glance.is_some(),
             network: neutron.is_some(),
@@ -246,7 +246,7 @@ impl Settings {
             nodes: nodes.or(file.path("simulated", "nodes")),
             node_token: node::token(&file, listen, node_listener.as_ref())?,
             node_listener,
-            services: services(&file, auth, elsewhere)?,
+            services: services(&file, auth, external)?,
             auth,
             identity: identity::read(&file)?,
             keystone,
@@ -325,7 +325,7 @@ impl Settings {
 
 /// Which services of the cloud are external.
 #[derive(Debug, Clone, Copy)]
-struct Elsewhere {
+struct External {
     identity: bool,
     image: bool,
     network: bool,
@@ -334,15 +334,15 @@ struct Elsewhere {
 fn services(
     file: &File,
     auth: AuthStrategy,
-    elsewhere: Elsewhere,
+    external: External,
 ) -> Result<Vec<ServiceName>, Failure> {
     let no_tokens = auth == AuthStrategy::NoAuth2;
     let Some(text) = file.get("api", "services") else {
         let mut all = ServiceName::ALL.to_vec();
-        let absent = no_tokens || elsewhere.identity;
+        let absent = no_tokens || external.identity;
         all.retain(|service| !(absent && *service == ServiceName::Identity));
-        all.retain(|service| !(elsewhere.image && *service == ServiceName::Image));
-        all.retain(|service| !(elsewhere.network && *service == ServiceName::Network));
+        all.retain(|service| !(external.image && *service == ServiceName::Image));
+        all.retain(|service| !(external.network && *service == ServiceName::Network));
         return Ok(all);
     };
     let mut services = Vec::new();
@@ -364,20 +364,20 @@ fn services(
         let why = "noauth2 has no tokens, so identity cannot run; remove it, or use keystone";
         return Err(file.wrong("api", "services", why));
     }
-    if elsewhere.network && services.contains(&ServiceName::Network) {
+    if external.network && services.contains(&ServiceName::Network) {
         let why = "[neutron] names the Neutron of the cloud, so network cannot run; remove one";
         return Err(file.wrong("api", "services", why));
     }
-    if elsewhere.image && services.contains(&ServiceName::Image) {
+    if external.image && services.contains(&ServiceName::Image) {
         let why = "[glance] names the Glance of the cloud, so image cannot run; remove one";
         return Err(file.wrong("api", "services", why));
     }
-    if !no_tokens && !identity && !elsewhere.identity {
+    if !no_tokens && !identity && !external.identity {
         let why = "auth_strategy = keystone needs identity among the services, or another Keystone \
                    in [keystone_authtoken]";
         return Err(file.wrong("api", "services", why));
     }
-    if elsewhere.identity && identity {
+    if external.identity && identity {
         let why =
             "[keystone_authtoken] names an external Keystone, so identity cannot run; remove one";
         return Err(file.wrong("api", "services", why));

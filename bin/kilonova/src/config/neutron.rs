@@ -39,7 +39,7 @@ pub(super) const KNOWN: &Options = adapter::endpoint_options!(
 pub struct NeutronSettings {
     session: SessionSettings,
     /// The login of service tokens, if it is a different one.
-    voucher: Option<SessionSettings>,
+    service_token_login: Option<SessionSettings>,
     endpoint: Endpoint,
     retries: u32,
     extension_sync_interval: Duration,
@@ -58,13 +58,13 @@ pub(super) fn read(
     let interval = number(file, GROUP, "extension_sync_interval", 0, 600)?;
     Ok(Some(NeutronSettings {
         session: adapter::session(file, GROUP, keystone)?,
-        voucher: adapter::voucher(file, keystone)?,
+        service_token_login: adapter::service_token_login(file, keystone)?,
         endpoint: adapter::endpoint(file, GROUP, &["network"], "/v2.0")?,
         retries: adapter::repetitions(file, GROUP, "http_retries", 3)?,
         extension_sync_interval: Duration::from_secs(interval),
         service: CloudNeutronOptions {
             ovs_bridge: file.get(GROUP, "ovs_bridge").unwrap_or("br-int").to_owned(),
-            patience: patience(file)?,
+            timeout: timeout(file)?,
             ..plugging
         },
     }))
@@ -84,10 +84,10 @@ fn plugging(file: &File) -> Result<CloudNeutronOptions, Failure> {
 }
 
 /// How long an operation waits for a Neutron that does not answer: the time limit of a build.
-fn patience(file: &File) -> Result<SignedDuration, Failure> {
+fn timeout(file: &File) -> Result<SignedDuration, Failure> {
     let limit = number(file, "DEFAULT", "instance_build_timeout", 0, 0)?;
     Ok(match limit {
-        0 => CloudNeutronOptions::default().patience,
+        0 => CloudNeutronOptions::default().timeout,
         limit => SignedDuration::from_secs(limit),
     })
 }
@@ -99,7 +99,7 @@ impl NeutronSettings {
     /// A text for the operator: a certificate cannot be used.
     pub fn open(&self) -> Result<CloudNeutron, String> {
         let retries = Retries { connect: self.retries, ..Retries::default() };
-        let service = adapter::services(&self.session, self.voucher.as_ref())?;
+        let service = adapter::services(&self.session, self.service_token_login.as_ref())?;
         let service = service(&self.endpoint, retries);
         let client = Neutron::new(service, self.extension_sync_interval);
         Ok(CloudNeutron::new(client, self.service.clone()))
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(more.endpoint.endpoint_override.as_deref(), Some("http://n:9696"));
         assert_eq!(more.service.ovs_bridge, "br-other");
         assert_eq!(more.service.vif_plugging_timeout, SignedDuration::ZERO);
-        assert_eq!(more.service.patience, SignedDuration::from_secs(60));
+        assert_eq!(more.service.timeout, SignedDuration::from_secs(60));
         assert!(!more.service.vif_plugging_is_fatal);
         assert!(!more.service.live_migration_wait_for_vif_plug);
         assert!(!format!("{more:?}").contains("hidden"));

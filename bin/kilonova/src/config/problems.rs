@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::{CommandLine, Elsewhere, Settings, identity, image, node, sources};
+use super::{CommandLine, External, Settings, identity, image, node, sources};
 use super::{
     File, KNOWN, auth, cinder, compute, cors, database, devices, front, glance, keystone, network,
     neutron, nova, policy, seal, services, vendordata,
@@ -45,13 +45,13 @@ pub fn problems(path: &Path) -> Vec<String> {
     }
     if let (Ok(keystone), Ok(auth)) = (&keystone, &auth) {
         let neutron = neutron::read(&file, keystone.as_ref());
-        let elsewhere = Elsewhere {
+        let external = External {
             identity: keystone.is_some(),
             image: has_glance,
             network: neutron.as_ref().is_ok_and(Option::is_some),
         };
         note(neutron.map(drop));
-        note(services(&file, *auth, elsewhere).map(drop));
+        note(services(&file, *auth, external).map(drop));
     }
     note(keystone.map(drop));
     note(identity::read(&file).map(drop));

@@ -46,7 +46,7 @@ pub(super) fn examine(options: &DoctorOptions, report: &mut Report) -> Result<Lo
         let database = settings.database_url()?;
         (settings.state_dir.clone(), database, Some(settings))
     } else {
-        let (state_dir, database) = anyway(options)?;
+        let (state_dir, database) = locations_of_broken_file(options)?;
         (state_dir, database, None)
     };
     if let Some((settings, file)) =
@@ -61,7 +61,7 @@ pub(super) fn examine(options: &DoctorOptions, report: &mut Report) -> Result<Lo
 }
 
 /// The state directory and database, from the command line or from a file with other problems.
-fn anyway(options: &DoctorOptions) -> Result<(PathBuf, DatabaseUrl), Failure> {
+fn locations_of_broken_file(options: &DoctorOptions) -> Result<(PathBuf, DatabaseUrl), Failure> {
     let configured = options.config.as_deref().map(config::places).unwrap_or_default();
     let state_dir = options.state_dir.clone().or(configured.state_dir);
     let state_dir = state_dir.unwrap_or_else(|| PathBuf::from("kilonova-state"));

@@ -90,7 +90,7 @@ async fn examine_database(
         )));
     }
     let on_disk = store::on_disk(url, report);
-    let store = match Store::open_with(url, &Options::of_tool()).await {
+    let store = match Store::open_with(url, &Options::for_command()).await {
         Ok(store) => store,
         Err(error) => return Err(store::closed(url, &error, report)),
     };

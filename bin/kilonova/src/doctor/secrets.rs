@@ -25,7 +25,7 @@ const URGENT: SignedDuration = SignedDuration::from_hours(60 * 24);
 /// Agents request a staged authority every five minutes; a host that needs this long is off.
 const STAGED: SignedDuration = SignedDuration::from_hours(1);
 /// Maximum number of hosts to list, each with the expiry of its certificate.
-const TOLD: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// Checks the keys and the authorities. A schema without them, of an earlier version, is a finding.
 pub(super) async fn examine(store: &Store, place: &Locations, report: &mut Report) {
@@ -164,10 +164,10 @@ fn expiring(trust: &Inspection, report: &mut Report) {
     if trust.expiring.is_empty() {
         return;
     }
-    let named = trust.expiring.iter().take(TOLD);
+    let named = trust.expiring.iter().take(MAX_LISTED);
     let mut hosts: Vec<String> =
         named.map(|(host, end)| format!("{host} ({})", zulu(*end))).collect();
-    let more = trust.expiring.len().saturating_sub(TOLD);
+    let more = trust.expiring.len().saturating_sub(MAX_LISTED);
     if more > 0 {
         hosts.push(format!("and {more} more"));
     }

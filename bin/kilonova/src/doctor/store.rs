@@ -14,10 +14,10 @@ const MIB: u64 = 1024 * 1024;
 /// A longer log is not being checkpointed.
 const LOG: u64 = 256 * MIB;
 /// Free space below which to warn, and below which writes are about to fail.
-const LITTLE: u64 = 1024 * MIB;
-const HARDLY_ANY: u64 = 100 * MIB;
+const LOW: u64 = 1024 * MIB;
+const CRITICAL: u64 = 100 * MIB;
 /// Maximum number of damaged places to report.
-const TOLD: usize = 5;
+const MAX_LISTED: usize = 5;
 
 /// Inspects the files before anything opens them: closing a database checkpoints its log.
 pub(super) fn on_disk(url: &DatabaseUrl, report: &mut Report) -> Option<String> {
@@ -45,8 +45,8 @@ pub(super) fn on_disk(url: &DatabaseUrl, report: &mut Report) -> Option<String> 
     if let Some((free, all)) = disk::room(folder.unwrap_or(Path::new("."))) {
         about.push_str(&format!(", {} free", disk::shown(free)));
         let level = match free {
-            free if free < HARDLY_ANY => Some(Level::Error),
-            free if free < LITTLE || free < all / 100 => Some(Level::Warning),
+            free if free < CRITICAL => Some(Level::Error),
+            free if free < LOW || free < all / 100 => Some(Level::Warning),
             _ => None,
         };
         if let Some(level) = level {
@@ -136,7 +136,7 @@ async fn integrity(store: &Store, report: &mut Report) -> Result<(), Failure> {
         }
         wrong.retain(|line| line != "ok");
         let orphans = tx.rows("PRAGMA foreign_key_check", params![])?;
-        for row in orphans.iter().take(TOLD) {
+        for row in orphans.iter().take(MAX_LISTED) {
             let (table, of) = (row.string("table")?, row.string("parent")?);
             wrong.push(format!("a row of {table} refers to a missing row of {of}"));
         }

@@ -18,7 +18,7 @@ const VERSION: HeaderName = HeaderName::from_static("openstack-api-version");
 const TIMEOUT: Duration = Duration::from_secs(300);
 const LARGEST: usize = 512 * 1024 * 1024;
 /// Attempts per request: a long copy must survive a restart of a worker there.
-const TRIES: u32 = 4;
+const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(250);
 /// Older versions have no consumer generations, so changes there would go unnoticed.
 const OLDEST: u32 = 28;
@@ -77,13 +77,13 @@ impl Source {
         let version = HeaderValue::try_from(format!("placement 1.{}", self.minor))
             .map_err(|e| Failure::failed("cannot send a request", e))?;
         let headers = [(X_AUTH_TOKEN, token), (VERSION, version)];
-        let mut tries = 1;
+        let mut attempts = 1;
         let answer = loop {
             match self.http.send(Method::GET, &url, &headers, None).await {
                 Ok(answer) => break answer,
-                Err(Error::Unreachable { .. }) if tries < TRIES => {
-                    tokio::time::sleep(PAUSE * tries).await;
-                    tries += 1;
+                Err(Error::Unreachable { .. }) if attempts < ATTEMPTS => {
+                    tokio::time::sleep(PAUSE * attempts).await;
+                    attempts += 1;
                 }
                 Err(error) => return Err(Failure::Failed(error.to_string())),
             }

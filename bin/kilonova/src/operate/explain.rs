@@ -12,7 +12,7 @@ struct Printed(HashSet<String>);
 
 impl Printed {
     /// One line for each new sentence.
-    fn say(&mut self, text: &str, indent: &str) -> String {
+    fn new_sentences(&mut self, text: &str, indent: &str) -> String {
         let mut page = String::new();
         for sentence in text.split_inclusive(". ").map(str::trim_end) {
             if !sentence.is_empty() && self.0.insert(sentence.to_owned()) {
@@ -39,15 +39,15 @@ pub fn page(server: &Value) -> String {
     if !server["fault"].is_null() {
         let fault = &server["fault"];
         page.push_str(&format!("\nFault, {}\n", of(&fault["created_at"])));
-        page.push_str(&printed.say(&of(&fault["message"]), "  "));
+        page.push_str(&printed.new_sentences(&of(&fault["message"]), "  "));
         if !fault["details"].is_null() {
-            page.push_str(&printed.say(&of(&fault["details"]), "  "));
+            page.push_str(&printed.new_sentences(&of(&fault["details"]), "  "));
         }
     }
     let room = &server["room_now"];
     if !room.is_null() {
         let text = room["text"].as_str().map(plain).unwrap_or_default();
-        let now = printed.say(&text, "  ");
+        let now = printed.new_sentences(&text, "  ");
         page.push_str("\nHosts that could take it now\n");
         page.push_str(match (now.is_empty(), room["is_there"] == true) {
             (false, _) => &now,
@@ -237,7 +237,7 @@ fn actions(server: &Value, printed: &mut Printed) -> String {
         ));
         if !action["host_chosen"].is_null() {
             page.push_str("  how the host was chosen:\n");
-            page.push_str(&printed.say(&of(&action["host_chosen"]), "    "));
+            page.push_str(&printed.new_sentences(&of(&action["host_chosen"]), "    "));
         }
         if list(&action["hosts_tried"]).next().is_some() {
             page.push_str(&format!("  failed on: {}\n", of(&action["hosts_tried"])));
@@ -247,11 +247,11 @@ fn actions(server: &Value, printed: &mut Printed) -> String {
             let on = host.map(|host| format!(" on {}", plain(host))).unwrap_or_default();
             page.push_str(&format!("  {}{on}: {}\n", of(&event["event"]), of(&event["result"])));
             if !event["details"].is_null() {
-                page.push_str(&printed.say(&of(&event["details"]), "    "));
+                page.push_str(&printed.new_sentences(&of(&event["details"]), "    "));
             }
         }
         if !action["message"].is_null() {
-            page.push_str(&printed.say(&of(&action["message"]), "  "));
+            page.push_str(&printed.new_sentences(&of(&action["message"]), "  "));
         }
     }
     page

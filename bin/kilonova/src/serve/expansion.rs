@@ -6,15 +6,15 @@ use kilonova_store::Migration;
 use super::migrations;
 
 /// Exempt migrations: no two versions of the program have shared a database across them.
-const BEFORE: &[&str] = &["identity-2-groups-trusts-catalog", "network-2-external"];
+const EXEMPT: &[&str] = &["identity-2-groups-trusts-catalog", "network-2-external"];
 
 /// Keys that the previous version cannot violate: each contains the columns of an older key.
-const IMPLIED: &[&str] = &["CREATE UNIQUE INDEX HOSTS_BY_EPOCH ON HOSTS ( HOST , EPOCH )"];
+const SUBSUMED_KEYS: &[&str] = &["CREATE UNIQUE INDEX HOSTS_BY_EPOCH ON HOSTS ( HOST , EPOCH )"];
 
 /// The reasons why the previous version could not work after the statements; empty if it can.
 fn problems(sql: &str) -> Vec<String> {
-    let made: Vec<String> = statements(sql).filter_map(|words| created(&words)).collect();
-    statements(sql).filter_map(|words| problem(&words, &made)).collect()
+    let created_tables: Vec<String> = statements(sql).filter_map(|words| created(&words)).collect();
+    statements(sql).filter_map(|words| problem(&words, &created_tables)).collect()
 }
 
 /// The words of each statement, in capitals.
@@ -43,8 +43,8 @@ fn has(words: &[String], several: &[&str]) -> bool {
     words.windows(several.len()).any(|window| starts(window, several))
 }
 
-fn problem(words: &[String], made: &[String]) -> Option<String> {
-    let is_new = |at: usize| words.get(at).is_some_and(|table| made.contains(table));
+fn problem(words: &[String], created_tables: &[String]) -> Option<String> {
+    let is_new = |at: usize| words.get(at).is_some_and(|table| created_tables.contains(table));
     let text = words.join(" ");
     let refuse = |why: &str| Some(format!("{why}: {text}"));
     if starts(words, &["CREATE", "TABLE"]) || starts(words, &["CREATE", "INDEX"]) {
@@ -52,7 +52,7 @@ fn problem(words: &[String], made: &[String]) -> Option<String> {
     }
     if starts(words, &["CREATE", "UNIQUE", "INDEX"]) {
         let on = words.iter().position(|word| word == "ON").map_or(0, |at| at + 1);
-        let holds = is_new(on) || IMPLIED.contains(&text.as_str());
+        let holds = is_new(on) || SUBSUMED_KEYS.contains(&text.as_str());
         return if holds { None } else { refuse("the previous version may violate the key") };
     }
     if starts(words, &["INSERT", "INTO"]) || words.first().is_some_and(|word| word == "UPDATE") {
@@ -83,7 +83,7 @@ fn migrations_expand_the_schema_unless_their_names_say_otherwise() {
     let all = migrations();
     let expanding = |one: &&Migration| !Migration::contracts(one.name);
     let mut wrong = Vec::new();
-    for one in all.iter().filter(expanding).filter(|one| !BEFORE.contains(&one.name)) {
+    for one in all.iter().filter(expanding).filter(|one| !EXEMPT.contains(&one.name)) {
         wrong.extend(problems(one.sql).into_iter().map(|why| format!("{}: {why}", one.name)));
     }
     assert!(
@@ -92,7 +92,7 @@ fn migrations_expand_the_schema_unless_their_names_say_otherwise() {
          them one version later:\n{}",
         wrong.join("\n")
     );
-    for name in BEFORE {
+    for name in EXEMPT {
         let one = all.iter().find(|one| one.name == *name).expect("the migration exists");
         assert_ne!(problems(one.sql), Vec::<String>::new(), "{name} needs no exemption");
     }

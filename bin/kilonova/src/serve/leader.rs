@@ -21,9 +21,9 @@ const RENEW: Duration = Duration::from_secs(2);
 const RELEASE: Duration = Duration::from_millis(500);
 
 /// The task that holds the lease.
-pub(super) struct Leading(JoinHandle<()>);
+pub(super) struct LeaseTask(JoinHandle<()>);
 
-impl Leading {
+impl LeaseTask {
     /// Waits until the lease is released.
     pub(super) async fn ended(self) {
         if tokio::time::timeout(RELEASE, self.0).await.is_err() {
@@ -33,12 +33,12 @@ impl Leading {
 }
 
 /// Acquires the lease if it is free, and holds it until the controller drains.
-pub(super) async fn start(store: &Store, mut drain: Drain) -> (Lease, Leading) {
+pub(super) async fn start(store: &Store, mut drain: Drain) -> (Lease, LeaseTask) {
     let lease = Lease::new(NAME, uuid::Uuid::new_v4().to_string(), PERIOD);
-    let mut seen = Seen::default();
+    let mut seen = LastRenewal::default();
     renew(&lease, store, &mut seen).await;
     let (ours, store) = (lease.clone(), store.clone());
-    let leading = tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         loop {
             tokio::select! {
                 () = tokio::time::sleep(RENEW) => renew(&ours, &store, &mut seen).await,
@@ -49,18 +49,18 @@ pub(super) async fn start(store: &Store, mut drain: Drain) -> (Lease, Leading) {
             tracing::warn!(%error, "could not release the lease on the loops; it will expire");
         }
     });
-    (lease, Leading(leading))
+    (lease, LeaseTask(task))
 }
 
 /// The state that the last renewal has logged.
 #[derive(Default)]
-struct Seen {
+struct LastRenewal {
     holds: bool,
     failing: bool,
 }
 
 /// Renews the lease, and logs what has changed since the last time.
-async fn renew(lease: &Lease, store: &Store, seen: &mut Seen) {
+async fn renew(lease: &Lease, store: &Store, seen: &mut LastRenewal) {
     let renewed = lease.renew(store).await;
     let failed = std::mem::replace(&mut seen.failing, renewed.is_err());
     let held = seen.holds;

@@ -47,7 +47,7 @@ use super::connection::{Busy, Full, Paced, PerAddress, Pool, RequestOrigin};
 use super::edge;
 use super::node_tls::Peer;
 use super::unreadable::ExplainedRefusals;
-use super::unsent::Cut;
+use super::unsent::Disconnect;
 use crate::config::Front;
 
 /// The grace period of open requests after a signal; the process ends within five seconds.
@@ -396,8 +396,8 @@ async fn serve_requests<S>(
     let busy = Busy::default();
     let Endpoint { app, clients, .. } = endpoint;
     let answering = busy.clone();
-    let cut = Cut::default();
-    let ordered = cut.clone();
+    let disconnect = Disconnect::default();
+    let ordered = disconnect.clone();
     let followed = drain.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let app = app.clone();
@@ -407,7 +407,7 @@ async fn serve_requests<S>(
         match &clients {
             Clients::Users(origin) => {
                 origin.note(&mut request, peer.ip());
-                request.extensions_mut().insert(cut.clone());
+                request.extensions_mut().insert(disconnect.clone());
             }
             Clients::Hosts => {
                 let address = PeerAddress(peer.ip().to_canonical());

@@ -39,15 +39,15 @@ const BYTES_PER_SECOND: u64 = 32 * 1024;
 /// Seconds after which a client may retry.
 const RETRY_AFTER: u64 = 5;
 /// Minimum interval between log lines.
-const QUIET: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 const REFUSED: &str = "Too many large answers are waiting for their clients to read them. Read the answers that you \
                        requested, request fewer at once, or try again in a few seconds.";
 
 /// Closes a connection whose client is too slow. Shared by a connection and its requests.
 #[derive(Clone, Default)]
-pub(super) struct Cut(Arc<Notify>);
+pub(super) struct Disconnect(Arc<Notify>);
 
-impl Cut {
+impl Disconnect {
     /// Completes when the connection has to be closed.
     pub(super) async fn ordered(&self) {
         self.0.notified().await;
@@ -75,14 +75,14 @@ struct Held {
 }
 
 /// An answer's share of the memory, until dropped.
-struct Place {
+struct Reservation {
     unsent: Unsent,
     address: IpAddr,
     size: u64,
     timer: Option<AbortHandle>,
 }
 
-impl Drop for Place {
+impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(timer) = &self.timer {
             timer.abort();
@@ -109,7 +109,7 @@ impl Unsent {
     }
 
     /// Reserves memory for an answer. A bound to which no answer counts yet admits an answer of any size.
-    fn take(&self, address: IpAddr, size: u64) -> Option<Place> {
+    fn reserve(&self, address: IpAddr, size: u64) -> Option<Reservation> {
         let address = party(address);
         let for_many = address.is_loopback() || self.0.proxies.contain(address);
         let share = if for_many { self.0.total } else { self.0.total / SHARE };
@@ -117,7 +117,7 @@ impl Unsent {
         let own = held.by_address.get(&address).copied().unwrap_or_default();
         let exceeds = |before: u64, bound: u64| before > 0 && before.saturating_add(size) > bound;
         if exceeds(held.total, self.0.total) || exceeds(own, share) {
-            if held.warned_at.is_none_or(|at| at.elapsed() > QUIET) {
+            if held.warned_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) {
                 held.warned_at = Some(Instant::now());
                 tracing::warn!(
                     %address,
@@ -131,7 +131,7 @@ impl Unsent {
         }
         held.total = held.total.saturating_add(size);
         held.by_address.insert(address, own.saturating_add(size));
-        Some(Place { unsent: self.clone(), address, size, timer: None })
+        Some(Reservation { unsent: self.clone(), address, size, timer: None })
     }
 
     /// The time that a client has to receive an answer of this size.
@@ -140,50 +140,55 @@ impl Unsent {
     }
 
     /// The answer, counted until it is received, or a refusal.
-    fn admit(&self, address: IpAddr, cut: Option<Cut>, response: Response) -> Response {
+    fn admit(
+        &self,
+        address: IpAddr,
+        disconnect: Option<Disconnect>,
+        response: Response,
+    ) -> Response {
         let size = response.body().size_hint().exact().filter(|size| *size >= LARGE);
         let Some(size) = size else { return response };
-        let Some(mut place) = self.take(address, size) else {
+        let Some(mut reservation) = self.reserve(address, size) else {
             return Refusal::new(Kind::Unavailable, REFUSED)
                 .with_retry_after(RETRY_AFTER)
                 .into_response();
         };
-        if let Some(cut) = cut {
+        if let Some(disconnect) = disconnect {
             let time = self.time(size);
             let timer = tokio::spawn(async move {
                 tokio::time::sleep(time).await;
                 tracing::info!(%address, size, "a client did not read its answer in time; disconnecting it");
-                cut.0.notify_one();
+                disconnect.0.notify_one();
             });
-            place.timer = Some(timer.abort_handle());
+            reservation.timer = Some(timer.abort_handle());
         }
-        let place = Arc::new(place);
-        response.map(|body| Body::new(CountedBody { body, place }))
+        let reservation = Arc::new(reservation);
+        response.map(|body| Body::new(CountedBody { body, reservation }))
     }
 }
 
 /// Bounds the answers to GET requests.
 pub(super) async fn bound(State(unsent): State<Unsent>, request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<PeerAddress>().map(|peer| peer.0);
-    let cut = request.extensions().get::<Cut>().cloned();
+    let disconnect = request.extensions().get::<Disconnect>().cloned();
     let reads = *request.method() == Method::GET;
     let response = next.run(request).await;
     match peer {
-        Some(peer) if reads => unsent.admit(peer, cut, response),
+        Some(peer) if reads => unsent.admit(peer, disconnect, response),
         _ => response,
     }
 }
 
-/// A body whose bytes keep its place: the HTTP library drops a body as soon as it has the last bytes, but keeps
+/// A body whose bytes keep its reservation: the HTTP library drops a body as soon as it has the last bytes, but keeps
 /// those bytes until they are written.
 struct CountedBody {
     body: Body,
-    place: Arc<Place>,
+    reservation: Arc<Reservation>,
 }
 
 struct CountedBytes {
     bytes: Bytes,
-    _place: Arc<Place>,
+    _reservation: Arc<Reservation>,
 }
 
 impl AsRef<[u8]> for CountedBytes {
@@ -203,7 +208,10 @@ impl HttpBody for CountedBody {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         polled.map_ok(|frame| {
             frame.map_data(|bytes| {
-                Bytes::from_owner(CountedBytes { bytes, _place: Arc::clone(&self.place) })
+                Bytes::from_owner(CountedBytes {
+                    bytes,
+                    _reservation: Arc::clone(&self.reservation),
+                })
             })
         })
     }
@@ -244,16 +252,16 @@ mod tests {
     fn an_address_has_a_share_and_a_proxy_all() {
         let unsent = unsent(8 * MIB);
         let (one, other) = (address("198.51.100.1"), address("198.51.100.2"));
-        let first = unsent.take(one, MIB).expect("it fits");
-        let second = unsent.take(one, MIB).expect("it fits");
-        assert!(unsent.take(one, 1).is_none(), "the address has used its share");
-        assert!(unsent.take(address("::ffff:198.51.100.1"), 1).is_none(), "the same address");
-        let huge = unsent.take(other, 3 * MIB).expect("one answer of any size fits");
+        let first = unsent.reserve(one, MIB).expect("it fits");
+        let second = unsent.reserve(one, MIB).expect("it fits");
+        assert!(unsent.reserve(one, 1).is_none(), "the address has used its share");
+        assert!(unsent.reserve(address("::ffff:198.51.100.1"), 1).is_none(), "the same address");
+        let huge = unsent.reserve(other, 3 * MIB).expect("one answer of any size fits");
         drop((first, second));
-        let _proxy = unsent.take(address("192.0.2.7"), 5 * MIB).expect("a proxy may use it all");
-        assert!(unsent.take(one, MIB).is_none(), "the whole bound is used");
+        let _proxy = unsent.reserve(address("192.0.2.7"), 5 * MIB).expect("a proxy may use it all");
+        assert!(unsent.reserve(one, MIB).is_none(), "the whole bound is used");
         drop(huge);
-        let _third = unsent.take(one, MIB).expect("it fits again");
+        let _third = unsent.reserve(one, MIB).expect("it fits again");
     }
 
     fn router(unsent: &Unsent) -> Router {
@@ -264,11 +272,16 @@ mod tests {
             .layer(middleware::from_fn_with_state(unsent.clone(), bound))
     }
 
-    async fn answer(router: &Router, method: Method, path: &str, cut: &Cut) -> Response {
+    async fn answer(
+        router: &Router,
+        method: Method,
+        path: &str,
+        disconnect: &Disconnect,
+    ) -> Response {
         let mut request = Request::builder().method(method).uri(path);
         if let Some(extensions) = request.extensions_mut() {
             extensions.insert(PeerAddress(address("127.0.0.1")));
-            extensions.insert(cut.clone());
+            extensions.insert(disconnect.clone());
         }
         let request = request.body(Body::empty()).expect("the request is valid");
         router.clone().oneshot(request).await.expect("an answer arrives")
@@ -277,22 +290,25 @@ mod tests {
     #[tokio::test]
     async fn an_answer_counts_until_its_bytes_are_gone() {
         let unsent = unsent(2 * MIB);
-        let (router, cut) = (router(&unsent), Cut::default());
-        let first = answer(&router, Method::GET, "/", &cut).await;
-        let second = answer(&router, Method::GET, "/", &cut).await;
+        let (router, disconnect) = (router(&unsent), Disconnect::default());
+        let first = answer(&router, Method::GET, "/", &disconnect).await;
+        let second = answer(&router, Method::GET, "/", &disconnect).await;
         assert_eq!((first.status(), second.status()), (StatusCode::OK, StatusCode::OK));
-        let refused = answer(&router, Method::GET, "/", &cut).await;
+        let refused = answer(&router, Method::GET, "/", &disconnect).await;
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(refused.headers()["retry-after"], "5");
         // Requests that change something, and small answers, are never refused.
-        assert_eq!(answer(&router, Method::POST, "/", &cut).await.status(), StatusCode::OK);
-        assert_eq!(answer(&router, Method::GET, "/small", &cut).await.status(), StatusCode::OK);
+        assert_eq!(answer(&router, Method::POST, "/", &disconnect).await.status(), StatusCode::OK);
+        assert_eq!(
+            answer(&router, Method::GET, "/small", &disconnect).await.status(),
+            StatusCode::OK
+        );
         let bytes = first.into_body().collect().await.expect("the body arrives").to_bytes();
         assert_eq!(bytes.len() as u64, MIB);
-        let refused = answer(&router, Method::GET, "/", &cut).await;
+        let refused = answer(&router, Method::GET, "/", &disconnect).await;
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "its bytes are still unsent");
         drop(bytes);
-        assert_eq!(answer(&router, Method::GET, "/", &cut).await.status(), StatusCode::OK);
+        assert_eq!(answer(&router, Method::GET, "/", &disconnect).await.status(), StatusCode::OK);
         drop(second);
         let held = unsent.0.held.lock().unwrap_or_else(PoisonError::into_inner);
         assert_eq!((held.total, held.by_address.len()), (0, 0));
@@ -301,16 +317,19 @@ mod tests {
     #[tokio::test]
     async fn a_slow_client_is_cut_and_a_fast_one_is_not() {
         let unsent = unsent(16 * MIB);
-        let (router, cut) = (router(&unsent), Cut::default());
-        drop(answer(&router, Method::GET, "/", &cut).await);
-        assert!(tokio::time::timeout(TIME * 2, cut.ordered()).await.is_err(), "it is not cut");
+        let (router, disconnect) = (router(&unsent), Disconnect::default());
+        drop(answer(&router, Method::GET, "/", &disconnect).await);
+        assert!(
+            tokio::time::timeout(TIME * 2, disconnect.ordered()).await.is_err(),
+            "it is not cut"
+        );
         let begun = Instant::now();
-        let slow = answer(&router, Method::GET, "/", &cut).await;
-        cut.ordered().await;
+        let slow = answer(&router, Method::GET, "/", &disconnect).await;
+        disconnect.ordered().await;
         assert!(begun.elapsed() >= TIME, "{:?}", begun.elapsed());
         drop(slow);
         // A large answer has more time.
-        let place = unsent.take(address("127.0.0.1"), 16 * MIB).expect("it fits");
-        assert_eq!(unsent.time(place.size), TIME + Duration::from_secs(2));
+        let reservation = unsent.reserve(address("127.0.0.1"), 16 * MIB).expect("it fits");
+        assert_eq!(unsent.time(reservation.size), TIME + Duration::from_secs(2));
     }
 }

@@ -9,7 +9,7 @@ use crate::kit::{Answer, Cloud, Session};
 const SERVERS: &str = "/compute/v2.1/servers";
 const TOKENS: &str = "/identity/v3/auth/tokens";
 
-fn dead(who: &Session) {
+fn assert_unauthorized(who: &Session) {
     for path in
         [SERVERS, "/image/v2/images", "/accelerator/v2/device_profiles", "/identity/v3/users"]
     {
@@ -25,17 +25,17 @@ fn a_deleted_or_disabled_user_has_no_token_any_more() {
         ann.get(SERVERS).ok(200);
         bob.get(SERVERS).ok(200);
         cloud.admin.delete(&format!("/identity/v3/users/{ann_id}")).ok(204);
-        dead(&ann);
+        assert_unauthorized(&ann);
         let again = credentials("ann", "ann-word", Some(&project));
-        cloud.nobody().post(TOKENS, &again).refused(401);
+        cloud.anonymous().post(TOKENS, &again).refused(401);
 
         let path = format!("/identity/v3/users/{bob_id}");
         cloud.admin.ask("PATCH", &path, &json!({"user": {"enabled": false}})).ok(200);
-        dead(&bob);
+        assert_unauthorized(&bob);
         cloud.admin.ask("PATCH", &path, &json!({"user": {"enabled": true}})).ok(200);
-        dead(&bob);
-        let fresh = login(&cloud.nobody(), "bob", "bob-word", Some(&bob_project));
-        cloud.nobody().token(&fresh).get(SERVERS).ok(200);
+        assert_unauthorized(&bob);
+        let fresh = login(&cloud.anonymous(), "bob", "bob-word", Some(&bob_project));
+        cloud.anonymous().token(&fresh).get(SERVERS).ok(200);
     }
 }
 
@@ -46,13 +46,13 @@ fn a_disabled_project_has_no_users() {
         let path = format!("/identity/v3/projects/{project}");
         ann.get(SERVERS).ok(200);
         cloud.admin.ask("PATCH", &path, &json!({"project": {"enabled": false}})).ok(200);
-        dead(&ann);
+        assert_unauthorized(&ann);
         let again = credentials("ann", "ann-word", Some(&project));
-        cloud.nobody().post(TOKENS, &again).refused(401);
+        cloud.anonymous().post(TOKENS, &again).refused(401);
         cloud.admin.ask("PATCH", &path, &json!({"project": {"enabled": true}})).ok(200);
         ann.get(SERVERS).ok(200);
         cloud.admin.delete(&path).ok(204);
-        dead(&ann);
+        assert_unauthorized(&ann);
     }
 }
 
@@ -73,7 +73,7 @@ fn role_changes_take_effect_at_once() {
         ann.post("/compute/v2.1/flavors", &flavor("c")).refused(403);
         ann.get(SERVERS).ok(200);
         cloud.admin.delete(&role("member")).ok(204);
-        dead(&ann);
+        assert_unauthorized(&ann);
     }
 }
 
@@ -86,16 +86,19 @@ fn a_new_password_ends_the_old_tokens() {
         ann.post(&path, &body("wrong")).refused(401);
         ann.get(SERVERS).ok(200);
         ann.post(&path, &body("ann-word")).ok(204);
-        dead(&ann);
-        cloud.nobody().post(TOKENS, &credentials("ann", "ann-word", Some(&project))).refused(401);
-        login(&cloud.nobody(), "ann", "new-word", Some(&project));
+        assert_unauthorized(&ann);
+        cloud
+            .anonymous()
+            .post(TOKENS, &credentials("ann", "ann-word", Some(&project)))
+            .refused(401);
+        login(&cloud.anonymous(), "ann", "new-word", Some(&project));
     }
 }
 
 fn by_credential(cloud: &Cloud, made: &Value) -> Answer {
     let login = json!({"auth": {"identity": {"methods": ["application_credential"],
         "application_credential": {"id": made["id"], "secret": made["secret"]}}}});
-    cloud.nobody().post(TOKENS, &login)
+    cloud.anonymous().post(TOKENS, &login)
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn an_application_credential_is_as_strong_as_its_user_and_its_roles() {
         let token = answer.ok(201);
         assert_eq!(token["token"]["project"]["id"], project.as_str());
         let key =
-            cloud.nobody().token(answer.header("x-subject-token").expect("a token is present"));
+            cloud.anonymous().token(answer.header("x-subject-token").expect("a token is present"));
         key.get(SERVERS).ok(200);
         let flavor = json!({"flavor": {"name": "f", "ram": 1, "vcpus": 1, "disk": 1}});
         key.post("/compute/v2.1/flavors", &flavor).refused(403);
@@ -121,15 +124,15 @@ fn an_application_credential_is_as_strong_as_its_user_and_its_roles() {
         key.delete(&format!("{path}/{}", id(&full))).refused(403);
         let rescope = json!({"auth": {"identity": {"methods": ["token"], "token":
             {"id": answer.header("x-subject-token")}}, "scope": {"project": {"id": project}}}});
-        cloud.nobody().post(TOKENS, &rescope).refused(403);
+        cloud.anonymous().post(TOKENS, &rescope).refused(403);
 
         let answer = by_credential(&cloud, &full);
         answer.ok(201);
         let key =
-            cloud.nobody().token(answer.header("x-subject-token").expect("a token is present"));
+            cloud.anonymous().token(answer.header("x-subject-token").expect("a token is present"));
         key.post("/compute/v2.1/flavors", &flavor).ok(200);
         ann.delete(&format!("{path}/{}", id(&full))).ok(204);
-        dead(&key);
+        assert_unauthorized(&key);
         by_credential(&cloud, &full).refused(401);
 
         let role = cloud.role("admin");
@@ -145,11 +148,11 @@ fn an_unscoped_token_opens_identity_and_nothing_else() {
         let (_, _, project) = cloud.user("ann", "member");
         let mut login = credentials("ann", "ann-word", None);
         login["auth"]["scope"] = json!("unscoped");
-        let answer = cloud.nobody().post(TOKENS, &login);
+        let answer = cloud.anonymous().post(TOKENS, &login);
         let token = answer.ok(201);
         assert!(token["token"].get("project").is_none() && token["token"].get("catalog").is_none());
         let who =
-            cloud.nobody().token(answer.header("x-subject-token").expect("a token is present"));
+            cloud.anonymous().token(answer.header("x-subject-token").expect("a token is present"));
         let own = who.get("/identity/v3/auth/projects").ok(200);
         assert_eq!(own["projects"][0]["id"], project.as_str());
         for path in [
@@ -167,7 +170,7 @@ fn an_unscoped_token_opens_identity_and_nothing_else() {
         assert!(matches!(refused.status, 401 | 403), "{}", refused.text());
         let scope = json!({"auth": {"identity": {"methods": ["token"], "token":
             {"id": answer.header("x-subject-token")}}, "scope": {"project": {"id": project}}}});
-        let scoped = cloud.nobody().post(TOKENS, &scope);
+        let scoped = cloud.anonymous().post(TOKENS, &scope);
         assert_eq!(scoped.ok(201)["token"]["project"]["id"], project.as_str());
     }
 }

@@ -109,7 +109,7 @@ fn caller(state: &State, context: &Context) -> Caller {
         scope: access::scope(context),
         actor: access::actor(context),
         service: context.is_service(),
-        tell_nova: state.tells_nova(),
+        notify_nova: state.notifies_nova(),
         world: state.world.clone(),
         bitstreams: state.bitstreams.clone(),
         nodes: state.nodes.clone(),

@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 
 use crate::ledger::orders as ledger;
 use crate::nova::Nova;
-use crate::{Bitstreams, Error, Nodes};
+use crate::{Bitstreams, Error, HostNotifier};
 
 pub use rules::RULES;
 
@@ -38,7 +38,7 @@ pub struct State {
     pub(crate) store: Store,
     pub(crate) world: World,
     pub(crate) outbox: Option<Outbox>,
-    pub(crate) nodes: Option<Arc<dyn Nodes>>,
+    pub(crate) nodes: Option<Arc<dyn HostNotifier>>,
     pub(crate) bitstreams: Option<Arc<dyn Bitstreams>>,
     pub(crate) policy: Enforcer,
     pub(crate) unbound_limit: i64,
@@ -89,7 +89,7 @@ impl State {
 
     /// Sets the notifier of hosts. Without it, another component must notify them of orders.
     #[must_use]
-    pub fn with_nodes(mut self, nodes: Arc<dyn Nodes>) -> Self {
+    pub fn with_nodes(mut self, nodes: Arc<dyn HostNotifier>) -> Self {
         self.nodes = Some(nodes);
         self
     }
@@ -122,7 +122,7 @@ impl State {
         self
     }
 
-    fn tells_nova(&self) -> bool {
+    fn notifies_nova(&self) -> bool {
         self.outbox.is_some()
     }
 

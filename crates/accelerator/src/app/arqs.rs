@@ -22,7 +22,7 @@ use crate::db::{changes, events, handles};
 use crate::ledger::tally::BindSource;
 use crate::ledger::{self, Actor, orders};
 use crate::states::ArqState;
-use crate::{Bitstreams, Error, Nodes};
+use crate::{Bitstreams, Error, HostNotifier};
 
 /// The requests that a caller may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,13 +50,13 @@ pub(crate) struct Caller {
     /// True if the call carries a service token.
     pub service: bool,
     /// True if an external Nova is notified of binds.
-    pub tell_nova: bool,
+    pub notify_nova: bool,
     /// The in-memory copy of providers, updated after the commit.
     pub world: World,
     /// The source of bitstreams.
     pub bitstreams: Option<Arc<dyn Bitstreams>>,
     /// The notifier of hosts.
-    pub nodes: Option<Arc<dyn Nodes>>,
+    pub nodes: Option<Arc<dyn HostNotifier>>,
 }
 
 /// Creates the requests of a profile, group by group, one per accelerator.
@@ -199,7 +199,7 @@ fn bind_all(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Erro
             cards.extend(free.mixed_card.map(of_host));
         }
         changes::taken_by_arq(tx, &caller.actor, bind.arq, now)?;
-        if caller.tell_nova {
+        if caller.notify_nova {
             events::insert(tx, &batch, bind.server, bind.arq, now)?;
         }
     }

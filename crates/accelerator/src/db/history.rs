@@ -113,7 +113,10 @@ statements! {
 }
 
 /// The requests of a server and of its migrations.
-pub(crate) fn held_for(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<HeldAccelerator>, Error> {
+pub(crate) fn accelerators_of(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+) -> Result<Vec<HeldAccelerator>, Error> {
     tx.rows(HELD_FOR, params![server])?.iter().map(held).collect()
 }
 
@@ -150,7 +153,10 @@ fn handle(row: &Row, id: AttachHandleId) -> Result<Handle, Error> {
 }
 
 /// The handles that a consumer left dirty.
-pub(crate) fn left_by(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<LeftHandle>, Error> {
+pub(crate) fn dirty_handles_of(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+) -> Result<Vec<LeftHandle>, Error> {
     let read = |row: &Row| {
         Ok(LeftHandle {
             address: row.string("address")?,
@@ -162,7 +168,7 @@ pub(crate) fn left_by(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<LeftH
 }
 
 /// The handle changes of a server, newest first.
-pub(crate) fn past_of(
+pub(crate) fn changes_of(
     tx: &mut Tx<'_>,
     server: ServerId,
     limit: i64,

@@ -16,7 +16,7 @@ use kilonova_placement::{World, ledger as placement};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
-use super::orders::Nodes;
+use super::orders::HostNotifier;
 use crate::Error;
 use crate::db::awaiting::{self, Awaiting, PendingRelease};
 use crate::db::{handles, withheld};
@@ -28,7 +28,7 @@ pub const EVERYTHING: i64 = i64::MAX;
 pub(crate) fn release_external(
     tx: &mut Tx<'_>,
     world: &World,
-    nodes: Option<&dyn Nodes>,
+    nodes: Option<&dyn HostNotifier>,
     arq: ArqId,
     now: Timestamp,
 ) -> Result<(), Error> {

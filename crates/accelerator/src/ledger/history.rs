@@ -10,13 +10,13 @@ use crate::db::history::{self, HandleChange, HeldAccelerator, LeftHandle};
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
-pub fn held_for(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<HeldAccelerator>, Error> {
-    Ok(history::held_for(tx, server)?)
+pub fn accelerators_of(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<HeldAccelerator>, Error> {
+    Ok(history::accelerators_of(tx, server)?)
 }
 
 /// The handles that a consumer left dirty.
-pub fn left_by(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<LeftHandle>, Error> {
-    Ok(history::left_by(tx, consumer)?)
+pub fn dirty_handles_of(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<LeftHandle>, Error> {
+    Ok(history::dirty_handles_of(tx, consumer)?)
 }
 
 /// The handle changes of a server, newest first.
@@ -25,5 +25,5 @@ pub fn handle_history(
     server: ServerId,
     limit: i64,
 ) -> Result<Vec<HandleChange>, Error> {
-    Ok(history::past_of(tx, server, limit)?)
+    Ok(history::changes_of(tx, server, limit)?)
 }

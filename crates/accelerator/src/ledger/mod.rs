@@ -52,10 +52,10 @@ pub(crate) use exclusions::update_exclusions;
 pub use floor::floor;
 pub use hand_over::hand_over;
 pub use health::{health, held_on};
-pub use history::{handle_history, held_for, left_by};
+pub use history::{accelerators_of, dirty_handles_of, handle_history};
 pub use islands::close_island;
 pub use near::{DevicePlace, device_places, expect_island_of, island_of, numa_nodes};
-pub use ports::{PortDevice, is_port, of_ports};
+pub use ports::{PortDevice, of_ports, set_port};
 pub use report::{expect_report, report};
 pub use tally::{Binds, binds};
 

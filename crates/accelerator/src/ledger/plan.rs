@@ -18,7 +18,7 @@ use crate::db::mig;
 use crate::states::AttachType;
 
 /// Maximum number of mediated devices of one deployable; more indicates a broken driver.
-const MAX_SLOTS: i64 = 4096;
+const MAX_HANDLES: i64 = 4096;
 
 /// A deployable that should exist.
 pub(super) struct DeployablePlan<'a> {
@@ -30,7 +30,7 @@ pub(super) struct DeployablePlan<'a> {
     /// The resource class of its handles.
     pub class: ResourceClass,
     /// Number of handles by kind.
-    pub slots: BTreeMap<HandleKey, i64>,
+    pub handles: BTreeMap<HandleKey, i64>,
     /// The maximum number of GPU instances, which may be smaller than the number of functions.
     most: Option<i64>,
     /// The traits that state where its device is.
@@ -68,7 +68,7 @@ impl DeployablePlan<'_> {
     /// The provider for Placement; `withheld` units of it are reserved. Without handles it has no
     /// inventory.
     pub fn provider(&self, withheld: i64) -> ProviderSpec {
-        let total: i64 = self.slots.values().sum::<i64>().min(self.most.unwrap_or(i64::MAX));
+        let total: i64 = self.handles.values().sum::<i64>().min(self.most.unwrap_or(i64::MAX));
         ProviderSpec {
             id: self.provider,
             name: self.name.clone(),
@@ -133,17 +133,19 @@ pub(super) fn plan<'a>(
                 let Deployable { name, resource_class, .. } = deployable;
                 wrong(format!("deployable {name:?} is of the class {resource_class:?}; {why}"))
             })?;
-            let slots = slots(device, deployable);
-            if slots.values().sum::<i64>() > MAX_SLOTS {
+            let handles = handles(device, deployable);
+            if handles.values().sum::<i64>() > MAX_HANDLES {
                 let name = &deployable.name;
-                return Err(wrong(format!("deployable {name:?} has more than {MAX_SLOTS} slots")));
+                return Err(wrong(format!(
+                    "deployable {name:?} has more than {MAX_HANDLES} slots"
+                )));
             }
             let name = format!("{host}_{}", deployable.name);
             let provider =
                 ProviderId::from_untyped_uuid(Uuid::new_v3(&Uuid::NAMESPACE_DNS, name.as_bytes()));
-            let most = most(device, deployable, &slots).map_err(wrong)?;
+            let most = most(device, deployable, &handles).map_err(wrong)?;
             let places = places.traits.clone();
-            let plan = DeployablePlan { deployable, name, provider, class, slots, most, places };
+            let plan = DeployablePlan { deployable, name, provider, class, handles, most, places };
             deployables.push(plan);
         }
         let mig = device.mig.as_ref().map(|mig| {
@@ -161,12 +163,12 @@ pub(super) fn plan<'a>(
 fn most(
     device: &Device,
     deployable: &Deployable,
-    slots: &BTreeMap<HandleKey, i64>,
+    handles: &BTreeMap<HandleKey, i64>,
 ) -> Result<Option<i64>, String> {
     let Some(mig) = &device.mig else { return Ok(None) };
-    let types: BTreeSet<&str> = slots.keys().map(|key| key.mdev_type.as_str()).collect();
+    let types: BTreeSet<&str> = handles.keys().map(|key| key.mdev_type.as_str()).collect();
     let name = &deployable.name;
-    if types.len() > 1 || slots.keys().any(|key| key.attach_type != AttachType::Vfio) {
+    if types.len() > 1 || handles.keys().any(|key| key.attach_type != AttachType::Vfio) {
         return Err(format!(
             "deployable {name:?} of a GPU in MIG mode has no functions of one type"
         ));
@@ -179,8 +181,8 @@ fn most(
     Ok(Some(i64::from(profile.most)))
 }
 
-fn slots(device: &Device, deployable: &Deployable) -> BTreeMap<HandleKey, i64> {
-    let mut slots = BTreeMap::new();
+fn handles(device: &Device, deployable: &Deployable) -> BTreeMap<HandleKey, i64> {
+    let mut handles = BTreeMap::new();
     for slot in &deployable.slots {
         let (attach_type, address, mdev_type, count) = match slot {
             HandleSlot::Mdev { mdev_type, count } => {
@@ -194,11 +196,11 @@ fn slots(device: &Device, deployable: &Deployable) -> BTreeMap<HandleKey, i64> {
         };
         let key =
             HandleKey { attach_type, address: address.clone(), mdev_type: mdev_type.to_owned() };
-        let have = slots.entry(key).or_insert(0);
+        let have = handles.entry(key).or_insert(0);
         *have = match attach_type {
             AttachType::Mdev => *have + count,
             AttachType::Pci | AttachType::TestPci | AttachType::Vfio => 1,
         };
     }
-    slots
+    handles
 }

@@ -24,7 +24,7 @@ pub struct PortDevice {
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
-pub fn is_port(tx: &mut Tx<'_>, arq: ArqId, port: PortId) -> Result<(), Error> {
+pub fn set_port(tx: &mut Tx<'_>, arq: ArqId, port: PortId) -> Result<(), Error> {
     Ok(arqs::set_port(tx, arq, port)?)
 }
 

@@ -54,7 +54,7 @@ pub fn report(
         return Ok(specs);
     }
     let known = Known::read(tx, host)?;
-    leave_moved(&mut plans, &known);
+    subtract_handles_in_use(&mut plans, &known);
     let now = time::now();
     let mut seen = Seen::default();
     let one_type = one_type_cards(&plans, &known);
@@ -82,7 +82,7 @@ pub fn report(
     for (id, deployable) in &deployable_ids {
         seen.deployables.insert(*id);
         apply_attributes(tx, *id, deployable, &known, &mut new, now)?;
-        apply_handles(tx, *id, &deployable.slots, &known, &mut new, now)?;
+        apply_handles(tx, *id, &deployable.handles, &known, &mut new, now)?;
     }
     attributes::insert(tx, &new.attributes, now)?;
     handles::insert(tx, &new.handles, now)?;
@@ -127,19 +127,21 @@ pub fn report(
 /// Subtracts from the planned deployables the handles that are still in use through a deployable that no longer
 /// offers them: a host that enables its vGPU types in another order offers the same vGPUs under other names. The
 /// handles in use are then absent, so the host's later reports are examined, and a released handle is offered again.
-fn leave_moved(plans: &mut [DevicePlan<'_>], known: &Known) {
+fn subtract_handles_in_use(plans: &mut [DevicePlan<'_>], known: &Known) {
     let deployables = plans.iter().flat_map(|device| &device.deployables);
     let offered: BTreeMap<i64, &DeployablePlan<'_>> =
         deployables.filter_map(|plan| Some((known.deployable(plan.provider)?.id, plan))).collect();
     let is_offered = |handle: &HandleRow| {
-        offered.get(&handle.deployable_id).is_some_and(|plan| plan.slots.contains_key(&handle.key))
+        offered
+            .get(&handle.deployable_id)
+            .is_some_and(|plan| plan.handles.contains_key(&handle.key))
     };
     let mut moved: BTreeMap<&HandleKey, i64> = BTreeMap::new();
     for handle in known.handles().filter(|handle| handle.is_held() && !is_offered(handle)) {
         *moved.entry(&handle.key).or_default() += 1;
     }
     for plan in plans.iter_mut().flat_map(|device| &mut device.deployables) {
-        plan.slots.retain(|key, count| {
+        plan.handles.retain(|key, count| {
             *count -= moved.get(key).copied().unwrap_or(0);
             *count > 0
         });
@@ -246,7 +248,7 @@ fn used_by_card(known: &Known) -> BTreeMap<&str, Vec<&HandleKey>> {
 }
 
 /// The cards that can have only one vGPU type at a time, according to their host.
-fn told_one_type<'a>(plans: &'a [DevicePlan<'_>]) -> BTreeSet<&'a str> {
+fn reported_one_type<'a>(plans: &'a [DevicePlan<'_>]) -> BTreeSet<&'a str> {
     plans.iter().filter(|plan| plan.device.one_type).map(DevicePlan::card).collect()
 }
 
@@ -254,7 +256,7 @@ fn told_one_type<'a>(plans: &'a [DevicePlan<'_>]) -> BTreeSet<&'a str> {
 fn one_type_cards<'a>(plans: &'a [DevicePlan<'_>], known: &Known) -> BTreeSet<&'a str> {
     let used = used_by_card(known);
     let mixes = |card: &str| used.get(card).is_some_and(|keys| has_types(keys.iter().copied()));
-    told_one_type(plans).into_iter().filter(|card| !mixes(card)).collect()
+    reported_one_type(plans).into_iter().filter(|card| !mixes(card)).collect()
 }
 
 fn cards_in_mig_mode<'a>(plans: &'a [DevicePlan<'_>]) -> impl Iterator<Item = &'a str> {
@@ -266,10 +268,10 @@ fn cards_in_mig_mode<'a>(plans: &'a [DevicePlan<'_>]) -> impl Iterator<Item = &'
 fn mixed_cards<'a>(plans: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'a str> {
     let mut of_card = used_by_card(known);
     for device in plans {
-        let keys = device.deployables.iter().flat_map(|plan| plan.slots.keys());
+        let keys = device.deployables.iter().flat_map(|plan| plan.handles.keys());
         of_card.entry(device.card()).or_default().extend(keys);
     }
-    let one_type = told_one_type(plans);
+    let one_type = reported_one_type(plans);
     let in_mig_mode: BTreeSet<&str> = cards_in_mig_mode(plans).collect();
     let mixed = of_card.into_iter().filter(|(card, keys)| {
         let keys = || keys.iter().copied();

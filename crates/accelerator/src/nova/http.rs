@@ -96,15 +96,15 @@ impl HttpNova {
     async fn presence(&self, server: ServerId) -> Result<Presence, NovaError> {
         let one = self.ask(Method::GET, &format!("servers/{server}"), None).await?;
         match one.status.as_u16() {
-            200 => return Ok(Presence::There),
+            200 => return Ok(Presence::Exists),
             404 if one.json()["itemNotFound"].is_object() => {}
             _ => return Err(unexpected_answer(&one)),
         }
         let all = format!("servers?all_tenants=1&uuid={server}");
         let all = self.ask(Method::GET, &all, None).await?;
         match (all.status.as_u16(), all.json()["servers"].as_array()) {
-            (200, Some(found)) if found.is_empty() => Ok(Presence::Gone),
-            (200, Some(_)) => Ok(Presence::There),
+            (200, Some(found)) if found.is_empty() => Ok(Presence::Absent),
+            (200, Some(_)) => Ok(Presence::Exists),
             (403, _) => Err(NovaError::Permanent(
                 "the user of [nova] may not see the servers of all projects; give it the role admin"
                     .to_owned(),

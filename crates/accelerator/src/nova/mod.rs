@@ -43,9 +43,9 @@ pub type Delivery<'a> = Pin<Box<dyn Future<Output = Result<(), NovaError>> + Sen
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// Nova has it.
-    There,
+    Exists,
     /// Nova has no such instance, and the caller may see the instances of all projects.
-    Gone,
+    Absent,
 }
 
 /// The future of a query about an instance.

@@ -70,8 +70,8 @@ pub async fn lost(state: &State, nova: &dyn Nova, after: i64) -> Result<Lost, Er
         }
         done.asked += 1;
         match nova.has(server).await {
-            Ok(Presence::Gone) => done.unbound += unbind(state, server, bound_before).await?,
-            Ok(Presence::There) => tracing::warn!(
+            Ok(Presence::Absent) => done.unbound += unbind(state, server, bound_before).await?,
+            Ok(Presence::Exists) => tracing::warn!(
                 %server,
                 "Nova has the instance, whose accelerator request is bound without an allocation; delete or \
                  rebuild it there, or heal its allocations"
@@ -116,7 +116,7 @@ async fn unbind(state: &State, server: ServerId, bound_before: Timestamp) -> Res
         scope: Scope::All,
         actor: Actor { user_id: None, request_id: Some(request.clone()) },
         service: true,
-        tell_nova: false,
+        notify_nova: false,
         world: state.world.clone(),
         bitstreams: None,
         nodes: state.nodes.clone(),

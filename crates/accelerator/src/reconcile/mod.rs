@@ -28,10 +28,10 @@ pub const CHANGES_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 const EXPIRE_EVERY: Duration = Duration::from_secs(600);
 const DELIVER_EVERY: Duration = Duration::from_secs(1);
 /// Interval between two rounds over the requests of external instances.
-const LOST_EVERY: Duration = Duration::from_secs(30);
-const TIDY_EVERY: Duration = Duration::from_secs(2);
+const EXTERNAL_CHECK_INTERVAL: Duration = Duration::from_secs(30);
+const PENDING_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval at which a controller without the lease checks whether it has acquired it.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Starts the loops, which end with the runtime. The loops of a single controller run while `is_ours`
 /// returns true; afterwards `fenced` refuses their transactions.
@@ -44,7 +44,7 @@ pub fn start(
     tokio::spawn(async move {
         loop {
             if !expires() {
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(LEASE_CHECK_INTERVAL).await;
                 continue;
             }
             match expire(&store, UNBOUND_KEPT, CHANGES_KEPT).await {
@@ -65,7 +65,7 @@ pub fn start(
     let (tidied, tidies) = (state.clone().with_store(fenced.clone()), is_ours.clone());
     tokio::spawn(async move {
         loop {
-            tokio::time::sleep(TIDY_EVERY).await;
+            tokio::time::sleep(PENDING_INTERVAL).await;
             if !tidies() {
                 continue;
             }
@@ -84,7 +84,7 @@ pub fn start(
     tokio::spawn(async move {
         let mut next = 0;
         loop {
-            tokio::time::sleep(LOST_EVERY).await;
+            tokio::time::sleep(EXTERNAL_CHECK_INTERVAL).await;
             if !is_ours() {
                 continue;
             }

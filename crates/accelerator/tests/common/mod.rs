@@ -5,7 +5,7 @@ pub mod arqs;
 use axum::body::Body;
 use http::{Method, Request};
 use kilonova_accelerator::nova::Nova;
-use kilonova_accelerator::{Bitstreams, Error, MIGRATIONS, Nodes, State, ledger};
+use kilonova_accelerator::{Bitstreams, Error, HostNotifier, MIGRATIONS, State, ledger};
 use kilonova_ids::{HostName, ProviderId};
 use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
 use kilonova_placement::World;
@@ -134,7 +134,7 @@ pub struct Api {
     /// Receives the events of binds.
     pub nova: Option<Arc<dyn Nova>>,
     /// The notifier of nodes, and the source of bitstreams.
-    pub orders: Option<(Arc<dyn Nodes>, Arc<dyn Bitstreams>)>,
+    pub orders: Option<(Arc<dyn HostNotifier>, Arc<dyn Bitstreams>)>,
     /// True if the host's agent is dead; otherwise it acknowledges after each call.
     pub silent: bool,
     /// Limit of unbound requests of a project.

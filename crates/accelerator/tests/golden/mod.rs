@@ -33,7 +33,7 @@ use crate::common;
 use crate::common::audit;
 
 /// A host like the recorded one: one fake card of 16 handles.
-async fn furnish(store: &Store, world: &World) {
+async fn set_up_host(store: &Store, world: &World) {
     let handles = (1..=16).map(|n| format!("0000:0c:{}.{}", n / 8, n % 8));
     let slots: Vec<HandleSlot> = handles.map(|address| HandleSlot::TestPci { address }).collect();
     let mut card =
@@ -114,7 +114,7 @@ async fn answers_equal_those_of_cyborg_except_for_listed_deviations() {
     let migrations = [kilonova_placement::MIGRATIONS, MIGRATIONS];
     for (name, store, _guard) in kilonova_testkit::stores(&migrations).await {
         let world = World::new();
-        furnish(&store, &world).await;
+        set_up_host(&store, &world).await;
         let before = exchanges[1].answer.body["device_profiles"].as_array().unwrap().clone();
         insert_profiles(&store, before).await;
         let router = mount(

@@ -33,7 +33,7 @@ const OWN: &str = "p1";
 const FOREIGN: &str = "p2";
 
 /// The objects of one call, all of them in project `p1`.
-struct Things {
+struct Objects {
     device: String,
     deployable: String,
     deployable_number: i64,
@@ -49,7 +49,7 @@ async fn uuid_of(api: &Api, path: &str, list: &str) -> String {
     api.get(path).await.body[list][0]["uuid"].as_str().unwrap().to_owned()
 }
 
-impl Things {
+impl Objects {
     async fn make(store: &Store, provider: ProviderId) -> Self {
         let admin = Api::admin(store).with_service();
         let server = ServerId::new_v4().to_string();
@@ -139,7 +139,7 @@ fn shows(body: &Value, arq: &str) -> bool {
 /// Makes one call and checks its effects. Returns whether anything changed.
 async fn call(
     store: &Store,
-    things: &Things,
+    objects: &Objects,
     row: &Row,
     caller: (&'static str, bool),
     own: bool,
@@ -148,7 +148,7 @@ async fn call(
     let project = if own { OWN } else { FOREIGN };
     let api = Api { service: token, ..Api::admin(store).with_roles(role).of_project(project) };
     let method = Method::from_bytes(row.method.as_bytes()).unwrap();
-    let answer = api.raw(method, &things.path(row), things.body(row)).await;
+    let answer = api.raw(method, &objects.path(row), objects.body(row)).await;
     let system = store.system();
     let what =
         format!("{system:?}: {} {} as {role:?}, token {token}, own {own}", row.method, row.path);
@@ -156,13 +156,13 @@ async fn call(
     assert_eq!(answer.status.as_u16(), wanted, "{what}: {}", answer.body);
     if row.reach == Reach::Listed && answer.status == StatusCode::OK {
         let may = own || token || role == "admin";
-        assert_eq!(shows(&answer.body, &things.arq), may, "{what}");
+        assert_eq!(shows(&answer.body, &objects.arq), may, "{what}");
     }
     let changed = answer.status.is_success() && row.method != "GET";
     if !changed {
-        let still = Api::admin(store).get(&format!("{PATH}/{}", things.arq)).await;
+        let still = Api::admin(store).get(&format!("{PATH}/{}", objects.arq)).await;
         assert_eq!(still.body["state"], "Initial", "{what}: nothing happened");
-        let still = Api::admin(store).get(&format!("{PATH}/{}", things.bound)).await;
+        let still = Api::admin(store).get(&format!("{PATH}/{}", objects.bound)).await;
         assert_eq!(still.body["state"], "Bound", "{what}: nothing happened");
     }
     changed
@@ -172,13 +172,13 @@ async fn call(
 async fn each_caller_reaches_only_its_own_resources() {
     for (name, store, _guard) in stores().await {
         let provider = report(&store, vec![fake(4)]).await.unwrap()[0].id;
-        let mut things = Things::make(&store, provider).await;
+        let mut objects = Objects::make(&store, provider).await;
         for row in TABLE {
             for caller in CALLERS {
                 for own in [true, false] {
-                    if call(&store, &things, row, caller, own).await {
-                        things.clear(&store).await;
-                        things = Things::make(&store, provider).await;
+                    if call(&store, &objects, row, caller, own).await {
+                        objects.clear(&store).await;
+                        objects = Objects::make(&store, provider).await;
                     }
                 }
             }

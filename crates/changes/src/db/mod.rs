@@ -175,8 +175,9 @@ impl Seen {
     /// True if rows that a reader with `self` has not seen may have been deleted. The rows of a
     /// transaction that is still running have not been deleted.
     fn may_lack_rows(&self, now: &Self) -> bool {
-        let has_lost = |position: &i64| *position <= now.start && !now.running.contains(position);
-        now.start != self.start && (now.start >= self.next || self.running.iter().any(has_lost))
+        let was_deleted =
+            |position: &i64| *position <= now.start && !now.running.contains(position);
+        now.start != self.start && (now.start >= self.next || self.running.iter().any(was_deleted))
     }
 }
 
@@ -208,7 +209,7 @@ impl Behind {
 }
 
 /// The result of reading the log.
-pub(crate) enum News {
+pub(crate) enum ReadResult {
     /// The reader must read everything again.
     Behind(Behind),
     /// The rows that the reader had not seen, in the order of their positions, and the part that it
@@ -262,7 +263,7 @@ pub(crate) fn end(tx: &mut Tx<'_>) -> Result<Seen, Error> {
 }
 
 /// The rows that a reader has not seen, if there are not more than `most`; one round trip.
-pub(crate) fn news(tx: &mut Tx<'_>, before: &Seen, most: i64) -> Result<News, Error> {
+pub(crate) fn news(tx: &mut Tx<'_>, before: &Seen, most: i64) -> Result<ReadResult, Error> {
     let (now, mut rows) = if tx.is_postgres() {
         let bounds = tx.ask(PG_BOUNDS, params![])?;
         let since = tx.ask(PG_SINCE, params![before.next, most + 1])?;
@@ -283,17 +284,17 @@ pub(crate) fn news(tx: &mut Tx<'_>, before: &Seen, most: i64) -> Result<News, Er
         (end(tx)?, tx.rows(SINCE, params![before.next, most + 1])?)
     };
     if before.is_of_another_server(&now) {
-        return Ok(News::Behind(Behind::Server));
+        return Ok(ReadResult::Behind(Behind::Server));
     }
     if before.may_lack_rows(&now) {
-        return Ok(News::Behind(Behind::Deleted));
+        return Ok(ReadResult::Behind(Behind::Deleted));
     }
     if rows.len() as i64 > most {
-        return Ok(News::Behind(Behind::TooMany));
+        return Ok(ReadResult::Behind(Behind::TooMany));
     }
     let mut placed = rows.drain(..).map(|row| read(&row)).collect::<Result<Vec<_>, _>>()?;
     placed.sort_by_key(|row| (row.position, row.seq));
-    Ok(News::Rows(now, placed))
+    Ok(ReadResult::Rows(now, placed))
 }
 
 /// The part of the log that a reader has seen now, on PostgreSQL.

@@ -47,7 +47,7 @@ const fn on_host(states: &'static [VmState]) -> Option<Requires> {
     Some(Requires { states, host: true, ..REQUIRES })
 }
 
-const fn in_spite_of_lock(states: &'static [VmState]) -> Option<Requires> {
+const fn despite_lock(states: &'static [VmState]) -> Option<Requires> {
     Some(Requires { states, lock: false, ..REQUIRES })
 }
 
@@ -104,7 +104,7 @@ const CREATE_IMAGE: Row = Row {
         rule("os_compute_api:servers:create_image", MEMBER, PROJECT),
         rule("os_compute_api:servers:create_image:allow_volume_backed", MEMBER, PROJECT),
     ],
-    requires: in_spite_of_lock(SETTLED),
+    requires: despite_lock(SETTLED),
     refused_as: "createImage",
     recorded_as: Some(Action::CreateImage),
     task: Some(TaskState::ImageSnapshotPending),

@@ -183,7 +183,7 @@ pub(super) fn claim_along<A>(
             record(tx, candidate, &profiles.resources, consumer_of(server), &host.name)?;
             for (binding, port) in bindings.iter().zip(ports) {
                 if let Some(port) = port {
-                    devices::is_port(tx, binding.arq, port)?;
+                    devices::set_port(tx, binding.arq, port)?;
                 }
             }
             if profiles.may_program() {

@@ -140,7 +140,7 @@ pub(crate) fn claim_again(
     let Some(root) = known else { return Ok(Err("the host is unknown".to_owned())) };
     // The world of this process changes only after the commit.
     let mut world = Snapshot::clone(&compute.world.snapshot());
-    world.give_back(&given_back);
+    world.subtract_usage(&given_back);
     let query = query_of_ports(&wanted, root);
     let Ok(search) = world.search(&query) else { return Ok(Err(lack(&world, root, &wanted))) };
     for candidate in search.take(CANDIDATES) {

@@ -55,9 +55,9 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
     // catches up before it refuses a request.
     let mut has_caught_up = false;
     let (mut misfits, mut rounds) = (Misfits::default(), 0..ROUNDS + UNFIT_ROUNDS);
-    let mut aged = 0;
+    let mut outdated = 0;
     let mut max_count = request.max_count;
-    while rounds.next().is_some() && aged < ROUNDS {
+    while rounds.next().is_some() && outdated < ROUNDS {
         let facts = read_facts(compute, &request).await?;
         let nobody = HashSet::new();
         let unfit: HashSet<HostName> = misfits.hosts().cloned().collect();
@@ -107,9 +107,9 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
         let booted = compute.store.write_together(usage, host, ports, work).await;
         drop(intention);
         match booted {
-            Err(Error::Aged) => {
+            Err(Error::Outdated) => {
                 // The next plan has other alternates.
-                aged += 1;
+                outdated += 1;
                 query.seed = rand::random();
                 compute.catch_up().await;
             }
@@ -132,12 +132,12 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
             ended => return ended,
         }
     }
-    refuse(compute, request, &query, give_up(aged, &misfits)).await
+    refuse(compute, request, &query, give_up(outdated, &misfits)).await
 }
 
 /// The reason why no further plan is made, although one might find a host.
-fn give_up(aged: usize, misfits: &Misfits) -> NoHost {
-    misfits.explain(NoHost::new(match aged {
+fn give_up(outdated: usize, misfits: &Misfits) -> NoHost {
+    misfits.explain(NoHost::new(match outdated {
         ROUNDS => "Every host that had room was taken by other requests; try again.",
         _ => "Further hosts were not tried.",
     }))
@@ -158,7 +158,7 @@ pub(super) async fn read_facts(compute: &Compute, request: &BootRequest) -> Resu
 }
 
 /// Adds the server to the group that it requests, if any. Writes the group's row first, so that two
-/// boots into one group are serialized. [`Error::Aged`] if the group does not allow the host.
+/// boots into one group are serialized. [`Error::Outdated`] if the group does not allow the host.
 pub(super) fn enter(
     tx: &mut Tx<'_>,
     request: &BootRequest,
@@ -169,12 +169,12 @@ pub(super) fn enter(
     server_groups::join(tx, group, server, &request.project_id, &request.user_id)?;
     let subject = Subject::Server(server, &request.spec.hints);
     match kilonova_compute_scheduler::group_facts(tx, group, subject)? {
-        Some(facts) if !request.forced && !facts.allows(host) => Err(Error::Aged),
+        Some(facts) if !request.forced && !facts.allows(host) => Err(Error::Outdated),
         _ => Ok(()),
     }
 }
 
-/// Writes the servers of a plan. [`Error::Aged`] if another transaction has claimed every planned
+/// Writes the servers of a plan. [`Error::Outdated`] if another transaction has claimed every planned
 /// candidate of some server.
 fn commit(
     tx: &mut Tx<'_>,
@@ -218,7 +218,7 @@ fn commit(
         }
         let (place, (server, inserted, generation)) = match placed {
             Ok(placed) => placed,
-            Err(misfits) if misfits.is_empty() => return Err(Error::Aged),
+            Err(misfits) if misfits.is_empty() => return Err(Error::Outdated),
             Err(misfits) => return Err(Error::Unfit(misfits.without(&placed_on), index)),
         };
         placed_on.insert(place.host.clone());
@@ -402,10 +402,10 @@ mod tests {
     fn a_boot_that_gives_up_says_why_and_on_which_hosts_the_topology_did_not_fit() {
         let mut misfits = Misfits::default();
         misfits.add(&HostName::verbatim("a"), "it offers no NUMA cells".to_owned());
-        for (aged, why) in
+        for (outdated, why) in
             [(ROUNDS, "taken by other requests"), (0, "Further hosts were not tried")]
         {
-            let reason = give_up(aged, &misfits);
+            let reason = give_up(outdated, &misfits);
             assert!(reason.message().contains(why), "{}", reason.message());
             assert!(reason.details().contains("does not fit on a ("), "{}", reason.details());
         }

@@ -258,7 +258,7 @@ async fn claim_room(
         let (own, request) = (compute.clone(), request.clone());
         let work = move |tx: &mut Tx<'_>| claim_waiting(tx, &own, &request, server, &choice);
         match compute.store.write(work).await {
-            Err(Error::Aged) => {
+            Err(Error::Outdated) => {
                 query.seed = rand::random();
                 compute.catch_up().await;
             }
@@ -290,7 +290,7 @@ fn waits(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<Waiting>, Error> {
     Ok(Some(Waiting { open, until, reason, message }))
 }
 
-/// Claims a place for a waiting server, as the transaction of a boot does. [`Error::Aged`] if the place is taken.
+/// Claims a place for a waiting server, as the transaction of a boot does. [`Error::Outdated`] if the place is taken.
 fn claim_waiting(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -309,7 +309,7 @@ fn claim_waiting(
     // A request with a NUMA topology does not wait.
     let wanted = Wanted { profiles: &request.profiles, numa: &Request::default(), running: None };
     let Ok(place) = claim(tx, compute, server, project, by, wanted, choice)? else {
-        return Err(Error::Aged);
+        return Err(Error::Outdated);
     };
     let host: &HostName = &place.host;
     enter(tx, request, server, host)?;

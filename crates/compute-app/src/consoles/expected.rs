@@ -80,7 +80,7 @@ impl Consoles {
     }
 
     /// Takes a place for a console of a user; `None` if a limit is reached.
-    pub(super) fn take(&self, user: &str, options: &ConsoleOptions) -> Option<Slot> {
+    pub(super) fn take(&self, user: &str, options: &ConsoleOptions) -> Option<ConsolePermit> {
         let mut open = lock(&self.0.open);
         let of_user = open.by_user.get(user).copied().unwrap_or_default();
         if open.all >= options.max_consoles || of_user >= options.max_consoles_per_user {
@@ -88,7 +88,7 @@ impl Consoles {
         }
         open.all += 1;
         open.by_user.insert(user.to_owned(), of_user + 1);
-        Some(Slot { consoles: self.clone(), user: user.to_owned() })
+        Some(ConsolePermit { consoles: self.clone(), user: user.to_owned() })
     }
 
     /// The number of open consoles.
@@ -142,12 +142,12 @@ impl Drop for Waiting {
 }
 
 /// A place among the open consoles, released on drop.
-pub struct Slot {
+pub struct ConsolePermit {
     consoles: Consoles,
     user: String,
 }
 
-impl Drop for Slot {
+impl Drop for ConsolePermit {
     fn drop(&mut self) {
         let mut open = lock(&self.consoles.0.open);
         open.all = open.all.saturating_sub(1);

@@ -25,7 +25,7 @@ use kilonova_wire::{Refusal, time};
 use uuid::Uuid;
 
 pub use end::End;
-pub use expected::{Answer, Consoles, Expected, Slot, Stream};
+pub use expected::{Answer, ConsolePermit, Consoles, Expected, Stream};
 pub use options::ConsoleOptions;
 pub use rows::ConsoleToken;
 pub use token::{Protocol, create, kind_of, valid};
@@ -33,14 +33,14 @@ pub use token::{Protocol, create, kind_of, valid};
 use crate::{Compute, Error};
 
 /// How long a client waits for the host.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An open console.
 pub struct Session {
     /// The console's bytes.
     pub stream: Box<dyn Stream>,
     /// The session's place among the open ones.
-    pub slot: Slot,
+    pub slot: ConsolePermit,
 }
 
 /// Connects a client with the guest of its token.
@@ -61,8 +61,8 @@ pub async fn open(compute: &Compute, token: &ConsoleToken) -> Result<Session, En
             }
         }),
         Ok(Answer::Available) => Err(End::NoAnswer(token.host.clone())),
-        Err(Unasked::Silent) => Err(End::NoAnswer(token.host.clone())),
-        Err(Unasked::Store(error)) => {
+        Err(NoConsole::Silent) => Err(End::NoAnswer(token.host.clone())),
+        Err(NoConsole::Store(error)) => {
             tracing::error!(server = %token.server, %error, "cannot ask the host for a console");
             Err(End::Unavailable)
         }
@@ -90,7 +90,7 @@ pub async fn closed_by_host(compute: &Compute, token: &ConsoleToken) -> End {
 }
 
 /// Why a host did not answer.
-enum Unasked {
+enum NoConsole {
     /// It is down, or did not answer in time.
     Silent,
     /// The database failed.
@@ -104,9 +104,9 @@ async fn ask(
     server: ServerId,
     kind: ConsoleKind,
     connect: bool,
-) -> Result<Answer, Unasked> {
+) -> Result<Answer, NoConsole> {
     if !compute.host_is_up(host) {
-        return Err(Unasked::Silent);
+        return Err(NoConsole::Silent);
     }
     let id = Uuid::new_v4();
     let expected = compute.consoles.expect(id, host);
@@ -116,8 +116,8 @@ async fn ask(
     let asked = compute
         .store
         .write(move |tx| rows::ask(tx, &waker, &on, &request, time::now()).map_err(Error::from));
-    asked.await.map_err(Unasked::Store)?;
-    let answer = tokio::time::timeout(PATIENCE, expected.answered()).await;
+    asked.await.map_err(NoConsole::Store)?;
+    let answer = tokio::time::timeout(TIMEOUT, expected.answered()).await;
     let forgotten = compute.store.write(move |tx| rows::forget(tx, id).map_err(Error::from)).await;
     if let Err(error) = forgotten {
         tracing::debug!(%error, "cannot delete an answered console request; it will expire");
@@ -130,7 +130,7 @@ async fn ask(
                 "a host did not answer a console request; check that its agent has this version \
                  and can reach this controller at its own address"
             );
-            Err(Unasked::Silent)
+            Err(NoConsole::Silent)
         }
     }
 }

@@ -7,7 +7,7 @@ use kilonova_wire::{Context, Refusal, time};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::{Answer, ConsoleOptions, Unasked, ask, silent};
+use super::{Answer, ConsoleOptions, NoConsole, ask, silent};
 use crate::{Compute, Error, states};
 
 /// Nova's type of a display in a browser.
@@ -132,8 +132,8 @@ pub async fn create(
                 return Err(unavailable(console_type).with_internal(refusal.why));
             }
         },
-        Err(Unasked::Silent) => return Err(silent(&host)),
-        Err(Unasked::Store(error)) => return Err(error.into()),
+        Err(NoConsole::Silent) => return Err(silent(&host)),
+        Err(NoConsole::Store(error)) => return Err(error.into()),
     }
     let base = base(options, kind, root);
     let text = Uuid::new_v4().to_string();

@@ -23,13 +23,13 @@ use crate::{Compute, Error, explain};
 pub const MAX_PARALLEL: i64 = 100;
 /// Maximum number of requests to move a busy server. With the pauses they take a quarter of an hour, which is enough
 /// for a busy volume service. A move and its confirmation together may take twice as many requests.
-pub const TRIES: i64 = 20;
+pub const ATTEMPTS: i64 = 20;
 /// The longest pause between two requests.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The pause after a refusal, which doubles with each.
-fn pause(tries: i64) -> SignedDuration {
-    let exponent = u32::try_from(tries).unwrap_or(u32::MAX);
+fn pause(attempts: i64) -> SignedDuration {
+    let exponent = u32::try_from(attempts).unwrap_or(u32::MAX);
     let seconds = 2_i64.checked_pow(exponent).unwrap_or(i64::MAX);
     SignedDuration::from_secs(seconds).min(LONGEST_PAUSE)
 }
@@ -237,13 +237,14 @@ impl Round<'_> {
         step: Step,
         past: Option<&DrainMove>,
     ) -> Result<bool, Error> {
-        let tries = past.map_or(0, |one| one.tries) + 1;
-        if tries > 2 * TRIES {
-            let why = format!("its move was requested {} times, and it is still here", tries - 1);
-            self.record(server, Progress::Failed(why), tries, None).await?;
+        let attempts = past.map_or(0, |one| one.attempts) + 1;
+        if attempts > 2 * ATTEMPTS {
+            let why =
+                format!("its move was requested {} times, and it is still here", attempts - 1);
+            self.record(server, Progress::Failed(why), attempts, None).await?;
             return Ok(false);
         }
-        let most = if step == Step::Confirm { 2 * TRIES } else { TRIES };
+        let most = if step == Step::Confirm { 2 * ATTEMPTS } else { ATTEMPTS };
         let compute = self.compute.explaining();
         let (own, drain) = (compute.clone(), self.drain.clone());
         let context = flows::service_context(&drain.user, &drain.project);
@@ -257,7 +258,7 @@ impl Round<'_> {
             }
             take(tx, &own, &context, &found, &step, time::now())?;
             let progress = Progress::Requested;
-            let requested = DrainMove { server, progress, tries, next_at: None };
+            let requested = DrainMove { server, progress, attempts, next_at: None };
             Ok(drains::record(tx, &drain.host, &requested)?)
         };
         let refused = match compute.write(write).await {
@@ -266,12 +267,17 @@ impl Round<'_> {
             Err(error) => error.into_refusal(),
         };
         // The request is repeated for a server that is busy.
-        let again = matches!(refused.kind, Kind::Conflict | Kind::Unavailable) && tries < most;
+        let again = matches!(refused.kind, Kind::Conflict | Kind::Unavailable) && attempts < most;
         if again {
-            self.record(server, Progress::Refused(refused.message), tries, Some(pause(tries)))
-                .await?;
+            self.record(
+                server,
+                Progress::Refused(refused.message),
+                attempts,
+                Some(pause(attempts)),
+            )
+            .await?;
         } else {
-            self.record(server, Progress::Failed(refused.message), tries, None).await?;
+            self.record(server, Progress::Failed(refused.message), attempts, None).await?;
         }
         Ok(again)
     }
@@ -291,14 +297,14 @@ impl Round<'_> {
             host = %self.drain.host, %server, why = progress.why(),
             "the drain of a host skips a server and continues with the others; run kilonova doctor"
         );
-        self.record(server, progress, past.map_or(0, |one| one.tries), None).await
+        self.record(server, progress, past.map_or(0, |one| one.attempts), None).await
     }
 
     /// Records why a requested move left the guest here.
     async fn note_failure(&self, server: ServerId, past: Option<&DrainMove>) -> Result<(), Error> {
         let why = self.compute.store.read(move |tx| failure(tx, server)).await?;
-        let tries = past.map_or(1, |one| one.tries);
-        self.record(server, Progress::Failed(why), tries, None).await
+        let attempts = past.map_or(1, |one| one.attempts);
+        self.record(server, Progress::Failed(why), attempts, None).await
     }
 
     /// Records the progress of a move, unless the drain is over. `pause` is the time until the next request.
@@ -306,7 +312,7 @@ impl Round<'_> {
         &self,
         server: ServerId,
         progress: Progress,
-        tries: i64,
+        attempts: i64,
         pause: Option<SignedDuration>,
     ) -> Result<(), Error> {
         let (own, drain) = (self.compute.clone(), self.drain.clone());
@@ -318,7 +324,7 @@ impl Round<'_> {
                 Some(pause) => Some(time::after(tx.database_time()?, pause)),
                 None => None,
             };
-            let one = DrainMove { server, progress: progress.clone(), tries, next_at };
+            let one = DrainMove { server, progress: progress.clone(), attempts, next_at };
             drains::record(tx, &drain.host, &one)?;
             match hosts::by_name(tx, &drain.host)? {
                 Some(row) => touch(tx, &own, row),
@@ -407,11 +413,11 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_minute() {
-        let seconds = |tries| pause(tries).as_secs();
+        let seconds = |attempts| pause(attempts).as_secs();
         let first: Vec<i64> = (1..=7).map(seconds).collect();
         assert_eq!(first, [2, 4, 8, 16, 32, 60, 60]);
         assert_eq!((seconds(-1), seconds(i64::MAX)), (60, 60));
-        let all: i64 = (1..TRIES).map(seconds).sum();
+        let all: i64 = (1..ATTEMPTS).map(seconds).sum();
         assert!((840..=960).contains(&all), "{all} s");
     }
 }

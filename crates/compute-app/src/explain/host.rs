@@ -95,7 +95,7 @@ fn guests(tx: &mut Tx<'_>, host: &HostName, ids: Vec<ServerId>) -> Result<Vec<Gu
     let waiting = external_ports::ask_waiting_of(tx, &ids)?;
     let mut servers = servers::those(tx, servers)?;
     let mut operations = flow::all_opened(tx, operations)?;
-    let mut open = moves::all_opened(tx, opened)?;
+    let mut open = moves::found_open_of_some(tx, opened)?;
     let mut documents = documents::of_those(tx, written)?;
     let waiting = external_ports::those_waiting(tx, waiting)?;
     let rows = ids.into_iter().map(|id| Rows {

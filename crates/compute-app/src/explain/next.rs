@@ -49,7 +49,7 @@ pub fn summary(explained: &ServerExplanation) -> String {
 pub fn next(explained: &ServerExplanation) -> Vec<String> {
     let mut todo = Vec::new();
     if explained.server.deleted_at.is_some() {
-        leftovers(explained, &mut todo);
+        dirty_handles(explained, &mut todo);
         if todo.is_empty() {
             todo.push("Nothing: it is deleted and holds no resources.".to_owned());
         }
@@ -61,7 +61,7 @@ pub fn next(explained: &ServerExplanation) -> Vec<String> {
         }
         (Some(operation), None) => todo.push(unreadable(explained, operation)),
         _ => {
-            at_rest(explained, &mut todo);
+            idle(explained, &mut todo);
             for host in &explained.lacking {
                 todo.push(format!(
                     "It waits for {}. The log of the control plane states the reason for the delay.",
@@ -70,8 +70,8 @@ pub fn next(explained: &ServerExplanation) -> Vec<String> {
             }
         }
     }
-    sick(explained, &mut todo);
-    leftovers(explained, &mut todo);
+    unhealthy_devices(explained, &mut todo);
+    dirty_handles(explained, &mut todo);
     if todo.is_empty() {
         todo.push("Nothing: it is in its desired state.".to_owned());
     }
@@ -146,7 +146,7 @@ fn unreadable(explained: &ServerExplanation, operation: &Operation) -> String {
     )
 }
 
-fn at_rest(explained: &ServerExplanation, todo: &mut Vec<String>) {
+fn idle(explained: &ServerExplanation, todo: &mut Vec<String>) {
     let server = &explained.server;
     let id = server.id;
     if let Some(host) = explained.own_host().filter(|host| !host.up) {
@@ -159,7 +159,7 @@ fn at_rest(explained: &ServerExplanation, todo: &mut Vec<String>) {
     if server.vm_state == VmState::Error {
         failed(explained, todo);
     } else {
-        resting(explained, todo);
+        idle_states(explained, todo);
     }
     if server.vm_state != VmState::Error
         && let Some((operation, events)) = explained.actions.first()
@@ -180,7 +180,7 @@ fn command(action: ServerAction) -> &'static str {
 }
 
 /// The action that its state requires.
-pub(super) fn resting(explained: &ServerExplanation, todo: &mut Vec<String>) {
+pub(super) fn idle_states(explained: &ServerExplanation, todo: &mut Vec<String>) {
     let id = explained.server.id;
     match explained.server.vm_state {
         VmState::Resized => todo.push(format!(
@@ -226,7 +226,7 @@ fn failed(explained: &ServerExplanation, todo: &mut Vec<String>) {
     let id = explained.server.id;
     let Some(host) = explained.own_host() else {
         todo.push(match &explained.room {
-            Some(room) if room.is_there => format!(
+            Some(room) if room.exists => format!(
                 "There is room for it now. Delete it (`openstack server delete {id}`) and create it \
                  again."
             ),
@@ -249,7 +249,7 @@ fn failed(explained: &ServerExplanation, todo: &mut Vec<String>) {
 fn shelved(explained: &ServerExplanation, todo: &mut Vec<String>) {
     let id = explained.server.id;
     todo.push(match &explained.room {
-        Some(room) if !room.is_there => {
+        Some(room) if !room.exists => {
             "It is shelved, and there is no room for it now, for the listed reasons.".to_owned()
         }
         _ => format!("It is shelved: `openstack server unshelve {id}`."),
@@ -257,7 +257,7 @@ fn shelved(explained: &ServerExplanation, todo: &mut Vec<String>) {
 }
 
 /// Unhealthy devices, and devices that the guest's document does not contain.
-fn sick(explained: &ServerExplanation, todo: &mut Vec<String>) {
+fn unhealthy_devices(explained: &ServerExplanation, todo: &mut Vec<String>) {
     let id = explained.server.id;
     for held in &explained.held {
         let Some(handle) = &held.handle else {
@@ -275,7 +275,7 @@ fn sick(explained: &ServerExplanation, todo: &mut Vec<String>) {
                 handle.device_address, handle.health
             ));
         }
-        if explained.operation.is_none() && !explained.is_wanted_there(held) {
+        if explained.operation.is_none() && !explained.is_in_document(held) {
             todo.push(format!(
                 "It holds {} on {}, but its document there does not contain it: run `kilonova \
                  doctor`.",
@@ -286,7 +286,7 @@ fn sick(explained: &ServerExplanation, todo: &mut Vec<String>) {
     }
 }
 
-fn leftovers(explained: &ServerExplanation, todo: &mut Vec<String>) {
+fn dirty_handles(explained: &ServerExplanation, todo: &mut Vec<String>) {
     let mut named: Vec<&str> = Vec::new();
     for left in &explained.left {
         if named.contains(&left.host.as_str()) {

@@ -5,7 +5,7 @@ use kilonova_compute_db::servers::VmState;
 use kilonova_flow::Outcome;
 
 use super::SLOW;
-use super::next::{locked, resting};
+use super::next::{idle_states, locked};
 use super::server::ServerExplanation;
 
 /// The server in one sentence.
@@ -45,7 +45,7 @@ pub fn owner_next(explained: &ServerExplanation) -> Vec<String> {
             (Some(_), _) => format!(
                 "Try `openstack server reboot --hard {id}`. An administrator can see why it failed."
             ),
-            (None, Some(room)) if room.is_there => format!(
+            (None, Some(room)) if room.exists => format!(
                 "There is room for it now. Delete it (`openstack server delete {id}`) and create it \
                  again."
             ),
@@ -57,7 +57,7 @@ pub fn owner_next(explained: &ServerExplanation) -> Vec<String> {
                 format!("Delete it (`openstack server delete {id}`) and create it again.")
             }
         }),
-        None => resting(explained, &mut todo),
+        None => idle_states(explained, &mut todo),
     }
     let last = explained.actions.first().map(|(operation, _)| operation);
     if server.vm_state != VmState::Error

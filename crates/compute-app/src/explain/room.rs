@@ -15,7 +15,7 @@ use crate::{Compute, Error, boot, ports};
 #[derive(Debug, Clone)]
 pub struct Room {
     /// True if a valid host exists.
-    pub is_there: bool,
+    pub exists: bool,
     /// The reason, with host names.
     pub text: String,
     /// The reason for the server's owner, without host names.
@@ -31,7 +31,7 @@ pub struct Room {
 impl Room {
     fn refused(text: String) -> Self {
         let owner_text = text.clone();
-        Self { is_there: false, text, owner_text, hosts: 0, steps: Vec::new(), nearest: None }
+        Self { exists: false, text, owner_text, hosts: 0, steps: Vec::new(), nearest: None }
     }
 }
 
@@ -65,7 +65,7 @@ pub(super) fn room(
     let nobody = HashSet::new();
     let requirements =
         Requirements { server, spec: &server.spec, excluded: &nobody, forced: false };
-    let (is_there, text, owner_text) =
+    let (exists, text, owner_text) =
         match choose(tx, compute.scope(), compute.world.snapshot(), requirements, &query, now)? {
             Ok(plan) => {
                 let how = plan.into_iter().next().map(|choice| choice.how).unwrap_or_default();
@@ -79,7 +79,7 @@ pub(super) fn room(
     let explanation = compute.world.snapshot().explain(&query);
     let nearest = explanation.nearest.filter(|_| explanation.left == 0);
     Ok(Room {
-        is_there,
+        exists,
         text,
         owner_text,
         hosts: explanation.hosts,

@@ -109,7 +109,7 @@ impl ServerExplanation {
     }
 
     /// True if the document on the device's host contains the device.
-    pub fn is_wanted_there(&self, held: &devices::HeldAccelerator) -> bool {
+    pub fn is_in_document(&self, held: &devices::HeldAccelerator) -> bool {
         let (Some(host), Some(handle)) = (&held.host, &held.handle) else { return false };
         let document = self.documents.iter().find(|(name, _)| name == host);
         let Some(Desired::Present(domain)) = document.map(|(_, document)| &document.desired) else {
@@ -140,11 +140,11 @@ pub fn explain_server(
     let moves = moves::of_server(tx, id)?;
     let documents = documents::of_server(tx, id)?;
     let lacking = lacking(tx, id)?;
-    let held = devices::held_for(tx, id)?;
-    let mut left = devices::left_by(tx, consumer_of(id))?;
+    let held = devices::accelerators_of(tx, id)?;
+    let mut left = devices::dirty_handles_of(tx, consumer_of(id))?;
     let mut allocations = vec![allocations_of(tx, consumer_of(id), None)?];
     for one in &moves {
-        left.extend(devices::left_by(tx, one.id)?);
+        left.extend(devices::dirty_handles_of(tx, one.id)?);
         allocations.push(allocations_of(tx, one.id, Some(one.number))?);
     }
     allocations.retain(|one| !one.amounts.is_empty());

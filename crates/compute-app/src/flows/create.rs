@@ -182,7 +182,7 @@ pub(crate) fn is_plugging(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Err
 ///
 /// # Errors
 /// Store errors only.
-pub(super) fn end_plugged(
+pub(super) fn complete_plugged(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,

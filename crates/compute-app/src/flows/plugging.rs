@@ -101,7 +101,7 @@ pub fn ports_plugged(
         true => {
             // For example, a guest that was rebooted while it waited already runs.
             external_ports::end_wait(tx, server)?;
-            create::end_plugged(tx, compute, server, now)
+            create::complete_plugged(tx, compute, server, now)
         }
         false => run(tx, compute, server),
     }
@@ -127,7 +127,7 @@ pub fn ports_late(
     }
     match is_there {
         true => run(tx, compute, server),
-        false => create::end_plugged(tx, compute, server, now),
+        false => create::complete_plugged(tx, compute, server, now),
     }
 }
 

@@ -59,7 +59,7 @@ impl Sides {
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
-pub fn leave(
+pub fn move_to_migration(
     tx: &mut Tx<'_>,
     server: &Server,
     migration: &Move,
@@ -71,7 +71,7 @@ pub fn leave(
 }
 
 /// Moves the claim back to the server, which must have none.
-pub fn take_back(tx: &mut Tx<'_>, server: &Server, migration: &Move) -> Result<(), Error> {
+pub fn move_to_server(tx: &mut Tx<'_>, server: &Server, migration: &Move) -> Result<(), Error> {
     let sides = Sides::of(server, migration);
     sides.hand_over(tx, sides.migration, sides.server, "INSTANCE")?;
     Ok(moves::set_held(tx, migration.id, None)?)
@@ -92,7 +92,7 @@ pub fn swap(
 }
 
 /// Releases the claims of a server's migrations on a host, once the host has removed the guest.
-pub fn drop_held(
+pub fn release_of_migrations(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
@@ -102,7 +102,7 @@ pub fn drop_held(
     drop_moves(tx, compute, server, held)
 }
 
-/// [`drop_held`] for these migrations.
+/// [`release_of_migrations`] for these migrations.
 pub fn drop_moves(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -125,8 +125,8 @@ pub fn drop_moves(
     Ok(())
 }
 
-/// [`drop_held`] for an unreachable host: the devices stay dirty until the host has reported.
-pub fn abandon_held(
+/// [`release_of_migrations`] for an unreachable host: the devices stay dirty until the host has reported.
+pub fn abandon_of_migrations(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,

@@ -2,11 +2,11 @@
 //! migration hold one side each.
 //!
 //! ```text
-//!                         server holds   migration holds
-//!   before                source         nothing
-//!   leave, then place     destination    source            the destination is being prepared
-//!   swap                  source         destination       the move is being reverted
-//!   drop_held             …              nothing           that host has removed the guest
+//!                                  server holds   migration holds
+//!   before                         source         nothing
+//!   move_to_migration, then place  destination    source            the destination is being prepared
+//!   swap                           source         destination       the move is being reverted
+//!   release_of_migrations          …              nothing           that host has removed the guest
 //! ```
 //!
 //! The claim of a migration is released by one rule only: its host reports that it has removed the
@@ -15,5 +15,8 @@
 mod claims;
 mod place;
 
-pub use claims::{abandon_held, drop_held, drop_moves, leave, swap, take_back};
+pub use claims::{
+    abandon_of_migrations, drop_moves, move_to_migration, move_to_server, release_of_migrations,
+    swap,
+};
 pub use place::{Search, place, query};

@@ -166,9 +166,9 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
     for (host, mut domain) in present {
         let now = compute.networks.interfaces(tx, server, &host)?;
         let guest = boot::guest_metadata(compute, &row, Some(&host));
-        let is_told = domain.config.guest == guest && domain.config.display_name == row.name;
+        let is_current = domain.config.guest == guest && domain.config.display_name == row.name;
         if domain.config.interfaces == now {
-            if is_told {
+            if is_current {
                 continue;
             }
             if row.task_state.is_some() {

@@ -138,7 +138,7 @@ fn address(fixed: Fixed) -> Address {
         routes: fixed.routes,
         dhcp: fixed.dhcp,
         dhcp_server: fixed.dhcp_server,
-        six: fixed.six,
+        six: fixed.ipv6_mode,
         floating: fixed.floating,
     }
 }

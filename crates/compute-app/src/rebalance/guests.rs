@@ -25,7 +25,7 @@ pub(super) struct Guests {
     pub(super) guests: Vec<Guest>,
     pub(super) names: HashMap<ServerId, String>,
     /// The root providers of the hosts from which every server can move.
-    pub(super) whole: Vec<ProviderId>,
+    pub(super) fully_movable: Vec<ProviderId>,
 }
 
 /// The guests of some hosts that can live-migrate, at most [`MOST`].
@@ -59,7 +59,7 @@ pub(super) fn of_hosts(
             found.guests.extend(movable);
         }
         if can_all_move {
-            found.whole.push(*root);
+            found.fully_movable.push(*root);
         }
     }
     Ok(found)

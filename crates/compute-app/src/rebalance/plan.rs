@@ -324,7 +324,7 @@ impl Task {
         let mut left = Searches(SEARCHES);
         let found = self.wanting(request, |wanted| {
             let (scope, all) = (self.scope(), &guests.guests);
-            search::empty_host(&self.world, scope, wanted, all, &guests.whole, &mut left)
+            search::empty_host(&self.world, scope, wanted, all, &guests.fully_movable, &mut left)
         });
         let found = found.ok()?.ok().flatten()?;
         let host = self.compute.fleet.by_root(found.source)?;

@@ -46,7 +46,7 @@ pub(super) async fn run(compute: Compute, round: u64) -> Result<(), Error> {
         let stored = compute.store.write(move |tx| store(tx, &groups)).await?;
         for (at, hosts) in stored {
             for host in hosts.iter().filter_map(|host| compute.fleet.by_name(host)) {
-                host.is_noted(at);
+                host.record_noted(at);
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::{Compute, Error};
 /// Store errors only.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     match compute.neutron.clone() {
-        Some(cloud) => cloud.work_off(&compute).await,
+        Some(cloud) => cloud.process_due(&compute).await,
         None => Ok(()),
     }
 }

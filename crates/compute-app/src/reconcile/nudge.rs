@@ -14,14 +14,14 @@ use kilonova_wire::time;
 use crate::{Compute, Error, flows};
 
 /// The time between two attempts.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
+const RETRY_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
 /// Retries each of these operations once.
 ///
 /// # Errors
 /// Store errors only.
 pub async fn run(compute: Compute) -> Result<(), Error> {
-    let before = time::before(time::now(), PATIENCE);
+    let before = time::before(time::now(), RETRY_INTERVAL);
     for server in compute.store.read(move |tx| stuck::awaited(tx, before)).await? {
         let compute_ = compute.explaining();
         let own = compute_.clone();

@@ -24,7 +24,7 @@ use crate::flows::operation::Action;
 use crate::{Compute, Error, flows, states};
 
 /// How long a request waits for another worker of the same server.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A request to attach a volume.
 #[derive(Debug, Clone)]
@@ -356,7 +356,7 @@ async fn take<T: Send + 'static>(
         if let Some(done) = done {
             return Ok(done);
         }
-        if begun.elapsed() >= PATIENCE {
+        if begun.elapsed() >= WAIT_TIMEOUT {
             return Err(Refusal::conflict(format!(
                 "Volumes of instance {} are being attached or detached. Try again.",
                 server.id

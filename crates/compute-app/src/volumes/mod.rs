@@ -88,7 +88,7 @@ pub struct VolumeOptions {
     /// The pause after the first failed attempt; it doubles.
     pub pause: Duration,
     /// Maximum time of one call, up to [`LONGEST_CALL`].
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for VolumeOptions {
@@ -102,7 +102,7 @@ impl Default for VolumeOptions {
             max_local_devices: 3,
             attempts: 6,
             pause: Duration::from_secs(1),
-            patience: LONGEST_CALL,
+            timeout: LONGEST_CALL,
         }
     }
 }
@@ -125,8 +125,8 @@ impl Volumes {
     /// Creates the service over a client, without sending anything. Call it within the runtime of the process.
     pub fn new(client: Cinder, options: VolumeOptions) -> Self {
         let (tokens, news, unwanted, reimaged) = Default::default();
-        let patience = options.patience.min(LONGEST_CALL);
-        let options = VolumeOptions { patience, ..options };
+        let timeout = options.timeout.min(LONGEST_CALL);
+        let options = VolumeOptions { timeout, ..options };
         let runtime = Handle::current();
         Self { client, options, tokens, runtime, news, unwanted, reimaged }
     }
@@ -155,12 +155,12 @@ impl Volumes {
         &self,
         call: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
-        match tokio::time::timeout(self.options.patience, call).await {
+        match tokio::time::timeout(self.options.timeout, call).await {
             Ok(ended) => ended,
             Err(_) => Err(CallError::NoAnswer(kilonova_keystone::Error::Unreachable {
                 url: "Cinder".into(),
                 connected: true,
-                cause: format!("no answer within {} s", self.options.patience.as_secs()),
+                cause: format!("no answer within {} s", self.options.timeout.as_secs()),
             })),
         }
     }

@@ -69,9 +69,9 @@ pub(super) enum Next {
     /// End an attachment.
     End(RowId),
     /// Undo the announcement of a detachment.
-    Roll(BlockDeviceId),
+    RollDetaching(BlockDeviceId),
     /// Delete the volume of a device.
-    Drop(BlockDeviceId),
+    DeleteVolume(BlockDeviceId),
     /// Delete a device's row.
     Forget(BlockDeviceId),
 }
@@ -152,7 +152,7 @@ impl Scene {
         }
         match device.phase {
             Phase::Requested => Some(self.ending(device, &rows)),
-            Phase::BeginDetaching | Phase::RollDetaching => Some(Next::Roll(device.id)),
+            Phase::BeginDetaching | Phase::RollDetaching => Some(Next::RollDetaching(device.id)),
             Phase::Detaching | Phase::Failed => {
                 let is_released = rows.iter().all(|row| self.is_released(row));
                 is_released.then(|| self.ending(device, &rows))
@@ -188,7 +188,7 @@ impl Scene {
         if device.delete_on_termination && !is_detached && (is_made || device.volume.is_some()) {
             let is_existing_of_failed = !is_made && !self.is_gone;
             if !is_existing_of_failed {
-                return Next::Drop(device.id);
+                return Next::DeleteVolume(device.id);
             }
         }
         Next::Forget(device.id)

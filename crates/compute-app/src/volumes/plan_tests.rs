@@ -144,8 +144,8 @@ impl Model {
                 let has_other = self.scene.attachments.iter().any(|one| one.device == row.device);
                 assert!(!keeps || has_other, "the volume is available: {:#?}", self.steps);
             }
-            Next::Roll(id) => self.device(*id).phase = Phase::Attached,
-            Next::Drop(id) => {
+            Next::RollDetaching(id) => self.device(*id).phase = Phase::Attached,
+            Next::DeleteVolume(id) => {
                 self.dropped += 1;
                 self.device(*id).volume = None;
                 let id = *id;

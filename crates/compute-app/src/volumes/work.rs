@@ -39,7 +39,7 @@ const AT_ONCE: u16 = 16;
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// The reason why a step failed.
-enum Trouble {
+enum StepError {
     /// Another worker leases the server.
     Fenced,
     /// The database failed.
@@ -47,16 +47,16 @@ enum Trouble {
     /// Cinder refused, or did not answer.
     Call(CallError),
     /// A retry would not help.
-    Final(String),
+    Permanent(String),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for StepError {
     fn from(error: Error) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<kilonova_compute_db::Error> for Trouble {
+impl From<kilonova_compute_db::Error> for StepError {
     fn from(error: kilonova_compute_db::Error) -> Self {
         Self::Store(error.into())
     }
@@ -104,8 +104,8 @@ async fn work_in(compute: &Compute, server: ServerId, slot: Option<Slot>) -> Res
     let user = volumes.tokens.of(server);
     let mut worker = Worker { compute, volumes, taken, user, known: HashMap::new(), slot };
     match worker.work().await {
-        Ok(()) | Err(Trouble::Fenced | Trouble::Call(_) | Trouble::Final(_)) => Ok(()),
-        Err(Trouble::Store(error)) => Err(error),
+        Ok(()) | Err(StepError::Fenced | StepError::Call(_) | StepError::Permanent(_)) => Ok(()),
+        Err(StepError::Store(error)) => Err(error),
     }
 }
 
@@ -124,7 +124,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    async fn work(&mut self) -> Result<(), Trouble> {
+    async fn work(&mut self) -> Result<(), StepError> {
         loop {
             let scene = self.look().await?;
             let Some(next) = scene.next() else {
@@ -136,14 +136,14 @@ impl Worker<'_> {
             tracing::debug!(server = %self.taken.server, ?next, "the next call for volumes");
             match self.carry_out(&scene, &next).await {
                 Ok(()) => self.taken.attempts = 0,
-                Err(trouble @ (Trouble::Fenced | Trouble::Store(_))) => return Err(trouble),
-                Err(Trouble::Final(why)) => {
+                Err(error @ (StepError::Fenced | StepError::Store(_))) => return Err(error),
+                Err(StepError::Permanent(why)) => {
                     if !self.give_up(&scene, &next, &why).await? {
                         self.retry_later(&why).await?;
                         return Ok(());
                     }
                 }
-                Err(Trouble::Call(error)) => {
+                Err(StepError::Call(error)) => {
                     let is_spent = self.taken.attempts + 1 >= self.volumes.options.attempts;
                     let why = error.to_string();
                     if (error.is_final() || is_spent) && self.give_up(&scene, &next, &why).await? {
@@ -157,11 +157,11 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs a transaction of this worker; [`Trouble::Fenced`] if another one leases the server.
+    /// Runs a transaction of this worker; [`StepError::Fenced`] if another one leases the server.
     async fn write<T: Send + 'static>(
         &mut self,
         work: impl Fn(&mut Tx<'_>, &Compute) -> Result<T, Error> + Send + Sync + 'static,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, StepError> {
         let (compute, taken) = (self.compute.explaining(), self.taken.clone());
         let inner = compute.clone();
         let done = compute
@@ -171,7 +171,7 @@ impl Worker<'_> {
                 Ok(Some((taken, work(tx, &inner)?)))
             })
             .await?;
-        let Some((taken, value)) = done else { return Err(Trouble::Fenced) };
+        let Some((taken, value)) = done else { return Err(StepError::Fenced) };
         self.taken = Taken { attempts: self.taken.attempts, ..taken };
         Ok(value)
     }
@@ -182,11 +182,11 @@ impl Worker<'_> {
     }
 
     /// Renews the lease between two calls of one step, each of which may take the maximum time.
-    async fn renew(&mut self) -> Result<(), Trouble> {
+    async fn renew(&mut self) -> Result<(), StepError> {
         self.write(|_, _| Ok(())).await
     }
 
-    async fn look(&mut self) -> Result<Scene, Trouble> {
+    async fn look(&mut self) -> Result<Scene, StepError> {
         let (server, was_gone) = (self.taken.server, self.taken.is_gone);
         let scene = self.write(move |tx, compute| {
             scene::read(tx, compute, server, was_gone, None, time::now())
@@ -197,7 +197,7 @@ impl Worker<'_> {
     }
 
     /// Ends the lease of a settled server. False if something has changed.
-    async fn settle(&mut self, scene: &Scene) -> Result<bool, Trouble> {
+    async fn settle(&mut self, scene: &Scene) -> Result<bool, StepError> {
         let (taken, compute) = (self.taken.clone(), self.compute.clone());
         let is_empty = scene.devices.is_empty() && scene.attachments.is_empty();
         let settled = self.compute.store.write(move |tx| {
@@ -214,7 +214,7 @@ impl Worker<'_> {
     }
 
     /// Ends the lease and schedules another attempt.
-    async fn retry_later(&mut self, why: &str) -> Result<(), Trouble> {
+    async fn retry_later(&mut self, why: &str) -> Result<(), StepError> {
         let attempts = self.taken.attempts + 1;
         let factor = 1_u32 << (attempts.clamp(1, 10) - 1);
         let pause = self.volumes.options.pause.saturating_mul(factor).min(LONGEST);
@@ -233,7 +233,7 @@ impl Worker<'_> {
     }
 
     /// Fails the operation that waits for a step. False if there is none.
-    async fn give_up(&mut self, scene: &Scene, next: &Next, why: &str) -> Result<bool, Trouble> {
+    async fn give_up(&mut self, scene: &Scene, next: &Next, why: &str) -> Result<bool, StepError> {
         let (device, host) = match next {
             Next::Reimage(id) | Next::Reserve(id, _) if is_reimaged(scene, *id) => {
                 let (server, why) = (self.taken.server, why.to_owned());
@@ -253,7 +253,7 @@ impl Worker<'_> {
             }
             Next::Join(id, host, _) => (Some(*id), Some(host.clone())),
             Next::Deliver(host) => (None, Some(host.clone())),
-            Next::Drop(id) => {
+            Next::DeleteVolume(id) => {
                 // As upstream, logs the failure and continues the deletion of the server.
                 tracing::warn!(server = %self.taken.server, "cannot delete a server's volume: {why}");
                 let id = *id;
@@ -267,7 +267,7 @@ impl Worker<'_> {
                 self.write(move |tx, _| completed(tx, &row)).await?;
                 return Ok(true);
             }
-            Next::Roll(id) => {
+            Next::RollDetaching(id) => {
                 let id = *id;
                 self.write(move |tx, _| rolled(tx, id)).await?;
                 return Ok(true);
@@ -287,7 +287,7 @@ impl Worker<'_> {
         .await
     }
 
-    async fn carry_out(&mut self, scene: &Scene, next: &Next) -> Result<(), Trouble> {
+    async fn carry_out(&mut self, scene: &Scene, next: &Next) -> Result<(), StepError> {
         match next {
             Next::Make(device) => self.make(device_of(scene, *device)?).await,
             Next::Reserve(device, row) => {
@@ -306,7 +306,7 @@ impl Worker<'_> {
                     let (client, user) = (&self.volumes.client, self.user.as_ref());
                     let call = |by| client.complete_attachment(by, id);
                     let project = &self.taken.project_id;
-                    self.volumes.for_user(user, project, call).await.map_err(Trouble::Call)?;
+                    self.volumes.for_user(user, project, call).await.map_err(StepError::Call)?;
                 }
                 self.write(move |tx, _| completed(tx, &row)).await
             }
@@ -316,21 +316,21 @@ impl Worker<'_> {
                     let (client, user) = (&self.volumes.client, self.user.as_ref());
                     let call = |by| client.delete_attachment(by, id);
                     let project = &self.taken.project_id;
-                    self.volumes.for_user(user, project, call).await.map_err(Trouble::Call)?;
+                    self.volumes.for_user(user, project, call).await.map_err(StepError::Call)?;
                 }
                 self.write(move |tx, _| Ok(rows::forget_attachment(tx, row.id)?)).await
             }
-            Next::Roll(device) => {
+            Next::RollDetaching(device) => {
                 let device = device_of(scene, *device)?.clone();
                 if let Some(volume) = device.volume {
                     let (client, user) = (&self.volumes.client, self.user.as_ref());
                     let call = |by| client.roll_detaching(by, volume);
                     let project = &self.taken.project_id;
-                    self.volumes.for_user(user, project, call).await.map_err(Trouble::Call)?;
+                    self.volumes.for_user(user, project, call).await.map_err(StepError::Call)?;
                 }
                 self.write(move |tx, _| rolled(tx, device.id)).await
             }
-            Next::Drop(device) => self.drop_volume(device_of(scene, *device)?).await,
+            Next::DeleteVolume(device) => self.drop_volume(device_of(scene, *device)?).await,
             Next::Forget(device) => {
                 let device = *device;
                 self.write(move |tx, _| Ok(rows::forget(tx, device)?)).await
@@ -362,11 +362,11 @@ fn is_reimaged(scene: &Scene, id: BlockDeviceId) -> bool {
     find(scene, id).is_some_and(|device| device.phase == Phase::Reimaging)
 }
 
-fn device_of(scene: &Scene, id: BlockDeviceId) -> Result<&BlockDevice, Trouble> {
-    find(scene, id).ok_or_else(|| Trouble::Final("the device is gone".into()))
+fn device_of(scene: &Scene, id: BlockDeviceId) -> Result<&BlockDevice, StepError> {
+    find(scene, id).ok_or_else(|| StepError::Permanent("the device is gone".into()))
 }
 
-fn row_of(scene: &Scene, id: RowId) -> Result<&AttachmentRow, Trouble> {
+fn row_of(scene: &Scene, id: RowId) -> Result<&AttachmentRow, StepError> {
     let row = scene.attachments.iter().find(|row| row.id == id);
-    row.ok_or_else(|| Trouble::Final("the attachment is gone".into()))
+    row.ok_or_else(|| StepError::Permanent("the attachment is gone".into()))
 }

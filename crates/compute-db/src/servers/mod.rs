@@ -109,9 +109,9 @@ pub fn set_state(
     now: Timestamp,
 ) -> Result<(), Error> {
     if vm_state == VmState::SoftDeleted {
-        counted::leaves(tx, id)?;
+        counted::subtract(tx, id)?;
     } else {
-        counted::returns(tx, id)?;
+        counted::add_back(tx, id)?;
     }
     let params = params![
         id,
@@ -247,7 +247,7 @@ pub fn set_flavor(
     flavor: &FlavorOf,
     now: Timestamp,
 ) -> Result<(), Error> {
-    counted::resizes(tx, server.id, flavor.vcpus, flavor.ram)?;
+    counted::resize(tx, server.id, flavor.vcpus, flavor.ram)?;
     let spec = server.spec.clone().with_flavor(flavor.clone());
     let params = params![server.id, model::to_text(&spec)?, flavor.vcpus, flavor.ram, now];
     tx.defer(sql::SET_FLAVOR, params)?;
@@ -264,7 +264,7 @@ pub fn set_error(
     fault: &Fault,
     now: Timestamp,
 ) -> Result<(), Error> {
-    counted::returns(tx, id)?;
+    counted::add_back(tx, id)?;
     tx.defer(sql::SET_ERROR, params![id, model::to_text(fault)?, now])?;
     Ok(())
 }
@@ -340,7 +340,7 @@ pub fn loads(tx: &mut Tx<'_>) -> Result<Vec<(HostName, i64, i64)>, Error> {
 /// # Errors
 /// Store errors only.
 pub fn delete(tx: &mut Tx<'_>, id: ServerId) -> Result<bool, Error> {
-    counted::leaves(tx, id)?;
+    counted::subtract(tx, id)?;
     deleted::keep(tx, id, kilonova_wire::time::now())?;
     super::server_groups::leave(tx, id)?;
     consoles::end(tx, id)?;

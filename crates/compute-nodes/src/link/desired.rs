@@ -78,7 +78,7 @@ pub(super) async fn desired(
     let Handed { batch, is_clear } = Box::pin(read).await.map_err(unavailable)?;
     entry.correct(known, Newest { epoch, generation: batch.generation });
     if is_clear {
-        entry.is_clear(batch.generation);
+        entry.record_clear(batch.generation);
     }
     Ok(batch)
 }

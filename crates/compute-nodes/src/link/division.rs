@@ -114,7 +114,7 @@ pub(super) fn report(
 ///
 /// # Errors
 /// [`Error::Divided`]; store errors.
-pub(super) fn check_given_away(
+pub(super) fn check_hand_over(
     tx: &mut Tx<'_>,
     host: &HostName,
     root: ProviderId,

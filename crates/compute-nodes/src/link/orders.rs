@@ -24,7 +24,7 @@ pub(super) async fn report_results(
         .write(move |tx| {
             batch::check_session(&host, fleet::epoch(tx, &host)?, epoch)?;
             for result in &results {
-                if !orders::carried_out(tx, &compute_.world, &host, result)? {
+                if !orders::complete_order(tx, &compute_.world, &host, result)? {
                     tracing::debug!(%host, order = %result.order, "ignored a report on a device order that is not open");
                 }
             }

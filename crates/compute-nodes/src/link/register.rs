@@ -90,7 +90,7 @@ fn record(
     let mut reported = division::Reported { divided: false, why_not: None };
     if external_nova {
         if known_cells.divided {
-            division::check_given_away(tx, &registration.host, root)?;
+            division::check_hand_over(tx, &registration.host, root)?;
         }
         placement::report_below(tx, &compute.world, root, &children)?;
     } else {

@@ -115,7 +115,7 @@ impl Host {
 
     /// True if it has given a sign of life within [`DOWN_AFTER`] and is not forced down.
     pub fn is_up(&self, now: Timestamp) -> bool {
-        !self.is_declared_dead() && self.is_recent(now)
+        !self.is_forced_down() && self.is_recent(now)
     }
 
     fn is_recent(&self, now: Timestamp) -> bool {
@@ -123,7 +123,7 @@ impl Host {
     }
 
     /// True if it is forced down.
-    pub fn is_declared_dead(&self) -> bool {
+    pub fn is_forced_down(&self) -> bool {
         self.facts().forced_down
     }
 
@@ -202,7 +202,7 @@ impl Host {
     }
 
     /// Records that the database has a sign of life.
-    pub fn is_noted(&self, seen: Timestamp) {
+    pub fn record_noted(&self, seen: Timestamp) {
         self.noted.advance(seen);
     }
 
@@ -277,7 +277,7 @@ impl Host {
     }
 
     /// Records that, in one database snapshot, the host had this generation and no handle waited.
-    pub fn is_clear(&self, generation: i64) {
+    pub fn record_clear(&self, generation: i64) {
         self.clear.fetch_max(generation, Ordering::Relaxed);
     }
 

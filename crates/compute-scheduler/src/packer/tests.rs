@@ -73,7 +73,7 @@ fn roots(order: &[Preference]) -> Vec<ProviderId> {
 #[test]
 fn a_share_goes_to_the_device_that_is_used_already() {
     let mut world = world([host(100, 2, "VGPU", 16), host(200, 2, "VGPU", 16)]);
-    world.take(&taken(202, "VGPU", 4));
+    world.add_usage(&taken(202, "VGPU", 4));
     let order = order(&Packer::default(), &world, &query(2, &[("VGPU", 1)]));
     assert_eq!(roots(&order), [id(200), id(100)]);
     assert_eq!(order[0].remainder, Some(750));
@@ -155,9 +155,9 @@ fn the_first_of_two_types_counts_for_its_card() {
 #[test]
 fn the_last_unit_of_a_device_is_offered() {
     let mut world = world([host(100, 1, "VGPU", 16)]);
-    world.take(&taken(101, "VGPU", 15));
+    world.add_usage(&taken(101, "VGPU", 15));
     assert_eq!(roots(&order(&Packer::default(), &world, &query(1, &[("VGPU", 1)]))), [id(100)]);
-    world.take(&taken(101, "VGPU", 1));
+    world.add_usage(&taken(101, "VGPU", 1));
     assert!(order(&Packer::default(), &world, &query(1, &[("VGPU", 1)])).is_empty());
 }
 
@@ -181,7 +181,7 @@ fn a_server_without_devices_keeps_off_hosts_with_free_ones() {
 #[test]
 fn hosts_without_devices_are_filled_evenly() {
     let mut world = world([host(100, 0, "PGPU", 1), host(200, 0, "PGPU", 1)]);
-    world.take(&taken(100, "VCPU", 16));
+    world.add_usage(&taken(100, "VCPU", 16));
     let order = order(&Packer::default(), &world, &query(2, &[]));
     assert_eq!(roots(&order), [id(200), id(100)]);
 }
@@ -189,7 +189,7 @@ fn hosts_without_devices_are_filled_evenly() {
 #[test]
 fn the_sets_pack_or_spread() {
     let mut world = world([host(100, 4, "PGPU", 1), host(200, 4, "PGPU", 1)]);
-    world.take(&taken(201, "PGPU", 1));
+    world.add_usage(&taken(201, "PGPU", 1));
     let wanted = query(1, &[("PGPU", 1)]);
     let first = |weights| {
         Packer::default().order(&world, &wanted, weights, 0, 1).expect("an order")[0].root
@@ -203,7 +203,7 @@ fn the_sets_pack_or_spread() {
 fn the_demand_keeps_hosts_for_those_who_need_them() {
     // A server with four GPUs and 32 vCPUs still fits on host 100, but no longer on host 200.
     let mut world = world([host(100, 4, "PGPU", 1), host(200, 4, "PGPU", 1)]);
-    world.take(&taken(200, "VCPU", 8));
+    world.add_usage(&taken(200, "VCPU", 8));
     let small = query(8, &[]);
     assert_eq!(roots(&order(&Packer::default(), &world, &small)), [id(100), id(200)]);
     let large = query(32, &[("PGPU", 1), ("PGPU", 1), ("PGPU", 1), ("PGPU", 1)]);
@@ -240,7 +240,7 @@ fn an_order_kept_up_to_date_is_that_of_a_new_packer() {
         match next(4) {
             0 => world.upsert(host(first, u128::from(next(5)), name, units)),
             1 => world.remove(id(first)),
-            _ => world.take(&taken(first + u128::from(next(5)), name, 1)),
+            _ => world.add_usage(&taken(first + u128::from(next(5)), name, 1)),
         }
         let query = &wanted[round % wanted.len()];
         let kept = packer.order(&world, query, Weights::BALANCED, 0, 1000);

@@ -17,7 +17,7 @@ use super::{ALTERNATES, Choice, NAMED, Plan, confined, draw, whole};
 use crate::constraints::Constraints;
 use crate::fleet::Host;
 use crate::packer::{Preference, Remainders};
-use crate::reason::{NoHost, Obstacle, is_by_hand, obstacle_of_host, passed_over};
+use crate::reason::{NoHost, Obstacle, is_manual, obstacle_of_host, passed_over};
 
 /// Hosts in the first batch of the order; each further batch is eight times as large.
 const FIRST_BATCH: usize = 64;
@@ -58,7 +58,7 @@ struct Finder<'a> {
     constraints: &'a Constraints<'a>,
     query: &'a Query,
     /// The hosts that have a candidate, if they are known.
-    able: Option<HashSet<ProviderId>>,
+    capable: Option<HashSet<ProviderId>>,
     tried: HashSet<ProviderId>,
     met: HashMap<ProviderId, Obstacle>,
     found: Vec<Found>,
@@ -78,14 +78,15 @@ pub(super) fn ranked(
     }
     let (tried, met) = (HashSet::new(), HashMap::new());
     let (found, deferred) = (Vec::new(), Vec::new());
-    let mut finder = Finder { world, constraints, query, able: None, tried, met, found, deferred };
-    for host in finder.mates() {
+    let mut finder =
+        Finder { world, constraints, query, capable: None, tried, met, found, deferred };
+    for host in finder.group_hosts() {
         finder.examine(Preference { root: host.root, score: 0.0, remainder: None }, false)?;
     }
     let (mut skipped, mut batch) = (0, FIRST_BATCH);
     while !finder.has_enough() {
         if skipped == FIRST_BATCH {
-            finder.able = able(world, query)?;
+            finder.capable = capable(world, query)?;
         }
         let order = constraints.packer.order(world, query, weights, skipped, batch);
         let Some(order) = order else { break };
@@ -101,7 +102,7 @@ pub(super) fn ranked(
         skipped += batch;
         batch *= 8;
     }
-    finder.deferred.sort_by_key(|(against, ..)| *against);
+    finder.deferred.sort_by_key(|(penalties, ..)| *penalties);
     for (_, preference, host) in std::mem::take(&mut finder.deferred) {
         if finder.has_enough() {
             break;
@@ -114,7 +115,7 @@ pub(super) fn ranked(
 /// A plan for servers on one host. Compares the first hosts in the order that have room for all of
 /// them, and chooses the one whose cost falls most. If no host has room for all, the plan places as
 /// many servers as fit on one host.
-pub(super) fn together(
+pub(super) fn on_one_host(
     world: &Snapshot,
     constraints: &Constraints<'_>,
     query: &Query,
@@ -156,7 +157,7 @@ pub(super) fn together(
 /// cost ignores these conditions, and few hosts may meet them. One search over the trees therefore
 /// replaces the examination of each host. `None` if the search gives up, and for queries without
 /// such conditions.
-fn able(world: &Snapshot, query: &Query) -> Result<Option<HashSet<ProviderId>>, NoHost> {
+fn capable(world: &Snapshot, query: &Query) -> Result<Option<HashSet<ProviderId>>, NoHost> {
     if query.alike.is_empty() {
         return Ok(None);
     }
@@ -203,15 +204,15 @@ fn on_host(
     let here = confined(query, root);
     while plan.len() < count {
         let usable =
-            search(&world, &here)?.filter(|one| one.root == root && !is_by_hand(one)).take(DEVICES);
+            search(&world, &here)?.filter(|one| one.root == root && !is_manual(one)).take(DEVICES);
         let rated = usable.map(|candidate| {
             let mut after = world.clone();
-            after.take(&candidate);
+            after.add_usage(&candidate);
             (constraints.packer.cost(&after, root, weights), candidate)
         });
         let cheapest = rated.min_by(|a, b| a.0.total_cmp(&b.0));
         let Some((_, candidate)) = cheapest else { break };
-        world.take(&candidate);
+        world.add_usage(&candidate);
         plan.push(Choice { candidates: vec![candidate], ..Choice::default() });
     }
     Ok((plan, world))
@@ -230,7 +231,7 @@ impl Finder<'_> {
     }
 
     /// Under soft affinity, the hosts of the group, those with most members first; otherwise none.
-    fn mates(&self) -> Vec<Arc<Host>> {
+    fn group_hosts(&self) -> Vec<Arc<Host>> {
         let group = self.constraints.group.as_ref();
         let Some(group) = group.filter(|group| group.policy == Policy::SoftAffinity) else {
             return Vec::new();
@@ -242,8 +243,8 @@ impl Finder<'_> {
 
     /// Looks for a candidate on a host. A host with a penalty is deferred.
     fn examine(&mut self, preference: Preference, may_defer: bool) -> Result<(), NoHost> {
-        let is_unable = |able: &HashSet<ProviderId>| !able.contains(&preference.root);
-        if !self.tried.insert(preference.root) || self.able.as_ref().is_some_and(is_unable) {
+        let is_unable = |capable: &HashSet<ProviderId>| !capable.contains(&preference.root);
+        if !self.tried.insert(preference.root) || self.capable.as_ref().is_some_and(is_unable) {
             return Ok(());
         }
         let Some(host) = self.constraints.host(preference.root) else { return Ok(()) };
@@ -251,15 +252,15 @@ impl Finder<'_> {
             self.met.insert(preference.root, obstacle);
             return Ok(());
         }
-        let against = self.against(&host);
-        if may_defer && against > (0, 0, false) {
-            self.deferred.push((against, preference, host));
+        let penalties = self.penalties(&host);
+        if may_defer && penalties > (0, 0, false) {
+            self.deferred.push((penalties, preference, host));
             return Ok(());
         }
         self.add(preference, host)
     }
 
-    fn against(&self, host: &Host) -> (i64, usize, bool) {
+    fn penalties(&self, host: &Host) -> (i64, usize, bool) {
         let group = self.constraints.group.as_ref();
         let group = group.filter(|group| group.policy == Policy::SoftAntiAffinity);
         let weights = &self.constraints.rules.weights;
@@ -279,7 +280,7 @@ impl Finder<'_> {
         };
         let (mut preferred, mut others) = (Vec::new(), Vec::new());
         for candidate in ordered.filter(|one| one.root == preference.root) {
-            if is_by_hand(&candidate) {
+            if is_manual(&candidate) {
                 self.met.insert(preference.root, Obstacle::NoDevice);
                 continue;
             }

@@ -21,7 +21,7 @@ use kilonova_ids::ProviderId;
 
 use super::constraints::{Constraints, GroupFacts};
 use super::intended::Intended;
-use super::reason::{LOOKED_AT, NoHost, Obstacle, obstacle, passed_over, reason};
+use super::reason::{EXAMINED, NoHost, Obstacle, obstacle, passed_over, reason};
 use super::rules::Packing;
 use super::weighers::weigh;
 use crate::fleet::Host;
@@ -76,7 +76,7 @@ pub fn places_beside(
     query: &Query,
     count: usize,
 ) -> Result<Plan, NoHost> {
-    if let Some(beside) = intended.beside(world) {
+    if let Some(beside) = intended.with_intentions(world) {
         let plan = plan(&beside, constraints, query, count)?;
         if plan.len() >= count {
             return Ok(plan);
@@ -127,7 +127,7 @@ fn one_by_one(
         let found = ranked(&world, &constraints, query)?;
         let Some(first) = found.candidates.first() else { break };
         if count > 1 {
-            world.take(first);
+            world.add_usage(first);
             join(&mut constraints, first.root);
         }
         plan.push(found);
@@ -152,7 +152,7 @@ fn ranked(
     if let Packing::Cost(weights) = constraints.rules.packing
         && let Some(choice) = by_cost::ranked(world, constraints, query, weights)?
     {
-        return with_spares(world, constraints, query, choice);
+        return with_alternates(world, constraints, query, choice);
     }
     by_weight(world, constraints, query)
 }
@@ -161,7 +161,7 @@ fn ranked(
 ///
 /// Packing prefers the fullest hosts. All of them may have room only on devices that were just freed, where
 /// concurrent requests collide.
-fn with_spares(
+fn with_alternates(
     world: &Snapshot,
     constraints: &Constraints<'_>,
     query: &Query,
@@ -196,7 +196,7 @@ fn by_weight(
     let wanted = constraints.rules.hosts_weighed.max(constraints.rules.host_subset_size).max(1);
     let (mut roots, mut met) = (HashSet::new(), HashMap::new());
     let (mut found, mut hosts): (Vec<Candidate>, Vec<Arc<Host>>) = (Vec::new(), Vec::new());
-    for candidate in search.take(LOOKED_AT) {
+    for candidate in search.take(EXAMINED) {
         if let Some(one) = obstacle(constraints, &candidate) {
             met.insert(candidate.root, one);
             continue;
@@ -292,7 +292,7 @@ fn together(
     let Packing::Cost(weights) = constraints.rules.packing else {
         return first_together(world, constraints, query, count);
     };
-    let plan = by_cost::together(world, constraints, query, count, weights)?;
+    let plan = by_cost::on_one_host(world, constraints, query, count, weights)?;
     if plan.len() >= count {
         return Ok(plan);
     }
@@ -309,7 +309,7 @@ fn first_together(
     let mut best = Plan::new();
     let mut tried = HashSet::new();
     let search = world.search(query).map_err(|error| NoHost::new(format!("{error}.")))?;
-    for candidate in search.take(LOOKED_AT) {
+    for candidate in search.take(EXAMINED) {
         if !tried.insert(candidate.root) {
             break;
         }

@@ -85,7 +85,7 @@ fn devices_of_other_classes_are_no_part_of_a_place() {
     let mut world = Snapshot::default();
     world.upsert(Tree { providers });
     assert_eq!(chosen_in(&world, 1), [1], "a network card in use breaks no switch of GPUs");
-    world.take(&Candidate {
+    world.add_usage(&Candidate {
         root: id(0),
         allocations: vec![(id(1), ResourceClass::verbatim("PGPU"), 1)],
         mappings: Vec::new(),

@@ -27,7 +27,7 @@ use crate::constraints::{Constraints, Scope};
 use crate::facts::Facts;
 use crate::packer::{is_device, kind_traits};
 use crate::place::plan;
-use crate::reason::{NoHost, is_by_hand, obstacle, obstacle_of_host};
+use crate::reason::{NoHost, is_manual, obstacle, obstacle_of_host};
 
 pub use cost::{Lowered, costliest, lower_cost};
 
@@ -39,7 +39,7 @@ const DESTINATIONS: usize = 8;
 
 /// Maximum number of candidates that are examined for the destination of one guest, if the best
 /// candidates by cost have devices of other kinds.
-const LOOKED_AT: usize = 256;
+const EXAMINED: usize = 256;
 
 /// Number of plans after which the search ends and takes the best one.
 const ENOUGH: usize = 16;
@@ -167,9 +167,9 @@ struct Board<'a> {
 /// A copy of a world after a move.
 fn after(world: &Snapshot, guests: &[Guest], one: &Move) -> Snapshot {
     let mut world = world.clone();
-    world.take(&one.to);
+    world.add_usage(&one.to);
     if let Some(guest) = guests.get(one.guest) {
-        world.give_back(&guest.held);
+        world.subtract_usage(&guest.held);
     }
     world
 }
@@ -239,7 +239,7 @@ pub fn make_room(
 
 /// The live migrations of all guests of a host, and their gain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Emptied {
+pub struct HostDrain {
     /// The root of its tree.
     pub source: ProviderId,
     /// The moves, in order.
@@ -260,13 +260,13 @@ pub fn empty_host(
     guests: &[Guest],
     hosts: &[ProviderId],
     left: &mut Searches,
-) -> Result<Option<Emptied>, NoHost> {
+) -> Result<Option<HostDrain>, NoHost> {
     let board = Board { scope, guests, now: wanted.constraints.now };
-    let mut best: Option<Emptied> = None;
+    let mut best: Option<HostDrain> = None;
     for source in hosts {
         match board.emptied(world, wanted, *source, left) {
             Ok(Some(found)) => {
-                let rank = |one: &Emptied| (one.gain, std::cmp::Reverse(one.moves.len()));
+                let rank = |one: &HostDrain| (one.gain, std::cmp::Reverse(one.moves.len()));
                 if best.as_ref().is_none_or(|best| rank(&found) > rank(best)) {
                     best = Some(found);
                 }
@@ -337,7 +337,7 @@ impl Board<'_> {
                 }
                 for to in self.destinations(world, guest, left)? {
                     let moves = vec![Move { guest: at, to }];
-                    if let Some(plan) = self.judge(world, wanted, moves, left)? {
+                    if let Some(plan) = self.plan_if_better(world, wanted, moves, left)? {
                         found.push(plan);
                         break;
                     }
@@ -422,7 +422,7 @@ impl Board<'_> {
         let then = after(world, self.guests, one);
         for to in self.destinations(&then, &self.guests[guest], left)? {
             let moves = vec![one.clone(), Move { guest, to }];
-            if let Some(plan) = self.judge(world, wanted, moves, left)? {
+            if let Some(plan) = self.plan_if_better(world, wanted, moves, left)? {
                 return Ok(Some(plan));
             }
         }
@@ -462,7 +462,7 @@ impl Board<'_> {
         wanted: &Wanted<'_>,
         source: ProviderId,
         left: &mut Searches,
-    ) -> Result<Option<Emptied>, Stop> {
+    ) -> Result<Option<HostDrain>, Stop> {
         let (mut then, mut moves) = (world.clone(), Vec::<Move>::new());
         for (at, guest) in self.guests.iter().enumerate().filter(|(_, one)| one.source == source) {
             if !moves.iter().all(|one| self.guests[one.guest].goes_with(guest)) {
@@ -475,7 +475,7 @@ impl Board<'_> {
             moves.push(one);
         }
         let gain = gain(world, wanted, self.guests, &moves, left).ok_or(Stop::Exhausted)?;
-        Ok((gain > 0).then_some(Emptied { source, moves, gain }))
+        Ok((gain > 0).then_some(HostDrain { source, moves, gain }))
     }
 
     /// How many servers of the request fit on a host without some of its guests.
@@ -488,12 +488,12 @@ impl Board<'_> {
         left: &mut Searches,
     ) -> Result<i64, Stop> {
         let mut world = world.clone();
-        guests.iter().for_each(|at| world.give_back(&self.guests[*at].held));
+        guests.iter().for_each(|at| world.subtract_usage(&self.guests[*at].held));
         wanted.fitting(&world, source, left)
     }
 
     /// The plan of these moves, if more servers of the request fit after them.
-    fn judge(
+    fn plan_if_better(
         &self,
         world: &Snapshot,
         wanted: &Wanted<'_>,
@@ -525,8 +525,8 @@ impl Board<'_> {
             let search = world.search(&guest.query);
             let search = search.map_err(|why| Stop::Invalid(NoHost::new(format!("{why}."))))?;
             let usable = search
-                .take(LOOKED_AT)
-                .filter(|one| obstacle(&constraints, one).is_none() && !is_by_hand(one));
+                .take(EXAMINED)
+                .filter(|one| obstacle(&constraints, one).is_none() && !is_manual(one));
             places.extend(usable.filter(|one| fits(one)).take(DESTINATIONS));
         }
         Ok(places)

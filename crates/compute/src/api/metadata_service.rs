@@ -40,9 +40,9 @@ pub fn routes(service: MetadataService, secret: &str) -> Router {
 }
 
 /// A status with a text, as a guest receives it.
-struct Told(StatusCode, String);
+struct ErrorText(StatusCode, String);
 
-impl Told {
+impl ErrorText {
     fn bad(text: impl Into<String>) -> Self {
         Self(StatusCode::BAD_REQUEST, text.into())
     }
@@ -52,7 +52,7 @@ impl Told {
     }
 }
 
-impl From<Refusal> for Told {
+impl From<Refusal> for ErrorText {
     fn from(refusal: Refusal) -> Self {
         tracing::error!(
             error = %refusal.internal.as_deref().unwrap_or(&refusal.message),
@@ -68,7 +68,7 @@ impl From<Refusal> for Told {
     }
 }
 
-impl IntoResponse for Told {
+impl IntoResponse for ErrorText {
     fn into_response(self) -> Response {
         let Self(status, text) = self;
         let mut response = body(ContentType::Text, text.into_bytes());
@@ -97,27 +97,27 @@ async fn answer(State(proxied): State<Proxied>, request: Request) -> Response {
     if let Some(Answer::Body(kind, content)) = lookup_versions(path) {
         return body(kind, content);
     }
-    match told(&proxied, request).await {
+    match respond(&proxied, request).await {
         Ok(response) => response,
-        Err(told) => told.into_response(),
+        Err(error) => error.into_response(),
     }
 }
 
-async fn told(proxied: &Proxied, request: Request) -> Result<Response, Told> {
+async fn respond(proxied: &Proxied, request: Request) -> Result<Response, ErrorText> {
     let guest = proxied.identify(request.headers())?;
     let service = &proxied.service;
     let path = request.uri().path();
     let found = service.lookup(guest.server, &guest.project, path, guest.address.as_deref());
-    match found.await?.ok_or_else(Told::not_found)? {
+    match found.await?.ok_or_else(ErrorText::not_found)? {
         Answer::Body(kind, content) => Ok(body(kind, content)),
         Answer::Password => match *request.method() {
             Method::GET => {
                 let password = service.password(guest.server).await?;
-                let password = password.ok_or_else(Told::not_found)?;
+                let password = password.ok_or_else(ErrorText::not_found)?;
                 Ok(body(ContentType::Text, password.into_bytes()))
             }
             Method::POST => set_password(service, guest.server, request.into_body()).await,
-            _ => Err(Told::bad(texts::METHODS)),
+            _ => Err(ErrorText::bad(texts::METHODS)),
         },
     }
 }
@@ -126,40 +126,41 @@ async fn set_password(
     service: &MetadataService,
     server: ServerId,
     sent: Body,
-) -> Result<Response, Told> {
+) -> Result<Response, ErrorText> {
     // As in Nova, the check for a conflict precedes the check of the size.
     match service.password(server).await? {
-        None => return Err(Told::not_found()),
+        None => return Err(ErrorText::not_found()),
         Some(known) if !known.is_empty() => return Err(conflict()),
         Some(_) => {}
     }
     let sent = kilonova_wire::read_body(sent, MAX_PASSWORD).await.map_err(|refusal| {
-        Told::bad(match refusal.kind {
+        ErrorText::bad(match refusal.kind {
             Kind::TooLarge => texts::TOO_LARGE.to_owned(),
             _ => refusal.message,
         })
     })?;
     let text = std::str::from_utf8(&sent).ok().filter(|text| !text.contains('\0'));
-    let text = text.ok_or_else(|| Told::bad(texts::NOT_TEXT))?;
+    let text = text.ok_or_else(|| ErrorText::bad(texts::NOT_TEXT))?;
     match service.set_password(server, text.to_owned()).await? {
         PasswordSet::Stored => Ok(body(ContentType::Text, Vec::new())),
         PasswordSet::Exists => Err(conflict()),
-        PasswordSet::NoServer => Err(Told::not_found()),
+        PasswordSet::NoServer => Err(ErrorText::not_found()),
     }
 }
 
-fn conflict() -> Told {
-    Told(StatusCode::CONFLICT, texts::CONFLICT.into())
+fn conflict() -> ErrorText {
+    ErrorText(StatusCode::CONFLICT, texts::CONFLICT.into())
 }
 
 impl Proxied {
     /// The guest whose request a proxy forwards.
-    fn identify(&self, headers: &HeaderMap) -> Result<Guest, Told> {
+    fn identify(&self, headers: &HeaderMap) -> Result<Guest, ErrorText> {
         let instance = sent(headers, INSTANCE);
         let signature = sent(headers, SIGNATURE);
         let project = sent(headers, PROJECT);
-        let missing = |name| Told::bad(format!("{name} header is missing from request."));
-        let several = |name| Told::bad(format!("Multiple {name} headers found within request."));
+        let missing = |name| ErrorText::bad(format!("{name} header is missing from request."));
+        let several =
+            |name| ErrorText::bad(format!("Multiple {name} headers found within request."));
         let instance = instance.ok_or_else(|| missing("X-Instance-ID"))?;
         let signature = signature.ok_or_else(|| missing("X-Instance-ID-Signature"))?;
         let project = project.ok_or_else(|| missing("X-Tenant-ID"))?;
@@ -171,10 +172,14 @@ impl Proxied {
                 "a request for metadata has an invalid signature; compare [neutron] \
                  metadata_proxy_shared_secret with that of Neutron's metadata agents"
             );
-            return Err(Told(StatusCode::FORBIDDEN, "Invalid proxy request signature.".into()));
+            return Err(ErrorText(
+                StatusCode::FORBIDDEN,
+                "Invalid proxy request signature.".into(),
+            ));
         }
-        let server = text(instance).and_then(|id| id.parse().ok()).ok_or_else(Told::not_found)?;
-        let project = text(project).ok_or_else(Told::not_found)?.to_owned();
+        let server =
+            text(instance).and_then(|id| id.parse().ok()).ok_or_else(ErrorText::not_found)?;
+        let project = text(project).ok_or_else(ErrorText::not_found)?.to_owned();
         let address = headers.get(ADDRESSES).and_then(text).and_then(|addresses| {
             let first = addresses.split(',').next()?.trim();
             first.parse::<IpAddr>().ok().map(|address| address.to_string())

@@ -222,7 +222,7 @@ async fn the_counted_usage_matches_the_servers() {
 /// Changes one of the servers; every fifth change is rolled back.
 fn change(tx: &mut Tx<'_>, step: usize) -> Result<(), Error> {
     let ids = tx.rows("SELECT id FROM servers ORDER BY seq", params![])?;
-    let Some(row) = ids.get((step * 7) % ids.len().max(1)) else { return Err(Error::Aged) };
+    let Some(row) = ids.get((step * 7) % ids.len().max(1)) else { return Err(Error::Outdated) };
     let server = servers::find(tx, row.id(0)?)?.expect("the server exists");
     let (id, now) = (server.id, Timestamp::UNIX_EPOCH);
     match (step * 13) % 8 {
@@ -252,7 +252,7 @@ fn change(tx: &mut Tx<'_>, step: usize) -> Result<(), Error> {
         }
         _ => servers::set_built(tx, id, PowerState::Running, now)?,
     }
-    if step % 5 == 4 { Err(Error::Aged) } else { Ok(()) }
+    if step % 5 == 4 { Err(Error::Outdated) } else { Ok(()) }
 }
 
 /// Concurrent boots and deletes never exceed the limit, and boots can use the quota that deletes release.

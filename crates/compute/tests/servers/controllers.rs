@@ -271,7 +271,7 @@ async fn the_scheduler_respects_changes_made_at_another_controller() {
     .await;
     assert_eq!(host_of(boot(Some("east")).await).await, "a");
     both.running.force_down("b", true).await;
-    wait_until("b is down", async || seen("b").is_declared_dead()).await;
+    wait_until("b is down", async || seen("b").is_forced_down()).await;
 }
 
 /// A host's number of failed builds, and its reset by a successful build, reach every controller.

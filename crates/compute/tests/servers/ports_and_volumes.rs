@@ -147,7 +147,7 @@ impl Both {
     async fn end(&self, volume: &str, when: &str) {
         self.heal();
         self.cloud.teardown(&self.running, when).await;
-        self.cloud.settle_volumes(&self.running).await;
+        self.cloud.finish_volume_work(&self.running).await;
         self.cloud.wait_for_neutron().await;
         assert_eq!(self.neutron.state().ports(), Vec::<Value>::new(), "{when}");
         assert!(self.cinder.state().attachments().is_empty(), "{when}");

@@ -33,7 +33,7 @@ impl From<Error> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let (status, title, text) = words(&self.0);
+        let (status, title, text) = status_and_text(&self.0);
         let (request, retry_after) = match &self.0 {
             Error::Refused { request, retry_after, .. } => (request.as_deref(), *retry_after),
             Error::Crowded => (None, Some(CROWDED)),
@@ -65,7 +65,7 @@ impl IntoResponse for Refusal {
 ///
 /// # Errors
 /// Any other refusal, which has a page of its own.
-pub(super) fn said(error: Error) -> Result<(StatusCode, String), Refusal> {
+pub(super) fn refusal_for_form(error: Error) -> Result<(StatusCode, String), Refusal> {
     match error {
         Error::Refused { status: status @ (400 | 402 | 403 | 405..500), message, .. } => {
             let code = StatusCode::from_u16(status).unwrap_or(StatusCode::CONFLICT);
@@ -83,7 +83,7 @@ pub(super) fn forbidden(policy: &Enforcer, rule: &str) -> Refusal {
 }
 
 /// The status, the title and the text of a refusal.
-pub(super) fn words(error: &Error) -> (StatusCode, &'static str, String) {
+pub(super) fn status_and_text(error: &Error) -> (StatusCode, &'static str, String) {
     match error {
         Error::NoSession => {
             (StatusCode::UNAUTHORIZED, texts::SESSION_ENDED, texts::LOG_IN_AGAIN.to_owned())

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::PATH;
 use super::actions::request;
-use super::answers::{Html, Refusal, words};
+use super::answers::{Html, Refusal, status_and_text};
 use super::form::Form;
 use super::server::find;
 use super::viewer::Viewer;
@@ -117,7 +117,7 @@ async fn perform(State(dashboard): State<Dashboard>, form: Form) -> Result<Html,
             // The session has ended, so requests for the other servers would fail too.
             Err(error @ Error::NoSession) => return Err(error.into()),
             Err(error) if error.is(404) => Some(texts::SERVER_GONE.to_owned()),
-            Err(error) => Some(words(&error).2),
+            Err(error) => Some(status_and_text(&error).2),
         };
         let address = format!("{PATH}/servers/{}", escaped(id));
         results.push(page::Outcome { name, address, refused });

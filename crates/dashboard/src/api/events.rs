@@ -370,7 +370,7 @@ impl Following {
                 };
                 Ok::<_, Error>(list.servers.iter().filter_map(row).collect())
             };
-            let list = shared.since(&dashboard.0.live, news.look, read).await?;
+            let list = shared.since(&dashboard.0.live, news.round, read).await?;
             let mut left = news.servers;
             for (id, row) in list.iter() {
                 if left.remove(id) {

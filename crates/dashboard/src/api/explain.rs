@@ -9,7 +9,7 @@ use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_wire::query::{Query, escaped};
 
 use super::PATH;
-use super::answers::{Html, Refusal, forbidden, said};
+use super::answers::{Html, Refusal, forbidden, refusal_for_form};
 use super::form::Fields;
 use super::servers::{Filters, List, may_see_all};
 use super::viewer::{OPERATES, Viewer};
@@ -52,7 +52,7 @@ async fn show(
             let found = match conditions(typed) {
                 Ok(query) => {
                     let path = format!("{CANDIDATES}?{query}");
-                    dashboard.0.cloud.get(&viewer.caller, &path).await.map_err(said)
+                    dashboard.0.cloud.get(&viewer.caller, &path).await.map_err(refusal_for_form)
                 }
                 Err(why) => Err(Ok((StatusCode::BAD_REQUEST, why.to_owned()))),
             };

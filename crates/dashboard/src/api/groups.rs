@@ -9,7 +9,7 @@ use kilonova_wire::query::{Query, escaped};
 use serde_json::{Value, json};
 
 use super::PATH;
-use super::answers::{Html, Refusal, forbidden, said};
+use super::answers::{Html, Refusal, forbidden, refusal_for_form};
 use super::form::{Fields, Form};
 use super::listing::Rows;
 use super::removal::Removal;
@@ -129,7 +129,7 @@ async fn create(State(dashboard): State<Dashboard>, form_: Form) -> Result<Respo
             Ok(Redirect::to(&format!("{PATH}/security-groups/{}", escaped(id))).into_response())
         }
         Err(error) => {
-            let (status, why) = said(error)?;
+            let (status, why) = refusal_for_form(error)?;
             Ok(form(&viewer, &fields, (status, Some(&why))))
         }
     }
@@ -182,7 +182,7 @@ async fn add_rule(
         Err(why) => (StatusCode::BAD_REQUEST, why.to_owned()),
         Ok(body) => match dashboard.0.cloud.post(&viewer.caller, RULES, body).await {
             Ok(_) => return Ok(back(&id)),
-            Err(error) => said(error)?,
+            Err(error) => refusal_for_form(error)?,
         },
     };
     let (status, why) = refused;
@@ -203,7 +203,7 @@ async fn remove_rule(
     match dashboard.0.cloud.delete(&viewer.caller, &path).await {
         Ok(()) => Ok(back(&id)),
         Err(error) => {
-            let (status, why) = said(error)?;
+            let (status, why) = refusal_for_form(error)?;
             shown(&dashboard, &viewer, &id, &fields, (status, Some(&why))).await
         }
     }

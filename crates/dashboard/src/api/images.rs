@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256, Sha512};
 
 use super::PATH;
-use super::answers::{Html, Refusal, forbidden, said};
+use super::answers::{Html, Refusal, forbidden, refusal_for_form};
 use super::form::{CSRF, Fields, Form};
 use super::listing::Rows;
 use super::removal::Removal;
@@ -40,7 +40,7 @@ const PUBLISH: &str = "publicize_image";
 const UPLOAD: &str = "upload_image";
 const DELETE: &str = "delete_image";
 /// How long the fields before the data may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const FIELDS_TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest field before the data.
 const FIELD: u64 = 4096;
 /// The most that is read of a form before its data begin, not counting the last chunk. A browser sends the first
@@ -162,7 +162,7 @@ async fn create(State(dashboard): State<Dashboard>, form_: Form) -> Result<Respo
             Ok(Redirect::to(&format!("{PATH}/images/{}", escaped(id))).into_response())
         }
         Err(error) => {
-            let (status, why) = said(error)?;
+            let (status, why) = refusal_for_form(error)?;
             Ok(form(&dashboard, &viewer, &fields, status, Some(&why)))
         }
     }
@@ -294,7 +294,7 @@ async fn upload(
     let viewer = Viewer::from_request_parts(&mut parts, &dashboard).await?;
     let media = parts.headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
     let read = Upload::read(&viewer.session.csrf, media.unwrap_or_default(), body);
-    let read = tokio::time::timeout(PATIENCE, read).await;
+    let read = tokio::time::timeout(FIELDS_TIMEOUT, read).await;
     let read = read.unwrap_or(Err(Error::Unreadable("It did not arrive in time.")));
     let form = read.map_err(|error| Refusal(error).into_response())?;
     keep(&dashboard, &viewer, &id, form).await.map_err(IntoResponse::into_response)
@@ -340,7 +340,7 @@ async fn refusal(
     id: &str,
     error: Error,
 ) -> Result<Response, Refusal> {
-    let (status, why) = said(error)?;
+    let (status, why) = refusal_for_form(error)?;
     let image = find(dashboard, viewer, id).await?;
     Ok(shown(dashboard, viewer, &image, status, Some(&why)))
 }

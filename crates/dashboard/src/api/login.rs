@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use super::PATH;
 use super::answers::{Html, Refusal};
 use super::form::{CSRF, Fields, Form};
-use super::viewer::{self, KNOCK, SESSION, Viewer, cookie, set_cookie};
+use super::viewer::{self, LOGIN_SECRET, SESSION, Viewer, cookie, set_cookie};
 use crate::app::Dashboard;
 use crate::app::cloud::Caller;
-use crate::app::session::{Session, knock, knocked, random};
+use crate::app::session::{Session, checked_login_secret, login_secret, random};
 use crate::error::Error;
 use crate::texts;
 use crate::views::login::{self as page, Shown};
@@ -62,10 +62,10 @@ fn form(
     shown: Shown<'_>,
 ) -> Result<Response, Refusal> {
     let (secret, sealed) =
-        knock(&dashboard.0.key).ok_or_else(|| Error::Defect("no randomness".into()))?;
+        login_secret(&dashboard.0.key).ok_or_else(|| Error::Defect("no randomness".into()))?;
     let page = page::page(&Shown { csrf: &secret, ..shown });
     let mut response = (status, Html(page)).into_response();
-    set_cookie(&mut response, &Caller::of(parts), KNOCK, Some(&sealed));
+    set_cookie(&mut response, &Caller::of(parts), LOGIN_SECRET, Some(&sealed));
     Ok(response)
 }
 
@@ -82,8 +82,9 @@ async fn log_in(State(dashboard): State<Dashboard>, request: Request) -> Result<
         credential,
         ..Shown::default()
     };
-    let known = cookie(&parts.headers, KNOCK);
-    if !known.is_some_and(|sealed| knocked(&dashboard.0.key, sealed, fields.raw(CSRF))) {
+    let known = cookie(&parts.headers, LOGIN_SECRET);
+    if !known.is_some_and(|sealed| checked_login_secret(&dashboard.0.key, sealed, fields.raw(CSRF)))
+    {
         let shown = Shown { notice: Some(texts::LOGIN_STALE), ..typed };
         return form(&dashboard, &parts, StatusCode::FORBIDDEN, shown);
     }
@@ -276,7 +277,7 @@ pub(super) fn enter(
     tracing::info!(user = session.user, project = session.project, "logged in to the dashboard");
     let mut response = Redirect::to(to).into_response();
     set_cookie(&mut response, caller, SESSION, Some(&sealed));
-    set_cookie(&mut response, caller, KNOCK, None);
+    set_cookie(&mut response, caller, LOGIN_SECRET, None);
     Ok(response)
 }
 

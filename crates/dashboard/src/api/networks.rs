@@ -9,7 +9,7 @@ use kilonova_wire::query::{Query, escaped};
 use serde_json::{Value, json};
 
 use super::PATH;
-use super::answers::{Html, Refusal, forbidden, said};
+use super::answers::{Html, Refusal, forbidden, refusal_for_form};
 use super::form::{Fields, Form};
 use super::listing::{Rows, elements};
 use super::removal::Removal;
@@ -192,7 +192,7 @@ async fn create(State(dashboard): State<Dashboard>, form_: Form) -> Result<Respo
             Ok(Redirect::to(&format!("{PATH}/networks/{}", escaped(id))).into_response())
         }
         Err(error) => {
-            let (status, why) = said(error)?;
+            let (status, why) = refusal_for_form(error)?;
             Ok(form(&dashboard, &viewer, &fields, (status, Some(&why))))
         }
     }
@@ -262,7 +262,7 @@ async fn add(
     match dashboard.0.cloud.post(&viewer.caller, &format!("{NETWORK}/{kind}"), body).await {
         Ok(_) => Ok(Redirect::to(&format!("{PATH}/networks/{}", escaped(id))).into_response()),
         Err(error) => {
-            let (status, why) = said(error)?;
+            let (status, why) = refusal_for_form(error)?;
             let refused = (status, Some(why.as_str()));
             shown(dashboard, viewer, id, &Query::default(), refused, fields).await
         }

@@ -9,7 +9,7 @@ use kilonova_wire::query::{Query, escaped};
 use serde_json::{Map, Value, json};
 
 use super::PATH;
-use super::answers::{Html, Refusal, forbidden, said};
+use super::answers::{Html, Refusal, forbidden, refusal_for_form};
 use super::form::{Fields, Form};
 use super::listing::{Rows, elements};
 use super::removal::Removal;
@@ -95,7 +95,7 @@ async fn create(State(dashboard): State<Dashboard>, form_: Form) -> Result<Respo
             Ok(Redirect::to(&to).into_response())
         }
         Err(error) => {
-            let (status, why) = said(error)?;
+            let (status, why) = refusal_for_form(error)?;
             Ok(form(&viewer, &fields, status, Some(&why)))
         }
     }

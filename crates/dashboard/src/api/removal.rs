@@ -3,7 +3,7 @@
 use axum::response::{IntoResponse, Redirect, Response};
 use http::StatusCode;
 
-use super::answers::{Html, Refusal, said};
+use super::answers::{Html, Refusal, refusal_for_form};
 use super::viewer::Viewer;
 use crate::app::Dashboard;
 use crate::views::removal as page;
@@ -50,7 +50,7 @@ impl Removal {
         match dashboard.0.cloud.delete(&viewer.caller, &self.path).await {
             Ok(()) => Ok(Redirect::to(&self.list).into_response()),
             Err(error) => {
-                let (status, why): (StatusCode, String) = said(error)?;
+                let (status, why): (StatusCode, String) = refusal_for_form(error)?;
                 Ok((status, self.shown(viewer, Some(&why))).into_response())
             }
         }

@@ -17,7 +17,7 @@ use crate::error::Error;
 /// The cookie of the session.
 pub(super) const SESSION: &str = "kilonova-session";
 /// The cookie that binds a login form to its browser.
-pub(super) const KNOCK: &str = "kilonova-login";
+pub(super) const LOGIN_SECRET: &str = "kilonova-login";
 
 /// The policy rule for the operators' pages.
 pub(super) const OPERATES: &str = "kilonova:floor:show";
@@ -225,7 +225,7 @@ mod tests {
             (header::COOKIE, HeaderValue::from_static("kilonova-login=z=z")),
         ]);
         assert_eq!(cookie(&headers, SESSION), Some("kns1:x:y"));
-        assert_eq!(cookie(&headers, KNOCK), Some("z=z"));
+        assert_eq!(cookie(&headers, LOGIN_SECRET), Some("z=z"));
         assert_eq!(cookie(&headers, "c"), None);
         assert_eq!(cookie(&HeaderMap::new(), "a"), None);
     }

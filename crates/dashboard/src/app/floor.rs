@@ -144,7 +144,7 @@ pub(crate) enum Use {
     /// A server, or another user of the accelerator API, has it.
     Owned,
     /// Allocated through Placement, without a handle of ours.
-    Elsewhere,
+    External,
     /// It waits for its host before it can be allocated.
     Dirty,
     /// It is being cleaned.
@@ -169,7 +169,7 @@ impl Use {
     /// All states, in the order of a legend.
     pub const ALL: [Self; 11] = [
         Self::Owned,
-        Self::Elsewhere,
+        Self::External,
         Self::Free,
         Self::Reserved,
         Self::Dirty,
@@ -184,9 +184,7 @@ impl Use {
     /// True if it needs the attention of an operator.
     pub fn is_problem(self) -> bool {
         match self {
-            Self::Owned | Self::Elsewhere | Self::Reserved | Self::Free | Self::Programming => {
-                false
-            }
+            Self::Owned | Self::External | Self::Reserved | Self::Free | Self::Programming => false,
             Self::Dirty
             | Self::Cleaning
             | Self::Failed
@@ -259,7 +257,7 @@ fn units_of_part<'a>(device: &'a Device, part: &'a Part) -> Vec<Unit<'a>> {
             *left -= count;
         }
     };
-    add(Use::Elsewhere, part.used.saturating_sub(count(owned)), &mut left);
+    add(Use::External, part.used.saturating_sub(count(owned)), &mut left);
     let withheld = left.saturating_sub(part.free.max(0));
     add(withheld_by(device), withheld, &mut left);
     let rest = left;
@@ -306,7 +304,7 @@ impl Host {
         Self {
             name: host.name.to_string(),
             state: state.into(),
-            forced_down: host.is_declared_dead(),
+            forced_down: host.is_forced_down(),
             status: status.into(),
             zone: host.zone(),
             aggregates,
@@ -638,7 +636,7 @@ pub(crate) mod tests {
                 (Use::Owned, 1),
                 (Use::Dirty, 1),
                 (Use::Failed, 1),
-                (Use::Elsewhere, 2),
+                (Use::External, 2),
                 (Use::Reserved, 1),
                 (Use::Free, 10)
             ]

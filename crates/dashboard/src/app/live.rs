@@ -8,7 +8,7 @@
 //! its servers that have changed. A viewer receives no data: it reads a server again with its own user's token, so
 //! it cannot see more than its user may see. Changes accumulate in the viewer until its browser takes them, so a
 //! slow browser costs no more than the ids of its page's servers and, on the floor, the names of the cloud's hosts.
-//! Viewers with the same view of a list share its rows: one of them reads the list after a look.
+//! Viewers with the same view of a list share its rows: one of them reads the list after a round.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,18 +24,18 @@ use tokio::time::{sleep, timeout};
 
 use crate::error::Error;
 
-/// The pause between two looks.
+/// The pause between two rounds.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The pause after a new viewer: others that arrive meanwhile share its look.
+/// The pause after a new viewer: others that arrive meanwhile share its round.
 const SHORT: Duration = Duration::from_millis(50);
 /// Maximum number of pages that a process follows.
 const MOST: usize = 4096;
 /// Maximum number of pages of one user.
 const MOST_OF_USER: usize = 64;
-/// The longest wait for a look.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The looks that a viewer waits for: the current one may have begun without its servers, the next one has not.
-const LOOKS: usize = 2;
+/// The longest wait for a round.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(2);
+/// The rounds that a viewer waits for: the current one may have begun without its servers, the next one has not.
+const ROUNDS: usize = 2;
 
 /// The changes that a process follows.
 #[derive(Clone)]
@@ -45,9 +45,9 @@ struct Hub {
     compute: Compute,
     pages: Mutex<Pages>,
     /// Ends the pause for a new viewer.
-    hurry: Notify,
-    /// The number of the last look that has ended.
-    look: AtomicU64,
+    wake: Notify,
+    /// The number of the last round that has ended.
+    round: AtomicU64,
     lists: Mutex<HashMap<ListKey, Weak<SharedList>>>,
 }
 
@@ -57,25 +57,25 @@ pub(crate) type ListKey = (String, String, Vec<bool>);
 /// The rows of a list by their servers.
 pub(crate) type Rows = Arc<Vec<(ServerId, String)>>;
 
-/// A list that several viewers show: after a look, one of them reads it for all.
+/// A list that several viewers show: after a round, one of them reads it for all.
 #[derive(Default)]
 pub(crate) struct SharedList(tokio::sync::Mutex<Option<(u64, Rows)>>);
 
 impl SharedList {
-    /// The rows as of this look or a later one; `read` reads them unless another viewer has.
+    /// The rows as of this round or a later one; `read` reads them unless another viewer has.
     pub async fn since<E>(
         &self,
         live: &Live,
-        look: u64,
+        round: u64,
         read: impl Future<Output = Result<Vec<(ServerId, String)>, E>>,
     ) -> Result<Rows, E> {
         let mut kept = self.0.lock().await;
         if let Some((at, rows)) = &*kept
-            && *at >= look
+            && *at >= round
         {
             return Ok(Arc::clone(rows));
         }
-        let now = live.0.look.load(Ordering::SeqCst);
+        let now = live.0.round.load(Ordering::SeqCst);
         let rows = Arc::new(read.await?);
         *kept = Some((now, Arc::clone(&rows)));
         Ok(rows)
@@ -117,8 +117,8 @@ struct Page {
     hosts: Option<Option<HostName>>,
     news: Mutex<News>,
     wake: Notify,
-    /// Wakes a viewer that waits for the next look.
-    looked: Notify,
+    /// Wakes a viewer that waits for the next round.
+    round_done: Notify,
 }
 
 /// The changes on a page.
@@ -130,8 +130,8 @@ pub(crate) struct News {
     pub list: bool,
     /// Hosts that have changed, are new or are gone.
     pub hosts: BTreeSet<HostName>,
-    /// The look that found them.
-    pub look: u64,
+    /// The round that found them.
+    pub round: u64,
 }
 
 impl News {
@@ -156,8 +156,8 @@ impl Live {
         Self(Arc::new(Hub {
             compute,
             pages: Mutex::default(),
-            hurry: Notify::new(),
-            look: AtomicU64::new(0),
+            wake: Notify::new(),
+            round: AtomicU64::new(0),
             lists: Mutex::default(),
         }))
     }
@@ -188,7 +188,7 @@ impl Live {
             hosts,
             news: Mutex::default(),
             wake: Notify::new(),
-            looked: Notify::new(),
+            round_done: Notify::new(),
         });
         let hub = Arc::clone(&self.0);
         let id = {
@@ -229,13 +229,13 @@ impl Viewer {
         self.settle().await;
     }
 
-    /// Waits for a look that begins after this call. A database that does not answer does not block the caller:
-    /// later looks find the changes.
+    /// Waits for a round that begins after this call. A database that does not answer does not block the caller:
+    /// later rounds find the changes.
     async fn settle(&self) {
-        for _ in 0..LOOKS {
-            let looked = self.page.looked.notified();
-            self.hub.hurry.notify_one();
-            if timeout(PATIENCE, looked).await.is_err() {
+        for _ in 0..ROUNDS {
+            let round_done = self.page.round_done.notified();
+            self.hub.wake.notify_one();
+            if timeout(ROUND_TIMEOUT, round_done).await.is_err() {
                 return;
             }
         }
@@ -248,7 +248,7 @@ impl Drop for Viewer {
     }
 }
 
-/// Looks until no page is open.
+/// Runs rounds until no page is open.
 async fn run(hub: Arc<Hub>) {
     let mut before: Option<Marks> = None;
     let mut floor: Option<FloorMarks> = None;
@@ -269,32 +269,32 @@ async fn run(hub: Arc<Hub>) {
         let asked: Vec<ServerId> = servers.into_iter().collect();
         match hub.compute.marks(asked, lists.into_iter().collect()).await {
             Ok(marks) => {
-                let look = hub.look.fetch_add(1, Ordering::SeqCst) + 1;
+                let round = hub.round.fetch_add(1, Ordering::SeqCst) + 1;
                 if let Some(before) = &before {
-                    tell(&open, before, &marks, look);
+                    tell(&open, before, &marks, round);
                 }
                 before = Some(marks);
                 let shown = open.iter().any(|page| page.hosts.is_some());
                 let now = shown.then(|| hub.compute.floor_marks());
                 if let Some((before, now)) = floor.as_ref().zip(now.as_ref()) {
-                    tell_hosts(&open, &now.changed_since(before), look);
+                    tell_hosts(&open, &now.changed_since(before), round);
                 }
                 floor = now;
-                open.iter().for_each(|page| page.looked.notify_waiters());
+                open.iter().for_each(|page| page.round_done.notify_waiters());
             }
-            // The next look tries again.
+            // The next round tries again.
             Err(error) => tracing::debug!(%error, "open pages cannot be notified of changes"),
         }
         tokio::select! {
             () = sleep(PAUSE) => {}
-            () = hub.hurry.notified() => sleep(SHORT).await,
+            () = hub.wake.notified() => sleep(SHORT).await,
         }
     }
 }
 
 /// Notifies each page of its servers that have changed or are gone. A server that was not watched before does
 /// not count.
-fn tell(open: &[Arc<Page>], before: &Marks, now: &Marks, look: u64) {
+fn tell(open: &[Arc<Page>], before: &Marks, now: &Marks, round: u64) {
     let differs = |(id, old): (&ServerId, &Mark)| (now.servers.get(id) != Some(old)).then_some(*id);
     let changed: BTreeSet<ServerId> = before.servers.iter().filter_map(differs).collect();
     for page in open {
@@ -310,14 +310,14 @@ fn tell(open: &[Arc<Page>], before: &Marks, now: &Marks, look: u64) {
         let mut news = lock(&page.news);
         news.servers.extend(servers);
         news.list |= list;
-        news.look = look;
+        news.round = round;
         drop(news);
         page.wake.notify_one();
     }
 }
 
 /// Notifies each page of its hosts that have changed.
-fn tell_hosts(open: &[Arc<Page>], changed: &[HostName], look: u64) {
+fn tell_hosts(open: &[Arc<Page>], changed: &[HostName], round: u64) {
     for page in open {
         let Some(shown) = &page.hosts else { continue };
         let own = changed.iter().filter(|name| shown.as_ref().is_none_or(|one| one == *name));
@@ -327,7 +327,7 @@ fn tell_hosts(open: &[Arc<Page>], changed: &[HostName], look: u64) {
         }
         let mut news = lock(&page.news);
         news.hosts.extend(own);
-        news.look = look;
+        news.round = round;
         drop(news);
         page.wake.notify_one();
     }
@@ -352,7 +352,7 @@ mod tests {
             hosts: None,
             news: Mutex::default(),
             wake: Notify::new(),
-            looked: Notify::new(),
+            round_done: Notify::new(),
         })
     }
 
@@ -389,7 +389,7 @@ mod tests {
         tell_hosts(&open, &names(&["a", "c"]), 3);
         tell_hosts(&open, &names(&["b"]), 4);
         let all = lock(&floor.news).clone();
-        assert_eq!((all.hosts, all.look), (names(&["a", "b", "c"]).into_iter().collect(), 4));
+        assert_eq!((all.hosts, all.round), (names(&["a", "b", "c"]).into_iter().collect(), 4));
         assert_eq!(lock(&host.news).hosts, names(&["b"]).into_iter().collect());
         assert!(lock(&list.news).is_empty());
     }
@@ -417,7 +417,7 @@ mod tests {
             };
             let (red, blue) = (page("ann", "red"), page("bea", "blue"));
             tell(&[Arc::clone(&red), Arc::clone(&blue)], &marks(&old), &marks(&new), 7);
-            let expected = News { list: told, look: if told { 7 } else { 0 }, ..News::default() };
+            let expected = News { list: told, round: if told { 7 } else { 0 }, ..News::default() };
             assert_eq!(*lock(&red.news), expected, "{old:?} {new:?}");
             assert_eq!(*lock(&blue.news), News::default());
         }

@@ -15,7 +15,7 @@ const LARGEST: usize = 3900;
 /// The place for which sessions are sealed ([`SealKey`]). A new form of sessions needs a new place.
 const SESSION: &str = "dashboard session 1";
 /// The place of the secret that binds a login form to its browser.
-const KNOCK: &str = "dashboard login 1";
+const LOGIN_SECRET: &str = "dashboard login 1";
 
 /// The session of a user.
 #[derive(Clone, Serialize, Deserialize)]
@@ -71,16 +71,16 @@ impl Session {
 }
 
 /// A new secret for a browser without a session, and the sealed secret for its cookie.
-pub(crate) fn knock(key: &SealKey) -> Option<(String, String)> {
+pub(crate) fn login_secret(key: &SealKey) -> Option<(String, String)> {
     let secret = random();
-    let cookie = key.seal(KNOCK, secret.as_bytes()).ok()?;
+    let cookie = key.seal(LOGIN_SECRET, secret.as_bytes()).ok()?;
     Some((secret, cookie))
 }
 
 /// True if a login form has the secret of the browser's cookie.
-pub(crate) fn knocked(key: &SealKey, cookie: &str, secret: &str) -> bool {
+pub(crate) fn checked_login_secret(key: &SealKey, cookie: &str, secret: &str) -> bool {
     cookie.len() <= LARGEST
-        && key.unseal(KNOCK, cookie).is_ok_and(|plain| equal(&plain, secret.as_bytes()))
+        && key.unseal(LOGIN_SECRET, cookie).is_ok_and(|plain| equal(&plain, secret.as_bytes()))
 }
 
 /// 128 random bits.
@@ -139,12 +139,15 @@ mod tests {
     #[test]
     fn a_login_form_belongs_to_one_browser() {
         let key = SealKey::generate().unwrap();
-        let (secret, cookie) = knock(&key).unwrap();
-        let (another, _) = knock(&key).unwrap();
-        assert!(knocked(&key, &cookie, &secret));
-        assert!(!knocked(&key, &cookie, &another) && !knocked(&key, &cookie, ""));
+        let (secret, cookie) = login_secret(&key).unwrap();
+        let (another, _) = login_secret(&key).unwrap();
+        assert!(checked_login_secret(&key, &cookie, &secret));
+        assert!(
+            !checked_login_secret(&key, &cookie, &another)
+                && !checked_login_secret(&key, &cookie, "")
+        );
         let cookie = session().sealed(&key).unwrap();
-        assert!(!knocked(&key, &cookie, &secret), "a session is not a knock");
+        assert!(!checked_login_secret(&key, &cookie, &secret), "a session is not a login secret");
     }
 
     #[test]

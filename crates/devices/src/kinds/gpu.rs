@@ -16,7 +16,7 @@ pub(crate) fn find(host: KindInput<'_>, collector: &mut Collector) {
     for on_bus in host.bus.all().filter(|one| one.physical.is_none()) {
         let function = &on_bus.function;
         let gpu = function.vendor_id == "10de" && matches!(function.class_code(), "0300" | "0302");
-        if !gpu || is_cut(host, &on_bus.address) {
+        if !gpu || has_mdevs(host, &on_bus.address) {
             continue;
         }
         if collector.claim_if_free(&on_bus.address, DRIVER) {
@@ -33,7 +33,7 @@ pub(crate) fn is_accelerator(function: &PciFunction) -> bool {
 }
 
 /// True if the GPU has mediated devices.
-fn is_cut(host: KindInput<'_>, address: &str) -> bool {
+fn has_mdevs(host: KindInput<'_>, address: &str) -> bool {
     let path = format!("bus/pci/devices/{address}");
     let names = host.sysfs.list(&path).unwrap_or_default();
     names.iter().any(|name| uuid::Uuid::try_parse(name).is_ok())

@@ -19,7 +19,7 @@ use crate::run::Run;
 use crate::{DisksConfig, Error, Images, layout};
 
 /// The volume label by which a guest finds the config drive.
-const VOLUME: &str = "config-2";
+const LABEL: &str = "config-2";
 /// Size of the guest's random seed in bytes.
 const SEED: usize = 512;
 
@@ -51,7 +51,7 @@ pub(crate) async fn make(
         .arg("-o")
         .arg(&new)
         .args(["-ldots", "-allow-lowercase", "-allow-multidot", "-l", "-quiet", "-J", "-r"])
-        .args(["-publisher", "Kilonova", "-V", VOLUME])
+        .args(["-publisher", "Kilonova", "-V", LABEL])
         .arg(folder.path())
         .wait()
         .await?;

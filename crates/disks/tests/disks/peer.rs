@@ -170,12 +170,12 @@ async fn holes_are_neither_sent_nor_stored() {
     write(&old.disks.volumes(want.server).root.expect("the disks exist").path, 512, 7);
 
     new.disks.fetch(&want, &peer()).await.expect("the disks are fetched");
-    let came = std::fs::File::open(new.base().join(&name)).expect("the file opens");
-    let about = came.metadata().expect("the file exists");
+    let received = std::fs::File::open(new.base().join(&name)).expect("the file opens");
+    let about = received.metadata().expect("the file exists");
     assert_eq!(about.len(), GIB);
     assert!(about.blocks() * 512 < 4 << 20, "{} blocks of 512 bytes", about.blocks());
     let mut bytes = vec![0; image().len()];
-    came.read_exact_at(&mut bytes, GIB / 2).expect("the file is read");
+    received.read_exact_at(&mut bytes, GIB / 2).expect("the file is read");
     assert_eq!(bytes, image());
     let sent = std::fs::read_to_string(sent).expect("the file is read");
     let sent: u64 = sent.trim().trim_start_matches("wchar: ").parse().expect("the value is valid");

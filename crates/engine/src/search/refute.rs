@@ -10,7 +10,7 @@ use super::solve::Solver;
 
 impl Solver<'_> {
     /// True if the current picks cannot be completed. With `far`, also examines all open parts together.
-    pub(super) fn is_hopeless(&self, plan: &Plan, far: bool) -> bool {
+    pub(super) fn is_refuted(&self, plan: &Plan, far: bool) -> bool {
         let open = self.picks.len()..self.order.len();
         let stuck =
             |depth: usize| !self.choices[depth].iter().any(|a| self.may_take(plan, depth, *a));

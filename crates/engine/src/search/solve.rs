@@ -110,7 +110,7 @@ impl<'a> Solver<'a> {
             found: false,
             dead_end: false,
         };
-        (!solver.is_hopeless(plan, true)).then_some(solver)
+        (!solver.is_refuted(plan, true)).then_some(solver)
     }
 
     pub(crate) fn anchor(&self) -> &AnchorTree<'a> {
@@ -185,7 +185,7 @@ impl<'a> Solver<'a> {
             }
             self.put(plan, depth, supplier, 1);
             self.picks.push(supplier);
-            if !self.is_hopeless(plan, self.dead_end) {
+            if !self.is_refuted(plan, self.dead_end) {
                 return true;
             }
             self.dead_end = true;

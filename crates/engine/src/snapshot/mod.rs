@@ -2,7 +2,7 @@
 //! what it touches, so readers keep their version.
 //!
 //! The database is authoritative, not a snapshot. A snapshot has only committed state, except for a
-//! scratch copy that is changed by [`Snapshot::take`] or [`Snapshot::give_back`].
+//! scratch copy that is changed by [`Snapshot::add_usage`] or [`Snapshot::subtract_usage`].
 
 mod cells;
 mod compact;
@@ -130,7 +130,7 @@ impl Snapshot {
     }
 
     /// Adds a candidate's amounts to the usage. Used on a scratch copy to pick several candidates jointly.
-    pub fn take(&mut self, candidate: &Candidate) {
+    pub fn add_usage(&mut self, candidate: &Candidate) {
         for (provider, class, amount) in &candidate.allocations {
             let Some((slot, node)) = self.locations.get(*provider) else { continue };
             let more = [(self.names.classes.find(class), *amount)];
@@ -140,7 +140,7 @@ impl Snapshot {
     }
 
     /// Subtracts a departing consumer's amounts from the usage. Used on a scratch copy for planning.
-    pub fn give_back(&mut self, held: &[(ProviderId, ResourceClass, i64)]) {
+    pub fn subtract_usage(&mut self, held: &[(ProviderId, ResourceClass, i64)]) {
         for (provider, class, amount) in held {
             let Some((slot, node)) = self.locations.get(*provider) else { continue };
             let less = [(self.names.classes.find(class), amount.saturating_neg())];

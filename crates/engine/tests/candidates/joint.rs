@@ -155,7 +155,7 @@ fn compare(trees: &[Tree], query: &Query, count: usize) -> Result<(), TestCaseEr
     for place in &locations {
         let fits = snapshot.search(query).unwrap().any(|c| canonical(&c) == canonical(place));
         prop_assert!(fits, "the search finds the candidate in the remaining capacity: {:?}", place);
-        snapshot.take(place);
+        snapshot.add_usage(place);
     }
     Ok(())
 }

@@ -265,7 +265,7 @@ proptest! {
         let mut scratch = plant(&trees);
         for _ in 0..1000 {
             let Some(candidate) = scratch.search(&query).unwrap().next() else { return Ok(()) };
-            scratch.take(&candidate);
+            scratch.add_usage(&candidate);
             let tree = scratch.tree(candidate.root).unwrap();
             for provider in tree.providers() {
                 for (class, inventory) in &provider.inventories {

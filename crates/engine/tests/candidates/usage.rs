@@ -34,7 +34,7 @@ fn a_copy_does_not_see_later_changes() {
     let query = query(vec![group("1", &[("VGPU", 1)])]);
     for left in (0..4).rev() {
         let candidate = snapshot.search(&query).unwrap().next().unwrap();
-        snapshot.take(&candidate);
+        snapshot.add_usage(&candidate);
         assert_eq!(snapshot.search(&query).unwrap().count(), left);
     }
     assert_eq!(before.search(&query).unwrap().count(), 4);
@@ -46,11 +46,11 @@ fn two_servers_that_fill_a_gpu_each_both_find_one() {
     let mut snapshot = forest([gpu_host(1, 2, 16)]);
     let query = query(vec![group("", &[("VCPU", 1), ("VGPU", 16)])]);
     let first = snapshot.search(&query).unwrap().next().unwrap();
-    snapshot.take(&first);
+    snapshot.add_usage(&first);
     let second = snapshot.search(&query).unwrap().next().unwrap();
     let gpu = |c: &kilonova_engine::Candidate| c.allocations[1].0;
     assert_ne!(gpu(&first), gpu(&second));
-    snapshot.take(&second);
+    snapshot.add_usage(&second);
     assert_eq!(snapshot.search(&query).unwrap().next(), None);
 }
 

@@ -112,7 +112,7 @@ fn locked(tx: &mut Tx<'_>) -> Result<Vec<KnownAuthority>, Error> {
 ///
 /// # Errors
 /// [`Error::Refused`] if they have changed since.
-fn expect(tx: &mut Tx<'_>, examined: &[KnownAuthority]) -> Result<(), Error> {
+fn lock_unchanged(tx: &mut Tx<'_>, examined: &[KnownAuthority]) -> Result<(), Error> {
     if locked(tx)? == examined {
         return Ok(());
     }
@@ -302,7 +302,7 @@ impl Authorities {
         }
         let (staged, signing) = (staged.number, signing.number);
         let change = move |tx: &mut Tx<'_>| {
-            expect(tx, &all)?;
+            lock_unchanged(tx, &all)?;
             rows::set(tx, signing, AuthorityState::Outgoing, Some(until))?;
             Ok::<_, Error>(rows::set(tx, staged, AuthorityState::Signing, None)?)
         };
@@ -338,7 +338,7 @@ impl Authorities {
         }
         let (old, signing) = (old.clone(), signing.clone());
         let change = move |tx: &mut Tx<'_>| {
-            expect(tx, &all)?;
+            lock_unchanged(tx, &all)?;
             replace(tx, &old, &signing)
         };
         vault.store().write(change).await?;

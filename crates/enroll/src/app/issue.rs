@@ -29,7 +29,7 @@ use kilonova_changes::Topic;
 /// Maximum number of addresses of a host.
 const ADDRESSES: usize = 16;
 /// Maximum number of attempts to sign a certificate while authorities change.
-const TRIES: usize = 3;
+const ATTEMPTS: usize = 3;
 
 /// Issues the first certificate of a host against its join token.
 pub(crate) async fn join(enrollment: &Enrollment, join: Join) -> Result<Credential, Error> {
@@ -105,7 +105,7 @@ async fn signed<W>(
 where
     W: FnMut(&mut Tx<'_>) -> Result<(), Error> + Send + 'static,
 {
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS {
         let held = enrollment.authorities.held();
         let (credential, certificate) = sign(enrollment, &held, host, request, now)?;
         let number = certificate.authority;

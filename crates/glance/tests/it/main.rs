@@ -121,8 +121,8 @@ async fn a_request_without_an_answer_is_repeated() {
 #[tokio::test]
 async fn a_request_without_an_answer_ends_in_time() {
     let fake = FakeGlance::start().await;
-    let patience = Duration::from_millis(200);
-    let glance = glance_with(&fake, GlanceOptions { patience, ..options() });
+    let timeout = Duration::from_millis(200);
+    let glance = glance_with(&fake, GlanceOptions { timeout, ..options() });
     fake.fail("GET show", Failure::Hangs);
     let failed = glance.show((Caller::User(&RED), ID), ImageId::new_v4()).await;
     assert!(matches!(failed, Err(Error::Unavailable { is_sent: true, .. })), "{failed:?}");

@@ -10,7 +10,7 @@ use super::within;
 use crate::nets::base;
 
 /// The arguments of a dnsmasq that only holds the namespace.
-pub(super) fn nothing(its: &Path) -> Vec<String> {
+pub(super) fn holder_arguments(its: &Path) -> Vec<String> {
     let file = |name: &str| its.join(name).display().to_string();
     vec![
         "--conf-file=/dev/null".to_owned(),
@@ -36,7 +36,7 @@ pub(super) fn is_wanted(router: &Router, six: bool) -> bool {
 
 /// The arguments of the dnsmasq that advertises the router's subnets.
 pub(super) fn arguments(its: &Path, router: &Router, six: bool) -> Vec<String> {
-    let mut all = nothing(its);
+    let mut all = holder_arguments(its);
     all.push("--enable-ra".into());
     for interface in router.interfaces.iter().filter(|interface| six && !interface.external) {
         let mut here = false;

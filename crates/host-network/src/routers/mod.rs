@@ -101,7 +101,8 @@ async fn one(
     }
     let six = has_six();
     let files = [("hosts", String::new()), ("options", String::new())];
-    let pid = space::hold_as(folder, router.id, Start::New, advertise::nothing, &files).await?;
+    let pid =
+        space::hold_as(folder, router.id, Start::New, advertise::holder_arguments, &files).await?;
     let mut is = Inside::read(pid).await?;
     let there = links::read().await?;
     let mut fresh = BTreeSet::new();

@@ -36,7 +36,7 @@ type Https = Client<HttpsConnector<Tcp>, HttpRequestBody>;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Trust<'a> {
     /// None, for a server without TLS. The machine then needs no authorities.
-    Nobody,
+    NoAuthorities,
     /// Those of the system.
     System,
     /// Those in a PEM file.
@@ -68,7 +68,7 @@ fn tls(trust: Trust<'_>) -> Result<ClientConfig, Error> {
         .with_safe_default_protocol_versions()
         .map_err(|e| Error::Settings(format!("cannot set up TLS: {e}")))?;
     let builder = match trust {
-        Trust::Nobody => builder.with_root_certificates(RootCertStore::empty()),
+        Trust::NoAuthorities => builder.with_root_certificates(RootCertStore::empty()),
         Trust::System => builder.with_native_roots().map_err(|e| {
             Error::Settings(format!(
                 "the system has no certificate authorities ({e}); install ca-certificates or name a file \

@@ -98,7 +98,7 @@ impl S3 {
     pub fn open(options: &S3Options, cloud: &str, largest: u64) -> Result<Self, Error> {
         let url = bucket_url(options)?;
         let trust = match &options.cacert {
-            _ if !url.starts_with("https:") => Trust::Nobody,
+            _ if !url.starts_with("https:") => Trust::NoAuthorities,
             Some(cacert) => Trust::File(cacert),
             None => Trust::System,
         };

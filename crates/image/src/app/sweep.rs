@@ -33,7 +33,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 
 /// The sweep of a store ends after this many failed deletions in a row, because each may have taken as
 /// long as the store's time limit.
-const GIVES_UP: usize = 10;
+const MAX_FAILURES: usize = 10;
 /// Maximum number of failed deletions of a sweep that are logged one by one.
 const LOGGED: usize = 20;
 
@@ -213,7 +213,7 @@ impl Images {
                          repeats, check the permissions of the store, or delete the object yourself"
                     );
                 }
-                if in_a_row == GIVES_UP {
+                if in_a_row == MAX_FAILURES {
                     return Err(error.into());
                 }
             }

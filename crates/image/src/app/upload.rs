@@ -159,7 +159,7 @@ impl Images {
         let object = match created {
             Ok(object) => object,
             Err(error) => {
-                self.give_up(id, &name).await;
+                self.record_failure(id, &name).await;
                 return Err(error);
             }
         };
@@ -168,29 +168,29 @@ impl Images {
             return Ok(());
         };
         drop(heartbeats);
-        match self.give_up(id, &name).await {
-            GivenUp::Unnamed => {
+        match self.record_failure(id, &name).await {
+            FailedState::Unnamed => {
                 let aborted = tokio::time::timeout(super::DELETION, receiver.abort()).await;
                 if !matches!(aborted, Ok(Ok(()))) {
                     tracing::warn!(image = %id, object = %name, ?aborted, "failed upload: cannot delete the object; the sweep tries again");
                 }
                 Err(error)
             }
-            GivenUp::Completed => Ok(()),
-            GivenUp::Unknown => Err(error),
+            FailedState::Completed => Ok(()),
+            FailedState::Unknown => Err(error),
         }
     }
 
     /// Records that an upload has failed. Returns the resulting state of its row.
-    async fn give_up(&self, id: ImageId, name: &ObjectName) -> GivenUp {
+    async fn record_failure(&self, id: ImageId, name: &ObjectName) -> FailedState {
         let own = name.clone();
         let reset = self.store.write(move |tx| Ok::<_, Error>(uploads::reset(tx, id, &own)?));
         match reset.await {
-            Ok(false) => GivenUp::Unnamed,
-            Ok(true) => GivenUp::Completed,
+            Ok(false) => FailedState::Unnamed,
+            Ok(true) => FailedState::Completed,
             Err(error) => {
                 tracing::error!(image = %id, %error, "failed upload: cannot reset the image to queued; the sweep resets it");
-                GivenUp::Unknown
+                FailedState::Unknown
             }
         }
     }
@@ -300,7 +300,7 @@ impl Images {
 }
 
 /// The state of a failed upload's row.
-enum GivenUp {
+enum FailedState {
     /// No row names the object.
     Unnamed,
     /// The upload was completed, although the answer to its last commit was lost.

@@ -18,10 +18,10 @@ use crate::connection::{Link, SLOW, has_code};
 use crate::sys as sys_ext;
 use crate::xml::mdev;
 
-const TRIES: u32 = 3;
+const ATTEMPTS: u32 = 3;
 const AGAIN: Duration = Duration::from_millis(500);
 /// How often to look for a device that libvirt has defined but does not list yet.
-const LISTED_TRIES: u32 = 8;
+const LIST_ATTEMPTS: u32 = 8;
 
 /// Libvirt's mediated devices.
 pub(super) struct NodeDevices {
@@ -84,7 +84,7 @@ fn create(connect: &Connect, expected: &MdevInfo) -> Result<Result<(), String>, 
         };
         // Libvirt refuses a second definition while it does not list the device.
         forgotten |= has_code(&error, ErrorNumber::NoNodeDevice);
-        if !forgotten || attempt == LISTED_TRIES {
+        if !forgotten || attempt == LIST_ATTEMPTS {
             return Err(error);
         }
         tracing::info!(uuid = %expected.uuid, %error, "libvirt does not list a new mediated device yet; retrying");
@@ -113,13 +113,13 @@ fn create_once(connect: &Connect, expected: &MdevInfo) -> Result<Result<(), Stri
         }
         tracing::warn!(uuid = %expected.uuid, %error, "could not enable autostart of a mediated device; it is missing after a reboot");
     }
-    for attempt in 1..=TRIES {
+    for attempt in 1..=ATTEMPTS {
         if sys_ext::is_node_device_active(&device)? {
             break;
         }
         match sys_ext::start_node_device(&device) {
             Ok(()) => break,
-            Err(error) if attempt < TRIES => {
+            Err(error) if attempt < ATTEMPTS => {
                 tracing::info!(uuid = %expected.uuid, %error, "could not start a mediated device; retrying");
                 std::thread::sleep(AGAIN);
             }

@@ -15,9 +15,9 @@ use crate::connection::{QUICK, SLOW, has_code};
 use crate::state::Mark;
 
 /// Interval between shutdown requests to a guest that ignores them.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
+const SHUTDOWN_RETRY: Duration = Duration::from_secs(10);
 /// Polling interval, in case events are lost.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a migrated guest may take to appear after it left the source.
 const ARRIVAL: Duration = Duration::from_secs(30);
 /// How long a start by another process may take.
@@ -57,7 +57,7 @@ impl Driver {
     /// Shuts the guest down, and destroys it after `shutdown_timeout`.
     pub(super) async fn power_off(&self, server: ServerId) -> Result<(), Error> {
         let limit = self.host.config.shutdown_timeout;
-        if let Ok(result) = timeout(limit, self.ask_to_stop(Step::Stop, server)).await {
+        if let Ok(result) = timeout(limit, self.request_shutdown(Step::Stop, server)).await {
             return result;
         }
         tracing::info!(%server, "the guest did not shut down in time; destroying it");
@@ -65,11 +65,11 @@ impl Driver {
     }
 
     /// Requests a shutdown repeatedly until the guest is off.
-    async fn ask_to_stop(&self, step: Step, server: ServerId) -> Result<(), Error> {
+    async fn request_shutdown(&self, step: Step, server: ServerId) -> Result<(), Error> {
         let mut events = self.link.events();
         let mut ask: Option<Instant> = None;
         loop {
-            let due = ask.is_none_or(|asked| asked.elapsed() >= ASK_AGAIN);
+            let due = ask.is_none_or(|asked| asked.elapsed() >= SHUTDOWN_RETRY);
             let look = move |_: &_, domain: &Domain| {
                 let domain_state = domain_state(domain)?;
                 if domain_state.is_up() && due {
@@ -96,13 +96,13 @@ impl Driver {
                 std::future::pending::<()>().await;
             };
             // Polls even without an event.
-            let _ = timeout(LOOK, mine).await;
+            let _ = timeout(POLL_INTERVAL, mine).await;
         }
     }
 
     /// Reboots by a shutdown and a start, so that the devices are set up again.
     pub(super) async fn restart(&self, server: ServerId) -> Result<(), Error> {
-        self.ask_to_stop(Step::Reboot, server).await?;
+        self.request_shutdown(Step::Reboot, server).await?;
         self.power_on(Step::Reboot, server, sys::VIR_DOMAIN_NONE).await
     }
 
@@ -150,7 +150,7 @@ impl Driver {
                 }
                 (Some(DomainState::Running), _) => return self.pause_guest(server).await,
                 (Some(DomainState::Paused), _) => return self.unpause_guest(server).await,
-                _ if Instant::now() < end => tokio::time::sleep(LOOK).await,
+                _ if Instant::now() < end => tokio::time::sleep(POLL_INTERVAL).await,
                 _ => {
                     let why = "the guest did not arrive from the source host";
                     return Err(Error::new(Step::Receive, why));

@@ -19,7 +19,7 @@ use crate::connection::{LONG, QUICK, SLOW, has_code};
 use crate::xml;
 
 /// Polling interval while devices are detached.
-pub(super) const LOOK: Duration = Duration::from_millis(500);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Driver {
     pub(super) async fn save(&self, server: ServerId) -> Result<(), Error> {
@@ -107,7 +107,7 @@ impl Driver {
             }
             let end = Instant::now() + config.detach_timeout;
             while Instant::now() < end {
-                let _ = timeout(LOOK, events.recv()).await;
+                let _ = timeout(POLL_INTERVAL, events.recv()).await;
                 let left = |_: &_, domain: &Domain| Ok(hostdevs_of(&domain.get_xml_desc(0)?).len());
                 if self.with(step, QUICK, server, left).await? == 0 {
                     return Ok(());

@@ -23,7 +23,7 @@ use crate::xml;
 
 /// Name of the copy in the guest's directory, where QEMU may write.
 const COPY: &str = "disk.snapshot";
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Driver {
     pub(super) async fn copy_disk(
@@ -96,7 +96,7 @@ impl Driver {
         let begun = self.with(step, SLOW, server, begin).await?;
         begun.map_err(|why| Error::new(step, why))?;
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             let look = |_: &Connect, domain: &Domain| {
                 if is_backing_up(domain)? {
                     return Ok(None);
@@ -117,7 +117,7 @@ impl Driver {
 }
 
 /// How often the driver tries to thaw a guest.
-const THAWS: u32 = 5;
+const THAW_ATTEMPTS: u32 = 5;
 
 /// Runs `work` while the guest's file systems are frozen. As in Nova, `work` also runs if the freeze fails: the guest's
 /// agent may not be running yet, or may not be installed.
@@ -133,14 +133,14 @@ fn while_frozen<T>(
         return work();
     }
     let done = work();
-    for attempt in 1..=THAWS {
+    for attempt in 1..=THAW_ATTEMPTS {
         match crate::sys::thaw(domain) {
             Ok(()) => break,
-            Err(error) if attempt == THAWS => tracing::error!(
+            Err(error) if attempt == THAW_ATTEMPTS => tracing::error!(
                 %server, %error,
                 "cannot thaw the guest's file systems after its snapshot began: run virsh domfsthaw, or reboot the server"
             ),
-            Err(_) => std::thread::sleep(LOOK),
+            Err(_) => std::thread::sleep(POLL_INTERVAL),
         }
     }
     done
@@ -162,7 +162,7 @@ fn abort_backup(domain: &Domain) -> Result<(), VirtError> {
             break;
         }
         crate::sys::abort_job(domain)?;
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ use virt::error::{Error as VirtError, ErrorNumber};
 use virt::secret::Secret;
 use virt_sys as sys;
 
-use super::save::LOOK;
+use super::save::POLL_INTERVAL;
 use super::{Driver, domain_state};
 use crate::connection::{QUICK, SLOW, error_text, has_code};
 use crate::xml::{self, VolumeDisk};
@@ -57,14 +57,18 @@ impl Driver {
             }
         }
         if !plugged.refused.is_empty() {
-            self.forget_refused(definition, &plugged.refused).await;
+            self.remove_refused_secrets(definition, &plugged.refused).await;
         }
         Ok(plugged)
     }
 
     /// Removes the secrets of volumes that the guest did not get, because it may never be defined with them. A
     /// failure is only logged: the next definition removes them too.
-    async fn forget_refused(&self, definition: &Definition, refused: &[(VolumeId, String)]) {
+    async fn remove_refused_secrets(
+        &self,
+        definition: &Definition,
+        refused: &[(VolumeId, String)],
+    ) {
         let mut left = definition.clone();
         left.config.volumes.retain(|one| refused.iter().all(|(id, _)| *id != one.volume_id));
         let server = left.server;
@@ -131,11 +135,11 @@ impl Driver {
                 if last.is_some() || Instant::now() >= end {
                     break;
                 }
-                let _ = timeout(LOOK, events.recv()).await;
+                let _ = timeout(POLL_INTERVAL, events.recv()).await;
             }
             if last.is_some() {
                 // libvirt refused immediately, and would refuse an immediate retry too.
-                let _ = timeout(LOOK, events.recv()).await;
+                let _ = timeout(POLL_INTERVAL, events.recv()).await;
             }
         }
         let usual = || "the guest did not release it".to_owned();

@@ -62,8 +62,8 @@ impl Pending {
 
 /// Announces the first read of [`begin`] without a request.
 pub(crate) fn expect(tx: &mut Tx<'_>, all: &[Subnet]) -> Result<(), Error> {
-    for four in [true, false] {
-        let Some(subnet) = family(all, four)?.first().copied() else { continue };
+    for ipv4 in [true, false] {
+        let Some(subnet) = family(all, ipv4)?.first().copied() else { continue };
         let pools = subnets::pools(&subnet.record)?;
         if let Some(range) = first_part(&pools, address::number_of(&subnet.cursor)?) {
             ports::expect_allocated(tx, subnet.record.id, range)?;
@@ -101,8 +101,8 @@ pub(crate) fn begin(
             // All addresses are chosen before the first write, which would invalidate the announced
             // reads.
             let mut chosen = Vec::new();
-            for four in [true, false] {
-                let of_family = family(all, four)?;
+            for ipv4 in [true, false] {
+                let of_family = family(all, ipv4)?;
                 if !of_family.is_empty() {
                     chosen.push(choose(tx, network, &of_family)?);
                 }
@@ -171,10 +171,10 @@ fn of_automatic(
 }
 
 /// The subnets of a family, except those with automatic addresses.
-fn family(all: &[Subnet], four: bool) -> Result<Vec<&Subnet>, Error> {
+fn family(all: &[Subnet], ipv4: bool) -> Result<Vec<&Subnet>, Error> {
     let mut of_family = Vec::new();
     for subnet in all.iter().filter(|subnet| !subnets::is_automatic(&subnet.record)) {
-        if subnets::cidr(&subnet.record)?.base().is_ipv4() == four {
+        if subnets::cidr(&subnet.record)?.base().is_ipv4() == ipv4 {
             of_family.push(subnet);
         }
     }
@@ -270,7 +270,7 @@ fn next(
 
 /// Allocates the next free IPv4 address of a network to a port: on the named subnet, or on the
 /// first subnet that has one.
-pub(crate) fn allocate_four(
+pub(crate) fn allocate_ipv4(
     tx: &mut Tx<'_>,
     port: PortId,
     network: NetworkId,

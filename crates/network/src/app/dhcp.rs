@@ -22,7 +22,7 @@ use kilonova_wire::refusal::Kind;
 /// The `device_owner` of a DHCP port.
 pub(crate) const OWNER: &str = "network:dhcp";
 /// Maximum number of addresses to try, from the highest down.
-const TRIES: u128 = 32;
+const ATTEMPTS: u128 = 32;
 
 /// Adjusts the DHCP port to the network's subnets; creates or removes it as needed.
 pub(crate) fn reconcile(tx: &mut Tx<'_>, network: &Network, now: Timestamp) -> Result<(), Error> {
@@ -74,7 +74,7 @@ fn make(tx: &mut Tx<'_>, network: &Network, now: Timestamp) -> Result<Port, Erro
 fn take_last(tx: &mut Tx<'_>, port: &mut Port, subnet: &Subnet) -> Result<(), Error> {
     let like = subnet_app::cidr(&subnet.record)?.base();
     let pools = subnet_app::pools(&subnet.record)?;
-    let mut left = TRIES;
+    let mut left = ATTEMPTS;
     let only = pools.iter().map(|pool| (pool.last - pool.first).saturating_add(1)).sum::<u128>();
     if only < 2 {
         return Ok(());

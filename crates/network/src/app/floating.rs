@@ -18,7 +18,7 @@ use crate::attributes::{
     Attribute, empty, hide, none, nothing, of_change, of_new, owner, permitted,
 };
 use crate::db::changes::{self, NetworkChange};
-use crate::db::floating::{self as rows, FixedEnd, FloatingIp};
+use crate::db::floating::{self as rows, Association, FloatingIp};
 use crate::db::ports::{self, Port};
 use crate::db::{routers, subnets as subnet_rows};
 use crate::error::{bad, not_found, refused};
@@ -93,17 +93,23 @@ pub(crate) fn create(
     networks::check_external(tx, &network, internal)?;
     quotas::check(tx, &project, quotas::FLOATING_IP, 1)?;
     let record = Record::new(&project, kept(body.clone()), now);
-    let (own, address) = own_port(tx, id, &record.id.to_string(), &body, now)?;
-    let mut floating =
-        FloatingIp { record, network: id, own_port: own, address, fixed: None, placed: false };
-    floating.fixed = wanted_end(tx, caller, &floating, &body)?;
+    let (own, address) = reserving_port(tx, id, &record.id.to_string(), &body, now)?;
+    let mut floating = FloatingIp {
+        record,
+        network: id,
+        reserving_port: own,
+        address,
+        fixed: None,
+        placed: false,
+    };
+    floating.fixed = requested_association(tx, caller, &floating, &body)?;
     rows::insert(tx, &floating)?;
     note(tx, None, floating.fixed)?;
     found(tx, floating.record.id)
 }
 
 /// Creates the port that reserves the address: the requested one, or the next free one.
-fn own_port(
+fn reserving_port(
     tx: &mut Tx<'_>,
     network: NetworkId,
     device: &str,
@@ -111,14 +117,14 @@ fn own_port(
     now: Timestamp,
 ) -> Result<(PortId, IpAddr), Error> {
     let all = subnet_rows::of_network(tx, network)?;
-    let four = |subnet: &subnet_rows::Subnet| subnet.record.body["ip_version"] == 4;
-    if !all.iter().any(four) {
+    let ipv4 = |subnet: &subnet_rows::Subnet| subnet.record.body["ip_version"] == 4;
+    if !all.iter().any(ipv4) {
         let why = format!("Network {network} does not contain any IPv4 subnet");
         return Err(bad(KIND, why).into());
     }
     let subnet = body["subnet_id"].as_str().and_then(parse_uuid_like::<SubnetId>);
     if let Some(subnet) = subnet
-        && !all.iter().any(|one| one.record.id == subnet && four(one))
+        && !all.iter().any(|one| one.record.id == subnet && ipv4(one))
     {
         let why = format!("Subnet {subnet} is not an IPv4 subnet of network {network}");
         return Err(bad(KIND, why).into());
@@ -140,19 +146,19 @@ fn own_port(
         None => {
             let port = port_app::insert(tx, port, true, Some(&[]))?;
             let id = port.record.id;
-            let (_, address) = addresses::allocate_four(tx, id, network, &all, subnet)?;
+            let (_, address) = addresses::allocate_ipv4(tx, id, network, &all, subnet)?;
             Ok((id, address))
         }
     }
 }
 
 /// The fixed address that a request names.
-fn wanted_end(
+fn requested_association(
     tx: &mut Tx<'_>,
     caller: &Caller,
     floating: &FloatingIp,
     body: &Body,
-) -> Result<Option<FixedEnd>, Error> {
+) -> Result<Option<Association>, Error> {
     let asked = body.get("fixed_ip_address").and_then(Value::as_str);
     let asked: Option<IpAddr> = asked.and_then(|text| text.parse().ok());
     let port = body.get("port_id").and_then(Value::as_str).and_then(parse_uuid_like::<PortId>);
@@ -187,14 +193,14 @@ fn wanted_end(
     let router = router_between(tx, &port, subnet, floating.network)?;
     rows::touch_port(tx, id)?;
     routers::touch(tx, router)?;
-    Ok(Some(FixedEnd { port: id, address, router }))
+    Ok(Some(Association { port: id, address, router }))
 }
 
 /// The named address of a port, or its only IPv4 address.
 fn fixed_address(port: &Port, asked: Option<IpAddr>) -> Result<(SubnetId, IpAddr), Refusal> {
     let id = port.record.id;
-    let four: Vec<_> = port.addresses.iter().filter(|(_, ip)| ip.is_ipv4()).copied().collect();
-    match (asked, four.as_slice()) {
+    let ipv4: Vec<_> = port.addresses.iter().filter(|(_, ip)| ip.is_ipv4()).copied().collect();
+    match (asked, ipv4.as_slice()) {
         (Some(asked), all) => all
             .iter()
             .find(|(_, ip)| *ip == asked)
@@ -240,7 +246,11 @@ fn router_between(
 
 /// Records a change of the routers and the ports of the old and the new fixed address: hosts configure the routers, and
 /// the guests' metadata contains the floating addresses.
-fn note(tx: &mut Tx<'_>, before: Option<FixedEnd>, after: Option<FixedEnd>) -> Result<(), Error> {
+fn note(
+    tx: &mut Tx<'_>,
+    before: Option<Association>,
+    after: Option<Association>,
+) -> Result<(), Error> {
     for end in [before, after].into_iter().flatten() {
         changes::record(tx, NetworkChange::Router(end.router))?;
         changes::record(tx, NetworkChange::Port(end.port))?;
@@ -273,7 +283,7 @@ pub(crate) fn update(
         {
             wanted.insert("port_id".into(), json!(end.port));
         }
-        floating.fixed = wanted_end(tx, caller, &floating, &wanted)?;
+        floating.fixed = requested_association(tx, caller, &floating, &wanted)?;
     }
     floating.record.change(kept(set), now);
     rows::update(tx, &floating)?;
@@ -287,7 +297,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: FloatingIpId) -> Resu
     let floating = seen(tx, caller, id)?;
     caller.may("delete_floatingip", &targets::of_project(&floating.record.project))?;
     rows::delete(tx, id)?;
-    ports::delete(tx, floating.own_port, time::now())?;
+    ports::delete(tx, floating.reserving_port, time::now())?;
     note(tx, floating.fixed, None)
 }
 

@@ -161,8 +161,8 @@ fn check(body: &Body) -> Result<(), Refusal> {
              provided.",
         ));
     }
-    let six = body["ethertype"] == "IPv6";
-    if let Some(remote) = remote.filter(|remote| (remote.version() == 6) != six) {
+    let ipv6 = body["ethertype"] == "IPv6";
+    if let Some(remote) = remote.filter(|remote| (remote.version() == 6) != ipv6) {
         return Err(refused(
             Kind::BadRequest,
             "SecurityGroupRuleParameterConflict",

@@ -16,16 +16,16 @@ use crate::record::Record;
 pub(crate) struct FloatingIp {
     pub record: Record<FloatingIpKind>,
     pub network: NetworkId,
-    pub own_port: PortId,
+    pub reserving_port: PortId,
     pub address: IpAddr,
-    pub fixed: Option<FixedEnd>,
+    pub fixed: Option<Association>,
     /// True if the router has a host.
     pub placed: bool,
 }
 
 /// The fixed address behind a floating address, and the router between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FixedEnd {
+pub(crate) struct Association {
     pub port: PortId,
     pub address: IpAddr,
     pub router: RouterId,
@@ -115,7 +115,7 @@ fn read(row: &Row) -> Result<FloatingIp, Error> {
     let fixed =
         match (row.id_opt("port_id")?, row.text_opt("fixed_address")?, row.id_opt("router_id")?) {
             (Some(port), Some(address), Some(router)) => {
-                Some(FixedEnd { port, address: parsed(address)?, router })
+                Some(Association { port, address: parsed(address)?, router })
             }
             (None, None, None) => None,
             _ => {
@@ -125,7 +125,7 @@ fn read(row: &Row) -> Result<FloatingIp, Error> {
     Ok(FloatingIp {
         record: record(row)?,
         network: row.id("network_id")?,
-        own_port: row.id("own_port")?,
+        reserving_port: row.id("own_port")?,
         address: parsed(row.text("address")?)?,
         fixed,
         placed: row.bool("placed")?,
@@ -138,7 +138,7 @@ pub(crate) fn insert(tx: &mut Tx<'_>, floating: &FloatingIp) -> Result<(), Error
         record.id,
         &record.project,
         floating.network,
-        floating.own_port,
+        floating.reserving_port,
         floating.address.to_string(),
         fixed.map(|fixed| fixed.port),
         fixed.map(|fixed| fixed.address.to_string()),

@@ -35,7 +35,7 @@ pub struct Fixed {
     /// The address of the DHCP server.
     pub dhcp_server: Option<IpAddr>,
     /// The IPv6 address mode of the subnet, if any.
-    pub six: Option<SixMode>,
+    pub ipv6_mode: Option<SixMode>,
     /// The floating IPs that are associated with it.
     pub floating: Vec<IpAddr>,
 }
@@ -153,7 +153,7 @@ fn fixed(row: &AddressRow) -> Fixed {
         dns: list("dns_nameservers").filter_map(ip).collect(),
         routes: list("host_routes").filter_map(route).collect(),
         dhcp_server: row.dhcp_server,
-        six: text(subnet, "ipv6_address_mode").and_then(|mode| SixMode::parse(&mode)),
+        ipv6_mode: text(subnet, "ipv6_address_mode").and_then(|mode| SixMode::parse(&mode)),
         floating: row.floating.clone(),
         dhcp: subnet.get("enable_dhcp").and_then(Json::as_bool).unwrap_or(true),
     }

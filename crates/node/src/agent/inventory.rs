@@ -29,14 +29,14 @@ const THREADS: &str = "HW_CPU_HYPERTHREADING";
 const SCANS_UNTIL_DIVISION: u32 = 10;
 
 /// How often the kernel log is read.
-const LISTEN: Duration = Duration::from_secs(2);
+const LOG_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) struct Inventory {
     parts: Parts,
     work: Arc<Work>,
     watch: Arc<Watch>,
     /// When the kernel log is read next.
-    listen: Mutex<Instant>,
+    next_log_read: Mutex<Instant>,
     /// When the host registers again even if nothing has changed, because it cannot yet offer its CPUs and memory by
     /// NUMA cell.
     again: Mutex<Option<Instant>>,
@@ -50,12 +50,12 @@ pub(super) struct Inventory {
 
 impl Inventory {
     pub(super) fn new(parts: Parts, work: Arc<Work>, watch: Arc<Watch>) -> Self {
-        let listen = Mutex::new(Instant::now() + LISTEN);
+        let next_log_read = Mutex::new(Instant::now() + LOG_INTERVAL);
         Self {
             parts,
             work,
             watch,
-            listen,
+            next_log_read,
             again: Mutex::default(),
             last_fingerprint: AtomicU64::new(0),
             logged: Mutex::default(),
@@ -122,16 +122,17 @@ impl Inventory {
             return std::future::pending().await;
         }
         while !self.watch.has_unreported_events() {
-            let next = *self.listen.lock().unwrap_or_else(PoisonError::into_inner);
+            let next = *self.next_log_read.lock().unwrap_or_else(PoisonError::into_inner);
             tokio::time::sleep_until(next).await;
-            *self.listen.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + LISTEN;
+            *self.next_log_read.lock().unwrap_or_else(PoisonError::into_inner) =
+                Instant::now() + LOG_INTERVAL;
             if !self.watch.is_quiet() {
-                Box::pin(self.listen()).await;
+                Box::pin(self.read_kernel_log()).await;
             }
         }
     }
 
-    async fn listen(&self) {
+    async fn read_kernel_log(&self) {
         let watch = Arc::clone(&self.watch);
         let listened = tokio::task::spawn_blocking(move || watch.listen()).await;
         if let Err(error) = listened.unwrap_or_else(|error| Err(error.into())) {
@@ -183,7 +184,7 @@ impl Inventory {
     }
 
     async fn scan(&self) -> Result<Vec<Device>, Error> {
-        self.listen().await;
+        self.read_kernel_log().await;
         self.watch.take_unreported_events();
         let (discovery, watch) = (Arc::clone(&self.parts.discovery), Arc::clone(&self.watch));
         let found =

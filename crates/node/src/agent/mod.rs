@@ -51,7 +51,7 @@ use workers::Workers;
 const EMPTY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Delay before a restart after the host could not be read.
-const TROUBLE_PAUSE: Duration = Duration::from_secs(5);
+const RESTART_DELAY: Duration = Duration::from_secs(5);
 
 /// The components of an agent. Real and simulated hosts differ only in these.
 #[derive(Clone)]
@@ -249,7 +249,7 @@ impl Agent {
                 }
                 Err(error) => {
                     tracing::error!(host = %self.link.host(), %error, "the agent restarts its session");
-                    Box::pin(tokio::time::sleep(TROUBLE_PAUSE)).await;
+                    Box::pin(tokio::time::sleep(RESTART_DELAY)).await;
                 }
             }
         }

@@ -19,9 +19,9 @@ use crate::Error;
 /// Removes unreferenced devices and disk copies. Returns observations of the domains without a
 /// document.
 pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observation>, Error> {
-    let mut strays = Vec::new();
+    let mut undocumented_domains = Vec::new();
     if !batch.complete {
-        return Ok(strays);
+        return Ok(undocumented_domains);
     }
     clear_copies(work, batch)
         .map_err(|source| Error::State { folder: work.state.clone(), source })?;
@@ -41,11 +41,11 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
                 work.connections.keep_interfaces(*server, &definition.config.interfaces);
             }
             if !is_held {
-                strays.push(Observation::new(*server, 0, outcome));
+                undocumented_domains.push(Observation::new(*server, 0, outcome));
             }
         }
     }
-    work.set_strangers(&strays);
+    work.set_undocumented_domains(&undocumented_domains);
     let named: HashSet<ServerId> = named.union(&held).copied().collect();
     for server in work.volumes.servers() {
         if !named.contains(&server) && !domains.contains(&server) {
@@ -58,10 +58,12 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
     let unnamed: Vec<ServerId> =
         work.notes.servers().into_iter().filter(|server| !named.contains(server)).collect();
     if unnamed.is_empty() {
-        return Ok(strays);
+        return Ok(undocumented_domains);
     }
-    unnamed.iter().for_each(|server| work.mark_stray(*server));
-    let Some(used) = used(work, &domains).await.map_err(hypervisor)? else { return Ok(strays) };
+    unnamed.iter().for_each(|server| work.mark_undocumented(*server));
+    let Some(used) = used(work, &domains).await.map_err(hypervisor)? else {
+        return Ok(undocumented_domains);
+    };
     for server in unnamed {
         let mut noted = work.notes.get(server).unwrap_or_default().made;
         noted.sort_unstable();
@@ -82,7 +84,7 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
                 .map_err(|source| Error::State { folder: work.state.clone(), source })?;
         }
     }
-    Ok(strays)
+    Ok(undocumented_domains)
 }
 
 /// Removes disk copies that no document needs any more.

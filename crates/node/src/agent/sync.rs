@@ -24,7 +24,7 @@ pub(super) async fn check_all(work: &Work, workers: &Workers) -> Vec<Observation
         }
         seen.extend(deviation(work, workers, settled).await);
     }
-    for server in work.strangers() {
+    for server in work.undocumented_domains() {
         if let Some(state) = state(work, server).await {
             seen.push(Observation::new(server, 0, outcome(state)));
         }

@@ -68,10 +68,10 @@ impl Work {
     pub(super) async fn tried(
         &self,
         definition: &Definition,
-        came: &Result<(), Halt>,
+        result: &Result<(), Halt>,
         turn: &Turn<'_>,
     ) -> Result<(), Halt> {
-        if let Err(Halt::Failed { step, message }) = came {
+        if let Err(Halt::Failed { step, message }) = result {
             let end = End::Failed { step: step.clone(), message: message.clone() };
             let last = Some(Last { generation: turn.generation, end });
             let note = self.notes.get(definition.server).unwrap_or_default();

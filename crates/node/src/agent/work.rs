@@ -114,9 +114,9 @@ pub(super) struct Work {
     devices: Arc<RwLock<()>>,
     names: Arc<TypeNames>,
     /// Servers with notes but without a document.
-    strays: Mutex<HashSet<ServerId>>,
+    undocumented_notes: Mutex<HashSet<ServerId>>,
     /// Servers with domains but without a document.
-    strangers: Mutex<HashSet<ServerId>>,
+    undocumented_domains: Mutex<HashSet<ServerId>>,
     /// Servers that this process has not checked yet.
     unchecked: Mutex<HashSet<ServerId>>,
 }
@@ -144,8 +144,8 @@ impl Work {
             permits: Semaphore::new(parts.settings.concurrency.max(1)),
             devices: Arc::default(),
             names: Arc::new(TypeNames::open(parts.state.join("vgpu_types"))),
-            strays: Mutex::default(),
-            strangers: Mutex::default(),
+            undocumented_notes: Mutex::default(),
+            undocumented_domains: Mutex::default(),
             unchecked: Mutex::default(),
         }
     }
@@ -195,17 +195,17 @@ impl Work {
 
     /// Records that the server has a document.
     pub(super) fn mark_documented(&self, server: ServerId) {
-        self.strays().remove(&server);
-        lock(&self.strangers).remove(&server);
+        self.undocumented_notes().remove(&server);
+        lock(&self.undocumented_domains).remove(&server);
     }
 
     /// Records the domains without a document.
-    pub(super) fn set_strangers(&self, strays: &[Observation]) {
-        *lock(&self.strangers) = strays.iter().map(|stray| stray.server).collect();
+    pub(super) fn set_undocumented_domains(&self, domains: &[Observation]) {
+        *lock(&self.undocumented_domains) = domains.iter().map(|domain| domain.server).collect();
     }
 
-    pub(super) fn strangers(&self) -> Vec<ServerId> {
-        lock(&self.strangers).iter().copied().collect()
+    pub(super) fn undocumented_domains(&self) -> Vec<ServerId> {
+        lock(&self.undocumented_domains).iter().copied().collect()
     }
 
     /// Records the servers that a new process has not checked yet.
@@ -220,12 +220,12 @@ impl Work {
     }
 
     /// Records that the server has no document.
-    pub(super) fn mark_stray(&self, server: ServerId) {
-        self.strays().insert(server);
+    pub(super) fn mark_undocumented(&self, server: ServerId) {
+        self.undocumented_notes().insert(server);
     }
 
-    fn strays(&self) -> MutexGuard<'_, HashSet<ServerId>> {
-        lock(&self.strays)
+    fn undocumented_notes(&self) -> MutexGuard<'_, HashSet<ServerId>> {
+        lock(&self.undocumented_notes)
     }
 
     /// Scans the devices of the host while none is being created.
@@ -235,7 +235,7 @@ impl Work {
         watch: Arc<Watch>,
     ) -> Result<Found, kilonova_devices::Error> {
         let alone = Arc::clone(&self.devices).write_owned().await;
-        let made = self.notes.made(&self.strays());
+        let made = self.notes.made(&self.undocumented_notes());
         let (sysfs, names) = (Arc::clone(&self.sysfs), Arc::clone(&self.names));
         let cards = self.read_mig_cards(&discovery).await?;
         blocking(move || {

@@ -13,9 +13,9 @@ use super::ToolError;
 /// The bytes of output that are kept.
 const KEPT: usize = 4096;
 /// Polling interval.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long child processes may keep writing after the program has ended.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 
 /// A program to run.
 pub(super) struct Run {
@@ -68,7 +68,7 @@ impl Run {
             }
         });
         let status = self.status(child);
-        let _ = listening.recv_timeout(LAST_WORDS);
+        let _ = listening.recv_timeout(OUTPUT_GRACE);
         let text = text.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         let output = printable(text);
         let failed = |message: String| Err(ToolError { message, output: output.clone() });
@@ -98,7 +98,7 @@ impl Run {
                 child.wait()?;
                 return Ok(None);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

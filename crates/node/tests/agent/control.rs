@@ -13,7 +13,7 @@ use kilonova_node_api::{
 };
 use tokio::sync::watch;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
 pub struct State {
@@ -121,7 +121,7 @@ impl Control {
                 changed.changed().await.expect("the control plane still exists");
             }
         };
-        match tokio::time::timeout(PATIENCE, wait).await {
+        match tokio::time::timeout(TIMEOUT, wait).await {
             Ok(found) => found,
             Err(_) => panic!("{what} did not happen"),
         }

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A group holds the rows of all its work, so it must not wait for transactions that wait for it: every group runs its
-//! work in the order of the rows that the work will lock, and gives up its rows after [`PATIENCE`].
+//! work in the order of the rows that the work will lock, and gives up its rows after [`LOCK_TIMEOUT`].
 //!
 //! No work waits for a group to form: work that arrives alone begins immediately. An error that
 //! work returns rolls it back to its savepoint; the others are unaffected. The error is returned
@@ -40,7 +40,7 @@ const MOST: usize = 16;
 const QUEUE: usize = 4096;
 /// How long a statement of a group waits for a lock, in milliseconds. It is shorter than the server's
 /// `deadlock_timeout`.
-const PATIENCE: u32 = 100;
+const LOCK_TIMEOUT: u32 = 100;
 /// How often a group is repeated after conflicts before its transactions run one by one.
 const ROUNDS: usize = 4;
 
@@ -231,14 +231,14 @@ impl Postgres {
             drop(held);
             jobs = match ended {
                 Ok(Ended::Done) => return self.traffic.shared(number),
-                Ok(Ended::Conflict(same, met)) => {
-                    self.traffic.met(same.len());
-                    self.turns.met(Some(row), met);
+                Ok(Ended::Conflict(same, conflict)) => {
+                    self.traffic.conflict(same.len());
+                    self.turns.conflict(Some(row), conflict);
                     tracing::debug!(
                         transactions = same.len(),
                         "a group runs again after a conflict"
                     );
-                    lanes.extend(met);
+                    lanes.extend(conflict);
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     same
@@ -248,7 +248,7 @@ impl Postgres {
                     break;
                 }
                 Ok(Ended::Unknown(same, outcomes, error, fate)) => {
-                    match tokio::time::timeout(self.patience, fate).await {
+                    match tokio::time::timeout(self.answer_timeout, fate).await {
                         Ok(Ok(Some(Fate::Committed))) => {
                             self.traffic.shared(number);
                             return answer(same, outcomes);
@@ -298,7 +298,7 @@ fn refuse(jobs: Vec<Job>, error: &Error) {
 /// The state of a group's transaction after its work.
 enum Ran {
     /// It may be committed: the outcomes and the hooks.
-    Well(Vec<Outcome>, Vec<Hook>, Vec<u64>),
+    Completed(Vec<Outcome>, Vec<Hook>, Vec<u64>),
     Conflict(Option<Lane>),
     Failed,
     Lost,
@@ -317,7 +317,7 @@ fn run_each(connection: &mut Connection, jobs: &mut [Job]) -> Ran {
         let Ok(outcome) = outcome else { return Ran::Panicked(position) };
         // The error may be that of a statement which fails only in a group.
         let has_ended = tx.ended().is_some() || (tx.has_failed && outcome.is_err());
-        let (retry, met, lost) = (tx.retry, tx.met, tx.lost.is_some());
+        let (retry, conflict, lost) = (tx.retry, tx.conflict, tx.lost.is_some());
         if outcome.is_ok() {
             answers.extend(tx.hooked());
             hooks.append(&mut tx.hooks);
@@ -326,7 +326,7 @@ fn run_each(connection: &mut Connection, jobs: &mut [Job]) -> Ran {
         if lost || !connection.is_usable() {
             return Ran::Lost;
         } else if retry {
-            return Ran::Conflict(met);
+            return Ran::Conflict(conflict);
         } else if has_ended || connection.has_failed() {
             return Ran::Failed;
         } else if outcome.is_ok() {
@@ -336,7 +336,7 @@ fn run_each(connection: &mut Connection, jobs: &mut [Job]) -> Ran {
         }
         outcomes.push(outcome);
     }
-    Ran::Well(outcomes, hooks, answers)
+    Ran::Completed(outcomes, hooks, answers)
 }
 
 /// Runs a group in one transaction, on a thread that may block.
@@ -356,13 +356,13 @@ fn together(
         connection.take_turn(row);
     }
     connection.begin(false);
-    connection.limit_lock_waits(PATIENCE);
+    connection.limit_lock_waits(LOCK_TIMEOUT);
     let (outcomes, hooks, answers) = match run_each(&mut connection, &mut jobs) {
-        Ran::Well(outcomes, hooks, answers) => (outcomes, hooks, answers),
-        Ran::Conflict(met) => {
+        Ran::Completed(outcomes, hooks, answers) => (outcomes, hooks, answers),
+        Ran::Conflict(conflict) => {
             connection.roll_back();
             pool.put(connection);
-            return Ended::Conflict(jobs, met);
+            return Ended::Conflict(jobs, conflict);
         }
         Ran::Failed => {
             connection.roll_back();

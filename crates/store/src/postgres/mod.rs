@@ -59,7 +59,7 @@ use crate::{Error, Options, Tx};
 
 /// How long a transaction is retried after conflicts before the caller gets the conflict as an
 /// error.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CONFLICT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a transaction tries to find a usable connection before it reports that the database is
 /// unavailable.
 const UNREACHABLE: Duration = Duration::from_secs(5);
@@ -81,7 +81,7 @@ pub(crate) struct Postgres {
     /// How long a transaction waits for its lanes and a permit.
     wait: Duration,
     /// How long a transaction waits until the outcome of its commit is known.
-    patience: Duration,
+    answer_timeout: Duration,
 }
 
 /// The connections and the queue for them; cheap to clone.
@@ -117,11 +117,11 @@ impl Postgres {
             tokio::time::sleep(options.retry_interval).await;
         }
         let turns = Arc::new(Semaphore::new(connections));
-        let (wait, patience) = (options.pool_timeout, options.answer_timeout);
+        let (wait, answer_timeout) = (options.pool_timeout, options.answer_timeout);
         let commits = Commits::default();
         let connections = Connections { pool, threads, turns, commits };
         let (groups, turns, traffic) = Default::default();
-        Ok(Self { connections, lanes: Lanes::new(), groups, turns, traffic, wait, patience })
+        Ok(Self { connections, lanes: Lanes::new(), groups, turns, traffic, wait, answer_timeout })
     }
 
     /// Waits for the lanes and for a permit.
@@ -189,17 +189,17 @@ impl Postgres {
             })?;
             work = same_work;
             drop(held);
-            let (error, met, patience) = match ended {
+            let (error, conflict, limit) = match ended {
                 Ended::Done(answer) => return answer,
-                Ended::Conflict(error, met) => {
-                    self.traffic.met(1);
-                    self.turns.met(kind.row(), met);
-                    (error, met, PATIENCE)
+                Ended::Conflict(error, conflict) => {
+                    self.traffic.conflict(1);
+                    self.turns.conflict(kind.row(), conflict);
+                    (error, conflict, CONFLICT_TIMEOUT)
                 }
                 Ended::Doubtful(error) if doubted => return Err(error),
                 Ended::Doubtful(error) => {
                     doubted = true;
-                    (error, None, PATIENCE)
+                    (error, None, CONFLICT_TIMEOUT)
                 }
                 Ended::Lost(error) => {
                     pause = RECONNECT;
@@ -207,7 +207,7 @@ impl Postgres {
                 }
                 Ended::Unknown(unknown) => {
                     let Unknown { error, value, fate } = *unknown;
-                    let settled = tokio::time::timeout(self.patience, fate).await;
+                    let settled = tokio::time::timeout(self.answer_timeout, fate).await;
                     match settled.ok().and_then(Result::ok).flatten() {
                         Some(Fate::Committed) => return Ok(value),
                         Some(Fate::RolledBack) => (error.into(), None, UNREACHABLE),
@@ -215,10 +215,10 @@ impl Postgres {
                     }
                 }
             };
-            if begun.elapsed() > patience {
+            if begun.elapsed() > limit {
                 return Err(error);
             }
-            lanes.extend(met);
+            lanes.extend(conflict);
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -360,7 +360,7 @@ fn once(
         (Ok(_), Some(error)) => Err(error.into()),
         (outcome, _) => outcome,
     };
-    let (retry, doubt, met, lost) = (tx.retry, tx.doubt, tx.met, tx.lost.is_some());
+    let (retry, doubt, conflict, lost) = (tx.retry, tx.doubt, tx.conflict, tx.lost.is_some());
     let (answers, hooks) = (tx.hooked(), std::mem::take(&mut tx.hooks));
     drop(tx);
     // A read changes nothing, so no caller needs to wait for its hooks.
@@ -396,7 +396,7 @@ fn once(
         Err(error) => {
             connection.roll_back();
             if retry {
-                Ended::Conflict(error, met)
+                Ended::Conflict(error, conflict)
             } else if doubt {
                 Ended::Doubtful(error)
             } else {

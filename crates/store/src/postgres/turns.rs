@@ -25,7 +25,7 @@ const LASTS: Duration = Duration::from_secs(10);
 /// The class of the advisory locks: no other program of the same database shares it.
 const CLASS: u32 = 0x4b6e_7475;
 /// How long a transaction waits for its turn, in milliseconds; then it begins without a turn.
-const PATIENCE: u32 = 1000;
+const LOCK_TIMEOUT: u32 = 1000;
 
 /// The rows at which this process takes turns; cheap to clone.
 #[derive(Clone, Default)]
@@ -34,7 +34,7 @@ pub(super) struct Turns(Arc<Mutex<BTreeMap<Lane, Instant>>>);
 impl Turns {
     /// Records that a transaction of the group of `row` had a conflict at the row `at`. Only a
     /// conflict at the group's own row begins turns.
-    pub(super) fn met(&self, row: Option<Lane>, at: Option<Lane>) {
+    pub(super) fn conflict(&self, row: Option<Lane>, at: Option<Lane>) {
         if row == at
             && let Some(row) = row
         {
@@ -59,7 +59,7 @@ impl Turns {
 /// The statements that wait for the turn at a row. They run as a separate transaction.
 pub(super) fn take(row: Lane) -> String {
     format!(
-        "SET LOCAL lock_timeout = {PATIENCE}; SELECT pg_advisory_lock({CLASS}, {})",
+        "SET LOCAL lock_timeout = {LOCK_TIMEOUT}; SELECT pg_advisory_lock({CLASS}, {})",
         row.number()
     )
 }

@@ -9,7 +9,7 @@ use crate::fuzz::mutate::{nodes, nth};
 use crate::fuzz::verdict::send;
 
 /// Maximum number of requests spent on one fault.
-const TRIES: usize = 400;
+const ATTEMPTS: usize = 400;
 
 /// The smallest request found; `None` if the same request now has a correct response.
 pub async fn shrunk(
@@ -18,11 +18,11 @@ pub async fn shrunk(
     sent: &Sent,
     status: u16,
 ) -> Option<Sent> {
-    let mut tries = 0;
+    let mut attempts = 0;
     let mut is_wrong = async |one: &Sent| {
-        tries += 1;
+        attempts += 1;
         let answer = send(router, document, one).await;
-        tries <= TRIES && answer.is_some_and(|a| a.wrong.is_some() && a.status == status)
+        attempts <= ATTEMPTS && answer.is_some_and(|a| a.wrong.is_some() && a.status == status)
     };
     if !is_wrong(sent).await {
         return None;

@@ -32,11 +32,11 @@ struct Mix {
     name: &'static str,
     parts: [usize; 6],
     /// True if the proportions are reversed and restored periodically.
-    turns: bool,
+    alternates: bool,
 }
 
-const fn mix(name: &'static str, parts: [usize; 6], turns: bool) -> Mix {
-    Mix { name, parts, turns }
+const fn mix(name: &'static str, parts: [usize; 6], alternates: bool) -> Mix {
+    Mix { name, parts, alternates }
 }
 
 const MIXES: [Mix; 7] = [
@@ -51,7 +51,7 @@ const MIXES: [Mix; 7] = [
 
 /// The cards on which a request may be placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Typing {
+enum ProfilePolicy {
     /// Each profile has as many cards as the others.
     EqualParts,
     /// A card without instances may change its profile.
@@ -60,11 +60,12 @@ enum Typing {
     Mixed,
 }
 
-const TYPINGS: [Typing; 3] = [Typing::EqualParts, Typing::Retyped, Typing::Mixed];
+const PROFILE_POLICIES: [ProfilePolicy; 3] =
+    [ProfilePolicy::EqualParts, ProfilePolicy::Retyped, ProfilePolicy::Mixed];
 
 /// The cards of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum CardSource {
     /// Those of a geometry: each request gets the fullest card on which it fits.
     Geometry,
     /// Those of simulated hosts: Kilonova's scheduler chooses, and its ledger assigns.
@@ -84,16 +85,16 @@ trait Fleet {
 }
 
 /// Runs the mixes whose names begin with `mix` on `cards` cards. Returns a table.
-pub fn run(of: Of, mix: &str, cards: usize, seeds: u64) -> Result<Table, String> {
+pub fn run(of: CardSource, mix: &str, cards: usize, seeds: u64) -> Result<Table, String> {
     let geometry = a100()?;
     let columns = ["equal parts", "retyped", "mixed"].map(str::to_owned);
     let cards = match of {
-        Of::Geometry => cards,
-        Of::Hosts => cards.next_multiple_of(PROFILES.len()),
+        CardSource::Geometry => cards,
+        CardSource::Hosts => cards.next_multiple_of(PROFILES.len()),
     };
     let by = match of {
-        Of::Geometry => "the geometry alone",
-        Of::Hosts => "scheduler and ledger, SQLite",
+        CardSource::Geometry => "the geometry alone",
+        CardSource::Hosts => "scheduler and ledger, SQLite",
     };
     let title = format!(
         "MIG, {by}: {cards} cards, {seeds} seeds, 100 % of the compute slices requested at any \
@@ -102,13 +103,13 @@ pub fn run(of: Of, mix: &str, cards: usize, seeds: u64) -> Result<Table, String>
     let mut table = Table::new(title, columns);
     for mix in MIXES.iter().filter(|one| one.name.starts_with(mix)) {
         let mut accepted = [0.0; 3];
-        for (accepted, typing) in accepted.iter_mut().zip(TYPINGS) {
+        for (accepted, policy) in accepted.iter_mut().zip(PROFILE_POLICIES) {
             let one = |seed| match of {
-                Of::Geometry => {
-                    one(&geometry, mix, seed, cards, &mut Cards::new(&geometry, typing, cards))
+                CardSource::Geometry => {
+                    one(&geometry, mix, seed, cards, &mut Cards::new(&geometry, policy, cards))
                 }
-                Of::Hosts => {
-                    one(&geometry, mix, seed, cards, &mut Hosts::new(&geometry, typing, cards)?)
+                CardSource::Hosts => {
+                    one(&geometry, mix, seed, cards, &mut Hosts::new(&geometry, policy, cards)?)
                 }
             };
             let each: Vec<f64> = (0..seeds.max(1)).map(one).collect::<Result<_, String>>()?;
@@ -142,7 +143,7 @@ fn one<F: Fleet>(
 ) -> Result<f64, String> {
     let mut random = Random::new(seed);
     let compute = profiles(geometry).map(|profile| f64::from(geometry.profiles()[profile].compute));
-    let opposite = mix.turns.then(|| {
+    let opposite = mix.alternates.then(|| {
         let mut parts = mix.parts;
         parts.reverse();
         parts
@@ -186,16 +187,16 @@ fn one<F: Fleet>(
 
 struct Cards<'a> {
     geometry: &'a Geometry,
-    typing: Typing,
+    policy: ProfilePolicy,
     /// The profile of each card. Mixed cards have none.
     kinds: Vec<usize>,
     cards: Vec<Instances>,
 }
 
 impl<'a> Cards<'a> {
-    fn new(geometry: &'a Geometry, typing: Typing, cards: usize) -> Self {
+    fn new(geometry: &'a Geometry, policy: ProfilePolicy, cards: usize) -> Self {
         let kinds = profiles(geometry).into_iter().cycle().take(cards).collect();
-        Self { geometry, typing, kinds, cards: vec![Instances::default(); cards] }
+        Self { geometry, policy, kinds, cards: vec![Instances::default(); cards] }
     }
 }
 
@@ -204,10 +205,12 @@ impl Fleet for Cards<'_> {
 
     fn place(&mut self, wanted: usize) -> Result<Option<Self::Guest>, String> {
         let profile = profiles(self.geometry)[wanted];
-        let may = |at: &usize| match self.typing {
-            Typing::EqualParts => self.kinds[*at] == profile,
-            Typing::Retyped => self.kinds[*at] == profile || self.cards[*at].placed().is_empty(),
-            Typing::Mixed => true,
+        let may = |at: &usize| match self.policy {
+            ProfilePolicy::EqualParts => self.kinds[*at] == profile,
+            ProfilePolicy::Retyped => {
+                self.kinds[*at] == profile || self.cards[*at].placed().is_empty()
+            }
+            ProfilePolicy::Mixed => true,
         };
         let cards: Vec<usize> = (0..self.cards.len()).filter(may).collect();
         let among = cards.iter().map(|&at| &self.cards[at]);
@@ -227,8 +230,8 @@ impl Fleet for Cards<'_> {
 mod tests {
     use super::*;
 
-    fn accepted(geometry: &Geometry, mix: &Mix, typing: Typing, cards: usize) -> f64 {
-        one(geometry, mix, 0, cards, &mut Cards::new(geometry, typing, cards)).expect("it runs")
+    fn accepted(geometry: &Geometry, mix: &Mix, policy: ProfilePolicy, cards: usize) -> f64 {
+        one(geometry, mix, 0, cards, &mut Cards::new(geometry, policy, cards)).expect("it runs")
     }
 
     #[test]
@@ -236,7 +239,7 @@ mod tests {
         let geometry = a100().expect("a valid table");
         for mix in &MIXES {
             let [equal, retyped, mixed] =
-                TYPINGS.map(|typing| accepted(&geometry, mix, typing, 400));
+                PROFILE_POLICIES.map(|policy| accepted(&geometry, mix, policy, 400));
             assert!(retyped >= GAIN * equal, "{}: {retyped} beside {equal}", mix.name);
             assert!(mixed >= GAIN * equal, "{}: {mixed} beside {equal}", mix.name);
             assert!(mixed > retyped, "{}: {mixed} beside {retyped}", mix.name);
@@ -247,14 +250,16 @@ mod tests {
     #[test]
     fn scheduler_and_ledger_accept_what_fits() {
         let (geometry, mix) = (a100().expect("a valid table"), &MIXES[0]);
-        for typing in TYPINGS {
-            let mut hosts = Hosts::new(&geometry, typing, 6).expect("the hosts report");
+        for policy in PROFILE_POLICIES {
+            let mut hosts = Hosts::new(&geometry, policy, 6).expect("the hosts report");
             let ledger = one(&geometry, mix, 0, 6, &mut hosts).expect("it runs");
-            let alone = accepted(&geometry, mix, typing, 6);
-            match typing {
-                Typing::EqualParts => assert!((ledger - alone).abs() < 1e-9, "{ledger} {alone}"),
-                Typing::Retyped | Typing::Mixed => {
-                    assert!(ledger > 0.8 * alone, "{typing:?}: {ledger} beside {alone}");
+            let alone = accepted(&geometry, mix, policy, 6);
+            match policy {
+                ProfilePolicy::EqualParts => {
+                    assert!((ledger - alone).abs() < 1e-9, "{ledger} {alone}")
+                }
+                ProfilePolicy::Retyped | ProfilePolicy::Mixed => {
+                    assert!(ledger > 0.8 * alone, "{policy:?}: {ledger} beside {alone}");
                 }
             }
         }

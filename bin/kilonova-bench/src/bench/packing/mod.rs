@@ -19,7 +19,7 @@ use std::time::Instant;
 use kilonova_packing::{Demand, Model, Profile, Shape};
 use kilonova_program::Failure;
 
-pub use self::mig::Of;
+pub use self::mig::CardSource;
 use self::policy::Policy;
 use self::trace::{Published, Trace};
 use super::table::{Aim, Table};
@@ -48,7 +48,7 @@ pub struct Size {
 ///
 /// # Errors
 /// When the geometry of the cards is invalid, and when the database fails.
-pub fn mig(of: Of, mix: &str, cards: usize, seeds: u64) -> Result<Table, Failure> {
+pub fn mig(of: CardSource, mix: &str, cards: usize, seeds: u64) -> Result<Table, Failure> {
     mig::run(of, mix, cards, seeds).map_err(|why| Failure::failed("cannot cut the cards", why))
 }
 

@@ -58,8 +58,8 @@ pub async fn drain(compute: &Compute, request: &DrainRequest) -> Result<Report, 
     let mut signals = StopSignals::handle()?;
     let mut progress = ProgressDisplay::new();
     let host = start(compute, request, &mut progress).await?;
-    let (seen, told, moved) = Default::default();
-    let mut watch = Watch { compute, request, progress, host, seen, told, moved };
+    let (seen, printed_reasons, moved) = Default::default();
+    let mut watch = Watch { compute, request, progress, host, seen, printed_reasons, moved };
     let deadline = Instant::now() + request.timeout;
     let end = tokio::select! {
         end = watch.follow(deadline) => end?,
@@ -205,7 +205,7 @@ struct Watch<'a> {
     host: DrainedHost,
     seen: BTreeMap<String, Seen>,
     /// The printed reasons of refusals and failures, by server.
-    told: BTreeMap<String, String>,
+    printed_reasons: BTreeMap<String, String>,
     moved: Vec<Moved>,
 }
 
@@ -242,7 +242,7 @@ impl Watch<'_> {
     /// Queries the host and prints what changed. Returns how the drain ended, if it has.
     async fn look(&mut self) -> Result<Option<End>, ComputeError> {
         self.host = query(self.compute, &self.request.host).await?.0;
-        self.note_departed().await?;
+        self.note_moved().await?;
         self.note_guests();
         Ok(match self.host.drain.as_ref().map(|drain| drain.state) {
             Some(DrainState::Running) => None,
@@ -290,9 +290,9 @@ impl Watch<'_> {
                     format!("{} cannot move yet: {}", seen.called, text::plain(why))
                 }
             };
-            if self.told.get(&guest.id) != Some(&line) {
+            if self.printed_reasons.get(&guest.id) != Some(&line) {
                 self.progress.line(&line);
-                self.told.insert(guest.id.clone(), line);
+                self.printed_reasons.insert(guest.id.clone(), line);
             }
         }
         let left = self.moved.len();
@@ -301,7 +301,7 @@ impl Watch<'_> {
     }
 
     /// Prints the servers that are no longer on the host.
-    async fn note_departed(&mut self) -> Result<(), ComputeError> {
+    async fn note_moved(&mut self) -> Result<(), ComputeError> {
         let here: BTreeSet<&String> = self.host.guests.iter().map(|guest| &guest.id).collect();
         let gone: Vec<String> = self.seen.keys().filter(|id| !here.contains(id)).cloned().collect();
         for id in gone {

@@ -25,18 +25,18 @@ pub use db::MIGRATIONS;
 
 /// How long to wait for the hosts of the topology, whose devices determine the profiles.
 const HOSTS: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The names used in docs/quickstart.md.
 const FLAVOR: &str = "tiny";
 const IMAGE: &str = "hello";
 const NETWORK: &str = "private";
 /// Maximum number of bytes of an answer.
-const LARGEST: usize = 64 * 1024 * 1024;
+const MAX_ANSWER: usize = 64 * 1024 * 1024;
 /// The microversions of requests.
 const VERSIONS: [(&str, &str); 2] =
     [("/compute", "compute 2.90"), ("/placement", "placement 1.39")];
 /// Resource classes that every host has, or that are not devices.
-const PLAIN: [&str; 5] = ["VCPU", "PCPU", "MEMORY_MB", "DISK_GB", "SRIOV_NET_VF"];
+const NOT_DEVICES: [&str; 5] = ["VCPU", "PCPU", "MEMORY_MB", "DISK_GB", "SRIOV_NET_VF"];
 
 /// The commands for a first server.
 pub(super) fn commands(openrc: &Path) -> String {
@@ -67,27 +67,27 @@ pub(super) async fn seed(
         .await
         .map_err(|e: kilonova_store::Error| Failure::failed("cannot read what --dev created", e))?;
     let classes = admin.device_classes().await?;
-    let mut things = vec![
-        Thing::Flavor { name: FLAVOR.into(), vcpus: 1, ram: 512, disk: 1, profile: None },
-        Thing::Flavor { name: "small".into(), vcpus: 2, ram: 2048, disk: 10, profile: None },
-        Thing::Flavor { name: "medium".into(), vcpus: 4, ram: 8192, disk: 40, profile: None },
-        Thing::Image,
-        Thing::Network,
+    let mut resources = vec![
+        Resource::Flavor { name: FLAVOR.into(), vcpus: 1, ram: 512, disk: 1, profile: None },
+        Resource::Flavor { name: "small".into(), vcpus: 2, ram: 2048, disk: 10, profile: None },
+        Resource::Flavor { name: "medium".into(), vcpus: 4, ram: 8192, disk: 40, profile: None },
+        Resource::Image,
+        Resource::Network,
     ];
     for class in classes {
         let name = class.trim_start_matches("CUSTOM_").to_lowercase().replace('_', "-");
         let flavor = format!("{FLAVOR}-{name}");
-        things.push(Thing::Profile { name: name.clone(), class });
+        resources.push(Resource::Profile { name: name.clone(), class });
         let profile = Some(name);
-        things.push(Thing::Flavor { name: flavor, vcpus: 1, ram: 512, disk: 1, profile });
+        resources.push(Resource::Flavor { name: flavor, vcpus: 1, ram: 512, disk: 1, profile });
     }
-    for thing in things {
-        let key = thing.key();
+    for resource in resources {
+        let key = resource.key();
         if made.contains(&key) {
             continue;
         }
-        if !admin.has(&thing).await? {
-            admin.make(&thing).await?;
+        if !admin.has(&resource).await? {
+            admin.make(&resource).await?;
             tracing::info!(resource = key, "created by --dev");
         }
         let noted = store.write(move |tx| db::note(tx, &key)).await;
@@ -98,14 +98,14 @@ pub(super) async fn seed(
     Ok(())
 }
 
-enum Thing {
+enum Resource {
     Flavor { name: String, vcpus: u32, ram: u32, disk: u32, profile: Option<String> },
     Profile { name: String, class: String },
     Image,
     Network,
 }
 
-impl Thing {
+impl Resource {
     fn key(&self) -> String {
         match self {
             Self::Flavor { name, .. } => format!("flavor {name}"),
@@ -156,7 +156,7 @@ impl Admin {
         let status = answer.status();
         let token = answer.headers().get("x-subject-token").and_then(|value| value.to_str().ok());
         let token = token.unwrap_or_default().to_owned();
-        let body = http_body_util::Limited::new(answer.into_body(), LARGEST).collect().await;
+        let body = http_body_util::Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
         let body = body.map_err(|e| failed(&e))?.to_bytes();
         if !status.is_success() {
             let text = String::from_utf8_lossy(&body);
@@ -187,7 +187,7 @@ impl Admin {
                 );
                 return Ok(());
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -201,30 +201,30 @@ impl Admin {
             // The provider may have been deleted in the meantime.
             let Ok(found) = self.get(&path).await else { continue };
             let names = found["inventories"].as_object().into_iter().flat_map(|all| all.keys());
-            classes.extend(names.filter(|name| !PLAIN.contains(&&***name)).cloned());
+            classes.extend(names.filter(|name| !NOT_DEVICES.contains(&&***name)).cloned());
         }
         Ok(classes)
     }
 
     /// True if a resource of this name exists.
-    async fn has(&self, thing: &Thing) -> Result<bool, Failure> {
-        let (path, list, expected) = match thing {
-            Thing::Flavor { name, .. } => {
+    async fn has(&self, resource: &Resource) -> Result<bool, Failure> {
+        let (path, list, expected) = match resource {
+            Resource::Flavor { name, .. } => {
                 ("/compute/v2.1/flavors?is_public=None", "flavors", name.as_str())
             }
-            Thing::Profile { name, .. } => {
+            Resource::Profile { name, .. } => {
                 ("/accelerator/v2/device_profiles", "device_profiles", name.as_str())
             }
-            Thing::Image => ("/image/v2/images", "images", IMAGE),
-            Thing::Network => ("/network/v2.0/networks", "networks", NETWORK),
+            Resource::Image => ("/image/v2/images", "images", IMAGE),
+            Resource::Network => ("/network/v2.0/networks", "networks", NETWORK),
         };
         let found = self.get(path).await?;
         Ok(found[list].as_array().is_some_and(|all| all.iter().any(|one| one["name"] == expected)))
     }
 
-    async fn make(&self, thing: &Thing) -> Result<(), Failure> {
-        match thing {
-            Thing::Flavor { name, vcpus, ram, disk, profile } => {
+    async fn make(&self, resource: &Resource) -> Result<(), Failure> {
+        match resource {
+            Resource::Flavor { name, vcpus, ram, disk, profile } => {
                 let flavor = json!({"name": name, "vcpus": vcpus, "ram": ram, "disk": disk});
                 let made = self.post("/compute/v2.1/flavors", json!({"flavor": flavor})).await?;
                 if let (Some(profile), Some(id)) = (profile, made["flavor"]["id"].as_str()) {
@@ -233,13 +233,13 @@ impl Admin {
                     self.post(&path, specs).await?;
                 }
             }
-            Thing::Profile { name, class } => {
+            Resource::Profile { name, class } => {
                 let group = json!({format!("resources:{class}"): "1"});
                 let profile = json!([{"name": name, "groups": [group]}]);
                 self.post("/accelerator/v2/device_profiles", profile).await?;
             }
-            Thing::Image => self.image().await?,
-            Thing::Network => {
+            Resource::Image => self.image().await?,
+            Resource::Network => {
                 let network = json!({"network": {"name": NETWORK, "shared": true}});
                 let made = self.post("/network/v2.0/networks", network).await?;
                 let subnet = json!({"subnet": {

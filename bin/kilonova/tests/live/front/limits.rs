@@ -67,6 +67,6 @@ fn one_address_has_only_so_many_connections() {
     assert_eq!(answer.header("retry-after"), Some("5"));
     drop(idle);
     std::thread::sleep(Duration::from_millis(200));
-    Session::nobody(serve.address).get("/").ok(200);
+    Session::anonymous(serve.address).get("/").ok(200);
     assert!(serve.log().contains("an address has reached its connection limit"), "{}", serve.log());
 }

@@ -51,7 +51,7 @@ fn concurrent_lists_of_the_largest_images_take_bounded_memory() {
         let images: Vec<String> =
             (0..IMAGES).map(|_| id(&eve.post("/image/v2/images", &largest()).ok(201))).collect();
         let database = if cloud.place.database.is_some() { "PostgreSQL" } else { "SQLite" };
-        cloud.serve.forget_peak_memory();
+        cloud.serve.reset_peak_memory();
         let before = cloud.serve.peak_memory();
         for (what, query) in [
             ("limit", "limit=1000".to_owned()),

@@ -41,7 +41,7 @@ fn a_connection_over_the_limit_gets_503() {
     command.args(["-c", "ulimit -n 120; exec \"$0\" \"$@\""]).arg(serve.get_program());
     command.args(serve.get_args()).args(["--listen", "127.0.0.1:0"]).env_remove("RUST_LOG");
     let serve = crate::kit::Serve::start(command, place.file("log"));
-    let nobody = crate::kit::Session::nobody(serve.address);
+    let nobody = crate::kit::Session::anonymous(serve.address);
     let idle: Vec<TcpStream> = (0..60).map(|_| connect(serve.address)).collect();
     // The kernel accepts the connection before the server does.
     std::thread::sleep(Duration::from_millis(200));

@@ -151,7 +151,7 @@ fn invalid_http_closes_only_its_connection() {
     for (what, bytes, expected) in cases {
         let status = status(&cloud, bytes.as_bytes());
         assert!(status.is_none_or(|status| expected.contains(&status)), "{what}: {status:?}");
-        cloud.nobody().get("/").ok(200);
+        cloud.anonymous().get("/").ok(200);
     }
 }
 
@@ -178,7 +178,7 @@ fn an_aborted_upload_leaves_nothing() {
         }
         let flavors = cloud.admin.get("/compute/v2.1/flavors").ok(200);
         assert_eq!(flavors["flavors"].as_array().map(Vec::len), Some(0));
-        cloud.nobody().get("/").ok(200);
+        cloud.anonymous().get("/").ok(200);
     }
 }
 

@@ -68,7 +68,7 @@ fn forty_slow_uploads_block_nobody() {
         ann.get("/network/v2.0/networks").ok(200);
         cloud.admin.get("/placement/resource_providers").ok(200);
         cloud.admin.get("/placement/allocation_candidates?resources=VCPU:1").ok(200);
-        login(&cloud.nobody(), "ann", "ann-word", Some(&project));
+        login(&cloud.anonymous(), "ann", "ann-word", Some(&project));
         ann.send(
             "PUT",
             &format!("/image/v2/images/{}/file", queued(&ann)),

@@ -84,7 +84,7 @@ fn an_image_without_a_name_is_not_the_collection() {
         }
         cloud.admin.delete("/image/v2/images/").refused(404);
         for path in ["/image/", "/image/v2/", "/image"] {
-            cloud.nobody().get(path).ok(300);
+            cloud.anonymous().get(path).ok(300);
         }
         cloud.admin.get(&format!("/image/v2/images/{image}")).ok(200);
     }

@@ -21,7 +21,7 @@ const PROTECTED: [&str; 6] = [
 #[track_caller]
 fn shut(cloud: &Cloud, token: &str) {
     for path in PROTECTED {
-        let answer = cloud.nobody().token(token).get(path);
+        let answer = cloud.anonymous().token(token).get(path);
         answer.refused_saying(401, &["requires authentication"]);
         let challenge = answer.header("www-authenticate").unwrap_or_default();
         assert!(challenge.starts_with("Keystone uri=\"http://"), "{path}: {challenge:?}");
@@ -32,12 +32,12 @@ fn shut(cloud: &Cloud, token: &str) {
 fn without_a_valid_token_every_service_answers_401() {
     let other = Cloud::new(Environment::new());
     for cloud in Cloud::all() {
-        let good = login(&cloud.nobody(), "admin", &password(&cloud.place), None);
+        let good = login(&cloud.anonymous(), "admin", &password(&cloud.place), None);
         for path in PROTECTED {
-            cloud.nobody().get(path).refused(401);
-            cloud.nobody().token(&good).get(path).ok(200);
+            cloud.anonymous().get(path).refused(401);
+            cloud.anonymous().token(&good).get(path).ok(200);
         }
-        let foreign = login(&other.nobody(), "admin", &password(&other.place), None);
+        let foreign = login(&other.anonymous(), "admin", &password(&other.place), None);
         shut(&cloud, &foreign);
         let mut flipped = good.clone().into_bytes();
         let middle = flipped.len() / 2;
@@ -66,13 +66,13 @@ fn a_token_ends_with_its_user_project_or_role() {
         let made = &made["application_credential"];
         let login = json!({"auth": {"identity": {"methods": ["application_credential"],
             "application_credential": {"id": made["id"], "secret": made["secret"]}}}});
-        let answer = cloud.nobody().post("/identity/v3/auth/tokens", &login);
+        let answer = cloud.anonymous().post("/identity/v3/auth/tokens", &login);
         answer.ok(201);
         let token = answer.header("x-subject-token").expect("a token is present");
-        cloud.nobody().token(token).get(PROTECTED[1]).ok(200);
+        cloud.anonymous().token(token).get(PROTECTED[1]).ok(200);
         std::thread::sleep(Duration::from_millis(2100));
         shut(&cloud, token);
-        cloud.nobody().post("/identity/v3/auth/tokens", &login).refused(401);
+        cloud.anonymous().post("/identity/v3/auth/tokens", &login).refused(401);
         who.get(PROTECTED[1]).ok(200);
     }
 }
@@ -80,8 +80,8 @@ fn a_token_ends_with_its_user_project_or_role() {
 #[test]
 fn a_revoked_token_is_dead_everywhere_at_once() {
     for cloud in Cloud::all() {
-        let token = login(&cloud.nobody(), "admin", &password(&cloud.place), None);
-        let who = cloud.nobody().token(&token);
+        let token = login(&cloud.anonymous(), "admin", &password(&cloud.place), None);
+        let who = cloud.anonymous().token(&token);
         who.get(PROTECTED[1]).ok(200);
         let subject = cloud.admin.with("X-Subject-Token", &token);
         let shown = subject.get("/identity/v3/auth/tokens").ok(200);

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An answer.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// The request, for messages.
-    pub asked: String,
+    pub request: String,
     /// The status.
     pub status: u16,
     /// The headers, their names in lower case.
@@ -26,10 +26,10 @@ pub struct Answer {
 
 impl Answer {
     /// Parses an answer that was read to its end.
-    pub fn parse(asked: &str, bytes: &[u8]) -> Self {
+    pub fn parse(request: &str, bytes: &[u8]) -> Self {
         let cut = bytes.windows(4).position(|window| window == b"\r\n\r\n");
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned();
-        let cut = cut.unwrap_or_else(|| panic!("{asked}: this is not an answer: {shown:?}"));
+        let cut = cut.unwrap_or_else(|| panic!("{request}: this is not an answer: {shown:?}"));
         let head = String::from_utf8_lossy(&bytes[..cut]).into_owned();
         let mut lines = head.split("\r\n");
         let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
@@ -37,8 +37,8 @@ impl Answer {
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
             .collect();
-        let status = status.unwrap_or_else(|| panic!("{asked}: no status in {head:?}"));
-        Self { asked: asked.to_owned(), status, headers, body: bytes[cut + 4..].to_vec() }
+        let status = status.unwrap_or_else(|| panic!("{request}: no status in {head:?}"));
+        Self { request: request.to_owned(), status, headers, body: bytes[cut + 4..].to_vec() }
     }
 
     /// The last value of a header.
@@ -55,21 +55,21 @@ impl Answer {
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| {
-            panic!("{}: {} is not JSON ({error}): {}", self.asked, self.status, self.text())
+            panic!("{}: {} is not JSON ({error}): {}", self.request, self.status, self.text())
         })
     }
 
     /// Returns the body; panics unless the status is the expected one.
     #[track_caller]
     pub fn ok(&self, status: u16) -> Value {
-        assert_eq!(self.status, status, "{}: {}", self.asked, self.text());
+        assert_eq!(self.status, status, "{}: {}", self.request, self.text());
         if self.body.is_empty() { Value::Null } else { self.json() }
     }
 
     /// Returns the error's message; panics unless the status is the expected one.
     #[track_caller]
     pub fn refused(&self, status: u16) -> String {
-        assert_eq!(self.status, status, "{}: {}", self.asked, self.text());
+        assert_eq!(self.status, status, "{}: {}", self.request, self.text());
         self.sentence()
     }
 
@@ -78,7 +78,7 @@ impl Answer {
     pub fn refused_saying(&self, status: u16, words: &[&str]) {
         let sentence = self.refused(status);
         for word in words {
-            assert!(sentence.contains(word), "{}: {word:?} is not in: {sentence}", self.asked);
+            assert!(sentence.contains(word), "{}: {word:?} is not in: {sentence}", self.request);
         }
     }
 
@@ -104,22 +104,27 @@ impl Answer {
             &first.unwrap_or(&Value::Null)["message"],
         ];
         let sentence = found.iter().find_map(|value| value.as_str());
-        sentence.unwrap_or_else(|| panic!("{}: no message in {body}", self.asked)).to_owned()
+        sentence.unwrap_or_else(|| panic!("{}: no message in {body}", self.request)).to_owned()
     }
 
     /// Checks what must hold for every answer.
     #[track_caller]
     pub fn check(self) -> Self {
         let id = self.header("x-openstack-request-id").unwrap_or_default();
-        assert!(id.starts_with("req-") && id.len() == 40, "{}: request id {id:?}", self.asked);
+        assert!(id.starts_with("req-") && id.len() == 40, "{}: request id {id:?}", self.request);
         let busy = self.status == 503 && self.header("retry-after").is_some();
-        assert!(self.status < 500 || self.status == 501 || busy, "{}: {}", self.asked, self.text());
+        assert!(
+            self.status < 500 || self.status == 501 || busy,
+            "{}: {}",
+            self.request,
+            self.text()
+        );
         let text = self.text();
         for inside in ["Traceback", "panicked", "rusqlite", "SQLSTATE", ".rs:", "src/"] {
-            assert!(!text.contains(inside), "{}: {inside} shows in {text}", self.asked);
+            assert!(!text.contains(inside), "{}: {inside} shows in {text}", self.request);
         }
         if self.status >= 400 && !self.body.is_empty() {
-            assert!(!self.sentence().is_empty(), "{}", self.asked);
+            assert!(!self.sentence().is_empty(), "{}", self.request);
         }
         self
     }
@@ -142,8 +147,8 @@ pub fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 /// A connection.
 pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("the connection opens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("the timeout is set");
-    stream.set_write_timeout(Some(PATIENCE)).expect("the timeout is set");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("the timeout is set");
+    stream.set_write_timeout(Some(TIMEOUT)).expect("the timeout is set");
     stream
 }
 
@@ -158,7 +163,7 @@ pub struct Session {
 
 impl Session {
     /// Without a token.
-    pub fn nobody(address: SocketAddr) -> Self {
+    pub fn anonymous(address: SocketAddr) -> Self {
         Self { address, headers: vec![("Accept".into(), "application/json".into())] }
     }
 

@@ -35,8 +35,8 @@ impl Cloud {
     }
 
     /// A client without a token.
-    pub fn nobody(&self) -> Session {
-        recent(Session::nobody(self.serve.address))
+    pub fn anonymous(&self) -> Session {
+        recent(Session::anonymous(self.serve.address))
     }
 
     /// Creates a user with a role on a new project. Returns the client and the ids of user and project.
@@ -48,8 +48,8 @@ impl Cloud {
         let role = self.role(role);
         let grant = format!("/identity/v3/projects/{project}/users/{user}/roles/{role}");
         self.admin.put(&grant, &json!({})).ok(204);
-        let token = login(&self.nobody(), name, &format!("{name}-word"), Some(&project));
-        (self.nobody().token(&token), user, project)
+        let token = login(&self.anonymous(), name, &format!("{name}-word"), Some(&project));
+        (self.anonymous().token(&token), user, project)
     }
 
     /// The id of a role.
@@ -114,7 +114,7 @@ pub fn id(thing: &Value) -> String {
 
 /// The admin's client, from the files that the first start wrote.
 pub fn admin(place: &Environment, serve: &Serve) -> Session {
-    let nobody = recent(Session::nobody(serve.address));
+    let nobody = recent(Session::anonymous(serve.address));
     let token = login(&nobody, "admin", &password(place), None);
     nobody.token(&token)
 }

@@ -88,7 +88,7 @@ impl Environment {
         let url = self.database.as_ref().map_or_else(file, |url| url.parse().expect("a URL"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("the runtime starts").block_on(async {
-            let store = Store::open_with(&url, &Options::of_tool()).await;
+            let store = Store::open_with(&url, &Options::for_command()).await;
             let store = store.expect("the database opens");
             let done = store.write(move |tx| tx.execute(statement, params![])).await;
             done.expect("the statement runs");

@@ -104,7 +104,7 @@ impl Serve {
     }
 
     /// Resets [`Self::peak_memory`] to the current resident memory.
-    pub fn forget_peak_memory(&self) {
+    pub fn reset_peak_memory(&self) {
         std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5")
             .expect("the kernel resets the peak");
     }

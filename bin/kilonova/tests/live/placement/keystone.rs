@@ -21,13 +21,13 @@ fn tokens_are_validated_by_the_external_keystone() {
     let mut keystone = elsewhere.start();
     drop(admin(&elsewhere, &keystone));
     let secret = password(&elsewhere);
-    let nobody = Session::nobody(keystone.address);
+    let nobody = Session::anonymous(keystone.address);
     let token = login(&nobody, "admin", &secret, None);
     let other = login(&nobody, "admin", &secret, None);
 
     let place = Environment::configured(&section(&keystone.url(), &secret));
     let serve = place.start();
-    let nobody = speaks(&Session::nobody(serve.address));
+    let nobody = speaks(&Session::anonymous(serve.address));
     host(&nobody.token(&token), "h1", 4);
     assert!(!place.state().join("clouds.yaml").exists(), "Kilonova creates no admin of its own");
 

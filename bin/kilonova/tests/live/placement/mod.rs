@@ -17,7 +17,7 @@ fn alone() -> Environment {
 
 /// The admin of noauth2.
 fn admin(serve: &Serve) -> Session {
-    speaks(&Session::nobody(serve.address)).token("admin")
+    speaks(&Session::anonymous(serve.address)).token("admin")
 }
 
 fn speaks(session: &Session) -> Session {

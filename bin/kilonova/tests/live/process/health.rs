@@ -142,7 +142,7 @@ fn waiting_polls_of_hosts_are_answered_when_the_controller_stops() {
         let Cloud { mut serve, place, .. } = cloud;
         let token = std::fs::read_to_string(place.state().join("node.token"));
         let bearer = format!("Bearer {}", token.expect("a token is present"));
-        let node = Session::nobody(serve.address).with("Authorization", &bearer);
+        let node = Session::anonymous(serve.address).with("Authorization", &bearer);
         let documents = format!("/node/v1/hosts/{host}/desired?epoch=1");
         let newest = node.get(&format!("{documents}&since=0")).ok(200)["generation"].clone();
         let mut poll = connect(serve.address);

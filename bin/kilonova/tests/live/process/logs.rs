@@ -17,7 +17,7 @@ fn of_request<'a>(lines: &'a [Value], id: &str) -> Vec<&'a Value> {
 fn the_lines_of_a_request_carry_the_id_of_its_answer() {
     let place = Environment::configured("[DEFAULT]\ndebug = true\n");
     let cloud = Cloud::new(place);
-    let nobody = cloud.nobody();
+    let nobody = cloud.anonymous();
     let large = vec![b' '; 2 * 1024 * 1024];
     let answers = [
         nobody.get("/"),
@@ -41,11 +41,11 @@ fn the_lines_of_a_request_carry_the_id_of_its_answer() {
     for answer in answers {
         let id = answer.header("x-openstack-request-id").expect("an id is present").to_owned();
         let mine = of_request(&lines, &id);
-        assert!(!mine.is_empty(), "{}: no line with {id}", answer.asked);
+        assert!(!mine.is_empty(), "{}: no line with {id}", answer.request);
         for line in mine {
             assert!(line["span"]["path"].is_string() && line["span"]["method"].is_string());
         }
-        assert!(seen.insert(id), "{}: the id was used before", answer.asked);
+        assert!(seen.insert(id), "{}: the id was used before", answer.request);
     }
 }
 
@@ -60,7 +60,7 @@ fn a_clients_request_id_is_not_used_as_ours() {
 /// Provokes log lines about secrets. Returns the secrets, which no log may contain.
 fn provoke(cloud: &Cloud) -> Vec<String> {
     let mut secrets = vec![password(&cloud.place)];
-    let nobody = cloud.nobody();
+    let nobody = cloud.anonymous();
     let wrong = "wrong-word-8f1c";
     nobody.post("/identity/v3/auth/tokens", &credentials("admin", wrong, None)).refused(401);
     secrets.push(wrong.into());
@@ -169,7 +169,7 @@ fn loops_log_the_first_failure_and_the_recovery() {
         let serve = place.start_with(|command| {
             command.args(["--node-listen", "127.0.0.1:0"]);
         });
-        let nobody = Session::nobody(serve.address);
+        let nobody = Session::anonymous(serve.address);
         TABLES.iter().for_each(|(away, _)| place.sql(away));
         // The slowest loops run every five seconds.
         let begun = Instant::now();

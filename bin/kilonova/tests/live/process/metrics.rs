@@ -8,7 +8,7 @@ use crate::kit::{Cloud, Environment, Session};
 fn scraper(cloud: &Cloud) -> Session {
     let token = std::fs::read_to_string(cloud.place.state().join("metrics.token"));
     let bearer = format!("Bearer {}", token.expect("the token is readable").trim());
-    Session::nobody(cloud.serve.address).with("Authorization", &bearer)
+    Session::anonymous(cloud.serve.address).with("Authorization", &bearer)
 }
 
 /// The value of the line that begins with `start`.
@@ -20,7 +20,7 @@ fn value(text: &str, start: &str) -> Option<f64> {
 #[test]
 fn metrics_need_an_admin_or_the_metrics_token() {
     let cloud = &Cloud::all()[0];
-    let nobody = cloud.nobody();
+    let nobody = cloud.anonymous();
     let (member, _, _) = cloud.user("ann", "member");
     for stranger in [
         nobody.clone(),
@@ -88,7 +88,7 @@ fn it_counts_logins_and_those_that_are_refused() {
     assert!(before >= 1.0, "the administrator and ann have logged in");
     for n in 0..5 {
         let wrong = credentials("ann", &format!("wrong-{n}"), None);
-        cloud.nobody().post("/identity/v3/auth/tokens", &wrong).refused(401);
+        cloud.anonymous().post("/identity/v3/auth/tokens", &wrong).refused(401);
     }
     assert_eq!(hashes(), Some(before + 2.0), "a locked account costs no hash");
     let text = scraper.get("/metrics").text();

@@ -81,7 +81,7 @@ fn agents_need_the_shared_token() {
     let cloud = &Cloud::all()[0];
     let word = std::fs::read_to_string(cloud.place.state().join("node.token"))
         .expect("the token is readable");
-    let nobody = cloud.nobody();
+    let nobody = cloud.anonymous();
     for stranger in
         [nobody.clone(), cloud.admin.clone(), nobody.with("Authorization", "Bearer wrong")]
     {

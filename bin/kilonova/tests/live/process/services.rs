@@ -37,7 +37,7 @@ fn listed(nobody: &Session) -> Vec<String> {
 fn all_services_run_by_default() {
     for place in Environment::all() {
         let serve = place.start();
-        let nobody = Session::nobody(serve.address);
+        let nobody = Session::anonymous(serve.address);
         assert_eq!(listed(&nobody), ALL);
         let admin = admin(&place, &serve);
         for service in ALL {
@@ -57,13 +57,13 @@ fn the_root_is_for_browsers_too() {
         let serve = place.start();
         let line = "kilonova: the dashboard is at http://";
         assert_eq!(serve.output.contains(line), enabled, "{}", serve.output);
-        let ask = |accept: &str| Session::nobody(serve.address).with("accept", accept).get("/");
+        let ask = |accept: &str| Session::anonymous(serve.address).with("accept", accept).get("/");
         let page = ask("text/html,application/xhtml+xml,*/*;q=0.8");
         assert_eq!(page.status, if enabled { 303 } else { 200 }, "{page:?}");
         assert_eq!(page.header("location"), enabled.then_some("/dashboard"));
         let client = ask("application/json");
         assert_eq!(client.body, ask("*/*").body);
-        assert_eq!(client.body, Session::nobody(serve.address).get("/").body);
+        assert_eq!(client.body, Session::anonymous(serve.address).get("/").body);
         let own = serve.address.to_string();
         String::from_utf8_lossy(&client.body).replace(&own, "HERE")
     });
@@ -93,7 +93,7 @@ fn the_credentials_are_named_only_where_they_are() {
 fn compute_answers_at_the_root_too() {
     let place = Environment::new();
     let serve = place.start();
-    let nobody = Session::nobody(serve.address);
+    let nobody = Session::anonymous(serve.address);
     let versions = nobody.get("/").ok(200);
     assert_eq!(versions["versions"][1]["id"], "v2.1");
     let at = |path: &str| {
@@ -128,7 +128,7 @@ fn the_root_in_novas_place_is_its_document() {
          project_domain_name = Default\n",
     );
     let serve = place.start();
-    let nobody = Session::nobody(serve.address);
+    let nobody = Session::anonymous(serve.address);
     let (root, below) = (nobody.get("/").ok(200), nobody.get("/compute/").ok(200));
     let keys: Vec<_> = root.as_object().expect("the answer is an object").keys().collect();
     assert_eq!(keys, ["versions"]);
@@ -145,7 +145,7 @@ fn hosts_register_where_devices_are_served_without_the_compute_api() {
     )
     .with_hosts();
     let serve = place.start();
-    let nobody = Session::nobody(serve.address);
+    let nobody = Session::anonymous(serve.address);
     assert_eq!(listed(&nobody), ["placement", "accelerator"]);
     let admin = nobody.token("admin:admin");
     let begun = Instant::now();
@@ -169,7 +169,7 @@ fn hosts_register_where_devices_are_served_without_the_compute_api() {
 fn version_documents_need_no_token() {
     let place = Environment::new();
     let serve = place.start();
-    let nobody = Session::nobody(serve.address);
+    let nobody = Session::anonymous(serve.address);
     for (path, status, named) in [
         ("/identity", 300, "v3"),
         ("/identity/", 300, "v3"),
@@ -204,17 +204,17 @@ fn a_single_service_is_also_at_the_root() {
     for service in ALL.into_iter().filter(|service| *service != "identity") {
         let place = open(service);
         let serve = place.start();
-        let admin = Session::nobody(serve.address).token("admin:admin");
+        let admin = Session::anonymous(serve.address).token("admin:admin");
         let path = protected_path(service);
         admin.get(path).ok(200);
         admin.get(&format!("/{service}{path}")).ok(200);
-        let root = Session::nobody(serve.address).get("/");
+        let root = Session::anonymous(serve.address).get("/");
         assert!(matches!(root.status, 200 | 300), "{service}: {}", root.status);
-        assert_eq!(root.json(), Session::nobody(serve.address).get("/").json());
+        assert_eq!(root.json(), Session::anonymous(serve.address).get("/").json());
         for other in ALL.into_iter().filter(|other| *other != service) {
             admin.get(&format!("/{other}{}", protected_path(other))).refused(404);
         }
-        Session::nobody(serve.address).get(path).refused(401);
+        Session::anonymous(serve.address).get(path).refused(401);
     }
 }
 
@@ -223,9 +223,9 @@ fn several_services_are_just_those() {
     for services in ["placement, accelerator", "accelerator,placement", "compute, image"] {
         let place = open(services);
         let serve = place.start();
-        let admin = Session::nobody(serve.address).token("admin:admin");
+        let admin = Session::anonymous(serve.address).token("admin:admin");
         let named: Vec<&str> = services.split(',').map(str::trim).collect();
-        assert_eq!(listed(&Session::nobody(serve.address)), named);
+        assert_eq!(listed(&Session::anonymous(serve.address)), named);
         for service in ALL {
             let answer = admin.get(&format!("/{service}{}", protected_path(service)));
             let expected = if named.contains(&service) { 200 } else { 404 };
@@ -235,7 +235,7 @@ fn several_services_are_just_those() {
     let place = Environment::configured("[api]\nservices = identity, placement\n");
     let serve = place.start();
     let admin = admin(&place, &serve);
-    assert_eq!(listed(&Session::nobody(serve.address)), ["identity", "placement"]);
+    assert_eq!(listed(&Session::anonymous(serve.address)), ["identity", "placement"]);
     admin.get("/placement/resource_providers").ok(200);
     admin.get("/compute/v2.1/servers").refused(404);
     let catalog = admin.get("/identity/v3/auth/catalog").ok(200);
@@ -247,7 +247,7 @@ fn noauth_excludes_the_identity_service() {
     let place = Environment::configured("[api]\nauth_strategy = noauth2\n");
     let serve = place.start();
     let others: Vec<&str> = ALL.into_iter().filter(|service| *service != "identity").collect();
-    assert_eq!(listed(&Session::nobody(serve.address)), others);
+    assert_eq!(listed(&Session::anonymous(serve.address)), others);
     assert!(!place.state().join("openrc").exists());
 
     let place = open("identity, placement");

@@ -61,7 +61,7 @@ fn unfinished_requests_are_aborted_after_five_seconds() {
     let Cloud { mut serve, place, .. } = cloud;
     let token =
         std::fs::read_to_string(place.state().join("node.token")).expect("a token is present");
-    let node = Session::nobody(serve.address).with("Authorization", &format!("Bearer {token}"));
+    let node = Session::anonymous(serve.address).with("Authorization", &format!("Bearer {token}"));
     let mut poll = connect(serve.address);
     let bearer = &node.headers.last().expect("the client has a header").1;
     write!(

@@ -23,18 +23,18 @@ const MAX_OUTPUT: usize = 8192;
 ///
 /// # Errors
 /// Store errors only.
-pub fn carried_out(
+pub fn complete_order(
     tx: &mut Tx<'_>,
     world: &World,
     host: &HostName,
-    carried: &OrderResult,
+    completed: &OrderResult,
 ) -> Result<bool, Error> {
-    let Some(order) = orders::by_uuid(tx, carried.order)? else { return Ok(false) };
+    let Some(order) = orders::by_uuid(tx, completed.order)? else { return Ok(false) };
     if order.host != *host || order.state != OrderState::Open {
         return Ok(false);
     }
     let now = time::now();
-    let (done, message, output) = match &carried.end {
+    let (done, message, output) = match &completed.end {
         End::Done { output } => (true, None, output),
         End::Failed { message, output } => (false, Some(storable(message)), output),
     };

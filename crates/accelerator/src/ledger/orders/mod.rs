@@ -19,7 +19,7 @@ use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::Order;
 use kilonova_store::Tx;
 
-pub use carried::carried_out;
+pub use carried::complete_order;
 pub(crate) use clean::{clean_dropped, mark_dirty, park_of_arq, park_of_consumer};
 pub use pending::{Processed, has_pending, process_pending};
 pub use program::{check, prepare};
@@ -29,7 +29,7 @@ use crate::Error;
 use crate::db::orders;
 
 /// Notifies hosts; this service never contacts them itself.
-pub trait Nodes: Send + Sync + 'static {
+pub trait HostNotifier: Send + Sync + 'static {
     /// Starts the next document generation of a host in this transaction, and wakes its agent after
     /// the commit. `None` for a host that has never registered.
     /// # Errors
@@ -76,7 +76,7 @@ pub trait Bitstreams: Send + Sync + 'static {
 ///
 /// # Errors
 /// Store errors only.
-pub fn announce(tx: &mut Tx<'_>, nodes: &dyn Nodes) -> Result<(), Error> {
+pub fn announce(tx: &mut Tx<'_>, nodes: &dyn HostNotifier) -> Result<(), Error> {
     for host in orders::unannounced(tx)? {
         if let Some(generation) = nodes.next(tx, &host)? {
             orders::announce(tx, &host, generation)?;

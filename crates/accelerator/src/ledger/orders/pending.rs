@@ -11,14 +11,14 @@ use kilonova_store::Tx;
 use kilonova_wire::time;
 
 use super::clean::{order, unpark};
-use super::{Nodes, announce};
+use super::{HostNotifier, announce};
 use crate::Error;
 use crate::db::orders;
 use crate::db::parked::{self, Idle};
 use crate::ledger::Actor;
 
 /// Delay before a failed cleaning is retried.
-const AGAIN: SignedDuration = SignedDuration::from_mins(10);
+const RETRY_DELAY: SignedDuration = SignedDuration::from_mins(10);
 
 /// The numbers of processed handles.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub fn has_pending(tx: &mut Tx<'_>) -> Result<bool, Error> {
 pub fn process_pending(
     tx: &mut Tx<'_>,
     world: &World,
-    nodes: Option<&dyn Nodes>,
+    nodes: Option<&dyn HostNotifier>,
 ) -> Result<Processed, Error> {
     let now = time::now();
     let mut done = Processed::default();
@@ -54,7 +54,7 @@ pub fn process_pending(
                 unpark(tx, world, idle.handle)?;
                 done.cleaned += 1;
             }
-            Step::Again => {
+            Step::Retry => {
                 if let Some(parked) = parked::parked(tx, idle.handle)? {
                     order(tx, &Actor::default(), &parked, now)?;
                     done.again += 1;
@@ -72,7 +72,7 @@ enum Step {
     /// An operator declared the handle clean.
     Clean,
     /// The host cleans the handle again.
-    Again,
+    Retry,
 }
 
 fn plan(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<(Idle, Step)>, Error> {
@@ -91,9 +91,9 @@ fn plan(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<(Idle, Step)>, Error> {
                 steps.push((one, Step::Clean));
                 continue;
             }
-            let due = one.tried_at.is_none_or(|tried| now.duration_since(tried) >= AGAIN);
+            let due = one.tried_at.is_none_or(|tried| now.duration_since(tried) >= RETRY_DELAY);
             if due && one.cleaner.as_deref() == Some(CLEANED_BY_AGENT) {
-                steps.push((one, Step::Again));
+                steps.push((one, Step::Retry));
             }
         }
     }

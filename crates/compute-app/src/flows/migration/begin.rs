@@ -91,7 +91,7 @@ pub(super) fn begin(
     moves::insert(tx, &row, now)?;
     let inserted = moves::ask_open_of(tx, server.id)?;
     journal::begun(tx, &open, begun)?;
-    let migration = moves::opened(tx, inserted)?.ok_or_else(|| shape("no migration"))?;
+    let migration = moves::found_open_of(tx, inserted)?.ok_or_else(|| shape("no migration"))?;
     Ok((open, migration))
 }
 
@@ -108,7 +108,7 @@ pub(super) fn claim_place(
     // A host that still has to remove the guest has a document of the server. It is excluded.
     let documents = documents::ask_of_server(tx, server.id)?;
     let options = &ctx.compute.options;
-    claims::leave(tx, server, migration, &migration.source)?;
+    claims::move_to_migration(tx, server, migration, &migration.source)?;
     let documents = documents::found(tx, documents)?;
     excluded.extend(documents.into_iter().map(|(host, _)| host));
     if migration.kind == Kind::Resize && options.allow_resize_to_same_host {
@@ -132,7 +132,7 @@ pub(super) fn claim_place(
     let found = claims::place(tx, ctx.compute, search, ctx.now)?;
     match &found {
         Ok(place) => moves::set_dest(tx, migration.id, &place.host, ctx.now)?,
-        Err(_) => claims::take_back(tx, server, migration)?,
+        Err(_) => claims::move_to_server(tx, server, migration)?,
     }
     Ok(found)
 }

@@ -17,7 +17,7 @@ use crate::actions::ServerAction;
 use crate::{Compute, Error, states};
 
 /// The live migration with that number, if it is in progress.
-fn under_way(
+fn in_progress(
     tx: &mut Tx<'_>,
     server: &Server,
     number: i64,
@@ -88,7 +88,7 @@ pub fn abort(
     now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::AbortLiveMigration)?;
-    let (open, migration) = under_way(tx, server, number, "abort")?;
+    let (open, migration) = in_progress(tx, server, number, "abort")?;
     let abortable = Abortable::of(&open.state)
         .filter(|state| early || matches!(state, Abortable::Transferring(_)));
     let Some(abortable) = abortable else {
@@ -129,7 +129,7 @@ pub fn force_complete(
     now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::ForceComplete)?;
-    let (open, migration) = under_way(tx, server, number, "force_complete")?;
+    let (open, migration) = in_progress(tx, server, number, "force_complete")?;
     let Operation::LiveMigration(LiveMigration::Transfer(transit)) = &open.state else {
         return Err(wrong_state(server, &migration, "force_complete"));
     };

@@ -111,9 +111,9 @@ enum Interrupted {
     /// The operation is cancelled.
     Cancel,
     /// The operation is cancelled, and the document of the source is restored.
-    PutBack,
-    /// As [`Self::PutBack`], and the destination must remove the incoming guest.
-    PutBackAndDrop,
+    Restore,
+    /// As [`Self::Restore`], and the destination must remove the incoming guest.
+    RestoreAndDrop,
 }
 
 impl Interrupted {
@@ -122,7 +122,7 @@ impl Interrupted {
             Operation::Delete(_) => Self::Refuse,
             Operation::InPlace(_) if state.is_soft_delete() => Self::Refuse,
             Operation::Resize(cold) | Operation::Migrate(cold) => match cold {
-                ColdMigration::StopSource(_) => Self::PutBack,
+                ColdMigration::StopSource(_) => Self::Restore,
                 ColdMigration::Restore(_) => Self::Cancel,
                 ColdMigration::Begin | ColdMigration::MakeDest(_) | ColdMigration::DropDest(_) => {
                     Self::Refuse
@@ -135,12 +135,12 @@ impl Interrupted {
             Operation::Evacuate(_) => Self::Refuse,
             Operation::LiveMigration(live) => match live {
                 LiveMigration::Begin => Self::Refuse,
-                LiveMigration::Queued(_) | LiveMigration::Restore(_) => Self::PutBack,
+                LiveMigration::Queued(_) | LiveMigration::Restore(_) => Self::Restore,
                 LiveMigration::Receive(_)
                 | LiveMigration::Transfer(_)
                 | LiveMigration::Abort(_)
                 | LiveMigration::Locate(_)
-                | LiveMigration::DropDest(_) => Self::PutBackAndDrop,
+                | LiveMigration::DropDest(_) => Self::RestoreAndDrop,
                 LiveMigration::Arrive(_) => Self::Cancel,
             },
             Operation::Create(_)
@@ -174,12 +174,12 @@ fn cancel_open(
             .into());
         }
         Interrupted::Cancel => {}
-        Interrupted::PutBack | Interrupted::PutBackAndDrop => {
+        Interrupted::Restore | Interrupted::RestoreAndDrop => {
             if let Some(migration) = moves::open_of(tx, server.id)? {
                 let as_before = Desired::Present(Box::new(migration.old_domain));
                 documents::put(tx, compute, &migration.source, server.id, &as_before)?;
                 must_drop =
-                    migration.dest.filter(|_| matches!(interrupted, Interrupted::PutBackAndDrop));
+                    migration.dest.filter(|_| matches!(interrupted, Interrupted::RestoreAndDrop));
             }
         }
     }
@@ -249,7 +249,7 @@ fn dest_made(
             moves::close(tx, ctx.migration.id, Status::Done, now)?;
             ctx.put(tx, source, &Desired::Absent)?;
             if ctx.compute.host_is_lost(tx, source, now)? {
-                claims::abandon_held(tx, ctx.compute, id, source)?;
+                claims::abandon_of_migrations(tx, ctx.compute, id, source)?;
             }
             journal::finish(tx, ctx.open, End::Done, None, now)
         }

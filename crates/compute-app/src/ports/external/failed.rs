@@ -104,7 +104,7 @@ impl Failed {
         });
         let is_over = match self.kind {
             Kind::Host | Kind::Request => true,
-            Kind::Neutron => now.duration_since(taken.row.since) >= cloud.options.patience,
+            Kind::Neutron => now.duration_since(taken.row.since) >= cloud.options.timeout,
         };
         if is_over && let Some((host, document)) = waiting.pop() {
             tracing::warn!(
@@ -112,7 +112,7 @@ impl Failed {
                 "the ports of a server cannot be bound: see the log of Neutron and `openstack network agent list`"
             );
             // The flow that handles the failure sets the next goal.
-            external_ports::give_back(tx, id, None)?;
+            external_ports::end_lease(tx, id, None)?;
             let shown = match self.kind {
                 Kind::Host | Kind::Request => self.why.clone(),
                 // Only the log has the cause.
@@ -134,13 +134,13 @@ impl Failed {
             server = %id, why = self.why,
             "the ports of a server do not match the goal in Neutron; retrying"
         );
-        external_ports::give_back(tx, id, Some(time::after(time::after(now, pause), HEAD_START)))?;
+        external_ports::end_lease(tx, id, Some(time::after(time::after(now, pause), HEAD_START)))?;
         Ok(Some(pause))
     }
 
     /// Gives up the ports that were being attached to an existing server.
     fn give_up_new_ports(&self, tx: &mut Tx<'_>, taken: &Taken) -> Result<(), Error> {
-        let new = taken.ports.iter().filter(|port| port.view.is_none() && !port.is_leaving);
+        let new = taken.ports.iter().filter(|port| port.view.is_none() && !port.is_detaching);
         for port in new {
             external_ports::drop_place(tx, taken.row.id, port.ordinal)?;
         }
@@ -226,7 +226,7 @@ fn keep_trying(
 /// The port of an existing server's connection with this ordinal; `None` if it is not attached yet.
 fn attached(tx: &mut Tx<'_>, server: ServerId, ordinal: i64) -> Result<Option<PortId>, Error> {
     let rows = journal::ports(tx, server)?;
-    let row = rows.into_iter().find(|row| row.ordinal == ordinal && !row.is_leaving);
+    let row = rows.into_iter().find(|row| row.ordinal == ordinal && !row.is_detaching);
     Ok(row.filter(|row| row.view.is_some()).and_then(|row| row.port))
 }
 

@@ -44,7 +44,7 @@ pub(super) struct PortRow {
     pub ordinal: i64,
     pub port: Option<PortId>,
     pub is_supplied: bool,
-    pub is_leaving: bool,
+    pub is_detaching: bool,
     pub is_plugged: bool,
     pub is_next_plugged: bool,
     pub wish: Wish,
@@ -70,7 +70,7 @@ impl PortRow {
         let is_hybrid = self.next_view.as_ref().is_some_and(|view| {
             view.host.as_ref() == Some(host) && view.interface.hybrid_plug().is_some()
         });
-        is_hybrid && !self.is_leaving && !self.is_next_plugged
+        is_hybrid && !self.is_detaching && !self.is_next_plugged
     }
 
     /// The resources that the port requested when it was last read.
@@ -109,7 +109,7 @@ fn read(row: ExternalPort) -> Result<PortRow, Error> {
         ordinal: row.ordinal,
         port: row.port,
         is_supplied: row.is_supplied,
-        is_leaving: row.is_leaving,
+        is_detaching: row.is_detaching,
         is_plugged: row.is_plugged,
         is_next_plugged: row.is_next_plugged,
         wish,

@@ -70,7 +70,7 @@ pub struct CloudNeutronOptions {
     /// dead process waits that long.
     pub longest_attempt: SignedDuration,
     /// How long a document is held back while Neutron does not answer; then its operation fails.
-    pub patience: SignedDuration,
+    pub timeout: SignedDuration,
 }
 
 impl Default for CloudNeutronOptions {
@@ -81,7 +81,7 @@ impl Default for CloudNeutronOptions {
             vif_plugging_is_fatal: true,
             live_migration_wait_for_vif_plug: true,
             longest_attempt: SignedDuration::from_secs(90),
-            patience: SignedDuration::from_mins(10),
+            timeout: SignedDuration::from_mins(10),
         }
     }
 }

@@ -94,7 +94,7 @@ impl CloudNeutron {
             Source::New { .. } | Source::Allocated => None,
         };
         if let Some(port) = supplied
-            && external_ports::holder(tx, port)?.is_some()
+            && external_ports::owner_of_port(tx, port)?.is_some()
         {
             return Err(Refusal::conflict(format!("Port {port} is still in use.")).into());
         }
@@ -114,7 +114,7 @@ impl CloudNeutron {
 /// True if every port of a server is plugged or needs no wait.
 pub(crate) fn is_plugged(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
     let rows = external_ports::of_server(tx, server)?;
-    Ok(rows.iter().all(|row| row.is_plugged || row.is_leaving))
+    Ok(rows.iter().all(|row| row.is_plugged || row.is_detaching))
 }
 
 /// True if a live migration waits until a host has plugged ports of the server.
@@ -128,7 +128,7 @@ pub(crate) fn is_awaited_on(
 
 /// [`is_plugged`] for rows that have been read.
 pub(super) fn are_plugged(ports: &[PortRow]) -> bool {
-    ports.iter().all(|port| port.is_plugged || port.is_leaving)
+    ports.iter().all(|port| port.is_plugged || port.is_detaching)
 }
 
 fn is_accelerator(vnic_type: &str) -> bool {
@@ -146,7 +146,7 @@ pub(super) fn prepared(ports: &[PortRow]) -> Vec<Interface> {
 }
 
 fn interfaces(ports: &[PortRow], view: fn(&PortRow) -> Option<&PortView>) -> Vec<Interface> {
-    let staying = ports.iter().filter(|port| !port.is_leaving);
+    let staying = ports.iter().filter(|port| !port.is_detaching);
     staying.filter_map(view).map(|view| view.interface.clone()).collect()
 }
 
@@ -381,7 +381,7 @@ impl Networks for CloudNeutron {
 
     fn ports(&self, tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<ServerPort>, Error> {
         let rows = journal::ports_of(tx, servers)?;
-        let shown = rows.iter().filter(|(_, row)| !row.is_leaving);
+        let shown = rows.iter().filter(|(_, row)| !row.is_detaching);
         let port = |(server, row): &(ServerId, PortRow)| {
             row.view.as_ref().map(|view| view.server_port(*server, row))
         };
@@ -394,13 +394,13 @@ impl Networks for CloudNeutron {
         server: ServerId,
     ) -> Result<Vec<(PortId, Option<String>)>, Error> {
         let rows = journal::ports(tx, server)?;
-        let with = rows.into_iter().filter(|row| row.device_profile.is_some() && !row.is_leaving);
+        let with = rows.into_iter().filter(|row| row.device_profile.is_some() && !row.is_detaching);
         Ok(with.filter_map(|row| Some((row.port?, row.device_profile))).collect())
     }
 
     fn resources(&self, tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<PortResources>, Error> {
         let rows = journal::ports(tx, server)?;
-        let with = rows.iter().filter(|row| !row.is_leaving && !row.requested().is_empty());
+        let with = rows.iter().filter(|row| !row.is_detaching && !row.requested().is_empty());
         let of = |row: &PortRow| {
             Some(PortResources { port: row.port?, request: row.requested().clone() })
         };

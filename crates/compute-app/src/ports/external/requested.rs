@@ -107,7 +107,7 @@ fn sums(claims: &[PortClaim]) -> BTreeMap<(ConsumerId, ProviderId, &str), i64> {
 /// The supplied ports of a server, and the claims for them.
 fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<(Vec<PortId>, Vec<PortClaim>), Error> {
     let ports = journal::ports(tx, server)?.into_iter();
-    let supplied = ports.filter(|port| port.is_supplied && !port.is_leaving);
+    let supplied = ports.filter(|port| port.is_supplied && !port.is_detaching);
     Ok((supplied.filter_map(|port| port.port).collect(), port_claims::of_server(tx, server)?))
 }
 

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::journal::{self, PortRow, ServerFacts};
 use super::networks::{are_plugged, prepared, present};
-use super::view::{PortView, Surroundings};
+use super::view::{PortView, ViewContext};
 use super::{CloudNeutron, OWN_TIME, failed, own, vouched};
 use crate::boot::{change_claims, release_port};
 use crate::ports::neutron::{
@@ -191,7 +191,7 @@ impl CloudNeutron {
             release(&self.client, user, own(), server, &supplied).await?;
             return Ok(Settled::Released);
         }
-        for port in taken.ports.iter().filter(|port| port.is_leaving) {
+        for port in taken.ports.iter().filter(|port| port.is_detaching) {
             match port.port {
                 Some(id) => {
                     unbind(&self.client, user, own(), server, (id, port.is_supplied)).await?;
@@ -199,7 +199,7 @@ impl CloudNeutron {
                 None => self.delete_unnamed(taken, &port.wish).await?,
             }
         }
-        let staying: Vec<&PortRow> = taken.ports.iter().filter(|port| !port.is_leaving).collect();
+        let staying: Vec<&PortRow> = taken.ports.iter().filter(|port| !port.is_detaching).collect();
         let wanted: Vec<Wanted> = staying.iter().map(|port| port.wanted()).collect();
         let attachment = Attachment {
             server,
@@ -223,13 +223,13 @@ impl CloudNeutron {
                 .filter_map(|(place, port)| Some((staying.get(place)?.ordinal, port))),
         );
         let attached = attached?;
-        let around = self.around(attached.iter().flatten()).await?;
+        let context = self.context(attached.iter().flatten()).await?;
         let mut views = Vec::with_capacity(attached.len());
         let mut claims = Vec::new();
         for (row, attached) in staying.iter().zip(&attached) {
             let Some(attached) = attached else { continue };
             claims.extend(attached.changed_claims.clone());
-            if let Some(view) = self.view(taken, row, attached, &around)? {
+            if let Some(view) = self.view(taken, row, attached, &context)? {
                 views.push(view);
             }
         }
@@ -259,10 +259,10 @@ impl CloudNeutron {
     }
 
     /// The facts that views of ports need in addition to the ports.
-    async fn around<'a>(
+    async fn context<'a>(
         &self,
         attached: impl Iterator<Item = &'a Attached> + Clone,
-    ) -> Result<Surroundings, Failure> {
+    ) -> Result<ViewContext, Failure> {
         let ports = attached.clone().map(|attached| &attached.port);
         let subnets: BTreeSet<SubnetId> =
             ports.clone().flat_map(|port| &port.fixed_ips).map(|fixed| fixed.subnet_id).collect();
@@ -272,20 +272,20 @@ impl CloudNeutron {
             ports.clone().flat_map(|port| port.security_groups.iter().cloned()).collect();
         let groups: Vec<String> = groups.into_iter().collect();
         let ids: Vec<PortId> = ports.map(|port| port.id).collect();
-        let mut around = Surroundings {
+        let mut context = ViewContext {
             subnets: self.client.subnets(own(), &subnets).await?,
             floating: self.client.floating_ips(own(), &ids).await?,
-            ..Surroundings::default()
+            ..ViewContext::default()
         };
         for network in networks {
             let fields = ["id", "network_id", "fixed_ips"];
             let dhcp = self.client.ports(own(), PortFilter::Dhcp(network), &fields).await?;
-            around.dhcp.extend(dhcp);
+            context.dhcp.extend(dhcp);
         }
         let fields = ["id", "name", "description", "tenant_id"];
         let found = self.client.security_groups(own(), GroupFilter::Ids(&groups), &fields).await?;
-        around.groups = found.into_iter().map(|group| (group.id.to_string(), group)).collect();
-        Ok(around)
+        context.groups = found.into_iter().map(|group| (group.id.to_string(), group)).collect();
+        Ok(context)
     }
 
     /// The view of a port to store: the last one if the server has no host and no new view can be built.
@@ -294,11 +294,11 @@ impl CloudNeutron {
         taken: &Taken,
         row: &PortRow,
         attached: &Attached,
-        around: &Surroundings,
+        context: &ViewContext,
     ) -> Result<Option<NewView>, Failure> {
         let bridge = &self.options.ovs_bridge;
         let of = |port| {
-            let view = PortView::of(attached, port, row.tag.as_deref(), around, bridge)?;
+            let view = PortView::of(attached, port, row.tag.as_deref(), context, bridge)?;
             let is_hybrid = view.interface.hybrid_plug().is_some();
             let is_there = |old: &&HostName| is_hybrid && view.host.as_ref() == Some(*old);
             match taken.without_hybrid_plugs.iter().find(is_there) {
@@ -356,7 +356,7 @@ fn finish(
         // The goal has changed. The ids of the created ports are stored, so that those that the new goal does not need
         // can be deleted.
         note_made(tx, id, made)?;
-        external_ports::give_back(tx, id, Some(now))?;
+        external_ports::end_lease(tx, id, Some(now))?;
         return Ok(Some(SignedDuration::ZERO));
     }
     match result {
@@ -407,7 +407,7 @@ fn store_views(
     }
     for port in &taken.ports {
         if !views.iter().any(|view| view.ordinal == port.ordinal) {
-            if !port.is_leaving {
+            if !port.is_detaching {
                 tracing::info!(server = %id, port = ?port.port, "a port of the server no longer exists in Neutron");
             }
             external_ports::forget_port(tx, id, port.ordinal)?;

@@ -18,7 +18,7 @@ use crate::{Compute, Error, flows};
 
 impl CloudNeutron {
     /// Queues what is due, and ends the wait of guests whose ports are not plugged in time.
-    pub(crate) async fn work_off(&self, compute: &Compute) -> Result<(), Error> {
+    pub(crate) async fn process_due(&self, compute: &Compute) -> Result<(), Error> {
         let due = |tx: &mut Tx<'_>| Ok::<_, Error>(external_ports::due(tx, time::now())?);
         for server in compute.store.read(due).await? {
             self.queue.push(server);
@@ -94,8 +94,8 @@ async fn end_late(
         Attempt::Made => true,
         Attempt::Failed(failed) => failed.is_answer(),
     };
-    let patience =
-        compute.neutron.as_ref().map_or(SignedDuration::ZERO, |cloud| cloud.options.patience);
+    let timeout =
+        compute.neutron.as_ref().map_or(SignedDuration::ZERO, |cloud| cloud.options.timeout);
     let own = compute.clone();
     let end = move |tx: &mut Tx<'_>| {
         let now = time::now();
@@ -104,7 +104,7 @@ async fn end_late(
         if since.is_none() && !flows::is_plugging(tx, server)? {
             return Ok(());
         }
-        let is_over = since.is_none_or(|since| since < time::before(before, patience));
+        let is_over = since.is_none_or(|since| since < time::before(before, timeout));
         if is_fatal && !has_answered && !is_over {
             return Ok(());
         }

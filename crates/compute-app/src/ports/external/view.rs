@@ -53,7 +53,7 @@ pub(super) struct GroupView {
 
 /// The facts that the views of a server's ports need in addition to the ports.
 #[derive(Debug, Default)]
-pub(super) struct Surroundings {
+pub(super) struct ViewContext {
     /// The subnets of the addresses.
     pub subnets: Vec<Subnet>,
     /// The DHCP ports of the networks.
@@ -73,10 +73,10 @@ impl PortView {
         attached: &Attached,
         port: &Port,
         tag: Option<&str>,
-        around: &Surroundings,
+        context: &ViewContext,
         ovs_bridge: &str,
     ) -> Result<Self, String> {
-        let dhcp: Vec<Port> = around
+        let dhcp: Vec<Port> = context
             .dhcp
             .iter()
             .filter(|dhcp| dhcp.network_id == Some(attached.network.id))
@@ -85,13 +85,13 @@ impl PortView {
         let bound = BoundPort {
             port,
             network: &attached.network,
-            subnets: &around.subnets,
+            subnets: &context.subnets,
             dhcp: &dhcp,
             tag,
         };
         let mut interface = interface(&bound, ovs_bridge)?;
         for address in &mut interface.addresses {
-            let own = around.floating.iter().filter(|floating| {
+            let own = context.floating.iter().filter(|floating| {
                 floating.port_id == Some(port.id)
                     && floating.fixed_ip_address == Some(address.address)
             });
@@ -101,7 +101,7 @@ impl PortView {
             .fixed_ips
             .iter()
             .filter(|fixed| interface.addresses.iter().any(|one| one.address == fixed.ip_address));
-        let groups = port.security_groups.iter().map(|id| match around.groups.get(id) {
+        let groups = port.security_groups.iter().map(|id| match context.groups.get(id) {
             Some(group) => GroupView {
                 id: id.clone(),
                 name: group.name.clone(),
@@ -146,7 +146,7 @@ impl PortView {
             routes: address.routes.clone(),
             dhcp: address.dhcp,
             dhcp_server: address.dhcp_server,
-            six: address.six,
+            ipv6_mode: address.six,
             floating: address.floating.clone(),
         });
         ServerPort {

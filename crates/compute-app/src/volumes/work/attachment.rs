@@ -9,7 +9,7 @@ use kilonova_node_api::Connection;
 use kilonova_store::Tx;
 use serde_json::{Value, json};
 
-use super::{Trouble, Worker, device_of};
+use super::{StepError, Worker, device_of};
 use crate::Compute;
 use crate::volumes::plan::Scene;
 
@@ -20,7 +20,7 @@ impl Worker<'_> {
         scene: &Scene,
         device: &BlockDevice,
         row: Option<RowId>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let Some(volume) = device.volume else { return Ok(()) };
         let has_any = scene.attachments.iter().any(|one| one.device == device.id);
         if device.source != Source::Volume && device.phase == Phase::Attaching && !has_any {
@@ -56,12 +56,12 @@ impl Worker<'_> {
                 if !error.may_have_effect() {
                     self.write(move |tx, _| Ok(rows::forget_attachment(tx, row)?)).await?;
                 }
-                Err(Trouble::Call(error))
+                Err(StepError::Call(error))
             }
         }
     }
 
-    async fn reserved(&mut self, row: RowId, id: AttachmentId) -> Result<(), Trouble> {
+    async fn reserved(&mut self, row: RowId, id: AttachmentId) -> Result<(), StepError> {
         self.write(move |tx, _| {
             let to = Answered { attachment: Some(id), host: None, state: State::Reserved };
             Ok(rows::set_attachment(tx, row, State::Reserving, &to)?)
@@ -75,9 +75,9 @@ impl Worker<'_> {
         &self,
         scene: &Scene,
         volume: VolumeId,
-    ) -> Result<Option<AttachmentId>, Trouble> {
+    ) -> Result<Option<AttachmentId>, StepError> {
         let call = self.volumes.client.attachments_of(Call::OWN, self.taken.server);
-        let all = self.volumes.bounded(call).await.map_err(Trouble::Call)?;
+        let all = self.volumes.bounded(call).await.map_err(StepError::Call)?;
         let is_known =
             |id: AttachmentId| scene.attachments.iter().any(|row| row.attachment == Some(id));
         Ok(all.iter().find(|one| one.volume_id == volume && !is_known(one.id)).map(|one| one.id))
@@ -85,7 +85,11 @@ impl Worker<'_> {
 
     /// Resolves a reservation whose answer is unknown: the attachment ends if Cinder has it, and the row is deleted
     /// otherwise.
-    pub(super) async fn find(&mut self, scene: &Scene, row: &AttachmentRow) -> Result<(), Trouble> {
+    pub(super) async fn find(
+        &mut self,
+        scene: &Scene,
+        row: &AttachmentRow,
+    ) -> Result<(), StepError> {
         let (id, found) = (row.id, self.reserved_before(scene, row.volume).await?);
         self.write(move |tx, _| match found {
             Some(_) => {
@@ -104,7 +108,7 @@ impl Worker<'_> {
         scene: &Scene,
         row: &AttachmentRow,
         host: &HostName,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let Some(id) = row.attachment else { return Ok(()) };
         let device = device_of(scene, row.device)?;
         let (row_id, state, to) = (row.id, row.state, host.clone());
@@ -124,9 +128,9 @@ impl Worker<'_> {
         let call = |by| client.update_attachment(by, id, &connector);
         let project = &self.taken.project_id;
         let connected = self.volumes.for_user(self.user.as_ref(), project, call).await;
-        let info = connected.map_err(Trouble::Call)?.connection_info;
+        let info = connected.map_err(StepError::Call)?.connection_info;
         let connection =
-            Connection::parse(&info.0).map_err(|why| Trouble::Final(why.to_string()))?;
+            Connection::parse(&info.0).map_err(|why| StepError::Permanent(why.to_string()))?;
         self.known.insert(id, connection);
         let host = host.clone();
         self.write(move |tx, _| {
@@ -146,7 +150,7 @@ impl Worker<'_> {
         device: &BlockDevice,
         host: &HostName,
         row: Option<RowId>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let Some(volume) = device.volume else { return Ok(()) };
         if row.is_some() {
             // The attachment may exist without a host: Cinder keeps it when it fails to connect the host.
@@ -154,7 +158,7 @@ impl Worker<'_> {
                 let (client, user) = (&self.volumes.client, self.user.as_ref());
                 let call = |by| client.delete_attachment(by, found);
                 let project = &self.taken.project_id;
-                self.volumes.for_user(user, project, call).await.map_err(Trouble::Call)?;
+                self.volumes.for_user(user, project, call).await.map_err(StepError::Call)?;
             }
         }
         let (is_new, row) = (row.is_none(), row.unwrap_or_else(RowId::new_v4));
@@ -177,7 +181,7 @@ impl Worker<'_> {
                 if !error.may_have_effect() {
                     self.write(move |tx, _| Ok(rows::forget_attachment(tx, row)?)).await?;
                 }
-                return Err(Trouble::Call(error));
+                return Err(StepError::Call(error));
             }
         };
         let (id, host) = (made.id, host.clone());
@@ -187,7 +191,7 @@ impl Worker<'_> {
         })
         .await?;
         let connection = Connection::parse(&made.connection_info.0)
-            .map_err(|why| Trouble::Final(why.to_string()))?;
+            .map_err(|why| StepError::Permanent(why.to_string()))?;
         self.known.insert(id, connection);
         Ok(())
     }
@@ -198,10 +202,10 @@ fn connector_of(
     device: &BlockDevice,
     host: &HostName,
     stored: Option<String>,
-) -> Result<Value, Trouble> {
+) -> Result<Value, StepError> {
     let connector = stored.and_then(|text| serde_json::from_str::<Value>(&text).ok());
     let Some(mut connector) = connector.filter(Value::is_object) else {
-        return Err(Trouble::Final(format!("host {host} cannot attach volumes")));
+        return Err(StepError::Permanent(format!("host {host} cannot attach volumes")));
     };
     connector["mountpoint"] = json!(format!("/dev/{}", device.device));
     Ok(connector)

@@ -7,13 +7,17 @@ use kilonova_compute_db::volumes::{self as rows, Plug};
 use kilonova_ids::{AttachmentId, HostName};
 use kilonova_node_api::{Connection, Desired};
 
-use super::{Trouble, Worker};
+use super::{StepError, Worker};
 use crate::volumes::documents as composed;
 use crate::volumes::plan::Scene;
 
 impl Worker<'_> {
     /// Writes the volumes of a host's document.
-    pub(super) async fn deliver(&mut self, scene: &Scene, host: &HostName) -> Result<(), Trouble> {
+    pub(super) async fn deliver(
+        &mut self,
+        scene: &Scene,
+        host: &HostName,
+    ) -> Result<(), StepError> {
         let server = self.taken.server;
         let (on, mut known) = (host.clone(), self.known.clone());
         let (mut connections, renews) = self
@@ -38,12 +42,12 @@ impl Worker<'_> {
                 (None, before) => match (self.shown(id).await, before) {
                     (Ok(connection), _) => connection,
                     // While Cinder is unavailable, the guest starts with its last connection data.
-                    (Err(Trouble::Call(error)), Some(before)) => {
+                    (Err(StepError::Call(error)), Some(before)) => {
                         tracing::warn!(%server, attachment = %id, %error, "cannot read a volume's connection data; using the last one");
                         renews = false;
                         before
                     }
-                    (Err(trouble), _) => return Err(trouble),
+                    (Err(error), _) => return Err(error),
                 },
             };
             if let Some(volume) = composed::connected(device, row, connection) {
@@ -69,13 +73,13 @@ impl Worker<'_> {
     }
 
     /// The connection data of an attachment from Cinder.
-    async fn shown(&mut self, id: AttachmentId) -> Result<Connection, Trouble> {
+    async fn shown(&mut self, id: AttachmentId) -> Result<Connection, StepError> {
         let client = &self.volumes.client;
         let call = |by| client.attachment(by, id);
         let project = &self.taken.project_id;
         let shown = self.volumes.for_user(self.user.as_ref(), project, call).await;
         self.renew().await?;
-        let info = shown.map_err(Trouble::Call)?.connection_info;
-        Connection::parse(&info.0).map_err(|why| Trouble::Final(why.to_string()))
+        let info = shown.map_err(StepError::Call)?.connection_info;
+        Connection::parse(&info.0).map_err(|why| StepError::Permanent(why.to_string()))
     }
 }

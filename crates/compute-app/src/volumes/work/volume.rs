@@ -10,7 +10,7 @@ use kilonova_ids::VolumeId;
 use kilonova_keystone::Caller;
 use kilonova_wire::time;
 
-use super::{Trouble, Worker};
+use super::{StepError, Worker};
 use crate::flows;
 
 /// The key of a volume's metadata that names the row for which the volume was created.
@@ -20,10 +20,10 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(20);
 
 impl Worker<'_> {
     /// Creates the volume of a device with the user's token, unless an earlier attempt has created it.
-    pub(super) async fn make(&mut self, device: &BlockDevice) -> Result<(), Trouble> {
+    pub(super) async fn make(&mut self, device: &BlockDevice) -> Result<(), StepError> {
         let id = device.id;
         let source = match device.source {
-            Source::Volume => return Err(Trouble::Final("there is no volume".into())),
+            Source::Volume => return Err(StepError::Permanent("there is no volume".into())),
             Source::Image(image) => VolumeSource::Image(image),
             Source::Snapshot(snapshot) => VolumeSource::Snapshot(snapshot),
             Source::Blank => VolumeSource::Blank,
@@ -38,7 +38,7 @@ impl Worker<'_> {
             let Some(token) = self.user.clone() else {
                 let why = "the controller was restarted before the volume was created, and the token of \
                            the user is lost; create the server again";
-                return Err(Trouble::Final(why.into()));
+                return Err(StepError::Permanent(why.into()));
             };
             let blank = format!("{}-blank-vol", device.server);
             let new = NewVolume {
@@ -54,7 +54,7 @@ impl Worker<'_> {
             let by =
                 Call { caller: Caller::Vouched(&token), project: Some(&project), request_id: None };
             let call = self.volumes.client.create_volume(by, &new);
-            made = Some(self.volumes.bounded(call).await.map_err(Trouble::Call)?);
+            made = Some(self.volumes.bounded(call).await.map_err(StepError::Call)?);
         }
         let Some(made) = made else { return Ok(()) };
         let (volume, size, shared) = (made.id, made.size, made.multiattach);
@@ -66,15 +66,15 @@ impl Worker<'_> {
     async fn made_for(
         &self,
         device: &BlockDevice,
-    ) -> Result<Option<kilonova_cinder::Volume>, Trouble> {
+    ) -> Result<Option<kilonova_cinder::Volume>, StepError> {
         let value = device.id.to_string();
         let call = self.volumes.client.volumes_with(Call::OWN, MADE_FOR, &value);
-        let found = self.volumes.bounded(call).await.map_err(Trouble::Call)?;
+        let found = self.volumes.bounded(call).await.map_err(StepError::Call)?;
         Ok(found.into_iter().find(|one| one.metadata.get(MADE_FOR) == Some(&value)))
     }
 
     /// Waits until a new volume is available.
-    pub(super) async fn wait_until_available(&mut self, volume: VolumeId) -> Result<(), Trouble> {
+    pub(super) async fn wait_until_available(&mut self, volume: VolumeId) -> Result<(), StepError> {
         let (most, pause) =
             (self.volumes.options.allocate_retries.max(1), self.volumes.options.allocate_interval);
         let begun = tokio::time::Instant::now();
@@ -84,11 +84,11 @@ impl Worker<'_> {
             let call = |by| client.volume(by, volume);
             let project = &self.taken.project_id;
             let shown = self.volumes.for_user(self.user.as_ref(), project, call).await;
-            status = shown.map_err(Trouble::Call)?.status;
+            status = shown.map_err(StepError::Call)?.status;
             match status.as_str() {
                 "creating" | "downloading" => {}
                 "error" => {
-                    return Err(Trouble::Final(unfinished(
+                    return Err(StepError::Permanent(unfinished(
                         volume,
                         begun.elapsed(),
                         attempt,
@@ -113,14 +113,14 @@ impl Worker<'_> {
                 }
             }
         }
-        Err(Trouble::Final(unfinished(volume, begun.elapsed(), most, &status)))
+        Err(StepError::Permanent(unfinished(volume, begun.elapsed(), most, &status)))
     }
 
     /// Makes Cinder replace the data of a volume by an image's, and waits for the result. An attempt after a crash
     /// may repeat the call. If another rebuild replaces this one meanwhile, the next scene has its image.
-    pub(super) async fn reimage(&mut self, device: &BlockDevice) -> Result<(), Trouble> {
+    pub(super) async fn reimage(&mut self, device: &BlockDevice) -> Result<(), StepError> {
         let (Some(volume), Some(image)) = (device.volume, device.reimage) else {
-            return Err(Trouble::Final("there is no volume, or no image".into()));
+            return Err(StepError::Permanent("there is no volume, or no image".into()));
         };
         let size = u32::try_from(device.size_gb.max(1)).unwrap_or(u32::MAX);
         let most = self.volumes.options.reimage_per_gb.saturating_mul(size);
@@ -137,19 +137,19 @@ impl Worker<'_> {
             let (client, project) = (&self.volumes.client, &self.taken.project_id);
             let call = |by| client.volume(by, volume);
             let shown = self.volumes.for_user(self.user.as_ref(), project, call).await;
-            let shown = shown.map_err(Trouble::Call)?;
+            let shown = shown.map_err(StepError::Call)?;
             let is_made_of = shown.image_metadata.get("image_id") == Some(&image.to_string());
             match shown.status.as_str() {
                 "downloading" => was_found = true,
                 "error" if is_sent || was_found => {
-                    return Err(Trouble::Final(format!(
+                    return Err(StepError::Permanent(format!(
                         "Cinder could not write image {image} to volume {volume}, whose status is error"
                     )));
                 }
                 // Cinder would accept the call, but the status stays `error` even after success, and Cinder then
                 // connects no host.
                 "error" => {
-                    return Err(Trouble::Final(format!(
+                    return Err(StepError::Permanent(format!(
                         "the status of volume {volume} is already error: look for the cause in Cinder, set the \
                          status (`openstack volume set --state reserved {volume}`), and rebuild the server again"
                     )));
@@ -162,7 +162,7 @@ impl Worker<'_> {
                     let (client, project) = (&self.volumes.client, &self.taken.project_id);
                     let call = |by| client.reimage(by, volume, image);
                     let sent = self.volumes.for_user(self.user.as_ref(), project, call).await;
-                    sent.map_err(Trouble::Call)?;
+                    sent.map_err(StepError::Call)?;
                     is_sent = true;
                 }
             }
@@ -171,7 +171,7 @@ impl Worker<'_> {
                 return Ok(());
             }
             if begun.elapsed() >= most {
-                return Err(Trouble::Final(format!(
+                return Err(StepError::Permanent(format!(
                     "Cinder did not write image {image} to volume {volume} within {} s",
                     most.as_secs()
                 )));
@@ -195,7 +195,7 @@ impl Worker<'_> {
     }
 
     /// Deletes the volume of a device.
-    pub(super) async fn drop_volume(&mut self, device: &BlockDevice) -> Result<(), Trouble> {
+    pub(super) async fn drop_volume(&mut self, device: &BlockDevice) -> Result<(), StepError> {
         let volume = match device.volume {
             Some(volume) => Some(volume),
             None => {
@@ -209,7 +209,7 @@ impl Worker<'_> {
             let call = |by| client.delete_volume(by, volume);
             let project = &self.taken.project_id;
             let deleted = self.volumes.for_user(self.user.as_ref(), project, call).await;
-            deleted.map_err(Trouble::Call)?;
+            deleted.map_err(StepError::Call)?;
         }
         let id = device.id;
         self.write(move |tx, _| Ok(rows::forget(tx, id)?)).await

@@ -37,7 +37,7 @@ const SILENCE: Duration = Duration::from_secs(90);
 /// Maximum time that sending one message to a client may take.
 const STALL: Duration = Duration::from_secs(60);
 /// Maximum time for sending the close frame and receiving the client's answer.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of bytes of a reason in a close frame.
 const MAX_REASON: usize = 123;
 
@@ -56,7 +56,7 @@ pub(super) enum Encoding {
 impl Encoding {
     /// The encoding that a client requests as a subprotocol. Binary if it requests both, `None` if it requests
     /// neither.
-    pub(super) fn asked(headers: &HeaderMap) -> Option<Self> {
+    pub(super) fn requested(headers: &HeaderMap) -> Option<Self> {
         let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
         let names: Vec<&str> = values
             .filter_map(|value| value.to_str().ok())
@@ -124,7 +124,7 @@ pub(super) async fn serve(compute: Compute, client: Client, upgraded: Upgraded) 
             end
         }
     };
-    say_goodbye(halves, &end).await;
+    close(halves, &end).await;
 }
 
 /// Checks the token and the origin of a client, then opens a session with the guest's console.
@@ -245,21 +245,21 @@ async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Resu
     writer.flush().await
 }
 
-/// Sends a close frame with the reason, and waits at most [`FAREWELL`] for the client's answer.
-async fn say_goodbye((mut sink, mut messages): Halves, end: &End) {
+/// Sends a close frame with the reason, and waits at most [`CLOSE_TIMEOUT`] for the client's answer.
+async fn close((mut sink, mut messages): Halves, end: &End) {
     let mut reason = end.to_string();
     while reason.len() > MAX_REASON {
         reason.pop();
     }
     let frame = CloseFrame { code: code(end), reason: reason.into() };
-    let farewell = async {
+    let closing = async {
         sink.send(Message::Close(Some(frame))).await?;
         while let Some(message) = messages.next().await {
             message?;
         }
         Ok::<_, tungstenite::Error>(())
     };
-    if !matches!(tokio::time::timeout(FAREWELL, farewell).await, Ok(Ok(()))) {
+    if !matches!(tokio::time::timeout(CLOSE_TIMEOUT, closing).await, Ok(Ok(()))) {
         tracing::debug!("a console client did not answer the close frame");
     }
 }

@@ -22,7 +22,7 @@ pub(super) async fn connect(
     mut request: Request,
 ) -> Result<Response, Fault> {
     let headers = request.headers();
-    let key = headers.get(header::SEC_WEBSOCKET_KEY).filter(|_| wants_websocket(headers));
+    let key = headers.get(header::SEC_WEBSOCKET_KEY).filter(|_| is_upgrade(headers));
     let Some(key) = key else {
         let why = "A console is a websocket: connect with ws:// or wss://.";
         let fault = Fault::from(Refusal::bad_request(why));
@@ -37,7 +37,7 @@ pub(super) async fn connect(
     let accept = derive_accept_key(key.as_bytes());
     let accept = HeaderValue::from_str(&accept)
         .map_err(|error| Refusal::internal(format!("the accept key of a websocket: {error}")))?;
-    let encoding = Encoding::asked(headers);
+    let encoding = Encoding::requested(headers);
     let own = match request.extensions().get::<Origin>() {
         Some(Origin(origin)) => origin.to_string(),
         None => format!("http://{}", base::host(headers).unwrap_or("localhost")),
@@ -69,7 +69,7 @@ pub(super) async fn connect(
 }
 
 /// True if a request is for a websocket.
-fn wants_websocket(headers: &HeaderMap) -> bool {
+fn is_upgrade(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(header::UPGRADE).and_then(|value| value.to_str().ok());
     upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"))
 }

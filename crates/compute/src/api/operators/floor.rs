@@ -124,7 +124,7 @@ fn host_view<'a>(floor: &'a Floor, shown: &'a FloorHost) -> HostView<'a> {
         name: &host.name,
         service_id: host.id,
         state: if host.is_up(floor.at) { "up" } else { "down" },
-        forced_down: host.is_declared_dead(),
+        forced_down: host.is_forced_down(),
         status: if host.is_enabled() { "enabled" } else { "disabled" },
         zone: host.zone(),
         aggregates: &shown.aggregates,

@@ -56,7 +56,7 @@ fn drain_view(drain: &Drain, moves: &[DrainMove]) -> Value {
         json!({
             "server": one.server,
             "state": one.state(),
-            "tries": one.tries,
+            "tries": one.attempts,
             "why": one.why(),
             "next_try_at": one.next_at.map(zulu),
         })

@@ -74,7 +74,7 @@ fn owner_view(explained: &ServerExplanation) -> Value {
         explained
             .room
             .as_ref()
-            .map(|room| json!({"is_there": room.is_there, "text": room.owner_text}))
+            .map(|room| json!({"is_there": room.exists, "text": room.owner_text}))
     );
     shown
 }
@@ -181,7 +181,7 @@ fn device(explained: &ServerExplanation, held: &HeldAccelerator) -> Value {
         "held_by": if migration.is_some() { "migration" } else { "server" },
         "migration": migration,
         "asked_by": asked_by,
-        "attached": explained.is_wanted_there(held),
+        "attached": explained.is_in_document(held),
     });
     if let Some(handle) = &held.handle {
         let is_mdev = handle.attach_type == AttachType::Mdev;
@@ -295,7 +295,7 @@ fn room(room: &Room) -> Value {
         })
         .collect();
     json!({
-        "is_there": room.is_there,
+        "is_there": room.exists,
         "text": room.text,
         "hosts": room.hosts,
         "steps": steps,

@@ -70,7 +70,7 @@ fn retyping(topology: fn() -> Topology) -> Flow {
         topology,
         flavor: "small",
         before: Before::Active,
-        act: Act::Retype("large"),
+        act: Act::ChangeType("large"),
         done: &["ACTIVE"],
         otherwise: &[&[]],
     }

@@ -35,7 +35,7 @@ pub enum Act {
     BootSome,
     BootAndDelete,
     /// The server is deleted; once its device is free, a server of this flavor uses the card with another type.
-    Retype(&'static str),
+    ChangeType(&'static str),
     Delete,
     /// A host that is up is forced down, and a server on it is deleted.
     DeleteOnLostHost(&'static str),
@@ -86,7 +86,7 @@ impl Flow {
             // Forgets the loaded bitstream, so that each boot programs the card.
             cloud.execute("UPDATE deployables SET bitstream_id = NULL").await;
         }
-        if matches!(self.act, Act::Retype(_)) {
+        if matches!(self.act, Act::ChangeType(_)) {
             super::super::retyping::flavors(running).await;
         }
         if self.flavor.starts_with("alone") {
@@ -141,7 +141,7 @@ impl Flow {
                 Some(id) => delete(running, &id).await,
                 None => false,
             },
-            Act::Retype(flavor) => {
+            Act::ChangeType(flavor) => {
                 let is_gone = delete(running, id).await;
                 let mut is_free = false;
                 wait_until("the card is free", async || {

@@ -68,29 +68,29 @@ pub async fn run_with(flow: Flow, options: Options) {
 /// [`run`] with the Glance of a cloud. Its calls are between writes, so the crashes after one write and before
 /// the next are also crashes before and after a call.
 pub async fn run_on_glance(flow: Flow) {
-    run_in(flow, Options::default(), Some(Elsewhere::Glance)).await;
+    run_in(flow, Options::default(), Some(External::Glance)).await;
 }
 
 /// [`run`] with the Neutron of a cloud. Each of its calls is between two writes too.
 pub async fn run_on_neutron(flow: Flow) {
-    run_in(flow, Options::default(), Some(Elsewhere::Neutron)).await;
+    run_in(flow, Options::default(), Some(External::Neutron)).await;
 }
 
 /// [`run_on_neutron`] with guests that are paused until their ports are plugged.
 pub async fn run_on_late_neutron(flow: Flow) {
-    run_in(flow, Options::default(), Some(Elsewhere::LateNeutron)).await;
+    run_in(flow, Options::default(), Some(External::LateNeutron)).await;
 }
 
 /// An external service of the cloud.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Elsewhere {
+enum External {
     Glance,
     Neutron,
     /// A Neutron with agents that plug ports a moment after they are bound.
     LateNeutron,
 }
 
-async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
+async fn run_in(flow: Flow, options: Options, external: Option<External>) {
     let clouds = Cloud::all((flow.topology)()).await;
     // The order of the deaths varies among the flows.
     let before = flow.name.len().is_multiple_of(2);
@@ -98,10 +98,10 @@ async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
     let mut together = 0;
     for (share, mut cloud) in shared(clouds) {
         cloud.options = options.clone();
-        match elsewhere {
-            Some(Elsewhere::Glance) => drop(cloud.start_glance().await),
-            Some(Elsewhere::Neutron) => drop(cloud.start_neutron().await),
-            Some(Elsewhere::LateNeutron) => {
+        match external {
+            Some(External::Glance) => drop(cloud.start_glance().await),
+            Some(External::Neutron) => drop(cloud.start_neutron().await),
+            Some(External::LateNeutron) => {
                 agents.spawn(plug(cloud.start_neutron().await));
                 if let Some(neutron) = &mut cloud.neutron {
                     neutron.options.vif_plugging_timeout = SignedDuration::from_millis(200);

@@ -149,7 +149,7 @@ impl Cloud {
 
     /// Processes the volumes of all servers until no work is left, regardless of due times and of the claims
     /// of dead workers.
-    pub async fn settle_volumes(&self, running: &RunningCloud) {
+    pub async fn finish_volume_work(&self, running: &RunningCloud) {
         self.execute("UPDATE volume_servers SET taken_until = 0").await;
         for _ in 0..200 {
             if self

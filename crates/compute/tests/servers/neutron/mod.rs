@@ -293,7 +293,7 @@ async fn a_boot_survives_an_outage() {
 #[tokio::test]
 async fn a_build_does_not_wait_for_neutron_for_ever() {
     for (cloud, running, neutron) in
-        clouds_with(&["a"], |options| options.patience = SignedDuration::from_millis(1)).await
+        clouds_with(&["a"], |options| options.timeout = SignedDuration::from_millis(1)).await
     {
         neutron.fail("POST /ports", Failure::Status(503), 1000);
         let id = running.boot(&cloud, "one", "plain").await;

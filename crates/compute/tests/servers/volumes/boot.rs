@@ -67,7 +67,7 @@ async fn a_server_boots_from_a_volume_of_every_source() {
             refused.refused(400, "Cannot detach a root device volume");
             running.delete(&id).await;
             running.wait_until_gone(&id).await;
-            cloud.settle_volumes(&running).await;
+            cloud.finish_volume_work(&running).await;
             assert_eq!(
                 cinder.state().volumes().len(),
                 1,
@@ -132,7 +132,7 @@ async fn boots_that_cannot_work_are_refused_or_fail_and_leave_nothing() {
             let answer =
                 try_boot(&running, with_disks(&running, &cloud, json!([of(&bootable)]))).await;
             answer.refused(503, "The volume service is temporarily unavailable");
-            cloud.settle_volumes(&running).await;
+            cloud.finish_volume_work(&running).await;
             assert_eq!(cinder.state().status(&bootable), "available", "{failure:?}");
         }
         assert_eq!(running.servers().await.len(), 0);

@@ -52,11 +52,11 @@ async fn crash(
     let (running, accepted, died) = through_crash(cloud, running, plan, send, is_done).await;
     running.wait_all_idle().await;
     for _ in 0..3 {
-        cloud.settle_volumes(&running).await;
+        cloud.finish_volume_work(&running).await;
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     wait_until(&format!("{when}: the volume is in a final state"), async || {
-        cloud.settle_volumes(&running).await;
+        cloud.finish_volume_work(&running).await;
         ["in-use", "available"].contains(&&*cinder.state().status(&disk))
     })
     .await;
@@ -137,7 +137,7 @@ async fn crash_reboot(cloud: &Cloud, cinder: &FakeCinder, plan: CrashPlan, when:
     let (running, accepted, died) =
         through_crash(cloud, running, plan, send, async || is_idle(cloud).await).await;
     wait_until(&format!("{when}: nothing is left to do"), async || {
-        cloud.settle_volumes(&running).await;
+        cloud.finish_volume_work(&running).await;
         let waiting = "SELECT server_id FROM documents WHERE lacks_volumes = 1";
         cloud.column(waiting).await.is_empty()
     })

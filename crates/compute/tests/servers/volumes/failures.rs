@@ -201,7 +201,7 @@ async fn a_controller_ends_the_leases_of_its_dead_process() {
         let until: i64 = cloud.column(sql).await[0].parse().expect("the value is a number");
         let soon = time::after(time::now(), SignedDuration::from_secs(11)).as_microsecond();
         assert!(until < soon, "calls that were sent have a moment to complete");
-        cloud.settle_volumes(&running).await;
+        cloud.finish_volume_work(&running).await;
         finish(&cloud, &running, &cinder, "leases").await;
     }
 }

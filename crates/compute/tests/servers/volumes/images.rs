@@ -336,7 +336,7 @@ async fn crash(cloud: &Cloud, cinder: &FakeCinder, plan: CrashPlan, when: &str) 
     }
     clear(cinder).await;
     cloud.assert_consistent(&running, when).await;
-    cloud.settle_volumes(&running).await;
+    cloud.finish_volume_work(&running).await;
     finish(cloud, &running, cinder, when).await;
     cinder.state().volumes_mut().clear();
     running.kill().await;

@@ -100,7 +100,7 @@ async fn hosts_around(running: &RunningCloud, id: &str) -> (String, String) {
 /// Checks that nothing is left of any server, here or in Cinder.
 async fn finish(cloud: &Cloud, running: &RunningCloud, cinder: &FakeCinder, when: &str) {
     cloud.teardown(running, when).await;
-    cloud.settle_volumes(running).await;
+    cloud.finish_volume_work(running).await;
     for (table, sql) in [
         ("block_devices", "SELECT id FROM block_devices"),
         ("volume_attachments", "SELECT id FROM volume_attachments"),

@@ -158,7 +158,7 @@ async fn a_rebuild_whose_data_cannot_be_replaced_fails() {
         wait_for(&cinder, &disk, "in-use").await;
         running.delete(&id).await;
         running.wait_until_gone(&id).await;
-        cloud.settle_volumes(&running).await;
+        cloud.finish_volume_work(&running).await;
         finish(&cloud, &running, &cinder, "failed rebuilds").await;
     }
 }
@@ -246,7 +246,7 @@ async fn a_rebuild_after_a_cancelled_one_gets_its_own_image() {
                 plan.die();
                 running.replace_services(&cloud, CrashPlan::default()).await;
                 // The next worker sees Cinder's work for the first rebuild.
-                tokio::join!(cloud.settle_volumes(&running), async {
+                tokio::join!(cloud.finish_volume_work(&running), async {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     proceed();
                 });
@@ -339,11 +339,11 @@ async fn crash(cloud: &Cloud, cinder: &FakeCinder, plan: CrashPlan, when: &str) 
     let (running, accepted, died) =
         through_crash(cloud, running, plan, send, async || is_idle(cloud).await).await;
     wait_until(&format!("{when}: nothing is left to do"), async || {
-        cloud.settle_volumes(&running).await;
+        cloud.finish_volume_work(&running).await;
         is_idle(cloud).await
     })
     .await;
-    cloud.settle_volumes(&running).await;
+    cloud.finish_volume_work(&running).await;
     running.wait_for_status(&id, "ACTIVE").await;
     let is = image_of(cinder, &disk);
     assert!(!accepted || is == json!(other), "{when}: {is}");

@@ -34,7 +34,7 @@ pub(crate) use view::{view, views};
 pub(crate) const KIND: &str = "port";
 
 /// Random MAC addresses to try before a port is refused.
-const TRIES: usize = 16;
+const ATTEMPTS: usize = 16;
 
 /// The attributes.
 pub(crate) const ATTRIBUTES: &[Attribute] = &[
@@ -164,7 +164,7 @@ pub(crate) fn begin_insert(
     requested: Option<&[FixedIp]>,
 ) -> Result<(Port, addresses::Pending), Error> {
     let (id, network) = (port.record.id, port.network);
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS {
         if any_mac {
             port.mac = random_mac();
         }

@@ -34,7 +34,7 @@ pub(super) use memory::Memory;
 /// The lifetime of a document. The agent drops it sooner when it changes the guest.
 const EXPIRY: Duration = Duration::from_secs(15);
 /// How long a guest waits for the hypervisor or the control plane.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of random bytes in an answer with a seed.
 const SEED: usize = 512;
 
@@ -52,7 +52,7 @@ impl GuestRequests for Guests {
         let work = self.0.upgrade();
         Box::pin(async move {
             let Some(work) = work else { return GuestAnswer::unavailable() };
-            match tokio::time::timeout(PATIENCE, answer(&work, request)).await {
+            match tokio::time::timeout(TIMEOUT, answer(&work, request)).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(Unanswered)) | Err(_) => GuestAnswer::unavailable(),
             }

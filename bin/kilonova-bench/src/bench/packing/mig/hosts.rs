@@ -27,7 +27,7 @@ use kilonova_store::{DatabaseUrl, Store};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use super::{Fleet, PROFILES, Typing};
+use super::{Fleet, PROFILES, ProfilePolicy};
 
 /// The number of this process's databases so far.
 static DATABASES: AtomicUsize = AtomicUsize::new(0);
@@ -59,12 +59,12 @@ impl Drop for Folder {
 
 impl Hosts {
     /// Hosts with `cards` cards in total, a multiple of six.
-    pub fn new(geometry: &Geometry, typing: Typing, cards: usize) -> Result<Self, String> {
+    pub fn new(geometry: &Geometry, policy: ProfilePolicy, cards: usize) -> Result<Self, String> {
         let number = DATABASES.fetch_add(1, Ordering::Relaxed);
         let name = format!("kilonova-bench-mig-{}-{number}", std::process::id());
         let folder = Folder(std::env::temp_dir().join(name));
         std::fs::create_dir_all(&folder.0).map_err(text)?;
-        let topology = topology(geometry, typing, cards / PROFILES.len());
+        let topology = topology(geometry, policy, cards / PROFILES.len());
         let topology = Topology::parse(&topology, &folder.0).map_err(text)?;
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(text)?;
@@ -79,7 +79,7 @@ impl Hosts {
             for (at, host) in topology.hosts.iter().enumerate() {
                 let node = Node::simulated(host, &folder.0).map_err(text)?;
                 let root = root(host.name.as_str());
-                report(&store, &world, root.clone(), host.name.clone(), found(&node)?).await?;
+                report(&store, &world, root.clone(), host.name.clone(), devices_of(&node)?).await?;
                 names.insert(root.id, host.name.clone());
                 fleet.refresh(&row(at, host.name.clone(), root.id));
             }
@@ -185,7 +185,7 @@ fn claim(
 }
 
 /// The devices that the agent of a host would report.
-fn found(node: &Node) -> Result<Vec<Device>, String> {
+fn devices_of(node: &Node) -> Result<Vec<Device>, String> {
     let parts = node.parts();
     let cards = parts.mig.cards().map_err(text)?;
     let mig = Some(MigScan { cards: &cards, is_ours: &|_| false });
@@ -258,33 +258,33 @@ fn class(profile: &str) -> String {
 
 /// A topology file of hosts with six cards. Static cards have one type each; retyped cards change it while they are
 /// empty, as mediated devices; mixed ones are in MIG mode.
-fn topology(geometry: &Geometry, typing: Typing, hosts: usize) -> String {
+fn topology(geometry: &Geometry, policy: ProfilePolicy, hosts: usize) -> String {
     let addresses: Vec<String> =
         (0..PROFILES.len()).map(|at| format!("0000:{:02x}:00.0", 0x41 + at)).collect();
     let ids: Vec<String> = (1..=PROFILES.len()).map(|at| format!("nvidia-{at}")).collect();
     let types = ids.iter().zip(PROFILES).map(|(id, name)| {
         let most = geometry.find(name).map_or(0, |at| geometry.profiles()[at].most);
-        let more = match typing {
-            Typing::Mixed => format!("mig_profile = \"{name}\""),
-            Typing::EqualParts | Typing::Retyped => {
+        let more = match policy {
+            ProfilePolicy::Mixed => format!("mig_profile = \"{name}\""),
+            ProfilePolicy::EqualParts | ProfilePolicy::Retyped => {
                 format!("description = \"num_heads=4, max_instance={most}\"")
             }
         };
         format!("{{ id = \"{id}\", name = \"{name}\", available_instances = {most}, {more} }}")
     });
-    let (card, options) = match typing {
-        Typing::EqualParts => ("exclusive_types = true", ""),
-        Typing::Retyped => ("exclusive_types = true", ", mdev_retyping = true"),
-        Typing::Mixed => (
+    let (card, options) = match policy {
+        ProfilePolicy::EqualParts => ("exclusive_types = true", ""),
+        ProfilePolicy::Retyped => ("exclusive_types = true", ", mdev_retyping = true"),
+        ProfilePolicy::Mixed => (
             "vfio_types = true\nmig = \"a100-40gb\"",
             ", mdev_retyping = true, mig_instances = true",
         ),
     };
     let types: Vec<String> = types.collect();
     let groups = ids.iter().zip(PROFILES).zip(&addresses).map(|((id, name), address)| {
-        let only = match typing {
-            Typing::EqualParts => format!(", device_addresses = [\"{address}\"]"),
-            Typing::Retyped | Typing::Mixed => String::new(),
+        let only = match policy {
+            ProfilePolicy::EqualParts => format!(", device_addresses = [\"{address}\"]"),
+            ProfilePolicy::Retyped | ProfilePolicy::Mixed => String::new(),
         };
         format!("mdev.{id} = {{ mdev_class = \"{}\"{only} }}\n", class(name))
     });
@@ -294,7 +294,7 @@ fn topology(geometry: &Geometry, typing: Typing, hosts: usize) -> String {
          card = [{{ card = \"a100\", addresses = {addresses:?}{} }}]\n\
          devices = {{ enabled_mdev_types = {ids:?}{options} }}\n{}",
         types.join(", "),
-        if typing == Typing::Mixed { ", vfs = 8" } else { "" },
+        if policy == ProfilePolicy::Mixed { ", vfs = 8" } else { "" },
         groups.collect::<String>()
     )
 }
