@@ -145,7 +145,7 @@ fn remote(options: &Simulated, token: &str) -> Result<Remote, Failure> {
     let Some(file) = &options.cacert else {
         if url.trim().starts_with("https:") {
             return Err(Failure::Refused(format!(
-                "--control {url} uses TLS: set --cacert to the file with its authority's certificate"
+                "--control {url} uses TLS: add --cacert FILE with its authority's certificate"
             )));
         }
         return Remote::new(url, token).map_err(|error| Failure::Refused(error.to_string()));
