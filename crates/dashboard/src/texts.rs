@@ -58,6 +58,7 @@ texts! {
     NOT_FOUND_TEXT = "There is nothing at this address, or your project has no access to it.";
     FORBIDDEN = "Not allowed";
     FORGED_TEXT = "This form does not belong to your session. Go back, reload the page and try again.";
+    ROLES_CHANGED = "Your roles have changed. Reload the page.";
     REFUSED = "Refused";
     ADDRESS_TOO_LONG = "The address is too long.";
     UNAVAILABLE = "Temporarily unavailable";
@@ -618,7 +619,10 @@ pub(crate) fn hosts_shown(shown: usize, all: usize) -> String {
 
 /// Projects that a legend leaves out.
 pub(crate) fn more_projects(count: usize) -> String {
-    format!("and {count} more projects")
+    match count {
+        1 => "and 1 more project".to_owned(),
+        count => format!("and {count} more projects"),
+    }
 }
 
 /// A part of a total.
@@ -705,7 +709,11 @@ pub(crate) fn gain(moves: usize, gain: i64) -> String {
 
 /// The gain of a drain.
 pub(crate) fn drain_gain(host: &str, servers: u64, gain: i64) -> String {
-    format!("A drain of {host} ({servers} servers) makes room for {gain} more.")
+    let servers = match servers {
+        1 => "1 server".to_owned(),
+        count => format!("{count} servers"),
+    };
+    format!("A drain of {host} ({servers}) makes room for {gain} more.")
 }
 
 /// The title of a flavor's capacity.

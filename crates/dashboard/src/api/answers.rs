@@ -88,8 +88,9 @@ pub(super) fn status_and_text(error: &Error) -> (StatusCode, &'static str, Strin
         Error::NoSession => {
             (StatusCode::UNAUTHORIZED, texts::SESSION_ENDED, texts::LOG_IN_AGAIN.to_owned())
         }
-        Error::Forged | Error::Changed => {
-            (StatusCode::FORBIDDEN, texts::FORBIDDEN, texts::FORGED_TEXT.to_owned())
+        Error::Forged => (StatusCode::FORBIDDEN, texts::FORBIDDEN, texts::FORGED_TEXT.to_owned()),
+        Error::Changed => {
+            (StatusCode::FORBIDDEN, texts::FORBIDDEN, texts::ROLES_CHANGED.to_owned())
         }
         Error::Unreadable(why) => (StatusCode::BAD_REQUEST, texts::UNREADABLE, (*why).to_owned()),
         Error::NoPage => {
