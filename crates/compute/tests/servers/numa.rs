@@ -231,9 +231,9 @@ async fn the_policy_of_an_alias_holds_unless_the_flavor_has_one() {
         let specs = |alias: &str| json!({"hw:cpu_policy": "dedicated", "pci_passthrough:alias": format!("{alias}:1")});
         flavor(&running, "near", 4, 512, specs("near")).await;
         flavor(&running, "any", 4, 512, specs("any")).await;
-        let mut both = specs("near");
-        both["hw:pci_numa_affinity_policy"] = json!("preferred");
-        flavor(&running, "both", 4, 512, both).await;
+        let mut lenient = specs("near");
+        lenient["hw:pci_numa_affinity_policy"] = json!("preferred");
+        flavor(&running, "lenient", 4, 512, lenient).await;
         // Two servers leave no CPUs at the device's cell.
         let first = running.active_server(&cloud, "first", "pinned").await;
         let second = running.active_server(&cloud, "second", "pinned").await;
@@ -243,7 +243,7 @@ async fn the_policy_of_an_alias_holds_unless_the_flavor_has_one() {
         let refused = running.boot(&cloud, "refused", "near").await;
         let why = fault(&running, &refused).await;
         assert!(why.contains("not near the devices"), "{why}");
-        for name in ["any", "both"] {
+        for name in ["any", "lenient"] {
             let far = running.active_server(&cloud, name, name).await;
             assert_eq!(topology(&running, &far).await["nodes"][0]["host_node"], 0, "{name}");
             running.delete(&far).await;
