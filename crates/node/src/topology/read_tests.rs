@@ -159,7 +159,7 @@ fn refusals_name_the_file_and_the_key() {
         ),
         (
             host("devices = { nvlink_islands = [\"0000:84:00.0\"] }\n"),
-            "host[0].devices.nvlink_islands: '0000:84:00.0' is no island",
+            "host[0].devices.nvlink_islands: '0000:84:00.0' is not an island",
         ),
         (host("fake = [{ address = \"x\" }]\n"), "host[0].fake[0].address: 'x'"),
         (
