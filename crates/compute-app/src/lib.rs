@@ -47,6 +47,7 @@ pub mod states;
 mod tokens;
 pub mod unsupported;
 pub mod usage;
+pub mod user_data;
 pub mod vendordata;
 pub mod volumes;
 pub mod watch;

@@ -24,7 +24,7 @@ use kilonova_wire::{Refusal, time};
 
 use crate::boot::{GuestSource, machine};
 use crate::ports::{self, Networks};
-use crate::{Compute, Error};
+use crate::{Compute, Error, user_data};
 use cache::{Cache, Cached};
 
 /// Number of random bytes in an answer with a seed.
@@ -242,7 +242,7 @@ impl MetadataService {
             swap_mb: spec.swap_mb(),
             rebuilt: None,
         };
-        let user_data = spec.user_data.as_ref().map(|text| BASE64_STANDARD.decode(text));
+        let user_data = spec.user_data.as_deref().map(user_data::decode);
         let user_data = user_data.transpose().map_err(|error| {
             let cause = format!("the user data of server {} is not base64: {error}", server.id);
             Error::from(Refusal::internal(cause))

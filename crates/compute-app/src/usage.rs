@@ -91,6 +91,32 @@ pub fn check(
     check_own(tx, project_id, user_id, &own, wanted)
 }
 
+/// The number of servers, each with the usage `each`, for which the quota of the project and of the user has room.
+///
+/// # Errors
+/// Store errors only.
+pub fn room(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    user_id: &str,
+    each: ProjectUsage,
+) -> Result<i64, Error> {
+    let (project, own) = quotas::both(tx, project_id, Some(user_id))?;
+    let mut room = i64::MAX;
+    for (limits, used) in
+        [(&project, of_project(tx, project_id)?), (&own, of_user(tx, project_id, user_id)?)]
+    {
+        let parts =
+            [(each.instances, used.instances), (each.cores, used.cores), (each.ram, used.ram)];
+        for ((each, used), limit) in parts.into_iter().zip(bounds(limits)) {
+            if let (Some(limit), true) = (limit, each > 0) {
+                room = room.min(limit.saturating_sub(used).max(0) / each);
+            }
+        }
+    }
+    Ok(room)
+}
+
 /// The resources that a project has claimed: the usage of its servers, plus the reservations of
 /// their resizes.
 ///

@@ -6,7 +6,7 @@ use kilonova_compute_db::servers::{Server, Spec};
 use kilonova_ids::HostName;
 use kilonova_node_api::GuestMetadata;
 
-use crate::Compute;
+use crate::{Compute, user_data};
 
 /// The properties of a server from which its document and its guest's metadata derive.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ impl<'a> GuestSource<'a> {
             hostname: spec.hostname.clone(),
             project: self.project.to_owned(),
             keys: spec.key.iter().cloned().collect(),
-            user_data: spec.user_data.clone(),
+            user_data: spec.user_data.as_deref().map(user_data::plain),
             metadata: self.metadata.clone(),
             availability_zone: self.zone.to_owned(),
             launch_index: spec.launch_index,

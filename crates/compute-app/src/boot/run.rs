@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents;
-use kilonova_compute_db::servers::{self, Fault, NewServer, TaskState, VmState};
+use kilonova_compute_db::servers::{self, Fault, NewServer, Spec, TaskState, VmState};
 use kilonova_compute_scheduler::{Constraints, Facts, NoHost, Plan, Subject, places_beside};
 use kilonova_engine::Query;
 use kilonova_flow::{self as flow, Event, Outcome};
 use kilonova_ids::{HostName, ResourceClass, ServerId, ascending};
 use kilonova_store::Tx;
+use kilonova_wire::refusal::Kind;
 use kilonova_wire::time;
 
 use super::{BootRequest, GuestSource, Initiator, Wanted, claim_along, desired, query_of, waiting};
+use crate::aggregates::DEFAULT_ZONE;
 use crate::flows::journal::{self, OpenOperation, Requester};
 use crate::flows::operation::{Create, Operation};
 use crate::numa::{self, Misfits};
@@ -35,7 +37,11 @@ const UNFIT_ROUNDS: usize = 64;
 ///
 /// # Errors
 /// 400 for a flavor that cannot be scheduled and for an unknown zone; store errors.
-pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerId>, Error> {
+pub async fn boot(compute: &Compute, mut request: BootRequest) -> Result<Vec<ServerId>, Error> {
+    if request.forced {
+        let spec = &mut request.spec;
+        spec.availability_zone = zone_of_forced(compute, spec);
+    }
     let spec = &request.spec;
     if let (Some(zone), None) = (&spec.availability_zone, &spec.wanted_host)
         && !compute.fleet.has_zone(zone)
@@ -129,10 +135,40 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
                     return refuse(compute, request, &query, reason).await;
                 }
             }
+            // Fewer servers than the maximum may be within the quota.
+            Err(Error::Refused(refusal))
+                if refusal.kind == Kind::Forbidden && max_count > request.min_count =>
+            {
+                let room = room_in_quota(compute, &request).await?;
+                if room < request.min_count || room >= max_count {
+                    return Err(Error::Refused(refusal));
+                }
+                max_count = room;
+                request.max_count = room;
+            }
             ended => return ended,
         }
     }
     refuse(compute, request, &query, give_up(outdated, &misfits)).await
+}
+
+/// The zone of a server whose host is named as `zone:host`: a wrong zone is replaced by the host's, as by Nova
+/// (`_validate_host_availability_zone`).
+fn zone_of_forced(compute: &Compute, spec: &Spec) -> Option<String> {
+    let named = spec.availability_zone.clone()?;
+    let zone = compute.zone_of(spec.wanted_host.as_ref());
+    if named == zone || zone.is_empty() {
+        return Some(named);
+    }
+    Some(zone).filter(|zone| zone != DEFAULT_ZONE)
+}
+
+/// The number of servers of a request that the quota allows now.
+async fn room_in_quota(compute: &Compute, request: &BootRequest) -> Result<usize, Error> {
+    let (project, user) = (request.project_id.clone(), request.user_id.clone());
+    let each = usage_of(request, 1);
+    let room = compute.store.read(move |tx| usage::room(tx, &project, &user, each)).await?;
+    Ok(usize::try_from(room).unwrap_or(usize::MAX))
 }
 
 /// The reason why no further plan is made, although one might find a host.
@@ -308,14 +344,18 @@ fn ask_quota(
     request: &BootRequest,
     count: usize,
 ) -> Result<usage::AskedUsage, Error> {
+    usage::ask_take(tx, &request.project_id, &request.user_id, usage_of(request, count))
+}
+
+/// The usage of some servers of a request.
+fn usage_of(request: &BootRequest, count: usize) -> usage::ProjectUsage {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     let flavor = &request.spec.flavor;
-    let wanted = usage::ProjectUsage {
+    usage::ProjectUsage {
         instances: count,
         cores: flavor.vcpus.saturating_mul(count),
         ram: flavor.ram.saturating_mul(count),
-    };
-    usage::ask_take(tx, &request.project_id, &request.user_id, wanted)
+    }
 }
 
 pub(super) fn failed_to_schedule(message: &str, now: Timestamp) -> Event {
@@ -375,7 +415,10 @@ pub(super) fn new_server(
     };
     let mut spec = request.spec.clone();
     spec.launch_index = index as i64;
-    if request.max_count > 1 {
+    if spec.hostname.is_empty() {
+        // The name has no character of a host name (Nova: `_populate_instance_names`).
+        spec.hostname = format!("Server-{id}");
+    } else if request.max_count > 1 {
         spec.hostname = format!("{}-{}", spec.hostname, index + 1);
     }
     NewServer {

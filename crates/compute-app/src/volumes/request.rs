@@ -113,6 +113,9 @@ impl WantedDisks {
 /// disks.
 const MOST_DEVICES: usize = 255;
 
+/// The disk buses that Nova knows (`DiskBus` of `nova/objects/fields.py`).
+const DISK_BUSES: [&str; 9] = ["fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml"];
+
 fn invalid(words: &str) -> Refusal {
     Refusal::bad_request(format!("Block Device Mapping is Invalid: {words}"))
 }
@@ -200,6 +203,12 @@ fn read_entry(
     };
     let id = |own: &str| text("uuid").or_else(|| text(own));
     let size_gb = number(&entry["volume_size"]);
+    if let Some(bus) = text("disk_bus").filter(|bus| !DISK_BUSES.contains(bus)) {
+        return Err(invalid(&format!(
+            "The provided disk bus {} is not valid.",
+            bus.escape_debug()
+        )));
+    }
     if destination == "local" {
         if text("volume_type").is_some() {
             return Err(invalid(

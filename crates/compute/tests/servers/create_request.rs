@@ -105,3 +105,117 @@ async fn an_undefined_pci_alias_is_refused() {
         cloud.teardown(&running, "refused").await;
     }
 }
+
+#[tokio::test]
+async fn a_request_for_several_servers_gets_as_many_as_the_quota_allows() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let quota = json!({"quota_set": {"instances": 3}});
+        running.admin("2.57", "PUT /os-quota-sets/red", quota).await.expect(200);
+        let counts = |min: u32| json!({"min_count": min, "max_count": 5});
+        let mut request = running.boot_request(&cloud, "many", "plain");
+        request["server"]["min_count"] = json!(4);
+        request["server"]["max_count"] = json!(5);
+        let refused = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
+        refused.refused(403, "Quota exceeded for instances: Requested 5, but already used 0 of 3");
+        let first = running.boot_with(&cloud, "many", "plain", counts(2)).await;
+        running.wait_for_status(&first, "ACTIVE").await;
+        assert_eq!(running.servers().await.len(), 3);
+        let mut request = running.boot_request(&cloud, "more", "plain");
+        request["server"]["max_count"] = json!(2);
+        let refused = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
+        refused.refused(403, "Quota exceeded for instances");
+        cloud.teardown(&running, "as many as the quota allows").await;
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_zone_of_a_forced_host_is_replaced() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        let body = json!({"aggregate": {"name": "east", "availability_zone": "east"}});
+        let made = running.admin("2.90", "POST /os-aggregates", body).await.expect(200);
+        let path = format!("POST /os-aggregates/{}/action", made["aggregate"]["id"]);
+        running.admin("2.90", &path, json!({"add_host": {"host": "b"}})).await.expect(200);
+        for (zone, host, pinned) in [
+            ("nova:b", "b", json!("east")),
+            ("nowhere:b", "b", json!("east")),
+            ("east:a", "a", json!(null)),
+            ("nova:a", "a", json!("nova")),
+        ] {
+            let mut request = running.boot_request(&cloud, "one", "plain");
+            request["server"]["availability_zone"] = json!(zone);
+            let made = running.admin("2.96", "POST /servers", request).await.expect(202);
+            let id = made["server"]["id"].as_str().expect("an id").to_owned();
+            let server = running.wait_for_status(&id, "ACTIVE").await;
+            assert_eq!(server["OS-EXT-SRV-ATTR:host"], host, "{zone}");
+            let shown = running.get(ADMIN, "2.96", &format!("/servers/{id}")).await.expect(200);
+            assert_eq!(shown["server"]["pinned_availability_zone"], pinned, "{zone}");
+        }
+        cloud.teardown(&running, "forced hosts").await;
+    }
+}
+
+#[tokio::test]
+async fn user_data_with_line_breaks_is_read_as_nova_does() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let more = json!({"user_data": "aGVsbG8g\nd29ybGQ=\n"});
+        let id = running.boot_with(&cloud, "one", "plain", more).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        let shown = running.get(ADMIN, "2.90", &format!("/servers/{id}")).await.expect(200);
+        assert_eq!(shown["server"]["OS-EXT-SRV-ATTR:user_data"], "aGVsbG8g\nd29ybGQ=\n");
+        let documents = cloud.column("SELECT body FROM documents").await;
+        assert!(
+            documents.iter().any(|text| text.contains("aGVsbG8gd29ybGQ=")),
+            "the host gets base64 without line breaks: {documents:?}"
+        );
+        running
+            .act(&id, json!({"rebuild": {"imageRef": cloud.image, "user_data": "eA=\n="}}))
+            .await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        let mut request = running.boot_request(&cloud, "bad", "plain");
+        request["server"]["user_data"] = json!("aGVsbG8");
+        let refused = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
+        refused.refused(400, "It is not base64.");
+        cloud.teardown(&running, "user data").await;
+    }
+}
+
+#[tokio::test]
+async fn names_without_a_character_of_a_host_name_have_host_names_of_their_own() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let more = json!({"max_count": 2});
+        running.boot_with(&cloud, "сервер", "plain", more).await;
+        let servers = running.servers().await;
+        assert_eq!(servers.len(), 2);
+        for server in servers {
+            let id = server["id"].as_str().expect("an id");
+            running.wait_for_status(id, "ACTIVE").await;
+            let shown = running.get(ADMIN, "2.90", &format!("/servers/{id}")).await.expect(200);
+            let hostname = &shown["server"]["OS-EXT-SRV-ATTR:hostname"];
+            assert_eq!(hostname, &json!(format!("Server-{id}")));
+        }
+        let mut request = running.boot_request(&cloud, "two", "plain");
+        request["server"]["hostname"] = json!("web");
+        request["server"]["max_count"] = json!(2);
+        let refused = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
+        refused.refused(400, "Unable to allocate a single hostname to multiple instances");
+        cloud.teardown(&running, "host names").await;
+    }
+}
+
+#[tokio::test]
+async fn a_port_is_requested_once_and_a_disk_bus_is_known() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let port = "11111111-1111-4111-8111-111111111111";
+        let mut request = running.boot_request(&cloud, "one", "plain");
+        request["server"]["networks"] = json!([{"port": port}, {"port": port}]);
+        let refused = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
+        refused.refused(400, "was specified twice: you cannot attach a port multiple times.");
+        let mut request = running.boot_request(&cloud, "one", "plain");
+        request["server"]["block_device_mapping_v2"] = json!([{
+            "source_type": "image", "destination_type": "local", "uuid": cloud.image,
+            "boot_index": 0, "disk_bus": "floppy",
+        }]);
+        let refused = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
+        refused.refused(400, "The provided disk bus floppy is not valid.");
+    }
+}

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use kilonova_access::Caller;
@@ -18,7 +16,7 @@ use kilonova_compute_app::microversions::{
 use kilonova_compute_app::volumes::RootVolume;
 use kilonova_compute_app::volumes::resolve::{RootImage, root_properties};
 use kilonova_compute_app::{
-    Error, boot, image_numbers, ports, resolve, states, unsupported, volumes,
+    Error, boot, image_numbers, ports, resolve, states, unsupported, user_data, volumes,
 };
 use kilonova_compute_db::server_groups;
 use kilonova_compute_db::servers::{self, Server};
@@ -135,8 +133,8 @@ impl RebuildServer {
         if let Some(name) = &name {
             input::check_name("name", name)?;
         }
-        let user_data = nullable("user_data");
-        if user_data.iter().flatten().any(|data| BASE64_STANDARD.decode(data).is_err()) {
+        let encoded = nullable("user_data");
+        if encoded.iter().flatten().any(|data| user_data::decode(data).is_err()) {
             return Err(Refusal::bad_request(
                 "Invalid input for field/attribute user_data. It is not base64.",
             ));
@@ -158,7 +156,7 @@ impl RebuildServer {
             description: nullable("description"),
             key_name: nullable("key_name"),
             metadata,
-            user_data,
+            user_data: encoded,
             hostname: string("hostname"),
             access: ["accessIPv4", "accessIPv6"]
                 .map(|key| string(key).map(input::canonical_address)),

@@ -2,6 +2,7 @@
 //!
 //! The schema has accepted the value.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use kilonova_compute_app::ports::{NetworkRequest, PortRequest, no_port};
@@ -23,7 +24,14 @@ pub(super) fn read(value: Option<&Value>) -> Result<NetworkRequest, Refusal> {
             if list.is_empty() {
                 return Ok(NetworkRequest::Unspecified);
             }
-            Ok(NetworkRequest::Ports(list.iter().map(read_port).collect::<Result<_, _>>()?))
+            let ports = list.iter().map(read_port).collect::<Result<Vec<_>, _>>()?;
+            let mut seen = HashSet::new();
+            match ports.iter().filter_map(|one| one.port).find(|id| !seen.insert(*id)) {
+                Some(twice) => Err(Refusal::bad_request(format!(
+                    "Port ID '{twice}' was specified twice: you cannot attach a port multiple times."
+                ))),
+                None => Ok(NetworkRequest::Ports(ports)),
+            }
         }
     }
 }

@@ -5,12 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use kilonova_access::Caller;
 use kilonova_compute_app::ports::NetworkRequest;
 use kilonova_compute_app::volumes::{self, request::WantedDisks};
-use kilonova_compute_app::{Compute, microversions};
+use kilonova_compute_app::{Compute, microversions, user_data};
 use kilonova_compute_db::servers::SchedulerHints;
 use kilonova_ids::HostName;
 use kilonova_wire::{Microversion, Refusal, text};
@@ -88,8 +86,8 @@ impl CreateServer {
         text::check_name("name", &name, 255)?;
         let disks = volumes::request::read(server)?;
         let (min_count, max_count) = counts(server)?;
-        let user_data = string("user_data");
-        if user_data.as_ref().is_some_and(|data| BASE64_STANDARD.decode(data).is_err()) {
+        let encoded = string("user_data");
+        if encoded.as_ref().is_some_and(|data| user_data::decode(data).is_err()) {
             return Err(Refusal::bad_request(
                 "Invalid input for field/attribute user_data. It is not base64.",
             ));
@@ -98,6 +96,10 @@ impl CreateServer {
         metadata::check_count(&metadata)?;
         let destination = Destination::read(server, caller)?;
         let hostname = match string("hostname") {
+            Some(_) if max_count > 1 => {
+                let why = "Unable to allocate a single hostname to multiple instances";
+                return Err(Refusal::bad_request(why));
+            }
             Some(hostname) => checked_hostname(hostname, version)?,
             None => hostname_from_name(&name),
         };
@@ -113,7 +115,7 @@ impl CreateServer {
             security_groups: security_groups(server),
             metadata,
             tags: server.get("tags").map(tags::parse).transpose()?.unwrap_or_default(),
-            user_data,
+            user_data: encoded,
             hostname,
             config_drive: input::boolean(&server["config_drive"]),
             destination,
@@ -226,7 +228,8 @@ fn checked_hostname(name: String, version: Microversion) -> Result<String, Refus
     )))
 }
 
-/// The host name that Nova derives from the display name (`utils.sanitize_hostname`).
+/// The host name that Nova derives from the display name (`utils.sanitize_hostname`); empty if the name has no character
+/// of a host name.
 fn hostname_from_name(name: &str) -> String {
     let plain: String = name
         .chars()
@@ -234,8 +237,7 @@ fn hostname_from_name(name: &str) -> String {
         .filter(|c| c.is_ascii_alphanumeric() || *c == '-')
         .take(63)
         .collect();
-    let plain = plain.trim_matches('-');
-    if plain.is_empty() { "server".into() } else { plain.to_owned() }
+    plain.trim_matches('-').to_owned()
 }
 
 #[cfg(test)]
@@ -256,9 +258,7 @@ mod tests {
 
     #[test]
     fn a_derived_hostname_has_only_valid_characters() {
-        for (name, hostname) in
-            [("Web 1", "web-1"), ("_a.b_", "a-b"), ("é", "server"), ("  ", "server")]
-        {
+        for (name, hostname) in [("Web 1", "web-1"), ("_a.b_", "a-b"), ("é", ""), ("  ", "")] {
             assert_eq!(hostname_from_name(name), hostname);
         }
     }
