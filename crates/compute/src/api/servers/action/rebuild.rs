@@ -216,7 +216,9 @@ fn apply(
     }
     if let Some(key_name) = key_name {
         server.spec.key = match key_name {
-            Some(name) => Some(resolve::key_pair(tx, &server.user_id, name)?),
+            // Key pairs belong to users: the caller may rebuild a server that another user of the
+            // project created. (Upstream: `rebuild` in `nova/compute/api.py`.)
+            Some(name) => Some(resolve::key_pair(tx, &context.user_id, name)?),
             None => None,
         };
         server.spec.key_name.clone_from(key_name);
