@@ -18,7 +18,7 @@ use kilonova_compute_app::microversions::{
 use kilonova_compute_app::volumes::RootVolume;
 use kilonova_compute_app::volumes::resolve::{RootImage, root_properties};
 use kilonova_compute_app::{
-    Error, boot, image_numbers, ports, resolve, states, unsupported, volumes,
+    Error, boot, image_numbers, ports, quotas, resolve, states, unsupported, volumes,
 };
 use kilonova_compute_db::server_groups;
 use kilonova_compute_db::servers::{self, Server};
@@ -151,7 +151,6 @@ impl RebuildServer {
         }
         check_effect(argument)?;
         let metadata = argument.get("metadata").map(metadata::parse).transpose()?;
-        metadata.as_ref().map_or(Ok(()), metadata::check_count)?;
         Ok(Self {
             image,
             name,
@@ -192,6 +191,9 @@ fn apply(
     let mut server = server.clone();
     let flavor = server.spec.flavor.clone();
     let (compute, context) = (&request.compute, &request.context);
+    if let Some(metadata) = metadata {
+        quotas::ask_metadata_items(tx, context)?.check(tx, metadata.len())?;
+    }
     let before = server.spec.image_properties.clone();
     server.spec.image_properties = match root {
         Some(root) => {
