@@ -3,7 +3,7 @@
 
 use kilonova_compute_db::quotas::{self as rows, Limits};
 use kilonova_store::{Asked, Tx};
-use kilonova_wire::Refusal;
+use kilonova_wire::{Context, Refusal};
 
 use crate::{Error, usage};
 
@@ -71,6 +71,42 @@ pub fn both_of(tx: &mut Tx<'_>, asked: Asked) -> Result<(Limits, Limits), Error>
     limits.extend(levels.class);
     limits.extend(levels.project);
     Ok((limits, levels.user))
+}
+
+/// The limits on metadata items that apply to a caller, not read yet.
+#[must_use = "a request may exceed a limit"]
+pub struct AskedMetadataItems(Asked);
+
+/// Asks for the caller's limits on metadata items, so that other statements can share their round
+/// trip. As upstream, they are those of the caller's project, not of the server's.
+pub fn ask_metadata_items(tx: &mut Tx<'_>, context: &Context) -> Result<AskedMetadataItems, Error> {
+    let asked = ask_both(tx, &context.project_id, Some(&context.user_id))?;
+    Ok(AskedMetadataItems(asked))
+}
+
+impl AskedMetadataItems {
+    /// The limit that so many items exceed, if any: the project's, or the user's in it.
+    pub fn exceeded(self, tx: &mut Tx<'_>, items: usize) -> Result<Option<i64>, Error> {
+        let (project, own) = both_of(tx, self.0)?;
+        let items = i64::try_from(items).unwrap_or(i64::MAX);
+        let mut limits = [project, own].into_iter().filter_map(|level| {
+            let limit = level.get("metadata_items").copied();
+            limit.filter(|limit| *limit >= 0)
+        });
+        Ok(limits.find(|limit| items > *limit))
+    }
+
+    /// Refuses more metadata items for a server than the limits allow. (Upstream:
+    /// `_check_metadata_properties_quota` in `nova/compute/api.py`.) 403 naming the limit.
+    pub fn check(self, tx: &mut Tx<'_>, items: usize) -> Result<(), Error> {
+        match self.exceeded(tx, items)? {
+            Some(limit) => {
+                Err(Refusal::forbidden(format!("Maximum number of metadata items exceeds {limit}"))
+                    .into())
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// The usage of each counted resource.

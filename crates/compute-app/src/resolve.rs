@@ -148,13 +148,7 @@ fn bootable(
     if image.status != Status::Active {
         return Err(Refusal::bad_request(format!("Image {id} is not active.")).into());
     }
-    if flavor.ram < image.min_ram {
-        return Err(Refusal::bad_request(format!(
-            "Flavor's memory is too small for requested image: it has {} MiB, the image needs {}.",
-            flavor.ram, image.min_ram
-        ))
-        .into());
-    }
+    fits_memory(image.min_ram, flavor.ram)?;
     if flavor.disk == 0 && !compute.policy.allows_own(context, ZERO_DISK) {
         let why = "Only volume-backed servers are allowed for flavors with zero disk.";
         return Err(Refusal::forbidden(why).into());
@@ -178,6 +172,20 @@ fn bootable(
 
 /// The rule for booting a flavor without a disk from an image.
 const ZERO_DISK: &str = "os_compute_api:servers:create:zero_disk_flavor";
+
+/// Refuses an image that needs more memory than the flavor has, both in MiB.
+///
+/// # Errors
+/// 400 with Nova's message.
+pub fn fits_memory(min_ram: i64, ram: i64) -> Result<(), Refusal> {
+    if ram < min_ram {
+        return Err(Refusal::bad_request(format!(
+            "Flavor's memory is too small for requested image: it has {ram} MiB, the image needs \
+             {min_ram}."
+        )));
+    }
+    Ok(())
+}
 
 /// Refuses an image that is larger than the flavor's root disk: as a file, as a virtual disk, or by
 /// its own minimum. A flavor without a disk has no size to compare with.

@@ -61,7 +61,11 @@ async fn wrong_logins_are_refused_alike() {
         let csrf = Browser::new(&cloud).get("/dashboard/login").await.hidden("csrf");
         browser.get("/dashboard/login").await;
         let fields = [("csrf", &*csrf), ("user", "ann"), ("password", PASSWORD)];
-        browser.post("/dashboard/login", &fields).await.has_status(403).shows("This form has expired");
+        browser
+            .post("/dashboard/login", &fields)
+            .await
+            .has_status(403)
+            .shows("This form has expired");
         let page = browser.once(Method::POST, "/dashboard/login", None).await;
         page.has_status(400).shows("not a form");
         let large = format!("csrf={}", "x".repeat(300_000));

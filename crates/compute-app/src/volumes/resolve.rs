@@ -23,6 +23,7 @@ use super::request::{Wanted, WantedDisks, WantedVolume, without_volumes};
 use super::{Volumes, by, documents as composed, new_token, start, until};
 use crate::boot::machine;
 use crate::images::SeenImages;
+use crate::resolve::fits_memory;
 use crate::{Compute, Error};
 
 const GIB: i64 = 1 << 30;
@@ -307,12 +308,7 @@ pub fn root_properties(
         (min_ram, min_disk) = (image.min_ram, image.min_disk);
         properties = without_volumes(image.properties);
     }
-    if flavor.ram < min_ram {
-        return Err(bad(format!(
-            "Flavor's memory is too small for requested image: it has {} MiB, the image needs {min_ram}.",
-            flavor.ram
-        )));
-    }
+    fits_memory(min_ram, flavor.ram)?;
     if root.size_gb < min_disk {
         return Err(bad(format!(
             "Volume is smaller than the minimum size specified in image metadata. Volume size is {} bytes, \

@@ -1,8 +1,8 @@
 //! Key pair, metadata, tags and names of a boot request, and their visibility.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, BOB, Cloud, hosts};
+use crate::kit::{ADMIN, ANN, BOB, Cloud, RunningCloud, hosts};
 
 const KEY: &str = "ssh-ed25519 \
     AAAAC3NzaC1lZDI1NTE5AAAAIJWc1kE6mXIGl7z1d2yyv4MyEYrWyCkjQk5hBV3xkLd1 ann@home";
@@ -217,5 +217,66 @@ async fn a_port_is_requested_once_and_a_disk_bus_is_known() {
         }]);
         let refused = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
         refused.refused(400, "The provided disk bus floppy is not valid.");
+    }
+}
+
+async fn limit_metadata(running: &RunningCloud, whose: &str, limit: i64) {
+    let quota = json!({"quota_set": {"metadata_items": limit}});
+    running.admin("2.90", &format!("PUT /os-quota-sets/{whose}"), quota).await.expect(200);
+}
+
+#[tokio::test]
+async fn metadata_is_limited_by_the_quota() {
+    let items = |count: usize| -> Value {
+        let all: serde_json::Map<_, _> =
+            (0..count).map(|n| (format!("k{n}"), json!("v"))).collect();
+        all.into()
+    };
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        limit_metadata(&running, "red", 2).await;
+        let words = "Maximum number of metadata items exceeds 2";
+        let mut request = running.boot_request(&cloud, "one", "plain");
+        request["server"]["metadata"] = items(3);
+        running.call(ANN, "2.90", "POST /servers", Some(request)).await.refused(403, words);
+        let id = running.boot_with(&cloud, "one", "plain", json!({"metadata": items(2)})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+
+        let path = format!("/servers/{id}/metadata");
+        for (what, body) in [
+            (format!("POST {path}"), json!({"metadata": {"more": "v"}})),
+            (format!("PUT {path}"), json!({"metadata": items(3)})),
+            (format!("PUT {path}/more"), json!({"meta": {"more": "v"}})),
+        ] {
+            running.call(ANN, "2.90", &what, Some(body)).await.refused(403, words);
+        }
+        let rebuild =
+            |count| json!({"rebuild": {"imageRef": cloud.image, "metadata": items(count)}});
+        running.try_act(&id, rebuild(3)).await.refused(403, words);
+
+        // Images have the limit before 2.39 only.
+        let act = format!("POST /servers/{id}/action");
+        let image = json!({"createImage": {"name": "i", "metadata": items(3)}});
+        let backup = json!({"createBackup": {"name": "b", "backup_type": "daily", "rotation": 1,
+            "metadata": items(3)}});
+        for action in [image, backup] {
+            let refused = running.call(ANN, "2.38", &act, Some(action.clone())).await;
+            refused.refused(403, "Image metadata limit exceeded");
+            running.call(BOB, "2.38", &act, Some(action.clone())).await.expect(404);
+            running.call(ANN, "2.39", &act, Some(action)).await.is(202);
+            running.wait_for_status(&id, "ACTIVE").await;
+        }
+
+        // Over a lowered limit, items can still be deleted.
+        limit_metadata(&running, "red", 0).await;
+        running.call(ANN, "2.90", &format!("DELETE {path}/k0"), None).await.expect(204);
+        limit_metadata(&running, "red", -1).await;
+        let all = json!({"metadata": items(130)});
+        running.call(ANN, "2.90", &format!("PUT {path}"), Some(all)).await.expect(200);
+        limit_metadata(&running, "red?user_id=ann", 1).await;
+        let words = "Maximum number of metadata items exceeds 1";
+        running.try_act(&id, rebuild(2)).await.refused(403, words);
+        running.act(&id, rebuild(1)).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.teardown(&running, "metadata").await;
     }
 }

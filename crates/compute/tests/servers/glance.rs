@@ -602,3 +602,21 @@ async fn a_snapshot_may_be_requested_and_filled_at_different_controllers() {
     both.cloud.sweep_glance(&both.running).await;
     assert_eq!(glance.images().len(), 5, "the user's snapshots remain");
 }
+
+/// The image is looked up for its size, which a flavor without a disk did not limit.
+#[tokio::test]
+async fn a_resize_from_a_flavor_without_a_disk_checks_the_images_memory() {
+    for (cloud, running, glance) in clouds().await {
+        running.flavor("none", json!({"ram": 128, "disk": 0})).await;
+        let image = add(&glance, json!({"visibility": "public", "min_ram": 128}), b"bytes");
+        let mut request = running.boot_request(&cloud, "one", "none");
+        request["server"]["imageRef"] = json!(image);
+        let made = running.admin("2.90", "POST /servers", request).await.expect(202);
+        let id = made["server"]["id"].as_str().expect("the answer has an id").to_owned();
+        running.wait_for_status(&id, "ACTIVE").await;
+        let resize = json!({"resize": {"flavorRef": "plain"}});
+        let refused = running.admin("2.90", &format!("POST /servers/{id}/action"), resize).await;
+        refused.refused(400, "Flavor's memory is too small for requested image");
+        cloud.teardown(&running, "memory").await;
+    }
+}

@@ -29,8 +29,12 @@ async fn definition_on(running: &RunningCloud, host: &str, id: &str) -> Definiti
 }
 
 async fn add_keypair(running: &RunningCloud, name: &str) {
+    add_keypair_of(running, ANN, name).await;
+}
+
+async fn add_keypair_of(running: &RunningCloud, token: &str, name: &str) {
     let add_keypair = json!({"keypair": {"name": name, "public_key": KEY}});
-    running.call(ANN, "2.92", "POST /os-keypairs", Some(add_keypair)).await.expect(201);
+    running.call(token, "2.92", "POST /os-keypairs", Some(add_keypair)).await.expect(201);
 }
 
 #[tokio::test]
@@ -276,5 +280,24 @@ async fn changes_of_a_server_reach_the_host_of_a_guest_with_ports() {
         deliver().await;
         wait_until("the name back at the source", async || told("a", "four").await).await;
         cloud.audit("at the end").await;
+    }
+}
+
+#[tokio::test]
+async fn a_rebuild_takes_a_key_pair_of_its_caller() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        add_keypair(&running, "anns").await;
+        add_keypair_of(&running, "eve:red", "eves").await;
+        let id = running.boot_with(&cloud, "one", "plain", json!({"key_name": "anns"})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        let path = format!("POST /servers/{id}/action");
+        let rebuild = |key| json!({"rebuild": {"imageRef": cloud.image, "key_name": key}});
+        let refused = running.call("eve:red", "2.90", &path, Some(rebuild("anns"))).await;
+        refused.refused(400, "Invalid key_name provided");
+        running.call("eve:red", "2.90", &path, Some(rebuild("eves"))).await.expect(202);
+        assert_eq!(running.wait_for_status(&id, "ACTIVE").await["key_name"], "eves");
+        let keys = definition(&running, &id).await.config.guest.keys;
+        assert_eq!(keys, [Key { name: "eves".into(), kind: "ssh".into(), public_key: KEY.into() }]);
+        cloud.teardown(&running, "rebuilt").await;
     }
 }

@@ -403,3 +403,53 @@ async fn a_server_reset_to_active_migrates_in_any_power_state() {
         }
     }
 }
+
+#[tokio::test]
+async fn an_ephemeral_disk_does_not_shrink() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        for (name, size) in [("two", 2), ("one", 1), ("none", 0)] {
+            running.flavor(name, json!({"OS-FLV-EXT-DATA:ephemeral": size})).await;
+        }
+        let id = running.active_server(&cloud, "one", "two").await;
+        for (flavor, size) in [("one", 1), ("none", 0)] {
+            let words =
+                format!("Unable to resize disk down: the server has 2 GiB, the flavor {size} GiB.");
+            running.try_act(&id, resize(flavor)).await.refused(400, &words);
+        }
+        assert_eq!(running.wait_until_idle(&id).await["status"], "ACTIVE");
+
+        // The requested size counts, not the flavor's.
+        let disks = json!({"block_device_mapping_v2": [
+            {"source_type": "image", "destination_type": "local", "uuid": cloud.image,
+                "boot_index": 0, "delete_on_termination": true},
+            {"source_type": "blank", "destination_type": "local", "boot_index": -1,
+                "delete_on_termination": true, "guest_format": "ext4", "volume_size": 1},
+        ]});
+        let id = running.boot_with(&cloud, "two", "two", disks).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        let words = "Unable to resize disk down: the server has 1 GiB, the flavor 0 GiB.";
+        running.try_act(&id, resize("none")).await.refused(400, words);
+        running.act(&id, resize("one")).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        confirm_resize(&running, &cloud, &id).await;
+        cloud.teardown(&running, "ephemeral").await;
+    }
+}
+
+#[tokio::test]
+async fn a_resize_leaves_the_memory_that_the_image_needs() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        running.flavor("large", json!({"ram": 256})).await;
+        running.flavor("enough", json!({"ram": 128})).await;
+        let id = running.active_server(&cloud, "one", "large").await;
+        cloud.execute("UPDATE images SET min_ram = 128").await;
+        let words = "Flavor's memory is too small for requested image: it has 64 MiB, the image \
+                     needs 128.";
+        running.try_act(&id, resize("plain")).await.refused(400, words);
+        assert_eq!(running.wait_until_idle(&id).await["status"], "ACTIVE");
+        running.act(&id, resize("enough")).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        confirm_resize(&running, &cloud, &id).await;
+        cloud.teardown(&running, "memory").await;
+    }
+}

@@ -59,7 +59,7 @@ pub fn migrate_cold(
     begin::check_source_is_up(tx, compute, server, now)?;
     let guest = begin::guest_of(tx, server)?;
     if let ColdRequest::Resize(flavor, seen) = request {
-        check_growth(tx, server, seen, flavor)?;
+        check_growth(tx, compute, server, seen, flavor)?;
         boot::machine::check(&server.spec.image_properties, flavor)?;
         unsupported::flavor(flavor, &server.spec.image_properties)?;
     }
@@ -104,38 +104,53 @@ pub fn migrate_cold(
     ctx.advance(tx, &operation(ColdMigration::StopSource(state)))
 }
 
-/// Refuses a disk that would shrink, and a flavor over the quota.
+/// Refuses a local disk that would shrink, a flavor over the quota, and one that is too small for the
+/// server's image. A root volume keeps its size, whatever the flavor's disk. (Upstream: `resize` in
+/// `nova/compute/api.py`, `migrate_disk_and_power_off` in `nova/virt/libvirt/driver.py`.)
 fn check_growth(
     tx: &mut Tx<'_>,
+    compute: &Compute,
     server: &Server,
     seen: &SeenImages,
     flavor: &FlavorOf,
 ) -> Result<(), Error> {
     let old = &server.spec.flavor;
-    if flavor.disk < old.disk {
-        let words = if flavor.disk == 0 {
-            "Resize to zero disk flavor is not allowed.".to_owned()
-        } else {
-            format!(
-                "Unable to resize disk down: the server has {} GiB, the flavor {} GiB. Choose a \
-                 flavor with as much disk.",
-                old.disk, flavor.disk
-            )
-        };
-        return Err(Refusal::bad_request(words).into());
+    if let Some(image) = server.spec.image {
+        if flavor.disk == 0 && old.disk != 0 {
+            let why = "Resize to zero disk flavor is not allowed.";
+            return Err(Refusal::bad_request(why).into());
+        }
+        does_not_shrink(old.disk, flavor.disk)?;
+        // The read shares the round trip of the quota's.
+        compute.images.expect(tx, image)?;
     }
-    // With a disk of 0 GiB, the old flavor did not limit the image's size.
-    if let Some(image) = server.spec.image.filter(|_| old.disk == 0)
-        && let Some(image) = seen.used(tx, image)?
-    {
-        resolve::fits_disk(&image, flavor.disk)?;
-    }
+    does_not_shrink(server.spec.ephemeral_gb(), flavor.ephemeral)?;
     let grown = ProjectUsage {
         instances: 0,
         cores: (flavor.vcpus - old.vcpus).max(0),
         ram: (flavor.ram - old.ram).max(0),
     };
-    usage::check(tx, &server.project_id, &server.user_id, grown)
+    usage::check(tx, &server.project_id, &server.user_id, grown)?;
+    let Some(image) = server.spec.image else { return Ok(()) };
+    // An image of a cloud's Glance was looked up only if the old flavor has no disk.
+    let Some(image) = seen.used(tx, image)? else { return Ok(()) };
+    resolve::fits_memory(image.min_ram, flavor.ram)?;
+    // With a disk of 0 GiB, the old flavor did not limit the image's size.
+    if old.disk == 0 {
+        resolve::fits_disk(&image, flavor.disk)?;
+    }
+    Ok(())
+}
+
+/// Refuses a flavor with a smaller disk than the server's, both in GiB.
+fn does_not_shrink(server: i64, flavor: i64) -> Result<(), Refusal> {
+    if flavor < server {
+        return Err(Refusal::bad_request(format!(
+            "Unable to resize disk down: the server has {server} GiB, the flavor {flavor} GiB. Choose \
+             a flavor with as much disk."
+        )));
+    }
+    Ok(())
 }
 
 /// Applies a host's report to a cold migration.

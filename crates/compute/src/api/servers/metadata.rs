@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use kilonova_access::Caller;
 use kilonova_compute_app::actions::ServerAction;
-use kilonova_compute_app::{Compute, Error, ports, states};
+use kilonova_compute_app::{Compute, Error, ports, quotas, states};
 use kilonova_compute_db::servers;
 use kilonova_wire::{JsonBody, Refusal, time};
 use serde_json::{Value, json};
@@ -49,17 +49,6 @@ pub(in crate::api) fn parse(value: &Value) -> Result<Metadata, Refusal> {
         .collect()
 }
 
-/// Refuses more items than Nova's default quota `metadata_items` allows.
-///
-/// # Errors
-/// 403.
-pub(super) fn check_count(metadata: &Metadata) -> Result<(), Refusal> {
-    if metadata.len() > 128 {
-        return Err(Refusal::forbidden("Maximum number of metadata items exceeds 128"));
-    }
-    Ok(())
-}
-
 async fn read(compute: &Compute, context: Caller, id: String) -> Result<Metadata, Refusal> {
     Ok(compute.store.read(move |tx| super::find::find(tx, &context, &id)).await?.metadata)
 }
@@ -79,11 +68,16 @@ async fn change(
     Ok(compute
         .store
         .write(move |tx| {
+            // A delete is allowed while the server has more items than a lowered limit allows.
+            let limit = (action == UPDATE).then(|| quotas::ask_metadata_items(tx, &context));
+            let limit = limit.transpose()?;
             let server = super::find::find(tx, &context, &id)?;
             let mut metadata = server.metadata.clone();
             change(&mut metadata)?;
             states::allow_as(&context, &server, ServerAction::ChangeMetadata, action)?;
-            check_count(&metadata)?;
+            if let Some(limit) = limit {
+                limit.check(tx, metadata.len())?;
+            }
             servers::set_metadata(tx, server.id, &metadata, time::now())?;
             if metadata != server.metadata {
                 ports::record_guest_change(tx, &own, &server)?;

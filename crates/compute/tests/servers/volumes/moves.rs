@@ -137,3 +137,38 @@ async fn a_volume_backed_server_migrates_live_and_its_volume_is_never_free() {
         finish(&cloud, &running, &cinder, "live").await;
     }
 }
+
+#[tokio::test]
+async fn a_root_volume_does_not_limit_the_flavors_disk() {
+    for (cloud, running, cinder) in clouds(&["a", "b"]).await {
+        for (name, disk, ephemeral) in [("large", 4, 1), ("small", 1, 1), ("none", 0, 1)] {
+            let disks = json!({"disk": disk, "OS-FLV-EXT-DATA:ephemeral": ephemeral});
+            running.flavor(name, disks).await;
+        }
+        let disk = volume(&cinder, json!({"bootable": "true"}));
+        let mut request =
+            with_disks(&running, &cloud, json!([root("volume", json!({"uuid": disk}))]));
+        request["server"]["flavorRef"] = json!("large");
+        let id = boot(&running, request).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        wait_for(&cinder, &disk, "in-use").await;
+        settled(&cloud).await;
+        for flavor in ["small", "none", "large"] {
+            running.act(&id, json!({"resize": {"flavorRef": flavor}})).await;
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
+            settled(&cloud).await;
+            running.try_act(&id, json!({"confirmResize": null})).await.expect(204);
+            running.wait_for_host_cleanup(&cloud).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            wait_for(&cinder, &disk, "in-use").await;
+            settled(&cloud).await;
+            cloud.assert_consistent(&running, flavor).await;
+        }
+        assert_eq!(cloud.used("DISK_GB").await, 1, "only the ephemeral disk is on the host");
+        // Its ephemeral disk is a local one.
+        let words = "Unable to resize disk down: the server has 1 GiB, the flavor 0 GiB.";
+        running.try_act(&id, json!({"resize": {"flavorRef": "plain"}})).await.refused(400, words);
+        assert_eq!(cinder.state().take_freed(), [""; 0], "never free");
+        finish(&cloud, &running, &cinder, "resized").await;
+    }
+}

@@ -7,12 +7,12 @@ use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::flows;
 use kilonova_compute_app::flows::operation::Backup;
 use kilonova_compute_app::images::Snapshot;
-use kilonova_compute_app::{microversions, volumes};
+use kilonova_compute_app::{Error, microversions, quotas, volumes};
 use kilonova_ids::ImageId;
 use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Value, json};
 
-use super::super::metadata;
+use super::super::{find, metadata};
 use super::ActionRequest;
 use crate::api::input;
 use crate::api::links::Base;
@@ -34,7 +34,9 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
         None => Default::default(),
         Some(value) => metadata::parse(value)?,
     };
-    metadata::check_count(&metadata)?;
+    if request.version < microversions::IMAGE_METADATA_GONE && !metadata.is_empty() {
+        check_limit(&request, metadata.len()).await?;
+    }
     let (version, base) = (request.version, request.base.clone());
     let snapshot = Snapshot { name, metadata, backup };
     // A backup with rotation 0 is deleted immediately, so the answer does not name it.
@@ -59,6 +61,27 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     }
     let image = begun?;
     Ok(if has_image { answer(version, &base, image) } else { StatusCode::ACCEPTED.into_response() })
+}
+
+/// Refuses more metadata than the quota `metadata_items` allows. (Upstream:
+/// `check_img_metadata_properties_quota` in `nova/api/openstack/common.py`.)
+///
+/// # Errors
+/// 403, after the refusals of a server that the caller may not see or use.
+async fn check_limit(request: &ActionRequest, items: usize) -> Result<(), Refusal> {
+    let request = request.clone();
+    let store = request.compute.store.clone();
+    let exceeded = store
+        .read(move |tx| {
+            let limit = quotas::ask_metadata_items(tx, &request.context)?;
+            find::find(tx, &request.caller, &request.id)?;
+            Ok::<_, Error>(limit.exceeded(tx, items)?.is_some())
+        })
+        .await?;
+    if exceeded {
+        return Err(Refusal::forbidden("Image metadata limit exceeded"));
+    }
+    Ok(())
 }
 
 fn number(value: &Value) -> i64 {

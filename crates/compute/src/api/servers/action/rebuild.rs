@@ -16,7 +16,7 @@ use kilonova_compute_app::microversions::{
 use kilonova_compute_app::volumes::RootVolume;
 use kilonova_compute_app::volumes::resolve::{RootImage, root_properties};
 use kilonova_compute_app::{
-    Error, boot, image_numbers, ports, resolve, states, unsupported, user_data, volumes,
+    Error, boot, image_numbers, ports, quotas, resolve, states, unsupported, user_data, volumes,
 };
 use kilonova_compute_db::server_groups;
 use kilonova_compute_db::servers::{self, Server};
@@ -149,7 +149,6 @@ impl RebuildServer {
         }
         check_effect(argument)?;
         let metadata = argument.get("metadata").map(metadata::parse).transpose()?;
-        metadata.as_ref().map_or(Ok(()), metadata::check_count)?;
         Ok(Self {
             image,
             name,
@@ -190,6 +189,9 @@ fn apply(
     let mut server = server.clone();
     let flavor = server.spec.flavor.clone();
     let (compute, context) = (&request.compute, &request.context);
+    if let Some(metadata) = metadata {
+        quotas::ask_metadata_items(tx, context)?.check(tx, metadata.len())?;
+    }
     let before = server.spec.image_properties.clone();
     server.spec.image_properties = match root {
         Some(root) => {
@@ -214,7 +216,9 @@ fn apply(
     }
     if let Some(key_name) = key_name {
         server.spec.key = match key_name {
-            Some(name) => Some(resolve::key_pair(tx, &server.user_id, name)?),
+            // Key pairs belong to users: the caller may rebuild a server that another user of the
+            // project created. (Upstream: `rebuild` in `nova/compute/api.py`.)
+            Some(name) => Some(resolve::key_pair(tx, &context.user_id, name)?),
             None => None,
         };
         server.spec.key_name.clone_from(key_name);

@@ -93,7 +93,6 @@ impl CreateServer {
             ));
         }
         let metadata = server.get("metadata").map(metadata::parse).transpose()?.unwrap_or_default();
-        metadata::check_count(&metadata)?;
         let destination = Destination::read(server, caller)?;
         let hostname = match string("hostname") {
             Some(_) if max_count > 1 => {

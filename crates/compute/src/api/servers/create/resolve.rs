@@ -11,7 +11,9 @@ use kilonova_compute_app::ports::external::SeenNetworks;
 use kilonova_compute_app::resolve::BootImage;
 use kilonova_compute_app::volumes::request::without_volumes;
 use kilonova_compute_app::volumes::resolve::{self, BootVolumes};
-use kilonova_compute_app::{Compute, Error, ports, resolve as names, server_groups, unsupported};
+use kilonova_compute_app::{
+    Compute, Error, ports, quotas, resolve as names, server_groups, unsupported,
+};
 use kilonova_compute_db::servers::{Creator, SchedulerHints, Spec};
 use kilonova_node_api::ImageNumbers;
 use kilonova_store::Tx;
@@ -44,7 +46,12 @@ pub(super) fn resolve(
     let image = new.disks.image;
     names::expect(tx, compute, &new.flavor, image)?;
     compute.networks.expect_resolve(tx, &context.project_id, &new.networks)?;
+    let has_metadata = !new.metadata.is_empty();
+    let limit = has_metadata.then(|| quotas::ask_metadata_items(tx, context)).transpose()?;
     let flavor = names::flavor(tx, context, &new.flavor)?;
+    if let Some(limit) = limit {
+        limit.check(tx, new.metadata.len())?;
+    }
     let image_properties = match (image, &disks.root) {
         (Some(image), _) if is_merged => {
             without_volumes(names::image(tx, compute, context, seen, image, &flavor)?)
