@@ -23,13 +23,13 @@ use crate::boot::{self, ProfileGroups, Profiles};
 use crate::resolve::flavor_of;
 use crate::{Compute, Error, ports};
 
-/// Maximum number of searches per request, so that it ends on a cloud of any size.
+/// Maximum number of searches per request, so that a request ends in a cloud of any size.
 const SEARCHES: u64 = 500_000;
 
 /// Maximum number of requests that wait for a thread.
 const WAITING: usize = 16;
 
-/// The threads that count.
+/// The threads that run the searches.
 static THREADS: LazyLock<std::io::Result<Pool>> = LazyLock::new(|| {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     Pool::with_waiting("capacity", (cores / 2).max(1), WAITING)
@@ -42,24 +42,24 @@ pub enum Fits {
     Counted(Capacity),
     /// No server of the flavor can be scheduled, for this reason.
     Unusable(String),
-    /// Not counted, because the counts of all flavors together take too long.
+    /// Not counted, because the request has used up its searches.
     NotCounted,
 }
 
 /// The capacity of the cloud.
 #[derive(Debug, Clone)]
 pub struct CloudCapacity {
-    /// The flavors, by id and name, in the order of their names.
+    /// The id, name and result of each flavor, in the order of the names.
     pub flavors: Vec<(String, String, Fits)>,
-    /// The devices.
+    /// The use of the devices, by kind.
     pub devices: BTreeMap<DeviceKind, DeviceUse>,
-    /// Compute hosts.
+    /// Number of compute hosts.
     pub hosts: usize,
-    /// Compute hosts that are up and enabled.
+    /// Number of compute hosts that are up and enabled.
     pub up: usize,
 }
 
-/// Counts for one flavor, by id or name, or for all.
+/// Counts for one flavor, selected by id or name, or for all flavors.
 ///
 /// # Errors
 /// 404 for an unknown flavor, 503 if too many other requests wait; store errors.
@@ -83,7 +83,7 @@ where
     threads.run(work).await.map_err(|error| Refusal::unavailable(error).into())
 }
 
-/// One flavor, by id or name, or all in the order of their names.
+/// The flavor with this id or name, or all flavors in the order of their names.
 ///
 /// # Errors
 /// 404 for an unknown flavor; store errors.
@@ -169,7 +169,7 @@ pub(crate) fn constrained<T>(
     work(&Constraints::new(scope, ("", spec), &facts, &nobody, now))
 }
 
-/// The properties of a server that only its flavor determines.
+/// The specification of a server, determined by its flavor alone.
 pub(crate) fn spec_of(flavor: FlavorOf) -> Spec {
     Spec {
         flavor,

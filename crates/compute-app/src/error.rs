@@ -51,11 +51,11 @@ pub enum Error {
     /// describes the host.
     #[error("the NUMA topology does not fit on the host: {0}")]
     Misfit(String),
-    /// The devices of a candidate are no longer where the plan saw them.
+    /// The devices of a candidate are no longer where the plan expected them.
     #[error("the devices of the planned host have changed places")]
     Moved,
     /// The planned hosts have the resources, but the NUMA topology of a server fits on none of
-    /// them; plan again without these hosts. The number counts the servers of the request that were
+    /// them; plan again without these hosts. The number is how many of the request's servers were
     /// placed before this one.
     #[error("the NUMA topology of a server does not fit on any planned host")]
     Unfit(Misfits, usize),

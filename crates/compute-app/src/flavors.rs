@@ -1,4 +1,4 @@
-//! The flavors that a caller sees, and refused changes.
+//! The flavors that a caller may see, and changes to flavors.
 
 use jiff::Timestamp;
 use kilonova_compute_db::flavors::{self, Flavor};
@@ -7,7 +7,7 @@ use kilonova_wire::{Context, Refusal};
 
 use crate::Error;
 
-/// The public, the private, or all flavors.
+/// Selects the public, the private, or all flavors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Publicity {
     /// Public flavors, and those to which the caller's project has access.
@@ -18,15 +18,16 @@ pub enum Publicity {
     Any,
 }
 
-/// 404 for a flavor.
+/// 404 for an unknown flavor.
 pub fn not_found(id: &str) -> Error {
     Refusal::not_found(format!("Flavor {id} could not be found.")).into()
 }
 
-/// The flavor, if there is one and the caller may use it.
+/// The flavor, if it exists and the caller may use it.
 ///
 /// # Errors
-/// 404, or store errors; also for all functions below, with the errors that they name.
+/// 404 or store errors. The functions below may also return these, in addition to the errors that
+/// they name.
 pub fn visible(tx: &mut Tx<'_>, caller: &Context, id: &str) -> Result<Flavor, Error> {
     let flavor = flavors::by_id(tx, id)?.ok_or_else(|| not_found(id))?;
     let seen =
@@ -34,7 +35,7 @@ pub fn visible(tx: &mut Tx<'_>, caller: &Context, id: &str) -> Result<Flavor, Er
     if seen { Ok(flavor) } else { Err(not_found(id)) }
 }
 
-/// The flavors of a list, oldest first. Only administrators may use other values than
+/// Lists flavors, oldest first. For callers who are not administrators, every `publicity` means
 /// [`Publicity::Public`].
 pub fn list(tx: &mut Tx<'_>, caller: &Context, publicity: Publicity) -> Result<Vec<Flavor>, Error> {
     let mut all = flavors::all(tx)?;
@@ -49,7 +50,7 @@ pub fn list(tx: &mut Tx<'_>, caller: &Context, publicity: Publicity) -> Result<V
     Ok(all)
 }
 
-/// Creates a flavor. 409 if its id or name exists.
+/// Creates a flavor. 409 if its id or name already exists.
 pub fn create(tx: &mut Tx<'_>, flavor: &Flavor) -> Result<(), Error> {
     let id_taken =
         || Error::from(Refusal::conflict(format!("Flavor with ID {} already exists.", flavor.id)));
@@ -69,7 +70,7 @@ pub fn create(tx: &mut Tx<'_>, flavor: &Flavor) -> Result<(), Error> {
     })
 }
 
-/// Changes a flavor's description or extra specs by `change`.
+/// Applies `change` to a flavor's description or extra specs.
 pub fn change(
     tx: &mut Tx<'_>,
     id: &str,
@@ -82,8 +83,8 @@ pub fn change(
     Ok(flavor)
 }
 
-/// Grants a project access and returns the access list. 409 if it already has access; with
-/// `private_only` also for public flavors.
+/// Grants a project access to a flavor and returns the access list. 409 if it already has access
+/// and, with `private_only`, if the flavor is public.
 pub fn grant(
     tx: &mut Tx<'_>,
     id: &str,
@@ -111,7 +112,8 @@ pub fn grant(
     Ok(flavors::projects(tx, id)?)
 }
 
-/// Revokes access and returns the access list. 404 if the project does not have access.
+/// Revokes a project's access to a flavor and returns the access list. 404 if the project does not
+/// have access.
 pub fn revoke(
     tx: &mut Tx<'_>,
     id: &str,

@@ -1,8 +1,8 @@
 //! The floor: hosts with their devices and the users of the devices, for operators.
 //!
-//! The number of statements for a page grows with the numbers of hosts, of their parts and of their handles that are
-//! not free, but slowly, because each statement reads a long list. The hosts, their states and the amounts of their
-//! providers are read from memory, which may lag behind the database for a moment.
+//! The number of statements for a page grows only slowly with the numbers of hosts, parts and handles that are not
+//! free, because each statement reads a long list. The hosts, their states and the amounts of their providers are read
+//! from memory, which may lag behind the database for a moment.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct FloorQuery {
     pub after: Option<HostName>,
     /// Maximum number of hosts.
     pub limit: usize,
-    /// True to read the names of their servers too.
+    /// True if the names of their servers are also read.
     pub names: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct Floor {
     pub world: Arc<Snapshot>,
     /// True if more hosts follow.
     pub more: bool,
-    /// The time of the states.
+    /// The time of the hosts' states.
     pub at: Timestamp,
 }
 
@@ -75,7 +75,7 @@ pub struct Amounts {
     pub reserved: i64,
     /// Allocated.
     pub used: i64,
-    /// Left for allocation.
+    /// Still available for allocation.
     pub free: i64,
 }
 

@@ -1,7 +1,7 @@
-//! Keeps the copy of the hosts current with the commits of other controllers.
+//! Applies the commits of other controllers to the in-memory copy of the hosts.
 //!
 //! Entries about documents are applied before the hosts' rows are read again, because a host that was deleted and
-//! registered again begins with a new generation.
+//! registered again starts at a new generation.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ impl Subscriber for Compute {
     }
 }
 
-/// Reads all hosts and aggregates again. Memory adopts even rows older than its own: the database may have been
+/// Reads all hosts and aggregates again. Even rows older than those in memory are adopted: the database may have been
 /// restored, or may have lost commits when a standby took over.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! The numbers in the EC2 names of images. The cloud assigns a number once and never changes it.
 //!
-//! A server's row has the numbers of its images, so that its host and the metadata service give the
-//! guest the same names. A copy in memory saves the query for images that are booted often.
+//! A server's row contains the numbers of its images, so that its host and the metadata service give the guest the same
+//! names. A copy in memory saves the query for images that are booted often.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -82,7 +82,7 @@ pub fn of_changed(tx: &mut Tx<'_>, spec: &Spec) -> Result<ImageNumbers, Error> {
     give(tx, images(spec))
 }
 
-/// The image of the root disk, the kernel and the initial RAM disk.
+/// The images of the root disk, the kernel and the initial RAM disk.
 fn images(spec: &Spec) -> [Option<ImageId>; 3] {
     let machine = machine::of(spec, &spec.flavor);
     [spec.image, machine.kernel, machine.ramdisk]

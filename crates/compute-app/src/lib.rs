@@ -1,8 +1,8 @@
 //! The operations of the compute service: the effects of requests, hosts' reports and loops on
 //! servers.
 //!
-//! [`flows`] has the operations that take several steps, [`reconcile`] the loops. The crate must never
-//! know HTTP, contain SQL, or access another service's tables; it calls that service's ledger instead.
+//! [`flows`] contains the operations that take several steps, [`reconcile`] the loops. The crate must never depend on
+//! HTTP, contain SQL, or access another service's tables; it calls that service's ledger instead.
 
 pub mod actions;
 pub mod aggregates;

@@ -1,7 +1,7 @@
-//! Allocations that clients of the Placement API must not change: those of servers and of their
-//! migrations. These change in one transaction with the server's row, document and devices; a
-//! manual change would leave a running guest without its claim. The claims for the ports of a server are the
-//! exception: Neutron changes them when the QoS policy of a bound port changes.
+//! Allocations that clients of the Placement API must not change: those of servers and of their migrations. Such
+//! allocations change in the same transaction as the server's row, document and devices; a manual change would leave a
+//! running guest without its claim. The claims for the ports of a server are the exception: Neutron changes them when
+//! the QoS policy of a bound port changes.
 //!
 //! Consumers without a server here (those of an external Nova, or an operator's own) may be
 //! changed.
@@ -21,7 +21,7 @@ use newtype_uuid::GenericUuid;
 /// allocations.
 const READ_AFTER: SignedDuration = SignedDuration::from_secs(5);
 
-/// The servers of this database.
+/// The consumer manager for the servers of this database.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Servers;
 
@@ -49,8 +49,8 @@ impl ConsumerManager for Servers {
     }
 }
 
-/// Accepts only changes of what a server has claimed for its ports in a cloud's Neutron. Neutron changes no other
-/// consumer, so the claim of a migration changes only with the migration.
+/// Accepts only changes to the amounts that a server has claimed for its ports in a cloud's Neutron. Neutron changes no
+/// other consumer, so the claim of a migration changes only with the migration.
 fn adjust(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,

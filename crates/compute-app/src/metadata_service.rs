@@ -1,11 +1,11 @@
 //! The metadata service: answers guests' requests about themselves from memory.
 //!
-//! A guest sends 20 to 40 requests within the seconds of its boot. The first one reads the server's
-//! rows and builds a document, from which the others are answered. A document is rebuilt when the
-//! server's host gets newer documents, or after the operator's expiry, whichever comes first.
-//! Memory is bounded. While the database is unavailable, the last document is used.
+//! A guest sends 20 to 40 requests within the few seconds of its boot. The first one reads the server's rows and builds
+//! a document, from which the others are answered. The document is rebuilt when the desired state of any server on the
+//! host changes, or after the operator's expiry, whichever comes first. Memory is bounded. While the database is
+//! unavailable, the last document is used.
 //!
-//! The module must never identify the requester: its caller has done that.
+//! This module must not identify the requester: its caller has already done so.
 
 mod cache;
 
@@ -29,16 +29,16 @@ use cache::{Cache, Cached};
 
 /// Number of random bytes in an answer with a seed.
 const SEED: usize = 512;
-/// The time for which a document is used even if its host gets newer documents, so that hundreds of
+/// The time for which a document is used even if the desired state of servers on its host changes, so that hundreds of
 /// booting guests on a host do not cause a read for each request.
 const YOUNG: Duration = Duration::from_secs(1);
 
-/// The operator's settings of the service.
+/// The operator's settings for the service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetadataOptions {
-    /// `[api] metadata_cache_expiration`: the lifetime of a document; 0 for a single request.
+    /// `[api] metadata_cache_expiration`: the lifetime of a document; with 0, it serves a single request.
     pub expiration: Duration,
-    /// `[api] dhcp_domain`: the domain of host names without one.
+    /// `[api] dhcp_domain`: the domain of host names that have none.
     pub dhcp_domain: String,
     /// The operator's data for every guest.
     pub vendordata: Vendordata,
@@ -74,16 +74,17 @@ pub enum PasswordSet {
 }
 
 impl MetadataService {
-    /// A service for these servers.
+    /// A metadata service for the servers of `compute`.
     pub fn new(compute: Compute, options: MetadataOptions) -> Self {
         Self { compute, options: Arc::new(options), cache: Arc::default() }
     }
 
-    /// The answer to a path for a guest of the project; `None` if there is no such server or nothing
-    /// at the path. `address` is the guest's, as its proxy saw it.
+    /// Answers a request for a path from a guest of the project; `None` if the project has no such server or the path
+    /// does not exist. `address` is the guest's address, as its proxy saw it.
     ///
     /// # Errors
-    /// When the database is unavailable and memory does not have the server.
+    /// If the database is unavailable and the server's document is not in memory, or if a vendordata service fails
+    /// fatally.
     pub async fn lookup(
         &self,
         server: ServerId,
@@ -110,7 +111,7 @@ impl MetadataService {
         Ok(document.lookup(path, &seed, &today, address))
     }
 
-    /// The password that the guest has set, empty without one.
+    /// The password that the guest has set, empty if it has set none; `None` if there is no such server.
     ///
     /// # Errors
     /// Store errors only.
@@ -194,7 +195,8 @@ impl MetadataService {
         Ok(Some(complete))
     }
 
-    /// True if the server has not changed since its document was built, as far as this process knows.
+    /// True if the document may still be used: it has not expired, and it is very young or no newer state of its host
+    /// is known to this process.
     fn is_fresh(&self, cached: &Cached) -> bool {
         let age = cached.read_at.elapsed();
         age < self.options.expiration
@@ -258,7 +260,7 @@ impl MetadataService {
             hostname: hostname(&guest.hostname, &self.options.dhcp_domain),
             user_data,
             interfaces,
-            // The rows of a server have no volumes yet; its host knows them.
+            // Tagged volumes are not listed yet.
             disks: Vec::new(),
             images: Images {
                 machine: name("ami", image),
@@ -276,7 +278,7 @@ impl MetadataService {
 /// The image, kernel and RAM disk of a server with their EC2 numbers.
 type Numbers = [(Option<ImageId>, Option<i64>); 3];
 
-/// The rows of a server for its document.
+/// The data that a server's document is built from.
 struct Facts {
     server: servers::Server,
     interfaces: Vec<kilonova_node_api::Interface>,
@@ -304,7 +306,7 @@ impl Facts {
         let machine = machine::of(&server.spec, &server.spec.flavor);
         let images = [server.spec.image, machine.kernel, machine.ramdisk];
         let own = server.spec.image_numbers;
-        // The row of a server of an earlier version has no numbers.
+        // A server that an earlier version created has no numbers in its row.
         let numbers = if own.is_empty() {
             numbers(tx, images)?
         } else {

@@ -79,13 +79,13 @@ changes! {
     LIVE_MIGRATION_CHECKED_LATER = 34;
     /// Key pairs are listed in pages.
     KEYPAIR_PAGES = 35;
-    /// The proxies of the network service and its limits are gone.
+    /// The proxies for the network service and its limits are gone.
     NETWORK_PROXIES_GONE = 36;
     /// A boot names its networks; it takes no tags for interfaces until [`DEVICE_TAGS_AGAIN`].
     NETWORKS_REQUIRED = 37;
     /// A filter by a nonexistent status is refused.
     STATUS_CHECKED = 38;
-    /// The limit of image metadata is gone.
+    /// The limit on image metadata is gone.
     IMAGE_METADATA_GONE = 39;
     /// Usage is listed in pages.
     USAGE_PAGES = 40;
@@ -103,7 +103,7 @@ changes! {
     FLAVOR_IN_SERVER = 47;
     /// Diagnostics have the same form for every driver.
     STANDARD_DIAGNOSTICS = 48;
-    /// An interface is attached with a tag.
+    /// An interface or a volume can be attached with a tag.
     TAGGED_ATTACH = 49;
     /// Quota classes have limits for server groups, and no longer for networks.
     QUOTA_CLASS_GROUPS = 50;
@@ -125,7 +125,7 @@ changes! {
     ACTION_PAGES = 58;
     /// Migrations are listed in pages.
     MIGRATION_PAGES = 59;
-    /// Volumes of several servers can be attached.
+    /// A volume can be attached to several servers.
     MULTIATTACH = 60;
     /// Flavors show their extra specs.
     FLAVOR_EXTRA_SPECS = 61;
@@ -153,7 +153,7 @@ changes! {
     LOCK_REASON = 73;
     /// A boot names its host.
     HOST_AT_BOOT = 74;
-    /// Unknown keys of queries are refused in most lists.
+    /// Unknown query parameters are refused in most lists.
     STRICT_REQUESTS = 75;
     /// The event `power-update`.
     POWER_UPDATE_EVENT = 76;
@@ -175,11 +175,11 @@ changes! {
     CHANGE_VOLUME = 85;
     /// Extra specs are checked.
     EXTRA_SPECS_CHECKED = 86;
-    /// A server whose root disk is a volume can be rescued.
+    /// A volume-backed server can be rescued.
     RESCUE_OF_VOLUMES = 87;
     /// A hypervisor shows its uptime; search and `uptime` are gone.
     HYPERVISOR_UPTIME = 88;
-    /// Volumes of servers show the id of their attachment instead of their own.
+    /// Attached volumes show the id of their attachment instead of their own.
     ATTACHMENT_IDS = 89;
     /// All users see and set the host name.
     HOSTNAME = 90;
@@ -201,15 +201,15 @@ changes! {
     SPICE_DIRECT = 99;
     /// Servers show their scheduler hints.
     SCHEDULER_HINTS = 100;
-    /// The answer to an attached volume has no body.
+    /// The answer to a request that attaches a volume has no body.
     ATTACH_WITHOUT_BODY = 101;
-    /// Unknown keys of queries are refused everywhere; flavors lose `rxtx_factor`.
+    /// Unknown query parameters are refused everywhere; flavors lose `rxtx_factor`.
     STRICT_QUERIES = 102;
     /// The zone to which a server is pinned can be changed.
     CHANGE_PINNED_ZONE = 104;
 }
 
-/// The newest microversion, unless [`crate::Options::newest_microversion`] says otherwise.
+/// The newest microversion, unless [`crate::Options::newest_microversion`] overrides it.
 pub const MAX: Microversion = CHANGE_PINNED_ZONE;
 
 /// The microversions in which a method, an action or a field exists.
@@ -240,7 +240,7 @@ pub const fn between(first: Microversion, gone: Microversion) -> Span {
 }
 
 impl Span {
-    /// True if it exists in a microversion.
+    /// True if the method, action or field exists in a microversion.
     pub fn has(self, version: Microversion) -> bool {
         version >= self.first && self.gone.is_none_or(|gone| version < gone)
     }

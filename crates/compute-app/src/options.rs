@@ -17,7 +17,7 @@ use crate::rebalance::RebalanceOptions;
 /// The settings for servers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// `[DEFAULT] allow_resize_to_same_host`: whether a resize may stay on its host.
+    /// `[DEFAULT] allow_resize_to_same_host`: whether a resize may stay on the server's host.
     pub allow_resize_to_same_host: bool,
     /// `[DEFAULT] resize_confirm_window`: a resize is confirmed automatically after this
     /// time; 0 never.

@@ -35,7 +35,7 @@ fn built_in() -> Limits {
 /// The limits of a class.
 ///
 /// # Errors
-/// Store errors; also for all functions below, with the errors that they name.
+/// Store errors; all functions below also return them, in addition to the errors that they name.
 pub fn of_class(tx: &mut Tx<'_>, class: &str) -> Result<Limits, Error> {
     let mut limits = built_in();
     limits.extend(rows::of_class(tx, class)?);
@@ -125,8 +125,8 @@ pub fn used(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<
     Ok(counts.map(|(name, used)| (name.to_owned(), used)).into())
 }
 
-/// Sets limits of a project, or of a user in it. 400 for a limit below the usage (unless `force`)
-/// or, for a user, above the project's.
+/// Sets limits of a project, or of a user in it. Unless `force` is set, 400 for a limit below the
+/// usage or, for a user, above the project's.
 pub fn update(
     tx: &mut Tx<'_>,
     project_id: &str,

@@ -16,7 +16,7 @@ use crate::images::SeenImages;
 use crate::volumes::request::names_volumes;
 use crate::{Compute, Error};
 
-/// A flavor without any property, as a base for tests.
+/// A flavor with empty fields, as a base for tests.
 #[cfg(test)]
 pub(crate) fn empty_flavor() -> FlavorOf {
     FlavorOf {
@@ -51,7 +51,7 @@ pub fn expect(
 /// Finds the flavor by its id.
 ///
 /// # Errors
-/// 400 if there is none that the caller may use, as Nova does for a `flavorRef`.
+/// 400, as Nova returns for a `flavorRef`, if there is none that the caller may use.
 pub fn flavor(tx: &mut Tx<'_>, context: &Context, id: &str) -> Result<FlavorOf, Error> {
     let missing =
         || Refusal::bad_request(format!("Flavor {} could not be found.", id.escape_debug()));
@@ -65,7 +65,7 @@ pub fn flavor(tx: &mut Tx<'_>, context: &Context, id: &str) -> Result<FlavorOf, 
     Ok(flavor_of(flavor))
 }
 
-/// The form of the flavor that a server's row keeps.
+/// The flavor in the form that a server's row keeps.
 pub(crate) fn flavor_of(flavor: Flavor) -> FlavorOf {
     FlavorOf {
         id: flavor.id,
@@ -217,7 +217,7 @@ pub fn fits_disk(image: &ImageRecord, root_gb: i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// True if a property names an image: an empty text and `nokernel` do not.
+/// True if a property names an image: an empty string, `nokernel` and `noramdisk` do not.
 fn is_named(id: &str) -> bool {
     !["", "nokernel", "noramdisk"].contains(&id)
 }

@@ -14,8 +14,8 @@ use crate::{Compute, Error, aggregates, services};
 /// Removes a host.
 ///
 /// # Errors
-/// 409 while its agent is up, servers are on it, or other consumers have allocations on its
-/// providers; store errors.
+/// 409 while its agent is up, servers are on it, unfinished migrations use it, or other consumers have
+/// allocations on its providers; store errors.
 pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Error> {
     let name = &host.host;
     let now = time::now();

@@ -1,4 +1,4 @@
-//! Nova's policy rules, with the defaults of Nova 34: an operator's `policy.yaml` may override them. Rules of
+//! Nova's policy rules, with the defaults of Nova 34: an operator's `policy.yaml` may override them. Rules for
 //! operations that Kilonova does not offer are kept, so that such a file stays valid without changes. The rules of
 //! server actions are in the table of actions; the last rules in this file are those of Kilonova's extensions.
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::microversions::{self, Span};
 
-/// Largest integer that Nova's tables hold, and therefore the largest that its API accepts.
+/// Largest integer that Nova's tables can store, and therefore the largest that its API accepts.
 pub const MAX_INT: i64 = 0x7FFF_FFFF;
 
 /// The words that Nova's API accepts for `true`.
@@ -19,10 +19,10 @@ pub const YES: &[&str] = &["True", "TRUE", "true", "1", "ON", "On", "on", "YES",
 /// The words that Nova's API accepts for `false`.
 pub const NO: &[&str] = &["False", "FALSE", "false", "0", "OFF", "Off", "off", "NO", "No", "no"];
 
-/// The schemas of one body. Each is compiled when the first request needs it, because a process sees few microversions,
-/// and only once for all microversions that share it.
+/// The schemas of one body. Each is compiled when the first request needs it, because a process serves few
+/// microversions, and only once for all microversions that share it.
 pub struct Schemas {
-    /// The property of the body to which the schemas apply; the whole body without one.
+    /// The property of the body to which the schemas apply; `None` for the whole body.
     property: Option<&'static str>,
     of: fn(Microversion) -> Value,
     compiled: RwLock<Vec<Compiled>>,
@@ -36,12 +36,12 @@ struct Compiled {
 }
 
 impl Schemas {
-    /// The schemas that `of` returns, of a whole body.
+    /// The schemas that `of` returns, for a whole body.
     pub const fn new(of: fn(Microversion) -> Value) -> Self {
         Self { property: None, of, compiled: RwLock::new(Vec::new()) }
     }
 
-    /// The schemas that `of` returns, of a body's property.
+    /// The schemas that `of` returns, for one property of a body.
     pub const fn of_property(property: &'static str, of: fn(Microversion) -> Value) -> Self {
         Self { property: Some(property), of, compiled: RwLock::new(Vec::new()) }
     }
@@ -52,13 +52,13 @@ impl Schemas {
     /// 400 naming the field.
     ///
     /// # Panics
-    /// If the schema is invalid, which a test of its owner detects ([`Schemas::compile`]).
+    /// If the schema is invalid, which the test of its body detects ([`Schemas::compile`]).
     pub fn check(&self, version: Microversion, body: &Value) -> Result<(), Refusal> {
         self.get(version).check(body)
     }
 
-    /// Compiles the schemas of all microversions: the test of each body calls it, because a request compiles
-    /// only its own.
+    /// Compiles the schemas of all microversions. The test of each body calls this, because a request compiles
+    /// only the schema of its own microversion.
     ///
     /// # Panics
     /// If one is invalid.
@@ -103,12 +103,12 @@ pub fn fields<const N: usize>(
         .collect()
 }
 
-/// A text of 1 to `most` characters.
+/// A string of 1 to `most` characters.
 pub fn text(most: u32) -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": most})
 }
 
-/// A boolean: `true`, or one of many words for it.
+/// A boolean: `true`, `false`, or one of the words for them.
 pub fn boolean() -> Value {
     let words = YES.iter().chain(NO).map(|word| json!(word));
     json!({"enum": ([json!(true), json!(false)].into_iter().chain(words).collect::<Vec<_>>())})

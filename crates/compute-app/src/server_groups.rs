@@ -7,7 +7,7 @@ use kilonova_wire::{Context, Refusal, time};
 
 use crate::{Error, quotas};
 
-/// 404 for a group.
+/// The refusal of a group that does not exist: 404.
 pub fn missing(id: &str) -> Refusal {
     Refusal::not_found(format!("Instance group {} could not be found.", id.escape_debug()))
 }
@@ -44,7 +44,7 @@ pub fn create(tx: &mut Tx<'_>, group: &Group) -> Result<(), Error> {
 /// Adds a new server to a group, in the transaction that inserts the server.
 ///
 /// # Errors
-/// 403 if the group has reached its limit; 404 if it does not exist; store errors.
+/// 403 if the user's servers in the group have reached the limit; 404 if the group does not exist; store errors.
 pub fn join(
     tx: &mut Tx<'_>,
     id: ServerGroupId,

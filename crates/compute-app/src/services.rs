@@ -13,9 +13,9 @@ use kilonova_store::Tx;
 
 use crate::Error;
 
-/// The zone of services that are not compute hosts.
+/// The zone of services other than `nova-compute`.
 pub const INTERNAL_ZONE: &str = "internal";
-/// Integer ids below this belong to the services of this process.
+/// Integer ids up to this belong to the services of this process.
 const FIRST_HOST_NUMBER: i64 = 2;
 
 static THIS_HOST: LazyLock<HostName> = LazyLock::new(|| {
@@ -49,9 +49,9 @@ pub struct Service {
     pub updated_at: Timestamp,
 }
 
-/// True if a host is up: seen lately, and not forced down. Last-seen times reach the database with a delay, so an
-/// evacuation uses those in memory. This function uses them too, so that no list shows a host as down that an
-/// evacuation considers up.
+/// True if a host is up: seen recently, and not forced down. Last-seen times reach the database with a delay, so an
+/// evacuation uses those in memory. This function uses them too, so that a host that an evacuation considers up is
+/// never listed as down.
 pub fn is_up(fleet: &Fleet, host: &Host, now: Timestamp) -> bool {
     !host.forced_down && now.duration_since(last_seen(fleet, host)) < DOWN_AFTER
 }
@@ -145,7 +145,7 @@ pub enum Status {
     Disabled(Option<String>),
 }
 
-/// An operator's change of a compute host.
+/// An operator's change to a compute host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// Unchanged if absent.
@@ -154,8 +154,8 @@ pub struct Change {
     pub forced_down: Option<bool>,
 }
 
-/// Stores an operator's change of a host, and applies it to the scheduler after the commit. An enabled host is no
-/// longer drained. `None` if the host does not exist.
+/// Stores an operator's change to a host, and applies it to the scheduler after the commit. Enabling a host ends its
+/// drain. Returns `None` if the host does not exist.
 ///
 /// # Errors
 /// Store errors only.
@@ -185,7 +185,7 @@ pub fn change(
     Ok(Some(of_host(fleet, &host, now)))
 }
 
-/// The row in the fleet's form.
+/// The row in the form that the fleet reads.
 pub fn row_of(host: &Host) -> HostRow {
     HostRow {
         version: Version { number: host.number, revision: host.revision, epoch: host.epoch },

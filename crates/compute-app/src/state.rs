@@ -54,7 +54,7 @@ pub struct Compute {
     pub networks: Arc<dyn Networks>,
     /// The Cinder of the cloud; servers have no volumes without one.
     pub volumes: Option<Arc<Volumes>>,
-    /// The Neutron of the cloud, if it is the network service; `networks` is the same then.
+    /// The Neutron of the cloud, if it is the network service; `networks` is then the same object.
     pub neutron: Option<Arc<CloudNeutron>>,
     /// The policy.
     pub policy: Enforcer,
@@ -62,7 +62,7 @@ pub struct Compute {
     pub image_policy: Enforcer,
     /// Catches up with other controllers, if there can be any.
     pub others: Option<Progress>,
-    /// Signalled when networks changed, so that the hosts are notified immediately.
+    /// Signalled when networks change, so that the hosts are notified immediately.
     pub network_news: Arc<Notify>,
     /// The consoles that are open or being opened at this controller.
     pub consoles: Consoles,
@@ -151,7 +151,7 @@ impl Compute {
         self
     }
 
-    /// Sets the images that nodes may fetch, and their policy.
+    /// Sets the images that hosts may fetch, and their policy.
     #[must_use]
     pub fn with_images(mut self, images: Images) -> Self {
         self.image_policy = images.policy().clone();
@@ -173,8 +173,8 @@ impl Compute {
         self
     }
 
-    /// A handle for one transaction in which servers look for places: [`Compute::write`] runs it again
-    /// with the reasons for those that found none.
+    /// A handle for one transaction in which servers are placed: [`Compute::write`] runs the transaction
+    /// again with the reasons for servers that found no place.
     pub fn explaining(&self) -> Self {
         Self { reasons: Reasons::to_determine(), ..self.clone() }
     }
@@ -195,8 +195,8 @@ impl Compute {
         self
     }
 
-    /// Brings memory up to every commit that is visible now: those of this controller, whose hooks may
-    /// not have run, and those of others.
+    /// Brings memory up to date with every commit that is visible now: those of this controller, whose
+    /// hooks may not have run, and those of others.
     pub async fn catch_up(&self) {
         self.store.settled().await;
         if let Some(others) = &self.others {
@@ -204,7 +204,7 @@ impl Compute {
         }
     }
 
-    /// Runs `work`, which uses this very handle, as one transaction. If a server in it finds no
+    /// Runs `work`, which must use this handle, as one transaction. If a server in it finds no
     /// place, all of it is rolled back. A recent commit may have freed capacity that memory does
     /// not show yet, so `work` runs again after catching up. If there is still no place, the reason
     /// is determined, and `work` runs again to record it.
@@ -307,8 +307,8 @@ impl Compute {
         host.map(|host| host.zone()).unwrap_or_default()
     }
 
-    /// The state of a server's host in Nova's terms (`HostStatus`): `DOWN` was declared by an
-    /// operator, `UNKNOWN` is a host that has not reported recently.
+    /// The state of a server's host in Nova's terms (`HostStatus`): `DOWN` if an operator declared it,
+    /// `UNKNOWN` if the host has not reported recently.
     pub fn host_status(&self, host: &HostName) -> &'static str {
         match self.fleet.by_name(host) {
             None => "",

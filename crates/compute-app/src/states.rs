@@ -1,4 +1,4 @@
-//! Decides whether a server's state allows an action, by the table of actions, with Nova's error messages
+//! Decides whether a server's state allows an action, using the table of actions, with Nova's error messages
 //! (Nova `compute/api.py`: the decorators of its methods, in their order: lock, host, state).
 //!
 //! This module must examine only the server's row; the actions themselves check further conditions.
@@ -17,7 +17,7 @@ pub fn allow(context: &Context, server: &Server, action: ServerAction) -> Result
     allow_as(context, server, action, action.row().refused_as)
 }
 
-/// [`allow`], with another name of the action in the refusal.
+/// [`allow`], with another name for the action in the refusal.
 ///
 /// # Errors
 /// 409 with Nova's message.
@@ -55,16 +55,16 @@ pub fn allow_as(
     }
 }
 
-/// The part of a server's state that decides which actions are allowed; also read from an API's view of the server.
+/// The part of a server's state that decides which actions are allowed; also built from an API's view of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State<'a> {
-    /// Nova's name of the VM state.
+    /// Nova's name for the VM state.
     pub vm_state: &'a str,
-    /// Nova's name of the task.
+    /// Nova's name for the task.
     pub task_state: Option<&'a str>,
     /// True if the server is locked.
     pub locked: bool,
-    /// True if the server has run once.
+    /// True if the server has ever run.
     pub launched: bool,
     /// True if the server is on a host.
     pub on_host: bool,

@@ -1,5 +1,5 @@
-//! Users' tokens by the object of their requests, for the calls to other services that follow: a
-//! host's download of an image, the ports of a server. They are only in memory; after a restart the
+//! Users' tokens by the object of their requests, for subsequent calls to other services: a host's
+//! download of an image, the ports of a server. They are kept only in memory; after a restart the
 //! service login replaces them.
 
 use std::collections::HashMap;
@@ -11,8 +11,8 @@ use kilonova_wire::UserToken;
 
 /// Maximum number of tokens.
 const MOST: usize = 10_000;
-/// Longer than any operation takes. With a service token, Keystone accepts a token for two days
-/// after its expiry.
+/// How long a token is kept: longer than any operation takes. With a service token, Keystone accepts
+/// a token for two days after its expiry.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// The tokens by the id of an object.

@@ -25,7 +25,7 @@ pub fn take(
     ask_take(tx, project_id, user_id, wanted)?.check(tx, project_id, user_id)
 }
 
-/// A counted request whose limits are not checked yet.
+/// A counted request that has not been compared with the limits yet.
 #[must_use = "a request may exceed a limit"]
 pub struct AskedUsage {
     wanted: ProjectUsage,
@@ -70,10 +70,10 @@ impl AskedUsage {
     }
 }
 
-/// Like [`take`], for resources that are counted when they exist.
+/// Like [`take`], for resources that are counted once they exist.
 ///
 /// # Errors
-/// Like [`take`].
+/// Those of [`take`].
 pub fn check(
     tx: &mut Tx<'_>,
     project_id: &str,

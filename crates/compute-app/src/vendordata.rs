@@ -1,6 +1,6 @@
 //! Dynamic vendor data: data for each guest from the operator's services (Nova: `DynamicJSON`).
 //!
-//! Each service gets a description of the server by `POST`, with the roles of the user who created it, and its answer
+//! Each service receives a description of the server by `POST`, with the roles of the server's creator, and its answer
 //! becomes a part of the guest's `vendor_data2.json` under the service's name. Controllers call the services outside of
 //! transactions and with bounded waits. Hosts have no login for these services and never call them.
 
@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 /// Maximum number of servers for which the services are called concurrently.
 const AT_ONCE: usize = 64;
-/// The time limit for all services of one server together. It must stay below 45 s, after which a host
+/// The total time limit of all calls for one server. It must stay below 45 s, after which a host
 /// abandons its request to the controller and repeats it.
 const TIMEOUT: Duration = Duration::from_secs(35);
 /// The user agent of the requests, which is Nova's, because services may check it.
@@ -36,7 +36,7 @@ pub struct Target {
 pub struct DynamicVendordata {
     targets: Vec<Target>,
     http: Http,
-    /// The login whose token the services get, if there is one.
+    /// The login whose token the services receive, if there is one.
     session: Option<Arc<Session>>,
     /// True if a guest must not start without an answer (`[api] vendordata_dynamic_failure_fatal`).
     is_failure_fatal: bool,
@@ -63,7 +63,7 @@ impl DynamicVendordata {
     /// fails or does not answer in time.
     ///
     /// # Errors
-    /// If a service fails and the operator has configured such failures as fatal. The log has the reason.
+    /// If a service fails and the operator has configured such failures as fatal. The log contains the reason.
     pub async fn ask(&self, server: &Server) -> Result<Map<String, Value>, Refusal> {
         self.ask_about(server.id, &describe(server)).await
     }

@@ -66,7 +66,7 @@ pub const TAKEN_BY: Migration = Migration {
     sql: "ALTER TABLE external_servers ADD COLUMN taken_by TEXT;",
 };
 
-/// The ports that the destination of a live migration has plugged. Earlier versions leave it at 0.
+/// Marks the ports that the destination of a live migration has plugged. Earlier versions leave the column at 0.
 pub const NEXT_PLUGGED: Migration = Migration {
     name: "compute-0830-next-plugged",
     sql: "ALTER TABLE external_ports ADD COLUMN is_next_plugged BIGINT NOT NULL DEFAULT 0;",
@@ -105,7 +105,7 @@ kilonova_store::statements! {
         ORDER BY server_id, ordinal");
     /// The server that has a port.
     OWNER_OF_PORT = "SELECT server_id FROM external_ports WHERE port_id = ?1";
-    /// The servers with an address that contains a text.
+    /// The servers with an address that contains a string.
     SERVERS_AT = "SELECT DISTINCT server_id FROM external_ports WHERE addresses LIKE ?1 ESCAPE '\\'";
     /// Sets the host of the bindings.
     SET_HOST = "UPDATE external_servers SET host = ?2, is_bound = 0, next_host = NULL, is_prepared = 0,
@@ -142,9 +142,9 @@ kilonova_store::statements! {
     /// Records that the ports of a server changed.
     CHANGE = "UPDATE external_servers SET revision = revision + 1, attempts = 0, since = ?2,
         due_at = ?3 WHERE server_id = ?1";
-    /// Marks a port as leaving.
+    /// Marks a port as being detached.
     DROP_PORT = "UPDATE external_ports SET is_leaving = 1 WHERE server_id = ?1 AND port_id = ?2";
-    /// Makes a server due, because Neutron may have other views of its ports.
+    /// Makes a server due, because its ports may have changed in Neutron.
     REFRESH = "UPDATE external_servers SET due_at = ?2 WHERE server_id = ?1 AND is_gone = 0";
     /// Makes a server due, unless it is due earlier.
     REFRESH_BY = "UPDATE external_servers SET due_at = ?2 WHERE server_id = ?1 AND is_gone = 0
@@ -173,10 +173,11 @@ kilonova_store::statements! {
     /// Leases a server that is due before a time.
     TAKE = concat!("UPDATE external_servers SET attempts = attempts + 1, taken_until = ?3, taken_by = ?5
         WHERE server_id = ?1 AND due_at <= ?4 AND taken_until <= ?2 RETURNING ", server!());
-    /// Shortens the leases of a controller. A leased server is due.
+    /// Shortens the leases of a controller. A leased server always has `due_at`, so the condition on it only lets the
+    /// query use the index.
     END_LEASES = "UPDATE external_servers SET taken_until = ?2 WHERE due_at >= 0 AND taken_until > ?2
         AND taken_by = ?1";
-    /// Stores that Neutron matches the goal.
+    /// Records that Neutron matches the goal.
     SETTLE = "UPDATE external_servers SET is_bound = ?3, is_prepared = ?4, may_have_more = ?5,
         attempts = 0, taken_until = 0, due_at = CASE WHEN due_at = ?2 THEN NULL ELSE due_at END
         WHERE server_id = ?1";
@@ -190,7 +191,7 @@ kilonova_store::statements! {
     /// Stores the id of a port that is created, but not bound yet.
     SET_PORT = "UPDATE external_ports SET port_id = ?3 WHERE server_id = ?1 AND ordinal = ?2
         AND port_id IS NULL";
-    /// Marks a connection as leaving.
+    /// Marks a connection as being detached.
     DROP_PLACE = "UPDATE external_ports SET is_leaving = 1 WHERE server_id = ?1 AND ordinal = ?2";
     /// Deletes a port's row.
     FORGET_PORT = "DELETE FROM external_ports WHERE server_id = ?1 AND ordinal = ?2";
@@ -277,9 +278,9 @@ pub struct NewView {
     pub next_view: Option<String>,
     /// Its addresses, each followed by a space.
     pub addresses: String,
-    /// True if Neutron reports it as plugged, or if it needs no wait.
+    /// True if the guest need not wait for the port: Neutron reports it as plugged, or its owner has disabled it.
     pub is_plugged: bool,
-    /// True if its owner has set it down, so that it counts as plugged on the prepared host.
+    /// True if its owner has disabled it (`admin_state_up` false), so that it counts as plugged on the prepared host.
     pub is_down: bool,
 }
 
@@ -340,7 +341,7 @@ pub fn owner_of_port(tx: &mut Tx<'_>, port: PortId) -> Result<Option<ServerId>, 
     Ok(tx.row(OWNER_OF_PORT, params![port])?.map(|row| row.id("server_id")).transpose()?)
 }
 
-/// The servers with an address that contains this text, which must not contain `%`, `_` or `\`.
+/// The servers with an address that contains this string, which must not contain `%`, `_` or `\`.
 pub fn servers_at(tx: &mut Tx<'_>, text: &str) -> Result<HashSet<ServerId>, Error> {
     let rows = tx.rows(SERVERS_AT, params![format!("%{text}%")])?;
     rows.iter().map(|row| Ok(row.id("server_id")?)).collect()
@@ -496,8 +497,8 @@ pub fn plug_next(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Leases a server that is due by the time `due` to a controller, until the time `until`. `None` if it is not due,
-/// or if another worker has leased it.
+/// Leases a server to a controller until `until`, if it is due by `due`. `None` if it is not due, or if another worker
+/// has leased it.
 pub fn take(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -512,13 +513,13 @@ pub fn take(
         .transpose()
 }
 
-/// Shortens the leases of a controller to a time.
+/// Shortens the leases of a controller so that they expire at `until`.
 pub fn end_leases(tx: &mut Tx<'_>, controller: &str, until: Timestamp) -> Result<(), Error> {
     tx.defer(END_LEASES, params![controller, until])?;
     Ok(())
 }
 
-/// Stores that Neutron matches the goal of `taken`. The server remains due if a later request made
+/// Records that Neutron matches the goal of `taken`. The server remains due if a later request made
 /// it due.
 pub fn settle(tx: &mut Tx<'_>, taken: &ExternalServer, may_have_more: bool) -> Result<(), Error> {
     let (is_bound, is_prepared) = (taken.host.is_some(), taken.next_host.is_some());

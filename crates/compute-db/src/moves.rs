@@ -109,7 +109,7 @@ pub enum Status {
     Done,
     /// A live migration waits for others.
     Queued,
-    /// The destination of a live migration prepares.
+    /// The destination of a live migration is preparing for the guest.
     Preparing,
     /// The source of a live migration sends the guest.
     Running,
@@ -217,7 +217,7 @@ pub struct NewMove {
 pub struct Move {
     /// The number that clients use.
     pub number: i64,
-    /// The uuid of it and its consumer.
+    /// The uuid of the migration and of its consumer.
     pub id: ConsumerId,
     /// The server.
     pub server: ServerId,

@@ -99,9 +99,9 @@ fn resources_of(claim: &PortClaim) -> Result<String, Error> {
 }
 
 /// Adds amounts, which may be negative, to the claims of a consumer on a provider. Returns false if the consumer has no
-/// claim there, or less than is subtracted; the caller must then abort the transaction. The port whose request has
-/// changed is not known here, so the first claims with such resources change. [`replace`] corrects them once the port
-/// has been read.
+/// claim there, or if more would be subtracted than it has claimed; the caller must then abort the transaction. The
+/// port whose request has changed is not known here, so the first claims with these resources are changed. [`replace`]
+/// corrects them once the port has been read.
 pub fn add(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,
@@ -153,8 +153,8 @@ fn add_to(claims: &mut [PortClaim], amounts: &BTreeMap<String, i64>) -> bool {
     true
 }
 
-/// Replaces the claims of a consumer for a port, and returns the earlier claims. A consumer without claims for the port
-/// gets none, because they belong to another consumer by now.
+/// Replaces the claims of a consumer for a port, and returns the earlier claims. Inserts nothing if the consumer has no
+/// claims for the port, because another consumer has them by now.
 pub fn replace(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,

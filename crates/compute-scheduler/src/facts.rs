@@ -1,5 +1,5 @@
 //! The facts from the database that the scheduler needs. A plain server with upstream's default
-//! filters needs none, and costs no statement.
+//! filters needs none, so the database is not queried for it.
 
 use std::collections::{HashMap, HashSet};
 

@@ -8,8 +8,7 @@
 //!              └─── explain ────┴─► the reason, if there is no valid host
 //! ```
 //!
-//! The scheduler is pure except for its input; only [`facts`] reads the database, for requests that
-//! need it.
+//! The scheduler is pure, except that [`facts`] reads the database for requests that need it.
 
 mod atomic;
 pub mod capacity;

@@ -1,4 +1,4 @@
-//! Explains which conditions of a query removed how many trees, and which tree came nearest.
+//! Explains how many trees each condition of a query removed, and which tree came nearest.
 //!
 //! Uses the tests and the solver of a search, but follows each tree until the first condition that
 //! empties it. An explanation must never contradict a search.
@@ -54,7 +54,7 @@ pub struct Explanation {
     pub looked_at: usize,
     /// Trees that have a candidate, including trees for which the search ran out of tries.
     pub left: usize,
-    /// Conditions that removed at least one tree, in the order of trial.
+    /// Conditions that removed at least one tree, in the order in which they were tested.
     pub steps: Vec<Step>,
     /// The nearest miss.
     pub nearest: Option<Nearest>,
@@ -63,8 +63,8 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// How many trees have a candidate, as a sentence. `None` if no tree has one, because the steps
-    /// then say so.
+    /// The number of trees with a candidate, or the query's error, as a sentence. `None` if all
+    /// trees were examined and none has a candidate, because the steps then explain that.
     pub fn headline(&self) -> Option<String> {
         if let Some(error) = &self.error {
             return Some(format!("{error}."));
@@ -99,8 +99,9 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// The bound on the effort of an explanation. One unit is a tree that a simple test removes. The bound is
-/// reached after about 50 ms on one core: 10,000 hosts of eight GPUs that all have room.
+/// The bound on the effort of an explanation. One unit is a tree that a simple test removes. The
+/// bound is reached after about 50 ms on one core if, for example, 10,000 hosts have eight GPUs
+/// each and all have room.
 const EFFORT: u64 = 40_000;
 /// The effort of each of these: examining a tree, finding its shortage, and setting up a solver for
 /// one part of the query.
@@ -108,7 +109,7 @@ const TREE: u64 = 1;
 /// Number of a solver's steps that cost as much as a tree.
 const STEPS: u64 = 4;
 
-/// Position of a condition in the order of trial: stage, part or group, test.
+/// Position of a condition in the order of testing: stage, part or group, test.
 type Rank = (u8, usize, usize);
 
 pub(crate) fn explain(snapshot: &Snapshot, query: &Query) -> Explanation {
@@ -231,7 +232,7 @@ fn first_unmet(snapshot: &Snapshot, plan: &Plan, slot: Slot, effort: &mut Effort
     Some((JOINT, stage, 0))
 }
 
-/// The trait that disabling a compute service puts on its host.
+/// The trait of a host whose compute service is disabled.
 const DISABLED: &str = "COMPUTE_STATUS_DISABLED";
 
 /// A condition and its wordings.

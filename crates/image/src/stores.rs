@@ -89,9 +89,9 @@ impl Stores {
     }
 }
 
-/// Checks the configured bucket with a request for an object, as a controller does. Creates nothing,
-/// not even the cloud's name. Returns false if the bucket does not exist yet; the first image then
-/// creates it. Images have at most `largest` bytes.
+/// Checks the configured bucket by listing at most one object. Creates nothing, not even the cloud's
+/// name. Returns false if the bucket does not exist yet; the first image then creates it. Images have
+/// at most `largest` bytes.
 ///
 /// # Errors
 /// A text for the operator.

@@ -7,7 +7,7 @@ pub struct NetworkOptions {
     /// networks get VLANs from these ranges in order.
     pub vlan_ranges: Vec<(String, u16, u16)>,
     /// `[ml2_type_vlan] network_vlan_ranges`: all physical networks named there, with or without a
-    /// range. Administrators may use any VLAN of them.
+    /// range. Administrators may use any VLAN on them.
     pub vlan_networks: Vec<String>,
     /// `[ml2_type_flat] flat_networks`: physical networks allowed for flat networks; `None` allows any.
     pub flat_networks: Option<Vec<String>>,

@@ -1,9 +1,10 @@
 //! Schema migrations: applied once, in order, each in its own transaction.
 //!
-//! The SQL is the common subset plus the token `{serial}`, an auto-incremented integer key.
+//! The SQL uses the subset common to both databases, and the token `{serial}` for an auto-incremented
+//! integer key.
 //!
-//! A migration *expands* the schema: programs that lack it keep working, so that two versions run
-//! side by side. A later version *contracts* it: it removes the parts that no supported program
+//! A migration *expands* the schema: programs that lack it keep working, so that two versions can
+//! run side by side. A later version *contracts* it: it removes the parts that no supported program
 //! uses any more. A contracting migration is recognized by its name
 //! (`<service>-<number>-contract-<what>`), and the name is recorded: a program that does not know
 //! the migration refuses the database.
@@ -32,8 +33,8 @@ const APPLIED: &str = "SELECT name FROM schema_migrations ORDER BY position";
 const IS_APPLIED: &str = "SELECT 1 AS found FROM schema_migrations WHERE name = ?1";
 const RECORD: &str = "INSERT INTO schema_migrations (name, position)
     SELECT ?1, COALESCE(MAX(position) + 1, 0) FROM schema_migrations";
-/// Waits for other programs that migrate. The transaction has no snapshot yet, so it sees their
-/// changes.
+/// Waits until no other program is migrating. It runs before the transaction has a snapshot, so the
+/// transaction sees the other program's changes.
 const PG_ALONE: &str = "LOCK TABLE schema_migrations IN SHARE ROW EXCLUSIVE MODE";
 
 /// The mark of an incomplete copy, stored among the names of migrations. Earlier builds take it for a contracting
@@ -52,7 +53,7 @@ pub(crate) async fn run(store: &Store, migrations: &[Migration]) -> Result<(), E
     run_after(store, migrations, applied).await
 }
 
-/// Like [`run`], on a database with the mark.
+/// Like [`run`], for a database that is marked as an incomplete copy.
 pub(crate) async fn run_marked(store: &Store, migrations: &[Migration]) -> Result<(), Error> {
     let mut applied = names(store).await?;
     applied.retain(|name| name != INCOMPLETE);
@@ -69,7 +70,7 @@ pub(crate) async fn mark_incomplete(store: &Store) -> Result<(), Error> {
         .await
 }
 
-/// Removes the mark.
+/// Removes the mark of an incomplete copy.
 pub(crate) async fn mark_complete(store: &Store) -> Result<(), Error> {
     store.write(|tx| tx.execute(UNMARK, params![INCOMPLETE]).map(drop)).await
 }

@@ -1,4 +1,4 @@
-//! The limits of a store's connections to PostgreSQL. SQLite has no connections, and ignores them.
+//! Limits for a store's connections to PostgreSQL. SQLite ignores them.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use std::time::Duration;
 pub struct Options {
     /// Maximum number of connections.
     pub max_pool_size: usize,
-    /// How long a transaction waits for a connection, and for the writers of the same row in this
+    /// How long a transaction waits for a connection, and for other writers of the same row in this
     /// process.
     pub pool_timeout: Duration,
-    /// The age at which an idle connection is replaced; `None` means never.
+    /// The age after which a connection is closed when its transaction ends; `None` means never.
     pub connection_recycle_time: Option<Duration>,
-    /// The number of retries to reach the server at the start; `None` means no limit.
+    /// How many times the first connection is retried at startup; `None` means no limit.
     pub max_retries: Option<u32>,
     /// The pause between these attempts.
     pub retry_interval: Duration,
@@ -23,7 +23,7 @@ pub struct Options {
     /// How long a statement may wait for a lock.
     pub lock_timeout: Duration,
     /// How long the server may take to answer before the connection is closed. Longer than
-    /// `statement_timeout`, because a working server ends the statement itself.
+    /// `statement_timeout`, so that a working server cancels the statement first.
     pub answer_timeout: Duration,
 }
 
@@ -44,8 +44,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The limits of an operator's command, which does not wait for a server that is down and may
-    /// run long statements.
+    /// The limits for an operator's command: it does not wait for a server that is down, and its
+    /// statements may run for a long time.
     pub fn for_command() -> Self {
         Self {
             max_retries: Some(0),

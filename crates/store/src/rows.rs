@@ -1,22 +1,22 @@
-//! The texts of statements that take a list of values or several rows, for each number of them.
+//! The text of statements that take a list of values or several rows, by the number of values or rows.
 //!
 //! In a statement, `({})` is a list, and `({}, {}, {})` is a row that may be repeated. Only a few numbers are used,
-//! because a connection prepares each text once and keeps it. This module must never run a statement.
+//! because a connection prepares each text once and keeps the result. This module must never run a statement.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use crate::Value;
 
-/// The numbers of rows in one statement, greatest first.
+/// The possible numbers of rows in one statement, largest first.
 const SIZES: [usize; 3] = [32, 8, 1];
 
-/// The number of values in one list; the last one is repeated to fill it.
+/// The number of values in a short list; the last value is repeated to fill it.
 const LIST: usize = 8;
-/// The numbers of values in longer lists, for statements with many values, greatest first.
+/// The numbers of values in longer lists, for statements with many values, largest first.
 const LONG_LISTS: [usize; 2] = [256, 64];
 
-/// Texts by their statement and number.
+/// Texts by their statement and number of values or rows.
 type Texts = HashMap<(&'static str, usize), Arc<str>>;
 
 /// The texts built so far.

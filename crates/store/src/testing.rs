@@ -1,9 +1,9 @@
-//! Planned crashes, for tests of the state that a crash leaves.
+//! Planned crashes, for tests of the state that a crash leaves behind.
 //!
-//! A [`CrashPlan`] counts write transactions. At the chosen one the "process" dies: before its
-//! transaction (no effect), or right after the commit (full effect, but no notification). From then
+//! A [`CrashPlan`] counts write transactions. At the chosen one the "process" dies: before the
+//! transaction (no effect), or right after its commit (full effect, but no notification). From then
 //! on every use of the store fails, as for a dead process. The plan counts across all clones of a
-//! store, so a scenario can name its n-th write.
+//! store, so a scenario can crash at its n-th write.
 //!
 //! A [`Meter`] counts statements, round trips and work, for tests and metrics of an operation's cost.
 
@@ -67,7 +67,7 @@ impl Meter {
         list.map(taken).unwrap_or_default()
     }
 
-    /// How often transactions waited for an answer of PostgreSQL since the last call; 0 on SQLite.
+    /// How often transactions waited for an answer from PostgreSQL since the last call; 0 on SQLite.
     /// A statement that is new to its connection is prepared first, which does not count.
     pub fn take_round_trips(&self) -> u64 {
         self.0.as_ref().map_or(0, |counts| counts.round_trips.swap(0, Ordering::SeqCst))
@@ -88,8 +88,8 @@ impl Meter {
         self.0.as_ref().map_or(0, |counts| counts.statements.load(Ordering::SeqCst))
     }
 
-    /// SQLite's instructions since the last call, in reads and in writes; examining a row costs a
-    /// few. PostgreSQL does not report them.
+    /// The numbers of instructions that SQLite ran since the last call, in reads and in writes;
+    /// examining a row costs a few. PostgreSQL does not report them.
     pub fn take_work(&self) -> (u64, u64) {
         self.0.as_ref().map_or((0, 0), |counts| {
             let take = |work: &AtomicU64| work.swap(0, Ordering::SeqCst);
@@ -103,7 +103,7 @@ impl Meter {
         tx.listed = lists.then(Vec::new);
     }
 
-    /// Adds a transaction after its work and, if it `commits`, before its commit.
+    /// Counts a transaction, after its work and, if it `commits`, before its commit.
     pub(crate) fn add(&self, tx: &mut Tx<'_>, is_write: bool, commits: bool) {
         let Some(counts) = &self.0 else { return };
         let round_trips = tx.round_trips(commits);
@@ -140,7 +140,7 @@ struct Plan {
 }
 
 impl CrashPlan {
-    /// Dies at write number `at`, counted from 0.
+    /// A plan to die at write number `at`, counted from 0.
     pub fn at(at: u64, death: Death) -> Self {
         Self(Some(Arc::new(Plan {
             at,
@@ -150,7 +150,7 @@ impl CrashPlan {
         })))
     }
 
-    /// Never dies, but counts.
+    /// A plan that counts the writes but never dies.
     pub fn counting() -> Self {
         Self::at(u64::MAX, Death::BeforeCommit)
     }

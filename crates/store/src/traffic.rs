@@ -28,7 +28,8 @@ pub struct Contention {
     pub groups: u64,
     /// The transactions that shared them.
     pub grouped: u64,
-    /// Groups whose transactions ran one by one after all: a statement failed, or waited too long for a lock.
+    /// Groups whose transactions ran separately after all, for example because a statement failed or waited too long
+    /// for a lock.
     pub split: u64,
     /// Transactions and groups that took turns with those of other processes, to avoid conflicts.
     pub turns: u64,
@@ -46,7 +47,7 @@ impl Traffic {
         self.0.grouped.fetch_add(transactions as u64, Ordering::Relaxed);
     }
 
-    /// Records that the transactions of a group run one by one.
+    /// Records that the transactions of a group run separately.
     pub(crate) fn split(&self) {
         self.0.split.fetch_add(1, Ordering::Relaxed);
     }

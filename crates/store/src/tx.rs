@@ -4,8 +4,8 @@
 //! [`Tx::ask`] do not: their statements are sent, in order, with the next one whose answer is needed, or with the
 //! commit. SQLite runs every statement immediately.
 //!
-//! A conflict, a lost connection, and the failure of a statement that belongs to no open savepoint
-//! end the transaction: it runs no further statement and cannot commit, regardless of how its work
+//! A conflict, a lost connection, or the failure of a statement that belongs to no open savepoint
+//! ends the transaction: it runs no further statement and cannot commit, regardless of how its work
 //! handles the error.
 
 use jiff::Timestamp;
@@ -18,21 +18,21 @@ use crate::{Error, Row, Value, postgres, rows, sqlite};
 const PG_CLOCK: &str =
     "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) AS now";
 
-/// Runs after a successful commit, with the rows that it waited for.
+/// A function that runs after a successful commit, with the rows that it needs.
 pub(crate) struct Hook {
-    /// The number of the answer, on PostgreSQL.
+    /// The number of the statement that returns the rows, on PostgreSQL.
     asked: Option<u64>,
     run: Box<dyn FnOnce(Vec<Row>) + Send>,
 }
 
 impl Hook {
-    /// Runs it. `answer` returns the rows with a number.
+    /// Runs the hook. `answer` returns the rows of the statement with a number.
     pub(crate) fn run(self, answer: impl FnOnce(u64) -> Vec<Row>) {
         (self.run)(self.asked.map(answer).unwrap_or_default());
     }
 }
 
-/// A read that was sent ahead.
+/// An announced read.
 struct Expected {
     sql: String,
     params: Vec<Value>,
@@ -57,21 +57,21 @@ pub struct Tx<'a> {
     /// Set if the transaction has failed although the database has not rolled it back: after a conflict,
     /// or if no open savepoint can undo the failure.
     doomed: Option<Error>,
-    /// True if other work counts the commit of the same transaction.
+    /// True if other work of the same transaction counts the round trip of the commit.
     pub(crate) shares_commit: bool,
     /// The round trips of the transaction before this work, on PostgreSQL.
     round_trips_before: u64,
     /// Number of open attempts.
     depth: usize,
-    /// Reads that were sent ahead, with no write after them.
+    /// The announced reads, with no write after them.
     expected: Vec<Expected>,
-    /// The answers to questions on SQLite.
+    /// The rows of the statements that were asked, on SQLite.
     answers: Vec<Vec<Row>>,
     /// The statements with their round trips, if a meter lists them.
     pub(crate) listed: Option<Vec<Listed>>,
     /// Number of statements run.
     pub(crate) statements: u64,
-    /// Number of their instructions, on SQLite.
+    /// Number of instructions that these statements ran, on SQLite.
     pub(crate) work: u64,
 }
 
@@ -126,7 +126,7 @@ impl<'a> Tx<'a> {
         self.ended().map_or(Ok(()), Err)
     }
 
-    /// Counts a statement before it runs. A write invalidates the reads that were sent ahead.
+    /// Counts a statement before it runs. A write invalidates the announced reads.
     fn count(&mut self, sql: &str) -> Result<(), Error> {
         self.alive()?;
         self.statements += 1;
@@ -195,9 +195,9 @@ impl<'a> Tx<'a> {
     /// Runs a statement and returns the number of changed rows.
     ///
     /// # Errors
-    /// [`Error::Unique`] and [`Error::Reference`] for keys, otherwise [`Error::Other`]; also those of
-    /// statements that were deferred before. On PostgreSQL the transaction has then failed: return the
-    /// error.
+    /// [`Error::Unique`] and [`Error::Reference`] for violated keys, and the database's other errors;
+    /// also the errors of statements that were deferred before. On PostgreSQL the transaction has then
+    /// failed: return the error.
     pub fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64, Error> {
         self.count(sql)?;
         let answer = match &mut self.inner {
@@ -213,8 +213,8 @@ impl<'a> Tx<'a> {
     }
 
     /// Runs a statement whose number of changed rows does not matter. On PostgreSQL it is sent with
-    /// the next statement whose answer is needed, or with the commit, and its error is the error of
-    /// that one: an error that the caller handles, such as a violated key, needs [`Tx::execute`].
+    /// the next statement whose answer is needed, or with the commit, and its error is returned there.
+    /// If the caller handles an error, such as a violated key, use [`Tx::execute`].
     ///
     /// # Errors
     /// On SQLite those of [`Tx::execute`]. On PostgreSQL those of earlier statements.
@@ -234,7 +234,7 @@ impl<'a> Tx<'a> {
     }
 
     /// Runs a statement whose rows [`Tx::answer`] returns. On PostgreSQL it is sent with the next
-    /// statement whose answer is needed, so several questions take one round trip.
+    /// statement whose answer is needed, so several such statements take one round trip.
     ///
     /// # Errors
     /// Like [`Tx::defer`].
@@ -252,7 +252,7 @@ impl<'a> Tx<'a> {
         self.note(number).map(Asked)
     }
 
-    /// Like [`Tx::defer`], for a statement with a row `({}, {}, …)` that is repeated: few statements write
+    /// Like [`Tx::defer`], for a statement with a row `({}, {}, …)` that is repeated: a few statements write
     /// all rows.
     ///
     /// # Errors
@@ -329,9 +329,9 @@ impl<'a> Tx<'a> {
         Ok(self.answer(asked)?.into_iter().next())
     }
 
-    /// Announces a `SELECT`. On PostgreSQL it is sent with the next statement whose answer is needed, and [`Tx::rows`],
-    /// [`Tx::row`] and [`Tx::visit`] with the same text and parameters return its answer without another round trip. A
-    /// write before such a call cancels the announcement.
+    /// Announces a `SELECT`. On PostgreSQL it is sent with the next statement whose answer is needed. A later call of
+    /// [`Tx::rows`], [`Tx::row`] or [`Tx::visit`] with the same text and parameters uses its answer, without another
+    /// round trip. A write before such a call cancels the announcement.
     ///
     /// # Errors
     /// Those of earlier statements.
@@ -372,11 +372,11 @@ impl<'a> Tx<'a> {
         self.note(answer)
     }
 
-    /// Runs a statement and calls `each` with every row, for results of many rows: the same [`Row`] is refilled for
-    /// each of them, so the rows cost no additional memory. An error of `each` ends the reading.
+    /// Runs a statement and calls `each` with every row, for results of many rows: one [`Row`] is refilled for each of
+    /// them, instead of copying all rows into a list. An error from `each` ends the iteration.
     ///
     /// # Errors
-    /// Like [`Tx::execute`], and the error of `each`.
+    /// Like [`Tx::execute`], and the error from `each`.
     pub fn visit<E: From<Error>>(
         &mut self,
         sql: &str,
@@ -471,11 +471,11 @@ impl<'a> Tx<'a> {
         }
     }
 
-    /// Ends the innermost attempt. A rollback keeps this number of hooks.
+    /// Ends the innermost attempt. `hooks` is the number of hooks that a rollback keeps.
     fn end_attempt(&mut self, hooks: usize, is_ok: bool) -> Result<(), Error> {
         let depth = self.depth;
         self.depth -= 1;
-        // The server has rolled back the savepoint of a statement that failed.
+        // After a failed statement, PostgreSQL can only roll back to the savepoint.
         let hidden = match &self.inner {
             Inner::Sqlite(_) => false,
             Inner::Postgres(session) => is_ok && session.has_failed(),
@@ -511,9 +511,8 @@ impl<'a> Tx<'a> {
     }
 
     /// Like [`Tx::on_commit`], with the rows of a statement that was asked before. On PostgreSQL they
-    /// may come with the commit, so the transaction does not wait for them.
-    /// If the connection was lost during the commit, and a look-up showed that it succeeded, there are
-    /// no rows.
+    /// may arrive with the commit, so the transaction does not wait for them. If the connection is lost
+    /// during the commit and a lookup shows that the commit succeeded, there are no rows.
     pub fn on_commit_with(&mut self, asked: Asked, hook: impl FnOnce(Vec<Row>) + Send + 'static) {
         let hook = match &self.inner {
             Inner::Sqlite(_) => {
@@ -525,7 +524,7 @@ impl<'a> Tx<'a> {
         self.hooks.push(hook);
     }
 
-    /// The time by the database's clock, which all controllers share; with SQLite, this machine's.
+    /// The time of the database's clock, which all controllers share; on SQLite, of this machine's clock.
     ///
     /// # Errors
     /// Like [`Tx::execute`].
@@ -537,13 +536,13 @@ impl<'a> Tx<'a> {
         row.ok_or_else(|| Error::Shape("the database's clock returned no time".into()))?.time("now")
     }
 
-    /// True if this is PostgreSQL. Only for features that a single process on SQLite does not need:
-    /// the change log's horizon, clocks and leases.
+    /// True on PostgreSQL. Only for features that a single process on SQLite does not need: the change
+    /// log's horizon, clocks and leases.
     pub fn is_postgres(&self) -> bool {
         matches!(self.inner, Inner::Postgres(_))
     }
 
-    /// Lifts the limits on this transaction's statements, for changes of the schema.
+    /// Lifts the time limits of this transaction's statements, for changes to the schema.
     pub(crate) fn be_patient(&mut self) {
         match &mut self.inner {
             Inner::Sqlite(_) => {}
@@ -570,7 +569,7 @@ impl<'a> Tx<'a> {
     }
 }
 
-/// Words of queries that change the database: data-modifying `WITH`, and functions.
+/// Words in queries that change the database: data-modifying `WITH`, and functions.
 const CHANGING: [&str; 7] =
     ["INSERT", "UPDATE", "DELETE", "MERGE", "SETVAL(", "NEXTVAL(", "PG_NOTIFY("];
 

@@ -42,7 +42,7 @@ impl From<Field<'_>> for Value {
 }
 
 impl Value {
-    /// Becomes the value of a field. A text is written into the memory of the previous one.
+    /// Becomes the value of a field. Text reuses the memory of previous text.
     fn become_field(&mut self, field: Field<'_>) {
         match (self, field) {
             (Self::Text(kept), Field::Text(text)) => {
@@ -79,13 +79,13 @@ impl From<f64> for Value {
         Self::Real(value)
     }
 }
-/// Microseconds since 1970, rounded down.
+/// Microseconds since 1970, truncated.
 impl From<Timestamp> for Value {
     fn from(value: Timestamp) -> Self {
         Self::Int(value.as_microsecond())
     }
 }
-/// Microseconds, saturating at the range of an integer.
+/// Microseconds, saturating at the limits of an `i64`.
 impl From<SignedDuration> for Value {
     fn from(value: SignedDuration) -> Self {
         let limit = if value.is_negative() { i64::MIN } else { i64::MAX };
@@ -138,7 +138,7 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// The column names of a result, shared by its rows: one text, and the end of each name in it.
+/// The column names of a result, shared by its rows: all names in one string, and the end of each.
 pub(crate) struct Names {
     text: String,
     ends: Box<[usize]>,
@@ -240,12 +240,12 @@ impl Row {
         Self { names: Arc::clone(names), values, next: Cell::new(0) }
     }
 
-    /// A row whose values follow, for [`Row::refill`].
+    /// A row of NULLs, for [`Row::refill`].
     pub(crate) fn unfilled(names: &[&str]) -> Self {
         Self::new(&Arc::new(Names::new(names)), vec![Value::Null; names.len()])
     }
 
-    /// Becomes another row of the same result. Texts overwrite those of the previous row.
+    /// Becomes another row of the same result. Text reuses the memory of the previous row's text.
     pub(crate) fn refill<'f>(
         &mut self,
         mut field: impl FnMut(usize) -> Result<Field<'f>, Error>,
@@ -322,12 +322,12 @@ impl Row {
         Ok(self.text_opt(column)?.map(str::to_owned))
     }
 
-    /// The name of a compute host, as an earlier build or another service may have written it.
+    /// The name of a compute host, unchecked: an earlier build or another service may have written it.
     pub fn host(&self, column: impl Column) -> Result<HostName, Error> {
         self.text(column).map(HostName::verbatim)
     }
 
-    /// The name of a compute host that may be NULL.
+    /// The name of a compute host, which may be NULL.
     pub fn host_opt(&self, column: impl Column) -> Result<Option<HostName>, Error> {
         Ok(self.text_opt(column)?.map(HostName::verbatim))
     }

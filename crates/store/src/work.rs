@@ -2,7 +2,8 @@
 //!
 //! A caller's closure has its own type, result and error. Everything between the caller and the database (queue,
 //! thread, retry, savepoint, commit hooks, crash plan) handles [`Work`], [`Answer`] and [`Failure`] instead. Only this
-//! file converts, so a call site costs two small functions. Nothing here may depend on a database system.
+//! file converts between them, so a call site adds only two small functions. Nothing here may depend on a database
+//! system.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -14,7 +15,7 @@ use crate::{Error, Tx};
 /// The value that a closure returned.
 pub(crate) type Answer = Box<dyn Any + Send>;
 
-/// A unit of work. The database may require another run.
+/// A unit of work, which may run more than once.
 pub(crate) type Work = Box<dyn FnMut(&mut Tx<'_>) -> Outcome + Send>;
 
 /// The result of a unit of work, or of its transaction.

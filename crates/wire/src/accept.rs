@@ -48,7 +48,7 @@ pub fn quality(headers: &HeaderMap, media: &str) -> f32 {
 }
 
 /// The format of webob's own faults, which Glance returns: HTML or JSON, whichever the caller
-/// prefers (HTML if equal), otherwise plain text. Plain text without the header.
+/// prefers (HTML if equal); plain text if it accepts neither or sends no `Accept` header.
 pub fn webob_form(headers: &HeaderMap) -> Form {
     if headers.get(header::ACCEPT).is_none_or(|value| value.as_bytes().trim_ascii().is_empty()) {
         return Form::Plain;
@@ -56,8 +56,9 @@ pub fn webob_form(headers: &HeaderMap) -> Form {
     preferred(headers)
 }
 
-/// The format of Placement's faults: JSON without the header, for `*/*` and for JSON; otherwise HTML if
-/// it is preferred at least as much as JSON, then JSON, then plain text.
+/// The format of Placement's faults: JSON if the header is absent, empty, `*/*` or `application/json`.
+/// Otherwise HTML or JSON, whichever the caller prefers (HTML if equal); plain text if it accepts
+/// neither.
 pub fn placement_form(headers: &HeaderMap) -> Form {
     let first = headers.get(header::ACCEPT).map(|value| value.as_bytes().trim_ascii());
     if first.is_none_or(|text| text.is_empty() || text == b"*/*" || text == b"application/json") {

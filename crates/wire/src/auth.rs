@@ -1,5 +1,6 @@
-//! The authentication interface: turns a token into a [`Context`]. Identity implements it for its
-//! own tokens, [`crate::noauth`] by trusting headers; services cannot tell the two apart.
+//! The authentication interface: turns a token into a [`Context`]. The identity service implements
+//! it for its own tokens, and [`crate::noauth`] implements it by trusting headers. Services cannot
+//! tell the two apart.
 
 use std::future::Future;
 use std::pin::Pin;

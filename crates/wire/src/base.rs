@@ -5,8 +5,8 @@ use http::request::Parts;
 
 use crate::{Origin, Refusal};
 
-/// `http://127.0.0.1:8774/compute`, without a trailing slash: the [`Origin`] set by the listener, or
-/// the `Host` header for a request without a listener.
+/// `http://127.0.0.1:8774/compute`, without a trailing slash: the [`Origin`] that the listener set
+/// (without a listener, the `Host` header), followed by the mount point.
 #[derive(Debug, Clone)]
 pub struct Base(pub String);
 

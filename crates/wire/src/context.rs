@@ -16,17 +16,17 @@ pub struct Context {
     pub request_id: Option<RequestId>,
     /// User id.
     pub user_id: String,
-    /// User name; empty if the authenticator does not know it.
+    /// User name; empty if the authenticator does not provide it.
     pub user_name: String,
     /// Project id; empty for an unscoped token.
     pub project_id: String,
-    /// Project name; empty if the authenticator does not know it.
+    /// Project name; empty if the authenticator does not provide it.
     pub project_name: String,
     /// True if the token has system scope (`system: {"all": true}`).
     pub system: bool,
     /// Domain id; empty unless the token has domain scope.
     pub domain_id: String,
-    /// The user's domain; empty if the authenticator does not know it.
+    /// The user's domain; empty if the authenticator does not provide it.
     pub user_domain_id: String,
     /// The project's domain; empty without a project.
     pub project_domain_id: String,
@@ -58,7 +58,7 @@ impl Context {
         self.service_roles.iter().any(|role| role.eq_ignore_ascii_case("service"))
     }
 
-    /// True if the caller may see the project's resources: its own, or any for an admin.
+    /// True if the caller may see the project's resources: it is the caller's project, or the caller is an admin.
     pub fn may_see(&self, project_id: &str) -> bool {
         self.is_admin() || (!project_id.is_empty() && self.project_id == project_id)
     }

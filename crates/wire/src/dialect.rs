@@ -1,8 +1,8 @@
-//! The fault formats of the services. One function per dialect, all from the same [`Fault`].
+//! The fault formats of the services, all written from the same [`Fault`].
 //!
 //! Sources: Nova `api/openstack/wsgi.py` (fault names by status), Placement `util.py`
-//! (`errors` list), Cyborg (`error_message` holding a JSON text), Keystone (`error`), Glance and
-//! Neutron as their clients read them.
+//! (`errors` list), Cyborg (`error_message` with JSON as text), Keystone (`error`), Glance and
+//! Neutron as their clients parse them.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -101,8 +101,8 @@ impl Dialect {
     }
 }
 
-/// The message in one line, as webob writes it for Placement: osc-placement prints the last line of
-/// `detail` and nothing else.
+/// The message on one line, as webob writes it for Placement: osc-placement prints only the last line
+/// of `detail`.
 fn one_line(message: &str) -> String {
     message.replace('\r', "").replace('\n', " ")
 }
@@ -126,7 +126,7 @@ fn title(status: StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or("Error")
 }
 
-/// The type of a Neutron error: its own name, or for a refusal of the framework below Neutron, the
+/// The type of a Neutron error: its own name or, for a refusal by the framework below Neutron, the
 /// name of the status.
 fn network_type(code: &str, title: &str) -> String {
     if code == UNDEFINED_CODE { format!("HTTP{}", title.replace(' ', "")) } else { code.to_owned() }

@@ -1,7 +1,7 @@
 //! The parts that all HTTP services share: the request context, microversions, faults and their
 //! dialects, bodies and schemas, paging, and the middleware around a service's routes.
 //!
-//! This crate must never know a resource of any service, nor the database.
+//! This crate must never depend on the resources of a service or on the database.
 
 pub mod accept;
 pub mod auth;

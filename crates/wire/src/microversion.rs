@@ -51,7 +51,7 @@ pub trait Negotiate: Send + Sync {
     /// 400 for a malformed version, 406 for an unsupported one, with the service's message.
     fn negotiate(&self, headers: &HeaderMap) -> Result<Microversion, Fault>;
 
-    /// Sets the version headers of the answer; `None` if negotiation failed.
+    /// Sets the version headers of the answer; `version` is `None` if negotiation failed.
     fn stamp(&self, version: Option<Microversion>, headers: &mut HeaderMap);
 }
 

@@ -30,7 +30,7 @@ pub struct Service {
     pub dialect: Dialect,
     /// Its microversions, if any.
     pub versions: Option<Arc<dyn Negotiate>>,
-    /// True if a path, relative to the mount point, needs no token.
+    /// Returns true if a path, relative to the mount point, needs no token.
     pub public: fn(&str) -> bool,
 }
 
@@ -203,8 +203,9 @@ fn complete(headers: &mut HeaderMap, origin: &str) {
     }
 }
 
-/// The log level of a fault. Only unexpected server errors are errors: a missing feature (501) is
-/// information, and overload or an unavailable dependency is a warning.
+/// The log level of a fault. Only unexpected server errors are logged as errors: a missing feature
+/// (501) is logged as information, and overload, an unavailable dependency or full storage as a
+/// warning.
 fn level(status: StatusCode) -> Level {
     match status {
         StatusCode::NOT_IMPLEMENTED => Level::INFO,

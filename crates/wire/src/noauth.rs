@@ -3,14 +3,14 @@
 //! `X-Auth-Token: user[:project]` as in Placement (`placement/auth.py`): user `admin` has the role
 //! admin, and others have member, unless `X-Roles` is set. Roles imply lower roles, as in Keystone.
 //! The accelerator API's headers (`X-User-Id`, `X-Project-Id`, `X-Roles`, `X-Service-Roles`) are
-//! trusted, as Cyborg does without `authtoken` in its pipeline.
+//! trusted, as in Cyborg without `authtoken` in its pipeline.
 
 use http::HeaderMap;
 
 use crate::auth::Authentication;
 use crate::{Authenticator, Context, Refusal};
 
-/// Trusts the headers of a request.
+/// An authenticator that trusts the headers of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoAuth;
 

@@ -1,5 +1,5 @@
-//! The caller's address, and the URL at which it reached this process. The listener stores both in
-//! the request's extensions.
+//! The caller's address, and the URL at which the caller reached this process. The listener
+//! stores both in the request's extensions.
 //!
 //! This file must never read a header: which headers are trusted depends on the peer, which only the
 //! listener knows.
@@ -17,7 +17,7 @@ use http::request::Parts;
 pub struct PeerAddress(pub IpAddr);
 
 impl PeerAddress {
-    /// The address that identifies a party for fair queueing: an IPv6 caller owns its /64.
+    /// The address that identifies the caller for fair queueing: for IPv6, its /64 network.
     pub fn party(self) -> IpAddr {
         match self.0.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),

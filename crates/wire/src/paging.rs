@@ -1,4 +1,4 @@
-//! Parses `limit` and `marker` like Nova and Glance.
+//! Parses `limit` and `marker` as Nova and Glance do.
 
 use crate::Refusal;
 use crate::query::Query;
@@ -9,9 +9,9 @@ pub const MAX_LIMIT: usize = 1000;
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Maximum number of rows of the page.
+    /// Maximum number of rows on the page.
     pub limit: usize,
-    /// The last row of the previous page.
+    /// The id of the last row on the previous page.
     pub marker: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Page {
         Ok(Self { limit, marker: query.get("marker").map(str::to_owned) })
     }
 
-    /// Cuts `rows` to the page; the flag is true if more rows follow. `None` for an unknown marker.
+    /// Cuts `rows` to the page; the flag is true if more rows follow. Returns `None` for an unknown marker.
     pub fn cut<T>(&self, rows: Vec<T>, id: impl Fn(&T) -> String) -> Option<(Vec<T>, bool)> {
         let start = match &self.marker {
             None => 0,

@@ -31,7 +31,7 @@ impl Query {
         self.0.iter().filter(move |(have, _)| have == key).map(|(_, value)| value.as_str())
     }
 
-    /// The query in encoded form, with the values of these keys replaced by `pairs`.
+    /// The query in encoded form, with `pairs` at its end instead of earlier values of their keys.
     pub fn with(&self, pairs: &[(&str, &str)]) -> String {
         let pairs = || pairs.iter().copied();
         let kept = self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()));
@@ -65,7 +65,7 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// Percent-encodes characters that a query cannot contain.
+/// Percent-encodes all characters except letters, digits and `-._~:`.
 fn escape(text: &str, out: &mut String) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for byte in text.bytes() {
@@ -83,7 +83,7 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&unescape(&text.replace('+', " "))).into_owned()
 }
 
-/// Resolves `%xx`; leaves malformed escapes unchanged.
+/// Decodes `%xx`; leaves malformed escapes unchanged.
 fn unescape(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -103,8 +103,7 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// Refuses a URI that cannot be decoded to text: a path that is not UTF-8, and NUL, which PostgreSQL
-/// cannot store.
+/// Refuses a URI with a path that is not UTF-8, or with a NUL character, which PostgreSQL cannot store.
 ///
 /// # Errors
 /// 400.

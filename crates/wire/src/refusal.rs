@@ -1,5 +1,5 @@
-//! A refusal: the reason why a service rejects a request. Every error that a caller sees is a
-//! refusal, in `api/` and below.
+//! A refusal: the reason why a service rejects a request. In `api/` and the layers below it, every
+//! error that a caller sees is a refusal.
 //!
 //! A refusal has a kind, and must never contain a status or a header. [`Fault`](crate::Fault) is
 //! its HTTP form; code that adds a header or reports an unknown path uses it directly.
@@ -15,13 +15,13 @@ pub enum Kind {
     Forbidden,
     /// The object does not exist, or the caller may not see it.
     NotFound,
-    /// The resource exists but does not have this method.
+    /// The resource exists but does not support this method.
     MethodNotAllowed,
     /// The service has no representation that the caller accepts.
     NotAcceptable,
     /// The caller sent too slowly.
     Timeout,
-    /// The state of the object does not allow the request, or another request was faster.
+    /// The state of the object does not allow the request, or a concurrent request was faster.
     Conflict,
     /// The object existed, but no longer does.
     Gone,
@@ -37,7 +37,7 @@ pub enum Kind {
     TooManyRequests,
     /// A defect, or a permanent problem of the environment.
     Internal,
-    /// The service does not have this function.
+    /// The service does not provide this function.
     NotImplemented,
     /// Another service answered with an error.
     BadGateway,

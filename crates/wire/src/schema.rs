@@ -1,8 +1,8 @@
 //! JSON schema validation with one message format for all services.
 //!
 //! The message is Nova's (`api/validation/validators.py`): `Invalid input for field/attribute <path>. Value:
-//! <value>. <reason>`. The reason is the sentence of Python's validator, and values have Python's form, because
-//! clients and upstream's tests compare the text.
+//! <value>. <reason>`. The reason has the wording of Python's validator, and values are written as in Python,
+//! because clients and upstream's tests compare the text.
 
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{ValidationError, Validator};
@@ -60,7 +60,8 @@ impl Schema {
     }
 }
 
-/// Describes an invalid value, in the words of Python's validator (`jsonschema/_keywords.py`). `schema` is the whole schema.
+/// Describes why a value is invalid, in the words of Python's validator (`jsonschema/_keywords.py`). `schema` is the
+/// whole schema.
 pub fn reason(error: &ValidationError<'_>, schema: &Value) -> String {
     let value = || shown(error.instance());
     match error.kind() {
@@ -100,7 +101,7 @@ pub fn reason(error: &ValidationError<'_>, schema: &Value) -> String {
     }
 }
 
-/// Python's validator names the schema's patterns if there are any.
+/// Describes unexpected properties. Like Python's validator, names the schema's patterns if there are any.
 fn surplus(error: &ValidationError<'_>, names: &[String], schema: &Value) -> String {
     let path = error.schema_path().to_string();
     let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);

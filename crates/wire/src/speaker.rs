@@ -1,7 +1,7 @@
 //! The host that a connection's client certificate names.
 //!
-//! Such a host may act only for itself. A connection without a certificate passes here: the listener
-//! that accepted it applies other checks.
+//! Such a host may act only for itself. A connection without a certificate is not checked here: the
+//! listener that accepted it applies other checks.
 
 use axum::Extension;
 use axum::extract::{RawPathParams, Request};

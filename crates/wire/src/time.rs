@@ -1,11 +1,11 @@
-//! Times in the forms that OpenStack uses, and arithmetic on them that cannot overflow. A time is a [`Timestamp`]
+//! Times in the formats that OpenStack uses, and arithmetic on them that cannot overflow. A time is a [`Timestamp`]
 //! everywhere except in statements and documents, which contain microseconds since 1970.
 
 use jiff::{SignedDuration, Timestamp};
 
 const MICROS: i64 = 1_000_000;
 
-/// Now, to the microsecond, so that a time equals its value in a row.
+/// The current time, truncated to the microsecond, so that it equals the value stored in a row.
 pub fn now() -> Timestamp {
     to_micros(Timestamp::now())
 }
@@ -60,7 +60,7 @@ pub fn start_of_second(at: Timestamp) -> Timestamp {
 }
 
 /// The last microsecond of a time's second. Times are shown in seconds, and upstream's database also compares seconds:
-/// a resource shown as changed at some second was not changed after it.
+/// a resource that is shown as changed at a second does not count as changed after it.
 pub fn end_of_second(at: Timestamp) -> Timestamp {
     let second = at.as_microsecond().div_euclid(MICROS);
     let last = second.saturating_mul(MICROS).saturating_add(MICROS - 1);
@@ -82,7 +82,7 @@ pub fn http(at: Timestamp) -> String {
     at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-/// Parses ISO 8601, with an offset or in UTC, to the microsecond.
+/// Parses ISO 8601, in UTC unless it has an offset, and truncates to the microsecond.
 pub fn parse(text: &str) -> Option<Timestamp> {
     let parsed = text.parse::<Timestamp>().ok().or_else(|| {
         let civil = text.replace(' ', "T").parse::<jiff::civil::DateTime>().ok()?;

@@ -221,7 +221,7 @@ fn views(rows: &[ArqRow], base: &Base) -> Value {
     json!({"arqs": rows.iter().map(|row| view(row, base)).collect::<Vec<_>>()})
 }
 
-/// Splits `0000:84:00.1` into its four parts; `None` if the parent is not a PCI function.
+/// Splits `0000:84:00.1` into its four parts; `None` if it is not the address of a PCI function.
 fn pci(address: &str) -> Option<Value> {
     let (rest, function) = address.rsplit_once('.')?;
     let mut parts = rest.splitn(3, ':');

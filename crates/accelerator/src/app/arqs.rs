@@ -2,8 +2,8 @@
 //! one transaction for all requests of a PATCH. No request is ever partially bound, so there is
 //! nothing to resolve and nothing to clean up.
 //!
-//! Requests that the compute service of this process bound are visible but cannot be changed here:
-//! they belong to their server.
+//! Requests that were bound by this process's compute service are visible but cannot be changed
+//! here: they belong to their server.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -223,7 +223,7 @@ pub(crate) fn unbind(tx: &mut Tx<'_>, caller: &Caller, arqs: &[ArqId]) -> Result
 }
 
 /// Deletes the requests that exist and returns the others, so that a request that another caller
-/// has already deleted does not abort a clean-up. Deleting a bound request requires a service.
+/// has already deleted does not abort a clean-up. Only a service may delete a bound request.
 pub(crate) fn delete(
     tx: &mut Tx<'_>,
     caller: &Caller,

@@ -1,8 +1,8 @@
 //! Where the devices of a host are, relative to each other: NUMA node, PCIe switch, island.
 //!
 //! An island is a set of at least two cards that are all connected to each other. A card is in at most one island:
-//! where only some cards are connected, as in a ring, each card joins the first island whose cards are all connected
-//! to it, in the order of addresses. A fact that a host does not report is absent.
+//! where only some cards are connected, as in a ring, each card, in address order, joins the first island whose cards
+//! are all connected to it. Facts that a host does not report yield no trait.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -51,7 +51,7 @@ pub(super) fn places(devices: &[Device]) -> Vec<Places> {
     each.collect()
 }
 
-/// The first card of each card's island, by the address of the card.
+/// Maps the address of each card that is in an island to the address of the island's first card.
 fn islands(devices: &[Device]) -> BTreeMap<String, String> {
     let mut peers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let known: BTreeSet<&str> = devices.iter().map(Device::card_address).collect();

@@ -14,7 +14,7 @@ pub(super) fn waiting(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
     let mut notices = Vec::new();
     let mut waiting = ledger::next_routers(tx, &[], None)?;
     waiting.truncate(MOST);
-    // Routers without ports are skipped: the loop removes their rows at its next run.
+    // Routers without ports are skipped: the reconcile loop removes their rows on its next run.
     for (router, physical) in ledger::router_needs(tx, &waiting)? {
         let physical: Vec<String> = physical.into_iter().collect();
         let physical = physical.join(", ");
@@ -23,8 +23,8 @@ pub(super) fn waiting(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
             level: Level::Warning,
             what: format!("router {router} waits for a gateway host"),
             remedy: format!(
-                "start or enable a host whose agent.conf maps {physical} in [linux_bridge], without \
-                 [network] routers = false"
+                "start or enable a host whose agent.conf maps {physical} in [linux_bridge] and \
+                 does not set [network] routers = false"
             ),
         });
     }

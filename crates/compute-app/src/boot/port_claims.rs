@@ -1,4 +1,4 @@
-//! Claims for the resources that ports in a cloud's Neutron request: guaranteed bandwidth and packet rates.
+//! Claims for the resources requested by ports in a cloud's Neutron: guaranteed bandwidth and packet rates.
 //!
 //! The claim of a boot or a move contains them. This file records their providers, extends and reduces the claim of a
 //! server that has a host, and follows changes that Neutron makes. It never calls Neutron.
@@ -93,9 +93,9 @@ pub(crate) fn release_port(tx: &mut Tx<'_>, compute: &Compute, port: PortId) -> 
     Ok(())
 }
 
-/// Replaces a consumer's claims for ports on a host where they differ from the present requests of the ports: the QoS
-/// policy of a port may change while the claim of a migration cannot. Returns the missing resources if the host has
-/// too few; the caller must then abort the transaction.
+/// Updates a consumer's claims on a host to what the ports request now: Neutron never changes the claim of a migration
+/// when the QoS policy of a port changes. Returns the missing resources if the host has too few; the caller must then
+/// abort the transaction.
 ///
 /// # Errors
 /// Store errors only.
@@ -157,7 +157,7 @@ pub(crate) fn claim_again(
     Ok(Err(lack(&world, root, &wanted)))
 }
 
-/// Describes the resources that the ports request and no provider of the host has in sufficient amount.
+/// Describes the resources that the ports request and of which no provider of the host has enough.
 fn lack(world: &Snapshot, root: ProviderId, ports: &[PortResources]) -> String {
     let free = |class: &str| {
         let nodes = world.tree(root).into_iter().flat_map(|tree| tree.nodes());
@@ -178,20 +178,18 @@ fn lack(world: &Snapshot, root: ProviderId, ports: &[PortResources]) -> String {
             Some(free) if free >= amount => {}
             Some(free) => {
                 let free = free.max(0);
-                short.push(format!("{amount} of {class} for port {port}, where {free} are free"));
+                short.push(format!("{amount} of {class} for port {port} (only {free} free)"));
             }
-            None => {
-                short.push(format!("{amount} of {class} for port {port}, which it does not offer"))
-            }
+            None => short.push(format!("{amount} of {class} for port {port} (not offered)")),
         }
     }
     let lacking = if short.is_empty() { all } else { short };
     format!("it lacks {}", lacking.join("; "))
 }
 
-/// Records changes that Neutron has made to the claims for ports. Neutron changes the allocations itself; this corrects
-/// them where one of several ports was mistaken for another in the meantime. If the providers have too little left for
-/// the correction, keeps the earlier claims of all ports, with a warning.
+/// Records changes that Neutron has made to the claims for ports. Neutron changes the allocations itself; this function
+/// corrects them if a change was attributed to the wrong port in the meantime. If the providers do not have enough free
+/// for the correction, it logs a warning and keeps the earlier claims of all ports.
 ///
 /// # Errors
 /// Store errors only.
@@ -208,8 +206,8 @@ pub(crate) fn change_claims(
         Err(error) if error.is_lack_of_room() => {
             tracing::warn!(
                 %server, %error,
-                "cannot claim the resources that the ports of a server request after a change of their QoS policy: \
-                 restore the earlier policy, or move the server"
+                "cannot claim the resources that a server's ports require since their QoS policy changed: restore \
+                 the earlier policy, or move the server"
             );
             Ok(())
         }

@@ -114,7 +114,7 @@ pub async fn boot(compute: &Compute, mut request: BootRequest) -> Result<Vec<Ser
         drop(intention);
         match booted {
             Err(Error::Outdated) => {
-                // The next plan has other alternates.
+                // The new seed gives the next plan other alternates.
                 outdated += 1;
                 query.seed = rand::random();
                 compute.catch_up().await;
@@ -124,7 +124,7 @@ pub async fn boot(compute: &Compute, mut request: BootRequest) -> Result<Vec<Ser
                 if !found.is_empty() {
                     misfits.extend(found);
                 } else if placed >= request.min_count && placed < max_count {
-                    // The hosts have room for no more servers than these.
+                    // The hosts have room only for the servers that this plan placed.
                     max_count = placed;
                 } else {
                     let reason = format!(
@@ -171,7 +171,7 @@ async fn room_in_quota(compute: &Compute, request: &BootRequest) -> Result<usize
     Ok(usize::try_from(room).unwrap_or(usize::MAX))
 }
 
-/// The reason why no further plan is made, although one might find a host.
+/// The refusal when no further plan is made, although another plan might find a host.
 fn give_up(outdated: usize, misfits: &Misfits) -> NoHost {
     misfits.explain(NoHost::new(match outdated {
         ROUNDS => "Every host that had room was taken by other requests; try again.",
@@ -193,8 +193,8 @@ pub(super) async fn read_facts(compute: &Compute, request: &BootRequest) -> Resu
         .await?)
 }
 
-/// Adds the server to the group that it requests, if any. Writes the group's row first, so that two
-/// boots into one group are serialized. [`Error::Outdated`] if the group does not allow the host.
+/// Adds the server to the group that it requests, if any. Writes the group's row first, so that boots into the same
+/// group are serialized. Fails with [`Error::Outdated`] if the group does not allow the host.
 pub(super) fn enter(
     tx: &mut Tx<'_>,
     request: &BootRequest,
@@ -210,7 +210,7 @@ pub(super) fn enter(
     }
 }
 
-/// Writes the servers of a plan. [`Error::Outdated`] if another transaction has claimed every planned
+/// Writes the servers of a plan. Fails with [`Error::Outdated`] if another transaction has claimed every planned
 /// candidate of some server.
 fn commit(
     tx: &mut Tx<'_>,
@@ -278,8 +278,8 @@ fn commit(
     Ok(ids)
 }
 
-/// Inserts the servers of a request that has no valid host, in the state `ERROR`. The caller has
-/// determined the fault in a read, because a write transaction blocks all others.
+/// Inserts the servers of a request that has no valid host, in the state `ERROR`. The fault is determined in a read
+/// beforehand, because a write transaction blocks all others.
 async fn refuse(
     compute: &Compute,
     request: BootRequest,
@@ -379,7 +379,7 @@ fn begin(
     begin_at(tx, request, server, Create::Spawn { chosen, tried: Vec::new(), reason: None }, now)
 }
 
-/// Begins the build of a server of the request at a step.
+/// Begins the build of one of the request's servers at the step `create`.
 pub(super) fn begin_at(
     tx: &mut Tx<'_>,
     request: &BootRequest,
@@ -400,8 +400,7 @@ fn id_of(request: &BootRequest, index: usize) -> ServerId {
     request.ids.get(index).copied().unwrap_or_else(ascending)
 }
 
-/// The row of one server of the request. If there are several, `-1`, `-2`, … is appended to each
-/// name.
+/// The row of one server of the request. If the request is for several servers, `-1`, `-2`, … is appended to each name.
 pub(super) fn new_server(
     request: &BootRequest,
     id: ServerId,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The counters since the process started; clones share them.
+/// Counts since the process started; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Tally(Arc<Counts>);
 
@@ -14,13 +14,13 @@ struct Counts {
 }
 
 impl Tally {
-    /// Plans of boots: one for each request, and one for each further attempt because memory was behind, other
-    /// requests took the room, or the NUMA topology did not fit.
+    /// Number of plans for boots: one for each request, and one for each further attempt made because memory was
+    /// outdated, other requests took the room, or the NUMA topology did not fit.
     pub fn plans(&self) -> u64 {
         self.0.plans.load(Ordering::Relaxed)
     }
 
-    /// Candidates of a plan for which the ledger no longer had room.
+    /// Number of planned candidates for which the ledger no longer had room.
     pub fn refused(&self) -> u64 {
         self.0.refused.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! The CPU topology of a guest: the preferences of flavor and image, within their limits.
+//! Chooses the CPU topology of a guest according to the preferences and limits of its flavor and image.
 //!
-//! Follows Nova (`hardware.py`): of all topologies that fit, the one that meets the most preferences,
-//! then the one with the most sockets, then the most cores. A guest without preferences gets no
+//! Follows Nova (`hardware.py`): of all topologies that fit, chooses the one that meets the most preferences, then the
+//! one with the most sockets, then the one with the most cores. A guest without preferences and limits gets no
 //! topology, and its hypervisor decides.
 
 use std::collections::BTreeMap;
@@ -21,10 +21,10 @@ pub(super) const PROPERTIES: [&str; 6] = [
     "hw_cpu_max_cores",
     "hw_cpu_max_threads",
 ];
-/// A limit above the vCPUs of any guest.
+/// A limit above the number of vCPUs of any guest.
 const NO_LIMIT: i64 = 65536;
 
-/// The topology, if there is any preference.
+/// The topology; `None` if there is no preference and no limit.
 ///
 /// # Errors
 /// Nova's message if none fits, or if the image requests more than the flavor allows.

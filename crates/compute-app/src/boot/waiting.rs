@@ -1,4 +1,5 @@
-//! A boot without room that waits in `BUILD` while one or two live migrations make room (`[rebalance] on_refusal`).
+//! Lets a boot for which there is no room wait in `BUILD` while one or two live migrations make room (`[rebalance]
+//! on_refusal`).
 //!
 //! ```text
 //!   no host has room ─► plan moves ─► server in BUILD, step wait_for_room ─► 202
@@ -8,7 +9,7 @@
 //! ```
 //!
 //! The waiting server holds only its quota. Its request is in the memory of one controller; if that controller dies,
-//! another one ends the wait ([`end_overdue`]). Only one controller can end the wait, because each end is one
+//! another one ends the wait ([`end_overdue`]). Only one controller can end the wait, because ending it is a single
 //! transaction that requires the server to be at this step.
 
 use std::collections::HashSet;
@@ -35,7 +36,7 @@ use crate::flows::service_context;
 use crate::rebalance::{self, Begun, Step};
 use crate::{Compute, Error, numa, ports};
 
-/// How often the progress of a move is read.
+/// The interval at which the progress of a move is read.
 const POLL: Duration = Duration::from_millis(250);
 
 /// The longest pause between two plans for a boot whose moves have completed. Each plan searches the whole cloud.
@@ -59,12 +60,12 @@ pub(super) async fn boot(
     reason: &NoHost,
 ) -> Result<Option<ServerId>, Error> {
     let options = compute.options.rebalance;
-    // A boot with reserved volumes does not wait, because they belong to the request that is answered now.
+    // A boot with reserved volumes does not wait, because the volumes belong to the request, which is answered now.
     let may_wait = options.on_refusal
         && (request.min_count, request.max_count) == (1, 1)
         && !request.forced
         && request.volumes.devices.is_empty()
-        // The planning of moves does not consider NUMA cells.
+        // The planner of moves does not consider NUMA cells.
         && !numa::is_requested(&request.spec.flavor, &request.spec.image_properties);
     if !may_wait {
         return Ok(None);
@@ -290,7 +291,8 @@ fn waits(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<Waiting>, Error> {
     Ok(Some(Waiting { open, until, reason, message }))
 }
 
-/// Claims a place for a waiting server, as the transaction of a boot does. [`Error::Outdated`] if the place is taken.
+/// Claims a place for a waiting server, like the transaction of a boot. Fails with [`Error::Outdated`] if the place is
+/// taken.
 fn claim_waiting(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -329,7 +331,7 @@ fn claim_waiting(
     journal::advance(tx, &open, &Operation::Create(spawn), now)
 }
 
-/// Ends a wait: sets the server to `ERROR` with the original refusal and the reason why it remains refused.
+/// Ends a wait: sets the server to `ERROR` with the original refusal and the reason why the wait failed.
 async fn refuse(compute: &Compute, server: ServerId, why: String) -> Result<(), Error> {
     compute.store.write(move |tx| refuse_waiting(tx, server, &why)).await
 }
@@ -344,7 +346,7 @@ fn refuse_waiting(tx: &mut Tx<'_>, server: ServerId, why: &str) -> Result<(), Er
     journal::finish(tx, &open, Outcome::Failed, Some(&details), now)
 }
 
-/// Ends the waits that exceed their deadline by `grace`: the controller with their requests is gone.
+/// Ends the waits that exceed their deadline by `grace`, because the controller that kept their requests has stopped.
 ///
 /// # Errors
 /// Store errors only.

@@ -4,12 +4,12 @@ use std::fmt;
 
 use kilonova_ids::HostName;
 
-/// The end of a console. Its text is for the client.
+/// The reason, with a text for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// The token is unknown or has expired.
     InvalidToken,
-    /// The request comes from a page of another site.
+    /// The request comes from a page on another site.
     ForeignOrigin(&'static str),
     /// The maximum number of consoles is open.
     TooMany,
@@ -27,7 +27,7 @@ pub enum End {
     Moved,
     /// The token has expired, and sessions must not outlive it.
     Expired,
-    /// The controller stops.
+    /// The controller is stopping.
     Stopping,
     /// The client did not answer for a while.
     ClientSilent,

@@ -1,6 +1,6 @@
-//! The consoles of this controller: the expected answers of hosts, and the open consoles.
+//! The consoles of this controller: the answers that it expects from hosts, and the open consoles.
 //!
-//! Only this process needs them, because hosts answer at the controller where the client waits.
+//! Only this process needs them, because a host answers the controller at which the client waits.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,18 +13,18 @@ use uuid::Uuid;
 
 use super::ConsoleOptions;
 
-/// Bytes in both directions.
+/// A bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// The answer of a host.
+/// The answer from a host.
 pub enum Answer {
     /// The guest has the console.
     Available,
-    /// The console's bytes.
+    /// The stream of the console's bytes.
     Connected(Box<dyn Stream>),
-    /// The guest has no such console, or none now.
+    /// The guest has no such console, or it is not available now.
     Refused(ConsoleRefusal),
 }
 
@@ -58,7 +58,7 @@ impl Consoles {
         self.0.urls.get().cloned().unwrap_or_default()
     }
 
-    /// Expects the answer of a host to a request.
+    /// Expects an answer from a host to a request.
     pub(super) fn expect(&self, id: Uuid, host: &HostName) -> Waiting {
         let (sender, receiver) = oneshot::channel();
         lock(&self.0.expected).insert(id, (host.clone(), sender));
@@ -70,7 +70,7 @@ impl Consoles {
         lock(&self.0.expected).contains_key(&id)
     }
 
-    /// Takes the right to answer a request. Only the requested host has it. `None` if no client waits.
+    /// Takes the right to answer a request. `None` if no client waits for an answer from this host.
     pub fn expected(&self, host: &HostName, id: Uuid) -> Option<Expected> {
         let mut expected = lock(&self.0.expected);
         if expected.get(&id).is_none_or(|(asked, _)| asked != host) {
@@ -96,7 +96,7 @@ impl Consoles {
         lock(&self.0.open).all
     }
 
-    /// Ends all consoles, including those opened from now on.
+    /// Ends all consoles, including those opened later.
     pub fn stop(&self) {
         self.0.stopping.send_replace(true);
     }
@@ -113,7 +113,7 @@ impl Consoles {
 pub struct Expected(oneshot::Sender<Answer>);
 
 impl Expected {
-    /// Answers. The client may have given up.
+    /// Sends the answer. The client may have given up.
     pub fn answer(self, answer: Answer) {
         if self.0.send(answer).is_err() {
             tracing::debug!("the client of a console gave up before its host answered");

@@ -1,13 +1,13 @@
-//! Consoles: a user gets a URL with a token, and a client that connects with the token is joined to the guest.
+//! Consoles: a user gets a URL with a token, and a client that connects with the token is connected to the guest.
 //!
 //! ```text
 //! browser ──websocket──► controller ◄──connection of the host── agent ──► guest
 //!                            └── request for a console, in the host's poll ──►┘
 //! ```
 //!
-//! The client waits at one controller, so the request names the controller that the host must dial.
-//! The database contains only tokens and requests, and a request lives for seconds. This module
-//! must never know the transport of either side.
+//! The client waits at one controller, so the request names the controller that the host must dial. The database
+//! contains only tokens and requests, and a request exists for only a few seconds. This module must never depend on the
+//! transport of either side.
 
 mod end;
 mod expected;
@@ -32,21 +32,21 @@ pub use token::{Protocol, create, kind_of, valid};
 
 use crate::{Compute, Error};
 
-/// How long a client waits for the host.
+/// The maximum time that a client waits for the host.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An open console.
 pub struct Session {
-    /// The console's bytes.
+    /// The stream of the console's bytes.
     pub stream: Box<dyn Stream>,
-    /// The session's place among the open ones.
+    /// The session's place among the open consoles.
     pub slot: ConsolePermit,
 }
 
-/// Connects a client with the guest of its token.
+/// Connects a client to the guest of its token.
 ///
 /// # Errors
-/// Why there is no connection.
+/// The reason why there is no connection.
 pub async fn open(compute: &Compute, token: &ConsoleToken) -> Result<Session, End> {
     let kind = kind_of(token).ok_or(End::InvalidToken)?;
     let options = &compute.options.consoles;

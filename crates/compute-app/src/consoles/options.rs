@@ -1,8 +1,8 @@
-//! The operator's settings of consoles, with the names and defaults of nova.conf.
+//! The operator's settings for consoles, with the names and defaults of nova.conf.
 
 use jiff::SignedDuration;
 
-/// The settings of consoles.
+/// The settings for consoles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsoleOptions {
     /// `[vnc] enabled`.
@@ -15,15 +15,15 @@ pub struct ConsoleOptions {
     pub serial_base_url: Option<String>,
     /// `[consoleauth] token_ttl`.
     pub token_ttl: SignedDuration,
-    /// `[consoleauth] enforce_session_timeout`: true if a session ends with its token.
+    /// `[consoleauth] enforce_session_timeout`: true if a session ends when its token expires.
     pub enforce_session_timeout: bool,
     /// `[console] allowed_origins`: further hosts, besides this cloud's own, whose pages may
     /// connect.
     pub allowed_origins: Vec<String>,
-    /// `[console] frame_ancestors`: the sites that may frame the page, in the form of its content
+    /// `[console] frame_ancestors`: the sites that may frame the page, in the syntax of its content
     /// security policy.
     pub frame_ancestors: String,
-    /// `[console] max_consoles`: the maximum number of consoles that are open at a controller.
+    /// `[console] max_consoles`: the maximum number of consoles that are open on a controller.
     pub max_consoles: usize,
     /// `[console] max_consoles_per_user`: the maximum per user.
     pub max_consoles_per_user: usize,

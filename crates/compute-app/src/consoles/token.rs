@@ -10,16 +10,16 @@ use uuid::Uuid;
 use super::{Answer, ConsoleOptions, NoConsole, ask, silent};
 use crate::{Compute, Error, states};
 
-/// Nova's type of a display in a browser.
+/// Nova's console type for a display in a browser.
 const NOVNC: &str = "novnc";
-/// Nova's type of a serial port.
+/// Nova's console type for a serial port.
 const SERIAL: &str = "serial";
-/// The page that shows a display, below the root of the API.
+/// The path of the page that shows a display, below the root of the API.
 const PAGE: &str = "/console/novnc/vnc_auto.html";
-/// The websocket of serial ports, below the root of the API.
+/// The path of the websocket for serial ports, below the root of the API.
 const SERIAL_PATH: &str = "/console/serial";
 
-/// The protocols of consoles that Nova knows.
+/// The console protocols of Nova's API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// RFB.
@@ -47,7 +47,7 @@ impl Protocol {
         })
     }
 
-    /// Nova's name of the operation, for refusals.
+    /// Nova's name for the operation, used in refusals.
     fn operation(self) -> &'static str {
         match self {
             Self::Vnc => "get_vnc_console",
@@ -58,7 +58,7 @@ impl Protocol {
         }
     }
 
-    /// The console of this protocol and type.
+    /// The kind of console for this protocol and console type.
     fn console(self, options: &ConsoleOptions, console_type: &str) -> Result<ConsoleKind, Refusal> {
         let (enabled, expected, kind) = match self {
             Self::Vnc => (options.vnc, NOVNC, ConsoleKind::Vnc),
@@ -80,7 +80,7 @@ fn unavailable(console_type: &str) -> Refusal {
     Refusal::bad_request(format!("Unavailable console type {}.", console_type.escape_debug()))
 }
 
-/// The console of a token.
+/// The kind of console that a token gives access to.
 pub fn kind_of(token: &ConsoleToken) -> Option<ConsoleKind> {
     match token.console_type.as_str() {
         NOVNC => Some(ConsoleKind::Vnc),
@@ -126,7 +126,8 @@ pub async fn create(
                 refused.message = format!("{} {}", refused.message, sentence(&refusal.why));
                 return Err(refused);
             }
-            // As upstream, a server that is shut off gets a URL; the page connects once it runs.
+            // As in Nova, a server that is shut off gets a URL; the page connects once the server
+            // runs.
             ConsoleProblem::ShutOff => {}
             ConsoleProblem::Failed => {
                 return Err(unavailable(console_type).with_internal(refusal.why));
@@ -199,7 +200,7 @@ fn hash(text: &str) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The operator's URL of a kind of console, or our own.
+/// The operator's URL for a kind of console, or our own.
 fn base(options: &ConsoleOptions, kind: ConsoleKind, root: &str) -> String {
     let (configured, own) = match kind {
         ConsoleKind::Vnc => (&options.vnc_base_url, format!("{root}{PAGE}")),
@@ -212,7 +213,8 @@ fn base(options: &ConsoleOptions, kind: ConsoleKind, root: &str) -> String {
     configured.clone().unwrap_or(own)
 }
 
-/// A base URL with a token: noVNC takes it within the query's `path`, other clients as `token`.
+/// Adds a token to a base URL: noVNC reads it from the query parameter `path`, other clients from
+/// `token`.
 fn url(base: &str, kind: ConsoleKind, token: &str) -> String {
     let (start, query) =
         base.split_once('?').map_or((base, None), |(start, query)| (start, Some(query)));

@@ -1,11 +1,11 @@
-//! Decides the next step for one guest of a host to be drained. Pure.
+//! Decides the next step for one guest of a host that is being drained. Pure.
 
 use kilonova_compute_db::drains::Progress;
 use kilonova_ids::HostName;
 
 use super::guest::{Guest, MoveKind, MoveStatus, VmState};
 
-/// The remedy for a running server that cannot live-migrate, in words for every client.
+/// The remedy for a running server that cannot live-migrate, worded for every client.
 const COLD: &str = "allow cold moves (--cold, or the checkbox in the dashboard) and drain again";
 
 /// The remedy for an operation that this controller cannot read.
@@ -14,11 +14,11 @@ const UNREAD: &str = "kilonova doctor; if another version of kilonova wrote it, 
 /// The operator's permissions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allowed {
-    /// True to stop, move and restart servers that cannot live-migrate.
+    /// True if servers that cannot live-migrate may be stopped, moved and restarted.
     pub cold: bool,
 }
 
-/// The next step.
+/// The next step for a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Live-migrate it.
@@ -51,9 +51,9 @@ fn stays(why: impl Into<String>, remedy: impl Into<String>) -> Step {
 /// The next action of a drain for a guest, given the progress of the guest's move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// It requests this step.
+    /// The drain requests this step.
     Request(Step),
-    /// It waits for an operation.
+    /// The drain waits for an operation.
     Wait(String),
     /// The guest stays.
     Stays(Why),
@@ -61,7 +61,8 @@ pub enum Next {
     Failed,
 }
 
-/// [`decide`], given the progress of the guest's move. A move that failed is not requested again.
+/// Applies [`decide`], and takes the progress of the guest's move into account. A move that failed
+/// is not requested again.
 pub fn next(
     host: &HostName,
     up: bool,
@@ -83,7 +84,7 @@ pub fn next(
     }
 }
 
-/// The next step for a guest of `host`; `up` is the host's state.
+/// The next step for a guest of `host`; `up` is true if the host is up.
 pub fn decide(host: &HostName, up: bool, guest: &Guest, allowed: Allowed) -> Step {
     let id = &guest.id;
     if let Some(operation) = &guest.operation {

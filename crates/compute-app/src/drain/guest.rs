@@ -29,7 +29,7 @@ pub struct DrainedHost {
     pub accelerators_not_free: i64,
     /// The servers with anything on the host.
     pub guests: Vec<Guest>,
-    /// Its drain, if one runs or has ended. A controller of an earlier version has none.
+    /// Its drain, if one runs or has ended. A controller of an earlier version reports none.
     #[serde(default)]
     pub drain: Option<HostDrain>,
 }
@@ -41,9 +41,9 @@ pub struct HostDrain {
     pub state: DrainState,
     /// True if it shuts off, moves and restarts servers that cannot live-migrate.
     pub cold: bool,
-    /// How many servers move at the same time.
+    /// Maximum number of servers that move at the same time.
     pub parallel: i64,
-    /// The servers on the host when it began.
+    /// Number of servers on the host when the drain began.
     pub total: usize,
     /// When it began.
     pub begun_at: String,
@@ -72,7 +72,7 @@ pub struct GuestMove {
     pub server: String,
     /// Its progress.
     pub state: MoveState,
-    /// The reason of a refusal or a failure.
+    /// The reason for a refusal or a failure.
     pub why: Option<String>,
     /// When a refused request is repeated.
     #[serde(default)]
@@ -85,19 +85,19 @@ pub struct GuestMove {
 pub enum MoveState {
     /// It was requested.
     Requested,
-    /// It is not possible for now: the request was refused and is repeated, or an operation cannot be read.
+    /// The move is not possible now: the request was refused and is repeated, or an operation cannot be read.
     Refused,
     /// It failed, or was refused too often.
     Failed,
 }
 
 impl HostDrain {
-    /// The move of a server; `None` if it was not requested yet.
+    /// The move of a server; `None` if it has not been requested yet.
     pub fn move_of(&self, server: &str) -> Option<&GuestMove> {
         self.moves.iter().find(|one| one.server == server)
     }
 
-    /// The progress of the move of a server; `None` if it was not requested yet.
+    /// The progress of a server's move; `None` if it has not been requested yet.
     pub fn progress(&self, server: &str) -> Option<Progress> {
         let one = self.move_of(server)?;
         let why = one.why.clone().unwrap_or_default();
@@ -152,7 +152,7 @@ pub enum VmState {
     SoftDeleted,
     /// An operation failed.
     Error,
-    /// Any other state, also one of a newer controller.
+    /// Any other state, including one from a newer controller.
     #[serde(untagged)]
     Other(String),
 }
@@ -237,7 +237,7 @@ pub enum MoveKind {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MoveStatus {
-    /// It waits for its confirmation.
+    /// It waits to be confirmed.
     Finished,
     /// Any other status.
     #[serde(untagged)]
@@ -318,7 +318,8 @@ impl From<Status> for MoveStatus {
     }
 }
 
-/// The guest as a round of a drain reads it: without names, status and awaited event, on which no decision depends.
+/// The guest as a round of a drain reads it: without name, status and awaited event, because no decision depends on
+/// them.
 impl From<&DrainGuest> for Guest {
     fn from(guest: &DrainGuest) -> Self {
         let operation = guest.operation.as_ref().map(|row| Operation {

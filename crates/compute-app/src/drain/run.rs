@@ -21,31 +21,32 @@ use crate::{Compute, Error, explain};
 
 /// Maximum number of servers of a host that move at the same time.
 pub const MAX_PARALLEL: i64 = 100;
-/// Maximum number of requests to move a busy server. With the pauses they take a quarter of an hour, which is enough
-/// for a busy volume service. A move and its confirmation together may take twice as many requests.
+/// Maximum number of requests to move a busy server. Together with the pauses between them, they span a quarter of an
+/// hour, which is enough for a busy volume service. A move and its confirmation together may take twice as many
+/// requests.
 pub const ATTEMPTS: i64 = 20;
 /// The longest pause between two requests.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(1);
 
-/// The pause after a refusal, which doubles with each.
+/// The pause after a refusal. It doubles with each refusal.
 fn pause(attempts: i64) -> SignedDuration {
     let exponent = u32::try_from(attempts).unwrap_or(u32::MAX);
     let seconds = 2_i64.checked_pow(exponent).unwrap_or(i64::MAX);
     SignedDuration::from_secs(seconds).min(LONGEST_PAUSE)
 }
 
-/// The request of a drain.
+/// A request to drain a host.
 #[derive(Debug, Clone)]
 pub struct DrainRequest {
-    /// True to shut off, move and restart servers that cannot live-migrate.
+    /// True if servers that cannot live-migrate may be shut off, moved and restarted.
     pub cold: bool,
-    /// How many servers may move at the same time, from 1 to [`MAX_PARALLEL`].
+    /// Maximum number of servers that move at the same time, from 1 to [`MAX_PARALLEL`].
     pub parallel: i64,
-    /// The reason shown for the host, if it was enabled.
+    /// The reason for disabling the host; not used if the host is already disabled.
     pub reason: Option<String>,
 }
 
-/// Begins the drain of a host, in place of an earlier one: disables the host, so that the rounds move its servers.
+/// Begins the drain of a host, and replaces an earlier one. Disables the host; the rounds then move its servers.
 ///
 /// # Errors
 /// 404 if the host does not exist; store errors.
@@ -92,7 +93,7 @@ pub async fn begin(
 /// Stops the drain of a host, which stays disabled. Requested moves continue.
 ///
 /// # Errors
-/// 404 without such a host or a drain of it; 409 if the drain has ended; store errors.
+/// 404 if the host does not exist or has no drain; 409 if the drain has ended; store errors.
 pub async fn stop(compute: &Compute, name: &HostName) -> Result<(), Error> {
     let (own, name) = (compute.clone(), name.clone());
     let write = move |tx: &mut Tx<'_>| {
@@ -127,7 +128,7 @@ fn touch(tx: &mut Tx<'_>, compute: &Compute, mut host: Host) -> Result<(), Error
 /// wait for.
 ///
 /// # Errors
-/// Store errors only; the next round repeats what is missing.
+/// Store errors only; the next round continues.
 pub async fn round(compute: &Compute, name: &HostName) -> Result<(), Error> {
     let (fleet, host) = (compute.fleet.clone(), name.clone());
     let read = compute.store.read(move |tx| read(tx, &fleet, &host));
@@ -173,7 +174,7 @@ pub async fn round(compute: &Compute, name: &HostName) -> Result<(), Error> {
     Ok(())
 }
 
-/// The rows that a round decides from.
+/// The rows on which a round bases its decisions.
 struct Found {
     drain: Drain,
     /// The host's state.
@@ -193,7 +194,7 @@ enum Reading {
     Enabled,
 }
 
-/// Reads a round's rows, in as many statements for one guest as for a hundred.
+/// Reads a round's rows. The number of statements does not depend on the number of guests.
 fn read(tx: &mut Tx<'_>, fleet: &Fleet, name: &HostName) -> Result<Reading, Error> {
     let Some(row) = hosts::by_name(tx, name)?.filter(|row| !row.enabled) else {
         return Ok(Reading::Enabled);
@@ -266,7 +267,7 @@ impl Round<'_> {
             Err(error @ Error::Store(_)) => return Err(error),
             Err(error) => error.into_refusal(),
         };
-        // The request is repeated for a server that is busy.
+        // The request is repeated if the server is busy.
         let again = matches!(refused.kind, Kind::Conflict | Kind::Unavailable) && attempts < most;
         if again {
             self.record(
@@ -300,7 +301,7 @@ impl Round<'_> {
         self.record(server, progress, past.map_or(0, |one| one.attempts), None).await
     }
 
-    /// Records why a requested move left the guest here.
+    /// Records why the guest is still here after a requested move.
     async fn note_failure(&self, server: ServerId, past: Option<&DrainMove>) -> Result<(), Error> {
         let why = self.compute.store.read(move |tx| failure(tx, server)).await?;
         let attempts = past.map_or(1, |one| one.attempts);
@@ -350,7 +351,7 @@ impl Round<'_> {
     }
 }
 
-/// True if the drain is still the current one of its host, and is running.
+/// True if the drain is still the current one of its host and is still running.
 fn is_current(tx: &mut Tx<'_>, drain: &Drain) -> Result<bool, Error> {
     let now = drains::of_host(tx, &drain.host)?;
     Ok(now.is_some_and(|now| now.state == State::Running && now.request_id == drain.request_id))

@@ -1,4 +1,5 @@
-//! The remains on a host that is being drained: guests, guests to remove, and claims of migrations.
+//! Explains what is still on a host that is being drained: guests, guests to remove, and claims of
+//! migrations.
 
 use std::collections::BTreeSet;
 
@@ -55,11 +56,11 @@ pub struct HostExplanation {
     pub drain: Option<(Drain, Vec<DrainMove>)>,
     /// True if it offers its CPUs and memory by NUMA cell.
     pub divided: bool,
-    /// Why it does not, although it is configured to.
+    /// Why it does not offer them by cell, although it is configured to.
     pub undivided: Option<String>,
 }
 
-/// Reads it; `None` if the host does not exist.
+/// Reads the explanation; `None` if the host does not exist.
 ///
 /// # Errors
 /// Store errors only.
@@ -76,7 +77,7 @@ pub fn explain_host(
     ids.extend(moves::servers_held_on(tx, name)?);
     let guests = guests(tx, name, ids.into_iter().collect())?;
     let devices_held = devices::held_on(tx, std::slice::from_ref(name))?.into_values().sum();
-    // A controller of an earlier version enables a host without its drain.
+    // A controller of an earlier version enables a host without deleting its drain.
     let drain = match drains::of_host(tx, name)?.filter(|_| !row.enabled) {
         Some(drain) => Some((drain, drains::moves(tx, name)?)),
         None => None,
@@ -86,7 +87,8 @@ pub fn explain_host(
     Ok(Some(HostExplanation { host, guests, devices_held, drain, divided, undivided }))
 }
 
-/// The guests of those servers. Reads five lists of rows, regardless of the number of servers.
+/// The guests of the servers with these ids. Reads five lists of rows, regardless of the number of
+/// servers.
 fn guests(tx: &mut Tx<'_>, host: &HostName, ids: Vec<ServerId>) -> Result<Vec<Guest>, Error> {
     let servers = servers::ask_some(tx, &ids)?;
     let operations = flow::ask_open_of_some(tx, &ids)?;

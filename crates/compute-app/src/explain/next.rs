@@ -135,7 +135,7 @@ fn in_progress(
     todo.push(text);
 }
 
-/// The next action for an operation that another version of the control plane has begun and continues.
+/// The next action for an operation that only another version of the control plane can read.
 fn unreadable(explained: &ServerExplanation, operation: &Operation) -> String {
     let why = explained.unreadable.as_deref().unwrap_or("unknown");
     format!(
@@ -179,7 +179,7 @@ fn command(action: ServerAction) -> &'static str {
     action.row().command.unwrap_or_default()
 }
 
-/// The action that its state requires.
+/// Adds the action that the server's state requires.
 pub(super) fn idle_states(explained: &ServerExplanation, todo: &mut Vec<String>) {
     let id = explained.server.id;
     match explained.server.vm_state {
@@ -256,7 +256,7 @@ fn shelved(explained: &ServerExplanation, todo: &mut Vec<String>) {
     });
 }
 
-/// Unhealthy devices, and devices that the guest's document does not contain.
+/// Adds actions for unhealthy devices, and for devices that the guest's document does not contain.
 fn unhealthy_devices(explained: &ServerExplanation, todo: &mut Vec<String>) {
     let id = explained.server.id;
     for held in &explained.held {

@@ -1,5 +1,5 @@
-//! The explanation for a server's owner: without host names, texts from hosts, and details of the
-//! ledger.
+//! The explanation for a server's owner: without host names, messages from hosts, and details from
+//! the ledger.
 
 use kilonova_compute_db::servers::VmState;
 use kilonova_flow::Outcome;

@@ -16,15 +16,16 @@ use crate::{Compute, Error, boot, ports};
 pub struct Room {
     /// True if a valid host exists.
     pub exists: bool,
-    /// The reason, with host names.
+    /// How the host was chosen, or why none is valid; with host names.
     pub text: String,
     /// The reason for the server's owner, without host names.
     pub owner_text: String,
     /// Number of hosts.
     pub hosts: usize,
-    /// The conditions on resources and traits that removed hosts, in the order of trial.
+    /// The conditions on resources and traits that removed hosts, in the order in which they were
+    /// applied.
     pub steps: Vec<Step>,
-    /// The nearest host, and its unmet condition.
+    /// The host that comes closest, and its unmet condition.
     pub nearest: Option<(String, String)>,
 }
 
@@ -35,7 +36,7 @@ impl Room {
     }
 }
 
-/// Schedules as a boot does, without a claim.
+/// Schedules like a boot, but claims nothing.
 ///
 /// # Errors
 /// Store errors only.

@@ -1,4 +1,4 @@
-//! Everything stored about a server, read on one snapshot.
+//! Everything stored about a server, read from one snapshot.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_accelerator::ledger as devices;
@@ -52,11 +52,11 @@ pub struct ServerExplanation {
     pub server: Server,
     /// The time of the read.
     pub now: Timestamp,
-    /// The hosts involved; its own first.
+    /// The involved hosts; the server's own first.
     pub hosts: Vec<HostNow>,
     /// The operation in progress.
     pub operation: Option<Operation>,
-    /// Its state; `None` if this version cannot read it.
+    /// The operation's state; `None` if this version cannot read it.
     pub state: Option<operation::Operation>,
     /// Why this version cannot read the operation: a newer one has written it, or the row is damaged.
     pub unreadable: Option<String>,
@@ -72,7 +72,7 @@ pub struct ServerExplanation {
     pub held: Vec<devices::HeldAccelerator>,
     /// Dirty handles that it left on hosts.
     pub left: Vec<devices::LeftHandle>,
-    /// The allocations of it and its migrations.
+    /// The allocations of the server and its migrations.
     pub allocations: Vec<ConsumerAllocations>,
     /// The newest actions with their events.
     pub actions: Vec<(Operation, Vec<Event>)>,
@@ -83,7 +83,7 @@ pub struct ServerExplanation {
 }
 
 impl ServerExplanation {
-    /// A host involved.
+    /// The involved host with this name.
     pub fn host(&self, name: &HostName) -> Option<&HostNow> {
         self.hosts.iter().find(|host| host.row.host == *name)
     }
@@ -124,7 +124,7 @@ impl ServerExplanation {
     }
 }
 
-/// Reads the explanation; `None` if the server neither exists nor has a deleted row.
+/// Reads the explanation; `None` if the server has no row, not even a deleted one.
 ///
 /// # Errors
 /// Store errors only.

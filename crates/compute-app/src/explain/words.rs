@@ -15,12 +15,12 @@ use kilonova_ids::HostName;
 pub struct Awaited {
     /// The host whose report continues the operation.
     pub host: Option<HostName>,
-    /// The expected action of that host.
+    /// The action expected of that host; without a host, the whole event.
     pub what: String,
 }
 
 impl Awaited {
-    /// `host gpu-1 to start the guest`.
+    /// The event as text, such as `host gpu-1 to start the guest`.
     pub fn text(&self) -> String {
         match &self.host {
             Some(host) => format!("host {host} to {}", self.what),
@@ -29,7 +29,7 @@ impl Awaited {
     }
 }
 
-/// Why an action failed: its own message, or the details of its last event that failed.
+/// Why an action failed: its own message, or the details of its last failed event.
 pub(crate) fn failure<'a>(
     action: &'a flow::Operation,
     events: &'a [flow::Event],
@@ -138,7 +138,8 @@ pub fn awaited(
     }
 }
 
-/// Cinder's part: a host receives the guest only with all its volumes.
+/// The event awaited from Cinder: a host receives the guest's document only after all volumes are
+/// connected.
 pub(super) fn connecting(host: &HostName) -> String {
     format!("Cinder to connect its volumes to host {host}")
 }
@@ -150,7 +151,7 @@ const MAKE_DEST: &str = "define the guest there with its devices";
 const DROP_DEST: &str = "remove the guest, because the move failed";
 const RESTORE: &str = "restore the guest to its state before the move";
 
-/// The host's part in the action, by the table of actions.
+/// The host's part in the action, from the table of actions.
 fn settling(state: &Operation) -> &'static str {
     if let Operation::InPlace(InPlace { change: InPlaceChange::SoftDelete, .. }) = state {
         return "shut the guest off, so that it can be restored";

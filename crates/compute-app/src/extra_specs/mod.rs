@@ -1,6 +1,6 @@
-//! Validates extra specs of known namespaces (requested from 2.86).
+//! Validates extra specs in known namespaces (from microversion 2.86).
 //!
-//! A key of an unknown namespace is accepted, because other programs read extra specs too. A key of
+//! A key in an unknown namespace is accepted, because other programs read extra specs too. A key in
 //! a known namespace that no rule covers is refused, because it is most likely misspelt.
 
 mod rules;
@@ -10,7 +10,7 @@ use kilonova_wire::Refusal;
 use regex::Regex;
 use value::Kind;
 
-/// A pattern of keys and the kind of their values.
+/// A pattern for keys, and the kind of their values.
 struct Rule {
     key: Regex,
     kind: Kind,

@@ -1,4 +1,4 @@
-//! The known extra specs. Keys are expressions that must match the whole key.
+//! The known extra specs. Each rule's key is a regular expression that must match the whole key.
 //!
 //! Names and values follow Nova's extra spec reference (`nova/api/validation/extra_specs`).
 
@@ -36,7 +36,7 @@ const PLAIN_CAPABILITIES: &str = "id|uuid|service_id|host|vcpus|memory_mb|local_
 const NESTED_CAPABILITIES: &str = "cpu_info|metrics|stats|numa_topology|supported_hv_specs|\
     pci_device_pools|nodename|pci_stats|supported_instances|limits|instances";
 
-/// An expression that must match a whole text.
+/// Compiles an expression that must match the whole text.
 pub(super) fn whole(pattern: &str) -> Result<Regex, regex::Error> {
     Regex::new(&format!("^(?:{pattern})$"))
 }

@@ -1,7 +1,7 @@
-//! Begins operations on existing servers, and records actions that take no time.
+//! Begins operations on existing servers, and records actions that complete immediately.
 //!
-//! The server's row is written before the operation's. Two concurrent transactions conflict on that
-//! row, and PostgreSQL repeats the later one instead of violating the unique key.
+//! The server's row is written before the operation's. Two concurrent transactions therefore conflict on that row, and
+//! on PostgreSQL the later one is repeated instead of violating the unique key.
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents;
@@ -32,7 +32,7 @@ pub(super) fn begin(
     journal::begin(tx, server.id, &Requester::from(context), state, now)
 }
 
-/// [`begin`], and the next generation of the documents of `hosts`, in the same round trip.
+/// Like [`begin`], and also asks for the next document generation of each of `hosts` in the same round trip.
 ///
 /// # Errors
 /// Busy when another operation is open.
@@ -99,7 +99,7 @@ pub fn record_failure(
     Ok(flow::event(tx, id, &failed)?)
 }
 
-/// Records the failure of an action after its request was answered.
+/// Records that an action failed after its request was answered.
 ///
 /// # Errors
 /// Store errors only.
@@ -117,7 +117,7 @@ pub fn record_late_failure(
     Ok(flow::event(tx, id, &failed)?)
 }
 
-/// Records an action of the service itself.
+/// Records an action that the service itself performed.
 ///
 /// # Errors
 /// Store errors only.
@@ -160,8 +160,8 @@ pub(super) fn owner_context(server: &Server) -> Context {
     service_context(&server.user_id, &server.project_id)
 }
 
-/// The context of an operation that the service itself starts, as an administrator's action on behalf of a user.
-/// Each has its own request id.
+/// The context of an operation that the service itself starts, as an administrator's action on behalf of a user. Each
+/// context has its own request id.
 pub fn service_context(user_id: &str, project_id: &str) -> Context {
     Context {
         user_id: user_id.to_owned(),

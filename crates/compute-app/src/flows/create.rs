@@ -1,6 +1,6 @@
 //! A boot after its claim: the host starts the guest, or the boot moves to the next host.
 //!
-//! A failed host keeps the claim until it reports that it has removed the guest. No device is given
+//! The claim on a failed host remains until the host reports that it has removed the guest, so that no device is given
 //! to another guest while the previous one may still use it.
 
 use std::collections::HashSet;
@@ -178,7 +178,7 @@ pub(crate) fn is_plugging(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Err
     Ok(open_build(tx, server)?.is_some_and(|build| build.plugs))
 }
 
-/// Ends a build that waits only for its ports although its guest runs, as started by an earlier version.
+/// Ends a build that still waits for its ports although its guest already runs, for example after a reboot.
 ///
 /// # Errors
 /// Store errors only.
@@ -291,7 +291,7 @@ pub fn fail_build(
     journal::finish(tx, &open, End::Failed, Some(message), now)
 }
 
-/// Claims capacity on a host that was not tried yet. Returns false if there is none.
+/// Claims capacity on a host that has not been tried yet. Returns false if there is none.
 fn next_host(
     tx: &mut Tx<'_>,
     compute: &Compute,

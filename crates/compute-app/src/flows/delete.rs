@@ -1,17 +1,15 @@
 //! Deletes a server. One transaction removes its row and releases its claims, once the host reports
 //! that it has removed the guest.
 //!
-//! The deletion does not wait for a host that is down: the row is removed, and the server's devices
-//! there become dirty. The document stays, so that the host removes the guest when it returns, and
-//! reports that.
+//! The deletion does not wait for a host that is down: the row is removed, and the server's devices there become dirty.
+//! The document stays, so that the host removes the guest when it returns, and reports the removal.
 //!
-//! A server that is being moved may be on two hosts. The report of each host releases its side; the
-//! last report removes the row.
+//! A server that is being moved may be on two hosts. The report from each host releases the claims there; the last
+//! report removes the row.
 //!
-//! A client that sees that a server is gone expects its ports and volumes to be free, as upstream. The
-//! row of a server with ports of a cloud's Neutron or volumes of its Cinder is therefore kept until both
-//! are released, unless its host is down, and not much longer than [`RELEASE`]. The workers continue the
-//! release after the row is gone.
+//! As in Nova, a client that finds a server gone expects its ports and volumes to be free. If the server has ports in
+//! the cloud's Neutron or volumes in its Cinder, its row is therefore kept until they are released, but not while its
+//! host is down, and not much longer than [`RELEASE`]. The workers continue the release after the row is gone.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::moves::{self, Move, Status};
@@ -28,8 +26,8 @@ use super::operation::{Delete, Operation};
 use super::{begin, in_place, migration};
 use crate::{Compute, Error, boot, moves as claims, ports, volumes};
 
-/// How long a server without a guest is kept for the release of its ports and volumes. The loop that ends the wait
-/// may add its period.
+/// The maximum time that a server without a guest is kept for the release of its ports and volumes. The loop that ends
+/// the wait may add its period.
 pub const RELEASE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Begins the deletion and cancels every other operation. A server on no host, or only on hosts that
@@ -77,7 +75,7 @@ fn is_deletion(open: &OpenOperation) -> bool {
     matches!(open.state, Operation::Delete(_))
 }
 
-/// Ends a deletion that waits only for hosts that are down. Returns whether the server is gone.
+/// Ends a deletion that waits only for hosts that are down. Returns true if the server was removed.
 ///
 /// # Errors
 /// Store errors only.
@@ -94,8 +92,8 @@ pub fn delete_without_hosts(
     end_without_hosts(tx, compute, &open, own.as_ref(), &hosts, now)
 }
 
-/// [`delete_without_hosts`] for an open deletion of a server on its `own` host, with documents on
-/// `hosts`.
+/// Implements [`delete_without_hosts`] for an open deletion. `own` is the server's host, and `hosts` are those with its
+/// documents.
 fn end_without_hosts(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -126,8 +124,8 @@ fn end_without_hosts(
     Ok(true)
 }
 
-/// Handles a host's report on a removal without an operation: the host was down and is back, or the
-/// server has moved away.
+/// Handles a host's report on a removal for which no operation waits: the host was down and is back, or the server has
+/// moved away.
 pub(super) fn dropped(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -229,8 +227,8 @@ pub(super) fn destroyed(
     }
 }
 
-/// Removes the server's row, unless its ports and volumes have to be released first; its claims were
-/// released before.
+/// Removes the server's row, unless its ports and volumes must be released first. Its claims have already been
+/// released.
 fn remove(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -245,7 +243,8 @@ fn remove(
     remove_now(tx, compute, host, open, None, now)
 }
 
-/// Starts the release of the server's ports and volumes. False if no other service has any.
+/// Starts the release of the server's ports and volumes. Returns false if no other service has ports or volumes of the
+/// server.
 fn begin_release(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -276,7 +275,7 @@ fn remove_now(
     journal::finish(tx, open, End::Done, None, now)
 }
 
-/// Removes the row of a server whose ports or volumes have just been released, if no others are left.
+/// Removes the row of a server whose ports or volumes have just been released, if no ports or volumes remain.
 ///
 /// # Errors
 /// Store errors only.
@@ -294,7 +293,7 @@ pub fn released(
     if is_left { Ok(()) } else { remove_now(tx, compute, &host, &open, None, now) }
 }
 
-/// Removes the row of a server whose ports and volumes take longer than [`RELEASE`].
+/// Removes the row of a server whose ports and volumes take longer than [`RELEASE`] to be released.
 ///
 /// # Errors
 /// Store errors only.
@@ -313,7 +312,7 @@ pub fn end_release(
     remove_now(tx, compute, &host, &open, remark, now)
 }
 
-/// The deletion of a server that waits for other services, and the last host that had the guest.
+/// The server's deletion, if it waits for other services, and the last host that had the guest.
 fn releasing(
     tx: &mut Tx<'_>,
     server: ServerId,

@@ -1,8 +1,8 @@
 //! Compares each observation with its document, whether or not an operation is open.
 //!
-//! A guest in its desired state uses nothing beyond its document. The claims that a finished resize on
-//! the same host still holds are therefore released. If a guest fails while no operation is open, its
-//! server goes to `ERROR` with the reason. This file must never read hosts that a server has left.
+//! A guest in its desired state uses nothing beyond its document. The claims that a finished resize on the same host
+//! still holds are therefore released. If a guest fails while no operation is open, its server is set to `ERROR` with
+//! the reason. This module must never act on reports from hosts that a server has left.
 
 use jiff::Timestamp;
 use kilonova_compute_db::moves;

@@ -1,4 +1,4 @@
-//! The journal of operations, typed: the only caller of [`kilonova_flow`] that writes an operation.
+//! The typed journal of operations. Only this module writes operations through [`kilonova_flow`].
 //!
 //! Every function works inside the caller's transaction.
 
@@ -176,7 +176,7 @@ pub fn record(
 /// Moves an operation to another step of the same kind, or changes the data of its step.
 ///
 /// # Errors
-/// [`flow::Error::Moved`] when another transaction moved or ended it.
+/// [`flow::Error::Moved`] when another transaction has advanced or ended the operation.
 pub fn advance(
     tx: &mut Tx<'_>,
     open: &OpenOperation,

@@ -7,13 +7,13 @@
 //!                 ├─a cloud's Neutron or Cinder─► release ──ports and volumes released──► row removed
 //!                 └─host down─► row removed, devices dirty; freed when the host reports Absent
 //!   power:      settle ──as requested──► done │ Failed ──► ERROR with the reason
-//!   in_place:   changes of a guest on its host, shelving (see there)
-//!   migration:  moves; the only flows that listen to two hosts (see there)
+//!   in_place:   changes to a guest on its host, shelving (see there)
+//!   migration:  moves; the only flows that handle reports from two hosts (see there)
 //!   power_sync: a guest that changes although no operation is open
 //! ```
 //!
 //! Each step is one transaction, which a host's report starts. A step never waits and never calls another service: the
-//! next document passes its result to the host.
+//! host receives its result with the next document.
 
 mod begin;
 mod create;
@@ -69,7 +69,7 @@ pub fn expect(tx: &mut Tx<'_>, host: &HostName, observation: &Observation) -> Re
     journal::expect_open_of(tx, observation.server)
 }
 
-/// Announces the reads of a change of a server after the server's row.
+/// Announces the reads that a change to a server makes after reading the server's row.
 ///
 /// # Errors
 /// Store errors only.
@@ -78,7 +78,7 @@ pub fn expect_change(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     Ok(documents::expect_of_server(tx, server)?)
 }
 
-/// Announces the reads of [`confirm`] after the server's row.
+/// Announces the reads that [`confirm`] makes after reading the server's row.
 ///
 /// # Errors
 /// Store errors only.
@@ -86,7 +86,7 @@ pub fn expect_confirm(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     Ok(moves::expect_open_of(tx, server)?)
 }
 
-/// Announces the reads of [`delete`] after the server's row.
+/// Announces the reads that [`delete`] makes after reading the server's row.
 ///
 /// # Errors
 /// Store errors only.
@@ -96,8 +96,8 @@ pub fn expect_delete(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     Ok(resting::expect_image(tx, server)?)
 }
 
-/// Applies one report of a host. A report of an older document changes nothing; without an open
-/// operation it describes a guest whose state changed on its own, or the late end of a removal.
+/// Applies one report from a host. A report on an older document changes nothing. Without an open operation, a report
+/// describes a guest whose state changed on its own, or the late end of a removal.
 ///
 /// # Errors
 /// [`Error::Unreadable`] when the server's open operation cannot be read; store errors.
@@ -152,8 +152,8 @@ pub fn observe(
     advance(tx, compute, host, &document.desired, &open, observation, now)
 }
 
-/// Announces the reads of a report about the guest's open operation, so that they share the round
-/// trip of [`desired_state::check`].
+/// Announces the reads with which a report advances the open operation, so that they share the round trip of
+/// [`desired_state::check`].
 fn expect_advance(tx: &mut Tx<'_>, open: &OpenOperation) -> Result<(), Error> {
     let server = open.row.subject;
     if open.state.is_move() {

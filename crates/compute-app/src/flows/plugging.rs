@@ -5,11 +5,11 @@
 //!                                            └─too late, or not plugged──► failure of the host
 //! ```
 //!
-//! A live migration has no paused guest and waits before it copies memory instead: the destination must not only be
-//! ready, but must also have plugged the ports that it can plug without the guest (`migration/live.rs`).
+//! A live migration has no paused guest. Instead, it waits before it copies memory: the destination must be ready and
+//! must have plugged the ports that it can plug without the guest (`migration/live.rs`).
 //!
-//! The flows of a boot, an unshelving, an evacuation and the revert of a resize request such a guest, as upstream, and
-//! wait until it runs as for any other guest. Apart from a live migration, this file must never know which flow waits.
+//! As upstream, such a guest is requested by the flows of boot, unshelve, evacuation and resize revert; they wait until
+//! it runs, as they do for any other guest. Apart from a live migration, this file must not depend on which flow waits.
 //! Controllers of an earlier version ignore such guests; therefore agents repeat their reports, and the sweep looks for
 //! events that those controllers missed.
 
@@ -49,7 +49,8 @@ pub(super) fn reported(
     if open.is_none() || !waits {
         return run(tx, compute, server);
     }
-    // The transaction of the last port's event writes the same row, so one of the two sees the other's change.
+    // The transaction that handles the last port's event writes the same row, so one of the two transactions sees the
+    // other's change.
     external_ports::wait(tx, server, now)?;
     if external::is_plugged(tx, server)? {
         return run(tx, compute, server);
@@ -131,7 +132,7 @@ pub fn ports_late(
     }
 }
 
-/// Handles a port that could not be plugged, of a guest that is paused or about to be: aborts a boot, and reports a
+/// Handles the failure to plug a port of a guest that is paused or about to be paused: aborts a boot, and reports a
 /// failure of the host to any other flow.
 pub fn ports_not_plugged(
     tx: &mut Tx<'_>,
@@ -164,7 +165,7 @@ pub fn ports_not_plugged(
         let observation = Observation::new(server, document.generation, failed());
         super::observe(tx, compute, &host, &observation, now)?;
     }
-    // The guest remains if its flow failed permanently: it is shut off, as upstream.
+    // If the flow failed permanently, its guest still exists and is shut off, as upstream.
     for (host, _, domain) in paused(tx, server)? {
         let off = Domain { starts_paused: false, power: Power::Off, ..domain };
         documents::put(tx, compute, &host, server, &Desired::Present(Box::new(off)))?;

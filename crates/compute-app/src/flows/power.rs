@@ -47,7 +47,7 @@ impl PowerCommand {
         }
     }
 
-    /// The action in the table of actions.
+    /// The command's key in the table of server actions.
     fn server_action(self) -> ServerAction {
         match self {
             Self::Start => ServerAction::Start,
@@ -106,7 +106,7 @@ pub fn change_power(
     Ok(())
 }
 
-/// Reboots a server hard whose soft reboot takes longer than `reboot_timeout`.
+/// Falls back to a hard reboot for a server whose soft reboot takes longer than `reboot_timeout`.
 ///
 /// # Errors
 /// Store errors only.

@@ -1,4 +1,4 @@
-//! Guests that change although no operation is open, and guests that no document names (Nova's power
+//! Guests whose power state changes although no operation is open, and guests that no document names (Nova's power
 //! synchronization and its clean-up of deleted instances).
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //!                                                resume_guests_state_on_host_boot is set
 //!   ACTIVE                      suspended      → stop
 //!   SHUTOFF                     not shut off   → stop
-//!   otherwise                                    the power state alone
+//!   otherwise                                    only the power state is recorded
 //! ```
 
 use jiff::Timestamp;
@@ -77,7 +77,7 @@ impl Idle<'_> {
     }
 }
 
-/// Applies a report on a guest whose server has no open operation.
+/// Applies a report about a guest whose server has no open operation.
 pub(super) fn observed(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -145,8 +145,8 @@ pub(super) fn observed(
     }
 }
 
-/// Handles a guest on a host that no document names. Applies `running_deleted_instance_action` to
-/// guests of deleted servers; leaves others unchanged and records them.
+/// Handles a host's report of a guest that no document names. Applies `running_deleted_instance_action` to guests of
+/// deleted servers; leaves other guests unchanged and records them.
 pub(super) fn orphan(
     tx: &mut Tx<'_>,
     compute: &Compute,

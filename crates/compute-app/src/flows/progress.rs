@@ -1,5 +1,5 @@
-//! The phase that a host reports becomes the server's task state. It advances no operation: the flows
-//! do not depend on these reports.
+//! Translates the phase that a host reports into the server's task state. A phase never advances an operation: the
+//! flows do not depend on these reports.
 
 use jiff::Timestamp;
 use kilonova_compute_db::servers::{self, TaskState};

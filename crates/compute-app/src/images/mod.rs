@@ -159,7 +159,7 @@ impl ImageService {
         }
     }
 
-    /// The bitstreams among the images.
+    /// The source of bitstreams in our own image service; `None` with Glance.
     pub fn bitstreams(&self) -> Option<ImageBitstreams> {
         match self {
             Self::Elsewhere | Self::Own(_) => Some(ImageBitstreams),
@@ -183,7 +183,7 @@ impl ImageService {
         }
     }
 
-    /// Up to `most` bytes of an image from an offset. The caller has checked that the host needs it.
+    /// Reads up to `most` bytes of an image, starting at an offset. The caller has checked that the host needs it.
     ///
     /// # Errors
     /// [`Transfer`].
@@ -207,8 +207,8 @@ impl ImageService {
         })
     }
 
-    /// Receives the bytes of a snapshot from a host. The caller has checked that a document of the host
-    /// requests them. `bytes` is called only if the host has a free transfer slot.
+    /// Receives the bytes of a snapshot from a host. The caller has checked that a document of the host requests them.
+    /// `bytes` is called only if a transfer slot is free.
     ///
     /// # Errors
     /// [`Transfer`].

@@ -16,14 +16,14 @@ use kilonova_wire::{Context, Refusal};
 use super::{ImageService, owner, proxy};
 use crate::{Compute, Error};
 
-/// An image of volumes.
+/// An image that consists of snapshots of volumes.
 #[derive(Debug, Clone)]
 pub(crate) struct VolumesImage {
     /// Its id.
     pub id: ImageId,
     /// Its name.
     pub name: String,
-    /// The minimum root disk of a server, in GiB.
+    /// The minimum size of a server's root disk, in GiB.
     pub min_disk: i64,
     /// Its properties.
     pub properties: BTreeMap<String, String>,
@@ -48,7 +48,7 @@ impl ImageService {
         }
     }
 
-    /// The properties of a server's image that an image of the server inherits.
+    /// The properties that an image of a server inherits from the server's own image.
     pub(crate) fn inherited(&self, server: &Server) -> BTreeMap<String, String> {
         let more = self.glance().map(|glance| glance.non_inheritable()).unwrap_or_default();
         inherited(&server.spec.image_properties, more)
@@ -82,7 +82,7 @@ const NEVER_INHERITED: [&str; 6] = [
 /// Hands the image to the user: adopts it from Glance, or creates it in our own service.
 ///
 /// # Errors
-/// 403 and 400 of our own service for an image that it does not accept; 503 without a service, or if the sweep has
+/// 403 or 400 from our own service for an image that it does not accept; 503 without a service, or if the sweep has
 /// deleted the image meanwhile.
 pub(crate) fn adopt_of_volumes(
     tx: &mut Tx<'_>,
@@ -111,10 +111,10 @@ pub(crate) fn adopt_of_volumes(
     kilonova_image::add_empty(tx, images, &record).map_err(refused)
 }
 
-/// Refuses an image that no service would accept, before any part of it is created.
+/// Refuses an image that our own service would not accept, before any part of it is created.
 ///
 /// # Errors
-/// 403 beyond the project's quota; 503 without a service.
+/// 403 if the project's quota is exhausted; 503 without a service.
 pub(crate) fn expect_of_volumes(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -1,5 +1,5 @@
-//! The images that Nova's own paths list, show and change (`/images`, up to 2.38): those of our service, or of the
-//! cloud's Glance with the caller's token. The service applies its own policy.
+//! The images that Nova's own paths list, show and change (`/images`, up to 2.38): those of our own service, or those
+//! of the cloud's Glance, accessed with the caller's token. The service applies its own policy.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::Error;
 type Properties = BTreeMap<String, String>;
 
 impl ImageService {
-    /// A page of the images that the caller sees, and whether there are more.
+    /// Returns a page of the images that the caller can see, and whether there are more.
     ///
     /// # Errors
     /// The service's refusal; 503 if it does not answer.
@@ -38,10 +38,10 @@ impl ImageService {
         }
     }
 
-    /// An image.
+    /// Returns an image.
     ///
     /// # Errors
-    /// 404 unless the caller sees it.
+    /// 404 unless the caller can see it.
     pub async fn show(&self, context: &Context, id: ImageId) -> Result<ImageRecord, Refusal> {
         match self {
             Self::Elsewhere => Err(missing()),
@@ -79,7 +79,7 @@ impl ImageService {
     /// Deletes an image.
     ///
     /// # Errors
-    /// 403 for an image that is protected or not the caller's, 404 without one, 409 for one in use.
+    /// 403 if the image is protected or not the caller's, 404 if it does not exist, 409 if it is in use.
     pub async fn delete(&self, context: &Context, id: ImageId) -> Result<(), Refusal> {
         let forbidden = || Refusal::forbidden("You are not allowed to delete the image.");
         match self {

@@ -1,5 +1,5 @@
 //! Images of a server's disk, from the request to the upload of their bytes. In our own service the image's row is
-//! written in the transaction of the request; an image of Glance was created before.
+//! written in the transaction of the request; an image in Glance has been created before that transaction.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ pub struct Snapshot {
     pub backup: Option<Backup>,
 }
 
-/// Reserves an image for the server's disk. It belongs to the caller's project and inherits the
-/// properties of the server's own image. The host sets its disk format with the bytes.
+/// Reserves an image for the server's disk. It belongs to the caller's project and inherits the properties of the
+/// server's own image. The host sends its disk format together with the bytes.
 pub(crate) fn reserve(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -103,8 +103,7 @@ pub(crate) fn discard(tx: &mut Tx<'_>, compute: &Compute, image: ImageId) -> Res
     Ok(kilonova_image::discard(tx, compute.images.own(), image)?)
 }
 
-/// Releases a complete image from its operation. For a backup, discards the oldest ones beyond its
-/// rotation.
+/// Releases a complete image from its operation. For a backup, discards the oldest backups beyond its rotation.
 pub(crate) fn completed(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -129,7 +128,7 @@ pub(crate) fn completed(
     }
 }
 
-/// Discards the oldest backups of our own service. `image` is the newest one.
+/// Discards the oldest backups in our own service. `image` is the newest one.
 fn rotate(
     tx: &mut Tx<'_>,
     compute: &Compute,

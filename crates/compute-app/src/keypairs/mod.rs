@@ -25,7 +25,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The API's name.
+    /// The name in the API.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Kind {
 /// The fingerprint of a public key of a kind.
 ///
 /// # Errors
-/// 400 for a text that is not such a key.
+/// 400 if the text is not such a key.
 pub fn fingerprint(kind: Kind, public_key: &str) -> Result<String, Refusal> {
     match kind {
         Kind::Ssh => ssh::fingerprint(public_key),
@@ -51,7 +51,7 @@ fn colons(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
 }
 
-/// 404 for a key pair.
+/// The 404 for a missing key pair.
 pub fn not_found(user_id: &str, name: &str) -> Error {
     Refusal::not_found(format!("Keypair {name} not found for user {user_id}")).into()
 }

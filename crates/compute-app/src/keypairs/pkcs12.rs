@@ -1,5 +1,5 @@
-//! A PKCS #12 file (RFC 7292) with one certificate and its key, with the empty password, in Nova's
-//! form for Windows.
+//! A PKCS #12 file (RFC 7292) with one certificate, its key and an empty password, in the form that
+//! Nova uses for Windows.
 //!
 //! Nothing in it is encrypted, because an empty password protects nothing. It has the checksum that
 //! readers expect.
@@ -17,12 +17,12 @@ const X509: &[u64] = &[1, 2, 840, 113_549, 1, 9, 22, 1];
 /// `localKeyId`, by which readers match the key to the certificate.
 const LOCAL_KEY_ID: &[u64] = &[1, 2, 840, 113_549, 1, 9, 21];
 const SHA1: &[u64] = &[1, 3, 14, 3, 2, 26];
-/// Iterations of the key derivation for the checksum.
+/// Number of iterations of the key derivation for the checksum.
 const ROUNDS: u32 = 2048;
 /// Block size of SHA-1 in bytes.
 const BLOCK: usize = 64;
 
-/// The file; `pkcs8` is the key.
+/// Encodes the file; `pkcs8` is the private key.
 pub(super) fn file(certificate: &[u8], pkcs8: &[u8], salt: &[u8; 8]) -> Vec<u8> {
     let key_id = x509::digest(certificate);
     let bags = construct_der(|writer| {
@@ -110,8 +110,8 @@ fn checksum(content: &[u8], salt: &[u8; 8]) -> [u8; 20] {
 
 #[cfg(test)]
 mod tests {
-    /// The expected value was computed with Python's `hmac` and `hashlib`. The tests of the API let
-    /// `openssl` read whole files.
+    /// The expected value was computed with Python's `hmac` and `hashlib`. The API's tests read
+    /// whole files with `openssl`.
     #[test]
     fn the_checksum_is_that_of_rfc_7292() {
         let checksum = super::checksum(b"content", &[7; 8]);

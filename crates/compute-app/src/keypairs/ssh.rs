@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use kilonova_wire::Refusal;
 use md5::{Digest, Md5};
 
-/// The valid lengths of the fields after the type; `None` allows any except zero.
+/// The valid lengths of the fields after the type; a length of `None` allows any except zero.
 fn fields(kind: &str) -> Option<&'static [Option<usize>]> {
     Some(match kind {
         "ssh-rsa" => &[None, None],
@@ -43,7 +43,7 @@ fn is_key(kind: &str, mut blob: &[u8]) -> bool {
 /// The fingerprint of an OpenSSH public key: MD5 of the key, as in Nova.
 ///
 /// # Errors
-/// 400 for a text that is not such a key.
+/// 400 if the text is not such a key.
 pub(super) fn fingerprint(public_key: &str) -> Result<String, Refusal> {
     let invalid =
         || Refusal::bad_request("Keypair data is invalid: failed to generate fingerprint");

@@ -7,30 +7,30 @@ use std::time::Instant;
 use kilonova_guest_metadata::Document;
 use kilonova_ids::{HostName, ServerId};
 
-/// Approximate maximum size of all documents together, in bytes. A document without user data has
-/// one or two KiB.
+/// Approximate maximum size of all documents together, in bytes. A document without user data takes
+/// up one or two KiB.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Approximate size of a document without its user data, in bytes.
 const DOCUMENT_BYTES: usize = 2 * 1024;
 
-/// A document with the data that determines its age.
+/// A document with the data that determines whether it is fresh.
 #[derive(Debug, Clone)]
 pub(super) struct Cached {
     pub document: Arc<Document>,
     /// The server's host.
     pub host: Option<HostName>,
-    /// The newest generation of that host's documents when this one was built.
+    /// The newest generation of that host's desired state when this document was built.
     pub generation: Option<i64>,
     /// When the rows were read, or a moment before.
     pub read_at: Instant,
-    /// True if the document has the answers of the operator's services.
+    /// True if the document contains the answers of the operator's services.
     pub has_vendordata: bool,
 }
 
 impl Cached {
     fn bytes(&self) -> usize {
         let document = &self.document;
-        // The row has the user data too, in base64.
+        // The guest's metadata contains the user data a second time, in base64.
         let user_data = document.user_data.as_ref().map_or(0, |data| data.len() * 7 / 3);
         let metadata: usize =
             document.guest.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
@@ -51,7 +51,7 @@ pub(super) struct Cache(Mutex<State>);
 #[derive(Default)]
 struct State {
     by_server: HashMap<ServerId, Cached>,
-    /// All stored entries, oldest first; entries replaced since are skipped.
+    /// All stored entries, oldest first; eviction skips entries that have been replaced.
     order: VecDeque<(ServerId, Instant)>,
     bytes: usize,
 }
@@ -61,7 +61,7 @@ impl Cache {
         self.lock().by_server.get(&server).cloned()
     }
 
-    /// Stores a document, unless the cache has a younger one.
+    /// Stores a document, unless the cache already contains a newer one.
     pub fn put(&self, server: ServerId, cached: Cached) {
         let mut state = self.lock();
         if state.by_server.get(&server).is_some_and(|known| known.read_at > cached.read_at) {

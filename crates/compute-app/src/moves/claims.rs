@@ -102,7 +102,7 @@ pub fn release_of_migrations(
     drop_moves(tx, compute, server, held)
 }
 
-/// [`release_of_migrations`] for these migrations.
+/// [`release_of_migrations`] for the given migrations.
 pub fn drop_moves(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -1,5 +1,5 @@
-//! The effect of a move on the ledgers: claims resources on a new host, so that the server and the
-//! migration hold one side each.
+//! The effect of a move on the ledgers: claims resources on a new host, so that the server holds the claim on one side,
+//! and the migration the claim on the other.
 //!
 //! ```text
 //!                                  server holds   migration holds
@@ -9,8 +9,8 @@
 //!   release_of_migrations          …              nothing           that host has removed the guest
 //! ```
 //!
-//! The claim of a migration is released by one rule only: its host reports that it has removed the
-//! guest. This module must never know a flow or write a document.
+//! The claim of a migration is released by one rule only: its host reports that it has removed the guest. This module
+//! must never depend on a flow or write a document.
 
 mod claims;
 mod place;

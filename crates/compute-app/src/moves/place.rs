@@ -26,9 +26,9 @@ pub struct Search<'a> {
     pub force: bool,
     /// Hosts to exclude.
     pub excluded: HashSet<HostName>,
-    /// The initiator.
+    /// The id of the request that caused the move.
     pub request_id: &'a str,
-    /// Required traits.
+    /// The traits that the root provider must have.
     pub root_required: &'a [&'static str],
     /// A running guest with NUMA cells: its memory pages keep their size, and it sees its devices at the same cells.
     pub running: Option<RunningGuest<'a>>,

@@ -1,8 +1,8 @@
 //! Claims on hosts that offer their CPUs and memory by NUMA cell.
 //!
-//! A plan knows only the sum of a divided host's cells, and names the host's root. The transaction of the claim reads
-//! the cells and divides the amounts over them: a guest with a topology claims from the cells of its fit, any other
-//! guest from cells with room. A host that is not divided costs no statement here.
+//! A plan contains only the sums over a divided host's cells, and names the host's root provider. The transaction of
+//! the claim reads the cells and divides the amounts among them: a guest with a topology claims from the cells of its
+//! fit, any other guest from cells with room. A host that is not divided needs no statement here.
 
 use std::collections::BTreeMap;
 
@@ -26,10 +26,10 @@ const SHARED: usize = 2;
 
 /// Amounts by class, in the order of [`CELL_CLASSES`].
 type Amounts = [i64; CELL_CLASSES.len()];
-/// The amounts that a cell can still give.
+/// The free amounts of a cell, and the most that one guest may claim there.
 type Room = CellRoom<{ CELL_CLASSES.len() }>;
 
-/// A claim on the cells of a host whose inventories have been asked for.
+/// A claim on the cells of a host, after the transaction has asked for the cells' inventories.
 #[must_use = "a guest must not run without its CPUs and memory"]
 pub(crate) struct AskedDivision {
     root: ProviderId,
@@ -107,8 +107,8 @@ impl Division {
         }
     }
 
-    /// The allocations at the cells for a guest with a topology. Extra specs may request other amounts than the
-    /// topology has: no more than the requested amounts are allocated, and a remainder is split over cells with room.
+    /// The allocations at the cells for a guest with a topology. Extra specs may request amounts that differ from the
+    /// topology's: at most the requested amounts are allocated, and a remainder is split among cells with room.
     ///
     /// # Errors
     /// [`placement::Error::Capacity`](kilonova_placement::Error) if the cells have too little room.

@@ -22,7 +22,7 @@ impl Misfits {
         self.0.is_empty()
     }
 
-    /// True if a write transaction must not try further hosts, because it keeps other writers
+    /// True if the write transaction has tried enough hosts: further ones would keep other writers
     /// waiting.
     pub(crate) fn are_enough(&self) -> bool {
         self.0.len() >= MOST
@@ -37,7 +37,7 @@ impl Misfits {
         self.0.insert(host.clone(), why);
     }
 
-    /// Removes the hosts that have a place for other servers.
+    /// Removes the hosts on which other servers of the request have been placed.
     pub(crate) fn without(mut self, others: &HashSet<HostName>) -> Self {
         self.0.retain(|host, _| !others.contains(host));
         self

@@ -1,8 +1,8 @@
-//! The NUMA topologies of servers: the request of flavor and image, its fit on a host, and the NUMA part of the guest's
-//! document.
+//! The NUMA topologies of servers: the topology that a flavor and an image request, its fit on a host, and the NUMA
+//! part of the guest's document.
 //!
-//! The fit is chosen and recorded in the transaction of the claim ([`claim`]). A server whose flavor and image
-//! request no topology costs no statement here. This module must never choose a host.
+//! The fit is chosen and recorded in the transaction of the claim ([`claim`]). A server whose flavor and image request
+//! no topology needs no statement here. This module must never choose a host.
 
 mod division;
 mod document;
@@ -36,8 +36,8 @@ pub use seen::RunningGuest;
 /// The trait of hosts whose cores have several threads.
 pub(crate) const THREADS: &str = "HW_CPU_HYPERTHREADING";
 
-/// The request of a flavor and an image. An invalid one predates the check ([`crate::unsupported`]) and counts as no
-/// request.
+/// The NUMA request of a flavor and an image. An invalid request predates the check ([`crate::unsupported`]) and is
+/// treated as none.
 pub fn requested(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Request {
     let (vcpus, memory_mb, extra_specs) = (flavor.vcpus, flavor.ram, &flavor.extra_specs);
     Request::parse(&Asked { vcpus, memory_mb, extra_specs, properties }).unwrap_or_default()
@@ -55,8 +55,8 @@ pub(crate) struct TakenDevices {
     pub provider: ProviderId,
     /// The devices.
     pub devices: Vec<Attachment>,
-    /// The policy of the PCI aliases that request them; `None` for other devices, which upstream's policies do not
-    /// concern: they are only preferred near the guest, unless the flavor or the image names a policy.
+    /// The policy of the PCI aliases that request them; `None` for other devices, to which upstream's policies do not
+    /// apply: devices near the guest are only preferred, unless the flavor or the image names a policy.
     pub alias_policy: Option<PciPolicy>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Claimed<'a> {
     pub division: Option<&'a Division>,
 }
 
-/// A claim of a topology whose statements are sent.
+/// A claim of a topology, after the transaction has asked for the host's topology.
 #[must_use = "a guest must not run without its topology"]
 pub(crate) struct AskedFit<'a> {
     guest: &'a GuestTopology,
@@ -97,7 +97,7 @@ pub(crate) fn ask<'a>(
 
 impl AskedFit<'_> {
     /// Fits the guest onto the host, and records its cells and CPUs. The consumer has already claimed the candidate,
-    /// except for the amounts that a divided host offers by cell; the allocations of these are returned too.
+    /// except for the amounts that a divided host offers by cell; the allocations of those amounts are returned too.
     ///
     /// # Errors
     /// [`Error::Misfit`] with the reason; store errors.
@@ -137,8 +137,8 @@ impl AskedFit<'_> {
     }
 }
 
-/// The devices of a claim in the form that the fit needs, and each device with its NUMA node. Each pool has exactly the
-/// devices that the claim takes from one provider.
+/// The devices of a claim in the form that the fit needs, and each device with its NUMA node. Each pool contains
+/// exactly the devices that the claim takes from one provider.
 fn near<'a>(
     tx: &mut Tx<'_>,
     policy: Option<PciPolicy>,
@@ -162,7 +162,7 @@ fn near<'a>(
     Ok((near, placed))
 }
 
-/// The overcommit limits of the host's cells, which are those of the host itself.
+/// The allocation ratios of the host's cells, which are those of the host itself.
 fn limits(world: &Snapshot, root: ProviderId) -> Option<Limits> {
     let tree = world.tree(root)?;
     let provider = tree.providers().find(|provider| provider.id == root)?;
@@ -173,8 +173,8 @@ fn limits(world: &Snapshot, root: ProviderId) -> Option<Limits> {
     Some(Limits { cpu_ratio: ratio("VCPU"), memory_ratio: ratio("MEMORY_MB") })
 }
 
-/// Replaces a requested page size by that of the running guest, whose pages cannot change. If its cells have different
-/// page sizes, the request stays, and [`has_same_pages`] checks the result.
+/// Replaces a requested page size with that of the running guest, whose pages cannot change. If its cells have
+/// different page sizes, the request is unchanged, and [`has_same_pages`] checks the result.
 pub(crate) fn keep_pages(topology: &mut GuestTopology, running: &GuestNuma) {
     let mut sizes = running.cells.iter().map(|cell| cell.page_kib);
     let Some(first) = sizes.next() else { return };

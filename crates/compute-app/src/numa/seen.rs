@@ -1,4 +1,4 @@
-//! The guest cell of each device: the guest cell that is placed on the device's NUMA node.
+//! Maps each device to its guest cell: the guest cell that is placed on the device's NUMA node.
 //!
 //! A running guest keeps the cell of each device, since its PCI buses cannot change. A live
 //! migration therefore needs, for each such device, a device of the same kind on the NUMA node
@@ -21,7 +21,7 @@ pub(super) fn at(guest: &GuestNuma, devices: &[PlacedDevice<'_>]) -> BTreeMap<St
     devices.iter().filter_map(cell).collect()
 }
 
-/// The present cells and devices of a guest that a live migration moves.
+/// The current cells and devices of a guest that a live migration moves.
 #[derive(Debug, Clone, Copy)]
 pub struct RunningGuest<'a> {
     /// Its cells.
@@ -30,7 +30,7 @@ pub struct RunningGuest<'a> {
     pub devices: &'a [Attachment],
 }
 
-/// How many devices of each kind there are.
+/// The number of devices of each kind.
 type Kinds<'a> = BTreeMap<(&'static str, &'a str), usize>;
 
 impl RunningGuest<'_> {

@@ -1,4 +1,4 @@
-//! Attaches and detaches ports of existing servers, and applies changes of ports to the documents of guests.
+//! Attaches and detaches ports of existing servers, and applies changes to ports to the documents of guests.
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents::{self, Delivery};
@@ -63,7 +63,7 @@ pub fn add(
 /// A port that is being attached to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
-    /// The server has it.
+    /// The port is attached.
     Now(PortId),
     /// [`Compute::finish_attach`] creates the port of the connection with this ordinal.
     Later(i64),
@@ -77,7 +77,7 @@ fn with_accelerator() -> Error {
 /// Detaches a port.
 ///
 /// # Errors
-/// 404 for a port that is not the server's, 400 for a port with a device.
+/// 404 if the port is not the server's, 400 if it has a device.
 pub fn remove(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -116,8 +116,8 @@ fn update_interfaces(
     Ok(documents::put_as(tx, compute, host, server, &document, Delivery::AsBefore)?)
 }
 
-/// Records that a server's name, host name or metadata changed, which its host serves to the guest. The hosts receive
-/// it soon, as a change of a port; a guest without ports cannot request metadata.
+/// Records a change to a server's name, host name or metadata, all of which its host serves to the guest. The hosts
+/// receive the change soon, as they do a change to a port; a guest without ports cannot request metadata.
 ///
 /// # Errors
 /// Store errors only.
@@ -132,8 +132,7 @@ pub fn record_guest_change(
     compute.networks.record_guest_change(tx, server.id, kilonova_wire::time::now())
 }
 
-/// Applies a change of a port, a network or the server's own data to the server's documents, if they
-/// differ.
+/// Updates the server's documents after a change to a port, a network or the server's own data, if they differ.
 ///
 /// Returns false if the caller must repeat the call later: a document is held back, the guest is migrating, or an
 /// operation is in progress and only the server's own data has changed.
@@ -184,7 +183,7 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
     Ok(complete)
 }
 
-/// Adds a security group to all ports of a server, or removes it.
+/// Adds a security group to all ports of a server, or removes it from them.
 ///
 /// # Errors
 /// 404 if the group does not exist, or is not on the server.
@@ -201,7 +200,7 @@ pub fn set_group(
     if changed == 0 && !add { Err(not_associated(server, name)) } else { Ok(()) }
 }
 
-/// Records that a group was added to ports, or removed from them, if another service keeps the ports.
+/// Records that a group was added to ports, or removed from them, if another service manages the ports.
 ///
 /// # Errors
 /// 404 if the group to remove was not on the server.

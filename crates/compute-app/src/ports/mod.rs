@@ -1,8 +1,8 @@
 //! Ports of servers: the request, its resolution, and binding them to the server's host.
 //!
-//! Ports belong to a network service, which the flows know only as [`Networks`]. It is called within the transaction
-//! that claims, moves or deletes. A server without ports costs no statement, because its row records that it has none
-//! (`Spec::networked`).
+//! Ports belong to a network service, which the flows access only through [`Networks`]. It is called within the
+//! transaction that creates, moves or deletes the server. A server without ports costs no statement, because its row
+//! records that it has none (`Spec::networked`).
 
 mod attach;
 mod connections;
@@ -43,7 +43,7 @@ fn name_of(device: &Attachment) -> String {
 /// The interfaces of a server's guest for these ports, on a host where the server has already claimed its devices.
 ///
 /// # Errors
-/// Store errors only; also for all functions below.
+/// Store errors only; the same applies to all functions below.
 pub fn interfaces_of(
     tx: &mut Tx<'_>,
     ports: Vec<ServerPort>,
@@ -89,7 +89,7 @@ pub fn of_guest(
     }
 }
 
-/// The ports of a guest that a host receives while it runs elsewhere.
+/// The ports of a guest that a host receives while the guest still runs on another one.
 pub fn of_incoming_guest(
     tx: &mut Tx<'_>,
     networks: &dyn Networks,
@@ -187,7 +187,7 @@ pub fn detach_all(
     Ok(())
 }
 
-/// Deletes the server's row and its ports.
+/// Deletes the server's row, and deletes or detaches its ports.
 pub fn delete(
     tx: &mut Tx<'_>,
     networks: &dyn Networks,

@@ -1,6 +1,6 @@
 //! The networks of servers: compute's only interface to them.
 //!
-//! Its implementations differ in the storage of ports. Our own network service keeps them in the
+//! Its implementations differ in where ports are stored. Our own network service keeps them in the
 //! same database, so they change in the server's transaction ([`Own`](super::Own)). A cloud's
 //! Neutron keeps them elsewhere, so the transaction only writes a goal ([`super::external`]). The
 //! flows must never know the implementation.
@@ -27,13 +27,13 @@ use crate::boot::{PortResources, ProfileGroups};
 /// The ports to attach to the servers of a request.
 #[derive(Debug, Clone)]
 pub struct ServerPorts {
-    /// The connections in order, if our own service has the ports.
+    /// The connections in order, if our own service manages the ports.
     pub list: Vec<ResolvedPort>,
     /// Security groups by name or id; the project's default if none is named.
     pub groups: Vec<String>,
-    /// Maximum number of servers for which the networks have addresses.
+    /// Maximum number of servers for which the project's port quota has room.
     pub most: usize,
-    /// The connections, if a cloud's Neutron has the ports.
+    /// The connections, if a cloud's Neutron manages the ports.
     pub external: Option<External>,
 }
 
@@ -43,15 +43,15 @@ impl Default for ServerPorts {
     }
 }
 
-/// The interfaces of a guest on a host, and the delivery of their document.
+/// The interfaces of a guest on a host, and when its document may be delivered.
 #[derive(Debug, Clone)]
 pub struct GuestPorts {
-    /// The interfaces; none while the document is held back.
+    /// The interfaces; empty while the document is held back.
     pub interfaces: Vec<Interface>,
-    /// When the host may get the guest's document.
+    /// When the host may receive the guest's document.
     pub delivery: Delivery,
-    /// True if a guest that starts must be paused until its ports are plugged. A document that is held back is
-    /// corrected when it is delivered.
+    /// True if a guest that starts must be paused until its ports are plugged. If its document is held back, the
+    /// delivery determines this again.
     pub are_awaited: bool,
 }
 
@@ -62,17 +62,17 @@ impl Default for GuestPorts {
 }
 
 impl GuestPorts {
-    /// The ports are ready.
+    /// Ports that are ready.
     pub fn now(interfaces: Vec<Interface>) -> Self {
         Self { interfaces, delivery: Delivery::Now, are_awaited: false }
     }
 
-    /// The ports are not ready. The worker that completes them delivers the document.
+    /// Ports that are not ready yet. The worker that completes them delivers the document.
     pub fn later() -> Self {
         Self { interfaces: Vec::new(), delivery: Delivery::Held, are_awaited: false }
     }
 
-    /// The same ports, awaited or not.
+    /// Sets [`Self::are_awaited`].
     #[must_use]
     pub fn awaited(self, are_awaited: bool) -> Self {
         Self { are_awaited, ..self }
@@ -117,7 +117,7 @@ impl ServerPorts {
         self.list.is_empty() && external.is_none_or(|external| external.connections.is_empty())
     }
 
-    /// The rows on which two concurrent boots conflict.
+    /// The ids of the rows on which two concurrent boots conflict.
     pub fn rows(&self) -> Vec<String> {
         let row = |resolved: &ResolvedPort| match resolved.source {
             PortSource::New { network, .. } => network.to_string(),
@@ -144,7 +144,7 @@ pub struct PortOwner<'a> {
 }
 
 impl PortOwner<'_> {
-    /// Its availability zone, as the owner of its ports names it.
+    /// Its availability zone, as the `device_owner` of its ports names it.
     pub fn zone(&self) -> &str {
         self.spec.availability_zone.as_deref().unwrap_or("nova")
     }
@@ -162,7 +162,7 @@ pub struct Requested<'a> {
 /// The networks of the cloud. Each function runs within the caller's transaction and waits only for the database. All
 /// of them may fail with store errors; other errors are named.
 pub trait Networks: Send + Sync {
-    /// True if another service keeps the ports, so that documents may be held back.
+    /// True if another service manages the ports, so that documents may be held back.
     fn is_external(&self) -> bool;
 
     /// Announces what [`Networks::resolve`] reads.
@@ -221,7 +221,7 @@ pub trait Networks: Send + Sync {
         now: Timestamp,
     ) -> Result<PortId, Error>;
 
-    /// Records a new connection of an existing server if another service keeps the ports, and returns its ordinal;
+    /// Records a new connection of an existing server if another service manages the ports, and returns its ordinal;
     /// `None` if [`Networks::attach_one`] does everything.
     fn attach_later(
         &self,
@@ -240,11 +240,11 @@ pub trait Networks: Send + Sync {
         now: Timestamp,
     ) -> Result<(), Error>;
 
-    /// [`Networks::detach`] for all ports of a server. True if another service must release some of them after the
-    /// commit; [`crate::flows::released`] is called after that.
+    /// Applies [`Networks::detach`] to all ports of a server. Returns true if another service must release some of them
+    /// after the commit; [`crate::flows::released`] is called once it has.
     fn detach_all(&self, tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<bool, Error>;
 
-    /// The interfaces of a server's guest on a host where the server holds its devices.
+    /// The interfaces of a server's guest on a host where the server has already claimed its devices.
     fn interfaces(
         &self,
         tx: &mut Tx<'_>,
@@ -252,8 +252,8 @@ pub trait Networks: Send + Sync {
         host: &HostName,
     ) -> Result<Vec<Interface>, Error>;
 
-    /// [`Networks::interfaces`] of a guest that is created on the host. Ports that another service keeps are bound to
-    /// that host from now on.
+    /// [`Networks::interfaces`] of a guest that is created on the host. Ports that another service manages are bound
+    /// to that host from now on.
     fn move_to(
         &self,
         tx: &mut Tx<'_>,
@@ -262,7 +262,7 @@ pub trait Networks: Send + Sync {
     ) -> Result<GuestPorts, Error>;
 
     /// [`Networks::interfaces`] of a guest that the host receives while it runs on another one. Ports that another
-    /// service keeps are also prepared there.
+    /// service manages are also prepared there.
     fn prepare(
         &self,
         tx: &mut Tx<'_>,
@@ -359,7 +359,7 @@ pub trait Networks: Send + Sync {
     /// Records a change again for later delivery.
     fn put_back(&self, tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error>;
 
-    /// Records a change of a guest's metadata, for later delivery.
+    /// Records a change to a guest's metadata, for later delivery.
     fn record_guest_change(
         &self,
         tx: &mut Tx<'_>,
@@ -386,7 +386,7 @@ pub trait Networks: Send + Sync {
         Ok(())
     }
 
-    /// The routers of a host; none if another service has the routers.
+    /// The routers of a host; empty if another service manages the routers.
     fn routers(&self, _tx: &mut Tx<'_>, _host: &HostName) -> Result<Vec<Router>, Error> {
         Ok(Vec::new())
     }
@@ -400,7 +400,7 @@ pub trait Networks: Send + Sync {
         Ok(BTreeSet::new())
     }
 
-    /// Makes the transaction conflict with every other change of the router.
+    /// Makes the transaction conflict with every other change to the router.
     fn lock_router(&self, _tx: &mut Tx<'_>, _router: RouterId) -> Result<(), Error> {
         Ok(())
     }
@@ -455,7 +455,7 @@ pub trait Networks: Send + Sync {
         Ok(())
     }
 
-    /// The number of routers of each host with routers.
+    /// The number of routers on each host that has any.
     fn router_load(&self, _tx: &mut Tx<'_>) -> Result<BTreeMap<HostName, i64>, Error> {
         Ok(BTreeMap::new())
     }

@@ -34,7 +34,7 @@ pub(super) fn of_port(
     Ok(Ok(found))
 }
 
-/// The profile that a flavor names, if it names one; the error message if that does not exist.
+/// The profile that a flavor names, if any; the error message if that profile does not exist.
 ///
 /// # Errors
 /// Store errors only.

@@ -8,7 +8,7 @@ use kilonova_wire::Refusal;
 /// The requested networks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum NetworkRequest {
-    /// No networks, which is allowed before 2.37: the project's only network, if it has one.
+    /// No `networks`, as allowed before 2.37: the project's only network, if it has one.
     #[default]
     Unspecified,
     /// `auto`: the project's only network, or one that is created for it.
@@ -22,7 +22,7 @@ pub enum NetworkRequest {
 /// One requested connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PortRequest {
-    /// A new port on this network.
+    /// The network of a new port.
     pub network: Option<NetworkId>,
     /// An existing port.
     pub port: Option<PortId>,

@@ -18,7 +18,7 @@ pub struct Begun {
     pub migration: i64,
     /// The source.
     pub source: HostName,
-    /// The request that its operation records.
+    /// The id of the request that its operation records.
     pub request_id: String,
 }
 

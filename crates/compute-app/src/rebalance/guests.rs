@@ -28,7 +28,7 @@ pub(super) struct Guests {
     pub(super) fully_movable: Vec<ProviderId>,
 }
 
-/// The guests of some hosts that can live-migrate, at most [`MOST`].
+/// At most [`MOST`] guests that can live-migrate from these hosts.
 ///
 /// # Errors
 /// Store errors only.

@@ -79,7 +79,7 @@ pub struct Drain {
 pub struct Plan {
     /// The moves, in order; none if nothing is gained.
     pub moves: Vec<PlannedMove>,
-    /// Their gain: for the requested flavor, or for each flavor for which they change something.
+    /// Their gain: for the requested flavor, or for each flavor whose capacity they change.
     pub gains: Vec<Gain>,
     /// For a flavor: the host with the largest gain if it is drained and enabled again.
     pub drain: Option<Drain>,
@@ -87,7 +87,7 @@ pub struct Plan {
     pub saved: Option<f64>,
     /// Why there are no moves.
     pub reason: Option<String>,
-    /// The moves of all controllers now.
+    /// The current numbers of moves on all controllers.
     pub count: Count,
     /// Why no move may begin now.
     pub at_limit: Option<String>,
@@ -96,7 +96,7 @@ pub struct Plan {
 /// Plans moves for a flavor, by id or name; or, without one, moves that lower the cost of the hosts.
 ///
 /// # Errors
-/// 404 for an unknown flavor, 503 if too many others plan or count; store errors.
+/// 404 for an unknown flavor, 503 if too many other plans or counts are running; store errors.
 pub async fn plan(compute: &Compute, wanted: Option<String>) -> Result<Plan, Error> {
     let is_for_one = wanted.is_some();
     let chosen = capacity::choose(compute, wanted).await?;
@@ -136,7 +136,7 @@ pub(crate) struct Step {
 /// Moves that make room for a boot; empty if there are none, or if a limit allows none now.
 ///
 /// # Errors
-/// 503 if too many others plan or count; store errors.
+/// 503 if too many other plans or counts are running; store errors.
 pub(crate) async fn for_boot(
     compute: &Compute,
     request: &BootRequest,
@@ -221,7 +221,7 @@ impl BootTask {
     }
 }
 
-/// A flavor as a request.
+/// A flavor, as a request for a server.
 struct Request {
     id: String,
     name: String,
@@ -265,7 +265,7 @@ impl Task {
         }))
     }
 
-    /// The hosts whose guests may be worth a move.
+    /// The hosts whose guests may be worth moving.
     fn hosts(&self) -> Vec<ProviderId> {
         match self.requests.first().filter(|_| self.is_for_one) {
             Some(request) => self

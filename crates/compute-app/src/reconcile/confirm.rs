@@ -6,7 +6,7 @@ use kilonova_wire::time;
 
 use crate::{Compute, Error, flows};
 
-/// Confirms all of them once.
+/// Confirms all that are due, once.
 ///
 /// # Errors
 /// Store errors only.

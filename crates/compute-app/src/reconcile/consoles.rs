@@ -5,7 +5,7 @@ use kilonova_wire::time;
 
 use crate::{Compute, Error};
 
-/// Rows of each kind that one transaction deletes.
+/// Maximum number of rows of each kind that one transaction deletes.
 const BATCH: i64 = 500;
 
 /// One sweep.

@@ -1,12 +1,12 @@
 //! Writes the hosts' heartbeats to the database, where other controllers and `compute service list`
 //! read them, and reads the heartbeats of hosts that poll another controller.
 //!
-//! Other changes of the hosts' rows arrive through commit hooks and the change log. The loop
+//! Other changes to the hosts' rows arrive through commit hooks and the change log. The loop
 //! periodically rereads all rows, in case a change arrived through neither.
 //!
 //! Heartbeats of the same second are written by one statement with the earliest time, and many
-//! statements by one transaction: ten thousand hosts cost some hundred statements and a dozen
-//! commits, and no host appears more recent than it is.
+//! statements by one transaction: ten thousand hosts cost a few hundred statements and a dozen
+//! commits, and no heartbeat appears more recent than it is.
 
 use std::collections::BTreeSet;
 
@@ -21,12 +21,12 @@ use crate::{Compute, Error, follow};
 /// Number of statements per transaction, which locks the rows of at most a thousand hosts for
 /// milliseconds.
 const STATEMENTS: usize = 20;
-/// Heartbeats of one statement differ by less than this, and a smaller change is not written.
+/// Heartbeats in one statement differ by less than this, and a smaller change is not written.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 /// Number of rounds between two reads of all rows.
 const ALL: u64 = 6;
-/// A host that has not polled here for longer polls another controller, or none: a poll takes 20 s at most.
+/// A host that has not polled here for longer than this polls another controller or none: a poll takes at most 20 s.
 const ELSEWHERE: SignedDuration = SignedDuration::from_secs(25);
 /// If more hosts than this poll elsewhere, one statement reads all rows.
 const FEW: usize = 200;
@@ -79,7 +79,7 @@ fn store(
     stored.collect()
 }
 
-/// Groups heartbeats that are sorted by time; each group has its earliest time.
+/// Groups heartbeats that are sorted by time; each group is recorded with its earliest time.
 fn together(seen: Vec<(Timestamp, HostName)>) -> Vec<(Timestamp, Vec<HostName>)> {
     let mut groups: Vec<(Timestamp, Vec<HostName>)> = Vec::new();
     for (at, host) in seen {

@@ -1,5 +1,5 @@
-//! Deletes unneeded images of the cloud's Glance, and rotates backups there. Each call may be made
-//! twice, and its row stays until it has succeeded.
+//! Deletes unneeded images from the cloud's Glance, and rotates backups there. Each call may be made
+//! twice, and its row remains until the call has succeeded.
 
 use crate::{Compute, Error};
 

@@ -1,9 +1,9 @@
 //! Background loops, one per file. A loop may run late or skip a period; correctness never depends
 //! on it.
 //!
-//! Loops over this controller's memory run in every controller. The others run in the controller
-//! that holds the lease, which fences each of their transactions: a controller that was suspended
-//! cannot act on stale reads.
+//! Loops that work on a controller's own memory run in every controller. The others run in the
+//! controller that holds the lease, which fences each of their transactions: a controller that was
+//! suspended cannot act on stale reads.
 
 pub mod confirm;
 pub mod consoles;
@@ -29,7 +29,7 @@ use tokio::sync::Notify;
 
 use crate::{Compute, boot, volumes};
 
-/// How long a signal waits for further ones.
+/// How long a loop waits for further signals after the first one.
 const TOGETHER: Duration = Duration::from_millis(20);
 
 /// Starts the loops. They end with the runtime.

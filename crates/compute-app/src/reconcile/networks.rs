@@ -1,8 +1,8 @@
-//! Sends changes of networks, ports, security groups and routers to the hosts.
+//! Notifies the hosts of changes to networks, ports, security groups and routers.
 //!
-//! The transaction of each change records it. One run takes all records at once, so a thousand new
+//! The transaction of each change records it. One run takes all records together, so a thousand new
 //! members of a group cost each host one document. The change for a guest in a live migration is
-//! recorded again until the guest has arrived, and delays no other.
+//! recorded again until the guest has arrived, and does not delay other changes.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use kilonova_wire::time;
 use super::routers;
 use crate::{Compute, Error, ports};
 
-/// Takes all recorded changes once.
+/// Sends all recorded changes once.
 ///
 /// # Errors
 /// Store errors only.

@@ -1,9 +1,9 @@
 //! Retries operations that have not advanced for a while.
 //!
-//! A host that failed to remove a guest gets a new generation of the same document. Deletions and
+//! A host that failed to remove a guest is sent a new generation of the same document. Deletions and
 //! moves that wait for a host that is down continue without it. Queued live migrations start when
-//! their source has room. Hosts get another request to locate a guest whose live migration does not
-//! advance.
+//! their source has room. If a live migration does not advance, its hosts are sent another request to
+//! locate the guest.
 
 use jiff::SignedDuration;
 use kilonova_compute_db::{documents, queue, stuck};

@@ -1,4 +1,4 @@
-//! Deletes old operations, the rows of servers deleted long ago, questions without an answer, and
+//! Deletes old operations, the rows of servers deleted long ago, old questions to hosts, and
 //! reports of guests that hosts no longer have.
 
 use jiff::{SignedDuration, Timestamp};
@@ -22,7 +22,7 @@ const ASKED_KEPT: SignedDuration = SignedDuration::from_hours(1);
 /// every ten minutes.
 const GUESTS_KEPT: SignedDuration = SignedDuration::from_hours(24);
 
-/// Maximum number of rows that one transaction deletes, because it delays all other writers.
+/// Maximum number of rows that one transaction deletes, while it delays all other writers.
 const BATCH: i64 = 500;
 
 pub(super) async fn run(compute: Compute) -> Result<(), Error> {

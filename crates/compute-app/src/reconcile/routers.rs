@@ -1,9 +1,9 @@
 //! Gives each router a gateway host, and another one when that host is lost or disabled.
 //!
-//! The gateway host of a router is in a row. It changes in one transaction with the host of the
-//! router's ports and with the requests to both hosts, so a crash leaves a router on one host, or
-//! waiting for one. The lists are read before that transaction, which reads the decisive rows
-//! again.
+//! The gateway host of a router is recorded in a row. It changes in one transaction with the host of
+//! the router's ports and with the requests to both hosts, so a crash leaves a router on one host, or
+//! waiting for one. The lists of hosts and routers are read before that transaction, which reads the
+//! decisive rows again.
 //!
 //! A run processes a page of the routers, and the next run the page after it: routers that cannot
 //! be placed do not delay others.
@@ -32,7 +32,7 @@ fn is_lost(gateway: &Gateway) -> bool {
 }
 
 /// Adjusts the gateway host of a changed router: a router without ports has none, and one whose
-/// host does not reach all of its networks waits for another. Returns the hosts to notify.
+/// host does not reach all of its networks waits for another. Returns the host to notify.
 pub(super) fn follow(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -79,7 +79,7 @@ impl Page {
     }
 }
 
-/// Finds the routers that need a host or another host, and places them.
+/// Finds the routers that need a host or must leave theirs, and places them.
 ///
 /// # Errors
 /// Store errors only.
@@ -118,13 +118,13 @@ pub async fn run(compute: Compute, page: Page) -> Result<(), Error> {
 
 /// The hosts and the routers of one run.
 struct Choices {
-    /// The routers that wait for a host, and those of hosts that may be lost or disabled.
+    /// The routers that wait for a host, and those on hosts that may be lost or disabled.
     read: Vec<RouterId>,
-    /// The fit hosts, by name.
+    /// The suitable hosts, by name.
     gateways: Vec<Gateway>,
-    /// The number of routers of each host, if it was read.
+    /// The number of routers on each host, if it was read.
     load: Option<BTreeMap<HostName, i64>>,
-    /// The routers for which there is a fit host, with the physical networks that each needs.
+    /// The routers for which there is a suitable host, with the physical networks that each needs.
     movable: BTreeMap<RouterId, BTreeSet<String>>,
 }
 
@@ -163,7 +163,7 @@ fn choices(
     Ok(choices)
 }
 
-/// Places a router on the first of these hosts that is still suitable, unless its own host is.
+/// Places a router on the first of these hosts that is still suitable, unless its current host is.
 /// Returns the new host.
 fn place(
     tx: &mut Tx<'_>,

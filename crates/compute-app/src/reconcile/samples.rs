@@ -1,4 +1,4 @@
-//! Samples how much of each resource class is in use, once per cloud.
+//! Samples how much of each resource class is in use in the whole cloud.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use kilonova_wire::time;
 use crate::capacity::on_thread;
 use crate::{Compute, Error};
 
-/// Takes a sample from memory and writes it, if the current slot has none.
+/// Takes a sample from memory and writes it, if the current time slot has none yet.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     let now = time::now();
     if !compute.store.read(move |tx| Ok::<_, Error>(samples::is_due(tx, now)?)).await? {

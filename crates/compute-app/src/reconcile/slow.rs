@@ -1,5 +1,5 @@
 //! Fails builds that exceed `instance_build_timeout`, turns soft reboots that exceed
-//! `reboot_timeout` into hard ones, and ends deletions that wait for Neutron or Cinder.
+//! `reboot_timeout` into hard ones, and ends deletions that wait too long for Neutron or Cinder.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::slow;
@@ -53,7 +53,7 @@ fn skip_unreadable(server: ServerId, done: Result<(), Error>) -> Result<(), Erro
     }
 }
 
-/// The latest start time that exceeds the timeout; `None` without a timeout.
+/// The latest start time whose timeout has expired; `None` without a timeout.
 fn before(timeout: SignedDuration) -> Option<Timestamp> {
     timeout.is_positive().then(|| time::before(time::now(), timeout))
 }

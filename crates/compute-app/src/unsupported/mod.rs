@@ -1,4 +1,4 @@
-//! Settings of flavors and images that Kilonova does not support: TPMs, encrypted memory, quotas and similar.
+//! Settings of flavors and images that Kilonova does not support: TPMs, encrypted memory, quotas and so on.
 //!
 //! A tenant must never pay for a feature that the guest does not have. Therefore each such extra
 //! spec is refused when it is set and, because flavors may be older than this rule, when a server
@@ -20,7 +20,7 @@ use crate::numa;
 /// Checks one extra spec before it is set.
 ///
 /// # Errors
-/// 400 with the unsupported extra spec.
+/// 400 naming the unsupported extra spec.
 pub fn extra_spec(key: &str, value: &str) -> Result<(), Refusal> {
     match table::of_spec(key, value) {
         None => Ok(()),
@@ -35,7 +35,7 @@ pub fn extra_spec(key: &str, value: &str) -> Result<(), Refusal> {
 /// resized to it.
 ///
 /// # Errors
-/// 400 with upstream's message for an invalid combination, otherwise with the flavor and the extra
+/// 400 with upstream's message for an invalid combination, otherwise naming the flavor and the extra
 /// spec.
 pub fn flavor(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Result<(), Refusal> {
     combination(flavor, properties)?;
@@ -51,7 +51,7 @@ pub fn flavor(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Resul
     Ok(())
 }
 
-/// Checks a flavor with the properties of an image, with upstream's messages.
+/// Checks a flavor together with the properties of an image, with upstream's messages.
 fn combination(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Result<(), Refusal> {
     let (vcpus, memory_mb, extra_specs) = (flavor.vcpus, flavor.ram, &flavor.extra_specs);
     match Request::parse(&Asked { vcpus, memory_mb, extra_specs, properties }) {
@@ -60,11 +60,11 @@ fn combination(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Resu
     }
 }
 
-/// Checks the image of a rebuild with the server's flavor, where `before` has the properties of its present image. A
-/// flavor that is invalid on its own predates the check, and its servers can be rebuilt.
+/// Checks the image of a rebuild with the server's flavor; `before` contains the properties of its current image. A
+/// flavor that is invalid on its own predates the check, so its servers can still be rebuilt.
 ///
 /// # Errors
-/// 400 with upstream's message for an invalid combination and for another NUMA topology, otherwise with the
+/// 400 with upstream's message for an invalid combination and for a changed NUMA topology, otherwise naming the
 /// image and the property.
 pub fn rebuild(
     image: ImageId,
@@ -88,7 +88,7 @@ pub fn rebuild(
 /// Checks the properties of an image before a guest starts from it.
 ///
 /// # Errors
-/// 400 with the image and the property.
+/// 400 naming the image and the property.
 pub fn image(image: ImageId, properties: &BTreeMap<String, String>) -> Result<(), Refusal> {
     for (key, value) in properties {
         if let Some(why) = table::of_property(key, value) {

@@ -1,6 +1,6 @@
 //! The refused extra specs and image properties, each with the reason.
 //!
-//! Names and values follow Nova's reference of extra specs and its `ImageMetaProps`. A key is
+//! Names and values follow Nova's extra spec reference and its `ImageMetaProps`. A key is
 //! listed if upstream's libvirt driver acts on it and Kilonova does not.
 
 use crate::boot::machine::truth;
@@ -14,7 +14,7 @@ enum Refused {
     Yes,
     /// All except these, which describe every guest.
     AllBut(&'static [&'static str]),
-    /// Numbers above 0, and texts that are not numbers.
+    /// Numbers above 0, and values that are not numbers.
     Some,
 }
 

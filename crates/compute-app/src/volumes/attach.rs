@@ -43,10 +43,10 @@ pub struct AttachRequest {
     pub knows_shelved: bool,
 }
 
-/// A change of an attached volume.
+/// A change to an attached volume.
 #[derive(Debug, Clone, Copy)]
 pub struct Change {
-    /// True if the volume is deleted with the server.
+    /// Whether the volume is deleted with the server; unchanged if absent.
     pub delete_on_termination: Option<bool>,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn bad(words: impl Into<String>) -> Error {
     Refusal::bad_request(words).into()
 }
 
-/// 404 without a Cinder.
+/// The cloud's Cinder; 404 for the volume if there is none.
 fn cinder<'a>(compute: &'a Compute, volume: &str) -> Result<&'a Volumes, Error> {
     compute.volumes.as_deref().ok_or_else(|| {
         Refusal::not_found(format!(
@@ -133,7 +133,7 @@ pub async fn attach(
     }
 }
 
-/// Records the action of a request that Cinder has accepted. As upstream, a refused request is not
+/// Records the action of a request that Cinder has accepted. As in Nova, a refused request is not
 /// recorded.
 fn accepted(
     tx: &mut Tx<'_>,
@@ -148,7 +148,7 @@ fn accepted(
     }
 }
 
-/// Checks that Cinder's state of the volume allows the request.
+/// Checks that the volume's state in Cinder allows the request.
 fn check_volume(
     compute: &Compute,
     volumes: &Volumes,
@@ -264,7 +264,8 @@ pub(super) fn bus_of(server: &Server) -> Bus {
     named.and_then(|name| Bus::parse(&name.to_ascii_lowercase())).unwrap_or(Bus::Virtio)
 }
 
-/// The name of the disk: the requested one if it fits the bus and is free, else the next free one.
+/// The name of the disk: the requested one if it fits the bus and does not precede the next free one, which is used
+/// otherwise. 409 if the requested one is in use.
 fn device_name(
     tx: &mut Tx<'_>,
     server: &Server,
@@ -310,7 +311,7 @@ fn present(tx: &mut Tx<'_>, id: ServerId) -> Result<Server, Error> {
         .ok_or_else(|| Refusal::not_found(format!("Instance {id} could not be found.")).into())
 }
 
-/// Refuses volumes of shelved servers to older microversions.
+/// Refuses to change the volumes of a shelved server in older microversions.
 fn check_shelved(server: &Server, knows: bool, action: ServerAction) -> Result<(), Error> {
     if !knows && matches!(server.vm_state, VmState::Shelved | VmState::ShelvedOffloaded) {
         return Err(Refusal::conflict(format!(
@@ -447,7 +448,7 @@ fn device_of(tx: &mut Tx<'_>, server: ServerId, volume: VolumeId) -> Result<Bloc
 /// Changes an attached volume.
 ///
 /// # Errors
-/// 404 for a volume that is not the server's.
+/// 404 for a volume that is not attached to the server.
 pub fn change(
     tx: &mut Tx<'_>,
     server: &Server,
@@ -461,8 +462,8 @@ pub fn change(
     }
 }
 
-/// [`extended`] in the background, for an event of Cinder. A hard reboot applies the size after a
-/// lost event.
+/// Runs [`extended`] in the background, for an event from Cinder. If the event is lost, a hard reboot
+/// applies the new size.
 pub fn extend_soon(compute: &Compute, server: ServerId, volume: VolumeId) {
     let Some(volumes) = &compute.volumes else { return };
     let compute = compute.clone();
@@ -477,8 +478,8 @@ pub fn extend_soon(compute: &Compute, server: ServerId, volume: VolumeId) {
     });
 }
 
-/// Extends a guest's disk to the new size of its volume in Cinder; false if the server has no such
-/// volume.
+/// Extends a guest's disk to the new size of its volume in Cinder. Returns false if the server has no
+/// such volume.
 ///
 /// # Errors
 /// 503 if Cinder does not answer; store errors.

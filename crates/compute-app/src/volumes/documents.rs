@@ -60,7 +60,7 @@ pub(super) fn connected(
     Some(volume(device, row.volume, row.attachment?, connection))
 }
 
-/// The volumes of a server, for a document that is written from scratch: [`complete`] connects them.
+/// The volumes of a server, for a document that is written from scratch: [`complete`] adds their connections.
 ///
 /// # Errors
 /// Store errors only.
@@ -83,13 +83,13 @@ pub(crate) fn forget_connections(volumes: &mut [Volume]) {
     }
 }
 
-/// The connections of a document.
+/// The known connections of a document's volumes.
 pub(super) fn connections(volumes: &[Volume]) -> HashMap<AttachmentId, Connection> {
     let known = volumes.iter().filter(|volume| volume.connection.target != Target::Unknown);
     known.map(|volume| (volume.attachment_id, volume.connection.clone())).collect()
 }
 
-/// True if the volumes' connection data must be read from Cinder again before the host gets the
+/// True if the volumes' connection data must be read from Cinder again before the host receives the
 /// document: a backend's addresses or passwords may have changed.
 pub(super) fn renews(domain: &Domain) -> bool {
     matches!(domain.verb, Some((_, Verb::RebootHard)))

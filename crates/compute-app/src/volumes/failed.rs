@@ -11,10 +11,10 @@ use crate::flows::operation::Action;
 use crate::flows::{self, journal};
 use crate::{Compute, Error};
 
-/// Handles a failed attachment to an existing server: deletes the parts of it that exist.
+/// Records a failed attachment to an existing server. The worker then deletes the parts of it that exist.
 ///
 /// # Errors
-/// Store errors only; also for all functions below.
+/// Store errors only; the same applies to all functions below.
 pub(super) fn fail_attach(
     tx: &mut Tx<'_>,
     device: &BlockDevice,
@@ -27,7 +27,7 @@ pub(super) fn fail_attach(
     record(tx, device, Action::AttachVolume, why, now)
 }
 
-/// Handles a guest's refusal to release a volume.
+/// Records a guest's refusal to release a volume.
 pub(super) fn record_detach(
     tx: &mut Tx<'_>,
     device: &BlockDevice,
@@ -52,7 +52,7 @@ fn record(
     }
 }
 
-/// Fails the operation that waits for a device with a permanent failure. False if there is no such
+/// Permanently fails the operation that waits for a device. Returns false if there is no such
 /// operation, in which case the worker must retry later.
 pub(super) fn give_up(
     tx: &mut Tx<'_>,

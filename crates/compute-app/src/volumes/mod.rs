@@ -15,9 +15,9 @@
 //! ```
 //!
 //! No call is part of a transaction. Rows list the volumes of a server (`compute_db::volumes`),
-//! documents determine the hosts of its guest, and the worker makes Cinder match both. So the flows
-//! need not know about volumes. Connection data is secret, and only in the document of the host. A
-//! user's token must never reach a row or a log.
+//! documents determine the hosts of its guest, and the worker makes Cinder match both, so the flows
+//! need not know about volumes. Connection data is secret, and is kept only in the host's document.
+//! A user's token must never reach a row or a log.
 
 mod attach;
 mod documents;
@@ -64,17 +64,17 @@ const LEASE: SignedDuration = SignedDuration::from_secs(180);
 /// within the lease.
 pub const LONGEST_CALL: Duration = Duration::from_secs(120);
 
-/// The operator's settings of volumes.
+/// The operator's settings for volumes.
 #[derive(Debug, Clone)]
 pub struct VolumeOptions {
     /// True if a server may have volumes from another zone (`[cinder] cross_az_attach`).
     pub cross_az_attach: bool,
-    /// How often a new volume is polled until it is available (`[DEFAULT]
+    /// How many times a new volume is polled until it is available (`[DEFAULT]
     /// block_device_allocate_retries`).
     pub allocate_retries: u32,
     /// The pause between two polls (`[DEFAULT] block_device_allocate_retries_interval`).
     pub allocate_interval: Duration,
-    /// How long Cinder may take to replace the data of a volume, for each GiB (`[DEFAULT]
+    /// How long Cinder may take to replace the data of a volume, per GiB (`[DEFAULT]
     /// reimage_timeout_per_gb`).
     pub reimage_per_gb: Duration,
     /// Maximum number of disks of a server (`[compute] max_disk_devices_to_attach`); negative for
@@ -85,7 +85,7 @@ pub struct VolumeOptions {
     pub max_local_devices: i64,
     /// Number of failed attempts of a call after which an operation that waits for it fails.
     pub attempts: i64,
-    /// The pause after the first failed attempt; it doubles.
+    /// The pause after the first failed attempt; it doubles after each further one.
     pub pause: Duration,
     /// Maximum time of one call, up to [`LONGEST_CALL`].
     pub timeout: Duration,
@@ -134,7 +134,7 @@ impl Volumes {
     /// Logs in and requests one volume, as a test of the settings.
     ///
     /// # Errors
-    /// A text for the operator.
+    /// The failure, for the operator to read.
     pub async fn check(&self) -> Result<(), CallError> {
         self.client.check().await
     }
@@ -190,8 +190,8 @@ impl Volumes {
         .await
     }
 
-    /// Deletes an attachment that has no row, because the lease of its request expired before the
-    /// answer.
+    /// Deletes an attachment that has no row because the lease of its request expired before the answer
+    /// arrived.
     async fn withdraw(&self, by: Call<'_>, server: ServerId, attachment: AttachmentId) -> Error {
         if let Err(error) = self.bounded(self.client.delete_attachment(by, attachment)).await {
             tracing::error!(
@@ -212,14 +212,14 @@ fn is_refused_token(error: &CallError) -> bool {
     error.status().is_some_and(|status| matches!(status.as_u16(), 401 | 403))
 }
 
-/// The token of a request for the calls that follow it. `None` for an administrator of another
+/// The token of a request, for the calls that follow it. `None` for an administrator of another
 /// project: those calls name the server's project, and Cinder refuses a URL with a project other
 /// than the token's.
 fn token_of<'a>(context: &'a Context, project: &str) -> Option<&'a UserToken> {
     context.token.as_ref().filter(|_| context.project_id == project)
 }
 
-/// The call of a user's request.
+/// A call to Cinder on behalf of a user's request.
 fn by<'a>(context: &'a Context, request_id: &'a str) -> Call<'a> {
     let caller = context.token.as_ref().map_or(Caller::Own, Caller::Vouched);
     let project = context.token.as_ref().map(|_| context.project_id.as_str());
@@ -254,7 +254,7 @@ pub fn of_servers(
     Ok(found.into_iter().map(|(server, devices)| (server, shown(devices))).collect())
 }
 
-/// The devices that a server has, or that are being attached.
+/// The devices that a server has or that are being attached to it.
 pub fn shown(devices: Vec<BlockDevice>) -> Vec<BlockDevice> {
     let is_shown = |device: &BlockDevice| match device.phase {
         Phase::Attaching
@@ -272,7 +272,7 @@ pub fn shown(devices: Vec<BlockDevice>) -> Vec<BlockDevice> {
 /// no round trip.
 ///
 /// # Errors
-/// Store errors only; also for the functions below.
+/// Store errors only; the same applies to the functions below.
 pub(crate) fn nudge(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -287,7 +287,7 @@ pub(crate) fn nudge(
     Ok(())
 }
 
-/// Records that the server is gone: its attachments are deleted, and the volumes with
+/// Records that the server is gone. Its attachments are then deleted, and so are the volumes with
 /// `delete_on_termination`.
 pub(crate) fn end(
     tx: &mut Tx<'_>,
@@ -306,7 +306,7 @@ pub(crate) fn end(
     Ok(has_any)
 }
 
-/// Starts a worker after the commit if the answer has a row.
+/// Starts a worker after the commit if the statement has returned a row.
 fn work_after(tx: &mut Tx<'_>, compute: &Compute, server: ServerId, asked: Asked) {
     let compute = compute.clone();
     tx.on_commit_with(asked, move |rows| {

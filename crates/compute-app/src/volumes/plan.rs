@@ -8,8 +8,8 @@
 //!   detached, failed or gone: deliver without it ─(host reports)─► end ─► drop the volume ─► forget
 //! ```
 //!
-//! An attachment that the server still needs ends only after the volume has another one: so the
-//! volume is never available meanwhile. A volume is connected to a second host only for a live
+//! An attachment that the server still needs ends only after the volume has another one, so the
+//! volume never becomes available meanwhile. A volume is connected to a second host only for a live
 //! migration; any other move waits until the first host has disconnected it.
 
 use kilonova_compute_db::volumes::{AttachmentRow, BlockDevice, Phase, Plug, RowId, Source, State};
@@ -28,7 +28,7 @@ pub(super) struct Guest {
     pub is_lost: bool,
     /// The volumes of the document: attachments with the sizes of their volumes.
     pub has: Vec<(AttachmentId, i64)>,
-    /// True if the document is held back until it has all of them.
+    /// True if the document is held back until it contains all volumes of the server.
     pub lacks: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Scene {
 pub(super) enum Next {
     /// Create the volume of a device.
     Make(BlockDeviceId),
-    /// Reserve the volume of a device; look up a reservation whose answer was lost first.
+    /// Reserve the volume of a device; first look up a reservation whose answer was lost.
     Reserve(BlockDeviceId, Option<RowId>),
     /// Look up the outcome of an obsolete reservation.
     Find(RowId),
@@ -62,9 +62,9 @@ pub(super) enum Next {
     Join(BlockDeviceId, HostName, Option<RowId>),
     /// Write the document of a host again.
     Deliver(HostName),
-    /// Replace the data of a device's volume by an image's.
+    /// Replace the data of a device's volume with an image's.
     Reimage(BlockDeviceId),
-    /// Tell Cinder that the server uses the volume.
+    /// Report to Cinder that the server uses the volume.
     Complete(RowId),
     /// End an attachment.
     End(RowId),
@@ -93,7 +93,7 @@ impl Scene {
             }
     }
 
-    /// The volumes that the document of a host can have now, in order.
+    /// The volumes that the document of a host can contain now, in order.
     pub(super) fn deliverable(&self, host: &HostName) -> Vec<(&BlockDevice, &AttachmentRow)> {
         let wants = self.guest(host).is_some_and(|guest| guest.is_present && guest.wants);
         let wanted = self.devices.iter().filter(|device| wants && self.is_wanted(device));
@@ -161,7 +161,7 @@ impl Scene {
                 let wanting = self.guests.iter().filter(|guest| guest.is_present && guest.wants);
                 self.kept(device, &rows, &wanting.collect::<Vec<_>>())
             }
-            // The guest of a silent host may run, and write to the volume.
+            // The guest of a silent host may still run, and write to the volume.
             Phase::Reimaging if rows.iter().any(|row| self.may_have(row)) => None,
             Phase::Reimaging => self.kept(device, &rows, &[]).or_else(|| {
                 let is_reserved = rows.iter().all(|row| row.host.is_none());
@@ -170,7 +170,7 @@ impl Scene {
         }
     }
 
-    /// The next step of a device that is being removed.
+    /// The next step for a device that is being removed.
     fn ending(&self, device: &BlockDevice, rows: &[&AttachmentRow]) -> Next {
         if let Some(row) = rows.first() {
             return match row.state {
@@ -194,19 +194,19 @@ impl Scene {
         Next::Forget(device.id)
     }
 
-    /// True if the host of an unneeded attachment no longer has its disk, or if the plan does not wait for the host.
+    /// True if the host of an unneeded attachment no longer uses its disk, or if the plan does not wait for the host.
     fn is_released(&self, row: &AttachmentRow) -> bool {
         let is_lost = |host| self.guest(host).is_some_and(|guest| guest.is_lost);
         row.host.as_ref().is_some_and(is_lost) || !self.may_have(row)
     }
 
-    /// True if the host of an attachment may have its disk.
+    /// True if the host of an attachment may use its disk.
     fn may_have(&self, row: &AttachmentRow) -> bool {
         row.host.as_ref().is_some_and(|host| self.guest(host).is_some())
             && matches!(row.plug, Plug::Given | Plug::Plugged)
     }
 
-    /// The next step of a device that the server keeps, for these guests.
+    /// The next step for a device that the server keeps, given the guests that need it.
     fn kept(
         &self,
         device: &BlockDevice,
@@ -216,7 +216,7 @@ impl Scene {
         if device.volume.is_none() {
             return Some(Next::Make(device.id));
         }
-        // Applies to a silent host too: its guest may run there, with the disk open.
+        // Applies to a silent host too: its guest may still run there, with the disk open.
         let is_wanted_on = |host: &HostName| wanting.iter().any(|guest| guest.host == *host);
         if let Some(row) = rows.iter().find(|row| row.state == State::Reserving) {
             return Some(match &row.host {
@@ -258,7 +258,7 @@ impl Scene {
             }
             let is_connected = rows.iter().any(|row| row.host.is_some());
             return Some(match idle {
-                // While a host is connected, Cinder connects another one only when it creates the
+                // While a host is connected, Cinder connects another one only by creating a new
                 // attachment.
                 Some(row) if is_connected => Next::End(row.id),
                 Some(row) => Next::Connect(row.id, guest.host.clone()),

@@ -8,8 +8,8 @@ use kilonova_store::Tx;
 
 use crate::{Compute, Error};
 
-/// Applies a report on the disks of a guest with its newest document. The worker then processes the
-/// server.
+/// Applies a report on the disks of a guest, made for its newest document. The worker then processes
+/// the server.
 ///
 /// # Errors
 /// Store errors only.

@@ -58,7 +58,7 @@ pub struct WantedDisks {
     pub volumes: Vec<WantedVolume>,
     /// The sizes of the requested ephemeral disks, in GiB. `None` is the flavor's size.
     pub ephemeral: Vec<Option<i64>>,
-    /// The size of the requested swap disk, in MiB as Nova and its clients have it. The inner `None` is the flavor's size.
+    /// The size of the requested swap disk, in MiB as in Nova's API. The inner `None` is the flavor's size.
     pub swap: Option<Option<i64>>,
     /// The names of disks that the server does not get, although its image names them.
     pub absent: Vec<String>,
@@ -75,7 +75,7 @@ impl WantedDisks {
         self.ephemeral.len() + usize::from(self.swap.is_some())
     }
 
-    /// The sizes of the local disks that a server with a flavor gets.
+    /// The sizes of the local disks of a server with this flavor.
     ///
     /// # Errors
     /// 400 with Nova's messages for disks that are larger than the flavor's, and for several ephemeral disks.
@@ -109,8 +109,8 @@ impl WantedDisks {
     }
 }
 
-/// Maximum number of entries of a request. Each may cost a call to Cinder, and no guest has as many
-/// disks.
+/// Maximum number of entries of a request. Each may cost a call to Cinder, and no guest has that
+/// many disks.
 const MOST_DEVICES: usize = 255;
 
 /// The disk buses that Nova knows (`DiskBus` of `nova/objects/fields.py`).
@@ -339,7 +339,7 @@ fn check_order(disks: &WantedDisks, has_local_root: bool) -> Result<(), Refusal>
     let mut indexes: Vec<i64> =
         disks.volumes.iter().map(|volume| volume.boot_index).filter(|index| *index >= 0).collect();
     let named = disks.image.is_some();
-    // An image that is named but is not among the entries is the root disk.
+    // The image is the root disk if an entry maps it to a local disk, or if no volume is first in the boot order.
     if has_local_root || (named && !indexes.contains(&0)) {
         indexes.push(0);
     }
@@ -412,7 +412,7 @@ mod tests {
                 "id": "1", "name": "f", "vcpus": 1, "ram": 1, "disk": 1, "ephemeral": 0, "swap": 0,
                 "extra_specs": {},
             }))
-            .expect("a flavor")
+            .expect("the flavor is valid")
         });
         let swap = |size: Value| {
             json!({

@@ -27,7 +27,7 @@ use crate::resolve::fits_memory;
 use crate::{Compute, Error};
 
 const GIB: i64 = 1 << 30;
-/// Keys of a volume's image metadata that are attributes of the image.
+/// Keys of a volume's image metadata that are attributes of the image rather than properties.
 const ATTRIBUTES: [&str; 8] = [
     "checksum",
     "container_format",
@@ -64,7 +64,7 @@ pub struct RootImage {
 }
 
 impl RootImage {
-    /// A root volume of this size that gets the data of an image.
+    /// A root volume of this size that is filled with the data of an image.
     pub fn of(image: ImageId, size_gb: i64) -> Self {
         Self { image: Some(image), size_gb, ..Self::default() }
     }
@@ -75,13 +75,13 @@ impl RootImage {
 pub struct BootVolumes {
     /// The volumes in order.
     pub devices: Vec<NewDevice>,
-    /// The origin of the root volume; none for a server with a local root disk.
+    /// The origin of the root volume; `None` for a server with a local root disk.
     pub root: Option<RootImage>,
     /// The zone that the volumes require.
     pub zone: Option<String>,
 }
 
-/// The facts of a request besides its disks.
+/// The parts of a request other than its disks.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// The caller.
@@ -499,7 +499,7 @@ fn described(
         let new = &found.devices[at];
         let bus = new.wanted.bus.unwrap_or(usual);
         let is_root = new.wanted.boot_index == 0;
-        // A config drive uses a name of the other buses.
+        // On a bus other than virtio, one name is left for a config drive.
         let skipped = if is_root { 0 } else { usize::from(bus != Bus::Virtio) }
             + if bus == usual && !is_root { locals } else { 0 };
         let first = bus.disk_names().next().unwrap_or_default();

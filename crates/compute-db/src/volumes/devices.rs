@@ -39,7 +39,7 @@ kilonova_store::statements! {
     /// Records that a volume is about to be re-imaged.
     REIMAGE = "UPDATE block_devices SET phase = 'reimaging', reimage = ?2, error = NULL WHERE id = ?1
         AND phase = 'attached' RETURNING id";
-    /// A row if this image replaces the data of a volume.
+    /// A row if this image is replacing the data of a volume.
     REIMAGES = "SELECT id FROM block_devices WHERE id = ?1 AND phase = 'reimaging' AND reimage = ?2";
     /// Ends the re-imaging of a server's volumes.
     END_REIMAGE = "UPDATE block_devices SET phase = 'attached', reimage = NULL, error = ?2
@@ -67,7 +67,7 @@ words! {
         Detaching = "detaching",
         /// The guest has refused to release the volume, and Cinder may not have been notified.
         RollDetaching = "roll_detaching",
-        /// Cinder replaces the data of the volume, which no guest has meanwhile.
+        /// Cinder is replacing the data of the volume, which no guest uses meanwhile.
         Reimaging = "reimaging",
         /// The volume cannot be attached: its attachment is being deleted.
         Failed = "failed",
@@ -141,7 +141,7 @@ pub struct BlockDevice {
     pub is_shared: bool,
     /// True if the volume is deleted with the server.
     pub delete_on_termination: bool,
-    /// The reason of its phase, for its instance action.
+    /// The reason for its phase, for its instance action.
     pub error: Option<String>,
     /// When its row was written.
     pub created_at: Timestamp,
@@ -159,8 +159,8 @@ impl BlockDevice {
 /// Adds a device.
 ///
 /// # Errors
-/// Store errors only, among them a conflict with the same volume of the same server; also for all
-/// functions below.
+/// Store errors only, including a unique violation if the server already has the volume; also for
+/// all functions below.
 pub fn add(tx: &mut Tx<'_>, device: &BlockDevice) -> Result<(), Error> {
     tx.defer(
         ADD,
@@ -216,7 +216,7 @@ pub fn of_servers(
     Ok(found)
 }
 
-/// Moves a device from one phase to another, with the reason. False if it is not in the first.
+/// Moves a device from one phase to another, with the reason. False if it is not in phase `from`.
 pub fn set_phase(
     tx: &mut Tx<'_>,
     device: BlockDeviceId,
@@ -250,7 +250,7 @@ pub fn reimage(tx: &mut Tx<'_>, device: BlockDeviceId, image: ImageId) -> Result
     Ok(tx.row(REIMAGE, params![device, image])?.is_some())
 }
 
-/// True if this image still replaces the data of a volume.
+/// True if this image is still replacing the data of a volume.
 pub fn reimages(tx: &mut Tx<'_>, device: BlockDeviceId, image: ImageId) -> Result<bool, Error> {
     Ok(tx.row(REIMAGES, params![device, image])?.is_some())
 }

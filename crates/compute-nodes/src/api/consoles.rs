@@ -21,7 +21,7 @@ pub(super) async fn answered(
 ) -> Result<Response, Refusal> {
     let expected = |link: &Link| {
         link.0.consoles.expected(&host, id).ok_or_else(|| {
-            Refusal::not_found("No client waits for this console at this controller any more.")
+            Refusal::not_found("No client of this controller is waiting for this console any more.")
         })
     };
     if !asks_for(request.headers(), CONSOLE_PROTOCOL) {

@@ -1,4 +1,4 @@
-//! Observations of hosts: one transaction per batch.
+//! Observations from hosts: one transaction per batch.
 
 use kilonova_compute_app::{Compute, Error, batch, flows};
 use kilonova_compute_db::fleet;

@@ -1,4 +1,4 @@
-//! Replies of hosts to questions.
+//! Replies from hosts to questions.
 
 use kilonova_compute_app::{Compute, Error, batch};
 use kilonova_compute_db::{fleet, questions};

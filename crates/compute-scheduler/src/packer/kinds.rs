@@ -9,7 +9,7 @@ use kilonova_packing::{Device, Host, Model, Models, Shape, WHOLE};
 
 use super::demand::{Devices, Request};
 
-/// Resource classes that are not devices, besides bandwidth.
+/// Resource classes that are not devices. [`is_device`] also excludes network classes, by their prefixes.
 const NO_DEVICES: [&str; 5] = ["VCPU", "PCPU", "MEMORY_MB", "DISK_GB", "MEM_ENCRYPTION_CONTEXT"];
 
 /// True if units of a class are parts of devices.
@@ -49,7 +49,7 @@ fn number<'a>(names: &mut Vec<&'a str>, name: &'a str) -> u16 {
     u16::try_from(at).unwrap_or(u16::MAX)
 }
 
-/// Free thousandths of a device.
+/// The free share of a device, in thousandths.
 pub(super) fn free_of(inventory: &Inventory) -> u16 {
     let free = inventory.capacity().saturating_sub(inventory.used).max(0);
     let thousandths = free.saturating_mul(i64::from(WHOLE)) / inventory.total.max(1);
@@ -82,7 +82,7 @@ impl<'a> Cards<'a> {
         Self(cards)
     }
 
-    /// The free thousandths of a provider's card for requests of the other types: the mean of these types.
+    /// The mean free share, in thousandths, of the other types of a provider's card; 0 if there are none.
     pub(super) fn others(&self, name: &str, own: &Inventory) -> u16 {
         let card = self.0.get(card_of(name));
         let Some((sum, count)) = card.filter(|(_, count)| *count > 1) else { return 0 };
@@ -96,7 +96,7 @@ fn card_of(provider: &str) -> &str {
     without_type(provider).unwrap_or(provider)
 }
 
-/// `gpu1_0000:41:00.0` of `gpu1_0000:41:00.0_nvidia-474`.
+/// The name without its type suffix: `gpu1_0000:41:00.0` for `gpu1_0000:41:00.0_nvidia-474`. `None` if it has none.
 fn without_type(provider: &str) -> Option<&str> {
     let (card, number) = provider.rsplit_once("_nvidia-")?;
     number.parse::<u32>().is_ok().then_some(card)

@@ -1,9 +1,9 @@
 //! Keeps GPU islands and PCIe switches whole for servers that need all devices of one.
 //!
-//! A candidate on a host is better if, in this order, it leaves fewer free devices outside of whole islands (as the
-//! cost of a host counts them, `kilonova-packing`), breaks fewer switches that have no device in use, and leaves fewer
-//! devices free next to those that it takes, first in its islands and then below its switches. This module only
-//! orders candidates; it must never refuse one.
+//! A candidate on a host is better if, in this order, it leaves fewer free devices outside of whole islands (counted as
+//! in `kilonova-packing`), breaks fewer switches that have no device in use, and leaves fewer devices free next to
+//! those that it takes, first in its islands and then below its switches. This module only orders candidates; it must
+//! never refuse one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub(super) struct Places {
     classes: Vec<ResourceClass>,
 }
 
-/// An island, or the devices below a switch: each provider, with true if all its units are free.
+/// An island, or the devices below a switch: each provider, and whether all its units are free.
 type Place = Vec<(ProviderId, bool)>;
 
 impl Places {

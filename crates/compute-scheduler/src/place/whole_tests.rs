@@ -84,7 +84,7 @@ fn devices_of_other_classes_are_no_part_of_a_place() {
     providers.extend([(9, 1), (10, 0)].map(|(at, used)| provider(at, "CUSTOM_NIC", 1, used, &nic)));
     let mut world = Snapshot::default();
     world.upsert(Tree { providers });
-    assert_eq!(chosen_in(&world, 1), [1], "a network card in use breaks no switch of GPUs");
+    assert_eq!(chosen_in(&world, 1), [1], "a network card in use does not break its switch");
     world.add_usage(&Candidate {
         root: id(0),
         allocations: vec![(id(1), ResourceClass::verbatim("PGPU"), 1)],

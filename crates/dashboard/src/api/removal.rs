@@ -14,7 +14,7 @@ pub(super) struct Removal {
     pub name: String,
     /// A sentence about what is lost.
     pub loses: &'static str,
-    /// Its path at the service.
+    /// The path of the object in the API of its service.
     pub path: String,
     /// The address of the page that asks.
     pub here: String,

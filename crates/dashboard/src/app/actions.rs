@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::texts;
 
-/// The question of a page before it requests an action.
+/// The question that a page asks before it requests an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// Nothing: the action loses nothing and can be undone.
@@ -27,15 +27,15 @@ pub(crate) enum Ask {
     Backup,
     /// A network, or a port that belongs to no server.
     Network,
-    /// One of its ports.
+    /// One of the server's ports.
     Port,
     /// The id of a volume.
     Volume,
-    /// One of its volumes.
+    /// One of the server's volumes.
     Attached,
-    /// All its metadata.
+    /// All metadata of the server.
     Metadata,
-    /// All its tags.
+    /// All tags of the server.
     Tags,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Offer {
     pub slug: &'static str,
     /// Its name on buttons.
     pub label: &'static str,
-    /// The question before it.
+    /// The question that is asked before it.
     pub ask: Ask,
     /// True if it is shown as dangerous.
     pub danger: bool,
@@ -83,7 +83,7 @@ pub(crate) enum Group {
     State,
     /// Its images and its flavor.
     Image,
-    /// Its ports, its volumes and its texts.
+    /// Its ports, volumes, name, metadata, tags and lock.
     Details,
     /// Moves and repairs, for administrators.
     Admin,
@@ -313,7 +313,7 @@ pub(crate) fn offered(compute: &Compute, user: &Context, server: &Value) -> Vec<
             ServerAction::DetachInterface => has_any(&server["addresses"]),
             ServerAction::AttachVolume => compute.volumes.is_some(),
             ServerAction::DetachVolume => has_any(&server["os-extended-volumes:volumes_attached"]),
-            // A deletion is already final, except for a server that can still be restored.
+            // Only a soft-deleted server, which can still be restored, needs a forced deletion.
             ServerAction::ForceDelete => state.vm_state == "soft-delete",
             // The state of a server that is neither failed nor busy needs no reset.
             ServerAction::ResetState => state.vm_state == "error" || state.task_state.is_some(),

@@ -11,7 +11,7 @@ use crate::api::{PATH, PERIODS};
 use crate::app::session::Session;
 use crate::texts;
 
-/// The page; `capacity` covers all flavors with their past `usage`, or one flavor with its gains.
+/// The page: all flavors and the past `usage` of the cloud, or one flavor and the moves that make room for it.
 pub(crate) fn page(session: &Session, capacity: &Value, usage: Option<&Value>) -> Markup {
     let number = |key: &str| capacity[key].as_u64().unwrap_or_default();
     let main = html! {

@@ -1,4 +1,4 @@
-//! The form of new servers.
+//! The form for new servers.
 
 use maud::{Markup, html};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Conditions that all providers with a common trait are unused, for several servers at once.
+//! Checks, for several servers together, the conditions that require all providers with a common trait to be unused.
 //!
 //! An area consists of the providers of one tree that have one trait. A server with such a condition has an area to
 //! itself: no other server of the set uses any provider of the area, in whatever order the servers are planned.
@@ -14,7 +14,7 @@ use crate::snapshot::Snapshot;
 /// The root of a tree and the name of a trait.
 pub(super) type Area<'a> = (ProviderId, &'a str);
 
-/// The facts of a provider that conditions need.
+/// The facts about a provider that the conditions need.
 #[derive(Debug)]
 struct Facts<'a> {
     /// Its traits with the prefix of a condition.
@@ -26,7 +26,7 @@ struct Facts<'a> {
 /// The facts of a tree, by provider.
 type Tree<'a> = HashMap<ProviderId, Facts<'a>>;
 
-/// The areas that candidates of a query have to themselves or use.
+/// The areas that the candidates of a query use, exclusively or not.
 #[derive(Debug)]
 pub(super) struct Areas<'a> {
     snapshot: &'a Snapshot,
@@ -129,8 +129,8 @@ impl<'a> Areas<'a> {
         served
     }
 
-    /// The provider from which the unsuffixed group takes a class: the candidate's amount there exceeds the suffixed
-    /// groups'.
+    /// The provider from which the unsuffixed group takes a class: there, the candidate's amount exceeds the sum of the
+    /// suffixed groups' amounts.
     fn unsuffixed(&self, candidate: &Candidate, class: &ResourceClass) -> Option<ProviderId> {
         let of_suffixed = |provider: ProviderId| -> i64 {
             let there = |group: &&Group| {
@@ -145,7 +145,7 @@ impl<'a> Areas<'a> {
             .map(|(provider, ..)| *provider)
     }
 
-    /// The areas with which providers of a candidate meet a condition.
+    /// The areas that contain all `served` providers and meet a condition.
     fn common(
         &self,
         root: ProviderId,

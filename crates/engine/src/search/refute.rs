@@ -1,7 +1,7 @@
-//! Early refutation: necessary conditions that prove that the current picks cannot be completed.
+//! Early refutation: if a necessary condition is not met, the current picks cannot be completed.
 //!
-//! Requests that narrowly do not fit make a naive search walk the whole product of choices to find
-//! nothing. A matching of the open parts to the remaining capacity refutes them near the root of
+//! If a request only just fails to fit, a naive search walks the whole product of choices and finds
+//! nothing. A matching of the open parts to the remaining capacity refutes it near the root of
 //! the search tree. A check here may only err towards "still possible"; with no open part left the
 //! answer is exact.
 
@@ -62,8 +62,8 @@ impl Solver<'_> {
                 .any(|at| self.choices[at].iter().any(|supplier| tops(*supplier)))
     }
 
-    /// True if the open parts cannot all be served together, because of isolation or the room of a
-    /// class.
+    /// True if the open parts cannot all be served together, because of isolation or because a
+    /// class lacks room.
     fn is_overfull(&self, plan: &Plan) -> bool {
         let open = || self.picks.len()..self.order.len();
         let part = |depth: usize| &plan.parts[self.order[depth]];

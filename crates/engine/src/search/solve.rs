@@ -6,8 +6,8 @@
 //!    ▼
 //! Rest:     all other picks
 //! ```
-//! Symmetry is computed only after a dead end or a find: the first find is the least of all, and is
-//! therefore the first of its kind.
+//! Symmetry is computed only after a dead end or a find: the first find is lexicographically the
+//! smallest, and is therefore the first of its kind.
 //!
 //! The search stops after each find and can continue from there, so a tree costs only the work
 //! requested of it. It also stops after a number of tries without a find: packing is hard in the
@@ -56,10 +56,11 @@ pub(crate) struct Solver<'a> {
     pub(super) rooms: Vec<i64>,
     /// By provider: the number of suffixed parts it serves.
     pub(super) holds: Vec<usize>,
-    /// By provider and clause of the unsuffixed group's required traits.
+    /// By provider and clause of the unsuffixed group's required traits: true if the provider has
+    /// one of the clause's traits.
     pub(super) covers: Vec<bool>,
     pub(super) clauses: usize,
-    /// The conditions of a common trait.
+    /// The conditions that require a common trait.
     pub(super) alike: Vec<AlikeSet>,
     pub(super) picks: Vec<usize>,
     next: Vec<usize>,
@@ -72,8 +73,8 @@ pub(crate) struct Solver<'a> {
 }
 
 impl<'a> Solver<'a> {
-    /// `None` if no provider can serve some part, or if the parts provably cannot be served
-    /// together.
+    /// `None` if some part has no provider that can serve it, or if the parts provably cannot be
+    /// served together.
     pub(crate) fn new(plan: &Plan, anchor: AnchorTree<'a>, relaxed: Relaxed) -> Option<Self> {
         let mut parts = Vec::with_capacity(plan.parts.len());
         for (index, part) in plan.parts.iter().enumerate() {
@@ -211,7 +212,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// True if the picks are the first of their kind, so that they were found already.
+    /// True if the picks are the first of their kind and were therefore found already.
     fn is_first(&self) -> bool {
         self.symmetry.as_ref().is_none_or(|known| known.is_first(&self.picks))
     }

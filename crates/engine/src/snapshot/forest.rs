@@ -63,8 +63,9 @@ impl Forest {
         self.chunk(slot)?.trees.get(slot % CHUNK)?.as_deref()
     }
 
-    /// For each slot whose two trees are not the same object: the tree of `earlier` and the present
-    /// tree. Compares the pointers of all chunks, and those of the trees in chunks that differ.
+    /// The earlier and the present tree of each slot whose tree is not the same object as in
+    /// `earlier`. Compares the pointers of all chunks, and those of the trees in chunks that
+    /// differ.
     pub(crate) fn changed_since<'a>(
         &'a self,
         earlier: &'a Self,

@@ -13,7 +13,7 @@ use crate::{Error, ImageRecord, Images, Location, Status};
 /// A range of an image's data, with facts about the whole image.
 #[derive(Debug, Clone)]
 pub struct DataRange {
-    /// Bytes of the whole image.
+    /// The size of the whole image in bytes.
     pub size: u64,
     /// `raw`, `qcow2`, …
     pub format: Option<String>,
@@ -54,7 +54,7 @@ impl Images {
         Ok((image, Some(data)))
     }
 
-    /// Up to `most` bytes of an image from an offset, for a host; of any project.
+    /// Up to `most` bytes of any project's image from an offset, for a host.
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Conflict`] for an image without data; [`Error::Data`] if the store

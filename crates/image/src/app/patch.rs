@@ -28,7 +28,7 @@ pub(crate) struct Step {
 pub(crate) enum Form {
     /// `{"op": "replace", "path": "/name", "value": "x"}` (draft 10 of JSON patch).
     Draft10,
-    /// `{"replace": "/name", "value": "x"}` (draft 4). `add` requires a missing attribute.
+    /// `{"replace": "/name", "value": "x"}` (draft 4). `add` fails if the attribute exists.
     Draft4,
 }
 

@@ -23,8 +23,8 @@ fn shared(
     Err(Error::Forbidden(format!("{otherwise} {id}: Only shared images have members.")))
 }
 
-/// A member that the caller may see: every member if the caller sees the whole list, otherwise only
-/// the caller's own project.
+/// One member, if the caller may see it. The image's owner and administrators see every member;
+/// other callers see only their own project.
 fn member(
     tx: &mut Tx<'_>,
     caller: &Requester,

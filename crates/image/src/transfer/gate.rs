@@ -32,7 +32,7 @@ struct Transfers {
     each: HashMap<String, usize>,
 }
 
-/// The right to one transfer. Dropping it ends the transfer for the gate.
+/// The right to one transfer. When it is dropped, the gate no longer counts the transfer.
 #[derive(Debug)]
 pub(crate) struct Pass {
     gate: Arc<Gate>,
@@ -56,7 +56,7 @@ impl Gate {
         let own = open.each.get(party).copied().unwrap_or_default();
         if own >= self.most.each {
             return Err(Error::Busy(format!(
-                "{own} {} of {} are in progress, the maximum. Try again when one has ended.",
+                "The maximum of {own} {} of {} is reached. Try again when one has ended.",
                 self.kind,
                 if party.is_empty() { "this caller" } else { party }
             )));

@@ -43,7 +43,7 @@ pub(crate) fn port<'a>(project: &'a str, owner: &'a str, network: &'a Network) -
     fields
 }
 
-/// An existing port. A detached port that a server used no longer counts as a compute port.
+/// An existing port. Once detached from its server, it is no longer treated as a compute port.
 pub(crate) fn of_port<'a>(one: &'a Port, network: &'a Network) -> Fields<'a> {
     let owner = one.record.text("device_owner");
     let detached = one.device_id.is_empty() && owner.starts_with("compute:");

@@ -1,4 +1,5 @@
-//! Queries of the compute service before it connects a server, and the security groups of a server's ports.
+//! Queries that the compute service makes before it attaches ports to a server, and changes to the security groups of
+//! those ports.
 
 use jiff::Timestamp;
 use kilonova_ids::{NetworkId, PortId, SecurityGroupId, ServerId};
@@ -40,7 +41,7 @@ pub struct PortFacts {
     pub network: NetworkId,
     /// True if a device already uses it.
     pub taken: bool,
-    /// True if it has an address or needs none.
+    /// True if it has an address.
     pub has_address: bool,
     /// True if it has its own accelerator (`accelerator-direct`).
     pub accelerator: bool,
@@ -91,8 +92,8 @@ pub fn network(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<NetworkFacts>, E
     Ok(Some(facts(&network, has_subnets)))
 }
 
-/// The networks that a project's servers can attach to: its own and shared ones. An external
-/// network that is not also shared is not included.
+/// The networks that a project's servers can attach to: its own and shared ones. Another
+/// project's external network is included only if it is also shared.
 pub fn available(tx: &mut Tx<'_>, project: &str) -> Result<Vec<NetworkFacts>, Error> {
     let all = networks::available(tx, project)?;
     Ok(all.iter().map(|(network, has_subnets)| facts(network, *has_subnets)).collect())
@@ -138,8 +139,8 @@ pub fn groups_by_name(
     groups::named(tx, project, names, now)
 }
 
-/// Adds a security group to all ports of a server, or removes it from them. Skips ports without port security, and returns
-/// the number of changed ports.
+/// Adds a security group to all ports of a server, or removes it from them. Skips ports without port security, and
+/// returns the number of changed ports.
 pub fn set_groups(
     tx: &mut Tx<'_>,
     server: ServerId,

@@ -93,7 +93,7 @@ pub fn host_routes_changed(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error
     Ok(crate::db::changes::record_routers(tx, host)?)
 }
 
-/// Makes the routers of a host that is being deleted wait for another host.
+/// Removes all routers from a host that is being deleted; they then wait for another host.
 pub fn routers_leave(tx: &mut Tx<'_>, host: &HostName, now: Timestamp) -> Result<(), Error> {
     Ok(rows::leave_host(tx, host, now)?)
 }

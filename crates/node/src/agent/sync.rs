@@ -1,6 +1,6 @@
-//! Reports guests whose state changed without a document, such as a guest that was shut down from
-//! inside, and guests that wait for their ports. Repeats each report until the control plane sends a new
-//! desired state. Changes nothing.
+//! Reports guests whose state changed although their document did not, such as a guest that was
+//! shut down from inside, and guests that wait for their ports. Repeats each report until the
+//! control plane sends a new desired state. Changes nothing.
 
 use std::collections::HashSet;
 
@@ -58,7 +58,7 @@ async fn deviation(
     Some(Observation::new(server, generation, outcome(state)))
 }
 
-/// The running guests. Most guests should run, so they need no further check.
+/// The running guests. Most guests are supposed to run, so this one call checks most of them.
 async fn running(work: &Work) -> HashSet<ServerId> {
     match work.hypervisor.running().await {
         Ok(servers) => servers.into_iter().collect(),
@@ -69,7 +69,7 @@ async fn running(work: &Work) -> HashSet<ServerId> {
     }
 }
 
-/// The state of a domain that is active on this host.
+/// The state of a domain, or `None` if it was migrated out or waits for an incoming migration.
 async fn state(work: &Work, server: ServerId) -> Option<DomainState> {
     match work.hypervisor.domain(server).await {
         Ok(found) => found

@@ -144,7 +144,7 @@ pub(super) struct DevicesOptions {
     pub enabled_mdev_types: Vec<String>,
     pub mdev_retyping: bool,
     pub mig_instances: bool,
-    /// As in the configuration file: the addresses of an island for each entry.
+    /// As in the configuration file: one entry for each island, with its addresses.
     #[serde(deserialize_with = "forms::islands")]
     pub nvlink_islands: Vec<String>,
     /// The reaction to Xid messages: `94:quarantine, 13:report`.

@@ -66,7 +66,7 @@ impl Call {
 
     /// The seed of a search. It depends only on the request id (the client's
     /// `X-Openstack-Request-Id` or ours), so that a repeated request gives the same result and
-    /// different requests spread.
+    /// different requests spread over the trees.
     pub fn seed(&self) -> u64 {
         let from_client = self.headers.get("x-openstack-request-id").and_then(|v| v.to_str().ok());
         let from_client = from_client.and_then(|text| parse_uuid_like(text.strip_prefix("req-")?));
@@ -145,7 +145,7 @@ impl Call {
         }
     }
 
-    /// A link as bodies contain it: the path without the host.
+    /// A link for a response body: the path without the host.
     pub fn path(&self, rest: &str) -> String {
         let prefix = self.base.splitn(4, '/').nth(3).unwrap_or_default();
         let slash = if prefix.is_empty() { "" } else { "/" };
@@ -202,13 +202,14 @@ fn put(response: &mut Response, name: HeaderName, value: &str) {
     }
 }
 
-/// The provider of a path. A text that is not a uuid is an unknown provider.
+/// The provider in a path. Returns 404 for a segment that is not a UUID.
 pub fn provider_id(text: &str) -> Result<ProviderId, Refusal> {
     parse_uuid_like(text)
         .ok_or_else(|| Refusal::not_found(format!("No resource provider with uuid {text} found")))
 }
 
-/// Responds to other methods with 405 and the allowed ones. `GET` routes do not accept `HEAD`.
+/// Responds with 405 and an `Allow` header to methods that the router does not handle. `GET` routes
+/// do not accept `HEAD`.
 pub fn only(allowed: &'static str, router: MethodRouter<Placement>) -> MethodRouter<Placement> {
     let refuse = move |method: Method| async move {
         let why = format!("The method {method} is not allowed for this resource.");
@@ -218,7 +219,7 @@ pub fn only(allowed: &'static str, router: MethodRouter<Placement>) -> MethodRou
     router.head(refuse).fallback(refuse)
 }
 
-/// An integer of a body. JSON's `2.0` is accepted.
+/// An integer in a body. JSON's `2.0` is accepted.
 pub fn integer(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().filter(|n| n.fract() == 0.0).map(|n| n as i64))
 }

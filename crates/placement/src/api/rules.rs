@@ -1,7 +1,8 @@
 //! Upstream's policy rules for the Placement API, which an operator's `policy.yaml` may override.
 //!
-//! Administrators and services may do everything, except that reshaping is for services only.
-//! Readers of a project may see its usages. Every operation requires a project-scoped token.
+//! Administrators and services may do everything, except that only services may reshape and only
+//! administrators may request explanations. Readers of a project may see its usages. Every
+//! operation requires a project-scoped token.
 
 use kilonova_policy::{Defaults, Error, Override, Policy, Rule, Scope};
 

@@ -1,4 +1,4 @@
-//! Changes of a device's reserved amount between two reports of its host.
+//! Changes a device's reserved amount between two reports from its host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,8 +63,8 @@ pub fn reserve_each(
     roots.into_iter().try_for_each(|root| world.tree_changed(tx, root))
 }
 
-/// Like [`reserve`], but first clears a smaller amount set by an operator, because the operator did
-/// not set it for the new reason.
+/// Like [`reserve`], but first clears a smaller amount set by an operator, because the operator set
+/// it for another reason.
 ///
 /// # Errors
 /// Store errors only.

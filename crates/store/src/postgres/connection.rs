@@ -1,8 +1,8 @@
 //! One connection to PostgreSQL, driven by the thread that uses it.
 //!
-//! A connection has a runtime of its own and no task: its socket is read and written only while a thread waits for an
-//! answer here. A statement therefore wakes no other thread, and an idle connection costs nothing. This module must
-//! never decide whether a transaction runs again.
+//! A connection has a runtime of its own and no task: its socket is read and written only while a thread runs a
+//! function of this module. A statement therefore wakes no other thread, and an idle connection costs nothing. This
+//! module must never decide whether a transaction runs again.
 //!
 //! Statements that only control the transaction (`BEGIN`, `SAVEPOINT`) and those whose answer is
 //! not needed yet wait in a [`Queue`]. They are sent together with the next statement whose answer
@@ -49,11 +49,11 @@ pub(super) struct Connection {
     round_trips: u64,
     /// True if this transaction may only read.
     read_only: bool,
-    /// The row for which it has taken a turn.
+    /// The row at which the transaction takes a turn.
     turn: Option<Lane>,
-    /// True once a statement of this transaction was sent.
+    /// True once this transaction has sent a statement.
     begun: bool,
-    /// True once a statement of this transaction was sent that changes something.
+    /// True once this transaction has sent a statement that changes something.
     wrote: bool,
     /// True once a `COMMIT` with a mark was sent: its outcome can be looked up.
     marked: bool,
@@ -80,8 +80,8 @@ pub(crate) struct Failed {
     /// True if no open savepoint can undo the failure: the statement belongs to none, or to an attempt
     /// that has ended or is not the innermost one. The whole transaction has then failed.
     pub is_final: bool,
-    /// True if the server has refused a statement: the transaction cannot commit. False if its
-    /// answer, such as the one to a `COMMIT`, is missing.
+    /// True if the server has refused a statement: the transaction cannot commit. False if an answer
+    /// is missing, such as the answer to a `COMMIT`.
     pub is_refused: bool,
 }
 
@@ -158,8 +158,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The outcome of a transaction whose connection was lost. The lost connection can no longer
-    /// commit it afterwards.
+    /// Looks up the outcome of a transaction whose connection was lost, and prevents the lost
+    /// connection from committing it later.
     ///
     /// # Errors
     /// If the server fails: the outcome is still unknown.
@@ -175,7 +175,7 @@ impl Connection {
             .ok_or_else(|| Error::Shape(format!("{} has no trace of a transaction", fate::TABLE)))
     }
 
-    /// The last transaction that it tried to commit.
+    /// The ticket of the last transaction that this connection tried to commit.
     pub(super) fn ticket(&self) -> Ticket {
         self.mark.ticket()
     }
@@ -223,8 +223,8 @@ impl Connection {
     }
 
     /// Commits, together with the statements that have not been sent yet. `answers` are those that
-    /// the commit's hooks need. A transaction that changed nothing has no mark, and waits for the
-    /// answer only if a queued statement must still run: otherwise its commit cannot fail.
+    /// the commit's hooks need. A transaction that changed nothing has no mark, and its commit waits
+    /// for an answer only if a queued statement must still run: otherwise it cannot fail.
     ///
     /// # Errors
     /// If the commit or a statement before it failed, or if a statement failed and the work ignored the failure. After
@@ -286,7 +286,7 @@ impl Connection {
         self.end_turn();
     }
 
-    /// Begins an attempt: a savepoint with the next statement.
+    /// Begins an attempt: sets a savepoint with the next statement.
     pub(super) fn savepoint(&mut self) {
         self.queue.savepoint();
     }
@@ -308,25 +308,25 @@ impl Connection {
         self.round_trips
     }
 
-    /// Lifts the limits on this transaction's statements.
+    /// Lifts the time limits of this transaction's statements.
     pub(super) fn be_patient(&mut self) {
         self.line.limit = PATIENT;
         self.queue.control("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0");
     }
 
-    /// Limits how long a statement of this transaction waits for a lock, in milliseconds.
+    /// Limits each wait of this transaction for a lock to `most` milliseconds.
     pub(super) fn limit_lock_waits(&mut self, most: u32) {
         self.queue.control(&format!("SET LOCAL lock_timeout = {most}"));
     }
 
-    /// Runs statements without parameters, which change something, and waits for their end.
+    /// Runs statements that have no parameters and change something, and waits for their completion.
     pub(super) fn batch(&mut self, sql: &str) -> Result<(), Failed> {
         self.wrote = true;
         self.queue.control(sql);
         self.flush()
     }
 
-    /// Sends a statement that cannot fail, without waiting for its end: the server runs the next transaction on this
+    /// Sends a statement that cannot fail, without waiting for its answer: the server runs the next transaction on this
     /// connection after it.
     fn send(&mut self, sql: &str) {
         let Self { runtime, line, client, .. } = self;
@@ -339,8 +339,8 @@ impl Connection {
         line.broken |= sent.is_err();
     }
 
-    /// Adds a statement to those that are sent with the next one whose answer is needed. Returns the number of its
-    /// answer. `writes` is true if the statement changes something.
+    /// Queues a statement, which is sent with the next one whose answer is needed. Returns the number of the queued
+    /// statement. `writes` is true if it changes something.
     pub(super) fn ask(&mut self, sql: &str, params: &[Value], wants: Wants, writes: bool) -> u64 {
         let plan = match self.statements.get(sql) {
             Some(statement) => Plan::Prepared(statement.clone()),
@@ -365,7 +365,7 @@ impl Connection {
         }
     }
 
-    /// Calls `each` with every row of the statement with this number until it fails. The outer error is the
+    /// Calls `each` with every row of the statement with this number, until `each` fails. The outer error is the
     /// statement's.
     pub(super) fn visit<E>(
         &mut self,
@@ -418,7 +418,7 @@ impl Connection {
         sent
     }
 
-    /// Prepares the statements of the queue that are new to this connection.
+    /// Prepares the queued statements that are new to this connection.
     fn prepare_queue(&mut self) -> Result<(), Failed> {
         let mut texts: Vec<String> = self.queue.unprepared().map(str::to_owned).collect();
         if texts.is_empty() {
@@ -500,11 +500,11 @@ impl Connection {
                         _ => None,
                     };
                     let is_final = !request.is_some_and(|request| queue.can_restore(request));
-                    // The end of a session is FATAL, and may occur during a commit.
+                    // An error that ends the session is FATAL, and may occur during a commit.
                     let answer = error.as_db_error().and_then(DbError::parsed_severity);
                     let is_refused = answer == Some(Severity::Error);
-                    // A write in a read fails permanently. On a standby, the same transaction may
-                    // succeed later.
+                    // In a read-only transaction this error is permanent. Otherwise the server is a
+                    // standby, and a retry may succeed.
                     let writes = error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
                     let error = match writes && self.read_only {
                         true => Error::Other(format!("a read cannot write: {error}")),

@@ -33,7 +33,8 @@ pub(super) struct Dialed {
     pub(super) driver: Driver,
 }
 
-/// Connects to the first host that accepts, beginning with the one that accepted last.
+/// Connects to the first host that accepts, beginning with the one that accepted the last
+/// connection.
 ///
 /// # Errors
 /// The reasons of all hosts, if none accepts.

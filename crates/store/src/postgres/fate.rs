@@ -6,7 +6,7 @@
 //! promoted standby: the row reflects the commits that are durable there, while the transaction ids
 //! of `pg_xact_status` are valid on one server only.
 //!
-//! The reader *writes* the row, which prevents any further commit of the lost connection, whose statements may still be
+//! The reader *writes* the row, which prevents any further commit by the lost connection, whose statements may still be
 //! in transit. The write waits for a lost connection that is committing. With synchronous replication, the reader's
 //! commit comes later in the log, so once it is acknowledged, the outcome is durable on the standby too. Therefore the
 //! answer is final.
@@ -107,8 +107,8 @@ impl Ticket {
         }
     }
 
-    /// True while a missing row cannot have been deleted. The time in which a process is suspended
-    /// counts, because one of the clocks continues.
+    /// True while a missing row cannot have been deleted. Time during which the process is
+    /// suspended counts, because one of the clocks continues.
     pub(super) fn is_recent(&self) -> bool {
         let (instant, time) = self.lost;
         let by_clock = SystemTime::now().duration_since(time).unwrap_or_default();

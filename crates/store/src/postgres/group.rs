@@ -1,8 +1,8 @@
-//! Transactions of this process on one row that share a commit.
+//! Group commit: transactions of this process that write one row share a commit.
 //!
 //! Under `REPEATABLE READ` two transactions that write one row cannot overlap: each begins after
-//! the commit of the previous one, which waits for the disk. All work that waits meanwhile runs
-//! together: one transaction, a savepoint for each, one commit for all.
+//! the commit of the previous one, which waits for the disk. The work that has arrived meanwhile
+//! runs together: in one transaction, with a savepoint per job and one commit.
 //!
 //! ```text
 //!   alone ──► the row's lane ──► a transaction of its own
@@ -11,13 +11,14 @@
 //!                                                 └──► roll back; each runs in a transaction of its own
 //! ```
 //!
-//! A group holds the rows of all its work, so it must not wait for transactions that wait for it: every group runs its
-//! work in the order of the rows that the work will lock, and gives up its rows after [`LOCK_TIMEOUT`].
+//! A group locks the rows of all its work, so it must not wait for transactions that wait for it: every group runs its
+//! work in the order of the rows that the work will lock, and is rolled back when a statement has waited for a lock
+//! for [`LOCK_TIMEOUT`].
 //!
-//! No work waits for a group to form: work that arrives alone begins immediately. An error that
-//! work returns rolls it back to its savepoint; the others are unaffected. The error is returned
-//! after the commit, because it may depend on the others' writes. This module must never answer
-//! work with the failure of a statement of other work.
+//! No work waits for a group to form: work that arrives alone begins immediately. A job that returns
+//! an error is rolled back to its savepoint; the others are unaffected. The error is returned after
+//! the commit, because it may depend on the others' writes. This module must never answer a job with
+//! the failure of another job's statement.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,7 +42,7 @@ const QUEUE: usize = 4096;
 /// How long a statement of a group waits for a lock, in milliseconds. It is shorter than the server's
 /// `deadlock_timeout`.
 const LOCK_TIMEOUT: u32 = 100;
-/// How often a group is repeated after conflicts before its transactions run one by one.
+/// How many times a group with conflicts runs before its transactions run separately.
 const ROUNDS: usize = 4;
 
 /// The group that work belongs to.
@@ -61,14 +62,14 @@ pub(super) struct Job {
     answer: oneshot::Sender<Outcome>,
 }
 
-/// The work that waits, by row; cheap to clone.
+/// The waiting jobs, by row; cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct Groups(Arc<Mutex<Waiting>>);
 
 #[derive(Default)]
 struct Waiting {
     last: u64,
-    /// A row has an entry while a job leads its group.
+    /// A row has an entry while a [`Lead`] runs its transactions.
     rows: BTreeMap<Lane, VecDeque<Job>>,
 }
 
@@ -76,12 +77,12 @@ struct Waiting {
 struct Lead {
     groups: Groups,
     row: Lane,
-    /// True once no job waits: the next one to arrive leads.
+    /// True once no job waits: the next job to arrive gets a new lead.
     is_over: bool,
 }
 
 impl Drop for Lead {
-    /// A lead that ends early closes the channels of those that wait.
+    /// A lead that ends early closes the channels of the waiting jobs.
     fn drop(&mut self) {
         if !self.is_over {
             drop(self.groups.lock().rows.remove(&self.row));
@@ -116,7 +117,7 @@ impl Groups {
         Ok((number, leads.then(|| Lead { groups: self.clone(), row, is_over: false })))
     }
 
-    /// Removes work that has not begun; false if it has.
+    /// Removes work that has not begun. Returns false if it has begun.
     fn withdraw(&self, row: Lane, number: u64) -> bool {
         let mut waiting = self.lock();
         let Some(jobs) = waiting.rows.get_mut(&row) else { return false };
@@ -127,8 +128,8 @@ impl Groups {
 }
 
 impl Lead {
-    /// The work of the next transaction, without that of callers that no longer wait. If there is none, the lead is
-    /// over.
+    /// Takes the jobs of the next transaction, except those whose callers no longer wait. If there are none, the lead
+    /// is over.
     fn next(&mut self) -> Vec<Job> {
         let mut waiting = self.groups.lock();
         let mut taken = Vec::new();
@@ -151,7 +152,7 @@ impl Lead {
     }
 }
 
-/// The end of a group's transaction.
+/// How a group's transaction ended.
 enum Ended {
     /// Committed or rolled back as a whole, and answered.
     Done,
@@ -164,7 +165,7 @@ enum Ended {
 }
 
 impl Postgres {
-    /// Runs work together with other work of its group that waits.
+    /// Runs work together with the waiting work of its group.
     pub(crate) async fn write_together(
         &self,
         group: Group,
@@ -271,7 +272,7 @@ impl Postgres {
         self.traffic.split();
         tracing::debug!(transactions = jobs.len(), "a group of transactions runs one by one");
         // Concurrently: jobs that need the same lane wait for each other, and an outage delays all
-        // of them no longer than one.
+        // of them only as long as it would delay one.
         let mut apart = JoinSet::new();
         for job in jobs {
             let own = self.clone();
@@ -297,7 +298,7 @@ fn refuse(jobs: Vec<Job>, error: &Error) {
 
 /// The state of a group's transaction after its work.
 enum Ran {
-    /// It may be committed: the outcomes and the hooks.
+    /// It may be committed; with the outcomes, the hooks, and the answers that the hooks need.
     Completed(Vec<Outcome>, Vec<Hook>, Vec<u64>),
     Conflict(Option<Lane>),
     Failed,
@@ -306,7 +307,7 @@ enum Ran {
     Panicked(usize),
 }
 
-/// Runs each work in a savepoint of the connection's transaction.
+/// Runs each job in a savepoint of the connection's transaction.
 fn run_each(connection: &mut Connection, jobs: &mut [Job]) -> Ran {
     let (mut outcomes, mut hooks, mut answers) = (Vec::new(), Vec::new(), Vec::new());
     for (position, job) in jobs.iter_mut().enumerate() {

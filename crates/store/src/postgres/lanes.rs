@@ -3,11 +3,11 @@
 //!
 //! Under `REPEATABLE READ` a transaction that waited for a row which then changed must run again
 //! from the start: with many writers of one row most work is wasted, and no writer is guaranteed to
-//! proceed. A lane is a lock for the key of a row. A transaction takes the lanes of the rows that
-//! it is known to write before it begins and, after a conflict, the lane of the conflicting row.
-//! Lanes are not needed for correctness: the database ensures it, also between processes.
+//! proceed. A lane is a lock for the key of a row. Before a transaction begins, it takes the lanes
+//! of the rows that it is known to write and, after a conflict, the lane of the conflicting row.
+//! Lanes are not needed for correctness, which the database ensures, even between processes.
 //!
-//! Lanes are taken before a connection and in ascending order. Otherwise transactions that wait for
+//! Lanes are taken in ascending order, and before a connection: otherwise transactions that wait for
 //! lanes could hold the connections that the lanes' owners need.
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::Value;
 
-/// Keys with equal hashes share a lane, which only causes unnecessary waits.
+/// The number of lanes. Keys that share a lane only cause unnecessary waits.
 const LANES: u64 = 1024;
 
 /// The number of a lane.
@@ -33,8 +33,8 @@ impl Lane {
         Self(hasher.finish() % LANES)
     }
 
-    /// The lane of the row that a statement writes: statements that write a row have its key as their
-    /// first parameter.
+    /// The lane of the row that a statement writes. `key` is the statement's first parameter, which is
+    /// the key of that row.
     pub(crate) fn of_key(key: &Value) -> Option<Self> {
         match key {
             Value::Text(key) => Some(Self::of(key)),

@@ -1,4 +1,4 @@
-//! The socket of a connection, and the thread's wait for answers on it.
+//! The socket of a connection, on which a thread waits for answers.
 //!
 //! This module handles requests and answers, not transactions. It must never decide which request
 //! to send.
@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 
 use crate::Error;
 
-/// Reads and writes the socket.
+/// The future that reads and writes the socket.
 pub(super) type Driver = Pin<Box<dyn Future<Output = Result<(), tokio_postgres::Error>> + Send>>;
 
 /// A request to the server, which is sent by the first poll of the future.
@@ -50,7 +50,7 @@ impl Drop for OwnRuntime {
 
 /// The socket.
 pub(super) struct Line {
-    /// `None` once the connection has ended: dropping it ends the requests that wait for an answer.
+    /// `None` once the connection has ended: dropping the driver ends the requests that wait for an answer.
     driver: Option<Driver>,
     /// How long an answer may take.
     pub limit: Duration,
@@ -63,9 +63,9 @@ impl Line {
         Self { driver: Some(driver), limit, broken: false }
     }
 
-    /// Sends requests together and drives the socket until all answers have arrived, in order. A
-    /// request that cannot be sent, such as one with an invalid parameter, is the last one: the
-    /// requests after it are not sent, so that no `COMMIT` follows it.
+    /// Sends requests together and drives the socket until all answers have arrived, in order. If a
+    /// request cannot be sent, for example because of an invalid parameter, the requests after it are
+    /// not sent either, so that no `COMMIT` follows it.
     pub(super) async fn answers<T>(
         &mut self,
         asking: Vec<Asking<'_, T>>,
@@ -110,7 +110,7 @@ impl Line {
         }
     }
 
-    /// Reads and writes as much as the socket accepts now.
+    /// Reads and writes as much as is possible without waiting.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         if self.driver.as_mut().is_some_and(|driver| driver.as_mut().poll(context).is_ready()) {
             self.driver = None;

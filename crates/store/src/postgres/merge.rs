@@ -2,8 +2,8 @@
 //!
 //! tokio-postgres ends every statement with a `Sync`. The server answers each with a separate
 //! packet, and each packet wakes the waiting thread: for the thirty statements of a boot, that is
-//! most of the latency. This stream therefore omits the `Sync` of a statement that another one
-//! follows in the same write, and gives the client the `ReadyForQuery` that it expects.
+//! most of the latency. This stream therefore omits the `Sync` of a statement if another one
+//! follows it in the same write, and gives the client the `ReadyForQuery` that it expects.
 //!
 //! ```text
 //!   client    B E S  B E S  B E S  Q         C Z  C Z  C Z  C Z
@@ -12,8 +12,8 @@
 //!
 //! After an error the server ignores everything up to the `Sync`. For each ignored statement, the
 //! stream gives the client the server's answer to a statement in a failed transaction. It merges
-//! only statements of transactions, which are bound to prepared statements and executed. This file
-//! must never change the content of a message.
+//! only requests that consist of `Bind` and `Execute`, as the statements of transactions do. This
+//! file must never change the content of a message.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -28,13 +28,13 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 
 /// Maximum number of bytes per read.
 const CHUNK: usize = 16 * 1024;
-/// The bytes of a message's kind and length.
+/// The size of a message's kind and length, in bytes.
 const HEADER: usize = 5;
 
 /// `ReadyForQuery` in a transaction, and in a failed transaction.
 const READY: &[u8] = b"Z\0\0\0\x05T";
 const FAILED: &[u8] = b"Z\0\0\0\x05E";
-/// The answer of the server to a statement of a failed transaction.
+/// The server's answer to a statement in a failed transaction.
 const IGNORED: &[u8] = b"E\0\0\0\x6bSERROR\0VERROR\0C25P02\0\
     Mcurrent transaction is aborted, commands ignored until end of transaction block\0\0";
 
@@ -50,11 +50,11 @@ enum End {
 /// A stream of messages to and from a server.
 pub(super) struct Merged<S> {
     inner: S,
-    /// True once the server was ready for the first time: until then the client logs in.
+    /// True once the server was ready for the first time: until then the client is logging in.
     has_begun: bool,
     /// Bytes for the server.
     out: BytesMut,
-    /// Bytes of the server that are not yet a whole message.
+    /// Bytes from the server that are not yet a whole message.
     raw: BytesMut,
     /// Bytes for the client.
     given: BytesMut,
@@ -74,7 +74,7 @@ impl<S> Merged<S> {
         }
     }
 
-    /// Takes messages of the client, which writes only whole messages. A partial message is an
+    /// Takes messages from the client, which writes only whole messages. A partial message is an
     /// error, because it would be lost.
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.has_begun {
@@ -135,7 +135,7 @@ impl<S> Merged<S> {
                 continue;
             }
             match kind {
-                // An execution ended: with the command complete, an empty query, or a suspended
+                // An execution has ended: with a completed command, an empty query, or a suspended
                 // portal.
                 b'C' | b'I' | b's' => {
                     self.ends.pop_front();

@@ -57,8 +57,8 @@ use crate::tx::Hook;
 use crate::work::{Answer, Failure, Outcome, Work};
 use crate::{Error, Options, Tx};
 
-/// How long a transaction is retried after conflicts before the caller gets the conflict as an
-/// error.
+/// How long a transaction is retried after conflicts before the conflict is returned to the caller
+/// as an error.
 const CONFLICT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a transaction tries to find a usable connection before it reports that the database is
 /// unavailable.
@@ -152,7 +152,7 @@ impl Postgres {
         self.run(Kind::Read, BTreeSet::new(), work).await
     }
 
-    /// The counters of shared commits and conflicts of this process.
+    /// This process's counters of shared commits and conflicts.
     pub(crate) fn contention(&self) -> Contention {
         self.traffic.read()
     }
@@ -232,7 +232,7 @@ impl Connections {
         Arc::clone(&self.turns).acquire_owned().await.map_err(closed)
     }
 
-    /// Looks up the fate of a transaction on a separate task, and runs its hooks if it was
+    /// Looks up the fate of a transaction in a separate task, and runs its hooks if it was
     /// committed, even if the caller has stopped waiting.
     fn settle(
         &self,
@@ -316,7 +316,7 @@ struct Begin {
 struct Unknown {
     error: Error,
     value: Answer,
-    /// The outcome, once it was looked up.
+    /// The outcome, once it has been looked up.
     fate: JoinHandle<Option<Fate>>,
 }
 

@@ -13,12 +13,12 @@ use super::url::{Endpoint, PostgresUrl};
 /// The password for an endpoint, if any is given.
 ///
 /// # Errors
-/// A file that cannot be read, or that others can read.
+/// If the file cannot be read, or others can read it.
 pub(super) fn of(url: &PostgresUrl, endpoint: &Endpoint) -> Result<Option<Vec<u8>>, String> {
     find(url, endpoint, |name| std::env::var_os(name))
 }
 
-/// As [`of`], with the variables of an environment.
+/// Like [`of`], with the given environment.
 fn find(
     url: &PostgresUrl,
     endpoint: &Endpoint,
@@ -42,7 +42,7 @@ fn find(
     Ok(line(&text, url, endpoint).map(String::into_bytes))
 }
 
-/// The bytes of a file that only its owner may read.
+/// Reads a file, and refuses one that others can read.
 pub(super) fn secret(file: &Path) -> Result<Vec<u8>, String> {
     let found = std::fs::metadata(file).map_err(|e| e.to_string())?;
     if !is_private(&found) {
@@ -52,13 +52,13 @@ pub(super) fn secret(file: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(file).map_err(|e| e.to_string())
 }
 
-/// As in libpq, a file owned by root may be readable by its group.
+/// True if others have no access to the file. As in libpq, its group may read it if root owns it.
 fn is_private(found: &Metadata) -> bool {
     let open = if found.uid() == 0 { 0o037 } else { 0o077 };
     found.mode() & open == 0
 }
 
-/// The password of the first line `host:port:database:user:password` that matches; `*` matches
+/// The password in the first matching line `host:port:database:user:password`; `*` matches
 /// everything.
 fn line(text: &str, url: &PostgresUrl, endpoint: &Endpoint) -> Option<String> {
     let (host, socket) = match &endpoint.host {
@@ -76,7 +76,7 @@ fn line(text: &str, url: &PostgresUrl, endpoint: &Endpoint) -> Option<String> {
     })
 }
 
-/// The five fields of a line; `\` makes the next character an ordinary one.
+/// The five fields of a line; `\` escapes the next character.
 fn fields(line: &str) -> Option<[String; 5]> {
     let mut fields: [String; 5] = Default::default();
     let mut at = 0;
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// The password that a URL and these variables give.
+    /// The password found with a URL and these variables.
     fn found(rest: &str, variables: &[(&str, &str)]) -> Result<Option<String>, String> {
         let url = PostgresUrl::parse(rest).expect("the URL is valid");
         let endpoint = url.endpoints().first().expect("it names a host").clone();

@@ -1,8 +1,8 @@
 //! The connections of a process.
 //!
-//! A connection belongs to one transaction at a time. The pool keeps the idle ones, the most
-//! recently used first, so that a process with little load uses few. The number of threads that run
-//! transactions limits the number of connections.
+//! A connection belongs to one transaction at a time. The pool keeps the idle ones, and hands out
+//! the most recently used first, so that a process with little load uses few. The number of threads
+//! that run transactions limits the number of connections.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -35,7 +35,7 @@ impl Pool {
         Self(Arc::new(Inner { url, options, idle, host, outage, attempt }))
     }
 
-    /// An idle connection, or a new one. Blocks while it connects.
+    /// Takes an idle connection, or opens a new one. Blocks while connecting.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if no server can be reached.
@@ -44,7 +44,7 @@ impl Pool {
         idle.map_or_else(|| self.connect().map_err(|refused| Error::Unavailable(refused.why)), Ok)
     }
 
-    /// A new connection. During an outage only one thread at a time connects, and the others are
+    /// Opens a connection. During an outage only one thread at a time connects, and the others are
     /// refused immediately: a server that hangs must not occupy every thread, and a server that
     /// starts must not receive all attempts at the same time.
     pub(super) fn connect(&self) -> Result<Connection, Refused> {
@@ -71,9 +71,8 @@ impl Pool {
         opened
     }
 
-    /// Returns a connection. Closes an unusable one together with the idle ones, because the cause,
-    /// such as a restart of the server, affects them too. Closes only the connection itself if it
-    /// is old.
+    /// Returns a connection to the pool. Closes an unusable one together with the idle ones, because
+    /// the cause, such as a restart of the server, affects them too. Closes an old one alone.
     pub(super) fn put(&self, connection: Connection) {
         let limit = self.0.options.connection_recycle_time;
         let closed = if !connection.is_usable() {

@@ -1,6 +1,6 @@
 //! The statements of a transaction that have not been sent yet, in order.
 //!
-//! Statements whose answer is not needed yet wait here, and so do the statements that only control
+//! The queue holds statements whose answers are not needed yet, and statements that only control
 //! the transaction. They are sent together with the next statement whose answer is needed, in one
 //! round trip. This module must never send anything itself.
 //!
@@ -21,7 +21,7 @@ pub(super) enum Request {
     Release(usize),
     /// A statement of a service.
     Statement(Call),
-    /// A statement after the transaction, sent with its end.
+    /// A statement that runs after the transaction and is sent together with its end.
     After(String),
 }
 
@@ -189,7 +189,7 @@ impl Queue {
         }
     }
 
-    /// As [`Queue::can_restore`], for all waiting statements.
+    /// Like [`Queue::can_restore`], for all waiting statements.
     pub(super) fn can_restore_all(&self) -> bool {
         self.requests.iter().all(|request| self.can_restore(request))
     }
@@ -199,7 +199,7 @@ impl Queue {
         std::mem::take(&mut self.requests)
     }
 
-    /// Takes the statements before the first one of a service.
+    /// Takes the statements that precede the first service statement.
     pub(super) fn take_control(&mut self) -> Vec<Request> {
         let is_call = |request: &Request| matches!(request, Request::Statement(_));
         let end = self.requests.iter().position(is_call).unwrap_or(self.requests.len());
@@ -214,7 +214,7 @@ impl Queue {
         })
     }
 
-    /// Replaces texts by the prepared statements that `find` returns.
+    /// Replaces the text of each statement with the prepared statement that `find` returns, if any.
     pub(super) fn prepared(&mut self, find: impl Fn(&str) -> Option<Statement>) {
         for request in &mut self.requests {
             if let Request::Statement(Call { plan, .. }) = request

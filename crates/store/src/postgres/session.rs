@@ -14,8 +14,8 @@ impl<'a> Session<'a> {
         Self(connection)
     }
 
-    /// Adds a statement to those that are sent with the next one whose answer is needed, and returns the number of its
-    /// answer. `writes` is true if the statement changes something.
+    /// Queues a statement, which is sent with the next one whose answer is needed. Returns the number of the queued
+    /// statement. `writes` is true if it changes something.
     pub(crate) fn ask(&mut self, sql: &str, params: &[Value], wants: Wants, writes: bool) -> u64 {
         self.0.ask(sql, params, wants, writes)
     }
@@ -30,7 +30,7 @@ impl<'a> Session<'a> {
         self.0.rows(number)
     }
 
-    /// Calls `each` with every row of the statement with this number until it fails. The outer error is the
+    /// Calls `each` with every row of the statement with this number, until `each` fails. The outer error is the
     /// statement's.
     pub(crate) fn visit<E>(
         &mut self,
@@ -49,12 +49,12 @@ impl<'a> Session<'a> {
         self.0.savepoint();
     }
 
-    /// Ends the innermost attempt: releases its savepoint, with the next statement.
+    /// Ends the innermost attempt: releases its savepoint with the next statement.
     pub(crate) fn release(&mut self) {
         self.0.release();
     }
 
-    /// Ends the innermost attempt: restores its savepoint and releases it, with the next statement.
+    /// Ends the innermost attempt: restores and releases its savepoint with the next statement.
     pub(crate) fn restore(&mut self) {
         self.0.restore();
     }
@@ -64,7 +64,7 @@ impl<'a> Session<'a> {
         self.0.has_failed()
     }
 
-    /// Lifts the limits on this transaction's statements.
+    /// Lifts the time limits of this transaction's statements.
     pub(crate) fn be_patient(&mut self) {
         self.0.be_patient();
     }
@@ -78,7 +78,8 @@ impl<'a> Session<'a> {
         self.0.round_trips()
     }
 
-    /// The round trips of the transaction, including that of its commit, whose hooks wait for these answers.
+    /// The round trips of the transaction, including one for its commit if that waits for the server. The commit hooks
+    /// need `answers`.
     pub(crate) fn round_trips_committed(&self, answers: &[u64]) -> u64 {
         self.0.round_trips() + u64::from(self.0.waits_for_commit(answers))
     }

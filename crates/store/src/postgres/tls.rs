@@ -73,7 +73,8 @@ fn roots(root: &Root) -> Result<Roots, String> {
     let (usable, _) = store.add_parsable_certificates(all.iter().cloned());
     match root {
         Root::System if usable == 0 => {
-            Err("sslrootcert=system: this machine knows no authorities; install ca-certificates"
+            Err("sslrootcert=system: this machine has no usable certificate authorities; install \
+                 ca-certificates"
                 .into())
         }
         Root::File(file) if usable == 0 => {

@@ -1,10 +1,10 @@
 //! Lets several processes take turns at one row.
 //!
 //! Under `REPEATABLE READ` a transaction may wait for a row that another transaction then changes.
-//! The wait was useless: the snapshot of the first transaction is older than the change, so it must
-//! run again from the start. Within a process, lanes prevent that. Two processes that constantly
-//! write one row, such as two controllers that boot servers of one project, would repeat most of
-//! their work.
+//! The wait is then useless: the first transaction's snapshot is older than the change, so that
+//! transaction must run again from the start. Within a process, lanes prevent that. Two processes
+//! that constantly write one row, such as two controllers that boot servers of one project, would
+//! repeat most of their work.
 //!
 //! After a conflict at the row of a group, the transactions of that row therefore take turns: each holds an advisory
 //! lock of the database, which it takes *before* `BEGIN`, so that its snapshot shows what the previous one committed.
@@ -22,7 +22,7 @@ use super::Lane;
 
 /// How long a process takes turns after a conflict.
 const LASTS: Duration = Duration::from_secs(10);
-/// The class of the advisory locks: no other program of the same database shares it.
+/// The class of the advisory locks: no other program that uses the database shares it.
 const CLASS: u32 = 0x4b6e_7475;
 /// How long a transaction waits for its turn, in milliseconds; then it begins without a turn.
 const LOCK_TIMEOUT: u32 = 1000;

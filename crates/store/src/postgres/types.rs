@@ -65,8 +65,7 @@ pub(super) fn rows(rows: &[tokio_postgres::Row]) -> Result<Vec<Row>, Error> {
     rows.iter().map(|row| Ok(Row::new(&names, values(row)?))).collect()
 }
 
-/// Calls `each` with every row until it fails. The outer error is that of a row which cannot be
-/// read.
+/// Calls `each` with every row, until `each` fails. The outer error means that a row cannot be read.
 pub(super) fn visit<E>(
     rows: &[tokio_postgres::Row],
     mut each: impl FnMut(&Row) -> Result<(), E>,

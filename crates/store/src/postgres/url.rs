@@ -99,7 +99,7 @@ impl std::fmt::Display for Endpoint {
 }
 
 impl PostgresUrl {
-    /// Parses the part after `postgresql://`. The reason of a refusal contains no value.
+    /// Parses the part after `postgresql://`. The reason for a refusal contains no value.
     pub(crate) fn parse(rest: &str) -> Result<Self, String> {
         let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
         if query.contains('@') {
@@ -134,15 +134,15 @@ impl PostgresUrl {
                 "port" if !at_front.get_ports().is_empty() => return Err(twice("ports")),
                 "host" | "hostaddr" | "port" if seen.contains(&name) => {
                     return Err(format!(
-                        "it has the parameter {name} twice; separate its values by commas"
+                        "it has the parameter {name} twice; separate its values with commas"
                     ));
                 }
                 "load_balance_hosts" if value == "disable" => {}
                 "load_balance_hosts" => {
                     return Err(
-                        "load_balance_hosts is not supported: the hosts are tried in their \
-                                order, beginning with the one that accepted last, because only one \
-                                of them accepts writes; remove it"
+                        "load_balance_hosts is not supported: the hosts are tried in order, \
+                                beginning with the one that accepted the last connection, because \
+                                only one of them accepts writes; remove it"
                             .into(),
                     );
                 }
@@ -188,17 +188,15 @@ impl PostgresUrl {
             return Err("it names no host; for a socket add ?host=/var/run/postgresql".into());
         }
         if !hosts.is_empty() && !addresses.is_empty() && hosts.len() != addresses.len() {
-            return Err("it needs as many hostaddr as host".into());
+            return Err("hostaddr needs one address for each host".into());
         }
         let ports = self.config.get_ports().len();
         if ports > 1 && ports != number {
-            return Err("it needs one port, or as many as hosts".into());
+            return Err("it needs one port, or one for each host".into());
         }
         // The address would be used instead of the socket, without TLS.
         if !addresses.is_empty() && hosts.iter().any(|host| matches!(host, Host::Unix(_))) {
-            return Err("hostaddr is the address of a host with a name; remove it, or the socket \
-                        in host"
-                .into());
+            return Err("hostaddr cannot be combined with a socket; remove one of them".into());
         }
         let direct = self.config.get_ssl_negotiation() == SslNegotiation::Direct;
         if direct && self.tls.mode < Mode::Require {
@@ -209,8 +207,8 @@ impl PostgresUrl {
         let options = self.config.get_options().unwrap_or_default();
         match LIMITS.iter().find(|limit| options.contains(**limit)) {
             Some(limit @ &"idle_in_transaction_session_timeout") => Err(format!(
-                "{limit} in options would have no effect: it is [database] statement_timeout; \
-                 remove it"
+                "{limit} in options would have no effect, because [database] statement_timeout \
+                 sets it; remove it"
             )),
             Some(limit) => Err(format!(
                 "{limit} in options would have no effect; set [database] {limit} instead"
@@ -277,7 +275,7 @@ impl PostgresUrl {
 }
 
 impl From<Config> for PostgresUrl {
-    /// A server without TLS files, as tests name it.
+    /// A server without TLS files, for tests.
     fn from(config: Config) -> Self {
         let mode = match config.get_ssl_mode() {
             SslMode::Disable => Mode::Disable,
@@ -289,7 +287,7 @@ impl From<Config> for PostgresUrl {
     }
 }
 
-/// tokio-postgres names the parameter, never its value.
+/// The text of an error. tokio-postgres names the parameter in it, never its value.
 #[allow(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
 fn reason(error: tokio_postgres::Error) -> String {
     chain(&error)
@@ -330,7 +328,7 @@ fn tls(
     let mode = mode.unwrap_or(if system { Mode::VerifyFull } else { Mode::Prefer });
     if system && mode != Mode::VerifyFull {
         return Err("sslrootcert=system needs sslmode=verify-full, because anyone can obtain a \
-                    certificate of these authorities"
+                    certificate from these authorities"
             .into());
     }
     if mode >= Mode::VerifyCa && root.is_none() {

@@ -97,12 +97,12 @@ impl ToSql for Value {
     }
 }
 
-/// The number of instructions of a statement's last run.
+/// The number of instructions in a statement's last run.
 fn work(statement: &rusqlite::Statement<'_>) -> u64 {
     u64::try_from(statement.reset_status(StatementStatus::VmStep)).unwrap_or(0)
 }
 
-/// Returns the number of changed rows, and adds the statement's work.
+/// Returns the number of changed rows, and adds the statement's work to `taken`.
 pub(crate) fn execute(
     connection: &Connection,
     sql: &str,
@@ -115,7 +115,7 @@ pub(crate) fn execute(
     Ok(changed? as u64)
 }
 
-/// Returns the rows, and adds the statement's work.
+/// Returns the rows, and adds the statement's work to `taken`.
 pub(crate) fn rows(
     connection: &Connection,
     sql: &str,
@@ -128,7 +128,8 @@ pub(crate) fn rows(
     rows
 }
 
-/// Calls `each` with every row until it fails, and adds the statement's work. The outer error is the statement's.
+/// Calls `each` with every row until it fails, and adds the statement's work to `taken`. The outer
+/// error is the statement's.
 pub(crate) fn visit<E>(
     connection: &Connection,
     sql: &str,
@@ -142,13 +143,13 @@ pub(crate) fn visit<E>(
     visited
 }
 
-/// A column. SQLite does not check texts: bytes that are not UTF-8 are replaced.
+/// A column. SQLite does not check text: bytes that are not UTF-8 are replaced.
 fn field<'a>(row: &'a rusqlite::Row<'_>, index: usize) -> Result<Field<'a>, Error> {
     Ok(match row.get_ref(index)? {
         ValueRef::Null => Field::Null,
         ValueRef::Integer(value) => Field::Int(value),
         ValueRef::Real(value) => Field::Real(value),
-        // A valid text, the usual case, is only validated, which is faster than a lossy conversion.
+        // Valid text, the usual case, is only validated, which is faster than a lossy conversion.
         ValueRef::Text(bytes) => Field::Text(match std::str::from_utf8(bytes) {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => String::from_utf8_lossy(bytes),

@@ -1,5 +1,4 @@
-//! The setup of a connection. With `synchronous=FULL` in WAL mode an acknowledged write is on the
-//! disk.
+//! The setup of a connection. With `synchronous=FULL` in WAL mode an acknowledged write is on disk.
 
 use std::path::Path;
 use std::time::Duration;
@@ -34,9 +33,9 @@ pub(super) fn durable(connection: &Connection) -> Result<(), Error> {
     forget_statistics(connection)
 }
 
-/// Drops the statistics of `ANALYZE`. With the statistics of a small cloud SQLite plans to scan
-/// tables, and keeps doing so when they have grown. Without statistics it uses the indexes, as the
-/// test of the plans verifies.
+/// Drops the statistics of `ANALYZE`. With statistics from a small cloud, SQLite plans to scan
+/// tables, and keeps doing so after they have grown. Without statistics it uses the indexes, as the
+/// test of the query plans verifies.
 fn forget_statistics(connection: &Connection) -> Result<(), Error> {
     let analyzed = "SELECT name FROM sqlite_master WHERE name LIKE 'sqlite\\_stat_' ESCAPE '\\'";
     let mut statement = connection.prepare(analyzed)?;
@@ -53,7 +52,7 @@ fn forget_statistics(connection: &Connection) -> Result<(), Error> {
 }
 
 pub(super) fn read_only(connection: &Connection) -> Result<(), Error> {
-    // The system's cache has the pages that all readers need; each reader needs few of its own.
+    // The operating system caches the pages that all readers need, so each needs only a small cache of its own.
     connection.execute_batch("PRAGMA query_only=ON; PRAGMA cache_size=-2048;")?;
     Ok(())
 }

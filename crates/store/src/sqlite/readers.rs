@@ -1,8 +1,8 @@
 //! The reader connections: few, opened on demand, and closed after some idle time.
 //!
 //! There are as many reader threads as connections, so a thread never waits for one. More
-//! connections would not read faster, and each has its own page cache, schema and prepared
-//! statements, some megabytes together. A quiet process needs one or two.
+//! connections would not read faster, and each needs some megabytes for its own page cache, schema
+//! and prepared statements. A quiet process needs one or two.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -36,8 +36,8 @@ impl Readers {
         if let Some((connection, _)) = self.lock().pop() {
             return Ok(connection);
         }
-        // The database was opened at the start, so a failure to open another connection (files,
-        // memory) may be temporary.
+        // The database was opened at the start, so a failure to open another connection (too many
+        // open files, no memory) may be temporary.
         let connection = pragma::connect(&self.path).map_err(|error| match error {
             Error::Open(why) => Error::Unavailable(why),
             other => other,

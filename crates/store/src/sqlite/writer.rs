@@ -45,7 +45,7 @@ impl Job {
         Self { work, answer }
     }
 
-    /// Runs it in a savepoint. `None` if it failed; it was then rolled back and answered.
+    /// Runs the job in a savepoint. Returns `None` if it failed, after rolling it back and answering it.
     fn run(mut self, connection: &Connection) -> Option<Finish> {
         if let Err(error) = connection.execute_batch("SAVEPOINT job") {
             drop(self.answer.send(Err(Error::from(error).into())));
@@ -77,14 +77,14 @@ impl Job {
         None
     }
 
-    /// Answers it without running it.
+    /// Answers the job with an error, without running it.
     fn refuse(self, error: &Error) {
         drop(self.answer.send(Err(error.again().into())));
     }
 }
 
 impl Finish {
-    /// Runs the hooks and answers; `failure` is the commit's error.
+    /// Runs the hooks if the commit succeeded, and answers the job. `failure` is the commit's error.
     fn end(self, failure: Option<&Error>) {
         let outcome = match failure {
             None => {
@@ -144,7 +144,7 @@ fn run(connection: &Connection, jobs: &mpsc::Receiver<Job>, commits: &Commits) {
             continue;
         }
         let mut finishes = Vec::new();
-        // The first job always runs; the others run while the transaction exists.
+        // The first job always runs; the others run while the transaction is open.
         while !connection.is_autocommit()
             && let Some(job) = waiting.next()
         {

@@ -20,7 +20,7 @@ pub enum ServerCommand {
     Suspend,
     /// `resume`.
     Resume,
-    /// `rescue`, from this image; by default the server's own.
+    /// `rescue`, from this image; `None` means the server's own image.
     Rescue(Option<RescueImage>),
     /// `unrescue`.
     Unrescue,
@@ -110,7 +110,7 @@ impl ServerCommand {
         }
     }
 
-    /// The action in the table of actions.
+    /// The entry in the table of actions.
     pub(super) fn action(&self) -> ServerAction {
         action(&self.change())
     }
@@ -179,7 +179,7 @@ impl ServerCommand {
     }
 }
 
-/// The action that makes a change.
+/// The action that requests a change.
 pub(super) fn action(change: &InPlaceChange) -> ServerAction {
     match change {
         InPlaceChange::Pause => ServerAction::Pause,

@@ -1,4 +1,4 @@
-//! Changes of a guest on its host: pause, suspend, rescue, rebuild, images, shelving.
+//! Changes to a guest on its host: pause, suspend, rescue, rebuild, snapshot, shelve.
 //!
 //! ```text
 //!   pause, suspend, rescue, …:  settle ──as requested──► done
@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Each step is the whole document with another power state or a new verb. The devices stay in it
-//! throughout, so none of these flows can lose one. The guest before the change is kept with the
-//! operation; a rollback requests that guest again and trusts the host's report.
+//! throughout, so none of these flows can lose one. The operation keeps the guest's configuration
+//! from before the change; a rollback requests that configuration and trusts the host's report.
 
 mod command;
 mod reimage;
@@ -84,7 +84,7 @@ impl<'a> FlowContext<'a> {
         Ok(documents::put_as(tx, self.compute, self.host, self.server.id, desired, delivery)?)
     }
 
-    /// Adds the event that Nova records on the host for the action; an action without one has none.
+    /// Adds the event that Nova records on the host for the action, if it records one.
     fn event(
         &self,
         tx: &mut Tx<'_>,

@@ -1,5 +1,5 @@
-//! The rebuild of a volume-backed server: the host shuts the guest off and releases its root volume, Cinder
-//! replaces the data of the volume (`volumes::root`), and then the host makes the guest as for any rebuild.
+//! The rebuild of a volume-backed server: the host shuts the guest off and releases its root volume, Cinder replaces
+//! the data of the volume (`volumes::root`), and then the host recreates the guest as in any rebuild.
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents::{self, Delivery};
@@ -15,9 +15,9 @@ use crate::flows::journal;
 use crate::flows::operation::{InPlace, InPlaceStep, Operation};
 use crate::{Compute, Error, volumes};
 
-/// Ends the replacement of the root volume's data, for the reason `why`. Puts the volume back into the host's document,
-/// which is held back until the worker has connected the volume; without it, a guest would start with an empty local
-/// disk.
+/// Ends the replacement of the root volume's data; `why` is the reason, if it failed. Puts the volume back into the
+/// host's document, which is held back until the worker has connected the volume; without the volume, a guest would
+/// start with an empty local disk.
 pub(super) fn give_back(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -35,8 +35,8 @@ pub(super) fn give_back(
     Ok(documents::put_as(tx, compute, &host, server, &document, delivery)?)
 }
 
-/// Handles the host's report on the shutdown before the replacement. Only a failure matters here, because the worker
-/// of volumes detects the release of the root volume itself.
+/// Handles the host's report on the shutdown before the replacement. Only a failure matters here, because the volume
+/// worker detects the release of the root volume itself.
 pub(super) fn released(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -96,7 +96,7 @@ pub(crate) fn not_reimaged(
     })
 }
 
-/// Advances the rebuild that waits for Cinder, if there is one.
+/// Calls `advance` for the rebuild that waits for Cinder, if there is one.
 fn waiting(
     tx: &mut Tx<'_>,
     compute: &Compute,

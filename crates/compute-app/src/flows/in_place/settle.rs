@@ -1,4 +1,4 @@
-//! The host's report on a requested change.
+//! Handles the host's report on a requested change.
 
 use kilonova_compute_db::documents;
 use kilonova_compute_db::resting::{self, Why};
@@ -20,7 +20,8 @@ enum Goal {
     Unchanged,
 }
 
-/// The end of the change that the report describes; `None` when the report describes another state.
+/// The result of the change, if the report shows that it is complete; `None` if the guest is in
+/// another state.
 fn goal(change: &InPlaceChange, outcome: &Outcome) -> Option<Goal> {
     let when =
         |wanted: Outcome, state, power| (*outcome == wanted).then_some(Goal::State(state, power));
@@ -85,7 +86,7 @@ pub(super) fn settled(
     ctx.finish(tx, End::Done, None)
 }
 
-/// Changes the server beyond its state.
+/// Applies the effects of the change on the server, other than its state.
 fn after(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -113,8 +114,8 @@ fn after(
     }
 }
 
-/// Handles a guest in another state than requested. The only possible cause is a shutdown in the
-/// meantime: the operation fails and the server becomes `SHUTOFF`.
+/// Handles a guest in a state other than the requested one. The only possible cause is a shutdown
+/// in the meantime: the operation fails and the server becomes `SHUTOFF`.
 fn shut_off_meanwhile(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -130,7 +131,7 @@ fn shut_off_meanwhile(
     ctx.finish(tx, End::Failed, Some(&why))
 }
 
-/// Sets the server to `SHUTOFF`, and keeps the guest shut off by its document.
+/// Sets the server to `SHUTOFF`, and keeps the guest shut off through its document.
 pub(super) fn shut_off(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     let id = ctx.server.id;
     if let Some(Desired::Present(mut domain)) =

@@ -17,7 +17,7 @@ use crate::flows::operation::{Before, Offload, OffloadCause, Operation};
 use crate::images::{self, PreparedImage, Snapshot};
 use crate::{Compute, Error, boot, ports, states};
 
-/// The image that `shelve` creates.
+/// The request for the image that `shelve` creates.
 pub fn shelved_image(server: &Server) -> Snapshot {
     Snapshot { name: format!("{}-shelved", server.name), ..Snapshot::default() }
 }
@@ -43,7 +43,8 @@ pub fn shelve(
     super::begin(tx, compute, context, server, &ServerCommand::Shelve(image), now)
 }
 
-/// A server whose root disk is a volume needs no image: its host removes the guest immediately.
+/// Begins `shelve` of a volume-backed server. It needs no image, so its host removes the guest
+/// immediately.
 fn shelve_volume_backed(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -60,7 +61,8 @@ fn shelve_volume_backed(
     Ok(documents::put(tx, compute, &host, server.id, &Desired::Absent)?)
 }
 
-/// Continues with the offload, because the image is uploaded and the guest is shut off.
+/// Completes shelving, now that the image is uploaded and the guest is shut off. Continues with the
+/// offload if `shelved_offload_time` is 0.
 pub(super) fn shelved(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -101,7 +103,8 @@ pub fn offload(
     Ok(documents::put(tx, compute, &host, server.id, &Desired::Absent)?)
 }
 
-/// Begins `shelveOffload` for a server that exceeds `shelved_offload_time`.
+/// Begins `shelveOffload` for a server that has been shelved for longer than
+/// `shelved_offload_time`.
 ///
 /// # Errors
 /// Store errors only.
@@ -119,7 +122,7 @@ pub fn offload_expired(
     offload(tx, compute, &context, &server, now)
 }
 
-/// Handles the host's report on the removal; once the guest is removed, the server holds nothing.
+/// Handles the host's report on the removal; once the guest is removed, the server has no claims.
 pub(super) fn cleared(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

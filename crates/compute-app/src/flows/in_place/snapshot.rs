@@ -33,7 +33,7 @@ pub fn snapshot(
     states::allow(context, server, action)?;
     let words = match request.backup {
         Some(_) => "Backup is not supported for volume-backed instances.",
-        // The caller makes images of volumes itself.
+        // The caller creates images of volumes itself.
         None => "Images of volumes are not supported: this cloud has no volumes.",
     };
     states::refuse_volume_root(server, words)?;
@@ -46,9 +46,9 @@ pub fn snapshot(
     Ok(image)
 }
 
-/// True if the change's image, if any, has its bytes. The upload is attempted once and never
-/// retried after a crash of either side, so an incomplete image is the only evidence of failure. If the
-/// user has deleted the image in the meantime, only a shelve fails, because it needs the image later.
+/// True if the change has no image, or its image has been uploaded. The upload is attempted once and never retried
+/// after a crash of either side, so an incomplete image is the only evidence of failure. If the user has deleted the
+/// image in the meantime, only a shelve fails, because it needs the image later.
 pub(super) fn is_uploaded(
     tx: &mut Tx<'_>,
     compute: &Compute,

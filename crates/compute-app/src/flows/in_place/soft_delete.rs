@@ -1,4 +1,4 @@
-//! Soft delete, where `reclaim_instance_interval` allows it: the guest is shut off and keeps its
+//! Soft delete, if `reclaim_instance_interval` enables it: the guest is shut off and keeps its
 //! host, its disk and its devices until it is restored or reclaimed.
 
 use jiff::Timestamp;
@@ -49,7 +49,7 @@ pub fn soft_delete(
     super::begin(tx, compute, context, server, &ServerCommand::SoftDelete, now)
 }
 
-/// Starts the time until the server is reclaimed, because the guest is shut off.
+/// Starts the interval after which the server is reclaimed, now that the guest is shut off.
 pub(super) fn deleted(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     shelve::discard_shelved_image(tx, ctx.compute, ctx.server.id)?;
     Ok(resting::put(tx, ctx.server.id, Why::Deleted, None, ctx.now)?)
@@ -73,7 +73,7 @@ pub fn restore(
     super::begin(tx, compute, context, server, &ServerCommand::Restore, now)
 }
 
-/// Deletes a soft-deleted server permanently once its `reclaim_instance_interval` is over.
+/// Deletes a soft-deleted server permanently once `reclaim_instance_interval` has passed.
 ///
 /// # Errors
 /// Store errors only.

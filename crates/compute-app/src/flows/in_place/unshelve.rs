@@ -19,7 +19,7 @@ use crate::flows::operation::{Operation, Unshelve, UnshelveState};
 use crate::moves::{self, Search};
 use crate::{Compute, Error, aliases, boot, ports, states, volumes};
 
-/// The requested place of an unshelved server.
+/// The requested zone and host for an unshelved server.
 #[derive(Debug, Clone, Default)]
 pub struct UnshelveTarget {
     /// Another zone (2.77); an inner `None` removes the server's zone (2.91).
@@ -31,7 +31,7 @@ pub struct UnshelveTarget {
 /// Begins `unshelve`.
 ///
 /// # Errors
-/// 409 with Nova's message when the server is not shelved, or is on its host while another place is
+/// 409 with Nova's message when the server is not shelved, or is still on its host although a zone or a host is
 /// requested.
 pub fn unshelve(
     tx: &mut Tx<'_>,
@@ -96,8 +96,8 @@ fn scheduled(failure: Option<&str>, now: Timestamp) -> flow::Event {
     }
 }
 
-/// Claims a place on a host that has not failed yet and sends that host the guest's document. Returns
-/// the reason if there is no place.
+/// Claims a place on a host that has not failed yet and sends that host the guest's document. Returns the reason if no
+/// place is found.
 fn place(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -170,8 +170,8 @@ pub(super) fn spawned(
     }
 }
 
-/// Tries the next host after the failed attempt was rolled back. Without another host, the server is
-/// offloaded as before and holds nothing.
+/// Tries the next host after the failed attempt was rolled back. If there is none, the server remains offloaded and has
+/// no claims.
 pub(super) fn cleared(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

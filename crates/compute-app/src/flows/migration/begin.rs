@@ -23,7 +23,7 @@ use crate::moves::{self as claims, Search};
 use crate::numa::RunningGuest;
 use crate::{Compute, Error, states, volumes};
 
-/// The first rows of a move.
+/// The data of a new move.
 pub(super) struct NewMigration<'a> {
     pub server: &'a Server,
     pub kind: Kind,
@@ -105,7 +105,8 @@ pub(super) fn claim_place(
 ) -> Result<Result<Placement, NoHost>, Error> {
     let (server, migration) = (&ctx.server, &ctx.migration);
     let mut excluded: HashSet<HostName> = attempts.tried.iter().cloned().collect();
-    // A host that still has to remove the guest has a document of the server. It is excluded.
+    // A host that still has to remove the guest still has a document of the server, and is
+    // excluded.
     let documents = documents::ask_of_server(tx, server.id)?;
     let options = &ctx.compute.options;
     claims::move_to_migration(tx, server, migration, &migration.source)?;
@@ -137,7 +138,7 @@ pub(super) fn claim_place(
     Ok(found)
 }
 
-/// Ends a move that found no place: nothing has changed, and the action contains the reason.
+/// Ends a move that found no place. Nothing has changed, and the action records the reason.
 pub(super) fn no_host(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

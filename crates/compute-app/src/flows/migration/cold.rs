@@ -28,13 +28,13 @@ pub(super) type ColdKind = fn(ColdMigration) -> Operation;
 /// A request for a resize or a cold migration.
 #[derive(Debug, Clone)]
 pub enum ColdRequest {
-    /// To another flavor. The server's image may limit it.
+    /// To another flavor. The server's image may require a minimum disk size.
     Resize(Box<FlavorOf>, SeenImages),
-    /// To another host, a given one if set.
+    /// To the given host, or to any other host.
     Migrate(Option<HostName>),
 }
 
-/// Begins a resize or a cold migration. A lack of hosts fails the action, not the request.
+/// Begins a resize or a cold migration. If no host fits, the action fails but the request succeeds.
 ///
 /// # Errors
 /// 409 with Nova's message when the server's state does not allow it, 403 over quota, 400 for a flavor
@@ -234,8 +234,8 @@ pub(super) fn make_dest(
     ctx.advance(tx, &kind(ColdMigration::MakeDest(state)))
 }
 
-/// The guest at the destination, and the delivery of its document: with its new flavor and devices,
-/// and with the source's disk, which an evacuated guest has lost.
+/// The guest at the destination, and when to deliver its document. The guest has its new flavor and devices, and the
+/// source's disk unless it is evacuated.
 pub(super) fn guest_at_dest(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

@@ -19,14 +19,14 @@ use crate::actions::ServerAction;
 use crate::ports::external::SeenRequests;
 use crate::{Compute, Error, moves as claims, ports, states};
 
-/// The migration that waits for its confirmation.
+/// The migration that waits to be confirmed or reverted.
 fn finished(tx: &mut Tx<'_>, server: &Server) -> Result<Move, Error> {
     let open = moves::open_of(tx, server.id)?.filter(|open| open.status == Status::Finished);
     open.ok_or_else(|| Refusal::bad_request("Instance has not been resized.").into())
 }
 
-/// Confirms: the server stays at the destination. The source's claims are released when its host
-/// reports that it has removed the guest; no operation waits for that.
+/// Confirms a resize or a cold migration: the server stays at the destination. The claims on the source are released
+/// when the source reports that it has removed the guest; no operation waits for that.
 ///
 /// # Errors
 /// 409 with Nova's message when the server's state does not allow it.
@@ -42,7 +42,7 @@ pub fn confirm(
     confirmed(tx, compute, server, &migration, &Requester::from(context), now)
 }
 
-/// Confirms a migration that exceeds `resize_confirm_window`. Returns whether it did.
+/// Confirms a migration that exceeds `resize_confirm_window`. Returns true if it was confirmed.
 ///
 /// # Errors
 /// Store errors only.
@@ -101,7 +101,7 @@ fn release_source(
     Ok(())
 }
 
-/// Confirms a migration that waits for its confirmation, on `os-resetState`.
+/// Confirms a migration that waits to be confirmed, when `os-resetState` is called.
 ///
 /// # Errors
 /// Store errors only.
@@ -117,9 +117,9 @@ pub(in crate::flows) fn confirm_on_reset(
     }
 }
 
-/// Begins `revertResize`: from now on the server holds the claims at the source and its old flavor, and
-/// the guest is started there once the destination has removed it. At the source, the server claims the
-/// resources that its ports request now, which a change of their QoS policy may have changed.
+/// Begins `revertResize`: from now on the server holds the claims at the source and its old flavor, and the guest is
+/// started there once the destination has removed it. At the source, the server claims the resources that its ports
+/// request now; a change to their QoS policy may have changed them.
 ///
 /// # Errors
 /// 409 with Nova's message when the server's state does not allow it, and if the source has too few resources for the
@@ -145,7 +145,7 @@ pub fn revert(
     ports::set_host(tx, &*compute.networks, server.id, Some(&migration.source), now)?;
     let ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
     roll_back::drop_dest(tx, &ctx, FailedMove::Revert(RevertState::default()))?;
-    // Only now does the server hold its devices at the source, to which its ports are bound.
+    // The ports are bound to the server's devices at the source, which the server holds only from now on.
     if server.spec.networked {
         ports::bind(tx, &*compute.networks, server.id, Some(&ctx.migration.source), now)?;
     }

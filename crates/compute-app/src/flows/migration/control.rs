@@ -16,7 +16,7 @@ use super::{FlowContext, live, locate_guest};
 use crate::actions::ServerAction;
 use crate::{Compute, Error, states};
 
-/// The live migration with that number, if it is in progress.
+/// The live migration with this number, if it is in progress.
 fn in_progress(
     tx: &mut Tx<'_>,
     server: &Server,
@@ -51,7 +51,7 @@ fn wrong_state(server: &Server, migration: &Move, method: &str) -> Error {
 enum Abortable {
     /// Nothing was written for the destination.
     Queued(Attempts),
-    /// The destination prepares.
+    /// The destination is preparing.
     Receiving(Attempts),
     /// The guest may be leaving.
     Transferring(Transit),
@@ -116,7 +116,7 @@ pub fn abort(
     }
 }
 
-/// Makes a live migration complete soon, even if the guest is paused for a while.
+/// Makes a live migration complete soon, even if the guest must be paused for a while.
 ///
 /// # Errors
 /// 404, 400 or 409, with Nova's message, when it is not in progress.

@@ -1,8 +1,8 @@
 //! Devices in a live migration: whether they can move, the hosts that can send and receive them,
 //! and the pairing of the source's devices with the destination's.
 //!
-//! The state of a vGPU can move if the hypervisors of both hosts support it. A host reports its
-//! support as traits of its root provider, one for each technology of vGPUs.
+//! The state of a vGPU can be migrated if the hypervisors of both hosts support it. A host reports its support as
+//! traits of its root provider, one for each vGPU technology.
 
 use kilonova_compute_db::moves::{Kind, Move};
 use kilonova_compute_db::servers::Server;
@@ -14,7 +14,7 @@ use crate::{Compute, Error};
 
 /// The support that a kind of device needs from both hosts.
 struct Support {
-    /// The trait of hosts that have it.
+    /// The trait of hosts with this support.
     name: &'static str,
     what: &'static str,
     qemu: &'static str,
@@ -87,8 +87,8 @@ pub(super) fn check_source(
     .into())
 }
 
-/// Names the hosts that lack the support to receive the guest, for the explanation of a failed search:
-/// the requested host, or any host but the source.
+/// Names the hosts that cannot receive the guest's devices, to explain a failed search. Considers the requested host,
+/// or all hosts except the source.
 pub(super) fn unfit_hosts(
     compute: &Compute,
     migration: &Move,
@@ -143,9 +143,8 @@ pub(super) fn check_movable(server: &Server, devices: &[Attachment]) -> Result<(
     .into())
 }
 
-/// Pairs each device of the source with one of its kind at the destination; `None` if a device of
-/// either side has no partner. If the cells of the guest on both hosts are given, prefers a partner at
-/// the same cell of the guest.
+/// Pairs each device of the source with one of its kind at the destination; `None` if a device of either side has no
+/// partner. If `cells` gives the guest's cells on both hosts, prefers a partner at the same guest cell.
 pub(super) fn pair_devices(
     from: &[Attachment],
     to: &[Attachment],

@@ -1,7 +1,7 @@
 //! Evacuation: rebuilds a server from its image on another host, because its own host is down.
 //!
 //! The document of the old host changes immediately: if the host returns meanwhile, it keeps the guest shut off, and
-//! removes it once the server has arrived. Its devices there stay claimed until that host reports.
+//! removes it once the server has arrived. The server's devices there stay claimed until that host reports.
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents;
@@ -30,7 +30,7 @@ use crate::{Compute, Error, aliases, moves as claims, ports, states};
 pub struct EvacuateRequest {
     /// The destination.
     pub host: Option<HostName>,
-    /// True to use that host regardless of its zone.
+    /// True if that host is used regardless of its zone.
     pub force: bool,
     /// True if the server is shut off afterwards (2.95).
     pub ends_stopped: bool,
@@ -80,8 +80,8 @@ pub fn evacuate(
         moves::set_status(tx, ctx.migration.id, Status::PreMigrating, now)?;
         moves::set_dest(tx, ctx.migration.id, &dest, now)?;
         keep_shut_off(tx, &ctx)?;
-        // The destination of the cancelled live migration may have a part of the guest, and must remove it before
-        // another host creates the guest.
+        // The destination of the cancelled live migration may have part of the guest, and must remove it before another
+        // host creates the guest.
         ctx.put(tx, &dest, &Desired::Absent)?;
         let state = EvacuationState { attempts, power };
         return ctx.advance(tx, &Operation::Evacuate(Evacuation::DropDest(state)));
@@ -104,7 +104,7 @@ fn keep_shut_off(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(kept)))
 }
 
-/// How an evacuation ends the server's open operation.
+/// How an evacuation treats the server's open operation.
 enum Interrupted {
     /// The operation runs on another host or deletes the server, so the evacuation is refused.
     Refuse,
@@ -112,7 +112,7 @@ enum Interrupted {
     Cancel,
     /// The operation is cancelled, and the document of the source is restored.
     Restore,
-    /// As [`Self::Restore`], and the destination must remove the incoming guest.
+    /// Like [`Self::Restore`], and the destination must remove the incoming guest.
     RestoreAndDrop,
 }
 
@@ -153,8 +153,8 @@ impl Interrupted {
     }
 }
 
-/// Cancels the open operation. Returns the destination of a live migration, which must remove the
-/// incoming guest.
+/// Cancels the open operation. Returns the destination of a cancelled live migration if it must remove the incoming
+/// guest.
 fn cancel_open(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -42,17 +42,17 @@ use crate::{Compute, Error, aliases, moves as claims, numa, ports, states};
 pub struct LiveRequest {
     /// The destination.
     pub host: Option<HostName>,
-    /// True to use that host regardless of its zone.
+    /// True if that host is used regardless of its zone.
     pub force: bool,
-    /// True if a lack of hosts fails the request rather than the action (before 2.34).
+    /// True if the request itself, rather than the action, fails when no host fits (before 2.34).
     pub refuse_without_host: bool,
 }
 
 /// Begins a live migration.
 ///
 /// # Errors
-/// 409 with Nova's message when the server's state does not allow it, 400 for devices that cannot be
-/// live-migrated and, before 2.34, for a lack of hosts.
+/// 409 with Nova's message when the server's state does not allow it, 400 for devices that cannot be live-migrated and,
+/// before 2.34, if no host fits.
 pub fn migrate_live(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -107,8 +107,8 @@ pub fn migrate_live(
     }
 }
 
-/// Refuses a guest without the NUMA topology that its flavor requests: it started before topologies were supported, and
-/// cells cannot be added to a running guest.
+/// Refuses a guest without the NUMA topology that its flavor requests: such a guest started before topologies were
+/// supported, and cells cannot be added to a running guest.
 fn check_topology(server: &Server, domain: &Domain) -> Result<(), Error> {
     let spec = &server.spec;
     let is_requested = numa::is_requested(&spec.flavor, &spec.image_properties);
@@ -123,8 +123,8 @@ fn check_topology(server: &Server, domain: &Domain) -> Result<(), Error> {
     Err(Refusal::bad_request(words).into())
 }
 
-/// True if the host has `max_concurrent_live_migrations` outgoing guests. The check writes the host's row, so that
-/// concurrent checks conflict.
+/// True if the host already has `max_concurrent_live_migrations` outgoing guests. The check writes the host's row, so
+/// that concurrent checks conflict.
 fn is_at_limit(tx: &mut Tx<'_>, compute: &Compute, host: &HostName) -> Result<bool, Error> {
     let most = compute.options.max_concurrent_live_migrations;
     if most <= 0 {
@@ -134,7 +134,7 @@ fn is_at_limit(tx: &mut Tx<'_>, compute: &Compute, host: &HostName) -> Result<bo
     Ok(queue::leaving(tx, host)? >= most)
 }
 
-/// Starts queued live migrations of a source up to its limit.
+/// Starts queued live migrations from a source, up to its limit.
 ///
 /// # Errors
 /// Store errors only.
@@ -190,7 +190,7 @@ fn claim_place(
     }))
 }
 
-/// Tries the next host after one has failed. Returns why there is none.
+/// Tries the next host after one has failed. Returns the reason if there is none.
 pub(super) fn next_host(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -474,7 +474,7 @@ fn reconnected(
     Ok(there)
 }
 
-/// The volumes in the migration request that the source already has.
+/// The volumes that were named in the migration request to the source.
 fn sent_volumes(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<Vec<VolumeState>, Error> {
     let document = documents::get(tx, &ctx.migration.source, ctx.server.id)?;
     Ok(match document.map(|document| document.desired) {
@@ -485,7 +485,7 @@ fn sent_volumes(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<Vec<VolumeStat
     })
 }
 
-/// Switches everything to the destination in one transaction, once the guest has left the source.
+/// Switches the server to the destination in one transaction, once the guest has left the source.
 pub(super) fn departed(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

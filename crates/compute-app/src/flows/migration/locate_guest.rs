@@ -1,4 +1,4 @@
-//! Locates the guest of a live migration whose source did not report that it left.
+//! Locates the guest of a live migration whose source did not report that the guest left.
 //!
 //! The source failed to send the guest, was asked to keep it, or is silent. The guest may have arrived in any of these
 //! cases, so nothing is removed or started until both hosts have reported. A document that changes nothing
@@ -30,11 +30,11 @@ use super::roll_back::{self, FailedMove};
 use super::{FlowContext, live, load};
 use crate::{Compute, Error};
 
-/// How long the destination may be silent before the server is put in `ERROR`.
+/// The maximum silence of the destination before the server is put in `ERROR`.
 const SILENCE: SignedDuration = SignedDuration::from_mins(5);
 
 impl GuestReport {
-    /// The guest's state according to a host's report; `None` when the report does not mention it.
+    /// The guest's state according to a host's report; `None` when the report does not state it.
     fn of(outcome: &Outcome) -> Option<Self> {
         match outcome {
             Outcome::Running => Some(Self::Running),
@@ -55,9 +55,9 @@ enum Place {
     Unknown,
 }
 
-/// Locates the guest from the reports of both hosts. The source's report decides as long as it has the guest, unless
-/// the guest is paused there and runs at the destination, which indicates a lost final acknowledgement. A guest that
-/// was already paused before the migration is not evidence.
+/// Locates the guest from the reports of both hosts. The source's report decides as long as the source has the guest,
+/// unless the guest is paused there and runs at the destination, which indicates a lost final acknowledgement. A guest
+/// that was already paused before the migration is not evidence.
 fn place(source: Option<GuestReport>, dest: Option<GuestReport>, was_paused: bool) -> Place {
     use GuestReport::{Absent, Paused, Running};
     match (source, dest) {
@@ -79,7 +79,7 @@ pub(super) enum Asked {
     Send,
     /// Stop sending the guest (`abort`).
     Stop,
-    /// Report the guest while the destination is asked too (`find`).
+    /// Report the guest's state while the destination is also asked (`find`).
     Report,
 }
 
@@ -161,7 +161,7 @@ fn was_paused(ctx: &FlowContext<'_>) -> bool {
     ctx.migration.old_domain.power == Power::Paused
 }
 
-/// Asks the source to stop sending the guest and to report it.
+/// Asks the source to stop sending the guest and to report its state.
 pub(super) fn ask_source(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -173,7 +173,7 @@ pub(super) fn ask_source(
     ctx.advance(tx, &Operation::LiveMigration(LiveMigration::Abort(transit)))
 }
 
-/// Asks the destination to report the guest.
+/// Asks the destination to report the guest's state.
 fn ask_dest(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, transit: Transit) -> Result<(), Error> {
     let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
     let transit = Transit { asked: Some(transit.asked.unwrap_or(ctx.now)), ..transit };
@@ -182,7 +182,7 @@ fn ask_dest(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, transit: Transit) -> Result<
     ctx.advance(tx, &Operation::LiveMigration(LiveMigration::Locate(transit)))
 }
 
-/// The guest did not move; the destination removes its side.
+/// Handles a guest that did not move: the destination removes the incoming guest.
 fn stayed(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, mut transit: Transit) -> Result<(), Error> {
     let (id, now, source) = (ctx.server.id, ctx.now, &ctx.migration.source);
     let row = &ctx.open.row;
@@ -200,13 +200,13 @@ fn stayed(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, mut transit: Transit) -> Resul
         let kept = Desired::Present(Box::new(ctx.migration.old_domain.clone()));
         ctx.put(tx, source, &kept)?;
     }
-    // Otherwise the source starts it again once the destination has removed its side.
+    // Otherwise the source starts the guest again once the destination has removed the incoming one.
     let transit = Transit { stopped: !as_before, sent: true, ..transit };
     roll_back::drop_dest(tx, ctx, FailedMove::Live(transit))
 }
 
-/// Repeats the request to each host that has not reported the guest. Puts the server in `ERROR` if its destination is
-/// silent for too long.
+/// Repeats the request to each host that has not reported the guest's state. Puts the server in `ERROR` if its
+/// destination is silent for too long.
 ///
 /// # Errors
 /// Store errors only.

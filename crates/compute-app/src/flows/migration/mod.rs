@@ -1,5 +1,5 @@
 //! Moves of a server, which all use one mechanism: claim the new place, switch to it, release the old one. Until the
-//! switch, or until the confirmation, the migration's consumer holds the other side.
+//! switch, or until the confirmation, the migration's consumer holds the claims on the other side.
 //!
 //! ```text
 //!   resize, migrate:  stop_source ─► make_dest ─► VERIFY_RESIZE ─► confirm │ revert: drop_dest ─► restore
@@ -8,11 +8,11 @@
 //!   on failure:       drop_dest ─► the next host │ restore ─► as before (`roll_back`)
 //! ```
 //!
-//! While the destination is being made, the server's own consumer holds it; once the move is rolled
-//! back, the server's consumer holds the source again. A document `Absent` on the other host releases
-//! the migration's claims there whenever that host reports it; no operation waits for that.
+//! While the destination is being prepared, the server's own consumer holds the claims there; once the move is rolled
+//! back, the server's consumer holds the claims on the source again. An `Absent` document on the other host releases
+//! the migration's claims there when that host reports the removal; no operation waits for that.
 //!
-//! Each step handles the reports of only one of the two hosts.
+//! Each step except `LiveMigration::Locate` handles reports from only one of the two hosts.
 
 mod begin;
 mod cold;

@@ -131,8 +131,8 @@ impl FailedMove {
         }
     }
 
-    /// The step that follows once the destination is clear. A revert, an aborted migration, and a
-    /// guest that may have left its source try no other host.
+    /// The step that follows once the destination is clear. No other host is tried after a revert or an aborted
+    /// migration, or if the guest may have left its source.
     fn may_try_next(&self, max_attempts: usize) -> Next {
         let goes_back = match self {
             Self::Cold(..) | Self::Evacuation(_) => false,
@@ -305,7 +305,7 @@ fn next_host(
     Ok(Ok(()))
 }
 
-/// Requests the guest's previous state from the source.
+/// Requests that the source restore the guest's previous state.
 fn restore(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: FailedMove) -> Result<(), Error> {
     match failed {
         // The guest never stopped.
@@ -332,8 +332,8 @@ fn restore(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: FailedMove) -> Result
     }
 }
 
-/// How a restored guest waits for its ports. As upstream, the guest of a revert is paused until they are plugged, and
-/// the guest of any other rollback does not wait.
+/// Determines whether a restored guest waits for its ports. As upstream, the guest of a revert is paused until they are
+/// plugged, and the guest of any other rollback does not wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waits {
     ForPorts,

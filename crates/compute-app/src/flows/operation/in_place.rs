@@ -1,4 +1,4 @@
-//! Changes of a guest on its host, shelving, and the boot of an offloaded server.
+//! Changes to a guest on its host, the offload of a shelved server, and the boot of an offloaded one.
 
 use kilonova_compute_db::servers::{PowerState, VmState};
 use kilonova_ids::{HostName, ImageId};
@@ -8,18 +8,18 @@ use serde_json::Value;
 
 use super::{Action, Row, Step, Unreadable};
 
-/// A change of the guest on its host.
+/// A change to the guest on its host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InPlace {
     /// The change.
     pub change: InPlaceChange,
-    /// The server before it.
+    /// The server before the change.
     pub before: Before,
     /// Its step.
     pub step: InPlaceStep,
 }
 
-/// The kind of a change. The image is the one being made; `None` once it has been discarded.
+/// The kind of a change. The image is the one being created; `None` once it has been discarded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InPlaceChange {
     /// `pause`.
@@ -86,10 +86,10 @@ pub struct Before {
     pub power_state: PowerState,
 }
 
-/// The host removes the guest of a shelved server.
+/// An offload: the host removes the guest of a shelved server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offload {
-    /// The action that this is part of.
+    /// The action that this offload is part of.
     pub cause: OffloadCause,
     /// Why the last attempt failed.
     pub reason: Option<String>,
@@ -135,7 +135,7 @@ pub struct UnshelveState {
     pub reason: Option<String>,
 }
 
-/// The stored form of all of these.
+/// The stored data of each of these operations.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Data {
@@ -195,7 +195,7 @@ impl InPlace {
                 row.never("reason", data.reason.is_some())?;
                 InPlaceStep::Reimage
             }
-            // A rebuild cannot be rolled back to the replaced disk.
+            // A rebuild cannot be rolled back, because its old disk has been replaced.
             Step::Undo if row.action != Action::Rebuild => {
                 row.never("image", data.image.is_some())?;
                 InPlaceStep::Undo { reason: row.required("reason", data.reason)? }
@@ -306,7 +306,7 @@ impl InPlaceChange {
         }
     }
 
-    /// The image that is being made.
+    /// The image that is being created.
     pub fn image(&self) -> Option<ImageId> {
         match self {
             Self::CreateImage(image) | Self::CreateBackup(image, _) | Self::Shelve(image) => *image,

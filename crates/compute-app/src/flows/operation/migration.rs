@@ -145,13 +145,13 @@ impl From<Attempts> for Transit {
 /// The state of a guest, as a host reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GuestReport {
-    /// It runs there.
+    /// The guest runs on that host.
     #[serde(rename = "runs")]
     Running,
-    /// It is there and paused.
+    /// The guest is on that host, paused.
     #[serde(rename = "stands_still")]
     Paused,
-    /// It is not there.
+    /// The guest is not on that host.
     #[serde(rename = "nothing")]
     Absent,
 }
@@ -175,7 +175,7 @@ struct Data {
         with = "jiff::fmt::serde::timestamp::microsecond::optional"
     )]
     asked: Option<Timestamp>,
-    /// The column keeps the name of earlier builds.
+    /// The stored field keeps its name from earlier builds.
     #[serde(rename = "told")]
     lost: bool,
     stopped: bool,

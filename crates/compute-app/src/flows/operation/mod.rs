@@ -2,7 +2,7 @@
 //!
 //! The journal ([`kilonova_flow`]) stores three columns, `kind`, `step` and `data`, and does not interpret them.
 //! [`Operation::read`] and [`Operation::write`] are the only places that translate between these columns and the types
-//! of this module. A row that no type describes is an [`Unreadable`] error, never a default.
+//! of this module. A row that matches no type is an [`Unreadable`] error; it never becomes a default.
 //!
 //! This module must never change a row or read a server: the flows do.
 
@@ -179,10 +179,10 @@ impl Operation {
         }
     }
 
-    /// The journal's columns of this operation.
+    /// Returns the columns that the journal stores for this operation.
     ///
     /// # Errors
-    /// Data that cannot be serialized.
+    /// [`Unreadable::Data`] if the data cannot be serialized.
     pub fn write(&self) -> Result<Columns, Unreadable> {
         let (action, step) = (self.action(), self.step());
         let data = match self {

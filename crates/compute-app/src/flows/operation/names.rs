@@ -1,4 +1,4 @@
-//! The words of the journal's columns: `kind` is the instance action, `step` the step.
+//! The words in the journal's columns `kind` (the instance action) and `step`.
 //!
 //! These spellings are in the databases of every installation: never change one without a migration.
 
@@ -23,7 +23,7 @@ macro_rules! words {
         }
 
         impl $name {
-            /// All of them.
+            /// All values.
             pub const ALL: &[Self] =
                 &[$(Self::$word,)* $($(Self::$group($inner::$member),)*)?];
 
@@ -35,7 +35,7 @@ macro_rules! words {
                 }
             }
 
-            /// The word with this spelling; `None` when there is none.
+            /// The word with this spelling; `None` if no word has it.
             pub fn parse(text: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|word| word.as_str() == text)
             }
@@ -137,7 +137,7 @@ words! {
         Wait = "wait_for_room",
         /// The host starts the guest of a new server.
         Spawn = "spawn",
-        /// The guest runs, and its ports are not plugged yet. Only earlier versions begin this.
+        /// The guest runs, and its ports are not plugged yet. Only earlier versions begin this step.
         Plug = "plug",
         /// The host removes a guest: one that it failed to start, or one that is offloaded.
         Clear = "clear",

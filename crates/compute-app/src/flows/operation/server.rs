@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Action, Row, Step, Unreadable};
 
-/// The message for a wait that an earlier version began, which stored no message.
+/// The message for a wait that an earlier version began without storing a message.
 const MOVES_FAILED: &str = "Making room by moves failed.";
 
 /// `create`.
@@ -20,7 +20,7 @@ pub enum Create {
         until: Timestamp,
         /// Why no host has room, for administrators.
         reason: String,
-        /// The same for the owner.
+        /// The message for the owner.
         message: String,
     },
     /// The host starts the guest.
@@ -32,7 +32,7 @@ pub enum Create {
         /// The last failure.
         reason: Option<String>,
     },
-    /// The guest runs, and its ports are not plugged yet. Only earlier versions begin this.
+    /// The guest runs, and its ports are not plugged yet. Only earlier versions begin this step.
     Plug {
         /// Hosts that failed before.
         tried: Vec<HostName>,

@@ -4,8 +4,8 @@
 //!   row creating ─► POST ─► operation (adopts the image) ─► PATCH, PUT ─► row complete
 //! ```
 //!
-//! After a crash before the operation, the sweep deletes the image. After one during the upload, the host
-//! sends the disk again, or the operation fails and discards the image.
+//! If the controller crashes before the operation begins, the sweep deletes the image. If it crashes during
+//! the upload, the host sends the disk again, or the operation fails and discards the image.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ use crate::images::{Snapshot, Transfer, owner};
 const ABANDONED: SignedDuration = SignedDuration::from_mins(15);
 /// A request without an answer may still arrive within this time.
 const LATE: SignedDuration = SignedDuration::from_mins(2);
-/// Maximum number of failures that are counted.
+/// Maximum number of images whose failures are counted.
 const MOST_COUNTED: usize = 10_000;
 
 impl CloudGlance {
@@ -74,7 +74,7 @@ impl CloudGlance {
         store.write(add).await
     }
 
-    /// Marks an image as unwanted after Glance refused it, or may have created it without an answer.
+    /// Marks an image as unwanted after Glance refused to create it, or did not answer and may have created it.
     async fn take_back(&self, store: &Store, image: ImageId, error: CallError) -> Error {
         let is_sent = !matches!(error, CallError::Unavailable { is_sent: false, .. });
         let due = if is_sent { LATE } else { SignedDuration::ZERO };
@@ -106,7 +106,7 @@ impl CloudGlance {
             body["owner"] = json!(owner(context, server));
         }
         self.client.create(by, image, &body).await?;
-        // The server's project gets access to the image of another project's user.
+        // If a user of another project makes the snapshot, the server's project gets access to it.
         if owner(context, server) != server.project_id {
             self.client.add_member(by, image, &server.project_id).await?;
         }
@@ -148,7 +148,7 @@ impl CloudGlance {
         with_properties(attributes, &properties)
     }
 
-    /// Creates an active image without data, which its properties describe completely. The sweep deletes it unless the
+    /// Creates an active image that consists only of properties and has no data. The sweep deletes it unless the
     /// caller's transaction adopts it.
     pub(in crate::images) async fn create_empty(
         &self,
@@ -274,7 +274,7 @@ impl CloudGlance {
         ]);
         let patch = |caller| self.client.patch((caller, None), image, &operations);
         Self::for_user(token, patch).await?;
-        // The token was accepted a moment ago; the bytes can be sent only once.
+        // The bytes can be sent only once, so the user's token is tested first.
         let caller = match token {
             Some(token)
                 if self.client.show((Caller::Vouched(token), None), image).await.is_ok() =>
@@ -288,8 +288,8 @@ impl CloudGlance {
         compare(&stored, &sent)
     }
 
-    /// The answer to a host whose upload failed. After as many failures as `num_retries` allows, the
-    /// operation fails.
+    /// The answer to a host whose upload failed. After more than `num_retries` failures, the operation
+    /// fails.
     fn not_filled(&self, image: ImageId, error: CallError) -> Transfer {
         match error {
             CallError::Interrupted { .. } => Transfer::Unavailable(error.to_string()),
@@ -325,12 +325,12 @@ impl CloudGlance {
     }
 }
 
-/// The visibility of a caller's snapshot: the server's project gets the image of another project's user.
+/// The visibility of a caller's snapshot: shared with the server's project if the caller is of another project.
 fn visibility(context: &Context, server: &Server) -> &'static str {
     if owner(context, server) == server.project_id { "private" } else { "shared" }
 }
 
-/// Attributes of an image with properties, none of which can replace an attribute.
+/// Adds properties to the attributes of an image. A property cannot replace an attribute.
 fn with_properties(mut attributes: Value, properties: &BTreeMap<String, String>) -> Value {
     if let Some(all) = attributes.as_object_mut() {
         for (key, value) in properties {
@@ -346,8 +346,8 @@ fn compare(stored: &Image, sent: &Uploaded) -> Result<(), CallError> {
     if !stored.is_active() {
         return damaged(format!("it is {} after the upload", stored.status));
     }
-    if stored.size.is_some_and(|size| u64::try_from(size) != Ok(sent.size)) {
-        return damaged(format!("{} bytes were sent, {:?} stored", sent.size, stored.size));
+    if let Some(size) = stored.size.filter(|size| u64::try_from(*size) != Ok(sent.size)) {
+        return damaged(format!("{} bytes were sent, but {size} are stored", sent.size));
     }
     let hash = stored.hash.as_ref().filter(|hash| hash.algorithm == "sha512");
     if hash.is_some_and(|hash| !hash.value.eq_ignore_ascii_case(&sent.sha512)) {

@@ -33,10 +33,10 @@ use streams::Streams;
 use crate::Error;
 use crate::tokens::Tokens;
 
-/// Threads for sending files on this machine to Glance: the disks of simulated hosts.
+/// Number of threads that send local files to Glance: the disks of simulated hosts.
 const THREADS: usize = 4;
 
-/// The operator's settings of the service.
+/// The operator's settings for the service.
 #[derive(Debug, Clone)]
 pub struct CloudGlanceOptions {
     /// Properties that a snapshot does not inherit from the server's image
@@ -62,7 +62,7 @@ pub struct CloudGlance {
     tokens: Tokens<ImageId>,
     streams: Streams,
     snapshots: Semaphore,
-    /// Failed uploads of each image since the last success.
+    /// Number of failed uploads of each image since its last success.
     failures: Mutex<HashMap<ImageId, u32>>,
     threads: Pool,
     /// Signalled when the sweep has work.
@@ -95,7 +95,7 @@ impl CloudGlance {
     /// Logs in and requests one image, as a test of the settings.
     ///
     /// # Errors
-    /// A text for the operator.
+    /// [`CallError`], with a message for the operator.
     pub async fn check(&self) -> Result<(), CallError> {
         self.client.list((Caller::Own, None), &[("limit", "1")], 1).await.map(drop)
     }

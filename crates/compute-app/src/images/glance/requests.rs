@@ -50,7 +50,7 @@ impl CloudGlance {
     }
 }
 
-/// The image in the form of our own service.
+/// Converts a Glance image into the form of our own image service.
 pub(in crate::images) fn record(image: Image) -> ImageRecord {
     let now = time::now();
     let status = match image.status.as_str() {

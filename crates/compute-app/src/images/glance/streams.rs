@@ -1,6 +1,6 @@
 //! Downloads of images by hosts: a host requests one chunk after the other, and all of them come
-//! from one response of Glance. A request at another offset, or to another controller, starts a new
-//! range request.
+//! from one response of Glance. A request for another offset, or to another controller, starts a
+//! new range request.
 //!
 //! A host verifies SHA-512 itself. Other hashes are verified here, before the last chunk is
 //! returned.
@@ -71,7 +71,7 @@ impl Streams {
 }
 
 impl CloudGlance {
-    /// Up to `most` bytes of an image from an offset, for a host.
+    /// Reads up to `most` bytes of an image, starting at an offset, for a host.
     pub(in crate::images) async fn read(
         &self,
         host: &HostName,
@@ -96,7 +96,8 @@ impl CloudGlance {
                     stream.failures
                 });
                 let is_temporary = matches!(error, CallError::Unavailable { .. });
-                // The request for the description has already used all attempts.
+                // A failure to read the image's description is not counted: the client has already
+                // retried.
                 if is_temporary && failures > 0 && failures <= self.client.options().retries {
                     return Err(Transfer::Unavailable(error.to_string()));
                 }
@@ -183,7 +184,7 @@ impl Stream {
         })
     }
 
-    /// Adds the bytes to the hash; after the last one, compares it.
+    /// Adds the bytes to the hash; after the last byte, compares it with the expected hash.
     fn verify(&mut self, image: ImageId, offset: u64, bytes: &[u8]) -> Result<(), CallError> {
         let size = self.size;
         let Some((expected, digest, end)) = &mut self.verified else { return Ok(()) };

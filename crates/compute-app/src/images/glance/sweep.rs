@@ -1,5 +1,5 @@
-//! The remaining work in Glance: deletes unwanted images and rotates backups. The rows survive
-//! every crash, and each call may be made twice.
+//! Completes the remaining work in Glance: deletes unwanted images and rotates backups. The rows
+//! survive every crash, and each call may be made twice.
 
 use jiff::SignedDuration;
 use kilonova_compute_db::glance_images::{self, GlanceImage, GlanceState};
@@ -62,8 +62,9 @@ impl CloudGlance {
         Ok(())
     }
 
-    /// Processes an image that is due. True if its row is no longer needed; false if the image must
-    /// become unwanted first, so that no operation adopts it meanwhile.
+    /// Processes an image that is due. Returns true if its row is no longer needed. Otherwise
+    /// returns false: an image that is being created must become unwanted first, so that no
+    /// operation adopts it meanwhile.
     async fn settle(&self, image: &GlanceImage) -> Result<bool, CallError> {
         match &image.state {
             GlanceState::Creating => Ok(false),
@@ -95,7 +96,7 @@ impl CloudGlance {
         }
     }
 
-    /// Deletes the oldest backups of a server beyond its rotation.
+    /// Deletes a server's oldest backups, beyond the number that the rotation keeps.
     async fn rotate(
         &self,
         image: &GlanceImage,
@@ -132,7 +133,8 @@ impl CloudGlance {
     }
 }
 
-/// The pause before the next attempt: a second, doubled each time.
+/// The pause before the next attempt: one second, doubled after each attempt up to
+/// [`LONGEST_PAUSE`].
 fn pause(attempts: i64) -> SignedDuration {
     let seconds = 1_i64 << attempts.clamp(0, 10);
     SignedDuration::from_secs(seconds).min(LONGEST_PAUSE)

@@ -1,4 +1,4 @@
-//! Events of Neutron. They only signal a change; the worker reads the details.
+//! Events from Neutron. They only signal a change; the worker reads the details.
 
 use jiff::Timestamp;
 use kilonova_compute_db::external_ports;
@@ -14,7 +14,7 @@ pub struct NetworkEvent {
     pub server: ServerId,
     /// Its kind.
     pub kind: NetworkEventKind,
-    /// The port; some events of old senders name none.
+    /// The port; some events from older senders do not name one.
     pub port: Option<PortId>,
 }
 
@@ -30,7 +30,7 @@ pub enum NetworkEventKind {
 }
 
 impl NetworkEvent {
-    /// The event with this name and status; `None` for events of others.
+    /// The event with this name and status; `None` if it is not a network event.
     pub fn read(server: ServerId, name: &str, status: &str, tag: Option<&str>) -> Option<Self> {
         let kind = match (name, status) {
             ("network-vif-plugged", "failed") => NetworkEventKind::PlugFailed,

@@ -1,4 +1,4 @@
-//! A failed attempt to match Neutron to the goal: fails the waiting document, or schedules a retry.
+//! Handles a failed attempt to match Neutron to the goal: fails the document that waits for it, or schedules a retry.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const ATTEMPTS: usize = 300;
 const REFRESH_ATTEMPTS: usize = 50;
 /// The pause between two of these checks.
 const SHORT: Duration = Duration::from_millis(100);
-/// The step that the flows see.
+/// The failed step that is reported to the flows.
 const STEP: &str = "ports";
 
 /// Why an attempt failed.
@@ -115,7 +115,7 @@ impl Failed {
             external_ports::end_lease(tx, id, None)?;
             let shown = match self.kind {
                 Kind::Host | Kind::Request => self.why.clone(),
-                // Only the log has the cause.
+                // Only the log contains the cause.
                 Kind::Neutron => "The network service did not answer in time.".to_owned(),
             };
             if self.kind != Kind::Host && flows::abort_build(tx, compute, id, &shown, now)? {
@@ -149,7 +149,7 @@ impl Failed {
 }
 
 impl Compute {
-    /// Creates the port of an existing server's new connection, and waits for it. If that fails, the connection is
+    /// Creates the port for a new connection of an existing server, and waits for it. If that fails, the connection is
     /// removed.
     ///
     /// # Errors
@@ -174,9 +174,9 @@ impl Compute {
         Err(Failed::slow().refusal().into())
     }
 
-    /// Waits at most a few seconds until a worker has read the ports of a server that were just changed in Neutron,
-    /// because a client expects to see its change once it has the answer. Makes no call itself: a client that
-    /// disconnects would cancel it, and the server would stay leased.
+    /// Waits at most a few seconds until a worker has read a server's ports after a change in Neutron, because a client
+    /// expects to see its change once it has received the answer. Makes no call itself: a client that disconnects would
+    /// cancel it, and the server would stay leased.
     ///
     /// # Errors
     /// Store errors only.
@@ -206,8 +206,8 @@ impl Compute {
     }
 }
 
-/// Schedules another attempt if a document is still held back, because no flow may be left to replace it: the host
-/// receives it once Neutron has recovered. Returns the pause before that attempt.
+/// Schedules another attempt if a document is still held back, because there may be no flow left that replaces it: the
+/// host receives it once Neutron has recovered. Returns the pause before that attempt.
 fn keep_trying(
     tx: &mut Tx<'_>,
     taken: &Taken,
@@ -223,14 +223,14 @@ fn keep_trying(
     Ok(Some(LONGEST_PAUSE))
 }
 
-/// The port of an existing server's connection with this ordinal; `None` if it is not attached yet.
+/// The port of the server's connection with this ordinal; `None` if it is not attached yet.
 fn attached(tx: &mut Tx<'_>, server: ServerId, ordinal: i64) -> Result<Option<PortId>, Error> {
     let rows = journal::ports(tx, server)?;
     let row = rows.into_iter().find(|row| row.ordinal == ordinal && !row.is_detaching);
     Ok(row.filter(|row| row.view.is_some()).and_then(|row| row.port))
 }
 
-/// The pause before the next attempt: doubling from half a second on.
+/// The pause before the next attempt: half a second, doubled after each attempt up to [`LONGEST_PAUSE`].
 fn pause(attempts: i64) -> SignedDuration {
     let half_seconds = 1_i64 << (attempts.clamp(1, 10) - 1);
     SignedDuration::from_millis(half_seconds * 500).min(LONGEST_PAUSE)

@@ -1,4 +1,4 @@
-//! The rows of the journal, typed. Only this file knows their JSON.
+//! The typed rows of the journal. Only this file interprets their JSON.
 
 use kilonova_compute_db::external_ports::{self, ExternalPort, ExternalServer};
 use kilonova_ids::{HostName, PortId, SecurityGroupId, ServerId};
@@ -10,7 +10,7 @@ use super::view::PortView;
 use crate::Error;
 use crate::ports::neutron::{Wanted, Wish};
 
-/// The facts of a server that the calls send.
+/// The facts about a server that the calls send to Neutron.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ServerFacts {
     /// The availability zone.
@@ -94,7 +94,7 @@ pub(super) fn ports_of(
     rows.into_iter().map(|row| Ok((row.server, read(row)?))).collect()
 }
 
-/// The facts of a server that the calls send.
+/// The facts about a server that the calls send to Neutron.
 pub(super) fn facts(server: &ExternalServer) -> Result<ServerFacts, Error> {
     from_text("external_servers.body", &server.body)
 }
@@ -125,7 +125,7 @@ fn from_text<T: serde::de::DeserializeOwned>(what: &str, text: &str) -> Result<T
     serde_json::from_str(text).map_err(|error| shape(format!("{what}: {error}")))
 }
 
-/// The text of a value.
+/// Serializes a value to JSON.
 pub(super) fn to_text(value: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string(value).map_err(|error| shape(error.to_string()))
 }

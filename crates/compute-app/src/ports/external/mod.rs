@@ -1,23 +1,22 @@
 //! The cloud's Neutron as the network service of compute.
 //!
 //! ```text
-//!   networks  the part of transactions: write the goal, read the views
+//!   networks  the part within transactions: writes the goal, reads the views
 //!   requests  the calls before a request's transaction, with the user's token
 //!   requested the same for the resources that the ports of a server request, with the service's login
 //!   settle    after the commit: a worker changes Neutron to match the goal, and delivers the documents
-//!   failed    handles a failed attempt to do that
+//!   failed    handles failed attempts of the worker
 //!   events    notifications of changes from Neutron
 //!   sweep     ports of servers that are gone
-//!   journal   the rows; view the last view of a port
+//!   journal   the rows; `view`: the last view of a port
 //!   queue     the servers that this process works on next
 //! ```
 //!
-//! No call is part of a transaction. The transaction that boots, moves or deletes a server writes
-//! the goal (`compute_db::external_ports`) and holds the document of a host back
-//! ([`Delivery::Held`]). A worker makes the calls, each of which may be made twice, and delivers
-//! the document with the interfaces of the bound ports, or reports the failure like a failure of
-//! the host, so that the flows need not know about Neutron. A user's token must never reach a row
-//! or a log.
+//! No call is part of a transaction. The transaction that boots, moves or deletes a server writes the goal
+//! (`compute_db::external_ports`) and holds back the host's document ([`Delivery::Held`]). A worker makes the calls,
+//! each of which may be made twice, and delivers the document with the interfaces of the bound ports, or reports the
+//! failure like a failure of the host, so that the flows do not depend on Neutron. A user's token must never reach a
+//! row or a log.
 //!
 //! [`Delivery::Held`]: kilonova_compute_db::documents::Delivery::Held
 
@@ -54,20 +53,21 @@ pub use sweep::sweep;
 /// other process may.
 const OWN_TIME: SignedDuration = SignedDuration::from_secs(10);
 
-/// The operator's settings of the service.
+/// The operator's settings for the service.
 #[derive(Debug, Clone)]
 pub struct CloudNeutronOptions {
-    /// The Open vSwitch bridge if a binding names none (`[neutron] ovs_bridge`).
+    /// The Open vSwitch bridge that is used if a binding names none (`[neutron] ovs_bridge`).
     pub ovs_bridge: String,
-    /// How long a guest is paused until its ports are plugged (`[DEFAULT] vif_plugging_timeout`); 0 for no wait.
+    /// How long at most a guest is paused until its ports are plugged (`[DEFAULT] vif_plugging_timeout`); 0 for no
+    /// wait.
     pub vif_plugging_timeout: SignedDuration,
     /// True if a boot or a move fails when the ports are not plugged in time (`[DEFAULT] vif_plugging_is_fatal`).
     pub vif_plugging_is_fatal: bool,
     /// True if a live migration copies no memory before the destination has plugged the ports that it can plug without
     /// the guest (`[compute] live_migration_wait_for_vif_plug`).
     pub live_migration_wait_for_vif_plug: bool,
-    /// How long one attempt to change a server's ports may take. No other worker starts one meanwhile, so the work of a
-    /// dead process waits that long.
+    /// How long one attempt to change a server's ports may take. No other worker starts one meanwhile, so the
+    /// unfinished work of a dead process waits that long.
     pub longest_attempt: SignedDuration,
     /// How long a document is held back while Neutron does not answer; then its operation fails.
     pub timeout: SignedDuration,
@@ -114,7 +114,7 @@ impl CloudNeutron {
     /// Logs in and requests the ports of a nonexistent server, as a test of the settings.
     ///
     /// # Errors
-    /// Errors of Neutron.
+    /// Errors from Neutron.
     pub async fn check(&self) -> Result<(), kilonova_neutron::Error> {
         let nobody = ServerId::new_v4().to_string();
         self.client.ports(own(), PortFilter::Device(&nobody), &["id"]).await.map(drop)

@@ -111,7 +111,7 @@ impl CloudNeutron {
     }
 }
 
-/// True if every port of a server is plugged or needs no wait.
+/// True if every port of a server is plugged or is being detached.
 pub(crate) fn is_plugged(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
     let rows = external_ports::of_server(tx, server)?;
     Ok(rows.iter().all(|row| row.is_plugged || row.is_detaching))
@@ -135,7 +135,7 @@ fn is_accelerator(vnic_type: &str) -> bool {
     vnic_type == "accelerator-direct"
 }
 
-/// The interfaces of ports on their host.
+/// The interfaces of ports on their current host.
 pub(super) fn present(ports: &[PortRow]) -> Vec<Interface> {
     interfaces(ports, |port| port.view.as_ref())
 }
@@ -259,7 +259,7 @@ impl Networks for CloudNeutron {
             }
         };
         self.connect(tx, server.id, ordinal, connection)?;
-        // The caller of this request makes the calls itself, and waits for them.
+        // The handler of this request makes the calls itself, and waits for them.
         let (tokens, id, token) = (self.tokens.clone(), server.id, token.clone());
         tx.on_commit(move || tokens.keep(id, Some(&token)));
         Ok(Some(ordinal))

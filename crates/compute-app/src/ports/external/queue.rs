@@ -1,5 +1,5 @@
-//! The servers on which this process works next. The rows have the same information for every process; the queue only
-//! saves time, and keeps the work where the user's token is known.
+//! The servers on which this process works next. The rows contain the same information for every process; the queue
+//! only saves time, and keeps the work in the process that knows the user's token.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

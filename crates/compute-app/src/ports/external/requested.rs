@@ -1,7 +1,7 @@
 //! The resources that the ports of a server request now, read from Neutron before the transaction that claims them.
 //!
 //! The rows record what a port requested when it was last read. That is too old if a claim cannot be repeated later, as
-//! in the revert of a resize. This file changes nothing in Neutron or in the rows.
+//! when a resize is reverted. This file changes nothing in Neutron or in the rows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

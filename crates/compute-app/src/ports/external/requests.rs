@@ -26,7 +26,7 @@ pub enum SeenNetworks {
 }
 
 impl SeenNetworks {
-    /// True if the port of a connection is an accelerator of its server.
+    /// True if a connection's port is an accelerator.
     pub(in crate::ports) fn has_accelerator(&self) -> bool {
         let Self::Read(resolved, _) = self else { return false };
         resolved.connections.iter().any(|connection| match &connection.source {
@@ -100,8 +100,8 @@ impl CloudNeutron {
         ForUser { neutron: &self.client, call: Call { caller: Caller::User(token), request_id } }
     }
 
-    /// Reads the resources that supplied ports request, in one list request with the service's login: only
-    /// administrators see them.
+    /// Reads the resources that supplied ports request, in one list request with the service's login, because only
+    /// administrators can see them.
     async fn read_resources(&self, resolved: &mut Resolved) -> Result<(), Refusal> {
         let connections = &mut resolved.connections;
         let mut ports: Vec<&mut Port> = connections
@@ -134,8 +134,8 @@ impl CloudNeutron {
         Ok(())
     }
 
-    /// Adds a security group to all ports of a server, or removes it, with the token of the caller. Returns
-    /// the number of ports that changed.
+    /// Adds a security group to all ports of a server, or removes it from them, with the caller's token. Returns the
+    /// number of ports that changed.
     ///
     /// # Errors
     /// 404 if there is no such group, 409 if its name is ambiguous; 503 if Neutron does not answer.

@@ -33,7 +33,7 @@ pub(super) const AT_ONCE: usize = 16;
 /// The pause before the next attempt to update a guest that is in the middle of an operation.
 const LATER: SignedDuration = SignedDuration::from_secs(30);
 
-/// Settles the servers of this process's queue until the process ends.
+/// Settles the servers in this process's queue until the process ends.
 pub async fn run(compute: Compute) {
     let Some(cloud) = compute.neutron.clone() else { return };
     let mut running = JoinSet::new();
@@ -92,15 +92,14 @@ pub enum Attempt {
     Failed(Arc<failed::Failed>),
 }
 
-/// Makes one attempt to match Neutron to a server's goal, if the server is due and no other worker
-/// leases it.
+/// Makes one attempt to match Neutron to a server's goal, if the server is due and no other worker has leased it.
 ///
 /// # Errors
 /// Store errors only.
 pub async fn settle(compute: &Compute, server: ServerId) -> Result<Attempt, Error> {
     let Some(cloud) = compute.neutron.clone() else { return Ok(Attempt::None) };
     let longest = cloud.options.longest_attempt;
-    // No other worker leases the server while calls may be in progress.
+    // No other worker may lease the server while calls may be in progress.
     let lease = longest.saturating_add(longest / 10);
     let taker = compute.clone();
     let taken = compute.store.write(move |tx| take(tx, &taker, server, lease)).await?;
@@ -154,7 +153,7 @@ fn take(
         }
     }
     let mut providers = Providers::default();
-    // A policy may guarantee resources to a supplied port that requested none when it was read last.
+    // A policy may now guarantee resources to a supplied port that requested none when it was last read.
     if ports.iter().any(|port| port.is_supplied || !port.requested().is_empty()) {
         for claim in port_claims::of_server(tx, server)? {
             providers.add(claim);
@@ -171,7 +170,7 @@ fn has_device(port: &PortRow) -> bool {
 }
 
 impl CloudNeutron {
-    /// Makes the calls. `made` receives the ports that were created for the server, by the ordinals of their
+    /// Makes the calls. `made` receives the ports that were created for the server, keyed by the ordinals of their
     /// connections.
     async fn work(
         &self,
@@ -236,8 +235,8 @@ impl CloudNeutron {
         Ok(Settled::Views { views, claims })
     }
 
-    /// Deletes the ports of a connection that were created without a confirmation. No row names them, and the process
-    /// that died may have bound them.
+    /// Deletes a connection's ports whose creation was never recorded. No row names them, and the process that died may
+    /// have bound them.
     async fn delete_unnamed(&self, taken: &Taken, wish: &Wish) -> Result<(), Failure> {
         let device = taken.row.id.to_string();
         let fields = ["id", "network_id", "device_owner"];
@@ -258,7 +257,7 @@ impl CloudNeutron {
         Ok(())
     }
 
-    /// The facts that views of ports need in addition to the ports.
+    /// The data that views of ports need in addition to the ports.
     async fn context<'a>(
         &self,
         attached: impl Iterator<Item = &'a Attached> + Clone,
@@ -288,7 +287,7 @@ impl CloudNeutron {
         Ok(context)
     }
 
-    /// The view of a port to store: the last one if the server has no host and no new view can be built.
+    /// The view to store for a port: the last stored one if the server has no host and no new view can be built.
     fn view(
         &self,
         taken: &Taken,
@@ -353,7 +352,7 @@ fn finish(
         return Ok(None);
     }
     if row.revision != taken.row.revision {
-        // The goal has changed. The ids of the created ports are stored, so that those that the new goal does not need
+        // The goal has changed. The ids of the created ports are stored, so that ports that the new goal does not need
         // can be deleted.
         note_made(tx, id, made)?;
         external_ports::end_lease(tx, id, Some(now))?;

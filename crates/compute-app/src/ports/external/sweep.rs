@@ -17,13 +17,13 @@ use crate::ports::neutron::release;
 use crate::{Compute, Error, flows};
 
 impl CloudNeutron {
-    /// Queues what is due, and ends the wait of guests whose ports are not plugged in time.
+    /// Queues the servers that are due, and ends the wait of guests whose ports are not plugged in time.
     pub(crate) async fn process_due(&self, compute: &Compute) -> Result<(), Error> {
         let due = |tx: &mut Tx<'_>| Ok::<_, Error>(external_ports::due(tx, time::now())?);
         for server in compute.store.read(due).await? {
             self.queue.push(server);
         }
-        // A controller of an earlier version may have received the event.
+        // A controller of an earlier version may have received the event and ignored it.
         let plugged = |tx: &mut Tx<'_>| {
             let mut waiting = external_ports::waiting(tx, time::now())?;
             let unplugged = external_ports::unplugged(tx, &waiting)?;
@@ -37,7 +37,7 @@ impl CloudNeutron {
                 tracing::warn!(%server, %error, "cannot let a guest with plugged ports run; the next round retries");
             }
         }
-        // Even without a timeout now, guests may still wait because of an earlier configuration.
+        // Even if no timeout is configured now, guests may still wait because of an earlier configuration.
         let before = time::before(time::now(), self.options.vif_plugging_timeout);
         let late = move |tx: &mut Tx<'_>| {
             let mut late = external_ports::waiting(tx, before)?;
@@ -54,7 +54,7 @@ impl CloudNeutron {
             }
             running.spawn(end_late(compute.clone(), server, before, is_fatal));
         }
-        // A failure must not stop the others in the middle of their calls.
+        // The failure of one task must not stop the others in the middle of their calls.
         while !running.is_empty() {
             result = result.and(ended(running.join_next().await));
         }
@@ -76,7 +76,7 @@ async fn end_late(
     before: Timestamp,
     is_fatal: bool,
 ) -> Result<(), Error> {
-    // The event may be lost, so the port is read from Neutron before anything fails.
+    // The event may have been lost, so the port is read from Neutron before anything fails.
     let ask = move |tx: &mut Tx<'_>| {
         let now = time::now();
         // A refresh must not shorten the pause after failed attempts.

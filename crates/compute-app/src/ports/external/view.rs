@@ -1,5 +1,5 @@
-//! The last view of a port, as its row keeps it. Lists of servers, documents and metadata read it and never query
-//! Neutron. Pure.
+//! The last view of a port, as its row keeps it. Server lists, documents and metadata use it and never query Neutron.
+//! Pure.
 
 use std::collections::HashMap;
 
@@ -51,7 +51,7 @@ pub(super) struct GroupView {
     pub project: String,
 }
 
-/// The facts that the views of a server's ports need in addition to the ports.
+/// The resources that the views of a server's ports need in addition to the ports.
 #[derive(Debug, Default)]
 pub(super) struct ViewContext {
     /// The subnets of the addresses.
@@ -68,7 +68,7 @@ impl PortView {
     /// The view of a port.
     ///
     /// # Errors
-    /// The reason why no host of ours can connect it.
+    /// The reason why none of our hosts can connect it.
     pub(super) fn of(
         attached: &Attached,
         port: &Port,

@@ -26,7 +26,8 @@ pub struct Attachment<'a> {
     pub server: ServerId,
     /// Its project.
     pub project: &'a str,
-    /// The host that its ports are bound to, as Neutron knows it; without one they are unbound but remain the server's.
+    /// The host that its ports are bound to, by its name in Neutron; without a host, they are unbound but remain the
+    /// server's.
     pub host: Option<&'a str>,
     /// The host on which they are also prepared.
     pub next_host: Option<&'a str>,
@@ -51,7 +52,7 @@ pub struct Attachment<'a> {
 pub struct Attached {
     /// The port.
     pub port: Port,
-    /// The port on the prepared host.
+    /// The port with its binding on the next host.
     pub next: Option<Port>,
     /// Its network.
     pub network: Network,
@@ -59,19 +60,19 @@ pub struct Attached {
     pub changed_claims: Option<ChangedClaims>,
 }
 
-/// Why a server does not get its ports.
+/// Why the ports of a server could not be attached.
 #[derive(Debug)]
 pub enum Failure {
     /// Neutron cannot connect a port on this host; another host may be able to.
     Host(String),
-    /// No host can connect it: the reason for the server's fault.
+    /// No host can connect it; this becomes the server's fault.
     Request(Refusal),
-    /// Neutron failed. The same attempt may succeed later.
+    /// Neutron failed. A later attempt may succeed.
     Neutron(Error),
 }
 
 impl From<Error> for Failure {
-    /// A final error of Neutron is the request's fault; an unavailable Neutron is not.
+    /// A client error from Neutron is the request's fault; an unavailable Neutron is not.
     fn from(error: Error) -> Self {
         match error.refused() {
             Some(refused) if refused.status.is_client_error() => {
@@ -91,12 +92,12 @@ struct Logins<'a> {
 }
 
 /// Makes the ports of a server match the goal, and returns them in the order of its connections; `None` stands for a
-/// port that the server had but that no longer exists or belongs to another server. `user` has the user's token; after
-/// a restart there is none, and the service's login replaces it.
+/// port that the server had but that no longer exists or now belongs to another server. `user` carries the user's
+/// token; after a restart there is none, and the service's login replaces it.
 ///
 /// # Errors
-/// [`Failure`]. Some ports may already exist: [`release`] them. `made` receives those that are known to have been
-/// created, by the places of their connections.
+/// [`Failure`]. Some ports may already exist: the caller must [`release`] them. `made` receives those that are known to
+/// have been created, by the positions of their connections.
 pub async fn attach(
     neutron: &Neutron,
     user: Call<'_>,
@@ -177,8 +178,8 @@ pub async fn attach(
     Ok(attached)
 }
 
-/// The refusal of a new port that requests resources by the QoS policy of its network, since nothing is claimed for it.
-/// Only administrators see the port's request, so no earlier check could refuse it.
+/// The refusal of a new port that requests resources because of its network's QoS policy: nothing has been claimed for
+/// it. Only administrators see the port's request, so no earlier check could refuse it.
 fn uncounted(server: ServerId, network: &Network) -> Failure {
     Failure::Request(Refusal::bad_request(format!(
         "Using networks with QoS policy is not supported for instance {server}. (Network ID is {})",
@@ -221,7 +222,7 @@ fn lost_network(id: &str) -> Failure {
     Failure::Request(Refusal::bad_request(format!("Network {id} could not be found.")))
 }
 
-/// The network that Neutron makes for the project.
+/// The network that Neutron creates for the project.
 async fn allocated(logins: Logins<'_>, project: &str) -> Result<Network, Failure> {
     let cannot = |error: Error| match error.refused() {
         Some(refused) if refused.status.is_client_error() => {
@@ -235,7 +236,7 @@ async fn allocated(logins: Logins<'_>, project: &str) -> Result<Network, Failure
     logins.neutron.network(logins.user, id).await.map_err(cannot)
 }
 
-/// Refuses groups where they have no effect.
+/// Refuses a network on which the security groups of a new port would have no effect.
 fn check_groups(attachment: &Attachment<'_>, network: &Network) -> Result<(), Failure> {
     let can = match network.port_security_enabled {
         true => !network.subnets.is_empty(),
@@ -297,7 +298,7 @@ async fn created(
     Ok(port)
 }
 
-/// Reads a supplied port, and refuses one that another server has taken meanwhile.
+/// Reads a supplied port, and refuses it if the server can no longer use it.
 async fn checked(
     logins: Logins<'_>,
     attachment: &Attachment<'_>,
@@ -329,7 +330,7 @@ async fn checked(
     Ok(port)
 }
 
-/// Binds a port to the server's host, unless it is bound there.
+/// Binds a port to the server's host, unless it is already bound there.
 async fn bound(
     logins: Logins<'_>,
     attachment: &Attachment<'_>,
@@ -398,7 +399,7 @@ async fn parked(
     Ok(logins.neutron.update_port(logins.own, port.id, &change).await?)
 }
 
-/// Names a port in an external DNS. The record belongs to the user's zone, so the user's token names it.
+/// Sets the name of a port in an external DNS, with the user's token: the record belongs to the user's zone.
 async fn named(
     logins: Logins<'_>,
     attachment: &Attachment<'_>,
@@ -431,7 +432,7 @@ fn failed_binding(port: PortId) -> Failure {
     ))
 }
 
-/// Activates the binding that was prepared on the host. False if there is none.
+/// Activates the binding that was prepared on the host. Returns false if there is none.
 async fn activated(logins: Logins<'_>, port: &Port, host: &str) -> Result<bool, Failure> {
     if !logins.neutron.has(logins.own, Extension::BindingExtended).await? {
         return Ok(false);
@@ -451,8 +452,7 @@ async fn activated(logins: Logins<'_>, port: &Port, host: &str) -> Result<bool, 
 ///
 /// The Open vSwitch agent of the destination ignores a port while the source's binding exists, and receives no
 /// notification of that binding's deletion. Any update of the port makes it check again. The state of a port that the
-/// server had before (`is_known`) shows whether that update is still due, so that a crash after the deletion does no
-/// harm.
+/// server had before (`is_known`) shows whether that update is still due, so a crash after the deletion does no harm.
 async fn settle_bindings(
     logins: Logins<'_>,
     attachment: &Attachment<'_>,
@@ -529,12 +529,12 @@ pub fn device_profile(arq: &str, slot: &str) -> Profile {
         .collect()
 }
 
-/// Releases the ports of a server: supplied ones are unbound, with the keys of their owner left in the profile, and all
-/// others are deleted. It may be repeated, and ignores ports that no longer exist. `user` has the user's token, if it
-/// is still known: only the user can change names in an external DNS.
+/// Releases the ports of a server: supplied ones are unbound, which leaves their owner's keys in the profile, and all
+/// others are deleted. It may be repeated, and ignores ports that no longer exist. `user` carries the user's token, if
+/// it is still known: only the user can change names in an external DNS.
 ///
 /// # Errors
-/// Errors of Neutron, after every port was tried.
+/// Errors from Neutron; every port is attempted first.
 pub async fn release(
     neutron: &Neutron,
     user: Option<Call<'_>>,
@@ -565,7 +565,7 @@ pub async fn release(
 /// [`release`] for one port, if it is still the server's.
 ///
 /// # Errors
-/// Errors of Neutron.
+/// Errors from Neutron.
 pub async fn unbind(
     neutron: &Neutron,
     user: Option<Call<'_>>,

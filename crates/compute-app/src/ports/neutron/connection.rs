@@ -13,15 +13,15 @@ use super::resolve::{Connection, Source};
 pub enum Wish {
     /// A new port.
     New {
-        /// On this network.
+        /// Its network.
         network: NetworkId,
-        /// With this address.
+        /// Its requested address.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fixed_ip: Option<IpAddr>,
     },
     /// A port that the user supplied.
     Existing(PortId),
-    /// A new port on the network that Neutron makes for the project.
+    /// A new port on the network that Neutron creates for the project.
     Allocated,
 }
 
@@ -30,7 +30,7 @@ pub enum Wish {
 pub struct Wanted {
     /// The request.
     pub wish: Wish,
-    /// The port, once the server has had it.
+    /// The port, once its id has been recorded.
     pub known: Option<PortId>,
 }
 

@@ -34,7 +34,7 @@ pub use vif::{BoundPort, interface};
 pub struct ForUser<'a> {
     /// Neutron.
     pub neutron: &'a Neutron,
-    /// With the user's token.
+    /// The caller of its requests, with the user's token.
     pub call: Call<'a>,
 }
 

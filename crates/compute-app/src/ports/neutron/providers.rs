@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::Failure;
 
-/// The key of a profile that names the providers.
+/// The key in a binding profile that names the providers.
 const ALLOCATION: &str = "allocation";
 
 /// The providers for each port and host.
@@ -23,7 +23,7 @@ struct Claimed {
     claims: Vec<PortClaim>,
 }
 
-/// Claims of a port that Neutron has changed with the port's QoS policy.
+/// The claims of a port after Neutron has changed them along with its QoS policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedClaims {
     /// The server or its migration.
@@ -56,7 +56,7 @@ impl Providers {
 
     /// Adopts the groups that the binding of a port to a host names, if Neutron has changed them with the port's QoS
     /// policy. Returns the port's claims if they differ from the known ones. Neutron changes the allocations first,
-    /// then the binding: a binding that names a group that the port does not request has not been changed yet.
+    /// then the binding, so a binding with a group that the port does not request has not been changed yet.
     pub(super) fn adopt(&mut self, port: &Port, host: &str) -> Option<ChangedClaims> {
         let claimed = self.0.get_mut(&(port.id, host.to_owned()))?;
         let requested = port.requested()?;
@@ -98,7 +98,7 @@ impl Providers {
         binding.get(ALLOCATION) == self.profile(port, host).get(ALLOCATION)
     }
 
-    /// Refuses a port that requests other resources than its server has claimed on the host.
+    /// Refuses a port that requests resources other than those that its server has claimed on the host.
     pub(super) fn check(&self, port: &Port, host: &str) -> Result<(), Failure> {
         let requested = port.requested();
         let claimed = self.of(port, host);
@@ -188,7 +188,8 @@ mod tests {
         assert!(providers.are_in(&port.profile, &port, "b"));
     }
 
-    /// The claims of a port with this request and binding, if it had one group `g` of the provider 1 with 1 unit before.
+    /// The claims that a port with this request and binding adopts, if it previously had one group `g` with the amount
+    /// 1 from provider 1.
     fn adopted(request: Value, allocation: Value) -> Option<Vec<(String, i64)>> {
         let mut providers = Providers::default();
         let resources = BTreeMap::from([(CLASS.to_owned(), 1)]);
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(adopted(request("g", 5), json!({"g": one})), Some(vec![("g".to_owned(), 5)]));
         assert_eq!(adopted(request("h", 5), json!({"h": one})), Some(vec![("h".to_owned(), 5)]));
         assert_eq!(adopted(json!({}), json!({})), Some(vec![]));
-        // Neutron has not changed the binding, or not by this change.
+        // Neutron has not changed the binding yet, or the binding does not match this request.
         assert_eq!(adopted(request("h", 5), json!({"g": one})), None);
         assert_eq!(adopted(json!({}), json!({"g": one})), None);
         assert_eq!(adopted(request("h", 5), json!({"h": two})), None);

@@ -1,4 +1,4 @@
-//! A bound port as its host connects it. Pure.
+//! Translates a bound port into the interface that its host connects. Pure.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// The length to which upstream truncates the names of bridges.
 const MAX_LINK: usize = 14;
-/// The MTU of a network that names none.
+/// The MTU for a network that specifies none.
 const ETHERNET: i64 = 1500;
 
 /// A bound port with its network and subnets.
@@ -29,7 +29,7 @@ pub struct BoundPort<'a> {
 /// The interface of a bound port; `ovs_bridge` is the Open vSwitch bridge if the binding names none.
 ///
 /// # Errors
-/// The reason why no host of ours can connect it.
+/// The reason why none of our hosts can connect it.
 pub fn interface(bound: &BoundPort<'_>, ovs_bridge: &str) -> Result<Interface, String> {
     let (port, network) = (bound.port, bound.network);
     let backend = Backend::of(port, ovs_bridge)?;
@@ -90,7 +90,7 @@ impl Backend {
         }
     }
 
-    /// A function of the host, which the claim has chosen.
+    /// The backend of a port that is a PCI function, which the claim has chosen.
     fn function(port: &Port) -> Result<Self, String> {
         match port.profile.get("pci_slot").and_then(Value::as_str) {
             Some(slot) => Ok(Self { device: Some(slot.to_owned()), ..Self::default() }),

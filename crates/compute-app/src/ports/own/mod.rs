@@ -1,7 +1,7 @@
-//! Our own networks: ports are rows of the same database, and change in the transaction that claims,
-//! moves or deletes their server. No port is left behind, and none is bound elsewhere.
+//! Our own networks: ports are rows of the same database, and change in the transaction that creates,
+//! moves or deletes their server. No port is left behind, or bound to a host other than its server's.
 //!
-//! The module turns calls into those of the network service's ledger, with Nova's messages.
+//! The module turns calls into those of the network service's ledger, and errors into Nova's.
 
 mod resolve;
 

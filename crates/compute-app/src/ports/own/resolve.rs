@@ -134,7 +134,7 @@ fn check_single_server(line: &PortRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The network of the project, if it has one.
+/// The only network of the project, if it has one.
 pub(super) fn automatic_network(
     tx: &mut Tx<'_>,
     by: Requested<'_>,
@@ -178,7 +178,7 @@ fn check_external(by: Requested<'_>, network: &NetworkFacts) -> Result<(), Error
 /// Resolves one line of a request.
 ///
 /// # Errors
-/// As [`resolve`].
+/// Those of [`resolve`].
 pub(super) fn resolve_one(
     tx: &mut Tx<'_>,
     by: Requested<'_>,

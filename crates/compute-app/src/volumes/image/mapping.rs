@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 /// The property with the list of entries, as JSON.
 pub(crate) const MAPPING: &str = "block_device_mapping";
-/// The property that marks the entries as those of the newer form.
+/// The property that marks the entries as being in the newer form.
 pub(crate) const BDM_V2: &str = "bdm_v2";
 /// The property with the name of the root disk.
 pub(crate) const ROOT_DEVICE_NAME: &str = "root_device_name";
-/// The property that places local disks, which follow from the flavor here.
+/// The property that describes local disks, which here depend only on the flavor.
 pub(crate) const MAPPINGS: &str = "mappings";
-/// Maximum number of bytes of a property's value in Glance.
+/// Maximum size of a property's value in Glance, in bytes.
 pub(super) const LONGEST: usize = 65_535;
 
 /// The entries for snapshots of devices.

@@ -1,5 +1,5 @@
 //! `createImage` of a server whose root disk is a volume: Cinder creates a snapshot of each volume,
-//! and an image without data names them all.
+//! and an image without data lists the snapshots.
 //!
 //! ```text
 //!   rows making ─► POST snapshot, each recorded ─► image ─► one transaction: the image and its snapshots
@@ -7,10 +7,10 @@
 //!        └── any failure: rows unwanted ─► the sweep deletes the snapshots
 //! ```
 //!
-//! The request makes all calls, as upstream, so its answer names a complete image. The sweep discards an interrupted
-//! request after its deadline, and deletes everything that it created, because no client has its answer. The file
-//! systems of the guest are not frozen meanwhile: each snapshot is crash-consistent, and they are taken one volume
-//! after the other.
+//! The request makes all calls, as in Nova, so its answer names a complete image. The sweep discards an interrupted
+//! request after its deadline, and deletes everything that it created, because no client has received its answer. The
+//! file systems of the guest are not frozen meanwhile: each snapshot is crash-consistent, and the snapshots are created
+//! one after the other.
 
 mod mapping;
 mod sweep;
@@ -36,7 +36,7 @@ use crate::images::{self, PreparedImage, Snapshot, VolumesImage};
 use crate::volumes::attach::{bad, refused};
 use crate::{Compute, Error, flows, states};
 
-/// The key of a snapshot's metadata with the row for which it was created.
+/// The key in a snapshot's metadata that identifies the row for which it was created.
 const MADE_FOR: &str = "kilonova_snapshot";
 
 /// A volume whose snapshot becomes part of the image.
@@ -143,7 +143,7 @@ fn parts(all: Vec<BlockDevice>) -> Vec<Part> {
     all.into_iter().filter_map(part).collect()
 }
 
-/// Cinder's data of the volumes, after a check that the project may have that many more snapshots.
+/// Cinder's data on the volumes, after a check that the project may have that many more snapshots.
 async fn look_up(
     volumes: &Volumes,
     context: &Context,

@@ -40,7 +40,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
                 tracing::warn!(server = %row.server, volume = %row.volume, %error, "cannot delete an unwanted snapshot of a volume; retrying");
                 let due = time::after(time::now(), pause(row.attempts));
                 compute.store.write(move |tx| rows::postpone(tx, id, due)).await?;
-                // The others wait until Cinder answers.
+                // The other rows wait until Cinder answers.
                 if error.refused().is_none() {
                     return Ok(());
                 }
@@ -69,7 +69,7 @@ async fn delete(volumes: &Volumes, row: &VolumeSnapshot) -> Result<(), CallError
     Ok(())
 }
 
-/// The pause before the next attempt: doubling from a second on.
+/// The pause before the next attempt: one second at first, doubled after each attempt.
 fn pause(attempts: i64) -> SignedDuration {
     let seconds = 1_i64 << attempts.clamp(0, 10);
     SignedDuration::from_secs(seconds).min(LONGEST)

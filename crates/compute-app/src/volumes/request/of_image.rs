@@ -1,6 +1,6 @@
 //! Merges the volumes that an image names into those of a request. Pure.
 //!
-//! As upstream, an entry of the request replaces the image's entry of the same disk, and the image's root
+//! As in Nova, an entry of the request replaces the image's entry for the same disk, and the image's root
 //! volume replaces the image itself as the root disk.
 
 use std::collections::{BTreeMap, HashSet};
@@ -24,7 +24,7 @@ pub fn names_volumes(properties: &Properties) -> bool {
     entries(properties).is_some()
 }
 
-/// Removes an image's properties about disks: a server keeps the others.
+/// Removes an image's properties about disks. A server keeps the others.
 pub fn without_volumes(mut properties: Properties) -> Properties {
     for key in [MAPPING, BDM_V2, ROOT_DEVICE_NAME, MAPPINGS] {
         properties.remove(key);

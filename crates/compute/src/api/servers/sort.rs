@@ -121,7 +121,7 @@ impl Sort {
     /// Reads the query. Keys without a direction are descending.
     ///
     /// # Errors
-    /// 400 for an unknown key or direction, 403 for keys of administrators.
+    /// 400 for an unknown key or direction, 403 for a key that only administrators may use.
     pub(super) fn read(query: &Query, context: &Context, fleet: &Fleet) -> Result<Self, Refusal> {
         let mut directions = query.all("sort_dir");
         let mut keys = Vec::new();

@@ -564,10 +564,8 @@ async fn a_revert_claims_what_its_ports_request_by_then() {
         assert_eq!(agents[0].used(&running).await, (700, 20));
         assert_eq!(agents[1].used(&running).await, (700, 10));
         let answer = revert().await;
-        answer.refused(
-            409,
-            &format!("it lacks 700 of {BANDWIDTH} for port {port}, where 600 are free"),
-        );
+        answer
+            .refused(409, &format!("it lacks 700 of {BANDWIDTH} for port {port} (only 600 free)"));
         assert_eq!(running.server(&id).await["status"], "VERIFY_RESIZE");
         assert_eq!(agents[0].used(&running).await, (700, 20));
         cloud.audit("after a refused revert").await;

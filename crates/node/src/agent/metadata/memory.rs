@@ -9,7 +9,7 @@ use kilonova_ids::ServerId;
 
 use crate::metadata::MetadataSettings;
 
-/// Documents of this age are dropped when the next document is kept. Until then they can answer
+/// Documents of this age are dropped when the next document is added. Until then they can answer
 /// requests while the hypervisor is unavailable.
 const KEPT: Duration = Duration::from_secs(600);
 
@@ -21,7 +21,7 @@ pub(in crate::agent) struct Memory {
 
 #[derive(Default)]
 struct State {
-    /// The number of changes of guests. A document that was read before the latest change is not
+    /// The number of changes to guests. A document that was read before the latest change is not
     /// kept.
     version: u64,
     by_server: HashMap<ServerId, Kept>,
@@ -30,7 +30,7 @@ struct State {
 struct Kept {
     document: Arc<Document>,
     read_at: Instant,
-    /// True if the document has the answers of the operator's services.
+    /// True if the document includes the answers from the operator's vendor data services.
     has_vendordata: bool,
 }
 
@@ -50,12 +50,13 @@ impl Memory {
         Some((Arc::clone(&kept.document), kept.read_at.elapsed()))
     }
 
-    /// The version before a guest is read, for [`Memory::put`].
+    /// The current version. The caller gets it before it reads a guest, and passes it to
+    /// [`Memory::put`].
     pub(super) fn version(&self) -> u64 {
         self.lock().version
     }
 
-    /// Keeps a document, unless a guest was changed since `version`.
+    /// Keeps a document, unless a guest has been changed since `version`.
     pub(super) fn put(&self, server: ServerId, document: &Arc<Document>, version: u64) {
         let mut state = self.lock();
         if state.version == version {
@@ -65,14 +66,16 @@ impl Memory {
         }
     }
 
-    /// True if this document is kept and has the answers of the operator's services.
+    /// True if this document is kept and includes the answers from the operator's vendor data
+    /// services.
     pub(super) fn has_vendordata(&self, server: ServerId, document: &Arc<Document>) -> bool {
         let state = self.lock();
         let kept = state.by_server.get(&server);
         kept.is_some_and(|kept| kept.has_vendordata && Arc::ptr_eq(&kept.document, document))
     }
 
-    /// Replaces a document with one that has the answers of the operator's services, unless it has been dropped.
+    /// Replaces a document with one that includes the answers from the operator's vendor data
+    /// services, unless the former has been dropped.
     pub(super) fn complete(
         &self,
         server: ServerId,

@@ -1,10 +1,10 @@
-//! Answers metadata requests of the host's guests.
+//! Answers metadata requests from the host's guests.
 //!
-//! A guest sends 20 to 40 requests within the seconds of its boot. The first one reads the guest's
-//! definition from the hypervisor and builds a document; the others are answered from memory. The
-//! service therefore needs a controller only for the password and the operator's vendor data. It
-//! rebuilds a document after each change of the guest, and after [`EXPIRY`]. While the hypervisor
-//! is unavailable, it uses the last document.
+//! A guest sends 20 to 40 requests within seconds while it boots. For the first one, the service
+//! reads the guest's definition from the hypervisor and builds a document; it answers the others
+//! from memory. It therefore needs a controller only for the password and the operator's vendor
+//! data. It rebuilds a document after each change to the guest, and after [`EXPIRY`]. While the
+//! hypervisor is unavailable, it uses the last document.
 //!
 //! A guest gets only its own data: the service finds the server by the request's source address on
 //! its network.
@@ -241,7 +241,7 @@ async fn password(
 fn found(answer: Answer) -> GuestAnswer {
     match answer {
         Answer::Body(kind, body) => GuestAnswer { status: GuestStatus::Found, kind, body },
-        // The caller handles the password before this lookup.
+        // The caller handles the password before this call.
         Answer::Password => not_found(),
     }
 }

@@ -105,7 +105,7 @@ async fn resolve(
     Ok(compute.store.read(read).await?)
 }
 
-/// Adds the volumes that an image names to those of a request, and looks up all of them in Cinder.
+/// Merges an image's volumes into those of the request, and looks up all of them in Cinder.
 async fn of_image(
     compute: &Compute,
     caller: &Caller,
@@ -120,14 +120,14 @@ async fn of_image(
     if new.destination.zone.is_none() {
         new.destination.zone.clone_from(&disks.zone);
     }
-    // The requested image describes the guest, not the volume from which the snapshot was made.
+    // The guest gets the properties of the requested image, not those of the root volume.
     if let Some(root) = &mut disks.root {
         root.image = image;
     }
     Ok(disks)
 }
 
-/// The facts of a request that its disks depend on.
+/// The parts of a request that determine its disks.
 fn asked<'a>(
     caller: &'a Caller,
     version: Microversion,
@@ -204,7 +204,7 @@ pub(super) fn generate_password() -> String {
     random_text(LETTERS, 12)
 }
 
-/// A text of random characters.
+/// A string of random characters.
 fn random_text(characters: &[u8], length: usize) -> String {
     (0..length).map(|_| char::from(characters[rand::random_range(0..characters.len())])).collect()
 }
