@@ -46,7 +46,7 @@ pub struct AttachRequest {
 /// A change to an attached volume.
 #[derive(Debug, Clone, Copy)]
 pub struct Change {
-    /// Whether the volume is deleted with the server; unchanged if absent.
+    /// True to delete the volume with the server; unchanged if absent.
     pub delete_on_termination: Option<bool>,
 }
 
