@@ -381,7 +381,7 @@ texts! {
     DOCTOR_TEXT = "The command kilonova doctor on a controller also examines its configuration, files, disk and secrets.";
     EXAMINED = "Examined";
     FINDINGS = "Findings";
-    NO_FINDINGS = "Nothing needs the attention of an operator.";
+    NO_FINDINGS = "No problems found.";
     LEVEL = "Level";
     AREA = "Area";
     AREAS = "Areas";
