@@ -49,15 +49,23 @@ pub(crate) fn number_of(key: &str) -> Result<u128, Error> {
     u128::from_str_radix(key, 16).map_err(|_| Error::Shape(format!("address key {key}")))
 }
 
+/// The address, with its host bits, and the length of a prefix.
+fn split(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, length) = text.split_once('/')?;
+    let (address, length) = (address.parse::<IpAddr>().ok()?, length.parse::<u8>().ok()?);
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    (length <= bits).then_some((address, length))
+}
+
+/// The usual spelling of a prefix. It keeps the host bits, as netaddr's `str(IPNetwork)` does.
+pub(crate) fn spelled(text: &str) -> Option<String> {
+    split(text).map(|(address, length)| format!("{address}/{length}"))
+}
+
 impl Cidr {
     /// Parses `10.0.0.0/24` and clears the host bits.
     pub fn parse(text: &str) -> Option<Self> {
-        let (base, prefix) = text.split_once('/')?;
-        let (base, prefix) = (base.parse::<IpAddr>().ok()?, prefix.parse::<u8>().ok()?);
-        let bits = if base.is_ipv4() { 32 } else { 128 };
-        if prefix > bits {
-            return None;
-        }
+        let (base, prefix) = split(text)?;
         let mut cidr = Self { base, prefix };
         cidr.base = address(base, number(base) & !cidr.mask());
         Some(cidr)
@@ -231,6 +239,8 @@ mod tests {
     fn prefixes_have_first_and_last_addresses() {
         let cidr = Cidr::parse("10.0.0.77/24").unwrap();
         assert_eq!(cidr.to_string(), "10.0.0.0/24");
+        assert_eq!(spelled("10.0.0.77/24").as_deref(), Some("10.0.0.77/24"));
+        assert_eq!(spelled("FD00:0::7/64").as_deref(), Some("fd00::7/64"));
         let usable = cidr.usable().view(cidr.base());
         assert_eq!(usable, json!({"start": "10.0.0.1", "end": "10.0.0.254"}));
         let ipv6 = Cidr::parse("fd00::/64").unwrap();
@@ -239,6 +249,7 @@ mod tests {
         assert_eq!(Cidr::parse("::/0").unwrap().whole().last, u128::MAX);
         for wrong in ["10.0.0.0", "10.0.0.0/33", "x/8", "::/129", ""] {
             assert_eq!(Cidr::parse(wrong), None, "{wrong}");
+            assert_eq!(spelled(wrong), None, "{wrong}");
         }
         assert!(!cidr.overlaps(&ipv6) && !cidr.contains("10.0.1.0".parse().unwrap()));
     }

@@ -7,7 +7,7 @@ use kilonova_node_api::SixMode;
 use serde_json::{Value, json};
 
 use crate::VnicType;
-use crate::address::Cidr;
+use crate::address::{self, Cidr};
 
 type Checked = Result<Value, String>;
 
@@ -22,13 +22,22 @@ fn display(value: &Value) -> String {
 }
 
 pub(crate) fn text(value: &Value) -> Checked {
+    text_without(value, char::is_control)
+}
+
+/// A description, which may have several lines.
+pub(crate) fn long_text(value: &Value) -> Checked {
+    text_without(value, |letter| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t'))
+}
+
+fn text_without(value: &Value, refused: fn(char) -> bool) -> Checked {
     let Some(text) = value.as_str() else {
         return Err(format!("'{}' is not a valid string", display(value)));
     };
     if text.chars().count() > 255 {
         return Err(format!("'{}' exceeds maximum length of 255", display(value)));
     }
-    if text.chars().any(char::is_control) {
+    if text.chars().any(refused) {
         return Err(format!("'{}' contains control characters", display(value)));
     }
     Ok(value.clone())
@@ -194,14 +203,23 @@ pub(crate) fn cidr(value: &Value) -> Checked {
         .ok_or_else(|| format!("'{}' is not a valid IP subnet", display(value)))
 }
 
-/// A single address becomes a host prefix.
+/// A prefix that keeps its host bits.
+fn prefix(value: &Value) -> Checked {
+    let prefix = value.as_str().and_then(address::spelled);
+    prefix
+        .map(|prefix| json!(prefix))
+        .ok_or_else(|| format!("'{}' is not a valid IP subnet", display(value)))
+}
+
+/// A prefix that keeps its host bits, as `convert_ip_prefix_to_cidr` of
+/// `neutron/extensions/securitygroup.py` does. A single address becomes a host prefix.
 pub(crate) fn prefix_or_none(value: &Value) -> Checked {
     if value.is_null() || value == "" {
         return Ok(Value::Null);
     }
     match parsed(value) {
         Ok(ip) => Ok(json!(format!("{ip}/{}", if ip.is_ipv4() { 32 } else { 128 }))),
-        Err(_) => cidr(value),
+        Err(_) => prefix(value),
     }
 }
 
@@ -287,9 +305,13 @@ pub(crate) fn pairs(value: &Value) -> Checked {
     let one = |value: &Value| -> Checked {
         let fields =
             value.as_object().ok_or_else(|| format!("'{value}' is not an address pair"))?;
+        let unknown = |key: &&String| !["ip_address", "mac_address"].contains(&key.as_str());
+        if let Some(key) = fields.keys().find(unknown) {
+            return Err(format!("Unrecognized attribute(s) '{}'", key.escape_debug()));
+        }
         let ip = fields.get("ip_address").ok_or("AllowedAddressPair must contain ip_address")?;
         let text = ip.as_str().unwrap_or_default();
-        let ip = if text.contains('/') { cidr(ip)? } else { json!(parsed(ip)?) };
+        let ip = if text.contains('/') { prefix(ip)? } else { json!(parsed(ip)?) };
         let mut kept = json!({"ip_address": ip});
         if let Some(hardware) = fields.get("mac_address").filter(|value| !value.is_null()) {
             kept["mac_address"] = mac(hardware)?;
@@ -351,7 +373,8 @@ pub(crate) fn any(value: &Value) -> Checked {
     Ok(value.clone())
 }
 
-const PROTOCOLS: &[&str] = &[
+/// The names that `protocol_number` of the rules knows.
+pub(crate) const PROTOCOLS: &[&str] = &[
     "ah",
     "dccp",
     "egp",
@@ -387,8 +410,7 @@ pub(crate) fn protocol(value: &Value) -> Checked {
         Value::String(text) => text.to_ascii_lowercase(),
         other => other.to_string(),
     };
-    let number = name.parse::<i64>().is_ok_and(|number| (0..=255).contains(&number));
-    if number || PROTOCOLS.contains(&name.as_str()) {
+    if name.parse::<u8>().is_ok() || PROTOCOLS.contains(&name.as_str()) {
         return Ok(json!(name));
     }
     Err(format!(

@@ -578,3 +578,53 @@ async fn unconfigured_physical_networks_are_refused() {
         }
     }
 }
+
+#[tokio::test]
+async fn descriptions_may_have_several_lines() {
+    for api in apis().await {
+        let lines = "one\r\n\ttwo";
+        let net = api.make("ann:red", "network", json!({"description": lines})).await;
+        assert_eq!(net["description"], lines);
+        for member in ["security_group", "router"] {
+            let made = api.make("ann:red", member, json!({"description": lines})).await;
+            assert_eq!(made["description"], lines);
+        }
+        let port = json!({"network_id": net["id"], "description": lines});
+        assert_eq!(api.make("ann:red", "port", port).await["description"], lines);
+        for wrong in [json!({"description": "a\u{1b}b"}), json!({"name": lines})] {
+            let body = Some(json!({"network": wrong}));
+            api.refused("ann:red", "POST /networks", body, 400, "HTTPBadRequest").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn ports_are_found_by_any_of_several_addresses() {
+    for api in apis().await {
+        let net = api.network("ann:red", &["10.0.0.0/24", "fd00::/64"]).await;
+        let mut ports = Vec::new();
+        for _ in 0..3 {
+            ports.push(api.make("ann:red", "port", json!({"network_id": net})).await);
+        }
+        let ip = |at: usize| ports[at]["fixed_ips"][0]["ip_address"].as_str().unwrap().to_owned();
+        let subnet = ports[0]["fixed_ips"][0]["subnet_id"].as_str().unwrap();
+        let (one, two) = (ip(0), ip(1));
+        let mac = ports[2]["mac_address"].as_str().unwrap().to_uppercase();
+        let either = format!("fixed_ips=ip_address%3D{one}&fixed_ips=ip_address%3D{two}");
+        for (query, found) in [
+            (either.clone(), vec![0, 1]),
+            (format!("{either}&fixed_ips=subnet_id%3D{subnet}"), vec![0, 1]),
+            (format!("{either}&fixed_ips=subnet_id%3D{net}"), vec![]),
+            (format!("{either}&fixed_ips=ip_address_substr%3D{two}"), vec![1]),
+            (format!("mac_address={mac}"), vec![2]),
+            (format!("mac_address={}", mac.replace(':', "-")), vec![2]),
+            ("mac_address=x".to_owned(), vec![]),
+        ] {
+            let list = api.ok("ann:red", &format!("GET /ports?{query}"), None).await;
+            let ids: Vec<&Value> =
+                list["ports"].as_array().unwrap().iter().map(|port| &port["id"]).collect();
+            let found: Vec<&Value> = found.into_iter().map(|at: usize| &ports[at]["id"]).collect();
+            assert_eq!(ids, found, "{query}");
+        }
+    }
+}

@@ -11,3 +11,4 @@ mod http;
 mod kit;
 mod policy;
 mod routers;
+mod security;

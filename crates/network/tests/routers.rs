@@ -215,6 +215,27 @@ async fn gateways_are_set_changed_and_cleared() {
         // A floating address needs the gateway.
         let floating = scene.floating(&api, json!({"port_id": scene.port})).await;
         assert_eq!(floating["router_id"], json!(scene.router));
+        // Other addresses on the same network change neither the port nor the floating address.
+        let port = async || {
+            let path = "GET /ports?device_owner=network:router_gateway";
+            let ports = api.ok("admin:ops", path, None).await["ports"].clone();
+            assert_eq!(ports.as_array().unwrap().len(), 1);
+            ports[0].clone()
+        };
+        let before = port().await;
+        let other = json!({"network_id": scene.outside,
+            "external_fixed_ips": [{"ip_address": "198.51.100.78"}]});
+        let set = api.ok("admin:ops", &path, gateway(other)).await["router"].clone();
+        let fixed = &set["external_gateway_info"]["external_fixed_ips"];
+        assert_eq!(fixed.as_array().unwrap().len(), 1);
+        assert_eq!(fixed[0]["ip_address"], "198.51.100.78");
+        let after = port().await;
+        assert_eq!((&after["id"], &after["fixed_ips"]), (&before["id"], fixed));
+        let used = json!({"network_id": scene.outside,
+            "external_fixed_ips": [{"ip_address": floating["floating_ip_address"]}]});
+        let kind = "IpAddressAlreadyAllocated";
+        api.refused("admin:ops", &path, gateway(used), 409, kind).await;
+        api.audit().await;
         let kind = "RouterExternalGatewayInUseByFloatingIp";
         api.refused("ann:red", &path, gateway(json!({})), 409, kind).await;
         api.refused("ann:red", &path, gateway(Value::Null), 409, kind).await;
@@ -353,7 +374,7 @@ async fn floating_addresses_are_refused_in_upstreams_words() {
             ("ann:red", to(&two), 400, "BadRequest"),
             ("ann:red", to(&none), 400, "BadRequest"),
             ("ann:red", to(missing), 404, "PortNotFound"),
-            ("admin:ops", to(&theirs), 400, "BadRequest"),
+            ("ann:red", to(&theirs), 400, "BadRequest"),
             (
                 "ann:red",
                 json!({"floating_network_id": scene.outside, "fixed_ip_address": "10.0.0.50"}),
@@ -379,6 +400,12 @@ async fn floating_addresses_are_refused_in_upstreams_words() {
         let one = json!({"port_id": two, "fixed_ip_address": "10.0.0.51"});
         let one = scene.floating(&api, one).await;
         assert_eq!(one["fixed_ip_address"], "10.0.0.51");
+        // Only an administrator associates it with a port of another project.
+        let body = json!({"floatingip": {"floating_network_id": scene.outside, "port_id": theirs,
+            "project_id": "red"}});
+        let (status, made) = api.call("admin:ops", "POST /floatingips", Some(body)).await;
+        assert_eq!((status, &made["floatingip"]["port_id"]), (201, &json!(theirs)), "{made}");
+        assert_eq!(made["floatingip"]["router_id"], json!(scene.router));
         let chosen = json!({"floatingip": {"floating_network_id": scene.outside,
             "floating_ip_address": one["floating_ip_address"]}});
         let kind = "IpAddressAlreadyAllocated";

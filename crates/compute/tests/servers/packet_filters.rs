@@ -110,7 +110,7 @@ async fn hosts_receive_groups_with_their_guests_and_on_changes() {
         wait_for_filters(&cloud, "a", "a new member", |now| members(now).len() == 2).await;
 
         let ssh = json!({"protocol": "tcp", "port_range_min": 22, "port_range_max": 22,
-            "remote_ip_prefix": "192.0.2.0/24"});
+            "remote_ip_prefix": "192.0.2.7/24"});
         let ssh = rule(&running, &group, ssh).await;
         propagate_changes(&running).await;
         let has = |last_filters: &Value, rule: &Value| {
@@ -134,7 +134,7 @@ async fn hosts_receive_groups_with_their_guests_and_on_changes() {
         let fixed = json!([{"subnet_id": mine["fixed_ips"][0]["subnet_id"],
             "ip_address": "10.0.0.77"}]);
         let set = json!({"port": {"fixed_ips": fixed,
-            "allowed_address_pairs": [{"ip_address": "10.0.0.128/25"}]}});
+            "allowed_address_pairs": [{"ip_address": "10.0.0.130/25"}]}});
         running.neutron(ANN, &format!("PUT /ports/{id}"), Some(set)).await.expect(200);
         propagate_changes(&running).await;
         wait_for_filters(&cloud, "a", "another address", |now| {

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::IntoResponse as _;
 use kilonova_access::{Caller, Routes, delete, get, patch, post, put};
+use kilonova_ids::{SecurityGroupId, parse_uuid_like};
 use kilonova_wire::query::Query;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::{Base, JsonBody, Refusal, time};
@@ -107,7 +108,7 @@ async fn list(
 ) -> Answer {
     let (options, filters) = (networks.options.clone(), query.clone());
     if matches!(kind, ResourceKind::Group | ResourceKind::Rule) {
-        default_group(&networks, &caller).await?;
+        default_group(&networks, &caller, &query).await?;
     }
     let views = networks
         .store
@@ -123,12 +124,23 @@ async fn list(
     listing::answer(&kind.collection(), &kind.known(), views, &query, &base)
 }
 
-/// Creates the default group of the caller's project, unless the caller may not see it.
-async fn default_group(networks: &Networks, caller: &Caller) -> Result<(), Refusal> {
-    let project = caller.project_id.clone();
-    if project.is_empty() || !caller.allows_own("get_security_group") {
-        return Ok(());
-    }
+/// The project whose default group a list shows: the one of the filter, else the caller's. Only for administrators it
+/// may be another project, as in `get_security_groups` of `neutron/db/securitygroups_db.py`. Its id has to look like an
+/// id, so that a misspelled filter creates no group.
+fn listed_project<'a>(caller: &'a Caller, query: &'a Query) -> Option<&'a str> {
+    let named = query.all("project_id").chain(query.all("tenant_id")).find(|id| !id.is_empty());
+    let is_id = |id: &str| id.len() <= 36 && parse_uuid_like::<SecurityGroupId>(id).is_some();
+    let project = match named {
+        Some(id) if id != caller.project_id => Some(id).filter(|id| caller.is_admin() && is_id(id)),
+        _ => Some(caller.project_id.as_str()),
+    };
+    project.filter(|id| !id.is_empty())
+}
+
+/// Creates the default group of [`listed_project`], unless the caller may not see groups.
+async fn default_group(networks: &Networks, caller: &Caller, query: &Query) -> Result<(), Refusal> {
+    let project = listed_project(caller, query).filter(|_| caller.allows_own("get_security_group"));
+    let Some(project) = project.map(str::to_owned) else { return Ok(()) };
     let own = project.clone();
     let there = networks
         .store

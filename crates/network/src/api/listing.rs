@@ -1,12 +1,16 @@
 //! Filters, fields, sorting and pagination, common to all collections and applied to views.
 
+use std::collections::BTreeMap;
+
 use axum::response::{IntoResponse as _, Response};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Refusal};
 use serde_json::{Map, Value, json};
 
-use crate::error::malformed;
+use crate::attributes::Check;
+use crate::error::{invalid_value, malformed};
 use crate::record::Body;
+use crate::values;
 
 /// A collection's path segment and body key.
 pub(super) struct Collection {
@@ -37,7 +41,8 @@ pub(super) fn answer(
     base: &Base,
 ) -> Result<Response, Refusal> {
     check(known, query)?;
-    views.retain(|view| passes(view, query));
+    let filters = converted(query)?;
+    views.retain(|view| passes(view, &filters));
     sort(&mut views, known, query)?;
     let limit = limit(query)?;
     let reverse = query.get("page_reverse").is_some_and(is_true);
@@ -85,6 +90,30 @@ fn check(known: &[&str], query: &Query) -> Result<(), Refusal> {
     Err(malformed(format!("[{}] is invalid attribute for filtering", names.join(", "))))
 }
 
+/// The query with its filters in the form that views have, as `get_filters_from_dict` of
+/// `neutron/api/api_common.py` converts them.
+fn converted(query: &Query) -> Result<Query, Refusal> {
+    let convert = |(key, value): &(String, String)| {
+        let check: Check = match key.as_str() {
+            "ethertype" => values::ethertype,
+            "mac_address" => values::mac,
+            "protocol" => values::protocol,
+            "remote_ip_prefix" => values::prefix_or_none,
+            _ => return Ok((key.clone(), value.clone())),
+        };
+        let text = match check(&json!(value)) {
+            _ if is(&Value::Null, value) => value.clone(),
+            Ok(Value::String(text)) => text,
+            Ok(_) => String::new(),
+            // Upstream refuses no MAC address; an invalid one is no port's.
+            Err(_) if key == "mac_address" => value.clone(),
+            Err(why) => return Err(invalid_value(key, why)),
+        };
+        Ok((key.clone(), text))
+    };
+    Ok(Query(query.0.iter().map(convert).collect::<Result<_, _>>()?))
+}
+
 fn passes(view: &Body, query: &Query) -> bool {
     let mut keys: Vec<&str> = query.0.iter().map(|(key, _)| key.as_str()).collect();
     keys.retain(|key| !NO_FILTERS.contains(key));
@@ -95,7 +124,7 @@ fn passes(view: &Body, query: &Query) -> bool {
         }
         let has = view.get(key).unwrap_or(&Value::Null);
         if key == "fixed_ips" {
-            return query.all(key).all(|value| with_address(has, value));
+            return with_addresses(has, query.all(key));
         }
         query.all(key).any(|value| is(has, value))
     })
@@ -119,11 +148,19 @@ fn is(has: &Value, value: &str) -> bool {
     }
 }
 
-/// Matches `ip_address=10.0.0.3`, `subnet_id=…` and `ip_address_substr=10.0`.
-fn with_address(has: &Value, value: &str) -> bool {
-    let Some((key, value)) = value.split_once('=').or_else(|| value.split_once(':')) else {
-        return false;
-    };
+/// Matches `ip_address=10.0.0.3`, `subnet_id=…` and `ip_address_substr=10.0`. Of each key that is given, any value has
+/// to match, as in `_get_ports_query` of `neutron/db/db_base_plugin_v2.py`.
+fn with_addresses<'a>(has: &Value, values: impl Iterator<Item = &'a str>) -> bool {
+    let mut keys = BTreeMap::new();
+    for value in values {
+        let pair = value.split_once('=').or_else(|| value.split_once(':'));
+        let (key, value) = pair.unwrap_or((value, ""));
+        *keys.entry(key).or_insert(false) |= with_address(has, key, value);
+    }
+    keys.into_values().all(|matches| matches)
+}
+
+fn with_address(has: &Value, key: &str, value: &str) -> bool {
     has.as_array().into_iter().flatten().any(|fixed| match key {
         "ip_address_substr" => {
             fixed["ip_address"].as_str().is_some_and(|address| address.contains(value))

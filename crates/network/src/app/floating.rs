@@ -37,7 +37,7 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("subnet_id", values::uuid_or_none, none).fixed(),
     Attribute::new("port_id", values::uuid_or_none, none),
     Attribute::new("fixed_ip_address", values::ip_or_none, none),
-    Attribute::new("description", values::text, empty),
+    Attribute::new("description", values::long_text, empty),
     Attribute::new("dns_name", values::dns_name, empty).fixed(),
     Attribute::new("dns_domain", values::dns_name, empty).fixed(),
     Attribute::new("qos_policy_id", values::only_none, none),
@@ -171,12 +171,15 @@ fn requested_association(
         };
     };
     let (port, _) = port_app::seen(tx, caller, id)?;
-    if port.record.project != floating.record.project {
-        return Err(bad(KIND, format!(
-            "Port {id} is associated with a different tenant than Floating IP {} and therefore cannot \
-             be bound",
-            floating.record.id
-        ))
+    // As in `_internal_fip_assoc_data` of `neutron/db/l3_db.py`.
+    if port.record.project != floating.record.project && !caller.is_admin() {
+        return Err(bad(
+            KIND,
+            format!(
+                "Cannot process floating IP association with Port {id}, since that port is owned by a \
+                 different project"
+            ),
+        )
         .into());
     }
     let (subnet, address) = fixed_address(&port, asked)?;

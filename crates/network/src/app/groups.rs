@@ -24,7 +24,7 @@ pub(crate) const KIND: &str = "security_group";
 /// The attributes.
 pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("name", values::text, empty),
-    Attribute::new("description", values::text, empty),
+    Attribute::new("description", values::long_text, empty),
     Attribute::new("stateful", values::flag, yes),
     Attribute::new("tags", values::tags, nothing),
 ];

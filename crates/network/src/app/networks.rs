@@ -27,7 +27,7 @@ pub(crate) const KIND: &str = "network";
 /// The attributes.
 pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("name", values::text, empty),
-    Attribute::new("description", values::text, empty),
+    Attribute::new("description", values::long_text, empty),
     Attribute::new("admin_state_up", values::flag, yes),
     Attribute::new("shared", values::flag, no),
     Attribute::new("mtu", values::mtu, || json!(1500)),

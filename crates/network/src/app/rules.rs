@@ -24,7 +24,7 @@ pub(crate) const KIND: &str = "security_group_rule";
 pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::required("security_group_id", values::text),
     Attribute::required("direction", values::direction),
-    Attribute::new("description", values::text, empty).fixed(),
+    Attribute::new("description", values::long_text, empty).fixed(),
     Attribute::new("ethertype", values::ethertype, || json!("IPv4")).fixed(),
     Attribute::new("protocol", values::protocol, none).fixed(),
     Attribute::new("port_range_min", values::any, none).fixed(),
@@ -64,6 +64,7 @@ pub(crate) fn create(
     let group = groups::seen(tx, caller, id)?;
     caller.may("create_security_group_rule", &targets::group(&group.project))?;
     body.remove("security_group_id");
+    make_canonical(&mut body);
     check(&body)?;
     if !body["remote_group_id"].is_null() {
         let remote = group_id(&body["remote_group_id"])?;
@@ -71,7 +72,7 @@ pub(crate) fn create(
         body.insert("remote_group_id".into(), json!(remote));
     }
     for rule in rows::rules_of(tx, id)? {
-        if same(&rule.record.body, &body) {
+        if key(&rule.record.body) == key(&body) {
             return Err(refused(
                 Kind::Conflict,
                 "SecurityGroupRuleExists",
@@ -128,6 +129,7 @@ pub(crate) fn protocol_number(name: &str) -> Option<Option<u8>> {
         "ipv6-encap" => 41,
         "ipv6-route" => 43,
         "ipv6-frag" => 44,
+        "rsvp" => 46,
         "gre" => 47,
         "esp" => 50,
         "ah" => 51,
@@ -144,15 +146,81 @@ pub(crate) fn protocol_number(name: &str) -> Option<Option<u8>> {
     Some(Some(number))
 }
 
-/// True if two rules allow the same traffic.
-fn same(one: &Body, other: &Body) -> bool {
-    let mut left = one.clone();
-    left.insert("description".into(), other["description"].clone());
-    left == *other
+/// The protocol of a rule in upstream's spelling: for IPv6, ICMP is `ipv6-icmp` or 58. See
+/// `_make_canonical_ipv6_icmp_protocol` of `neutron/db/securitygroups_db.py`.
+fn canonical_protocol(body: &Body) -> Option<&str> {
+    let ipv6 = body.get("ethertype").is_some_and(|ethertype| ethertype == "IPv6");
+    match body.get("protocol")?.as_str()? {
+        "icmp" | "icmpv6" if ipv6 => Some("ipv6-icmp"),
+        "1" if ipv6 => Some("58"),
+        name => Some(name),
+    }
 }
 
+/// Gives a new rule upstream's spelling, in which the range of all ports is none
+/// (`_make_canonical_port_range` of `neutron/db/securitygroups_db.py`).
+fn make_canonical(body: &mut Body) {
+    let protocol = canonical_protocol(body).map_or(Value::Null, Value::from);
+    body.insert("protocol".into(), protocol);
+    if body["port_range_min"] == 1 && body["port_range_max"] == 65535 {
+        body.insert("port_range_min".into(), Value::Null);
+        body.insert("port_range_max".into(), Value::Null);
+    }
+}
+
+/// What no two rules of a group may share: what they match. As in `_rule_to_key` of
+/// `neutron/db/securitygroups_db.py`, a protocol's name is equal to its number, and no prefix to the prefix of all
+/// addresses. Upstream takes `ip` and 0 for equal; they differ here, because hosts let any protocol pass for `ip`.
+fn key(body: &Body) -> Vec<Value> {
+    let value = |name: &str| body.get(name).cloned().unwrap_or(Value::Null);
+    let protocol = canonical_protocol(body).map(|name| match protocol_number(name) {
+        Some(Some(number)) => json!(number),
+        _ => json!(name),
+    });
+    let prefix = value("remote_ip_prefix");
+    let any = prefix == "0.0.0.0/0" || prefix == "::/0";
+    let mut key: Vec<Value> =
+        ["direction", "ethertype", "port_range_min", "port_range_max", "remote_group_id"]
+            .map(value)
+            .into();
+    key.push(json!(protocol));
+    key.push(if any { Value::Null } else { prefix });
+    key
+}
+
+/// Protocols of IPv6 only.
+const IPV6_ONLY: [u8; 6] = [41, 43, 44, 58, 59, 60];
+
+/// Refuses contradictions in a rule. The order is that of `_validate_base_security_group_rule_attributes` of
+/// `neutron/db/securitygroups_db.py`.
 fn check(body: &Body) -> Result<(), Refusal> {
-    let remote = body["remote_ip_prefix"].as_str().and_then(Cidr::parse);
+    let (least, most) = (body["port_range_min"].as_i64(), body["port_range_max"].as_i64());
+    let protocol = body["protocol"].as_str();
+    if least.is_some() || most.is_some() {
+        check_ports(protocol, least, most)?;
+    }
+    let ethertype = body["ethertype"].as_str().unwrap_or_default();
+    let ipv6 = ethertype == "IPv6";
+    let prefix = body["remote_ip_prefix"].as_str();
+    let remote = prefix.and_then(Cidr::parse);
+    if remote.is_some_and(|remote| (remote.version() == 6) != ipv6) {
+        return Err(refused(
+            Kind::BadRequest,
+            "SecurityGroupRuleParameterConflict",
+            format!(
+                "Conflicting value ethertype {ethertype} for CIDR {}",
+                prefix.unwrap_or_default()
+            ),
+        ));
+    }
+    let number = protocol.and_then(protocol_number).flatten();
+    if !ipv6 && number.is_some_and(|number| IPV6_ONLY.contains(&number)) {
+        return Err(refused(
+            Kind::BadRequest,
+            "SecurityGroupEthertypeConflictWithProtocol",
+            format!("Invalid ethertype {ethertype} for protocol {}.", protocol.unwrap_or_default()),
+        ));
+    }
     if remote.is_some() && !body["remote_group_id"].is_null() {
         return Err(refused(
             Kind::BadRequest,
@@ -161,29 +229,24 @@ fn check(body: &Body) -> Result<(), Refusal> {
              provided.",
         ));
     }
-    let ipv6 = body["ethertype"] == "IPv6";
-    if let Some(remote) = remote.filter(|remote| (remote.version() == 6) != ipv6) {
-        return Err(refused(
-            Kind::BadRequest,
-            "SecurityGroupRuleParameterConflict",
-            format!(
-                "Conflicting value ethertype {} for CIDR {remote}",
-                body["ethertype"].as_str().unwrap_or_default()
-            ),
-        ));
-    }
-    let (least, most) = (body["port_range_min"].as_i64(), body["port_range_max"].as_i64());
-    let protocol = body["protocol"].as_str();
-    if least.is_none() && most.is_none() {
-        return Ok(());
-    }
-    match protocol {
-        None => Err(refused(
+    Ok(())
+}
+
+/// Refuses ports that do not fit the protocol.
+fn check_ports(
+    protocol: Option<&str>,
+    least: Option<i64>,
+    most: Option<i64>,
+) -> Result<(), Refusal> {
+    let protocol = protocol.ok_or_else(|| {
+        refused(
             Kind::BadRequest,
             "SecurityGroupProtocolRequiredWithPorts",
             "Must also specify protocol if port range is given.",
-        )),
-        Some("icmp" | "icmpv6" | "ipv6-icmp" | "1" | "58") => {
+        )
+    })?;
+    match protocol_number(protocol).flatten().unwrap_or_default() {
+        1 | 58 => {
             let wrong = [("type", least), ("code", most)]
                 .into_iter()
                 .find(|(_, value)| value.is_some_and(|value| !(0..=255).contains(&value)));
@@ -211,22 +274,20 @@ fn check(body: &Body) -> Result<(), Refusal> {
             }
             Ok(())
         }
-        Some("tcp" | "udp" | "sctp" | "dccp" | "udplite" | "6" | "17" | "33" | "132" | "136") => {
-            match (least, most) {
-                (Some(0), _) | (_, Some(0)) => Err(refused(
-                    Kind::BadRequest,
-                    "SecurityGroupInvalidPortValue",
-                    "Invalid value for port 0",
-                )),
-                (Some(least), Some(most)) if (1..=most).contains(&least) => Ok(()),
-                _ => Err(refused(
-                    Kind::BadRequest,
-                    "SecurityGroupInvalidPortRange",
-                    "For TCP/UDP protocols, port_range_min must be <= port_range_max",
-                )),
-            }
-        }
-        Some(other) => Err(refused(
+        6 | 17 | 33 | 132 | 136 => match (least, most) {
+            (Some(0), _) | (_, Some(0)) => Err(refused(
+                Kind::BadRequest,
+                "SecurityGroupInvalidPortValue",
+                "Invalid value for port 0",
+            )),
+            (Some(least), Some(most)) if (1..=most).contains(&least) => Ok(()),
+            _ => Err(refused(
+                Kind::BadRequest,
+                "SecurityGroupInvalidPortRange",
+                "For TCP/UDP protocols, port_range_min must be <= port_range_max",
+            )),
+        },
+        other => Err(refused(
             Kind::BadRequest,
             "SecurityGroupInvalidProtocolForPort",
             format!(
@@ -271,8 +332,29 @@ fn visible(caller: &Caller, rule: &Rule) -> bool {
 pub(crate) fn view(rule: &Rule) -> Body {
     let mut view = rule.record.view();
     view.insert("security_group_id".into(), json!(rule.group));
-    let prefix = rule.record.body.get("remote_ip_prefix").cloned().unwrap_or(Value::Null);
-    view.insert("normalized_cidr".into(), prefix);
+    // The prefix without its host bits.
+    let prefix = rule.record.body.get("remote_ip_prefix").and_then(Value::as_str);
+    let normalized = prefix.and_then(Cidr::parse).map(|prefix| prefix.to_string());
+    view.insert("normalized_cidr".into(), json!(normalized));
     view.insert("belongs_to_default_sg".into(), Value::Null);
     view
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_protocol_has_a_number() {
+        for name in values::PROTOCOLS {
+            assert!(protocol_number(name).is_some(), "{name}");
+        }
+        for number in ["0", "255", "+6", "06"] {
+            assert!(values::protocol(&json!(number)).is_ok(), "{number}");
+            assert!(protocol_number(number).is_some(), "{number}");
+        }
+        for wrong in ["-0", "256", "x"] {
+            assert!(values::protocol(&json!(wrong)).is_err(), "{wrong}");
+        }
+    }
 }

@@ -33,7 +33,7 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::required("ip_version", values::version),
     Attribute::required("cidr", values::cidr),
     Attribute::new("name", values::text, empty),
-    Attribute::new("description", values::text, empty),
+    Attribute::new("description", values::long_text, empty),
     Attribute { name: "gateway_ip", check: values::ip_or_none, on: On::Both, default: Some(none) },
     Attribute::new("allocation_pools", values::pools, none),
     Attribute::new("dns_nameservers", values::ips, nothing),

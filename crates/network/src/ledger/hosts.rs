@@ -11,6 +11,7 @@ use kilonova_store::Tx;
 use serde_json::Value as Json;
 
 use crate::Error;
+use crate::address::Cidr;
 use crate::app::rules::protocol_number;
 pub use crate::db::changes::NetworkChange;
 use crate::db::filters::{self as rows, FilteredPort};
@@ -132,10 +133,19 @@ fn pairs(body: &Body) -> Vec<AllowedAddressPair> {
     let pair = |pair: &Json| {
         Some(AllowedAddressPair {
             mac: pair["mac_address"].as_str().map(str::to_owned),
-            prefix: Prefix::parse(pair["ip_address"].as_str()?)?,
+            prefix: prefix(pair["ip_address"].as_str()?)?,
         })
     };
     pairs.into_iter().flatten().filter_map(pair).collect()
+}
+
+/// A prefix without its host bits, or a single address. Stored prefixes keep the host bits, but intervals of nftables
+/// start at the first address.
+fn prefix(text: &str) -> Option<Prefix> {
+    match Cidr::parse(text) {
+        Some(cidr) => Some(Prefix { address: cidr.base(), length: cidr.prefix }),
+        None => Prefix::parse(text),
+    }
 }
 
 /// Converts a stored rule to the form for hosts.
@@ -150,9 +160,9 @@ fn rule(body: &Body) -> Result<FilterRule, Error> {
         Some(name) => protocol_number(name).ok_or_else(|| shape(format!("protocol {name}")))?,
     };
     let remote = match (text("remote_ip_prefix"), text("remote_group_id")) {
-        (Some(prefix), _) => Some(Remote::Prefix(
-            Prefix::parse(prefix).ok_or_else(|| shape(format!("prefix {prefix}")))?,
-        )),
+        (Some(text), _) => {
+            Some(Remote::Prefix(prefix(text).ok_or_else(|| shape(format!("prefix {text}")))?))
+        }
         (None, Some(group)) => Some(Remote::Group(group.parse().map_err(shape)?)),
         (None, None) => None,
     };

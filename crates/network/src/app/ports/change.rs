@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::super::addresses::{self, FixedIp};
 use super::super::{dhcp, routers, subnets as subnet_app, targets};
 use super::{
-    ATTRIBUTES, fixed_ips, host_of, kept, mac_in_use, own_mac, record_change, secure, seen,
+    ATTRIBUTES, check_pairs, fixed_ips, host_of, kept, mac_in_use, own_mac, record_change, secure,
+    seen,
 };
 use crate::attributes::{of_change, permitted};
 use crate::db::floating;
@@ -48,12 +49,13 @@ pub(crate) fn update(
     let mut whole = port.record.body.clone();
     whole.extend(set.clone());
     let mut named = set.clone();
-    if !set.contains_key("security_groups") {
-        // The security groups remain, unless the update disables port security.
+    if !set.contains_key("security_groups") && whole["port_security_enabled"] == true {
+        // The security groups remain.
         named.insert("security_groups".into(), whole["security_groups"].clone());
-        if whole["port_security_enabled"] == false && port.record.flag("port_security_enabled") {
-            named.remove("security_groups");
-        }
+    }
+    if set.contains_key("allowed_address_pairs") {
+        let mac = set.get("mac_address").and_then(Value::as_str).unwrap_or(&port.mac);
+        check_pairs(&set, Some(mac))?;
     }
     secure(tx, caller, &project, &named, &mut whole, now)?;
     set.insert("security_groups".into(), whole["security_groups"].clone());
@@ -111,7 +113,7 @@ pub(crate) fn update(
 
 /// Completes each requested fixed IP that names only a subnet: the port keeps an address that it
 /// has on that subnet.
-fn keep(requested: &[FixedIp], has: &[(SubnetId, IpAddr)]) -> Vec<FixedIp> {
+pub(crate) fn keep(requested: &[FixedIp], has: &[(SubnetId, IpAddr)]) -> Vec<FixedIp> {
     let mut left: Vec<_> = has.to_vec();
     let mut kept = Vec::new();
     for request in requested {

@@ -27,8 +27,8 @@ use crate::error::{not_found, refused};
 use crate::record::{Body, Record};
 use crate::{Error, VnicType, values};
 
-pub(crate) use change::update;
-use secure::secure;
+pub(crate) use change::{keep, update};
+use secure::{check_pairs, secure};
 pub(crate) use view::{view, views};
 
 pub(crate) const KIND: &str = "port";
@@ -40,7 +40,7 @@ const ATTEMPTS: usize = 16;
 pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::required("network_id", values::uuid),
     Attribute::new("name", values::text, empty),
-    Attribute::new("description", values::text, empty),
+    Attribute::new("description", values::long_text, empty),
     Attribute::new("admin_state_up", values::flag, yes),
     Attribute::new("mac_address", values::mac, none),
     Attribute::new("fixed_ips", values::fixed_ips, none),
@@ -120,6 +120,7 @@ pub(crate) fn create(
     if !sent.contains_key("port_security_enabled") {
         body.insert("port_security_enabled".into(), json!(network.flag("port_security_enabled")));
     }
+    check_pairs(&body, body["mac_address"].as_str())?;
     secure(tx, caller, &project, sent, &mut body, now)?;
     let requested = fixed_ips(&body);
     let mac = body["mac_address"].as_str().map(str::to_owned);

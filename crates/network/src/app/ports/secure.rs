@@ -1,18 +1,45 @@
 //! The security groups of a port, and the constraints of `port_security_enabled`.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_ids::{SecurityGroupId, parse_uuid_like};
 use kilonova_store::Tx;
-use serde_json::json;
+use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
+use serde_json::{Value, json};
 
 use super::super::groups;
 use crate::Error;
 use crate::error::{not_found, refused};
 use crate::record::Body;
-use kilonova_wire::refusal::Kind;
 
-/// Sets a port's groups: the requested ones, or the project's default; none without port security.
+/// Refuses an address pair that occurs twice. A pair without a MAC address has the port's, as in
+/// `neutron/db/allowedaddresspairs_db.py`.
+pub(super) fn check_pairs(body: &Body, mac: Option<&str>) -> Result<(), Refusal> {
+    let pairs = body.get("allowed_address_pairs").and_then(Value::as_array);
+    let mut seen = BTreeSet::new();
+    for pair in pairs.into_iter().flatten() {
+        let mac = pair["mac_address"].as_str().or(mac);
+        let ip = pair["ip_address"].as_str().unwrap_or_default();
+        if !seen.insert((mac, ip)) {
+            return Err(refused(
+                Kind::BadRequest,
+                "DuplicateAddressPairInRequest",
+                format!(
+                    "Request contains duplicate address pair: mac_address {} ip_address {ip}.",
+                    mac.unwrap_or("None")
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Sets a port's groups: the requested ones, or the project's default; none without port security. An update that
+/// disables port security must also remove the groups, as in `_portsec_ext_port_update_processing` of
+/// `neutron/plugins/ml2/plugin.py`.
 pub(super) fn secure(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -26,20 +53,29 @@ pub(super) fn secure(
     let has = body["security_groups"].as_array().is_some_and(|groups| !groups.is_empty());
     let pairs = body["allowed_address_pairs"].as_array().is_some_and(|pairs| !pairs.is_empty());
     if !secure {
-        if has && named {
+        if pairs {
             return Err(refused(
                 Kind::Conflict,
+                "AddressPairAndPortSecurityRequired",
+                "Port Security must be enabled in order to have allowed address pairs on a port.",
+            )
+            .into());
+        }
+        if has && named {
+            return Err(refused(
+                Kind::BadRequest,
                 "PortSecurityAndIPRequiredForSecurityGroups",
                 "Port security must be enabled and port must have an IP address in order to use \
                  security groups.",
             )
             .into());
         }
-        if pairs {
+        if has {
             return Err(refused(
                 Kind::Conflict,
-                "AddressPairAndPortSecurityRequired",
-                "Port Security must be enabled in order to have allowed address pairs on a port.",
+                "PortSecurityPortHasSecurityGroup",
+                "Port has security group associated. Cannot disable port security or IP address until \
+                 security group is removed.",
             )
             .into());
         }

@@ -75,6 +75,11 @@ pub(crate) fn view(
     ] {
         view.insert(key.to_owned(), value);
     }
+    let pairs = view.get_mut("allowed_address_pairs").and_then(Value::as_array_mut);
+    for pair in pairs.into_iter().flatten().filter_map(Value::as_object_mut) {
+        // Upstream stores the port's MAC address in a pair without one.
+        pair.entry("mac_address").or_insert_with(|| json!(port.mac));
+    }
     hide(&mut view, "get_port", caller, &targets::of_port(port, network));
     view
 }

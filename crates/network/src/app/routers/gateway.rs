@@ -8,15 +8,16 @@ use kilonova_wire::refusal::Kind;
 use kilonova_wire::time;
 use serde_json::Value;
 
-use super::super::addresses::FixedIp;
+use super::super::addresses::{self, FixedIp};
 use super::super::{networks, ports as port_app, subnets};
 use super::{GATEWAY, KIND, check_overlap};
 use crate::Error;
 use crate::db::routers::{self as rows, Router, RouterPort};
 use crate::db::{floating, ports, subnets as subnet_rows};
 use crate::error::{bad, not_found, refused};
+use crate::record::Body;
 
-/// Sets the gateway, or changes it. A gateway that already matches the request keeps its port.
+/// Sets the gateway, or changes it. A gateway on the requested network keeps its port.
 pub(super) fn set(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -34,9 +35,11 @@ pub(super) fn set(
     let (gateways, interfaces): (Vec<RouterPort>, Vec<RouterPort>) =
         all.into_iter().partition(|port| port.gateway);
     if let Some(has) = gateways.into_iter().next() {
-        let same = has.network == id && requested.as_ref().is_none_or(|all| is(all, &has));
-        if same {
-            return Ok(());
+        if has.network == id {
+            return match requested.as_deref().filter(|all| !is(all, &has)) {
+                Some(requested) => change_addresses(tx, &has, requested, now),
+                None => Ok(()),
+            };
         }
         remove(tx, router, &has)?;
     }
@@ -63,6 +66,23 @@ fn is(requested: &[FixedIp], has: &RouterPort) -> bool {
                     && one.address.is_none_or(|wanted| wanted == *address)
             })
         })
+}
+
+/// Gives the gateway's port other addresses. The port and the floating addresses that need the gateway remain, as in
+/// `_update_current_gw_port` of `neutron/db/l3_db.py`.
+fn change_addresses(
+    tx: &mut Tx<'_>,
+    has: &RouterPort,
+    requested: &[FixedIp],
+    now: Timestamp,
+) -> Result<(), Error> {
+    let id = has.port;
+    let mut port = ports::find(tx, id)?.ok_or_else(|| not_found("port", id))?;
+    ports::release(tx, id)?;
+    let keep = port_app::keep(requested, &has.addresses);
+    addresses::allocate(tx, id, has.network, None, Some(&keep))?;
+    port.record.change(Body::new(), now);
+    Ok(ports::update(tx, &port)?)
 }
 
 /// Removes the gateway, if the router has one.

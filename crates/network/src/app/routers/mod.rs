@@ -41,7 +41,7 @@ pub(crate) const GATEWAY: &str = "network:router_gateway";
 /// The attributes.
 pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("name", values::text, empty),
-    Attribute::new("description", values::text, empty),
+    Attribute::new("description", values::long_text, empty),
     Attribute::new("admin_state_up", values::flag, yes),
     Attribute::new("external_gateway_info", values::gateway, none),
     Attribute::new("routes", values::routes, nothing),
