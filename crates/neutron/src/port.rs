@@ -47,6 +47,9 @@ pub struct Port {
     /// `immediate`, `deferred` until it has a host, or `none`.
     #[serde(default, deserialize_with = "or_default")]
     pub ip_allocation: String,
+    /// False if it has neither security groups nor protection against spoofed addresses.
+    #[serde(default = "yes")]
+    pub port_security_enabled: bool,
     /// The name in DNS.
     #[serde(default, deserialize_with = "or_default")]
     pub dns_name: String,
@@ -82,6 +85,10 @@ pub struct Port {
     pub qos_network_policy_id: Option<String>,
 }
 
+fn yes() -> bool {
+    true
+}
+
 fn normal() -> String {
     "normal".to_owned()
 }
@@ -104,6 +111,12 @@ impl Port {
     /// this.
     pub fn has_policy(&self) -> bool {
         self.qos_policy_id.is_some() || self.qos_network_policy_id.is_some()
+    }
+
+    /// True if security groups can be added to it: it has port security and addresses, or gets addresses with its host.
+    pub fn can_have_groups(&self) -> bool {
+        let has_address = !self.fixed_ips.is_empty() || self.ip_allocation == "deferred";
+        has_address && self.port_security_enabled
     }
 
     /// True if a guest need not wait for the port.

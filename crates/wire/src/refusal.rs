@@ -59,7 +59,7 @@ pub struct Refusal {
     pub kind: Kind,
     /// The message for the user: it names the resource and the remedy.
     pub message: String,
-    /// Placement's error code, or Neutron's error type; other services have none.
+    /// Placement's error code, or Neutron's error type; the compute service shows none to clients.
     pub code: &'static str,
     /// Details for the operator's log, never shown to the user.
     pub internal: Option<Box<str>>,

@@ -186,7 +186,8 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
 /// Adds a security group to all ports of a server, or removes it from them.
 ///
 /// # Errors
-/// 404 if the group does not exist, or is not on the server.
+/// 404 if the group does not exist, or is not on the server, or the server has no ports; 400 if a port cannot have
+/// groups.
 pub fn set_group(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -216,6 +217,19 @@ pub fn group_changed(
         return Err(not_associated(server, name));
     }
     compute.networks.record_guest_change(tx, server.id, kilonova_wire::time::now())
+}
+
+/// The refusal of a security group for a server without ports (`nova/network/security_group_api.py`).
+pub(super) fn without_ports(server: ServerId) -> Refusal {
+    Refusal::not_found(format!("instance_id {server} could not be found as device id on any ports"))
+}
+
+/// The refusal of a security group for a server with a port that cannot have groups.
+pub(super) fn cannot_apply() -> Refusal {
+    Refusal::bad_request(
+        "Network requires port_security_enabled and subnet associated in order to apply security \
+         groups.",
+    )
 }
 
 fn not_associated(server: &Server, name: &str) -> Error {

@@ -25,7 +25,7 @@ pub use kilonova_network::ledger::{Fixed, GroupFacts, ServerPort};
 pub use networks::{GuestPorts, Networks, PortOwner, Requested, ResolvedPort, ServerPorts};
 pub use own::Own;
 pub use profile::{of_flavor, profiles_of};
-pub use request::{NetworkRequest, PortRequest, no_port};
+pub use request::{NetworkRequest, PortRequest, for_interface, no_port};
 
 use crate::Error;
 use kilonova_compute_db::servers;

@@ -300,7 +300,8 @@ pub trait Networks: Send + Sync {
     ) -> Result<(), Error>;
 
     /// Adds a security group of a project to all ports of a server, or removes it: 404 if there is no
-    /// such group. Returns the number of ports that changed.
+    /// such group or the server has no ports, 400 if a port cannot have groups. Returns the number of ports that
+    /// changed.
     fn set_group(
         &self,
         tx: &mut Tx<'_>,

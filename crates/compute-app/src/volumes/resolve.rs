@@ -21,6 +21,7 @@ use kilonova_wire::{Context, IntoRefusal, Refusal, time};
 
 use super::request::{Wanted, WantedDisks, WantedVolume, without_volumes};
 use super::{Volumes, by, documents as composed, new_token, start, until};
+use crate::aggregates::DEFAULT_ZONE;
 use crate::boot::machine;
 use crate::images::SeenImages;
 use crate::resolve::fits_memory;
@@ -77,7 +78,7 @@ pub struct BootVolumes {
     pub devices: Vec<NewDevice>,
     /// The origin of the root volume; `None` for a server with a local root disk.
     pub root: Option<RootImage>,
-    /// The zone that the volumes require.
+    /// The zone that the volumes require of a server without a requested zone.
     pub zone: Option<String>,
 }
 
@@ -145,20 +146,25 @@ pub async fn look_up(
         Vec::new()
     };
     let mut found = BootVolumes::default();
+    let mut zones = Vec::new();
     for wanted in &disks.volumes {
-        let device = one(volumes, asked, call, wanted, &kinds, &mut found).await?;
+        let device = one(volumes, asked, call, wanted, &kinds, (&mut found, &mut zones)).await?;
         found.devices.push(device);
+    }
+    if !volumes.options.cross_az_attach {
+        found.zone = required_zone(asked.zone, &zones)?;
     }
     Ok(found)
 }
 
+/// Looks up one volume, and adds the zone of a volume that exists to `zones`.
 async fn one(
     volumes: &Volumes,
     asked: Asked<'_>,
     call: kilonova_cinder::Call<'_>,
     wanted: &WantedVolume,
     kinds: &[VolumeType],
-    found: &mut BootVolumes,
+    (found, zones): (&mut BootVolumes, &mut Vec<String>),
 ) -> Result<NewDevice, Error> {
     let volume_type = match &wanted.volume_type {
         None => None,
@@ -227,9 +233,7 @@ async fn one(
                     "Multiattach volumes are only supported starting with compute API version 2.60.",
                 ));
             }
-            if !volumes.options.cross_az_attach {
-                check_zone(asked.zone, &shown, found)?;
-            }
+            zones.push(shown.availability_zone.clone());
             if is_root {
                 check_bootable(&shown, &id.to_string())?;
                 found.root = Some(root_of(&shown, shown.size));
@@ -269,20 +273,31 @@ fn root_of(volume: &Volume, size_gb: i64) -> RootImage {
     }
 }
 
-/// Refuses a volume whose zone differs from that of the server or its other volumes. Called only without
+/// The zone to which the volumes of these zones bind a new server that requests `zone`. Called only without
 /// `cross_az_attach`.
-fn check_zone(zone: Option<&str>, volume: &Volume, found: &mut BootVolumes) -> Result<(), Error> {
-    let wanted = zone.or(found.zone.as_deref()).unwrap_or(&volume.availability_zone);
-    if wanted != volume.availability_zone {
-        return Err(Refusal::conflict(format!(
-            "The availability zone between the server and its attached volumes do not match: Server and \
-             volumes are not in the same availability zone. Server is in: {wanted}. Volumes are in: {}",
-            volume.availability_zone
-        ))
-        .into());
+///
+/// A server without a requested zone is not bound to the default zone, because it could then not leave it
+/// (`_validate_vol_az_for_create` in `nova/compute/api.py`).
+fn required_zone(zone: Option<&str>, zones: &[String]) -> Result<Option<String>, Error> {
+    let Some(first) = zones.first() else { return Ok(None) };
+    if zones.iter().any(|other| other != first) {
+        let all = zones.join(",");
+        return Err(mismatch(format!("Volumes are in different availability zones: {all}")));
     }
-    found.zone = Some(volume.availability_zone.clone());
-    Ok(())
+    match zone {
+        None => Ok(Some(first.clone()).filter(|first| first != DEFAULT_ZONE)),
+        Some(zone) if zone == first => Ok(None),
+        Some(zone) => Err(mismatch(format!(
+            "Server and volumes are not in the same availability zone. Server is in: {zone}. Volumes are in: \
+             {first}"
+        ))),
+    }
+}
+
+fn mismatch(reason: String) -> Error {
+    bad(format!(
+        "The availability zone between the server and its attached volumes do not match: {reason}."
+    ))
 }
 
 /// The image properties of a volume-backed server.

@@ -1,6 +1,7 @@
 //! Servers on networks: their ports follow them through every operation and are cleaned up.
 
 use kilonova_compute_app::Compute;
+use kilonova_ids::NetworkId;
 use kilonova_store::testing::Meter;
 use serde_json::{Value, json};
 
@@ -317,6 +318,23 @@ async fn interfaces_and_groups_change_on_a_running_guest() {
         ] {
             post(body).await.refused(status, words);
         }
+        // A boot answers these with other codes.
+        let unknown = NetworkId::new_v4();
+        let in_use = running.port(ANN, &net, json!({"fixed_ips": [{"ip_address": "10.0.0.8"}]}));
+        let in_use = in_use.await;
+        let fixed = json!({"net_id": net, "fixed_ips": [{"ip_address": "10.0.0.8"}]});
+        for (attachment, status, words) in [
+            (json!({"port_id": unknown}), 404, format!("Port id {unknown} could not be found.")),
+            (json!({"net_id": unknown}), 404, format!("Network {unknown} could not be found.")),
+            (fixed, 409, "Fixed IP 10.0.0.8 is already in use.".to_owned()),
+        ] {
+            post(json!({"interfaceAttachment": attachment})).await.refused(status, &words);
+        }
+        running.neutron(ANN, &format!("DELETE /ports/{in_use}"), None).await.expect(204);
+        let second_net = running.network_with_subnet(ANN, "second", "10.0.1.0/24").await;
+        post(json!({})).await.refused(400, "Multiple possible networks found");
+        let path = format!("DELETE /networks/{second_net}");
+        running.neutron(ANN, &path, None).await.expect(204);
         let attachment =
             json!({"net_id": net, "fixed_ips": [{"ip_address": "10.0.0.9"}], "tag": "t"});
         let made = post(json!({"interfaceAttachment": attachment})).await.expect(200);
@@ -363,6 +381,35 @@ async fn interfaces_and_groups_change_on_a_running_guest() {
         let missing = running.get(ADMIN, "2.90", &format!("{at}/{mine}")).await;
         missing.refused(404, "does not have a port with id");
         cloud.teardown(&running, "interfaces").await;
+    }
+}
+
+/// A group is added to all ports of a server or to none.
+#[tokio::test]
+async fn groups_are_refused_where_they_cannot_apply() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+        let group = json!({"security_group": {"name": "web"}});
+        running.neutron(ANN, "POST /security-groups", Some(group)).await.expect(201);
+        let bare = running.active_server(&cloud, "bare", "plain").await;
+        for action in ["addSecurityGroup", "removeSecurityGroup"] {
+            running.try_act(&bare, json!({action: {"name": "web"}})).await.refused(
+                404,
+                &format!("instance_id {bare} could not be found as device id on any ports"),
+            );
+        }
+        let open = json!({"port_security_enabled": false, "security_groups": []});
+        let open = running.port(ANN, &net, open).await;
+        let networks = json!([{"uuid": net}, {"port": open}]);
+        let id = active_server_with_networks(&cloud, &running, "plain", networks, "a").await;
+        let why = "Network requires port_security_enabled and subnet associated in order to apply \
+                   security groups.";
+        let answer = running.try_act(&id, json!({"addSecurityGroup": {"name": "web"}})).await;
+        answer.refused(400, why);
+        assert_eq!(running.server(&id).await["security_groups"], json!([{"name": "default"}]));
+        running.act(&id, json!({"removeSecurityGroup": {"name": "default"}})).await;
+        cloud.assert_consistent(&running, "groups").await;
+        cloud.teardown(&running, "groups").await;
     }
 }
 

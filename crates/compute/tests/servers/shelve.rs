@@ -77,6 +77,44 @@ async fn unshelve_to_a_zone_and_to_a_host() {
     }
 }
 
+/// A host that contradicts the zone of the server after the unshelve is refused before anything changes.
+#[tokio::test]
+async fn unshelve_to_a_host_outside_the_zone_is_refused() {
+    for (cloud, running) in clouds(Options::default()).await {
+        let east = json!({"aggregate": {"name": "east", "availability_zone": "east"}});
+        let made = running.admin("2.90", "POST /os-aggregates", east).await.expect(200);
+        let path = format!("POST /os-aggregates/{}/action", made["aggregate"]["id"]);
+        running.admin("2.90", &path, json!({"add_host": {"host": "b"}})).await.expect(200);
+        let pinned = json!({"availability_zone": "nova"});
+        let id = running.boot_with(&cloud, "one", "vgpu", pinned).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.act(&id, shelve()).await;
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        for (unshelve, words) in [
+            (json!({"host": "b"}), "Host \"b\" is not in the availability zone \"nova\"."),
+            (
+                json!({"host": "a", "availability_zone": "east"}),
+                "Host \"a\" is not in the availability zone \"east\".",
+            ),
+        ] {
+            admin(&running, &id, json!({"unshelve": unshelve})).await.refused(409, words);
+        }
+        let pin = async || {
+            let shown = running.get(ADMIN, "2.96", &format!("/servers/{id}")).await.expect(200);
+            shown["server"]["pinned_availability_zone"].clone()
+        };
+        assert_eq!(pin().await, "nova", "the refusals changed nothing");
+        // Without a zone, every host is possible.
+        let unpinned = json!({"unshelve": {"host": "b", "availability_zone": null}});
+        assert_eq!(admin(&running, &id, unpinned).await.status, 202);
+        let server = running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(server["OS-EXT-SRV-ATTR:host"], "b");
+        assert_eq!(pin().await, Value::Null);
+        cloud.assert_consistent(&running, "unpinned").await;
+        cloud.teardown(&running, "zones").await;
+    }
+}
+
 #[tokio::test]
 async fn without_room_the_server_stays_shelved() {
     for (cloud, mut running) in clouds(Options::default()).await {

@@ -24,8 +24,8 @@ pub use hosts::{
     take_changes,
 };
 pub use query::{
-    NetworkFacts, PortFacts, available, check_quota, expect_available, expect_network, expect_port,
-    expect_quota, groups_by_name, network, port, set_groups,
+    GroupChange, NetworkFacts, PortFacts, available, check_quota, expect_available, expect_network,
+    expect_port, expect_quota, groups_by_name, network, port, set_groups,
 };
 pub use routers::{
     Place, ROUTERS_PAGE, RouterFacts, expect_routers, host_routes_changed, lock_router,

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::app::{groups, quotas};
 use crate::db::networks::Network;
+use crate::db::ports::Port;
 use crate::db::{networks, ports, subnets};
 use crate::{Error, VnicType};
 
@@ -139,21 +140,37 @@ pub fn groups_by_name(
     groups::named(tx, project, names, now)
 }
 
-/// Adds a security group to all ports of a server, or removes it from them. Skips ports without port security, and
-/// returns the number of changed ports.
+/// The result of [`set_groups`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupChange {
+    /// The server has no ports.
+    NoPorts,
+    /// A port of the server cannot have the group, as it has no address or no port security. Nothing is changed.
+    CannotApply,
+    /// This number of ports changed.
+    Done(usize),
+}
+
+/// Adds a security group to all ports of a server, or removes it from them. It is added to all of them or to none.
 pub fn set_groups(
     tx: &mut Tx<'_>,
     server: ServerId,
     group: SecurityGroupId,
     add: bool,
     now: Timestamp,
-) -> Result<usize, Error> {
+) -> Result<GroupChange, Error> {
     crate::db::groups::touch(tx, group)?;
+    let all = ports::of_server(tx, server)?;
+    if all.is_empty() {
+        return Ok(GroupChange::NoPorts);
+    }
+    let is_fit =
+        |port: &Port| port.record.flag("port_security_enabled") && !port.addresses.is_empty();
+    if add && !all.iter().all(is_fit) {
+        return Ok(GroupChange::CannotApply);
+    }
     let mut changed = 0;
-    for mut port in ports::of_server(tx, server)? {
-        if !port.record.flag("port_security_enabled") {
-            continue;
-        }
+    for mut port in all {
         let mut groups = port.record.texts("security_groups");
         let name = group.to_string();
         if groups.contains(&name) == add {
@@ -172,5 +189,5 @@ pub fn set_groups(
         crate::app::ports::record_change(tx, &port, &before)?;
         changed += 1;
     }
-    Ok(changed)
+    Ok(GroupChange::Done(changed))
 }

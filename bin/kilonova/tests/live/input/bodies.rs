@@ -87,7 +87,7 @@ fn wrong_types_and_unknown_fields_name_the_field() {
             ("/compute/v2.1/servers", &good, "/server/max_count", json!(0), "max_count"),
             ("/compute/v2.1/servers", &good, "/server/metadata", json!({"k": 1}), "metadata"),
             ("/compute/v2.1/servers", &good, "/server/tags", json!("t"), "tags"),
-            ("/compute/v2.1/servers", &good, "/server/user_data", json!("%%"), "user_data"),
+            ("/compute/v2.1/servers", &good, "/server/user_data", json!("a"), "user_data"),
             ("/compute/v2.1/servers", &good, "/server/config_drive", json!("soon"), "config_drive"),
             ("/compute/v2.1/servers", &good, "/server/colour", json!("red"), "colour"),
             ("/compute/v2.1/servers", &good, "/colour", json!("red"), "colour"),

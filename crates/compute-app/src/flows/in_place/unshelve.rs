@@ -31,8 +31,8 @@ pub struct UnshelveTarget {
 /// Begins `unshelve`.
 ///
 /// # Errors
-/// 409 with Nova's message when the server is not shelved, or is still on its host although a zone or a host is
-/// requested.
+/// 409 with Nova's message when the server is not shelved, is on its host while another place is
+/// requested, or would be in another zone than the requested host.
 pub fn unshelve(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -53,8 +53,21 @@ pub fn unshelve(
         }
         return super::begin(tx, compute, context, server, &ServerCommand::Unshelve, now);
     }
+    check_host(compute, server, target)?;
     aliases::check(&compute.options.pci_aliases, &server.spec.flavor)?;
     begin_offloaded(tx, compute, context, server, target, now)
+}
+
+/// Refuses a host outside the zone that the server has afterwards: the requested zone, or else its own
+/// (`_ensure_host_in_az` in `nova/compute/api.py`).
+fn check_host(compute: &Compute, server: &Server, target: &UnshelveTarget) -> Result<(), Refusal> {
+    let zone = target.zone.as_ref().unwrap_or(&server.spec.availability_zone);
+    let (Some(host), Some(zone)) = (&target.host, zone) else { return Ok(()) };
+    if compute.zone_of(Some(host)) == *zone {
+        return Ok(());
+    }
+    let (host, zone) = (host.escape_debug(), zone.escape_debug());
+    Err(Refusal::conflict(format!("Host \"{host}\" is not in the availability zone \"{zone}\".")))
 }
 
 fn begin_offloaded(

@@ -10,9 +10,10 @@ use kilonova_wire::{Context, IntoRefusal, Refusal, UserToken};
 
 use super::{CloudNeutron, own};
 use crate::boot::{PortResources, ProfileGroups};
+use crate::ports::attach::{cannot_apply, without_ports};
 use crate::ports::networks::Requested;
 use crate::ports::neutron::{Connection, ForUser, Resolved, Source, resolve, resolve_one};
-use crate::ports::{NetworkRequest, PortRequest};
+use crate::ports::{NetworkRequest, PortRequest, no_port};
 use crate::{Compute, Error};
 
 /// The networks that a request names, as the service shows them to the caller.
@@ -122,7 +123,7 @@ impl CloudNeutron {
         for port in &mut ports {
             let id = port.id;
             let Some(found) = seen.remove(&id) else {
-                return Err(Refusal::bad_request(format!("Port id {id} could not be found.")));
+                return Err(no_port(id));
             };
             port.resource_request = found.resource_request;
             if port.requested().is_none() {
@@ -134,11 +135,12 @@ impl CloudNeutron {
         Ok(())
     }
 
-    /// Adds a security group to all ports of a server, or removes it from them, with the caller's token. Returns the
-    /// number of ports that changed.
+    /// Adds a security group to all ports of a server, or removes it, with the token of the caller. Returns
+    /// the number of ports that changed (`nova/network/security_group_api.py`).
     ///
     /// # Errors
-    /// 404 if there is no such group, 409 if its name is ambiguous; 503 if Neutron does not answer.
+    /// 404 if there is no such group or the server has no ports, 409 if the group's name is ambiguous, 400 if a port
+    /// cannot have groups, in which case none is changed; 503 if Neutron does not answer.
     pub async fn set_group(
         &self,
         context: &Context,
@@ -176,18 +178,21 @@ impl CloudNeutron {
         };
         let device = server.to_string();
         let ports = self.client.ports(own(), PortFilter::Device(&device), &[]).await;
+        let ports = ports.map_err(IntoRefusal::into_refusal)?;
+        if ports.is_empty() {
+            return Err(without_ports(server).into());
+        }
+        if add && !ports.iter().all(Port::can_have_groups) {
+            return Err(cannot_apply().into());
+        }
         let mut changed = 0;
-        for port in ports.map_err(IntoRefusal::into_refusal)? {
+        for port in ports {
             let mut groups = port.security_groups.clone();
             groups.retain(|id| *id != group);
             if add {
                 groups.push(group.clone());
             }
             if groups.len() == port.security_groups.len() {
-                continue;
-            }
-            // Upstream changes only ports that can have groups.
-            if add && port.fixed_ips.is_empty() {
                 continue;
             }
             let change = PortChange { security_groups: Some(groups), ..PortChange::default() };

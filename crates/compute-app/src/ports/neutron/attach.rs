@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::connection::{Wanted, Wish};
 use super::providers::{ChangedClaims, Providers};
+use crate::ports::request::{address_in_use, no_network, no_port, taken_meanwhile};
 
 /// The server whose ports are attached, and its host.
 #[derive(Debug, Clone, Copy)]
@@ -219,7 +220,7 @@ impl Networks<'_> {
 }
 
 fn lost_network(id: &str) -> Failure {
-    Failure::Request(Refusal::bad_request(format!("Network {id} could not be found.")))
+    Failure::Request(no_network(id))
 }
 
 /// The network that Neutron creates for the project.
@@ -285,7 +286,8 @@ async fn created(
                  {id}."
             ),
             Some(Type::IpAddressInUse | Type::IpAddressAlreadyAllocated) => {
-                format!("Fixed IP {address} is already in use.")
+                let words = format!("Fixed IP {address} is already in use.");
+                return Failure::Request(address_in_use(words));
             }
             Some(Type::IpAddressGenerationFailure) => {
                 format!("No fixed IP addresses available for network: {id}")
@@ -308,7 +310,7 @@ async fn checked(
     let refuse = |words: String| Failure::Request(Refusal::bad_request(words));
     let port = logins.neutron.port(logins.own, id).await;
     let port = port.map_err(|error| match error.kind() {
-        Some(Type::PortNotFound) => refuse(format!("Port id {id} could not be found.")),
+        Some(Type::PortNotFound) => Failure::Request(no_port(id)),
         _ => error.into(),
     })?;
     if port.project != attachment.project {
@@ -318,7 +320,7 @@ async fn checked(
         return Ok(port);
     }
     if !port.device_id.is_empty() {
-        return Err(refuse(format!("Port {id} is still in use.")));
+        return Err(Failure::Request(taken_meanwhile(id)));
     }
     if !port.dns_name.is_empty() && port.dns_name != attachment.hostname {
         return Err(refuse(format!(
@@ -367,11 +369,13 @@ async fn bound(
     let updated = logins.neutron.update_port(logins.own, id, &change).await;
     let updated = updated.map_err(|error| {
         let words = match error.kind() {
-            Some(Type::MacAddressInUse) => format!("Port {} is still in use.", port.mac_address),
+            Some(Type::MacAddressInUse) => {
+                return Failure::Request(taken_meanwhile(&port.mac_address));
+            }
             Some(Type::HostNotCompatibleWithFixedIps) => {
                 format!("The fixed IP associated with port {id} is not compatible with the host.")
             }
-            Some(Type::PortNotFound) => format!("Port id {id} could not be found."),
+            Some(Type::PortNotFound) => return Failure::Request(no_port(id)),
             _ => return Failure::from(error),
         };
         Failure::Request(Refusal::bad_request(words))

@@ -10,7 +10,7 @@ use kilonova_wire::Refusal;
 
 use super::{ForUser, groups, unnamed};
 use crate::boot::PortResources;
-use crate::ports::request::{NetworkRequest, no_network, no_port};
+use crate::ports::request::{NetworkRequest, address_in_use, ambiguous, no_network, no_port};
 use crate::ports::{PortRequest, Requested};
 
 /// The rule for connecting servers to an external network that is not shared.
@@ -159,9 +159,7 @@ async fn automatic(
     let mut networks = list(NetworkFilter::Project { project, ready: is_auto }).await?;
     networks.extend(list(NetworkFilter::Shared).await?);
     if networks.len() > 1 {
-        return Err(Refusal::conflict(
-            "Multiple possible networks found, use a Network ID to be more specific.",
-        ));
+        return Err(ambiguous());
     }
     let source = match networks.pop() {
         Some(network) => {
@@ -273,7 +271,7 @@ async fn check_address(
     let taken = user.neutron.ports(user.call, filter, &["id", "device_id"]).await;
     match taken.map_err(unnamed)?.first() {
         None => Ok(()),
-        Some(port) => Err(Refusal::bad_request(format!(
+        Some(port) => Err(address_in_use(format!(
             "Fixed IP address {address} is already in use on instance {}.",
             port.device_id
         ))),

@@ -10,17 +10,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use jiff::Timestamp;
 use kilonova_ids::{ArqId, HostName, PortId, RouterId, SecurityGroupId, ServerId};
 use kilonova_network::ledger::{
-    self as ledger, Attach, GroupFacts, NetworkChange, NewPorts, PendingAddresses, Place,
-    PortSource, RouterFacts, ServerPort,
+    self as ledger, Attach, GroupChange, GroupFacts, NetworkChange, NewPorts, PendingAddresses,
+    Place, PortSource, RouterFacts, ServerPort,
 };
 use kilonova_node_api::{Filters, Interface, Router};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 
+use super::attach::{cannot_apply, without_ports};
 use super::external::SeenNetworks;
 use super::networks::{GuestPorts, Networks, PortOwner, Requested, ResolvedPort, ServerPorts};
-use super::request::{NetworkRequest, PortRequest};
+use super::request::{NetworkRequest, PortRequest, address_in_use, no_port};
 use super::{bind, interfaces_of};
 use crate::Error;
 
@@ -240,7 +241,11 @@ impl Networks for Own {
             other => Error::from(other),
         })?;
         let Some(group) = found.first() else { return Err(missing().into()) };
-        Ok(ledger::set_groups(tx, server, *group, add, now)?)
+        match ledger::set_groups(tx, server, *group, add, now)? {
+            GroupChange::NoPorts => Err(without_ports(server).into()),
+            GroupChange::CannotApply => Err(cannot_apply().into()),
+            GroupChange::Done(changed) => Ok(changed),
+        }
     }
 
     fn expect_ports(&self, tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<(), Error> {
@@ -418,12 +423,13 @@ fn upstream_error(error: kilonova_network::Error, source: PortSource) -> Error {
     let kilonova_network::Error::Refused(fault) = error else { return error.into() };
     let words = match (fault.code, source) {
         ("PortInUse", _) => return Refusal::conflict(fault.message).into(),
-        ("PortNotFound", PortSource::Existing(id)) => format!("Port id {id} could not be found."),
+        ("PortNotFound", PortSource::Existing(id)) => return no_port(id).into(),
         ("IpAddressGenerationFailure", PortSource::New { network, .. }) => {
             format!("No fixed IP addresses available for network: {network}")
         }
         ("IpAddressAlreadyAllocated", PortSource::New { fixed_ip: Some(ip), .. }) => {
-            format!("Fixed IP address {ip} is already in use.")
+            let words = format!("Fixed IP address {ip} is already in use.");
+            return address_in_use(words).into();
         }
         _ => fault.message,
     };

@@ -9,7 +9,7 @@ use kilonova_wire::Refusal;
 use super::{Requested, ResolvedPort, ServerPorts};
 use crate::Error;
 use crate::ports::profile::of_port;
-use crate::ports::request::{NetworkRequest, PortRequest, no_network, no_port};
+use crate::ports::request::{NetworkRequest, PortRequest, ambiguous, no_network, no_port};
 
 /// The rule for connecting servers to an external network that is not shared
 /// (`nova/policies/servers.py`).
@@ -142,10 +142,7 @@ pub(super) fn automatic_network(
     let mut all = networks::available(tx, &by.context.project_id)?;
     all.retain(|network| may_attach(by, network));
     if all.len() > 1 {
-        return Err(Refusal::conflict(
-            "Multiple possible networks found, use a Network ID to be more specific.",
-        )
-        .into());
+        return Err(ambiguous().into());
     }
     let only = all.pop().filter(|network| network.has_subnets);
     Ok(only.map(|network| new_port(&network, None, None)).into_iter().collect())

@@ -223,9 +223,22 @@ pub(super) async fn attach(
     JsonBody(body): JsonBody,
 ) -> JsonAnswer {
     let line = read_interface(&body, version)?;
-    let seen = look_up(&compute, &caller, &id, &line).await?;
+    let port = add_port(&compute, &caller, &id, &line).await;
+    let port = port.map_err(|refusal| ports::for_interface(refusal, &line))?;
+    let (server, ports) = connections(&compute, caller, id).await?;
+    view_of_port(&ports, &server, &port.to_string(), version)
+}
+
+/// Attaches the requested interface and returns its port.
+async fn add_port(
+    compute: &Compute,
+    caller: &Caller,
+    id: &str,
+    line: &PortRequest,
+) -> Result<PortId, Refusal> {
+    let seen = look_up(compute, caller, id, line).await?;
     let (service, context) = (compute.clone(), caller.clone());
-    let server_id = id.clone();
+    let (server_id, line) = (id.to_owned(), line.clone());
     let (server, added) = compute
         .store
         .write(move |tx| {
@@ -237,12 +250,10 @@ pub(super) async fn attach(
             Ok::<_, Error>((server.id, added))
         })
         .await?;
-    let port = match added {
-        Added::Now(port) => port,
-        Added::Later(place) => compute.finish_attach(server, place).await?,
-    };
-    let (server, ports) = connections(&compute, caller, id).await?;
-    view_of_port(&ports, &server, &port.to_string(), version)
+    match added {
+        Added::Now(port) => Ok(port),
+        Added::Later(place) => Ok(compute.finish_attach(server, place).await?),
+    }
 }
 
 pub(super) async fn detach(

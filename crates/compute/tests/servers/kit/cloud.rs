@@ -71,6 +71,8 @@ pub struct Cloud {
     pub vendordata: Option<Arc<DynamicVendordata>>,
     /// The Cinder of the cloud, for services that start from now on. Without one, there are no volumes.
     pub cinder: Option<FakeCinder>,
+    /// False if a server and its volumes must be in one zone.
+    pub cross_az_attach: bool,
     /// The Neutron of the cloud with its options, for services that start from now on.
     pub neutron: Option<CloudNetwork>,
     folder: tempfile::TempDir,
@@ -98,6 +100,7 @@ impl Cloud {
             glance: None,
             vendordata: None,
             cinder: None,
+            cross_az_attach: true,
             neutron: None,
             options: Options { pci_aliases: aliases(&[X710_ALIAS]), ..Options::default() },
             folder: tempfile::tempdir().expect("a temporary directory is created"),
@@ -202,7 +205,7 @@ impl Cloud {
             None => compute,
         };
         let compute = match &self.cinder {
-            Some(fake) => compute.with_cinder(cloud_cinder(fake)),
+            Some(fake) => compute.with_cinder(cloud_cinder(fake, self.cross_az_attach)),
             None => compute,
         };
         match &self.glance {
@@ -349,7 +352,7 @@ async fn add_profile(store: &Store, name: &str, groups: &Value) {
 }
 
 /// The client of a fake Cinder, with pauses that a test can wait for.
-fn cloud_cinder(fake: &FakeCinder) -> Volumes {
+fn cloud_cinder(fake: &FakeCinder, cross_az_attach: bool) -> Volumes {
     let session = || {
         let http = Http::plain(Duration::from_secs(20), 1 << 20).expect("the client is created");
         let login = Login {
@@ -370,6 +373,7 @@ fn cloud_cinder(fake: &FakeCinder) -> Volumes {
     let service = Service::new(session(), endpoint, Retries::default()).vouched_by(session());
     let client = Cinder::new(service, None).pausing(Duration::from_millis(1));
     let options = VolumeOptions {
+        cross_az_attach,
         allocate_interval: Duration::from_millis(5),
         allocate_retries: 3,
         pause: Duration::from_millis(5),

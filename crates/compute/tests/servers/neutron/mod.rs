@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use kilonova_compute_app::ports::external::{self, Attempt, CloudNeutronOptions};
-use kilonova_ids::ServerId;
+use kilonova_ids::{NetworkId, ServerId};
 use kilonova_store::testing::CrashPlan;
 use kilonova_store::{Tx, params};
 use kilonova_testkit::neutron::{Failure, FakeNeutron};
@@ -332,6 +332,22 @@ async fn interfaces_come_and_go() {
         assert_eq!(shown["interfaceAttachment"]["port_id"], json!(supplied));
         assert_eq!(shown["interfaceAttachment"]["tag"], "second");
         attach(body).await.refused(409, &format!("Port {supplied} is still in use."));
+        // A boot answers these with other codes.
+        let unknown = NetworkId::new_v4();
+        let address = neutron.state().port(&supplied)["fixed_ips"][0]["ip_address"].clone();
+        let taken = json!({"net_id": network, "fixed_ips": [{"ip_address": address}]});
+        let taken_words =
+            format!("Fixed IP {} is already in use.", address.as_str().expect("an address"));
+        for (attachment, status, words) in [
+            (json!({"port_id": unknown}), 404, format!("Port id {unknown} could not be found.")),
+            (json!({"net_id": unknown}), 404, format!("Network {unknown} could not be found.")),
+            (taken, 409, taken_words),
+        ] {
+            attach(json!({"interfaceAttachment": attachment})).await.refused(status, &words);
+        }
+        let spare = neutron.state().add_network("red", "spare", json!({}));
+        neutron.state().add_subnet(&spare, "10.98.0.0/24");
+        attach(json!({})).await.refused(400, "Multiple possible networks found");
         let body = json!({"interfaceAttachment": {"net_id": network}});
         let shown = attach(body.clone()).await.expect(200);
         let made = text(&shown["interfaceAttachment"], "port_id");
@@ -507,6 +523,31 @@ async fn security_groups_are_changed_on_the_ports() {
         assert_eq!(shown, json!([{"name": "default"}]), "at once");
         let again = running.try_act(&id, json!({"removeSecurityGroup": {"name": "web"}})).await;
         again.refused(404, "not associated with the instance");
+
+        let port = text(&port_of(&neutron, &id), "id");
+        let add = async || running.try_act(&id, json!({"addSecurityGroup": {"name": "web"}})).await;
+        let why = "Network requires port_security_enabled and subnet associated in order to apply \
+                   security groups.";
+        let addresses = neutron.state().port(&port)["fixed_ips"].clone();
+        for (key, value, before) in [
+            ("port_security_enabled", json!(false), json!(true)),
+            ("fixed_ips", json!([]), addresses),
+        ] {
+            neutron.state().change_port(&port, key, value);
+            add().await.refused(400, why);
+            assert!(groups().as_array().is_some_and(|all| !all.contains(&json!(group))), "{key}");
+            neutron.state().change_port(&port, key, before);
+        }
+        let bare = json!({"networks": "none"});
+        let bare = running.boot_with(&cloud, "bare", "plain", bare).await;
+        running.wait_for_status(&bare, "ACTIVE").await;
+        let answer = running.try_act(&bare, json!({"addSecurityGroup": {"name": "web"}})).await;
+        answer.refused(
+            404,
+            &format!("instance_id {bare} could not be found as device id on any ports"),
+        );
+        running.delete(&bare).await;
+        running.wait_until_gone(&bare).await;
         end(&cloud, &running, &neutron, &[]).await;
     }
 }

@@ -7,7 +7,7 @@ use super::{
     boot, clouds, finish, root, settled, shown, try_boot, try_detach, uuid_like, volume, wait_for,
     with_disks,
 };
-use crate::kit::wait_until;
+use crate::kit::{ADMIN, Cloud, hosts, wait_until};
 
 #[tokio::test]
 async fn a_server_boots_from_a_volume_of_every_source() {
@@ -169,5 +169,50 @@ async fn boots_that_cannot_work_are_refused_or_fail_and_leave_nothing() {
         assert_eq!(cinder.state().attachments().len(), 3);
         cinder.state().volume_mut(&used).status = "available".into();
         finish(&cloud, &running, &cinder, "failed boots").await;
+    }
+}
+
+/// Without `cross_az_attach`, a server is in the zone of its volumes; only another zone than the default one pins it.
+#[tokio::test]
+async fn volumes_may_determine_the_zone() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[]), ("b", &[])])).await {
+        let cinder = cloud.start_cinder().await;
+        cloud.cross_az_attach = false;
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
+        let east = json!({"aggregate": {"name": "east", "availability_zone": "east"}});
+        let made = running.admin("2.90", "POST /os-aggregates", east).await.expect(200);
+        let path = format!("POST /os-aggregates/{}/action", made["aggregate"]["id"]);
+        running.admin("2.90", &path, json!({"add_host": {"host": "b"}})).await.expect(200);
+        let usual = volume(&cinder, json!({"bootable": "true"}));
+        let far = volume(&cinder, json!({"bootable": "true", "availability_zone": "east"}));
+        let of = |id: &str| root("volume", json!({"uuid": id}));
+        let data = json!({"source_type": "volume", "destination_type": "volume", "uuid": far});
+
+        let words =
+            "The availability zone between the server and its attached volumes do not match: ";
+        let both = with_disks(&running, &cloud, json!([of(&usual), data]));
+        let why = format!("{words}Volumes are in different availability zones: nova,east.");
+        try_boot(&running, both).await.refused(400, &why);
+        let mut elsewhere = with_disks(&running, &cloud, json!([of(&usual)]));
+        elsewhere["server"]["availability_zone"] = json!("east");
+        let why = format!(
+            "{words}Server and volumes are not in the same availability zone. Server is in: east. Volumes \
+             are in: nova."
+        );
+        try_boot(&running, elsewhere).await.refused(400, &why);
+
+        for (volume, host, pin) in [(&usual, None, json!(null)), (&far, Some("b"), json!("east"))] {
+            let id = boot(&running, with_disks(&running, &cloud, json!([of(volume)]))).await;
+            let server = running.wait_for_status(&id, "ACTIVE").await;
+            if let Some(host) = host {
+                assert_eq!(server["OS-EXT-SRV-ATTR:host"], host);
+            }
+            let shown = running.get(ADMIN, "2.96", &format!("/servers/{id}")).await.expect(200);
+            assert_eq!(shown["server"]["pinned_availability_zone"], pin);
+            running.delete(&id).await;
+            running.wait_until_gone(&id).await;
+        }
+        finish(&cloud, &running, &cinder, "zones").await;
     }
 }
