@@ -43,7 +43,7 @@ pub enum Error {
     NotFound {
         /// `Device`, `ExtArq`, …
         kind: &'static str,
-        /// `uuid` or `name`.
+        /// The key of the lookup, such as `uuid` or `name`.
         key: &'static str,
         /// The caller's text.
         value: String,
@@ -86,13 +86,13 @@ pub enum Error {
     /// The placement ledger failed.
     #[error(transparent)]
     Placement(kilonova_placement::Error),
-    /// A profile of that name exists.
+    /// A profile with that name exists.
     #[error("A device_profile with name {0} already exists.")]
     NameTaken(String),
-    /// A profile of that uuid exists.
+    /// A profile with that uuid exists.
     #[error("DeviceProfile with uuid {0} already exists.")]
     UuidTaken(String),
-    /// A profile has accelerator requests.
+    /// Accelerator requests use the profile.
     #[error(
         "Device profile {0} is in use by accelerator requests. Delete them, or the servers that \
          hold them, first."
@@ -145,7 +145,7 @@ pub enum Error {
     TooManyUnbound {
         /// The project.
         project: String,
-        /// The number that it has.
+        /// Its number of unbound requests.
         unbound: i64,
         /// The number that it requested.
         wanted: i64,

@@ -1,8 +1,8 @@
-//! The files that pages load: our own, and two libraries as their registry packages have them.
+//! The files that pages load: our own, and two libraries exactly as their registry packages contain them.
 //!
-//! Each is in the program once, compressed by the build script. Its name contains a hash of its content, so a
-//! browser may keep it for ever, and a page of an upgraded controller never uses an old one. Nothing is
-//! loaded from another site. `assets/vendor.sha256` has the hashes of the libraries; a test compares them.
+//! The program contains each file once, compressed by the build script. Its name contains a hash of its content, so a
+//! browser may cache it forever, and a page of an upgraded controller never uses an old file. Nothing is
+//! loaded from another site. `assets/vendor.sha256` contains the hashes of the libraries, which a test checks.
 
 use std::io::Read;
 use std::sync::LazyLock;
@@ -17,12 +17,12 @@ pub(crate) struct Asset {
     pub name: String,
     /// The media type.
     pub media: &'static str,
-    /// The content, compressed by gzip.
+    /// The content, compressed with gzip.
     pub packed: &'static [u8],
 }
 
 impl Asset {
-    /// The content for a client that does not decompress.
+    /// The content for a client that does not accept gzip.
     pub fn unpacked(&self) -> std::io::Result<Vec<u8>> {
         let mut content = Vec::new();
         GzDecoder::new(self.packed).read_to_end(&mut content)?;

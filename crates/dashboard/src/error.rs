@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// The reasons for which a page, or the request of its form, is refused.
+/// The reasons why a page, or a request from its form, is refused.
 #[derive(Debug, Error)]
 pub enum Error {
     /// No user is logged in, or the session has ended.
@@ -35,13 +35,13 @@ pub enum Error {
     /// There is no such page.
     #[error("there is no such page")]
     NoPage,
-    /// A defect: a service gave an invalid answer.
+    /// A defect, such as an invalid answer from a service.
     #[error("{0}")]
     Defect(String),
 }
 
 impl Error {
-    /// A refusal with this status.
+    /// True if a service refused the request with this status.
     pub fn is(&self, wanted: u16) -> bool {
         match self {
             Self::Refused { status, .. } => *status == wanted,

@@ -11,11 +11,11 @@
 //!             the routers of the services, in this process
 //! ```
 //!
-//! A page calls the services' own HTTP APIs with its user's token, so policy, quotas and validation are those of
-//! every client. Only the floor is too large for that: its page asks the API whether the user may see the floor, and
-//! then reads the hosts from the compute service's application layer. A session is stored only in its cookie, so any
-//! controller can serve the next request, and no state outlives a process. The crate must never open the database,
-//! and never decide what a user may see or do; it only hides what the service would refuse.
+//! A page calls the services' own HTTP APIs with its user's token, so policy, quotas and validation are the same
+//! as for every client. Only the floor is too large for that: its page asks the API whether the user may see the
+//! floor, and then reads the hosts from the compute service's application layer. A session is stored only in its
+//! cookie, so any controller can serve the next request, and no state outlives a process. The crate must never open the
+//! database, and never decide what a user may see or do; it only hides what the service would refuse.
 
 mod api;
 mod app;

@@ -591,7 +591,7 @@ pub(crate) fn owned(server: &str, project: &str, kind: &str, address: &str) -> S
     format!("{server}, project {project}, {kind} at {address}")
 }
 
-/// An operation that this version cannot read.
+/// The note about an operation that this version cannot read.
 pub(crate) fn unreadable(why: &str) -> String {
     format!("A newer version began this operation ({why}).")
 }
@@ -612,12 +612,12 @@ pub(crate) fn servers(count: usize) -> String {
     }
 }
 
-/// The hosts that pass a page's filters.
+/// The number of hosts that pass a page's filters.
 pub(crate) fn hosts_shown(shown: usize, all: usize) -> String {
     format!("{shown} of {all} hosts")
 }
 
-/// Projects that a legend leaves out.
+/// The number of projects that a legend leaves out.
 pub(crate) fn more_projects(count: usize) -> String {
     match count {
         1 => "and 1 more project".to_owned(),
@@ -630,18 +630,18 @@ pub(crate) fn of(used: i64, all: i64) -> String {
     format!("{used} of {all}")
 }
 
-/// A part of a total of memory, both in MiB.
+/// An amount of memory and its total, both given in MiB.
 pub(crate) fn of_memory(used: i64, all: i64) -> String {
     format!("{} of {} GiB", used / 1024, all / 1024)
 }
 
-/// The free units of a small card.
+/// The number of free units of a small card.
 pub(crate) fn free_of(totals: &std::collections::BTreeMap<Use, i64>) -> String {
     let free = totals.get(&Use::Free).copied().unwrap_or_default();
     format!("{free} of {} free", totals.values().sum::<i64>())
 }
 
-/// A host's clock.
+/// The deviation of a host's clock, in seconds.
 pub(crate) fn clock(ahead: f64) -> String {
     let how = if ahead < 0.0 { "behind" } else { "ahead of" };
     format!("{:.1} s {how} the controller", ahead.abs())
@@ -669,12 +669,12 @@ pub(crate) fn drain_step(step: &Step) -> &'static str {
     }
 }
 
-/// The progress of a drain.
+/// The progress of a drain, as a sentence.
 pub(crate) fn drained(gone: usize, all: usize) -> String {
     format!("{gone} of {all} servers have left the host.")
 }
 
-/// The hosts that can take servers.
+/// The number of hosts on which servers can start.
 pub(crate) fn hosts_up(up: u64, all: u64) -> String {
     format!("{up} of {all} compute hosts are up and enabled.")
 }
@@ -721,7 +721,7 @@ pub(crate) fn room_for(flavor: &str) -> String {
     format!("Room for {flavor}")
 }
 
-/// A time in hours.
+/// A duration in hours.
 pub(crate) fn hours(hours: i64) -> String {
     match hours {
         1 => "1 hour".to_owned(),
@@ -742,7 +742,7 @@ pub(crate) fn image_status(status: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// The readers of an image, by its visibility.
+/// The visibility of an image in words.
 pub(crate) fn visibility(visibility: &str) -> &str {
     match visibility {
         "public" => "public",
@@ -796,7 +796,7 @@ pub(crate) fn quota(name: &str) -> String {
     known.to_owned()
 }
 
-/// Findings that a page leaves out.
+/// The number of findings that a page leaves out.
 pub(crate) fn more_findings(count: u64) -> String {
     format!("and {count} more; kilonova doctor lists all of them")
 }

@@ -73,8 +73,9 @@ impl Snapshot {
     }
 }
 
-/// A (provider, class) pair from which candidates take, or an area with `count` units. A server
-/// that has an area to itself takes all its units; a server that only uses the area takes one.
+/// Index of a (provider, class) pair from which candidates take an amount, or of an area with
+/// `count` units. A server that has an area to itself takes all its units; a server that only uses
+/// the area takes one.
 type Stock = usize;
 
 struct Packing {
@@ -176,7 +177,7 @@ impl Packing {
         }
     }
 
-    /// Extends the picks by ways with the number `from` or greater. Tries all extensions that could
+    /// Extends the picks by ways whose number is at least `from`. Tries all extensions that could
     /// beat the best set.
     fn go(&mut self, from: usize) {
         if self.picks.len() > self.best.len() {

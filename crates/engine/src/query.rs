@@ -27,7 +27,7 @@ pub struct Group {
     pub member_of: Vec<Vec<Uuid>>,
     /// Aggregates that no provider of the group may be in.
     pub forbidden_aggregates: Vec<Uuid>,
-    /// A provider of the only tree that may serve the group.
+    /// Only the tree that contains this provider may serve the group.
     pub in_tree: Option<ProviderId>,
 }
 
@@ -36,7 +36,8 @@ pub struct Group {
 pub struct Alike {
     /// The suffixes of the groups.
     pub groups: Vec<String>,
-    /// If the unsuffixed group is one of them: those of its classes whose providers count.
+    /// If the unsuffixed group is among `groups`: its classes to whose providers the condition
+    /// applies.
     pub classes: Vec<ResourceClass>,
     /// The prefix of the common trait. Any trait with this prefix will do.
     pub prefix: String,
@@ -59,8 +60,8 @@ pub struct Query {
     /// True if suffixed groups must come from pairwise different providers
     /// (`group_policy=isolate`).
     pub isolate: bool,
-    /// Sets of suffixes. One of the providers of a set must be an ancestor of, or equal to, all of
-    /// them.
+    /// Sets of suffixes. One of the providers of a set must be an ancestor of all others in the
+    /// set.
     pub same_subtree: Vec<Vec<String>>,
     /// Traits in common. Placement's queries have no such condition.
     pub alike: Vec<Alike>,
@@ -70,7 +71,8 @@ pub struct Query {
     pub root_forbidden: Vec<String>,
     /// The maximum number of candidates.
     pub limit: Option<usize>,
-    /// Determines the tree at which the search starts, so that parallel searches spread.
+    /// Determines the tree at which the search starts, so that parallel searches start at different
+    /// trees.
     pub seed: u64,
 }
 

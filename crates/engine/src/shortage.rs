@@ -51,7 +51,7 @@ impl Shortage {
         let limits =
             limits.filter_map(|((inventory, amount), class)| limit(inventory, *amount, class));
         let limits = limits.collect::<Vec<_>>().join(" and ");
-        // If the nearest provider has nothing free, no provider has, so none is named.
+        // If the nearest provider has nothing free, neither has any other, so no provider is named.
         let device = self.device.as_ref().filter(|_| self.has > 0);
         let on = device.map(|name| format!(" on {name}")).unwrap_or_default();
         (!limits.is_empty()).then(|| format!("{limits}{on}"))

@@ -1,6 +1,6 @@
 //! A short-lived cache of validated tokens, which saves the database read of most requests.
 //!
-//! Keys are hashes of tokens, so that a memory dump reveals none. Entries expire after
+//! Keys are hashes of tokens, so that a memory dump reveals no tokens. Entries expire after
 //! [`Cache::ttl`]. A change by this process empties the cache immediately; a change by another
 //! controller empties it when the change log reports the change. The era prevents a validation that
 //! began before a change from storing its stale result after the change.

@@ -62,7 +62,7 @@ impl CatalogEntry {
 }
 
 /// The catalog for a token; `root` precedes built-in paths. An endpoint whose URL contains a project
-/// is omitted from a token without a project.
+/// is omitted for a token without a project.
 pub(crate) fn view(
     entries: &[CatalogEntry],
     registered: &Registered,

@@ -1,8 +1,8 @@
 //! The agent: makes a host match its documents and reports what it observes.
 //!
-//! Owns the agent, the topology files and the simulated host. The agent knows only the traits
-//! `Sysfs`, `Hypervisor`, `Network`, `Volumes` and `ControlPlane`, so real and simulated hosts run the same
-//! code. It must never choose a device: a document names each.
+//! Owns the agent, the topology files and the simulated host. The agent depends only on the traits `Sysfs`,
+//! `MigDriver`, `Hypervisor`, `Tools`, `Network`, `Volumes` and `ControlPlane`, so real and simulated hosts
+//! run the same code. It must never choose a device: the documents name them.
 
 mod agent;
 mod error;

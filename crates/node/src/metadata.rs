@@ -3,7 +3,7 @@
 //!
 //! The networks identify a requester only by network and address, and guarantee that only the guest
 //! with that address can send a request from it and read the answer. The agent knows which guest
-//! has the address. This module must never know sockets or the wire format of requests.
+//! has the address. This module must never depend on sockets or on the wire format of requests.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::pin::Pin;
 use kilonova_guest_metadata::{ContentType, Vendordata, texts};
 use kilonova_ids::NetworkId;
 
-/// A request of a guest.
+/// A request from a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestRequest {
     /// The network from which the guest sends the request.
@@ -29,7 +29,8 @@ pub struct GuestRequest {
 pub enum GuestMethod {
     /// Reads metadata.
     Get,
-    /// Stores a password: the body, or `None` if the body is larger than the largest password.
+    /// Stores a password: the body, or `None` if the body is larger than the longest permitted
+    /// password.
     Post(Option<Vec<u8>>),
     /// Anything else.
     Other,
@@ -78,7 +79,7 @@ impl GuestStatus {
 }
 
 impl GuestAnswer {
-    /// An answer without data.
+    /// An answer with a plain-text body.
     pub fn text(status: GuestStatus, text: &str) -> Self {
         Self { status, kind: ContentType::Text, body: text.as_bytes().to_vec() }
     }
@@ -94,14 +95,14 @@ pub type GuestFuture<'a> = Pin<Box<dyn Future<Output = GuestAnswer> + Send + 'a>
 
 /// Answers the guests of a host.
 pub trait GuestRequests: Send + Sync + 'static {
-    /// Answers a request of the guest with this address on this network.
+    /// Answers a request from a guest.
     fn answer(&self, request: GuestRequest) -> GuestFuture<'_>;
 }
 
 /// The operator's settings of the metadata service of a host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetadataSettings {
-    /// `[api] dhcp_domain`: the domain of host names without one.
+    /// `[api] dhcp_domain`: the domain that is appended to host names without one.
     pub dhcp_domain: String,
     /// The operator's data for every guest.
     pub vendordata: Vendordata,

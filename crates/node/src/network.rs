@@ -18,7 +18,8 @@ use crate::metadata::GuestRequests;
 /// The desired networks of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DesiredNetworks {
-    /// The guests' interfaces for which the host needs links: on bridges of ours, or by a hybrid plug.
+    /// The guests' interfaces for which the host needs links: those on our bridges and those with a
+    /// hybrid plug.
     pub guests: BTreeMap<ServerId, Vec<Interface>>,
     /// The packet filters of those interfaces.
     pub filters: Arc<Filters>,
@@ -79,8 +80,8 @@ impl DesiredNetworks {
 }
 
 impl DesiredNetworks {
-    /// The server with this address on the network: a fixed address, or the link-local one of its MAC address. `None`
-    /// if no server or several servers have it.
+    /// The server with this address on the network: a fixed address, or the link-local address derived from its MAC
+    /// address. `None` if no server or several servers have it.
     pub fn server_at(&self, network: NetworkId, address: IpAddr) -> Option<ServerId> {
         let has = |interface: &&Interface| {
             let of = match address {
@@ -106,7 +107,7 @@ impl NetworkFailures {
         *self == Self::default()
     }
 
-    /// Why a guest cannot have these interfaces.
+    /// Why a guest cannot have these interfaces; `None` if it can.
     pub fn of(&self, interfaces: &[Interface]) -> Option<&str> {
         let of_network =
             || interfaces.iter().find_map(|interface| self.networks.get(&interface.network));

@@ -22,7 +22,7 @@ pub(crate) struct Commits(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     open: Mutex<Open>,
-    /// The number of the oldest commit in progress, or that of the next one.
+    /// The number of the oldest commit in progress, or of the next commit if none is in progress.
     oldest: watch::Sender<u64>,
 }
 
@@ -32,7 +32,8 @@ struct Open {
     numbers: BTreeSet<u64>,
 }
 
-/// A commit in progress. It ends when this is dropped: after its hooks, or after its failure.
+/// A commit in progress. It ends when this value is dropped: after its hooks have run, or after it
+/// has failed.
 pub(crate) struct Commit {
     commits: Commits,
     number: u64,
@@ -48,7 +49,7 @@ impl Commits {
         Commit { commits: self.clone(), number }
     }
 
-    /// Waits until every commit that has begun before this call has ended, at most a second.
+    /// Waits, for at most a second, until every commit that began before this call has ended.
     pub async fn settled(&self) {
         let next = self.lock().next;
         let mut oldest = self.0.oldest.subscribe();

@@ -17,13 +17,13 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
-    /// A unique key already has this value.
+    /// A row with this unique key already exists.
     #[error("unique key violated: {0}")]
     Unique(String),
     /// A statement would delete a referenced row, or its reference names no row.
     #[error("foreign key violated: {0}")]
     Reference(String),
-    /// The database requires the transaction to run again; the store does so itself.
+    /// The database requires the transaction to run again; the store reruns it itself.
     #[error("transaction must be retried: {0}")]
     Retry(String),
     /// The disk of the database is full. The transaction is rolled back.
@@ -144,7 +144,8 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
-/// Connection, resources, and the operator's intervention (start, shutdown, recovery).
+/// True for the error classes of connections, resources and the operator's intervention (start,
+/// shutdown, recovery).
 pub(crate) fn is_outage(code: &tokio_postgres::error::SqlState) -> bool {
     matches!(code.code().get(..2), Some("08" | "53" | "57"))
 }

@@ -1,9 +1,9 @@
 //! The database behind one small interface: SQLite and PostgreSQL, with the same SQL on both.
 //!
 //! A unit of work is a *synchronous closure* over a [`Tx`]. There is no await between two writes,
-//! so a crash leaves either all of the work or nothing. The closure may run again if the database
-//! requires it (a serialization failure on PostgreSQL), hence `FnMut`. Effects that must happen
-//! once belong in [`Tx::on_commit`].
+//! so a crash leaves either all of the work or none of it. The closure may run again if the
+//! database requires it (a serialization failure on PostgreSQL), hence `FnMut`. Effects that must
+//! happen once belong in [`Tx::on_commit`].
 //!
 //! The SQL is the common subset: `?1` placeholders (rewritten to `$1` for PostgreSQL), `BIGINT` and
 //! `TEXT` columns, `RETURNING`, `ON CONFLICT`. Sums are written `CAST(SUM(x) AS BIGINT)`.
@@ -238,7 +238,7 @@ impl Store {
         Pending::new(self.run_write(Some(group), lanes, erase(work)))
     }
 
-    /// Runs work as one transaction, or together with a group.
+    /// Runs work as one transaction, or in a transaction that it shares with its group.
     async fn run_write(
         &self,
         group: Option<Group>,
@@ -273,7 +273,7 @@ impl Store {
     }
 
     /// Runs `work` on one consistent snapshot. The database refuses writes, including deferred
-    /// ones: these are sent at the end, and their error is the error of the read.
+    /// ones: deferred writes are sent at the end, and their error becomes the error of the read.
     ///
     /// # Errors
     /// The error of `work`, or a store error converted to `E`.
@@ -286,7 +286,7 @@ impl Store {
         Pending::new(self.run_read(erase(work)))
     }
 
-    /// Waits for at most a second until the hooks of every commit of this process that is visible
+    /// Waits, for at most a second, until the hooks of every commit of this process that is visible
     /// now have run. Call this before refusing a request on the basis of memory: the database shows
     /// a commit before its hooks have changed memory.
     pub async fn settled(&self) {
@@ -311,7 +311,7 @@ impl Store {
         }
     }
 
-    /// Prepares each statement, and returns those that the database refuses with the reasons.
+    /// Prepares each statement, and returns those that the database refuses, with the reasons.
     pub async fn refused(
         &self,
         statements: &'static [(&'static str, &'static str)],

@@ -1,5 +1,6 @@
 //! `/v2/attributes`: the resource class and traits that hosts report for deployables, and
-//! attributes that administrators add. Upstream's next report removes the latter; here they stay.
+//! attributes that administrators add. Upstream removes the latter with the host's next report;
+//! here they stay.
 
 use axum::Json;
 use axum::extract::State as Extract;

@@ -1,5 +1,5 @@
 //! `/v2/kilonova/handle_changes`, an extension: which server got and released which device, for
-//! administrators. Newest first; `limit` and `marker` page.
+//! administrators. Newest first, paged by `limit` and `marker`.
 
 use axum::Json;
 use axum::extract::State as Extract;

@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    /// Uses another handle of the same database.
+    /// Uses another handle to the same database.
     #[must_use]
     pub fn with_store(self, store: Store) -> Self {
         Self { store, ..self }
@@ -115,7 +115,8 @@ impl State {
         }
     }
 
-    /// Notifies a Nova of binds made through the API; [`crate::reconcile::start`] delivers.
+    /// Notifies a Nova of binds made through the API; [`crate::reconcile::start`] delivers the
+    /// events.
     #[must_use]
     pub fn telling(mut self, nova: Arc<dyn Nova>) -> Self {
         self.outbox = Some(Outbox { nova, wake: Arc::new(Notify::new()) });

@@ -1,5 +1,5 @@
 //! `/v2/kilonova/device_orders`, an extension for administrators: orders to hosts about devices,
-//! their results and the last output of the tool. Newest first; `limit` and `marker` page.
+//! their results and the last output of the tool. Newest first, paged by `limit` and `marker`.
 
 use axum::Json;
 use axum::extract::State as Extract;

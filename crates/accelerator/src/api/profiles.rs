@@ -105,7 +105,7 @@ async fn delete(state: &State, mut given: Vec<String>) -> Result<StatusCode, Ref
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The time format that only `show` uses.
+/// Formats a time in the form that only `show` uses.
 fn python(at: Timestamp) -> String {
     time::offset(at).replace('T', " ")
 }

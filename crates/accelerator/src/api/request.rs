@@ -1,5 +1,5 @@
-//! Reads path segments, query strings and bodies, with Cyborg's error messages. Accepted texts
-//! contain no control characters, which PostgreSQL would refuse later.
+//! Reads path segments, query strings and bodies, with Cyborg's error messages. Accepted text
+//! contains no control characters, which PostgreSQL would refuse later.
 
 use axum::extract::{FromRequestParts, Path};
 use http::request::Parts;
@@ -50,7 +50,7 @@ pub(super) fn invalid(field: &str, value: &str, why: &str) -> Refusal {
     ))
 }
 
-/// The parameter of an enumerated type, if it is given.
+/// A query parameter of an enumerated type, if it is given.
 pub(super) fn word<T: Copy + std::fmt::Display>(
     query: &Query,
     field: &str,

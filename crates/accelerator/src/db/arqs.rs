@@ -35,7 +35,7 @@ pub(crate) struct BoundHandle {
     pub uuid: AttachHandleId,
     pub key: HandleKey,
     pub slot: i64,
-    /// The network to which it is connected, if the host reports one.
+    /// The physical network of the handle, if the host reports one.
     pub network: Option<String>,
 }
 
@@ -84,7 +84,7 @@ macro_rules! select {
 statements! {
     /// The requests that the API shows, of one project or of all.
     LIST = select!("WHERE (CAST(?1 AS TEXT) IS NULL OR a.project_id = ?1) ORDER BY a.id");
-    /// The requests of a server, by index.
+    /// The requests of a server, read through an index.
     LIST_OF_SERVER = select!("WHERE a.server_id = ?2
         AND (CAST(?1 AS TEXT) IS NULL OR a.project_id = ?1) ORDER BY a.id");
     /// One request that the API shows.

@@ -52,7 +52,7 @@ statements! {
         columns!(),
         " FROM attributes a WHERE (CAST(?1 AS TEXT) IS NULL OR a.name = ?1) ORDER BY a.id"
     );
-    /// The attributes of a deployable, by index.
+    /// The attributes of a deployable, read through an index.
     LIST_OF = concat!(
         "SELECT ",
         columns!(),

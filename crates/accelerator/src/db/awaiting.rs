@@ -1,6 +1,6 @@
 //! Handles that external instances released and that wait until their host acknowledges a
-//! generation of its documents: rows of `attach_handles` with `awaits_host` and `awaits_word`, the
-//! generation.
+//! generation of its documents: rows of `attach_handles` with `awaits_host` and, for the
+//! generation, `awaits_word`.
 
 use jiff::Timestamp;
 use kilonova_ids::{ArqId, DeviceId, HostName, ProviderId};

@@ -54,7 +54,7 @@ macro_rules! columns {
     };
 }
 
-/// Records a change of the handles of the requests that meet a condition.
+/// Records a change of owner for the handles of requests that meet a condition.
 macro_rules! record {
     ($change:literal, $condition:literal) => {
         concat!(
@@ -99,7 +99,7 @@ statements! {
           AND (CAST(?2 AS TEXT) IS NULL OR host = ?2)
           AND (CAST(?3 AS BIGINT) IS NULL OR id < ?3) ORDER BY id DESC LIMIT ?4"
     );
-    /// Deletes changes before a time.
+    /// Deletes changes older than a time.
     FORGET = "DELETE FROM handle_changes WHERE at < ?1";
 }
 
@@ -181,7 +181,7 @@ pub(crate) fn freed_by_arq(
     Ok(())
 }
 
-/// Deletes changes before a time; returns their number.
+/// Deletes changes older than a time; returns their number.
 pub(crate) fn forget(tx: &mut Tx<'_>, before: Timestamp) -> Result<u64, Error> {
     tx.execute(FORGET, params![before])
 }

@@ -52,18 +52,18 @@ macro_rules! select {
 statements! {
     /// The deployables of a host.
     OF_HOST = select!("JOIN devices d ON d.id = p.device_id WHERE d.host = ?1 ORDER BY p.id");
-    /// All deployables, or those of one name.
+    /// All deployables, or those with one name.
     LIST = select!("WHERE (CAST(?1 AS TEXT) IS NULL OR p.name = ?1) ORDER BY p.id");
     /// One deployable.
     BY_UUID = select!("WHERE p.uuid = ?1");
-    /// True if a deployable with this id exists.
+    /// The row id of a deployable, if it exists.
     BY_ID = "SELECT id FROM deployables WHERE id = ?1";
     /// The providers of a device.
     PROVIDERS_OF = "SELECT provider_id FROM deployables WHERE device_id = ?1 ORDER BY provider_id";
     /// The host of a provider's device.
     HOST_OF_PROVIDER = "SELECT d.host FROM deployables p JOIN devices d ON d.id = p.device_id
         WHERE p.provider_id = ?1";
-    /// The hosts of the devices of providers.
+    /// The hosts of several providers' devices.
     HOSTS_OF_PROVIDERS = "SELECT p.provider_id, d.host FROM deployables p
         JOIN devices d ON d.id = p.device_id WHERE p.provider_id IN ({})";
     /// Inserts deployables.
@@ -118,7 +118,7 @@ pub(crate) fn host_of(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Option<Ho
     tx.row(HOST_OF_PROVIDER, params![provider])?.map(|row| row.host("host")).transpose()
 }
 
-/// Asks for [`host_of`], for several providers.
+/// Asks for the hosts of several providers' devices; [`found_hosts`] reads the answer.
 pub(crate) fn ask_hosts_of(
     tx: &mut Tx<'_>,
     providers: impl Iterator<Item = ProviderId>,

@@ -47,7 +47,7 @@ pub(crate) struct DeviceHealth {
     pub event: Option<Timestamp>,
 }
 
-/// The row that a report requests for a device.
+/// The row that a device should have according to its host's report.
 pub(crate) struct DesiredDevice<'a> {
     pub device: &'a Device,
     pub card: &'a str,
@@ -84,10 +84,10 @@ macro_rules! select {
 statements! {
     /// The devices of a host.
     OF_HOST = select!("WHERE host = ?1 ORDER BY id");
-    /// For each kind of row of a host: the count, the number that the next report must examine, the newest
-    /// id, and the time of the last change. A new owner of a handle does not count as a change. The audit verifies that
-    /// a free handle is present and not parked, so the handles are counted in an index, and only rows that are not free
-    /// are read.
+    /// For each kind of row of a host: the count, the number that the next report must examine, the newest id, and the
+    /// time of the last change. A new owner of a handle does not count as a change. Free handles are present and not
+    /// parked (the audit verifies this), so all handles are counted in an index, and only rows that are not free are
+    /// read.
     SUMMARY = "SELECT 1 AS kind, COUNT(*) AS count, COUNT(CASE WHEN d.present = 1 AND d.mixed = 0
             AND d.health = 'healthy' THEN NULL ELSE 1 END) AS to_examine, MAX(d.id) AS newest,
             MAX(COALESCE(d.updated_at, d.created_at)) AS changed_at
@@ -109,7 +109,7 @@ statements! {
             JOIN devices d ON d.id = p.device_id WHERE d.host = ?1";
     /// The fingerprint of the report that a host's rows match.
     FINGERPRINT = "SELECT mark FROM host_reports WHERE host = ?1";
-    /// Sets that fingerprint.
+    /// Sets the fingerprint of the report that a host's rows match.
     SET_FINGERPRINT = "INSERT INTO host_reports (host, mark) VALUES (?1, ?2)
         ON CONFLICT (host) DO UPDATE SET mark = excluded.mark";
     /// All devices that pass the filters.
@@ -130,12 +130,12 @@ statements! {
         numa_node = ?6, present = 1, updated_at = ?7, card = ?8, mixed = ?9, health = ?10,
         health_reason = ?11, health_since = ?12, health_event = ?13, one_type = ?14,
         mig = ?15, pcie_switch = ?16, island = ?17 WHERE id = ?1";
-    /// Sets the ways in which handles of its card exclude each other.
+    /// Sets how the handles of a device's card exclude each other.
     SET_EXCLUSIONS = "UPDATE devices SET mixed = ?2, one_type = ?3, updated_at = ?4 WHERE id = ?1";
     /// Acknowledges the health event of a device.
     ACKNOWLEDGE_HEALTH = "UPDATE devices SET health = 'healthy', health_reason = NULL, health_since = NULL,
         health_dealt = health_event WHERE id = ?1 AND health_event IS NOT NULL";
-    /// Records a change of dependent rows.
+    /// Records a change to dependent rows.
     TOUCH = "UPDATE devices SET updated_at = ?2 WHERE id = ?1";
     /// Sets the administrative status.
     SET_STATUS = "UPDATE devices SET status = ?2, updated_at = ?3 WHERE id = ?1";
@@ -219,7 +219,7 @@ pub(crate) fn fingerprint(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<Str
     tx.row(FINGERPRINT, params![host])?.map(|row| row.string("mark")).transpose()
 }
 
-/// Sets that fingerprint.
+/// Sets the fingerprint of the report that a host's rows match.
 pub(crate) fn set_fingerprint(tx: &mut Tx<'_>, host: &HostName, mark: &str) -> Result<(), Error> {
     tx.defer(SET_FINGERPRINT, params![host, mark])?;
     Ok(())
@@ -311,7 +311,7 @@ pub(crate) fn update(
     Ok(())
 }
 
-/// Sets the ways in which handles of the device's card exclude each other.
+/// Sets how the handles of a device's card exclude each other.
 pub(crate) fn set_exclusions(
     tx: &mut Tx<'_>,
     id: i64,
@@ -328,7 +328,7 @@ pub(crate) fn acknowledge_health(tx: &mut Tx<'_>, id: i64) -> Result<bool, Error
     Ok(tx.execute(ACKNOWLEDGE_HEALTH, params![id])? > 0)
 }
 
-/// Records a change of dependent rows.
+/// Records a change to dependent rows.
 pub(crate) fn touch(tx: &mut Tx<'_>, id: i64, now: Timestamp) -> Result<(), Error> {
     tx.defer(TOUCH, params![id, now])?;
     Ok(())

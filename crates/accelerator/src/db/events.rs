@@ -35,7 +35,7 @@ statements! {
     DELAY = "UPDATE nova_events SET due_at = ?2 WHERE batch = ?1";
     /// Deletes events that were delivered or abandoned.
     DELETE_BATCH = "DELETE FROM nova_events WHERE batch = ?1";
-    /// Defers an event, apart from its batch, until its result is known.
+    /// Moves an event to a batch of its own, and defers it until its result is known.
     DEFER = "UPDATE nova_events SET due_at = 9000000000000000000, batch = ?2 WHERE arq_id = ?1";
     /// Makes a deferred event due with its result.
     COMPLETE = "UPDATE nova_events SET status = ?2, due_at = ?3, created_at = ?3 WHERE arq_id = ?1";
@@ -66,7 +66,7 @@ pub(crate) fn delete_batch(tx: &mut Tx<'_>, batch: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Defers the event of a request, apart from its batch, until the result is known.
+/// Moves the event of a request to a batch of its own, and defers it until the result is known.
 pub(crate) fn defer(tx: &mut Tx<'_>, arq: ArqId) -> Result<(), Error> {
     tx.defer(DEFER, params![arq, arq])?;
     Ok(())

@@ -38,8 +38,9 @@ impl CardHandle {
 }
 
 statements! {
-    /// Mixed cards with a free handle of a class, each with a flag for MIG mode. Only the first
-    /// devices of mixed cards are searched. `CROSS JOIN` fixes SQLite's order of tables.
+    /// Mixed cards with a free handle of a class, each with a flag for MIG mode. Only a limited
+    /// number of the devices of mixed cards is searched. `CROSS JOIN` fixes SQLite's order of
+    /// tables.
     MIXED_CARDS = "SELECT c.host, c.card, CASE WHEN EXISTS (SELECT 1 FROM devices m
             WHERE m.host = c.host AND m.card = c.card AND m.mig IS NOT NULL) THEN 1 ELSE 0 END AS is_mig
         FROM (SELECT d.host, d.card FROM (SELECT id, host, card FROM devices WHERE mixed = 1 ORDER BY host, card LIMIT ?2) d

@@ -1,6 +1,6 @@
 //! The devices of many hosts, with the users of their parts. Read-only.
 //!
-//! Free handles are not read: an idle cloud has many, and the amounts of the providers account for them.
+//! Free handles are not read: an idle cloud has many, and the providers' amounts already include them.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -82,25 +82,26 @@ pub struct FloorHandle {
     pub state: HandleState,
     /// True if it waits to be cleaned.
     pub cleaning: bool,
-    /// The server that owns it; `None` if it has no owner or belongs to an external instance.
+    /// The server that owns it; `None` if it has no owner.
     pub server: Option<ServerId>,
     /// The project of the owner.
     pub project: Option<Arc<str>>,
 }
 
 statements! {
-    /// The devices of some hosts, each with its deployables. Sorting them here is cheaper than in the database.
+    /// The devices of some hosts, each with its deployables. The caller sorts them, which is cheaper than in the
+    /// database.
     DEVICES = "SELECT d.id, d.host, d.uuid, d.address, d.card, d.kind, d.vendor_id, d.product_id, d.model,
         d.numa_node, d.pcie_switch, d.island, d.status, d.present, d.health, d.health_reason, d.health_since,
         p.id AS part, p.provider_id, p.name, p.resource_class
         FROM devices d LEFT JOIN deployables p ON p.device_id = d.id WHERE d.host IN ({})";
-    /// The handles of some deployables that are not free. Without ORDER BY and without a join with the deployables:
-    /// PostgreSQL without statistics would read all handles for either.
+    /// Some deployables' handles that are not free. The statement has no ORDER BY and no join with the deployables,
+    /// because for either PostgreSQL would read all handles if it has no statistics.
     HANDLES = "SELECT id, deployable_id, attach_type, address, mdev_type, state, parked, arq_id
         FROM attach_handles WHERE deployable_id IN ({}) AND state <> 'free'";
     /// The requests on some hosts. A handle's request is on the host of its device.
     OWNERS = "SELECT uuid, server_id, project_id FROM arqs WHERE host IN ({})";
-    /// Some requests.
+    /// Requests by id.
     OTHER_OWNERS = "SELECT uuid, server_id, project_id FROM arqs WHERE uuid IN ({})";
     /// The devices that are being programmed.
     PROGRAMMED = "SELECT device_id FROM device_orders
@@ -134,12 +135,12 @@ type Handles = HashMap<i64, Vec<FloorHandle>>;
 /// The server and the project of each request.
 type Owners = HashMap<ArqId, (Option<ServerId>, Arc<str>)>;
 
-/// The devices that were read so far.
+/// The devices read so far.
 struct Reading {
     texts: Texts,
     programmed: HashSet<DeviceId>,
     found: HashMap<HostName, Vec<FloorDevice>>,
-    /// The position of each device's row among those of its host.
+    /// The position of each device among the devices of its host, by row id.
     places: HashMap<i64, usize>,
     /// The rows of all deployables.
     parts: Vec<i64>,
@@ -192,7 +193,7 @@ impl Reading {
         Ok(())
     }
 
-    /// The devices with those handles.
+    /// Adds the handles to their deployables, and returns the devices.
     fn with(self, mut handles: Handles) -> HashMap<HostName, Vec<FloorDevice>> {
         let mut found = self.found;
         for of_host in found.values_mut() {
@@ -278,7 +279,7 @@ fn read_handles(
     Ok(handles)
 }
 
-/// The texts of a page, each stored once: equal hosts have equal addresses and models.
+/// The strings of a page, each stored once, because similar hosts have equal addresses and models.
 #[derive(Default)]
 struct Texts {
     all: HashSet<Arc<str>>,
@@ -295,17 +296,17 @@ impl Texts {
         new
     }
 
-    /// A text column.
+    /// Reads a text column.
     fn get(&mut self, row: &Row, column: &str) -> Result<Arc<str>, Error> {
         Ok(self.of(row.text(column)?))
     }
 
-    /// A text column that may be NULL.
+    /// Reads a text column that may be NULL.
     fn get_opt(&mut self, row: &Row, column: &str) -> Result<Option<Arc<str>>, Error> {
         Ok(row.text_opt(column)?.map(|text| self.of(text)))
     }
 
-    /// A resource class.
+    /// Reads a resource class.
     fn class(&mut self, row: &Row, column: &str) -> Result<ResourceClass, Error> {
         if let Some(known) = self.classes.get(row.text(column)?) {
             return Ok(known.clone());

@@ -57,7 +57,7 @@ pub(crate) struct FreeHandle {
     pub instance: Option<GpuInstance>,
 }
 
-/// A card of a host whose handles exclude each other.
+/// A card with handles that exclude each other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MixedCard {
     pub host: HostName,
@@ -70,8 +70,8 @@ statements! {
         h.state, h.present FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE d.host = ?1 ORDER BY h.id";
-    /// The free handles of a provider with the lowest ids. A handle of a mixed card does not count
-    /// as free while a handle that excludes it is assigned. No handle counts as free while an order
+    /// A provider's free handles with the lowest ids. A handle of a mixed card does not count as
+    /// free while a handle that excludes it is assigned. No handle counts as free while an order
     /// programs the device or while its island is closed. The statement looks the device up once,
     /// not once per handle.
     FREE = concat!(
@@ -200,7 +200,7 @@ pub(crate) fn free(
     tx.rows(FREE, params![provider, count])?.iter().map(read).collect()
 }
 
-/// Makes two transactions that assign parts of a mixed card conflict.
+/// Makes transactions conflict if both assign parts of a mixed card.
 pub(crate) fn touch_card(tx: &mut Tx<'_>, host: &HostName, card: &str) -> Result<(), Error> {
     tx.defer(TOUCH_CARD, params![host, card])?;
     Ok(())
@@ -350,7 +350,7 @@ pub(crate) struct NewHandle<'a> {
 }
 
 /// Inserts free handles. Their ids ascend with time. In an index of millions of handles, new rows
-/// are therefore adjacent instead of spread over as many pages.
+/// are therefore adjacent instead of each on a page of its own.
 pub(crate) fn insert(tx: &mut Tx<'_>, new: &[NewHandle<'_>], now: Timestamp) -> Result<(), Error> {
     let row = |(id, new): (AttachHandleId, &NewHandle<'_>)| -> [Value; 9] {
         [

@@ -43,7 +43,7 @@ pub struct CheckedDevice {
     pub servers: Vec<ServerId>,
 }
 
-/// The condition of the filters; without filters, the device is not healthy.
+/// The condition for a device to pass the filters; without filters, only unhealthy devices pass.
 macro_rules! passes {
     () => {
         "(CAST(?1 AS TEXT) IS NULL OR d.uuid = ?1)

@@ -14,7 +14,7 @@ use crate::states::{ArqState, AttachType, DeviceStatus, HealthState, OwnerChange
 pub struct HeldAccelerator {
     /// The request.
     pub arq: ArqId,
-    /// The server, or the migration that owns the other side's request.
+    /// The server, or its migration for a request on the migration's other host.
     pub consumer: Option<ConsumerId>,
     /// The state of the request.
     pub state: ArqState,

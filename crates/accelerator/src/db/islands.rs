@@ -1,8 +1,8 @@
 //! Closed islands: one consumer has all of an island to itself.
 //!
 //! The mark is `attach_handles.island_arq_id`, the request to which the island of the handle's device belongs. It
-//! counts only while that request owns the handle, or while a lost host may still use it. Assigning the handle to
-//! another request therefore opens the island, regardless of how the first request was released.
+//! counts only while that request owns the handle, or while a lost host may still use the handle. Assigning the handle
+//! to another request therefore opens the island, regardless of how the first request was released.
 
 use kilonova_ids::{ConsumerId, HostName, ProviderId};
 use kilonova_store::{Error, Row, Tx, params, statements};
@@ -44,7 +44,7 @@ pub(super) use {closed_of_host, closing};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Island {
     pub host: HostName,
-    /// The first card.
+    /// The address of its first card.
     pub first: String,
 }
 
@@ -55,7 +55,7 @@ statements! {
     /// The providers of an island, whether present or absent.
     PROVIDERS = "SELECT p.provider_id FROM devices d JOIN deployables p ON p.device_id = d.id
         WHERE d.host = ?1 AND d.island = ?2";
-    /// A handle of an island that another consumer owns or may still use.
+    /// A handle that another consumer owns or may still use, in an island.
     OF_ANOTHER = "SELECT h.id FROM devices d JOIN deployables p ON p.device_id = d.id
         JOIN attach_handles h ON h.deployable_id = p.id
         WHERE d.host = ?1 AND d.island = ?2 AND h.state IN ('owned', 'dirty')
@@ -66,8 +66,8 @@ statements! {
         WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?3)
           AND deployable_id IN (SELECT p.id FROM devices d JOIN deployables p ON p.device_id = d.id
             WHERE d.host = ?1 AND d.island = ?2)";
-    /// Writes the devices of an island, so that two transactions that close or open it, or assign parts of it,
-    /// conflict, and the second sees what the first has written.
+    /// Writes the devices of an island. Transactions that close or open it or assign parts of it therefore conflict,
+    /// and the second reads what the first has written.
     TOUCH = "UPDATE devices SET present = present WHERE host = ?1 AND island = ?2";
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn close(tx: &mut Tx<'_>, island: &Island, consumer: ConsumerId) -> R
     Ok(())
 }
 
-/// Makes two transactions that close or open an island conflict.
+/// Makes transactions conflict if both close or open an island.
 pub(crate) fn touch(tx: &mut Tx<'_>, island: &Island) -> Result<(), Error> {
     tx.defer(TOUCH, params![&island.host, &island.first])?;
     Ok(())

@@ -1,4 +1,4 @@
-//! The GPU instances of cards in MIG mode: which slices handles in use occupy, and what still fits.
+//! The GPU instances of cards in MIG mode: the slices that they occupy, and the vGPUs that still fit.
 //!
 //! The geometry is the one that the card's host reported. The rows determine which handles are in use: the host creates
 //! an instance only after the claim, so the instances of this control plane that it reports do not count.
@@ -26,12 +26,12 @@ statements! {
 /// The geometry that a host reported.
 ///
 /// # Errors
-/// The reason why the geometry is impossible.
+/// Returns the reason why the geometry is impossible.
 pub(crate) fn geometry(mig: &Mig) -> Result<Geometry, String> {
     let placement = |one: &MigPlacement| Placement { start: one.start, size: one.size };
     let profiles = mig.profiles.iter().map(|profile| Profile {
         name: profile.name.clone(),
-        // Not used: the slices of memory decide.
+        // Unused: the memory slices decide what fits.
         compute: 0,
         most: profile.most,
         placements: profile.placements.iter().map(placement).collect(),
@@ -39,7 +39,7 @@ pub(crate) fn geometry(mig: &Mig) -> Result<Geometry, String> {
     Geometry::new(mig.slices, profiles.collect()).map_err(|invalid| invalid.to_string())
 }
 
-/// The handles of a provider.
+/// The vGPU type of a provider, and counts of its handles.
 struct Part {
     vgpu_type: String,
     present: usize,
@@ -56,7 +56,7 @@ pub(crate) struct MigCard {
     /// Other occupied slices, each with a name.
     others: Vec<(Placement, String)>,
     parts: BTreeMap<ProviderId, Part>,
-    /// The functions that no guest has.
+    /// The number of functions without a handle in use.
     free_functions: usize,
 }
 
@@ -90,7 +90,7 @@ impl MigCard {
         self.parts.iter().map(|(provider, part)| (*provider, withheld(part))).collect()
     }
 
-    /// Why no vGPU of these types fits, as the end of a sentence; `None` if one fits.
+    /// Why no vGPU of these types fits, as the end of a sentence; `None` if one fits, or if the card has no instances.
     pub fn shortage<'a>(&self, mut types: impl Iterator<Item = &'a str>) -> Option<String> {
         if types.any(|vgpu_type| self.fits(vgpu_type) > 0) {
             return None;
@@ -113,7 +113,7 @@ impl MigCard {
     }
 }
 
-/// The reads that [`ask`] has added for a card.
+/// The reads of a card that [`ask`] has added to the transaction.
 pub(crate) struct AskedCard([Asked; 2]);
 
 /// Asks for a card; [`found`] reads the answer.

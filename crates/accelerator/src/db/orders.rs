@@ -102,16 +102,17 @@ statements! {
     /// Ends an order.
     CLOSE = "UPDATE device_orders SET state = ?2, open_key = NULL, message = ?3, output = ?4,
         updated_at = ?5 WHERE uuid = ?1 AND state = 'open'";
-    /// Writes an open order, so that its end conflicts with a decision that depends on it.
+    /// Writes an open order, so that closing it conflicts with a transaction that depends on it.
     TOUCH_OPEN = "UPDATE device_orders SET open_key = open_key WHERE uuid = ?1 AND state = 'open'";
     /// Deletes ended orders that were created before a time.
     FORGET = "DELETE FROM device_orders WHERE state <> 'open' AND created_at < ?1";
     /// The open order to program a device.
     OPEN_ON_DEVICE = "SELECT uuid, image_id FROM device_orders WHERE open_key = ?1";
-    /// Writes the device's handles, so that assigning one and ordering the device's programming conflict.
+    /// Writes a device's handles, so that a transaction that assigns one conflicts with one that orders its
+    /// programming.
     TOUCH_HANDLES = "UPDATE attach_handles SET updated_at = updated_at WHERE deployable_id IN
         (SELECT id FROM deployables WHERE device_id = ?1)";
-    /// Handles of a device that are not free and do not belong to this consumer.
+    /// The number of a device's handles that are not free and do not belong to this consumer.
     OTHERS_ON_DEVICE = "SELECT COUNT(*) AS others FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id
         WHERE p.device_id = ?1 AND h.state <> 'free' AND (h.arq_id IS NULL OR NOT EXISTS
@@ -134,7 +135,7 @@ statements! {
     /// Fails a request whose order has failed. It stays with its instance and has no handle.
     FAIL = "UPDATE arqs SET state = 'BindFailed', awaits = NULL, consumer_id = NULL, ordinal = NULL,
         updated_at = ?2 WHERE uuid = ?1";
-    /// The device and deployable for an order through the API.
+    /// The device and the driver of a deployable, for an order from the API.
     TARGET = "SELECT d.id AS device_row, d.uuid AS device_id, d.address, d.host, p.driver, p.present FROM deployables p
         JOIN devices d ON d.id = p.device_id WHERE p.uuid = ?1";
     /// Sets the bitstream of all deployables of a device.
@@ -380,7 +381,7 @@ pub(crate) fn functions_of(
     tx.rows(FUNCTIONS_OF, params![device])?.iter().map(read).collect()
 }
 
-/// Makes assigning a handle of the device and ordering its programming conflict.
+/// Makes a transaction that assigns a handle of the device conflict with one that orders its programming.
 pub(crate) fn touch_handles(tx: &mut Tx<'_>, device_row: i64) -> Result<(), Error> {
     tx.defer(TOUCH_HANDLES, params![device_row])?;
     Ok(())
@@ -409,7 +410,7 @@ pub(crate) fn fail(tx: &mut Tx<'_>, arq: ArqId, now: Timestamp) -> Result<(), Er
     Ok(())
 }
 
-/// Sets the bitstream of all deployables of a device; `None` if its content is unknown.
+/// Sets the bitstream of all deployables of a device; `image` is `None` if the content is unknown.
 pub(crate) fn set_bitstream(
     tx: &mut Tx<'_>,
     device: DeviceId,

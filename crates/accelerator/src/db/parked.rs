@@ -22,7 +22,8 @@ statements! {
         WHERE arq_id = ?1 AND EXISTS (SELECT 1 FROM attributes t
             WHERE t.deployable_id = attach_handles.deployable_id AND t.name = 'on_release'
               AND t.reported = 1) RETURNING uuid";
-    /// Marks handles that a consumer left dirty for cleaning after its host has dropped them.
+    /// Marks the handles that a consumer left dirty and that must be cleaned once its host has
+    /// dropped them.
     MARK_DIRTY = "UPDATE attach_handles SET parked = 'to be cleaned'
         WHERE dirty_of = ?1 AND EXISTS (SELECT 1 FROM attributes t
             WHERE t.deployable_id = attach_handles.deployable_id AND t.name = 'on_release'
@@ -101,8 +102,8 @@ pub(crate) fn park_of_arq(
     handles(&tx.rows(PARK_OF_ARQ, params![arq, now])?)
 }
 
-/// Marks handles that a consumer left dirty for cleaning after its host has dropped them; returns
-/// whether there are any.
+/// Marks the handles that a consumer left dirty and that must be cleaned once its host has dropped
+/// them; returns whether there are any.
 pub(crate) fn mark_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<bool, Error> {
     Ok(tx.execute(MARK_DIRTY, params![consumer])? > 0)
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kilonova_ids::DeviceProfileId;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
-/// A group: a flat map such as `resources:VGPU` to `1`.
+/// A group: a flat map, for example from `resources:VGPU` to `1`.
 pub(crate) type Group = BTreeMap<String, String>;
 
 /// A row of `device_profiles`.

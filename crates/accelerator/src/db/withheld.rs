@@ -32,8 +32,9 @@ macro_rules! is_excluded {
 pub(super) use is_excluded;
 
 /// True for a handle `h` of device `d` that is dirty or excluded, or free while an order programs the device or its
-/// island is closed. The argument is the condition of a closed island, for example a column that [`is_closed!`] has
-/// computed once for the device: evaluated for each handle, it would read all handles of the island each time.
+/// island is closed. The argument is the condition for a closed island. It should be computed once for each device, for
+/// example as a column from [`is_closed!`], because evaluating it for each handle would read all handles of the island
+/// each time.
 macro_rules! is_withheld {
     ($is_closed:expr) => {
         concat!(
@@ -47,8 +48,9 @@ macro_rules! is_withheld {
     };
 }
 
-/// The unavailable part of the providers `p` of the devices that fulfil a condition: whether the device is present and
-/// not failed, and the number of handles that cannot be assigned. The island is examined once for each device.
+/// The unavailable part of each provider `p` of the devices that meet a condition: the health of the device, whether
+/// the deployable is present, and the number of handles that cannot be assigned. The island is examined once for each
+/// device.
 macro_rules! on_devices {
     ($devices:expr, $providers:expr) => {
         concat!(
@@ -78,9 +80,9 @@ statements! {
     ON_CARD = on_devices!("d.host = ?1 AND d.card = ?2", "");
     /// The unavailable part of each provider of an island.
     ON_ISLAND = on_devices!("d.host = ?1 AND d.island = ?2", "");
-    /// The number of handles that cannot be assigned, for all providers of a host that have any, and whether the
-    /// provider's island is closed. The closed islands depend on the host alone, so the database reads them once. The
-    /// statement is a `SELECT`, so that it can be sent ahead with others.
+    /// The number of handles that cannot be assigned, for each provider of a host that has such handles, and whether
+    /// the provider's island is closed. The closed islands depend on the host alone, so the database reads them once.
+    /// The statement is a `SELECT`, so that it can be sent ahead with others.
     OF_HOST = concat!(
         "SELECT p.provider_id, COUNT(*) AS withheld, MAX(CASE WHEN d.island IN (",
         closed_of_host!(),
@@ -100,8 +102,8 @@ pub(crate) fn on_provider(tx: &mut Tx<'_>, provider: ProviderId) -> Result<i64, 
     Ok(each(tx, [provider], [])?.remove(&provider).unwrap_or(0))
 }
 
-/// Like [`on_provider`], for several providers and for all providers of some cards. The number of round trips depends
-/// on neither.
+/// Like [`on_provider`], for several providers and for all providers of some cards. The number of round trips does not
+/// depend on the number of providers or cards.
 pub(crate) fn each<'a>(
     tx: &mut Tx<'_>,
     providers: impl IntoIterator<Item = ProviderId>,
@@ -129,7 +131,8 @@ pub(crate) fn of_islands<'a>(
     found(tx, asked)
 }
 
-/// Like [`of_host`], for a host whose handles this transaction has inserted: only geometry can withhold them.
+/// Like [`of_host`], for a host whose handles this transaction has inserted: only the MIG geometry can make them
+/// unavailable.
 pub(crate) fn of_new_host(
     tx: &mut Tx<'_>,
     in_mig_mode: impl IntoIterator<Item = MixedCard>,

@@ -5,8 +5,8 @@
 //! records the generation of the host's documents that the same transaction starts. The host's
 //! agent is woken. When it requests the documents after that generation, or registers, it has seen
 //! the release, and the handle becomes free. A working agent does so within milliseconds. The
-//! generation is in the database, so any controller may handle the release, and any other the
-//! host's request.
+//! generation is in the database, so one controller may handle the release and another the host's
+//! request.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use crate::Error;
 use crate::db::awaiting::{self, Awaiting, PendingRelease};
 use crate::db::{handles, withheld};
 
-/// A value above every generation: acknowledges everything.
+/// A value above every generation, which acknowledges all of them.
 pub const EVERYTHING: i64 = i64::MAX;
 
 /// Releases the handle of a request. It becomes free immediately only if its host has no agent.
@@ -57,7 +57,7 @@ pub fn awaits_acknowledgement(
     Ok(!awaiting::on_host(tx, host, generation)?.is_empty())
 }
 
-/// Announces [`awaits_acknowledgement`] and what [`acknowledge`] reads.
+/// Announces [`awaits_acknowledgement`] and the reads of [`acknowledge`].
 pub fn expect_acknowledge(tx: &mut Tx<'_>, host: &HostName, generation: i64) -> Result<(), Error> {
     Ok(awaiting::expect_on_host(tx, host, generation)?)
 }

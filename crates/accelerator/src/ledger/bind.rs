@@ -152,9 +152,8 @@ pub fn expect_bind(
     Ok(())
 }
 
-/// The free handles of each request, if no choice depends on the assignment of another: the providers
-/// differ, and no card is mixed. Otherwise empty; the caller then chooses and assigns one request
-/// after the other.
+/// The free handles of each request, if no choice depends on the assignment for another request: the providers differ,
+/// and no card is mixed. Otherwise empty; the caller then chooses and assigns one request after the other.
 fn choose_independent(
     tx: &mut Tx<'_>,
     host: &HostName,
@@ -225,8 +224,8 @@ pub fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Held, Error> {
     Ok(Held { requests: requests.len(), must_clean, awaits, shared })
 }
 
-/// [`release_as`] for the handles that the consumer holds. Returns whether a handle must be
-/// cleaned, so that the caller announces the order.
+/// Like [`release_as`], with the claims that [`held`] has read. Returns whether a handle must be cleaned; the caller
+/// must then announce the order.
 pub fn release_held(
     tx: &mut Tx<'_>,
     world: &World,
@@ -277,8 +276,8 @@ pub(crate) fn choose(
     Ok(free)
 }
 
-/// Chooses the GPU instances of handles of a card in MIG mode. False if an instance does not fit, or if the card has no
-/// geometry: a guest never gets such a handle without an instance.
+/// Chooses the GPU instances of handles of a card in MIG mode. Returns false if an instance does not fit, or if the
+/// card has no geometry: a guest never gets such a handle without an instance.
 fn place_instances(
     tx: &mut Tx<'_>,
     host: &HostName,

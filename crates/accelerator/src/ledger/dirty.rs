@@ -1,8 +1,8 @@
 //! Dirty handles: their consumer is gone, but its host could not be reached to remove the guest.
-//! They are freed when the host reports that nothing of the consumer is left.
+//! They are freed when the host reports that it no longer uses them.
 //!
-//! Both functions return the unavailable amount of each affected provider, including handles that
-//! exclude each other, so that the caller can reserve it.
+//! [`abandon`] and [`clean`] return the unavailable amount of each affected provider, including
+//! handles that exclude each other, so that the caller can reserve it.
 
 use std::collections::BTreeMap;
 

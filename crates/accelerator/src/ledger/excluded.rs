@@ -1,8 +1,8 @@
 //! Names the cards whose free accelerators are excluded by assigned ones, to explain why a server
 //! was not placed.
 //!
-//! The answer takes a few milliseconds in a cloud of any size: each step has a constant limit, so in
-//! a cloud that exceeds one, fewer cards are named. It must not run in a write transaction.
+//! The answer takes a few milliseconds in a cloud of any size: each step has a constant limit, so in a cloud that
+//! exceeds a limit, fewer cards are named. The search must not run in a write transaction.
 
 use std::collections::BTreeSet;
 

@@ -15,9 +15,8 @@ use crate::db::handles::{HandleKey, MixedCard};
 use crate::db::withheld;
 use crate::states::AttachType;
 
-/// Reserves in Placement the handles of the cards that have become unavailable, and releases those
-/// that are available again. The number of round trips does not depend on the number of cards or
-/// handles.
+/// Updates the reserved amounts of the cards' providers in Placement. The number of round trips
+/// does not depend on the number of cards or handles.
 pub(crate) fn update_exclusions(
     tx: &mut Tx<'_>,
     world: &World,

@@ -1,4 +1,4 @@
-//! The devices of many hosts at once, for operators. Read-only.
+//! The devices of many hosts, for operators. Read-only.
 
 use std::collections::HashMap;
 
@@ -8,8 +8,8 @@ use kilonova_store::Tx;
 use crate::Error;
 use crate::db::floor::{self, FloorDevice};
 
-/// The devices of these hosts, with the users of their parts. The number of statements depends only on the numbers
-/// of hosts and parts, and not on their use.
+/// The devices of these hosts, with the users of their parts. The number of statements depends on the number of hosts
+/// and parts, not on how many parts are in use.
 ///
 /// # Errors
 /// Store errors only.

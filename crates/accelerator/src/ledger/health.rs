@@ -1,6 +1,6 @@
 //! Unhealthy devices and the servers that use them, for operators.
 //!
-//! Read-only. Servers stay where they are: their owners decide.
+//! Read-only. No server is migrated: its owner decides.
 
 use std::collections::BTreeMap;
 

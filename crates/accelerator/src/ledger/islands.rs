@@ -1,7 +1,7 @@
-//! Closed islands: a server that requests one has an NVLink island to itself, for `exclusive-island`.
+//! Closed islands: a server that requests `exclusive-island` has an island to itself.
 //!
-//! The claim's transaction decides. It marks the consumer's handles, and reserves the island's other devices in
-//! Placement, as for handles that an assigned one excludes. The choice of handles enforces the mark. The release opens
+//! The claim's transaction closes the island: it marks the consumer's handles and reserves the island's other devices
+//! in Placement, like handles that an assigned one excludes. The choice of handles enforces the mark. The release opens
 //! the island.
 
 use std::collections::BTreeSet;

@@ -48,7 +48,7 @@ pub(super) struct DevicePlan<'a> {
 }
 
 impl DevicePlan<'_> {
-    /// The address of its card: of its physical function, or its own.
+    /// The address of its card: that of its physical function, or its own.
     pub fn card(&self) -> &str {
         self.device.card_address()
     }
@@ -78,7 +78,7 @@ impl DeployablePlan<'_> {
     }
 }
 
-/// The traits of a provider. Only the ledger states where a device is; such traits of the agent are dropped.
+/// The traits of a provider. Only the ledger states where a device is; such traits from the agent are dropped.
 pub(super) fn with_places(mut traits: Vec<String>, places: &[String]) -> Vec<String> {
     traits.retain(|name| !nearness::is_place(name));
     traits.extend_from_slice(places);

@@ -1,7 +1,6 @@
-//! Applies the hardware report of a host. A report is complete about the hardware and contains
-//! nothing about owners. Therefore handles with an owner are never deleted, only marked absent, and
-//! are deleted with the owner's release or at the next report. A disabled device keeps its row even
-//! without owned handles, so that it is still disabled when it reappears.
+//! Applies the hardware report of a host. A report lists all hardware but no owners. Therefore handles with an owner
+//! are never deleted, only marked absent, and are deleted when the owner releases them or at a later report. A disabled
+//! device keeps its row even without owned handles, so that it is still disabled when it reappears.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,13 +24,13 @@ use crate::db::handles::{self, HandleKey, HandleRow, MixedCard, NewHandle};
 use crate::db::{orders, withheld};
 use crate::states::{HandleState, HealthState};
 
-/// The fact with the loaded function of a deployable.
+/// The name of the fact that states a deployable's loaded function.
 const FUNCTION: &str = "function_id";
 
 /// Maximum number of characters of a reason that are stored.
 const MAX_REASON: usize = 1000;
 
-/// Announces what an unchanged [`report`] reads.
+/// Announces the reads of an unchanged [`report`].
 ///
 /// # Errors
 /// Store errors only.
@@ -157,7 +156,7 @@ fn loaded(plan: &DeployablePlan<'_>, known: &Known) -> Option<String> {
     function_trait(&row.driver, row.function.as_deref()?)
 }
 
-/// The deployables of devices that the host sees but cannot read. They keep their rows.
+/// The deployables of devices that the host detects but cannot read. They keep their rows.
 fn unreadable<'a>(plans: &[DevicePlan<'_>], known: &'a Known) -> Vec<&'a DeployableRow> {
     let unread = |plan: &&DevicePlan<'_>| {
         plan.deployables.is_empty() && matches!(plan.device.health, Health::Failed { .. })
@@ -189,7 +188,7 @@ fn as_last_reported(row: &DeployableRow, plans: &[DevicePlan<'_>], known: &Known
     }
 }
 
-/// The ids of the devices of a report, in its order, after the new devices are inserted.
+/// The row ids of a report's devices, in the report's order; complete once the new devices are inserted.
 struct DeviceIds<'a> {
     known: Vec<(&'a str, Option<i64>)>,
     new: Vec<Asked>,
@@ -216,7 +215,7 @@ struct NewRows<'a> {
     handles: Vec<NewHandle<'a>>,
 }
 
-/// Row ids that the report names.
+/// The ids of the rows that match the report.
 #[derive(Default)]
 struct Seen {
     devices: BTreeSet<i64>,
@@ -231,7 +230,7 @@ struct Exclusions<'a> {
     one_type: &'a BTreeSet<&'a str>,
 }
 
-/// The handles in use by card, including absent ones.
+/// The handles in use, grouped by card, including absent ones.
 fn used_by_card(known: &Known) -> BTreeMap<&str, Vec<&HandleKey>> {
     let mut used: BTreeMap<&str, Vec<&HandleKey>> = BTreeMap::new();
     let device_of: BTreeMap<i64, i64> =
@@ -452,8 +451,8 @@ fn apply_attributes(
     Ok(())
 }
 
-/// Adds handles of each kind to the rows to insert, up to the requested number. Surplus free handles are deleted;
-/// surplus owned or dirty handles stay and are marked absent. Returns the number of the latter.
+/// Adds handles of each kind to the rows to insert, up to the reported number. Surplus handles are deleted, except
+/// owned or dirty ones, which are marked absent. Returns the number of all owned or dirty handles.
 fn apply_handles<'a>(
     tx: &mut Tx<'_>,
     deployable_id: i64,
@@ -495,8 +494,8 @@ fn apply_handles<'a>(
     Ok(held)
 }
 
-/// Deletes deployables that are not in the report. Returns the devices of deployables that still
-/// have owners or are disabled.
+/// Deletes deployables that are not in the report, unless they have owned or dirty handles or their device is disabled.
+/// Returns the devices of those that are kept.
 fn drop_deployables(
     tx: &mut Tx<'_>,
     seen: &Seen,

@@ -1,5 +1,5 @@
 //! Counters of binds and their failures since the process started, for operators' metrics: one
-//! number in memory per cause, incremented after the commit, so that only committed binds count.
+//! number in memory per outcome. A bind is counted after its commit, a failure immediately.
 //!
 //! Store errors are not counted, because the transaction is retried.
 

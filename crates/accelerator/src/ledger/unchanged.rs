@@ -20,7 +20,7 @@ fn is_healthy(devices: &[Device]) -> bool {
     devices.iter().all(|device| device.health == Health::Healthy)
 }
 
-/// Announces what [`if_unchanged`] and [`record`] read.
+/// Announces the reads of [`if_unchanged`] and [`record`].
 pub(super) fn expect(tx: &mut Tx<'_>, host: &HostName, devices: &[Device]) -> Result<(), Error> {
     if is_healthy(devices) { Ok(rows::expect_fingerprint(tx, host)?) } else { Ok(()) }
 }

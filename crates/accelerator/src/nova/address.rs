@@ -25,7 +25,7 @@ impl Address {
         Self::Endpoint(endpoint.to_owned())
     }
 
-    /// True if it requires TLS; `None` for a catalog, which has not been read yet.
+    /// Returns whether the address requires TLS; `None` for a catalog, which has not been read yet.
     pub(super) fn is_tls(&self) -> Result<Option<bool>, String> {
         match self {
             Self::Endpoint(url) => is_tls(url).map(Some),

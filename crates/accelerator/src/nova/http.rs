@@ -27,11 +27,11 @@ pub struct HttpNova {
 }
 
 impl HttpNova {
-    /// With `https`, an authority in `cafile`, or one of the system's, must vouch for the servers
-    /// at the address and at the credentials' Keystone.
+    /// With `https`, the certificates of Nova and of the credentials' Keystone must be issued by an authority in
+    /// `cafile` or by one of the system's.
     ///
     /// # Errors
-    /// Returns the problem of an invalid URL or of invalid authorities.
+    /// Returns an error for an invalid URL or invalid authorities.
     pub fn new(
         address: Address,
         credentials: Credentials,
@@ -53,7 +53,7 @@ impl HttpNova {
         Ok(Self { address, http, tokens })
     }
 
-    /// Sends a request, and repeats it once with a new token if the first one is refused.
+    /// Sends a request, and repeats it once with a new token if the first token is refused.
     async fn ask(
         &self,
         method: Method,
@@ -90,9 +90,9 @@ impl HttpNova {
         check_reply(&self.ask(Method::POST, EVENTS, Some(body(events).to_string())).await?)
     }
 
-    /// A Nova that hides instances of other projects answers 404 for them. So a 404 counts only if
-    /// a list over all projects lacks the instance too, and only in Nova's form: a wrong URL must
-    /// not look like a cloud without instances.
+    /// A Nova that hides instances of other projects answers 404 for them. So a 404 counts only if a list of all
+    /// projects' instances lacks the instance too. It must also have Nova's form, because a wrong URL must not look
+    /// like a cloud without instances.
     async fn presence(&self, server: ServerId) -> Result<Presence, NovaError> {
         let one = self.ask(Method::GET, &format!("servers/{server}"), None).await?;
         match one.status.as_u16() {
@@ -149,8 +149,8 @@ fn body(events: &[Event]) -> Value {
     json!({"events": events})
 }
 
-/// A 207 has a status for each event: 422 for a server without a host, which is normal for a bind
-/// before the spawn, and 404 for a deleted server.
+/// A 207 contains a status for each event: 422 for a server without a host, which is normal for a bind before the
+/// spawn, and 404 for a deleted server.
 fn check_reply(reply: &Answer) -> Result<(), NovaError> {
     let status = reply.status;
     let message = || format!("Nova answered {status}: {}", shown(&reply.body));

@@ -1,5 +1,5 @@
-//! Messages to and queries of an external Nova: that a request is bound, and whether an instance
-//! still exists. Our own compute service binds within its own transaction and needs no message.
+//! Notifies an external Nova of bound requests, and queries whether an instance still exists. Our
+//! own compute service binds within its own transaction and needs no message.
 
 mod address;
 mod http;
@@ -51,9 +51,9 @@ pub enum Presence {
 /// The future of a query about an instance.
 pub type PresenceQuery<'a> = Pin<Box<dyn Future<Output = Result<Presence, NovaError>> + Send + 'a>>;
 
-/// Accepts events and knows which instances exist.
+/// An external Nova, which accepts events and reports which instances exist.
 pub trait Nova: Send + Sync + 'static {
-    /// True if Nova has an instance. Everything except a clear answer is an error.
+    /// Queries whether Nova has an instance. Any answer that is not clear is an error.
     fn has(&self, server: ServerId) -> PresenceQuery<'_>;
 
     /// Delivers the events of one bind. A server that has no host yet, or no longer exists, is not

@@ -9,11 +9,11 @@ use crate::Error;
 use crate::db::events::{self, EventRow};
 use crate::nova::{Event, Nova, NovaError};
 
-/// Longer than the timeout of one delivery.
+/// Delay before a taken event is due again; longer than the timeout of one delivery.
 const LEASE: SignedDuration = SignedDuration::from_secs(90);
-/// Seconds.
+/// Maximum delay between two attempts, in seconds.
 const LONGEST_PAUSE: i64 = 60;
-/// Nova itself waits five minutes.
+/// How long a failed delivery is retried; Nova itself waits five minutes.
 const GIVE_UP: SignedDuration = SignedDuration::from_hours(24);
 
 /// The results of the due events, by bind.

@@ -109,7 +109,7 @@ fn consumer_of(server: ServerId) -> ConsumerId {
     ConsumerId::from_untyped_uuid(server.into_untyped_uuid())
 }
 
-/// Unbinds the requests of a deleted instance, unless they have changed since the query.
+/// Unbinds the requests of a deleted instance, unless they have changed since `bound_before`.
 async fn unbind(state: &State, server: ServerId, bound_before: Timestamp) -> Result<usize, Error> {
     let request = format!("req-{}", uuid::Uuid::new_v4());
     let caller = Caller {

@@ -1,6 +1,6 @@
 //! `/keys`: the user's key pairs. They belong to the user, not to the project.
 //!
-//! The name of a key pair may be `..`, which browsers remove from a path: pages have it in their query.
+//! The name of a key pair may be `..`, which browsers remove from a path, so pages pass the name in their query.
 
 use axum::Router;
 use axum::extract::State;
@@ -35,7 +35,7 @@ pub(super) fn routes() -> Router<Dashboard> {
         .route("/key/delete", get(ask).post(remove))
 }
 
-/// True if the policy lets the user do this with their own key pairs.
+/// True if the policy rule allows the user to act on their own key pairs.
 fn may(dashboard: &Dashboard, viewer: &Viewer, rule: &str) -> bool {
     let target = [("user_id", viewer.context.user_id.as_str())];
     dashboard.0.compute.policy.allows(&viewer.context, rule, &target)

@@ -66,7 +66,7 @@ pub(super) async fn flavors(dashboard: &Dashboard, viewer: &Viewer) -> Result<Ve
     Ok(flavors)
 }
 
-/// The images that the form offers, including the one with this id, and true if there are more.
+/// The images that the form offers, and true if there are more. The image `wanted` is included if it is active.
 async fn images(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -203,7 +203,7 @@ async fn fits(
     })
 }
 
-/// The resource classes of each device profile that the user sees.
+/// The resource classes of each device profile that the user may see.
 async fn profiles(
     dashboard: &Dashboard,
     viewer: &Viewer,

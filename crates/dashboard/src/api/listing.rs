@@ -21,7 +21,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Reads the page that a query names. The path is that of the list at its service, with or without a query.
+    /// Reads the page that a query requests. `path` is the list's path at its service, with or without a query.
     pub(super) async fn read(
         dashboard: &Dashboard,
         viewer: &Viewer,
@@ -46,7 +46,7 @@ impl Rows {
     /// Cuts the page out of a list that its service sends as a whole.
     pub(super) fn cut(all: Vec<Value>, query: &Query, id: fn(&Value) -> &str) -> Self {
         let marker = query.get("marker").unwrap_or_default().to_owned();
-        // The page after a row that is gone is the first one.
+        // If the marker's row is gone, this is the first page.
         let begin = all.iter().position(|row| id(row) == marker).map_or(0, |at| at + 1);
         let more = all.len() > begin + PAGE;
         Self { rows: all.into_iter().skip(begin).take(PAGE).collect(), marker, more }

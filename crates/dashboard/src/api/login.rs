@@ -1,7 +1,7 @@
 //! `/login` and `/logout`: begins and ends a session.
 //!
-//! The session has a token of the project that the user names, else of the user's default project, else of the
-//! user's first enabled project. The password is in memory until Keystone has answered, and nowhere else.
+//! The session's token is scoped to the project that the user names, else to the user's default project, else to
+//! the user's first enabled project. The password is kept only in memory, and only until Keystone has answered.
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -28,7 +28,7 @@ use crate::views::login::{self as page, Shown};
 pub(super) const TOKENS: &str = "/identity/v3/auth/tokens";
 /// The path of the projects of a token's user.
 pub(super) const PROJECTS: &str = "/identity/v3/auth/projects";
-/// The other targets on which the user of a token has roles: each path with the key of its list.
+/// The paths that list the other targets on which a token's user has roles, each with the key of its list.
 const ABOVE_PROJECTS: [(&str, &str); 2] =
     [("/identity/v3/auth/system", "system"), ("/identity/v3/auth/domains", "domains")];
 
@@ -139,7 +139,7 @@ async fn begin(
     });
     let identity = json!({"methods": ["password"], "password": {"user": user}});
     let named = fields.text("project");
-    // Without a scope, Keystone gives a token of the default project if the user may enter it.
+    // Without a requested scope, Keystone issues a token for the default project if the user has a role there.
     let auth = match named {
         Some(_) => json!({"auth": {"identity": identity, "scope": "unscoped"}}),
         None => json!({"auth": {"identity": identity}}),
@@ -153,7 +153,7 @@ async fn begin(
         Ok(project) => scope(dashboard, caller, &unscoped, &project, texts::WRONG_LOGIN).await,
         Err(denied) => Err(denied),
     };
-    // The session has a token of its own.
+    // The session has its own token; this one is no longer needed.
     revoke(dashboard, &own, &unscoped, fields.text("user").unwrap_or_default()).await;
     session
 }
@@ -193,7 +193,7 @@ async fn no_project(dashboard: &Dashboard, own: &Caller) -> Result<&'static str,
     Ok(texts::NO_PROJECT)
 }
 
-/// A session in a project, by another token of the user.
+/// Begins a session in a project, authenticated by an existing token of the user.
 pub(super) async fn scope(
     dashboard: &Dashboard,
     caller: &Caller,
@@ -208,7 +208,7 @@ pub(super) async fn scope(
     issue(dashboard, caller, auth, true, wrong).await
 }
 
-/// A token with its description.
+/// Requests a token; returns it with the body of the answer.
 async fn token(
     dashboard: &Dashboard,
     caller: &Caller,
@@ -261,7 +261,7 @@ fn session(token: String, body: &Value, switches: bool) -> Result<Session, Denie
     })
 }
 
-/// Begins a session in the browser, and redirects it to a page.
+/// Begins a session in the browser, and redirects the browser to a page.
 pub(super) fn enter(
     dashboard: &Dashboard,
     caller: &Caller,
@@ -281,7 +281,7 @@ pub(super) fn enter(
     Ok(response)
 }
 
-/// Revokes a token of a user; false if that fails, so that the token lives until it expires.
+/// Revokes a user's token; returns false if that fails. The token then stays valid until it expires.
 pub(super) async fn revoke(
     dashboard: &Dashboard,
     caller: &Caller,

@@ -59,7 +59,7 @@ pub(crate) use servers::{Filters, List, May, digest};
 pub const PATH: &str = "/dashboard";
 
 /// Pages load nothing from elsewhere, have no inline script or style, and cannot be in another site's frame.
-/// The console is our own page within a frame.
+/// A frame contains only our own page: the console.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; \
                       frame-ancestors 'none'";
@@ -118,7 +118,7 @@ fn around<S: Clone + Send + Sync + 'static>(pages: Router<S>) -> Router<S> {
         .layer(middleware::from_fn(identify))
 }
 
-/// Gives a request its id, which its log lines and its answer have. Its requests to the services have
+/// Gives a request its id, which its log lines and its answer contain. Its requests to the services have
 /// ids of their own.
 async fn identify(
     route: Option<MatchedPath>,
@@ -158,7 +158,7 @@ fn session() -> Option<Session> {
     REQUEST.try_with(|current| current.session.get().cloned()).ok().flatten()
 }
 
-/// True for a browser that asks for a page: clients of the API ask for JSON, or for anything.
+/// True for a browser's request for a page: API clients accept JSON or any type, but do not name `text/html`.
 pub fn asks_for_pages(method: &Method, headers: &HeaderMap) -> bool {
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     matches!(*method, Method::GET | Method::HEAD)
@@ -176,7 +176,7 @@ pub fn to_pages() -> Response {
     (headers, Redirect::to(PATH)).into_response()
 }
 
-/// Refuses forms of other sites, and adds the headers that confine a page.
+/// Refuses forms from other sites, and adds the headers that confine a page.
 async fn protect(request: Request, next: Next) -> Response {
     let mut response = match request.method() {
         &Method::GET | &Method::HEAD => next.run(request).await,

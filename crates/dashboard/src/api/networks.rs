@@ -42,7 +42,7 @@ pub(super) fn routes() -> Router<Dashboard> {
         .route("/ports/{id}/delete", deletion(&A_PORT))
 }
 
-/// True if the policy lets the user do this with an object of a project on a network.
+/// True if the policy rule allows the user to act on an object that belongs to a project and a network.
 fn may(dashboard: &Dashboard, viewer: &Viewer, rule: &str, project: &str, network: &Value) -> bool {
     may_with_device(dashboard, viewer, rule, project, network, "")
 }
@@ -136,7 +136,7 @@ async fn shown(
     let ports = Rows::read(dashboard, viewer, &ports, "ports", query).await?;
     let own = viewer.session.project.as_str();
     let deletes_port = |port: &Value| {
-        // A port that a server used earlier no longer counts as a server's port.
+        // A detached port may still have a server's device owner, which is ignored.
         let free = port["device_id"].as_str().is_none_or(str::is_empty);
         let device = port["device_owner"].as_str().unwrap_or_default();
         let device = if free && device.starts_with("compute:") { "" } else { device };
@@ -198,7 +198,7 @@ async fn create(State(dashboard): State<Dashboard>, form_: Form) -> Result<Respo
     }
 }
 
-/// The body of a new subnet. Without a gateway the service takes the first address, as for every client.
+/// The body of a request for a subnet. If it names no gateway, the service uses the subnet's first address.
 fn subnet(network: &str, fields: &Fields) -> Result<Value, &'static str> {
     let cidr = fields.text("cidr").ok_or(texts::CIDR_MISSING)?;
     let version = if cidr.contains(':') { 6 } else { 4 };
@@ -269,7 +269,7 @@ async fn add(
     }
 }
 
-/// A kind of objects that are deleted on a page of their own.
+/// A kind of object that is deleted on a page of its own.
 struct Kind {
     name: &'static str,
     rule: &'static str,
@@ -291,7 +291,7 @@ fn deletion(kind: &'static Kind) -> MethodRouter<Dashboard> {
     get(ask).post(remove)
 }
 
-/// The deletion of an object; subnets and ports lead back to their network.
+/// The deletion of an object. That of a subnet or a port leads back to its network.
 fn removal(kind: &Kind, id: &str, object: &Value) -> Removal {
     let Kind { name: kind, loses, .. } = kind;
     let name = object["name"].as_str().filter(|name| !name.is_empty());
@@ -311,7 +311,7 @@ async fn ask(
     id: &str,
 ) -> Result<Response, Refusal> {
     let object = find(dashboard, viewer, kind.name, id).await?;
-    // The project of a subnet's or a port's network decides too.
+    // The policy also considers the network of a subnet or a port.
     let network = match object["network_id"].as_str() {
         Some(network) => &find(dashboard, viewer, "network", network).await?,
         None => &object,

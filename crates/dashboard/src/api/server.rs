@@ -14,7 +14,7 @@ use crate::app::actions::offered;
 use crate::error::Error;
 use crate::views::server as page;
 
-/// The lines of the console log on a page.
+/// Number of lines of the console log on a page.
 const LOG_LINES: u64 = 200;
 
 pub(super) fn routes() -> Router<Dashboard> {
@@ -28,7 +28,7 @@ pub(super) async fn find(dashboard: &Dashboard, viewer: &Viewer, id: &str) -> Re
     Ok(found["server"].take())
 }
 
-/// A part of the page; null if its user may not see it, or if it is gone.
+/// A part of the page; null if the user may not see it, or if it is gone.
 pub(super) async fn part(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -41,8 +41,8 @@ pub(super) async fn part(
     }
 }
 
-/// The name of a server's image. When an open page requests its parts again, it sends the name that it shows, so that a
-/// change of a server needs no request to the image service. No other site can make a browser send the header.
+/// The name of a server's image. An open page that updates itself sends the name that it shows, so that a change of
+/// the server needs no request to the image service. No other site can make a browser send the `hx-request` header.
 async fn image_of(
     dashboard: &Dashboard,
     viewer: &Viewer,

@@ -49,9 +49,9 @@ pub(crate) struct Filters {
 /// The filters that a user's role allows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct May {
-    /// The servers of all projects.
+    /// True if the user may list the servers of all projects.
     pub see_all: bool,
-    /// The servers of a host. The service ignores this filter for other users.
+    /// True if the user may filter by host. The service ignores this filter for other users.
     pub name_hosts: bool,
 }
 
@@ -101,11 +101,11 @@ impl Filters {
         pairs.join("&")
     }
 
-    /// The path at the compute service.
+    /// The path of the list at the compute service.
     fn path(&self) -> String {
         let mut path = format!("/compute/v2.1/servers/detail?limit={}", PAGE + 1);
         if !self.name.is_empty() {
-            // The service takes a regular expression; users type text.
+            // The service expects a regular expression; users type literal text.
             path.push_str(&format!("&name={}", escaped(&literal(&self.name))));
         }
         for (key, text) in [("status", &self.status), ("ip", &self.ip), ("host", &self.host)] {

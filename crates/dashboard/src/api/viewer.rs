@@ -55,12 +55,12 @@ pub(super) struct Viewer {
     pub session: Session,
     /// The user as the services see it.
     pub context: Context,
-    /// For requests to the services.
+    /// The caller of requests to the services.
     pub caller: Caller,
 }
 
 impl Viewer {
-    /// The viewer of a request; `None` without a session that is valid.
+    /// The viewer of a request; `None` without a valid session.
     ///
     /// # Errors
     /// When the token cannot be validated now.
@@ -106,7 +106,7 @@ fn is_part(parts: &Parts) -> bool {
     parts.headers.contains_key("hx-request")
 }
 
-/// The page that a browser reads or has open.
+/// The page that a browser requests or has open.
 fn page_of(parts: &Parts) -> Option<String> {
     if is_part(parts) {
         let open: http::Uri = parts.headers.get("hx-current-url")?.to_str().ok()?.parse().ok()?;
@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// The caller of a request that reached the listener by this URL.
+    /// The caller of a request that reached the listener at this origin.
     fn caller(origin: Option<&str>) -> Caller {
         let mut request = http::Request::new(());
         if let Some(origin) = origin {

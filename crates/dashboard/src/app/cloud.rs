@@ -1,7 +1,7 @@
 //! Calls to the services of this process as a client makes them: through their HTTP APIs, with a user's token.
 //!
-//! From the service's router on, a request is handled like any other: token, policy, validation. Only the
-//! socket is missing.
+//! From the service's router on, a request is handled like any other: token, policy, validation. It only
+//! bypasses the socket.
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -15,10 +15,10 @@ use tower::ServiceExt;
 use crate::error::Error;
 use crate::texts;
 
-/// The longest path and query that a request can have. A browser's request is no longer than that, but escaping
-/// triples some characters.
+/// Maximum length of a request's path and query. A browser's own request is no longer than that, but escaping
+/// triples the length of some characters.
 const LONGEST: usize = 65_534;
-/// The largest answer that is read.
+/// Maximum size of an answer, in bytes.
 const LARGEST: usize = 16 * 1024 * 1024;
 /// The microversions that pages are written for.
 const VERSIONS: [(&str, &str); 3] = [
@@ -27,9 +27,9 @@ const VERSIONS: [(&str, &str); 3] = [
     ("/placement/", "placement 1.39"),
 ];
 
-/// The header of a microversion.
+/// The header that requests a microversion.
 const VERSION: &str = "openstack-api-version";
-/// The header by which a client announces the size of an image.
+/// The header in which a client announces the size of an image.
 const SIZE: &str = "x-openstack-image-size";
 const JSON: &str = "application/json";
 
@@ -69,7 +69,7 @@ impl Caller {
         Self { token: None, ..self.clone() }
     }
 
-    /// True for a URL of the site that the browser sees.
+    /// True for a URL with the origin of the browser's request.
     pub fn is_own(&self, url: &str) -> bool {
         let own = self.origin.as_ref().and_then(|Origin(origin)| url.strip_prefix(&**origin));
         own.is_some_and(|rest| rest.starts_with('/'))
@@ -113,7 +113,7 @@ impl Cloud {
         self.send(caller, Method::DELETE, path, None).await.map(drop)
     }
 
-    /// Sends a POST request at a microversion of its own, for a feature that newer ones have removed.
+    /// Sends a POST request at another microversion, for a feature that newer ones have removed.
     pub async fn post_at(
         &self,
         caller: &Caller,
@@ -126,7 +126,7 @@ impl Cloud {
         Ok(self.request(caller, Method::POST, path, body, version).await?.body)
     }
 
-    /// Streams data, with their size if it is known; the service reads no faster than it stores them.
+    /// Streams data, and announces the size if it is known. The service reads data no faster than it stores them.
     pub async fn put_data(
         &self,
         caller: &Caller,
@@ -139,7 +139,7 @@ impl Cloud {
         self.request(caller, Method::PUT, path, body, size).await.map(drop)
     }
 
-    /// Sends a request to the service at the beginning of the path.
+    /// Sends a request to the service that the beginning of the path names.
     pub async fn send(
         &self,
         caller: &Caller,
@@ -163,7 +163,7 @@ impl Cloud {
         Ok(Answer { token, body: serde_json::from_slice(&content).unwrap_or_default() })
     }
 
-    /// The token and the body of an answer that is not an error.
+    /// Sends a request; returns the token and the body of a successful answer.
     async fn exchange(
         &self,
         caller: &Caller,
@@ -232,7 +232,7 @@ fn message(body: &Value) -> Option<String> {
             direct.map(str::to_owned).or_else(|| fields.values().find_map(message))
         }
         Value::Array(all) => all.iter().find_map(message),
-        // Cyborg's fault is JSON within a text.
+        // Cyborg's fault is JSON within a string.
         Value::String(text) => message(&serde_json::from_str(text).ok()?),
         _ => None,
     }

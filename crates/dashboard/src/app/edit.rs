@@ -1,7 +1,7 @@
-//! Converts the metadata and the tags of a server to texts that a user edits, and back. Performs no
+//! Converts the metadata and the tags of a server to text that a user edits, and back. Performs no
 //! I/O.
 //!
-//! Each value has exactly one text, which converts back to the same value.
+//! Each value has exactly one text form, which converts back to the same value.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The floor as pages draw it: hosts, their cards, and what each unit of a part is used for. Pure.
+//! The floor as pages draw it: hosts, their cards, and what each unit of a part is used for. Performs no I/O.
 //!
 //! ```text
 //!   host ── NUMA node ── card (a physical function) ── device ── part ── units
@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 /// Number of colours for owners.
 pub(crate) const COLOURS: usize = 8;
 
-/// A word of the service.
+/// A word from the service, such as a status.
 type Word = Cow<'static, str>;
 
 /// A host as the service reports it.
@@ -141,11 +141,11 @@ pub(crate) struct Handle {
 /// The state of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Use {
-    /// A server, or another user of the accelerator API, has it.
+    /// A server, or another consumer in the accelerator API, owns it.
     Owned,
     /// Allocated through Placement, without a handle of ours.
     External,
-    /// It waits for its host before it can be allocated.
+    /// It cannot be allocated until its host reports it clean.
     Dirty,
     /// It is being cleaned.
     Cleaning,
@@ -195,7 +195,7 @@ impl Use {
     }
 }
 
-/// Equal units of a part: one unit with a handle that is not free, or several units without one.
+/// Equal units of a part: one unit with a handle that is not free, or several units without a handle.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unit<'a> {
     pub state: Use,
@@ -209,7 +209,7 @@ pub(crate) struct Unit<'a> {
 pub(crate) struct Card<'a> {
     /// The card itself, or its first function.
     pub device: &'a Device,
-    /// Every function of it.
+    /// All its functions.
     pub functions: Vec<&'a Device>,
 }
 
@@ -265,7 +265,7 @@ fn units_of_part<'a>(device: &'a Device, part: &'a Part) -> Vec<Unit<'a>> {
     units
 }
 
-/// Why units of a device without an owner cannot be allocated.
+/// The state of a device's unowned units that cannot be allocated.
 fn withheld_by(device: &Device) -> Use {
     if !device.present {
         Use::Absent
@@ -508,7 +508,7 @@ pub(crate) fn number_of(text: &str) -> usize {
     hash.iter().take(3).fold(0, |number, byte| (number << 8) | usize::from(*byte))
 }
 
-/// The id of a page's element for a text, because names may contain any character.
+/// The id of a page's element, derived from a text by a hash because names may contain any character.
 pub(crate) fn key_of(text: &str) -> String {
     let first =
         Sha256::digest(text).iter().take(8).fold(0_u64, |sum, byte| (sum << 8) | u64::from(*byte));

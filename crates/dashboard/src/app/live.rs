@@ -34,17 +34,17 @@ const MOST: usize = 4096;
 const MOST_OF_USER: usize = 64;
 /// The longest wait for a round.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(2);
-/// The rounds that a viewer waits for: the current one may have begun without its servers, the next one has not.
+/// Number of rounds that a viewer waits for: the current round may not include its servers, but the next one does.
 const ROUNDS: usize = 2;
 
-/// The changes that a process follows.
+/// Notifies the open pages of a process of changes.
 #[derive(Clone)]
 pub(crate) struct Live(Arc<Hub>);
 
 struct Hub {
     compute: Compute,
     pages: Mutex<Pages>,
-    /// Ends the pause for a new viewer.
+    /// Ends the pause early for a viewer that waits for a round.
     wake: Notify,
     /// The number of the last round that has ended.
     round: AtomicU64,
@@ -54,7 +54,7 @@ struct Hub {
 /// The key of a list that viewers share: the project, the address of the page, and what the policy lets them see.
 pub(crate) type ListKey = (String, String, Vec<bool>);
 
-/// The rows of a list by their servers.
+/// The rows of a list, each with its server's id.
 pub(crate) type Rows = Arc<Vec<(ServerId, String)>>;
 
 /// A list that several viewers show: after a round, one of them reads it for all.
@@ -62,7 +62,7 @@ pub(crate) type Rows = Arc<Vec<(ServerId, String)>>;
 pub(crate) struct SharedList(tokio::sync::Mutex<Option<(u64, Rows)>>);
 
 impl SharedList {
-    /// The rows as of this round or a later one; `read` reads them unless another viewer has.
+    /// The rows as of this round or a later one; `read` reads them unless another viewer has already done so.
     pub async fn since<E>(
         &self,
         live: &Live,
@@ -102,9 +102,9 @@ impl Pages {
 pub(crate) struct Watched {
     /// The servers on it.
     pub servers: BTreeSet<ServerId>,
-    /// The project whose new servers it shows, or all projects; the outer `None` for a page without new servers.
+    /// The project whose new servers it shows, or all projects; the outer `None` for a page that shows no new ones.
     pub list: Option<Option<String>>,
-    /// The host that it shows, or all hosts; the outer `None` for a page without hosts.
+    /// The host that it shows, or all hosts; the outer `None` for a page that shows no hosts.
     pub hosts: Option<Option<HostName>>,
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct News {
     pub list: bool,
     /// Hosts that have changed, are new or are gone.
     pub hosts: BTreeSet<HostName>,
-    /// The round that found them.
+    /// The last round that found any of them.
     pub round: u64,
 }
 
@@ -178,7 +178,7 @@ impl Live {
     /// everything that is committed afterwards.
     ///
     /// # Errors
-    /// Too many pages of the user, or of all, are open.
+    /// Too many pages are open, either of this user or in total.
     pub async fn watch(&self, user: &str, watched: Watched) -> Result<Viewer, Error> {
         let Watched { servers, list, hosts } = watched;
         let page = Arc::new(Page {
@@ -229,7 +229,7 @@ impl Viewer {
         self.settle().await;
     }
 
-    /// Waits for a round that begins after this call. A database that does not answer does not block the caller:
+    /// Waits for a round that begins after this call. Gives up after a timeout if the database does not answer:
     /// later rounds find the changes.
     async fn settle(&self) {
         for _ in 0..ROUNDS {
@@ -292,8 +292,8 @@ async fn run(hub: Arc<Hub>) {
     }
 }
 
-/// Notifies each page of its servers that have changed or are gone. A server that was not watched before does
-/// not count.
+/// Notifies each page of its servers that have changed or are gone, and of new servers in its list. A server that the
+/// previous round did not watch does not count as changed.
 fn tell(open: &[Arc<Page>], before: &Marks, now: &Marks, round: u64) {
     let differs = |(id, old): (&ServerId, &Mark)| (now.servers.get(id) != Some(old)).then_some(*id);
     let changed: BTreeSet<ServerId> = before.servers.iter().filter_map(differs).collect();
@@ -316,7 +316,7 @@ fn tell(open: &[Arc<Page>], before: &Marks, now: &Marks, round: u64) {
     }
 }
 
-/// Notifies each page of its hosts that have changed.
+/// Notifies each page of the changed hosts that it shows.
 fn tell_hosts(open: &[Arc<Page>], changed: &[HostName], round: u64) {
     for page in open {
         let Some(shown) = &page.hosts else { continue };

@@ -34,13 +34,13 @@ pub struct Policies {
 
 /// The parts of a dashboard.
 pub struct Parts {
-    /// The services, each below its name, as clients reach them.
+    /// The services, each under a path with its name, as clients reach them.
     pub services: Router,
     /// Validates tokens, as the services do.
     pub auth: Arc<dyn Authenticator>,
-    /// The compute service: its policy, its table of actions, and which servers have changed.
+    /// The compute service, with its policy, its table of actions, and the changes of servers.
     pub compute: Compute,
-    /// Decide which buttons a page shows to a user. The services check each request themselves.
+    /// The policies that decide which buttons a page shows to a user. The services check each request themselves.
     pub policies: Policies,
     /// Seals sessions; every controller of a cloud has the same key.
     pub key: SealKey,
@@ -58,12 +58,12 @@ pub(crate) struct Inner {
     pub key: SealKey,
     pub live: Live,
     pub recent_floor: Arc<RecentFloor>,
-    /// True once the controller stops.
+    /// True once the controller is stopping.
     pub ending: watch::Sender<bool>,
 }
 
 impl Dashboard {
-    /// A dashboard over the services.
+    /// Creates a dashboard for these services.
     pub fn new(parts: Parts) -> Self {
         let Parts { services, auth, compute, policies, key } = parts;
         let live = Live::new(compute.clone());

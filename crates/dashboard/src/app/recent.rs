@@ -16,7 +16,7 @@ use super::floor::Host;
 const KEPT: Duration = Duration::from_secs(10);
 /// How long the hosts of a page are kept for comparison with newer ones.
 const COMPARED: Duration = Duration::from_secs(60);
-/// A page with more changes is read as a whole again.
+/// Maximum number of changed hosts on a page; with more, the page is read as a whole again.
 const MOST: usize = 200;
 /// Maximum number of pages that are kept.
 const PAGES: usize = 5;
@@ -26,7 +26,7 @@ const PAGES: usize = 5;
 pub(crate) struct Which {
     /// The host after which it begins; empty for the first one.
     pub marker: String,
-    /// True if it has the names of servers.
+    /// True if it contains the names of servers.
     pub names: bool,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Recent {
 pub(crate) struct RecentFloor(Mutex<BTreeMap<Which, Kept>>);
 
 impl RecentFloor {
-    /// A page, and the hosts on it that have changed since; `None` if it has to be read as a whole.
+    /// A page, and the hosts on it that have changed since it was read; `None` if it has to be read as a whole.
     pub fn get(&self, which: &Which, now: &Before) -> Option<Recent> {
         let Kept { page, marks, begun } = {
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,8 +83,8 @@ impl RecentFloor {
         (changed.len() <= MOST).then_some(Recent { page, changed, begun })
     }
 
-    /// The hosts of a page that was read as a whole. Hosts that equal those of the last page are
-    /// shared with it.
+    /// The hosts of a page that was read as a whole. Hosts that are unchanged since the page was last kept
+    /// are shared with the kept page.
     pub fn with_known(&self, which: &Which, hosts: Vec<Host>) -> Vec<Arc<Host>> {
         let known = {
             let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);

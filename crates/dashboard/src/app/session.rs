@@ -24,7 +24,7 @@ pub(crate) struct Session {
     pub token: String,
     /// The secret that each form of the session repeats.
     pub csrf: String,
-    /// When the token ends, in seconds since 1970.
+    /// When the token expires, in seconds since 1970.
     pub expires: i64,
     /// The user's name.
     pub user: String,

@@ -22,7 +22,7 @@ pub(crate) struct Question<'a> {
     pub unable: &'a [Value],
 }
 
-/// The page that asks.
+/// The page that asks for confirmation.
 pub(crate) fn ask(shown: &Question<'_>) -> Markup {
     let offer = shown.offer;
     let title = texts::question(offer.label, &texts::servers(shown.able.len()));
@@ -68,7 +68,7 @@ pub(crate) struct Outcome {
     pub name: String,
     /// Its page.
     pub address: String,
-    /// Why the service refused it.
+    /// Why the service refused the action, if it did.
     pub refused: Option<String>,
 }
 

@@ -8,8 +8,8 @@ use super::parts::{name, path_of_server};
 use crate::app::session::Session;
 use crate::texts;
 
-/// The page; `url` is that of the console, which has a token of its own. The operator's base URL may be on another
-/// site, which the page's policy forbids in a frame: the console is then not `embedded`.
+/// The page. `url` is the address of the console and contains a token of its own. If the operator's base URL is on
+/// another site, the page's policy forbids it in a frame, and the console is not `embedded`.
 pub(crate) fn page(session: &Session, server: &Value, url: &str, embedded: bool) -> Markup {
     let main = html! {
         (path_of_server(server))

@@ -1,4 +1,4 @@
-//! The command with which a host joins, and the hosts that have joined.
+//! The command by which a host joins, and the hosts that have joined.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(crate) struct Shown<'a> {
     pub session: &'a Session,
     /// Certificates and tokens; `None` without a listener for hosts.
     pub enrolled: Option<&'a Value>,
-    /// The token that was created.
+    /// The token that was just created.
     pub made: Option<&'a Value>,
     /// Why the service refused to create one.
     pub refused: Option<&'a str>,

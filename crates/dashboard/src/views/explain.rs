@@ -57,7 +57,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     frame(texts::EXPLAIN, Some(shown.session), &main)
 }
 
-/// The servers that a name finds.
+/// The servers whose names match.
 fn servers(list: &List) -> Markup {
     html! {
         @if list.servers.is_empty() { p { (texts::NO_MATCHES) } }
@@ -92,7 +92,7 @@ fn candidates(found: &Value) -> Markup {
     }
 }
 
-/// A text, or a list of texts.
+/// Formats a string, or a list of strings.
 fn words(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -122,7 +122,7 @@ fn steps(steps: &Value) -> Markup {
     }
 }
 
-/// The explanation of a server. The answer for its owner has no names of hosts.
+/// The explanation of a server. The answer for its owner contains no host names.
 pub(crate) fn server(session: &Session, server: &Value) -> Markup {
     let deleted = !server["deleted_at"].is_null();
     let here = address_of(server);

@@ -21,9 +21,9 @@ use crate::texts;
 
 /// Maximum number of owners in a legend.
 const LEGEND: usize = 24;
-/// Maximum number of units of a card in a small drawing; larger cards are drawn in proportion.
+/// Maximum number of units of a card in a small drawing; larger cards are scaled down.
 const SMALL: i64 = 64;
-/// Units in a line of a small drawing.
+/// Number of units in a line of a small drawing.
 const LINE: i64 = 16;
 
 /// The page.
@@ -119,7 +119,7 @@ fn form(choices: &Choices) -> Markup {
     }
 }
 
-/// The hosts by group, in the order of the groups' names; hosts without one come last.
+/// The hosts by group, in the order of the groups' names; hosts without a group come last.
 fn groups<'a>(hosts: &[&'a Host], by: Group) -> Vec<(Option<String>, Vec<&'a Host>)> {
     let name = |host: &Host| match by {
         Group::Zone => host.zone.clone(),
@@ -155,7 +155,7 @@ pub(crate) fn gone(host: &str) -> Markup {
     html! { article id=(id_of(host)) hx-swap-oob="delete" {} }
 }
 
-/// The sums that replace those of an open page.
+/// The sums that replace those on an open page.
 pub(crate) fn changed_sums(hosts: &[&Host], look: &Look<'_>) -> Markup {
     html! { div id="sums" hx-swap-oob="true" { (sums_within(hosts, look)) } }
 }
@@ -164,7 +164,7 @@ fn sums(hosts: &[&Host], look: &Look<'_>) -> Markup {
     html! { div id="sums" { (sums_within(hosts, look)) } }
 }
 
-/// The card of a host on a page. A small one is drawn once for as long as the host does not change.
+/// The card of a host on a page. A small card is drawn again only if the host or the look changes.
 fn shown(host: &Host, look: &Look<'_>) -> PreEscaped<Arc<str>> {
     let draw = || card(host, look, false).into_string();
     if !look.small {
@@ -270,7 +270,7 @@ fn sum_of(units: &[Unit<'_>]) -> String {
     said.join(", ")
 }
 
-/// The classes of units in a small drawing, with the colours of owners, each with the path of all its units.
+/// The paths of a small drawing, by the class of the units and the colour of their owner.
 type Paths = BTreeMap<(&'static str, Option<usize>), String>;
 
 /// A small drawing of a host's devices: a line for each card.
@@ -353,7 +353,7 @@ fn cells(path: &mut String, state: Use, (x, y): (i64, i64), count: i64) {
     }
 }
 
-/// Adds a number. A floor has tens of thousands, so they do not go through `write!`.
+/// Adds a number to a path. Avoids `write!`, because a floor contains tens of thousands of numbers.
 fn digits(path: &mut String, number: i64) {
     path.push_str(itoa::Buffer::new().format(number));
 }
@@ -419,7 +419,7 @@ fn classes_table(classes: &BTreeMap<&str, BTreeMap<Use, i64>>) -> Markup {
     }
 }
 
-/// The meaning of signs and colours that are on the page.
+/// The meaning of the signs and colours that are on the page.
 fn legend(states: &BTreeMap<Use, i64>, owners: &BTreeMap<&str, i64>, look: &Look<'_>) -> Markup {
     let mut owners: Vec<(&str, i64)> = owners.iter().map(|(id, count)| (*id, *count)).collect();
     owners.sort_by(|a, b| (b.1, look.projects.name(a.0)).cmp(&(a.1, look.projects.name(b.0))));

@@ -54,7 +54,7 @@ pub(crate) struct Shown<'a> {
     pub removes: bool,
     /// The text that was typed in a field.
     pub typed: &'a dyn Fn(&str) -> String,
-    /// Why the service refused what was typed.
+    /// Why the service refused the input.
     pub refused: Option<&'a str>,
 }
 
@@ -171,7 +171,7 @@ fn rule_form(shown: &Shown<'_>, here: &str) -> Markup {
     }
 }
 
-/// The form of a new group.
+/// The form for a new group.
 pub(crate) fn form(
     session: &Session,
     typed: &dyn Fn(&str) -> String,

@@ -292,8 +292,8 @@ fn owner_row(found: &Found, change: &Value, name_of: &dyn Fn(&str) -> String) ->
     }
 }
 
-/// The forms that begin a drain, or disable the host. An open page does not replace them: the user may
-/// be typing.
+/// The forms that begin a drain, or disable the host. An update of an open page does not replace them,
+/// because the user may be typing.
 fn begin(shown: &Shown<'_>, here: &str) -> Markup {
     let host = &shown.found.drained;
     let enabled = host.status == HostStatus::Enabled;
@@ -335,7 +335,7 @@ fn begin(shown: &Shown<'_>, here: &str) -> Markup {
     }
 }
 
-/// The drain of the host with its progress, and the buttons of a host that is disabled.
+/// The drain of the host with its progress, and the buttons for a disabled host.
 fn drain(shown: &Shown<'_>, here: &str) -> Markup {
     let host = &shown.found.drained;
     let enables = shown.changes && host.status == HostStatus::Disabled;
@@ -408,7 +408,7 @@ fn progress(shown: &Shown<'_>, drain: &HostDrain, here: &str) -> Markup {
     }
 }
 
-/// When the refused request to move a server is repeated.
+/// The time at which a refused request to move a server is repeated.
 fn next_try<'a>(drain: &'a HostDrain, server: &str) -> Option<&'a str> {
     drain.move_of(server)?.next_try_at.as_deref()
 }

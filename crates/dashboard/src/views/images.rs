@@ -199,7 +199,7 @@ fn upload(session: &Session, here: &str) -> Markup {
     }
 }
 
-/// The form of a new image.
+/// The form for a new image.
 pub(crate) fn form(
     session: &Session,
     typed: &dyn Fn(&str) -> String,

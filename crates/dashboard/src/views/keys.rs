@@ -42,7 +42,7 @@ pub(crate) fn list(session: &Session, rows: &Rows, creates: bool) -> Markup {
     KIND.list(session, rows, creates, last, &cells.collect::<Vec<_>>())
 }
 
-/// The page of a key pair. Right after the creation, it shows the private key.
+/// The page of a key pair. Right after its creation, the page shows the private key.
 pub(crate) fn page(session: &Session, key: &Value, private: Option<&str>, deletes: bool) -> Markup {
     let name = text(key, "name");
     let main = html! {
@@ -79,7 +79,7 @@ pub(crate) fn page(session: &Session, key: &Value, private: Option<&str>, delete
     frame(name, Some(session), &main)
 }
 
-/// The form of a new key pair.
+/// The form for a new key pair.
 pub(crate) fn form(
     session: &Session,
     typed: &dyn Fn(&str) -> String,

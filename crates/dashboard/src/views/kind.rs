@@ -1,4 +1,4 @@
-//! The list of a kind of objects, and the form of a new one.
+//! The list of a kind of object, and the form for a new one.
 
 use maud::{Markup, html};
 
@@ -8,7 +8,7 @@ use crate::api::{PATH, Rows};
 use crate::app::session::Session;
 use crate::texts;
 
-/// A kind of objects that projects have.
+/// A kind of object with a list and a form.
 pub(super) struct Kind {
     /// The address of the list, below [`PATH`].
     pub list: &'static str,
@@ -16,7 +16,7 @@ pub(super) struct Kind {
     pub title: &'static str,
     /// A sentence about the kind; empty without one.
     pub about: &'static str,
-    /// The text of an empty list.
+    /// The text shown for an empty list.
     pub none: &'static str,
     /// The columns of the list.
     pub columns: &'static [&'static str],

@@ -1,6 +1,6 @@
-//! The pages as HTML. A view gets values of the services' answers and decides nothing.
+//! The pages as HTML. A view receives values from the services' answers and decides nothing.
 //!
-//! Texts of users and services are escaped by the template engine; no view writes raw HTML.
+//! Text from users and services is escaped by the template engine; no view writes raw HTML.
 
 pub(crate) mod action;
 pub(crate) mod bulk;
@@ -63,7 +63,7 @@ fn frame(title: &str, session: Option<&Session>, main: &Markup) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                // htmx must add no styles and evaluate no text as script.
+                // htmx must not add styles or evaluate text as script.
                 meta name="htmx-config"
                     content=r#"{"allowEval":false,"includeIndicatorStyles":false,"historyCacheSize":0,"selfRequestsOnly":true}"#;
                 @if let Some(session) = session {

@@ -65,13 +65,13 @@ pub(crate) struct Shown<'a> {
     pub adds_subnet: bool,
     /// True if the user may add a port.
     pub adds_port: bool,
-    /// True for a subnet that the user may delete.
+    /// Returns true for a subnet that the user may delete.
     pub deletes_subnet: &'a dyn Fn(&Value) -> bool,
-    /// True for a port that the user may delete.
+    /// Returns true for a port that the user may delete.
     pub deletes_port: &'a dyn Fn(&Value) -> bool,
     /// The text that was typed in a field.
     pub typed: &'a dyn Fn(&str) -> String,
-    /// Why the service refused what was typed.
+    /// Why the service refused the input.
     pub refused: Option<&'a str>,
 }
 

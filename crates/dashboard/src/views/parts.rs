@@ -1,4 +1,4 @@
-//! The parts that several pages have.
+//! The parts that several pages share.
 
 use kilonova_wire::query::escaped;
 use maud::{Markup, html};
@@ -18,14 +18,14 @@ pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// A text of the service, with each command between backticks as code.
+/// A text from the service, with each command in backticks shown as code.
 pub(super) fn prose(text: &str) -> Markup {
     let mut pieces = text.split('`').enumerate().peekable();
     html! {
         @while let Some((at, piece)) = pieces.next() {
             @match (at % 2 == 1, pieces.peek().is_some()) {
                 (true, true) => code { (piece) },
-                // A backtick without a second one.
+                // An unpaired backtick.
                 (true, false) => { "`" (piece) },
                 (false, _) => (piece),
             }
@@ -79,7 +79,7 @@ fn tone(status: &str) -> &'static str {
     }
 }
 
-/// The addresses of a server, each once.
+/// The addresses of a server on all its networks.
 pub(super) fn addresses(server: &Value) -> Vec<&str> {
     let networks = server["addresses"].as_object().into_iter().flatten();
     networks.flat_map(|(_, all)| list(all)).map(|one| text(one, "addr")).collect()
@@ -111,7 +111,7 @@ pub(super) fn path_of_server(server: &Value) -> Markup {
     path(&[("/servers", texts::SERVERS), (&here, name(server))])
 }
 
-/// The button that leads to the form of a new object.
+/// The button that leads to the form for a new object.
 pub(super) fn new_button(to: &str, label: &str) -> Markup {
     html! { a class="button primary" href={ (PATH) (to) } { (label) } }
 }

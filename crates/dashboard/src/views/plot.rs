@@ -16,7 +16,7 @@ const HEIGHT: i64 = 120;
 /// A sample: time, amount in use, capacity.
 type Sample = (i64, i64, i64);
 
-/// A time in seconds.
+/// A time, given in seconds since 1970, as pages show it.
 fn time(second: i64) -> Markup {
     moment(&Timestamp::from_second(second).map(zulu).unwrap_or_default())
 }
@@ -34,7 +34,7 @@ pub(super) fn plot(usage: &Value, class: &Value) -> Markup {
     let last = samples.last().copied().unwrap_or_default();
     let most = samples.iter().map(|(_, used, _)| *used).max().unwrap_or_default();
     let name = text(class, "resource_class");
-    // A class that no host has any more appears only in older samples.
+    // A class that no host offers any more appears only in older samples.
     let is_present = last.0 > to - 2 * step;
     let words = texts::plot(is_present.then_some((last.1, last.2)), most);
     html! {
@@ -50,7 +50,7 @@ pub(super) fn plot(usage: &Value, class: &Value) -> Markup {
     }
 }
 
-/// The line of an amount in tenths of a unit of the drawing; it is broken where samples are missing.
+/// The line of an amount. It is computed in tenths of a drawing unit, and broken where samples are missing.
 fn line(
     samples: &[Sample],
     from: i64,
@@ -60,7 +60,7 @@ fn line(
     amount: impl Fn(&Sample) -> i64,
 ) -> String {
     let scaled = |value: i64, of: i64, length: i64| {
-        // The memory of a large cloud times the length overflows an i64.
+        // The memory of a large cloud, multiplied by the length, would overflow an i64.
         let scaled = i128::from(value) * i128::from(length * 10) / i128::from(of.max(1));
         i64::try_from(scaled).unwrap_or_default()
     };

@@ -237,7 +237,7 @@ fn devices(records: &Value) -> Markup {
     }
 }
 
-/// An accelerator of the server. The records that an owner gets contain no addresses.
+/// An accelerator of the server. The records that an owner receives contain no addresses.
 fn device_row(device: &Value) -> Markup {
     let asked = &device["asked_by"];
     let asked = asked["device_profile"].as_str().or(asked["flavor"].as_str()).unwrap_or_default();
@@ -374,7 +374,7 @@ fn timeline(history: &Value, records: &Value) -> Markup {
     }
 }
 
-/// The console log; `Err` is why there is none.
+/// The page of the console log; `Err` contains the reason why there is none.
 pub(crate) fn log(session: &Session, server: &Value, log: &Result<String, String>) -> Markup {
     let main = html! {
         (path_of_server(server))

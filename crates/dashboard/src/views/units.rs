@@ -6,7 +6,7 @@ use crate::api::{Colour, PATH};
 use crate::app::floor::{COLOURS, Handle, Host, Projects, Unit, Use, letters, number_of};
 use crate::texts;
 
-/// A run of more equal units than this is one unit with a number.
+/// Maximum number of equal units that are drawn singly; more are drawn as one unit with a number.
 const RUN: i64 = 16;
 
 /// How hosts are drawn.
@@ -85,7 +85,7 @@ fn place_of(handle: &Handle, look: &Look<'_>) -> usize {
     look.projects.place(handle.project_id.as_deref().unwrap_or_default())
 }
 
-/// The id of the server that has a unit; empty without one.
+/// The id of the server that owns a unit; empty without one.
 fn server_of(handle: &Handle) -> String {
     handle.server.map(|id| id.to_string()).unwrap_or_default()
 }

@@ -1,6 +1,8 @@
-//! Conditions of a common trait: whether the picks for some parts can all have one of certain traits.
+//! Conditions that require a common trait: checks whether the providers picked for some parts can all
+//! have the same one of certain traits.
 //!
-//! Like the other checks of a search, these err towards "still possible" until no part is open, and are exact then.
+//! Like the other checks of a search, these err towards "still possible" while any part is open, and are exact
+//! afterwards.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +11,7 @@ use super::reach::AnchorTree;
 use super::solve::Solver;
 use crate::intern::Name;
 
-/// A condition of a common trait on one tree.
+/// A condition that requires a common trait, applied to one tree.
 #[derive(Debug)]
 pub(super) struct AlikeSet {
     /// The traits that some provider of the tree has.
@@ -74,8 +76,8 @@ fn is_vacant(anchor: &AnchorTree<'_>, name: Name) -> bool {
 }
 
 impl Solver<'_> {
-    /// True if the picks have a trait in common that the open parts may have too. With `far`, also checks the
-    /// remaining capacity of the providers with the trait.
+    /// True if the picked providers have a trait in common that the providers of the open parts may have too.
+    /// With `far`, also checks the remaining capacity of the providers with the trait.
     pub(super) fn can_be_alike(&self, plan: &Plan, set: usize, far: bool) -> bool {
         if self.relaxed.alike {
             return true;

@@ -34,10 +34,10 @@ pub(crate) const TRIES_PER_TURN: u64 = 4096;
 /// Wasted tries after which a search gives up. Only adversarial queries reach this limit, after a
 /// second or two.
 pub(crate) const MAX_WASTED_TRIES: u64 = 250_000;
-/// Tries that a find may cost without counting as wasted.
+/// Tries that finding a candidate may cost without being counted as wasted.
 pub(crate) const TRIES_PER_FIND: u64 = 64;
 
-/// The candidates of one query, found on demand. Made by [`Snapshot::search`].
+/// The candidates of one query, found on demand. Created by [`Snapshot::search`].
 #[derive(Debug)]
 pub struct Search<'a> {
     snapshot: &'a Snapshot,
@@ -55,7 +55,7 @@ pub struct Search<'a> {
 /// A tree that was searched and may have more candidates.
 #[derive(Debug)]
 enum Waiting<'a> {
-    /// Start again and skip this many finds.
+    /// Start again and skip this many candidates that were already found.
     Again(Slot, usize),
     /// Continue this solver.
     Open(Box<Solver<'a>>),
@@ -89,7 +89,7 @@ impl<'a> Search<'a> {
         self.wasted > MAX_WASTED_TRIES
     }
 
-    /// The next tree that was not searched before.
+    /// The next tree that has not been searched yet.
     fn next_tree(&mut self) -> Option<Box<Solver<'a>>> {
         loop {
             let slot = self.walk.next()?;
@@ -133,7 +133,7 @@ impl<'a> Search<'a> {
     }
 
     /// The next new candidate of one tree, if the solver finds one within its tries, and the number of
-    /// finds until then.
+    /// candidates found, including repeated ones.
     fn next_of(&mut self, solver: &mut Solver<'a>) -> (Stop, Option<Candidate>, usize) {
         let begun = self.steps;
         let mut finds = 0;
@@ -223,7 +223,8 @@ fn unrooted(candidate: &Candidate) -> Candidate {
     Candidate { root: ProviderId::nil(), ..candidate.clone() }
 }
 
-/// The order of slots: from the start to the end, then from zero to the start.
+/// The order of slots: from the start slot to the last one, then from slot zero up to the start
+/// slot.
 #[derive(Debug)]
 pub(crate) struct Walk {
     slots: usize,

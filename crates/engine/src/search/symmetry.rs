@@ -21,7 +21,8 @@ pub(crate) struct Symmetry {
 }
 
 impl Symmetry {
-    /// `rooms` is by provider and class, capped at the demand; `covers` is by provider and clause.
+    /// `rooms` is indexed by provider and class, and capped at the demand; `covers` is indexed by
+    /// provider and clause.
     pub(crate) fn find(
         plan: &Plan,
         anchor: &AnchorTree<'_>,

@@ -34,9 +34,9 @@ impl Snapshot {
         cells(tree, &self.names).into_iter().map(|position| tree.nodes()[position].id).collect()
     }
 
-    /// This snapshot with the cells of divided trees folded into their roots; `None` if no tree is divided. `before` is the
-    /// result for an earlier snapshot of the same forest, and `changed` are the roots of the trees that may differ. Without
-    /// `before` all trees are examined.
+    /// This snapshot with the cells of divided trees folded into their roots; `None` if no tree is divided. `before` is
+    /// the result for an earlier snapshot of the same forest, and `changed` contains the roots of the trees that may
+    /// differ. Without `before` all trees are examined.
     pub fn folded(&self, before: Option<&Self>, changed: &[ProviderId]) -> Option<Self> {
         let mut folded = self.clone();
         match before {
@@ -101,7 +101,7 @@ fn cells(tree: &CompactTree, names: &Names) -> Vec<usize> {
     if found.is_empty() || offers(0) { Vec::new() } else { found }
 }
 
-/// The tree with the inventories of these cells on its root; `None` without cells.
+/// The tree with the inventories of these cells on its root; `None` if there are no cells.
 fn fold(tree: &CompactTree, cells: &[usize], names: &Names) -> Option<CompactTree> {
     if cells.is_empty() {
         return None;
@@ -129,7 +129,8 @@ fn fold(tree: &CompactTree, cells: &[usize], names: &Names) -> Option<CompactTre
     CompactTree::build(Tree { providers }, &mut names.clone())
 }
 
-/// One inventory that admits as much as several inventories together, one unit at a time.
+/// One inventory that admits as much as several inventories together, if requested one unit at a
+/// time.
 fn sum(all: &[Inventory]) -> Inventory {
     let add = |part: fn(&Inventory) -> i64| all.iter().map(part).fold(0_i64, i64::saturating_add);
     let free = add(|one| one.capacity().saturating_sub(one.used).max(0));

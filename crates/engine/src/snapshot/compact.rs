@@ -43,8 +43,8 @@ pub(crate) struct Shape {
     pub(crate) sharing: Box<[usize]>,
     /// Aggregates of all providers; sorted.
     pub(crate) aggregates: Box<[Uuid]>,
-    /// Class and terms of every inventory, in the order of the nodes. The field `used` in it is
-    /// ignored.
+    /// Class and terms of every inventory, in the order of the nodes. The field `used` of each
+    /// inventory is ignored.
     stock: Box<[(Name, Inventory)]>,
 }
 
@@ -207,7 +207,7 @@ fn sorted(mut aggregates: Vec<Uuid>) -> Box<[Uuid]> {
     aggregates.into()
 }
 
-/// Enters a value into a list sorted by class, keeping the larger one.
+/// Enters a value into a list sorted by class, keeping the larger value of a class.
 pub(crate) fn raise(best: &mut Vec<(Name, i64)>, class: Name, room: i64) {
     match best.binary_search_by_key(&class, |(class, _)| *class) {
         Ok(at) => best[at].1 = best[at].1.max(room),

@@ -1,8 +1,8 @@
 //! All provider trees at one moment. A clone copies a handful of pointers, and a change copies only
 //! what it touches, so readers keep their version.
 //!
-//! The database is authoritative, not a snapshot. A snapshot has only committed state, except for a
-//! scratch copy that is changed by [`Snapshot::add_usage`] or [`Snapshot::subtract_usage`].
+//! The database, not a snapshot, is authoritative. A snapshot contains only committed state, except
+//! for a scratch copy that is changed by [`Snapshot::add_usage`] or [`Snapshot::subtract_usage`].
 
 mod cells;
 mod compact;
@@ -24,7 +24,7 @@ use crate::query::{Query, QueryError};
 use crate::search::Search;
 use index::Index;
 
-/// The slot of a provider's tree and the provider's position in it.
+/// The slot of a provider's tree, and the provider's position in the tree.
 pub(crate) type Location = (Slot, usize);
 
 /// All provider trees; see the module documentation.
@@ -149,8 +149,8 @@ impl Snapshot {
         }
     }
 
-    /// Finds candidates for a query one at a time: first one of every tree, then a second of every
-    /// tree, and so on, starting at a tree that the seed determines. Within a tree, the first
+    /// Finds candidates for a query one at a time: first one from every tree, then a second from
+    /// every tree, and so on, starting at a tree that the seed determines. Within a tree, the first
     /// candidate of each kind precedes those that differ from it only in interchangeable providers
     /// or groups. Without a limit every candidate appears exactly once.
     ///
@@ -224,7 +224,7 @@ impl<'a> TreeView<'a> {
         self.tree.providers(self.names)
     }
 
-    /// The same providers without copies, for answers that list thousands.
+    /// The same providers without copies, for responses that list thousands of providers.
     pub fn nodes(&self) -> impl Iterator<Item = NodeView<'a>> + use<'a> {
         let Self { tree, names } = *self;
         (0..tree.nodes().len()).map(move |position| NodeView { tree, names, position })

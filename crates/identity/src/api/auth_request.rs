@@ -109,7 +109,7 @@ fn named(value: &Value, what: &str) -> Result<Named, Refusal> {
     Ok(known(name).filter(|_| ours).map_or(Named::UnknownDomain, Named::Name))
 }
 
-/// Returns `None` for text with control characters: no name has any, and PostgreSQL rejects NUL.
+/// Returns `None` for text with control characters: no name contains any, and PostgreSQL rejects NUL.
 fn known(text: String) -> Option<String> {
     (!text.chars().any(char::is_control)).then_some(text)
 }

@@ -106,7 +106,7 @@ fn actor_and_target(
     Ok((actor, target))
 }
 
-/// Enforces a grant rule with the role's name: a domain manager may grant and revoke some roles only.
+/// Enforces a grant rule with the role's name: a domain manager may grant and revoke only some roles.
 async fn enforce(
     identity: &Identity,
     caller: &Caller,

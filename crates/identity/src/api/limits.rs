@@ -95,8 +95,8 @@ async fn model() -> Answer {
     }}))
 }
 
-/// Administrators, services and auditors of the system or the domain see all limits, others those of
-/// their project.
+/// Administrators, services and auditors of the system or the domain see all limits; other callers see
+/// those of their project.
 async fn list(
     State(identity): State<Identity>,
     caller: Caller,
@@ -147,7 +147,7 @@ async fn create(State(identity): State<Identity>, base: Base, body: JsonBody) ->
     check(&CREATE, &body.0)?;
     let mut new = Vec::new();
     for fields in body.0["limits"].as_array().into_iter().flatten() {
-        // The schema accepts null for either, as in Keystone, but a limit must have an owner.
+        // The schema accepts null for either id, as in Keystone, but a limit must have an owner.
         let project = string(fields, "project_id");
         match (&project, string(fields, "domain_id").as_deref()) {
             (Some(_), _) | (None, Some(DOMAIN_ID)) => {}

@@ -88,7 +88,7 @@ fn public(path: &str) -> bool {
     matches!(path.trim_end_matches('/'), "" | "/v3" | tokens::PATH)
 }
 
-/// The result of every handler: a 401 has a header with the login's URL.
+/// The result of every handler. A 401 has a header with the login's URL.
 type Answer = Result<Response, Fault>;
 
 fn ok(body: Value) -> Answer {

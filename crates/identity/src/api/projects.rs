@@ -117,8 +117,8 @@ async fn show(
     id_of("project", &id)?;
     let project = identity.project(&id).await?;
     let mut view = view(&project, &base);
-    // Each project is directly below the domain and has none below it. Keystone's lists have only the
-    // projects on which the caller has a role, so the domain is in none of them.
+    // Each project is directly below the domain, and no project is below another. Keystone's lists
+    // contain only projects on which the caller has a role, so they never contain the domain.
     if let Some(form) = relatives(&query, "parents")? {
         view["parents"] = match form {
             Form::List => json!([]),
@@ -141,7 +141,7 @@ enum Form {
     Ids,
 }
 
-/// The form that `KIND_as_list` or `KIND_as_ids` requests. A parameter also counts without a value, but not with `0`.
+/// The form that `KIND_as_list` or `KIND_as_ids` requests. A parameter without a value counts; one with `0` does not.
 fn relatives(query: &Query, kind: &str) -> Result<Option<Form>, Refusal> {
     let asked =
         |form: &str| query.get(&format!("{kind}_as_{form}")).is_some_and(|flag| flag != "0");

@@ -22,8 +22,8 @@ const CHECK: &str = "identity:check_token";
 const VALIDATE: &str = "identity:validate_token";
 const REVOKE: &str = "identity:revoke_token";
 
-/// Bytes allowed in a login body, which comes from an unauthenticated client: four times the longest
-/// password.
+/// Maximum size of a login body in bytes: four times the longest password, because the client is not
+/// authenticated yet.
 const LOGIN_LIMIT: usize = 16 * 1024;
 
 pub(super) fn routes() -> Routes<Identity> {
@@ -37,7 +37,7 @@ pub(super) fn routes() -> Routes<Identity> {
     )
 }
 
-/// Authenticates requests other than a login, for which the path is public.
+/// Authenticates requests to this path other than a login; the login makes the path public.
 pub(super) async fn admit(
     State(identity): State<Identity>,
     mut request: Request,
@@ -142,7 +142,7 @@ async fn respond(
     Ok(response)
 }
 
-/// The words that Keystone reads as true.
+/// True for a word that Keystone reads as true.
 fn is_true(text: &str) -> bool {
     matches!(text.to_ascii_lowercase().as_str(), "1" | "t" | "true" | "on" | "y" | "yes")
 }

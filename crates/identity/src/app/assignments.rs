@@ -21,7 +21,7 @@ pub(crate) struct Grant {
 #[derive(Debug, Clone)]
 pub(crate) struct ListedAssignment {
     pub assignment: Assignment,
-    /// The granted role, if `assignment` has a role that it implies.
+    /// The granted role that implies the role of `assignment`; `None` if that role itself is granted.
     pub prior: Option<String>,
 }
 
@@ -162,7 +162,7 @@ impl Identity {
     }
 }
 
-/// Keeps the most direct entry for each user, target and role. Sorted by user, target and role.
+/// Keeps the most direct entry for each user, target and role, and sorts the entries in that order.
 fn distinct(mut all: Vec<ListedAssignment>) -> Vec<ListedAssignment> {
     all.sort_by_cached_key(|entry| {
         let one = &entry.assignment;

@@ -21,7 +21,7 @@ const PROJECTS: [(&str, &str); 2] = [
 const CHAIN: [&str; 4] = ["admin", "manager", "member", "reader"];
 const SERVICE_ROLE: &str = "service";
 
-/// True if the admin user exists, so that no password is generated for it.
+/// True if the admin user exists, in which case it needs no generated password.
 ///
 /// # Errors
 /// Database errors.

@@ -138,7 +138,7 @@ impl Identity {
             .await
     }
 
-    /// Refuses a change of a built-in service or endpoint.
+    /// Refuses a change to a built-in service or endpoint.
     fn refuse_built_in(&self, id: &str) -> Result<(), Error> {
         let catalog = self.catalog();
         let built_in = catalog.iter().find(|entry| {
@@ -183,7 +183,7 @@ impl Identity {
                 }
                 made.region = Some(id);
             }
-            // Older clients name a region by `region` and expect it to be created.
+            // Older clients name a region in `region` and expect the region to be created.
             (None, Some(id)) => {
                 if id != REGION && rows::region(tx, &id)?.is_none() {
                     let mut region = new_region(id.clone());

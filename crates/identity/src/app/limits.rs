@@ -18,7 +18,7 @@ pub(crate) struct NewRegisteredLimit {
     pub description: Option<String>,
 }
 
-/// A change of a registered limit; `None` leaves an attribute unchanged.
+/// A change to a registered limit; `None` leaves an attribute unchanged.
 #[derive(Debug, Clone)]
 pub(crate) struct RegisteredLimitChange {
     pub service: Option<String>,
@@ -40,14 +40,14 @@ pub(crate) struct NewLimit {
     pub description: Option<String>,
 }
 
-/// A change of a limit; `None` leaves an attribute unchanged.
+/// A change to a limit; `None` leaves an attribute unchanged.
 #[derive(Debug, Clone)]
 pub(crate) struct LimitChange {
     pub resource_limit: Option<i64>,
     pub description: Option<Option<String>>,
 }
 
-/// The kinds of limits, in texts.
+/// The names of the kinds of limits, for messages.
 const REGISTERED_LIMIT: &str = "registered_limit";
 const LIMIT: &str = "limit";
 
@@ -63,7 +63,7 @@ impl Identity {
         self.read(move |tx| registered(tx, &id)).await
     }
 
-    /// Adds all of the registered limits, or none.
+    /// Adds either all of the registered limits, or none.
     pub(crate) async fn create_registered_limits(
         &self,
         new: Vec<NewRegisteredLimit>,
@@ -146,7 +146,7 @@ impl Identity {
         self.read(move |tx| limit(tx, &id)).await
     }
 
-    /// Adds all of the limits, or none.
+    /// Adds either all of the limits, or none.
     pub(crate) async fn create_limits(&self, new: Vec<NewLimit>) -> Result<Vec<Limit>, Error> {
         let identity = self.clone();
         self.store

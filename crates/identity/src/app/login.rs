@@ -1,7 +1,7 @@
 //! Login: turns a proof of identity into a token.
 //!
-//! Checks that need no password hash come first, so a missing, disabled or locked user costs none.
-//! All failures look the same to the client and take about the same time.
+//! Checks that need no password hash come first, so no hash is computed for a missing, disabled or
+//! locked user. All failures look the same to the client and take about the same time.
 
 use std::net::IpAddr;
 
@@ -26,7 +26,7 @@ pub(crate) enum Named {
     UnknownDomain,
 }
 
-/// The proof of identity. No `Debug`, because it holds secrets.
+/// The proof of identity. No `Debug`, because it contains secrets.
 pub(crate) enum Proof {
     Password { user: Named, password: String },
     Token(String),
@@ -37,7 +37,7 @@ pub(crate) enum Proof {
 /// The scope that a login requests.
 #[derive(Debug, Clone)]
 pub(crate) enum RequestedScope {
-    /// None: the user's default project, if there is one.
+    /// No scope is requested: the user's default project, if there is one.
     Default,
     Unscoped,
     Project(Named),

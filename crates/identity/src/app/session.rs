@@ -38,7 +38,7 @@ pub(crate) enum SessionScope {
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
     pub token: Token,
-    /// The acting user: the trustor for a trust that impersonates.
+    /// The acting user; with an impersonating trust, the trustor.
     pub user: User,
     pub scope: SessionScope,
     pub roles: Vec<Role>,
@@ -50,7 +50,7 @@ fn refuse<T>(why: &'static str) -> Result<T, Error> {
     Err(Error::Unauthorized(why))
 }
 
-/// The user, if it exists and is enabled, and the token was issued after the user's last change.
+/// The user, if it exists and is enabled, and a token issued at that time is still valid for it.
 fn usable_user(tx: &mut Tx<'_>, id: &str, issued: Timestamp) -> Result<User, Error> {
     let Some(user) = users::by_id(tx, id)? else {
         return refuse("the user is gone");

@@ -51,7 +51,7 @@ pub(crate) struct Assignment {
     pub project_name: String,
     pub role_id: String,
     pub role_name: String,
-    /// The group through which the user has it.
+    /// The group through which the user has the role.
     pub group: Option<String>,
 }
 
@@ -197,7 +197,7 @@ pub(crate) fn roles(tx: &mut Tx<'_>, actor: &Actor, target: &Target) -> Result<V
     rows.iter().map(|row| row.string("role_id")).collect()
 }
 
-/// Conditions of an assignment list; all must hold.
+/// The conditions of an assignment list, all of which must be met.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AssignmentFilter {
     pub user: Option<String>,

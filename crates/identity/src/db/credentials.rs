@@ -28,7 +28,7 @@ statements! {
     INSERT = "INSERT INTO identity_credentials
         (id, name, user_id, project_id, description, expires_at, unrestricted, secret_hash)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-    /// Adds a role of a credential.
+    /// Adds a role to a credential.
     INSERT_ROLE = "INSERT INTO identity_credential_roles (credential_id, role_id) VALUES (?1, ?2)
         ON CONFLICT (credential_id, role_id) DO NOTHING";
     /// One credential by id.

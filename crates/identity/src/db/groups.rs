@@ -14,7 +14,7 @@ pub(crate) struct Group {
     pub extra: Map<String, Value>,
 }
 
-/// Selects [`Group`]s from the tables that follow. No joined table has a column of the same name.
+/// Selects [`Group`]s from the tables that follow. No joined table has another column with one of these names.
 macro_rules! select_from {
     () => {
         "SELECT id, name, description, extra FROM"

@@ -1,4 +1,4 @@
-//! Rows of `identity_token_keys`: when a token key ceased to sign. The keys themselves are sealed.
+//! Rows of `identity_token_keys`: when each token key stopped signing. The keys themselves are sealed.
 
 use jiff::Timestamp;
 use kilonova_store::{Error, Tx, params, statements};
@@ -9,13 +9,13 @@ statements! {
     /// Adds a key.
     ADD = "INSERT INTO identity_token_keys (number, retired_at) VALUES (?1, ?2)
         ON CONFLICT (number) DO NOTHING";
-    /// Records that a key ceases to sign.
+    /// Records that a key stops signing.
     RETIRE = "UPDATE identity_token_keys SET retired_at = ?2 WHERE number = ?1";
     /// Deletes a key.
     DELETE = "DELETE FROM identity_token_keys WHERE number = ?1";
 }
 
-/// The keys, with the time at which each ceased to sign.
+/// The keys, with the time at which each stopped signing.
 pub(crate) fn all(tx: &mut Tx<'_>) -> Result<Vec<(i64, Option<Timestamp>)>, Error> {
     tx.rows(ALL, params![])?
         .iter()
@@ -32,7 +32,7 @@ pub(crate) fn add(
     tx.execute(ADD, params![number, retired_at]).map(|_| ())
 }
 
-/// Records that a key ceases to sign.
+/// Records that a key stops signing.
 pub(crate) fn retire(tx: &mut Tx<'_>, number: i64, now: Timestamp) -> Result<(), Error> {
     tx.execute(RETIRE, params![number, now]).map(|_| ())
 }

@@ -63,7 +63,7 @@ statements! {
     /// The registered limit of a resource; `?3` is empty for a limit without a region.
     REGISTERED_FOR = concat!(select_registered!(),
         " WHERE service_id = ?1 AND resource_name = ?2 AND region_id = ?3");
-    /// Detects a concurrent change of the registered limit on which a limit depends.
+    /// Detects a concurrent change to the registered limit on which a limit depends.
     TOUCH_REGISTERED =
         "UPDATE identity_registered_limits SET default_limit = default_limit WHERE id = ?1";
     /// Deletes a registered limit.

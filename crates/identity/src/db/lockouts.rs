@@ -1,5 +1,5 @@
-//! Failed logins of each user since the last successful one, where `lockout_failure_attempts` is set.
-//! They are in the database so that all controllers share the count.
+//! Counts each user's failed logins since the last successful one, if `lockout_failure_attempts` is
+//! set. The counts are in the database so that all controllers share them.
 
 use jiff::Timestamp;
 use kilonova_store::{Error, Tx, params, statements};

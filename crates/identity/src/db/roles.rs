@@ -8,7 +8,7 @@ pub(crate) struct Role {
     pub id: String,
     pub name: String,
     pub description: Option<String>,
-    /// Cannot be changed or deleted until this is reset.
+    /// True if the role cannot be changed or deleted until this is reset.
     pub immutable: bool,
 }
 
@@ -43,7 +43,7 @@ statements! {
         ON CONFLICT (prior_id, implied_id) DO NOTHING";
     /// Deletes an implication.
     NO_LONGER_IMPLY = "DELETE FROM identity_implied_roles WHERE prior_id = ?1 AND implied_id = ?2";
-    /// The direct implication of two roles, if it exists.
+    /// The direct implication between two roles, if it exists.
     IMPLIES = "SELECT 1 FROM identity_implied_roles WHERE prior_id = ?1 AND implied_id = ?2";
     /// The roles that a role implies directly.
     IMPLIED_BY = concat!("SELECT ", columns!(), " FROM identity_implied_roles i
@@ -113,7 +113,7 @@ pub(crate) fn insert(tx: &mut Tx<'_>, role: &Role) -> Result<(), Error> {
     tx.execute(INSERT, &values(role)).map(|_| ())
 }
 
-/// Returns true if the role was missing.
+/// Adds a default role unless its name is taken; returns true if it was added.
 pub(crate) fn insert_missing(tx: &mut Tx<'_>, id: &str, name: &str) -> Result<bool, Error> {
     Ok(tx.execute(INSERT_MISSING, params![id, name])? > 0)
 }
@@ -143,7 +143,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
     Ok(tx.execute(DELETE, params![id])? > 0)
 }
 
-/// Returns true if the implication is new.
+/// Makes the first role imply the second; returns true if the implication is new.
 pub(crate) fn imply(tx: &mut Tx<'_>, prior: &str, implied: &str) -> Result<bool, Error> {
     Ok(tx.execute(IMPLY, params![prior, implied])? > 0)
 }
@@ -163,7 +163,7 @@ pub(crate) fn implied_by(tx: &mut Tx<'_>, prior: &str) -> Result<Vec<Role>, Erro
     tx.rows(IMPLIED_BY, params![prior])?.iter().map(read).collect()
 }
 
-/// The effective roles; `target` is a [`super::assignments::Target::column`].
+/// The effective roles; `target` is the value of [`super::assignments::Target::column`].
 pub(crate) fn effective(tx: &mut Tx<'_>, user: &str, target: &str) -> Result<Vec<Role>, Error> {
     tx.rows(EFFECTIVE, params![user, target])?.iter().map(read).collect()
 }

@@ -35,7 +35,7 @@ statements! {
     INSERT = "INSERT INTO identity_trusts (id, trustor_id, trustee_id, project_id, parent_id,
         impersonation, remaining_uses, expires_at, redelegation_count, extra)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
-    /// Adds a role of a trust.
+    /// Adds a role to a trust.
     INSERT_ROLE = "INSERT INTO identity_trust_roles (trust_id, role_id) VALUES (?1, ?2)
         ON CONFLICT (trust_id, role_id) DO NOTHING";
     /// One trust by id.

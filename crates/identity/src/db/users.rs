@@ -20,7 +20,7 @@ pub(crate) struct User {
     pub options: Map<String, Value>,
 }
 
-/// Selects [`User`]s from the tables that follow. No joined table has a column of the same name.
+/// Selects [`User`]s from the tables that follow. No joined table has another column with one of these names.
 macro_rules! select_from {
     () => {
         "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra, options FROM"

@@ -71,7 +71,7 @@ impl Inventory {
         self.parts.settings.power_sync
     }
 
-    /// Waits for the permit to start.
+    /// Waits for a permit to start.
     pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         self.parts.settings.starts.acquire().await.ok()
     }
@@ -115,8 +115,8 @@ impl Inventory {
         Ok((is_due || seen != last_fingerprint).then(|| self.registration(devices, cells, info)))
     }
 
-    /// Waits until the kernel log has an unreported event about a device's health. Cancel-safe. An agent
-    /// without a log sets no timer: a process may run ten thousand simulated hosts.
+    /// Waits until the kernel log contains an unreported event about a device's health. Cancel-safe. An
+    /// agent without a log sets no timer: a process may run ten thousand simulated hosts.
     pub(super) async fn wait_for_events(&self) {
         if !self.watch.has_log() {
             return std::future::pending().await;
@@ -193,7 +193,8 @@ impl Inventory {
         Ok(found.devices)
     }
 
-    /// The NUMA cells. A host whose cells can no longer be read keeps the last ones: its guests must stay managed.
+    /// The NUMA cells. A host whose cells can no longer be read keeps the last known ones, because its guests must
+    /// stay managed.
     async fn cells(&self) -> Result<Option<Vec<NumaCell>>, Error> {
         let Some(options) = self.parts.settings.cells.clone() else {
             return Ok(self.parts.registration.cells.clone());

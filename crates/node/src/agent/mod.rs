@@ -50,7 +50,7 @@ use workers::Workers;
 /// Polling interval of a host that has never had a document.
 const EMPTY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Delay before a restart after the host could not be read.
+/// Delay before the agent restarts its session after an error.
 const RESTART_DELAY: Duration = Duration::from_secs(5);
 
 /// The components of an agent. Real and simulated hosts differ only in these.
@@ -96,8 +96,8 @@ pub struct Settings {
     pub starts: Arc<Semaphore>,
     /// The metadata service.
     pub metadata: Arc<MetadataSettings>,
-    /// How the CPUs and memory pages of the host's sysfs are divided. Without it, the registration
-    /// has the cells of [`Parts::registration`].
+    /// How the CPUs and memory pages of the host's sysfs are divided. If `None`, the registration
+    /// contains the cells of [`Parts::registration`].
     pub cells: Option<CellOptions>,
 }
 
@@ -167,7 +167,7 @@ impl Node {
     /// Runs until `shutdown` turns true (or its sender is dropped), another process registers for
     /// the host, or the control plane refuses the host.
     ///
-    /// Its future is small, as a process may hold a thousand: rare paths are boxed.
+    /// Rare paths are boxed to keep the future small: a process may hold a thousand of them.
     pub fn run(
         self,
         control: Arc<dyn ControlPlane>,
@@ -404,8 +404,8 @@ impl Agent {
         }
     }
 
-    /// Registers the devices in their state after an order, then reports the order's result. The
-    /// control plane thus sees the devices' new state first.
+    /// Registers the state of the devices after an order, then reports the order's result, so that
+    /// the control plane receives the new state first.
     async fn report_order(&self, carried: OrderResult) -> Result<(), Error> {
         self.register_changes().await?;
         self.link.report_orders(carried).await.map_err(|stop| self.stopped(stop))

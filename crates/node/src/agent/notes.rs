@@ -20,16 +20,16 @@ use kilonova_node_api::Power;
 pub(super) struct Note {
     /// The guest has not yet reached its desired state; a failure rolls it back.
     pub building: bool,
-    /// Devices that may have been created for it.
+    /// Devices that may have been created for the guest.
     pub made: Vec<KernelObject>,
-    /// The last completed document.
+    /// The result of the last completed document.
     pub last: Option<Last>,
 }
 
 /// The result of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Last {
-    /// Its generation.
+    /// The document's generation.
     pub generation: i64,
     pub end: End,
 }
@@ -95,7 +95,8 @@ impl Notes {
         self.all().keys().copied().collect()
     }
 
-    /// The guests that reached their desired state: generation and desired power state.
+    /// The guests that reached their desired state, each with the document's generation and the
+    /// desired power state.
     pub(super) fn settled(&self) -> Vec<(ServerId, i64, Power)> {
         let as_said = |(server, note): (&ServerId, &Note)| match &note.last {
             Some(Last { generation, end: End::Reached(power) }) => {

@@ -63,8 +63,8 @@ impl OrderLog {
         Ok(Self { file, entries, turned: watch::Sender::new(()) })
     }
 
-    /// Records that an order is running. Returns `None` if it is already running, and its result if
-    /// it has ended.
+    /// Records that an order is running, unless it has ended. Returns `None` if it was already
+    /// running, and its result if it has ended.
     pub(super) fn begin(&self, order: &Order) -> Option<Option<End>> {
         let mut entries = self.entries();
         if let Some(entry) = entries.ended.iter().find(|entry| entry.order == order.id) {

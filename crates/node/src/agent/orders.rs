@@ -22,7 +22,7 @@ const LARGEST: u64 = 2 << 30;
 
 type DeviceLock = Arc<tokio::sync::Mutex<()>>;
 
-/// The orders of a host. Dropping it stops the orders that no tool has started to carry out.
+/// The orders of a host. Dropping it cancels the orders whose tool has not started.
 pub(super) struct Orders {
     runner: Arc<OrderRunner>,
     tasks: JoinSet<()>,
@@ -78,7 +78,8 @@ impl Orders {
 }
 
 impl OrderRunner {
-    /// Carries out an order and records the result. Returns `None` if the agent must stop first.
+    /// Carries out an order and records the result. Returns `None` if the agent must stop before
+    /// the order ends.
     async fn run_and_record(&self, order: &Order) -> Option<End> {
         let lock = self.lock(&order.device);
         let _turn = lock.lock().await;

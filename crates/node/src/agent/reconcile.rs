@@ -1,7 +1,7 @@
 //! Reconciles a server with its document.
 //!
 //! Reconciles idempotently: it compares first and changes only what differs. If a step fails, a
-//! guest that never reached its desired state is rolled back; one that had reached it stays
+//! guest that never reached its desired state is rolled back; a guest that has reached it is left
 //! unchanged. The guest's own later changes are reported, not reverted.
 
 use kilonova_devices::KernelObject;
@@ -108,7 +108,7 @@ impl Work {
     }
 
     /// Checks a guest that had reached its desired state. Recreates devices that a reboot of the
-    /// host removed; if one fails, the guest's next start fails.
+    /// host removed. If a device cannot be recreated, the guest's next start fails.
     async fn check_existing(
         &self,
         definition: &Definition,
@@ -323,7 +323,7 @@ impl Work {
         Ok(wanted)
     }
 
-    /// Carries out a reboot and records it with the domain. Returns the resulting state.
+    /// Carries out a reboot and records it in the domain. Returns the resulting state.
     async fn restart(
         &self,
         definition: &Definition,

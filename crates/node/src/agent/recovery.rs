@@ -1,4 +1,4 @@
-//! State on the host that a starting agent finds without a document.
+//! Handles state on the host for which a starting agent has no document.
 //!
 //! A domain without a document may still be in use: it is reported and keeps its devices until a
 //! document removes it. If a server has neither a document nor a domain, its noted devices are

@@ -1,5 +1,5 @@
-//! One-shot verbs on a guest in its desired state: the snapshot and the driver's verbs. An attempt counts as done: a
-//! failure is reported, and a later document never repeats the verb.
+//! One-shot verbs on a guest in its desired state: the snapshot and the verbs that the hypervisor carries out. An
+//! attempt counts as done: a failure is reported, and a later document never repeats the verb.
 
 use kilonova_hypervisor::Definition;
 use kilonova_ids::ImageId;
@@ -8,7 +8,7 @@ use kilonova_node_api::{GuestVerb, Phase, SNAPSHOT_STEP};
 use super::notes::{End, Last, Note};
 use super::work::{Halt, Turn, Work};
 
-/// Directory of disk copies that are being uploaded, named by image.
+/// Directory of the disk copies that are being uploaded, each named after its image.
 pub(super) const COPIES: &str = "snapshots";
 
 impl Work {

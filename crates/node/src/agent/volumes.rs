@@ -64,8 +64,8 @@ impl Work {
             || !self.volumes.attachments(definition.server).is_empty()
     }
 
-    /// Connects the volumes of a definition and records their sources in it. A volume that fails is
-    /// removed from the definition if its failure is tolerable.
+    /// Connects the volumes of a definition and records their sources in it. A volume that cannot
+    /// be connected is removed from the definition if the failure is tolerable.
     pub(super) async fn connect_volumes(
         &self,
         definition: &mut Definition,
@@ -180,8 +180,8 @@ impl Work {
         attached.chain(failed).chain(held).collect()
     }
 
-    /// Reconnects the volumes of a guest that had reached its desired state, as far as possible: a reboot of the host
-    /// may have disconnected them. Returns the state of each volume.
+    /// Reconnects, as far as possible, the volumes of a guest that had reached its desired state: a reboot of the
+    /// host may have disconnected them. Returns the state of each volume.
     pub(super) async fn check_volumes(
         &self,
         definition: &Definition,

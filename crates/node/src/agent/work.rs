@@ -68,9 +68,9 @@ impl Turn<'_> {
 /// The result of a document.
 pub(super) struct Applied {
     pub outcome: Outcome,
-    /// The guest had reached its desired state before and was only checked.
+    /// True if the guest had already reached its desired state and was only checked.
     pub found: bool,
-    /// The state of each volume of a guest that matches its document.
+    /// The state of each volume, if the guest was compared with its document.
     pub volumes: Option<Vec<VolumeState>>,
 }
 
@@ -109,8 +109,8 @@ pub(super) struct Work {
     pub(super) link: Arc<Link>,
     pub(super) soft_reboot: Duration,
     permits: Semaphore,
-    /// Held shared while a kernel object is created or removed, exclusively while the devices are
-    /// scanned.
+    /// Locked shared while a kernel object is created or removed, and exclusively while the devices
+    /// are scanned.
     devices: Arc<RwLock<()>>,
     names: Arc<TypeNames>,
     /// Servers with notes but without a document.
@@ -296,7 +296,7 @@ impl Work {
         last.clone().unwrap_or_default()
     }
 
-    /// Creates a kernel object of a guest, unless it exists.
+    /// Creates a kernel object for a guest, unless it exists.
     pub(super) async fn make(&self, made: KernelObject) -> Result<(), String> {
         let shared = Arc::clone(&self.devices).read_owned().await;
         let (sysfs, mig) = (Arc::clone(&self.sysfs), Arc::clone(&self.mig));

@@ -1,7 +1,7 @@
 //! One worker for each server with pending work, so that steps for a server never overlap.
 //!
-//! A worker always takes the newest document and skips older ones, except those of a complete batch. It ends when no document is
-//! newer, so idle servers cost nothing.
+//! A worker always takes the newest document and skips older ones, except that a document of a complete batch replaces
+//! any other. It ends when no document is newer, so idle servers cost nothing.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,9 +18,9 @@ use super::work::{Applied, Halt, Work};
 const QUEUE: usize = 1024;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// Polling interval of a migrating guest.
+/// Polling interval for a migrating guest.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Interval of the progress reports of a migrating guest.
+/// Interval between progress reports on a migrating guest.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Boxed, because a channel allocates room in advance.

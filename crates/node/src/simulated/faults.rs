@@ -6,7 +6,7 @@
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-/// The directory of the faults; `None` for a host in memory.
+/// The directory of the faults; `None` for a sysfs in memory.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Option<PathBuf>);
 
@@ -28,7 +28,7 @@ impl Faults {
         }
     }
 
-    /// The target of the driver link.
+    /// The injected target of the driver link, if any.
     pub(super) fn driver(&self, path: &str) -> Option<io::Result<String>> {
         let content = path.strip_suffix("/driver").and_then(|_| self.content(path))?;
         Some(content.and_then(|name| match String::from_utf8_lossy(&name).trim() {

@@ -1,5 +1,5 @@
-//! The functions that bitstreams loaded into the cards of a simulated host, one file per card: they
-//! survive a restart of the agent.
+//! The functions of the bitstreams in the cards of a simulated host, stored in one file per card so
+//! that they survive a restart of the agent.
 
 use std::collections::BTreeMap;
 use std::io;

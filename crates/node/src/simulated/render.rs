@@ -35,9 +35,9 @@ pub(super) enum Node {
     Vgpu(usize),
     /// A file in `<device>/nvidia`.
     VgpuFile(usize, VgpuFile),
-    /// A directory above another file of a device.
+    /// A directory that contains additional files of a device.
     Folder(usize, String),
-    /// Another file of a device.
+    /// An additional file of a device.
     File(usize, String),
 }
 
@@ -137,7 +137,7 @@ fn below_device(tree: &Tree, mdevs: &Mdevs, slot: usize, rest: &str) -> Option<N
     }
 }
 
-/// Another file of the device, or a directory above one.
+/// An additional file of the device, or a directory that contains one.
 fn further(tree: &Tree, slot: usize, rest: &str) -> Option<Node> {
     let files = tree.slots[slot].files();
     if files.contains_key(rest) {

@@ -1,9 +1,9 @@
 //! The mediated devices and typed virtual functions of a simulated host: the existing ones, the
 //! number that still fits, and their files.
 //!
-//! A card is a pool: with exclusive types, a type in use excludes the others; otherwise each device
-//! takes its share of the card. A virtual function holds one device, and its card is the pool. On a card in MIG mode a
-//! device needs a GPU instance, which has a legal place of its own.
+//! A card is a pool: with exclusive types, a type in use excludes the others; otherwise each device takes its share of
+//! the card. A virtual function holds one device, and its card is the pool. On a card in MIG mode a device needs a GPU
+//! instance, which occupies a legal place of its own.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 const EUSERS: i32 = 87;
 
-/// Prefix of the names of files of GPU instances.
+/// Prefix of the file names of GPU instances.
 const MIG: &str = "mig-";
 
 /// Slot and type index.
@@ -32,7 +32,7 @@ pub(super) struct Mdevs {
     /// The directory of the devices, in mdevctl's format; `None` stores nothing.
     folder: Option<PathBuf>,
     made: BTreeMap<Uuid, Kind>,
-    /// Types of virtual functions with a type but without mediated devices, by slot.
+    /// Types of the virtual functions that have a type instead of mediated devices, by slot.
     typed: BTreeMap<u16, u16>,
     /// GPU instances of cards in MIG mode, by the card's slot.
     instances: BTreeMap<u16, Instances>,
@@ -179,7 +179,7 @@ impl Mdevs {
         self.typed.iter().filter(is_of).count()
     }
 
-    /// Creates a GPU instance at a legal start among free slices, as the driver does.
+    /// Creates a GPU instance at a legal place with free slices, as the driver does.
     pub(super) fn create_instance(&mut self, tree: &Tree, new: &GpuInstance) -> Result<(), String> {
         let (card, geometry, profile) = place(tree, new)?;
         let place = Placement { start: new.place.start, size: new.place.size };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::ToolError;
 
-/// The bytes of output that are kept.
+/// Maximum number of output bytes that are kept.
 const KEPT: usize = 4096;
 /// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

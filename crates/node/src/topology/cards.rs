@@ -14,7 +14,7 @@ use kilonova_ids::ResourceClass;
 /// The first VF is four functions after its PF.
 const FIRST_VF: u32 = 4;
 
-/// A card type, with the properties that the kernel does not know.
+/// A card type, with the properties that are not in sysfs.
 pub(super) struct KnownCard {
     card: Arc<Card>,
     resource_class: Option<ResourceClass>,

@@ -8,7 +8,7 @@ use kilonova_topology::{Cpus, format_cpus, parse_cpus};
 use super::file::{CellEntry, HostEntry};
 use super::read::Refusal;
 
-/// The size of the kernel's base pages, KiB.
+/// The size of the kernel's base pages in KiB.
 const OWN_PAGES: u64 = 4;
 const MOST_CPUS: u32 = 4096;
 

@@ -86,7 +86,7 @@ pub(super) fn hex<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error
     from.deserialize_str(Text("hex digits in a string, such as \"10de\""))
 }
 
-/// [`hex`] of a field without a default.
+/// Like [`hex`], for an optional field.
 pub(super) fn some_hex<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     hex(from).map(Some)
 }

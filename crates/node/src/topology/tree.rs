@@ -9,7 +9,8 @@ use kilonova_packing::mig::Geometry;
 /// All devices of a host.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tree {
-    /// The functions, by address.
+    /// The devices and functions, in the order of the topology file; virtual functions follow their
+    /// physical function.
     pub slots: Vec<Slot>,
 }
 
@@ -18,7 +19,7 @@ pub struct Tree {
 pub struct Slot {
     /// `0000:84:00.0`, or `mtty_mtty`.
     pub address: String,
-    /// Its directory: `devices/pci0000:84/0000:84:00.0`, `devices/virtual/mtty/mtty`.
+    /// Its directory, such as `devices/pci0000:84/0000:84:00.0` or `devices/virtual/mtty/mtty`.
     pub path: String,
     /// NUMA node; -1 for none.
     pub numa_node: i64,
@@ -103,7 +104,7 @@ impl Slot {
 }
 
 impl Tree {
-    /// The slot of an address.
+    /// The slot with this address.
     pub fn by_address(&self, address: &str) -> Option<usize> {
         self.slots.iter().position(|slot| slot.address == address)
     }

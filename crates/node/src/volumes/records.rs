@@ -19,8 +19,8 @@ pub struct VolumeRecord {
     pub volume: Volume,
 }
 
-/// The attachments that may be connected. A record is written before the first step of a connect and
-/// removed after the last one of a disconnect.
+/// The attachments that may be connected. A record is written before the first step of connecting
+/// and removed after the last step of disconnecting.
 #[derive(Debug)]
 pub struct VolumeRecords {
     folder: PathBuf,

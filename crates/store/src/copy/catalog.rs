@@ -17,7 +17,7 @@ const SQLITE_REFERENCES: &str =
     FROM sqlite_master t JOIN pragma_foreign_key_list(t.name) r
     WHERE t.type = 'table' ORDER BY t.name";
 
-/// Columns without NULL that are unique on their own.
+/// NOT NULL columns that are unique on their own.
 const SQLITE_UNIQUE: &str = "SELECT t.name AS name, MIN(c.name) AS column_name
     FROM sqlite_master t JOIN pragma_index_list(t.name) i JOIN pragma_index_info(i.name) p
     JOIN pragma_table_info(t.name) c ON c.cid = p.cid

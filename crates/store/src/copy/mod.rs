@@ -16,10 +16,10 @@ mod rows;
 use crate::{Error, Migration, Store, migrate, params};
 use catalog::Table;
 
-/// Tables of the store itself. Their rows describe one database.
+/// Tables of the store itself. Their rows describe only the database that contains them.
 const OWN: [&str; 2] = ["schema_migrations", "store_commits"];
 
-/// Number of connections of other processes with this connection's `application_name`.
+/// Number of other connections with this connection's `application_name`.
 const OTHERS: &str = "SELECT COUNT(*) AS number FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()
     AND application_name = current_setting('application_name')
@@ -165,7 +165,7 @@ impl Copy {
     }
 }
 
-/// The number of other programs that use the database under this connection's `application_name`; zero on
+/// The number of other connections to the database with this connection's `application_name`; zero on
 /// SQLite, where connections have no names.
 ///
 /// # Errors

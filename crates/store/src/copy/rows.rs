@@ -23,7 +23,7 @@ fn places(count: usize) -> String {
     places.join(", ")
 }
 
-/// The key of a row of [`page`].
+/// The key of a row that [`page`] returned.
 fn key_of(table: &Table, row: &Row) -> Vec<Value> {
     let value = |column: &String| {
         let place = table.columns.iter().position(|name| name == column);
@@ -32,7 +32,7 @@ fn key_of(table: &Table, row: &Row) -> Vec<Value> {
     table.key.iter().map(value).collect()
 }
 
-/// The page of rows after a key; the first page without a key.
+/// The page of rows after the key `after`; the first page if it is `None`.
 async fn page(store: &Store, table: &Table, after: Option<Vec<Value>>) -> Result<Vec<Row>, Error> {
     if table.key.is_empty() {
         return if after.is_some() { Ok(Vec::new()) } else { whole(store, table).await };

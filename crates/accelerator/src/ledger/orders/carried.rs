@@ -1,4 +1,4 @@
-//! Applies a host's report on an order.
+//! Applies the result of an order, which its host reports.
 
 use jiff::Timestamp;
 use kilonova_ids::{DeviceId, HostName};
@@ -50,7 +50,7 @@ pub fn complete_order(
     Ok(true)
 }
 
-/// Makes an external text storable: removes NUL characters and limits its length.
+/// Makes text from outside storable: removes NUL characters and limits the length.
 fn storable(text: &str) -> String {
     text.chars().filter(|c| *c != '\0').take(MAX_OUTPUT).collect()
 }

@@ -39,7 +39,7 @@ pub(crate) fn park_of_arq(
     order_cleaning(tx, world, actor, &handles, now)
 }
 
-/// Marks the handles that a consumer left dirty for cleaning after its host has dropped them.
+/// Marks the handles that a consumer left dirty and that must be cleaned once its host has dropped them.
 pub(crate) fn mark_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
     if !parked::mark_dirty(tx, consumer)? {
         return Ok(());
@@ -119,7 +119,8 @@ pub(super) fn order(
     Ok(orders::insert(tx, &order, now)?)
 }
 
-/// Frees a cleaned handle, or deletes it if it is absent, and offers the handles of its card that it excluded again.
+/// Frees a cleaned handle, or deletes it if it is absent, and makes the handles that it excluded on its card available
+/// again.
 pub(super) fn unpark(tx: &mut Tx<'_>, world: &World, handle: AttachHandleId) -> Result<(), Error> {
     let Some(parked) = parked::parked(tx, handle)? else { return Ok(()) };
     handles::touch_cards(tx, &parked.mixed_card)?;

@@ -8,7 +8,7 @@
 //!                                            └─ failed ► parked; retried, or cleaned by an operator
 //! ```
 //!
-//! While a device has an open order to be programmed, none of its handles is assigned.
+//! While an order to program a device is open, none of the device's handles is assigned.
 
 mod carried;
 mod clean;
@@ -48,7 +48,7 @@ pub struct Bitstream {
     pub function: Option<String>,
 }
 
-/// The source of bitstreams, supplied by a component that knows the image service.
+/// The source of bitstreams, supplied by a component with access to the image service.
 pub trait Bitstreams: Send + Sync + 'static {
     /// Finds an image by id.
     ///
@@ -60,8 +60,8 @@ pub trait Bitstreams: Send + Sync + 'static {
         image: ImageId,
     ) -> Result<Option<Bitstream>, kilonova_store::Error>;
 
-    /// The images with this `accel:function_id`, among those that only administrators can create: a
-    /// tenant's image must not be loaded into a card because of its properties.
+    /// The images with this `accel:function_id`, among those that only administrators can create: a tenant's image must
+    /// not be loaded into a card merely because of its properties.
     ///
     /// # Errors
     /// Store errors.

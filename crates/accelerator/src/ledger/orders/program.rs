@@ -29,9 +29,9 @@ const CLASS: &str = "resources:FPGA";
 /// Drivers of programmable cards.
 const PROGRAMMABLE: [&str; 2] = ["intel", "xilinx"];
 
-/// Orders the programming of the devices just bound to a consumer, if their profiles require it and
-/// the bitstream is not loaded yet. The requests then wait (`BindStarted`). Returns true if at
-/// least one request waits.
+/// Orders the programming of the devices just bound to a consumer, if the requests' profiles
+/// require it and the bitstream is not loaded yet. The requests then wait (`BindStarted`). Returns
+/// true if at least one request waits.
 ///
 /// # Errors
 /// [`Error::DeviceInUse`] if another consumer uses a part of the device, [`Error::NoBitstream`],
