@@ -56,9 +56,9 @@ async fn the_definition_has_the_image_properties_and_the_metadata() {
         add_keypair(&running, "mine").await;
         let more = json!({
             "imageRef": image, "key_name": "mine", "user_data": "I2Nsb3VkLWNvbmZpZwo=",
-            "metadata": {"role": "front"}, "hostname": "front-one", "min_count": 2,
+            "metadata": {"role": "front"}, "min_count": 2,
         });
-        let first = running.boot_with(&cloud, "One", "plain", more).await;
+        let first = running.boot_with(&cloud, "Front One", "plain", more).await;
         let shown = running.wait_for_status(&first, "ACTIVE").await;
         assert_eq!(shown["config_drive"], "True", "the image requires a config drive");
         let is = definition(&running, &first).await;
