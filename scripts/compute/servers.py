@@ -50,9 +50,9 @@ def create(s, folder):
     ident = s.server("on3")["id"]
     # Upstream's default filters ignore these hints too; the hints are kept.
     s.run(f"server create --flavor t1 --image tiny --nic none --hint same_host={ident} --wait near",
-          fields={"scheduler_hints": {"same_host": ident}})
+          fields={"scheduler_hints": {"same_host": [ident]}})
     s.run(f"server create --flavor t1 --image tiny --nic none --hint different_host={ident} --wait far",
-          fields={"scheduler_hints": {"different_host": ident}})
+          fields={"scheduler_hints": {"different_host": [ident]}})
     s.run("server create --flavor m1 --image cirros --nic none --host h1 --availability-zone nova --key-name k1 "
           f"--hint group={group} s2", reaches=("s2", "ACTIVE"))
     s.same("s2 is on h1", s.host("s2"), "h1")

@@ -21,7 +21,7 @@ pub struct SchedulerHints {
 }
 
 impl SchedulerHints {
-    /// All hints as sent, which the API shows.
+    /// All hints as sent.
     pub fn as_sent(&self) -> &Map<String, Value> {
         &self.sent
     }

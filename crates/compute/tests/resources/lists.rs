@@ -105,11 +105,19 @@ async fn each_filter_selects_its_servers() {
             ("?changes-since=1970-01-01T00:00:03Z", vec!["db-x", "DB_1"]),
             ("?changes-before=1970-01-01T00:00:02Z", vec!["web-2", "web-1"]),
             ("?created_at=1970-01-01T00:00:03", vec!["DB_1"]),
+            ("?hostname=web-2", vec!["web-2"]),
             ("?ip=10.0.0.1", vec![]),
             ("?locked=true", vec![]),
         ] {
             assert_eq!(names(&api, ANN, query).await, want, "{query}");
         }
+        for (token, version, matches) in [(ANN, "2.89", 4), (ANN, "2.90", 1)] {
+            let list = api.get(token, version, "/servers?hostname=web-2").await.expect(200);
+            assert_eq!(list["servers"].as_array().map(Vec::len), Some(matches), "{version}");
+        }
+        let list =
+            api.get(ADMIN, "2.89", "/servers?all_tenants=1&hostname=web-2").await.expect(200);
+        assert_eq!(list["servers"].as_array().map(Vec::len), Some(1), "administrators, always");
         let hosts = "?all_tenants=1&host=h1";
         assert_eq!(names(&api, ADMIN, hosts).await, ["blue", "DB_1", "web-1"]);
         assert_eq!(names(&api, ADMIN, "?all_tenants=1&project_id=blue").await, ["blue"]);

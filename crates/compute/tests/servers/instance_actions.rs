@@ -61,6 +61,35 @@ async fn actions_of_a_server_lifecycle() {
 }
 
 #[tokio::test]
+async fn the_servers_project_reads_its_actions() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[FPGA])])).await {
+        let id = running.active_server(&cloud, "one", "fpga").await;
+        let path = format!("/servers/{id}/os-instance-actions");
+        // The oldest action is of an administrator in another project.
+        cloud.execute("UPDATE operations SET project_id = 'blue'").await;
+        for version in ["2.1", "2.21", "2.90"] {
+            let list = running.get(ANN, version, &path).await.expect(200);
+            assert_eq!(list["instanceActions"].as_array().map(Vec::len), Some(1), "{version}");
+            running.get(crate::kit::BOB, version, &path).await.expect(404);
+        }
+        cloud.execute("DELETE FROM operations").await;
+        for version in ["2.1", "2.21", "2.90"] {
+            let list = running.get(ANN, version, &path).await.expect(200);
+            assert_eq!(list["instanceActions"], json!([]), "{version}");
+            running.get(crate::kit::BOB, version, &path).await.expect(404);
+        }
+        let one = format!("{path}/req-{id}");
+        running.get(ANN, "2.90", &one).await.refused(404, "not found");
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        cloud.execute("DELETE FROM operations").await;
+        let list = running.get(ANN, "2.90", &path).await.expect(200);
+        assert_eq!(list["instanceActions"], json!([]), "the deleted server is known");
+        running.get(ANN, "2.20", &path).await.expect(404);
+    }
+}
+
+#[tokio::test]
 async fn a_boot_without_a_valid_host_records_the_failed_event() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
         let id = running.boot(&cloud, "one", "vgpu").await;

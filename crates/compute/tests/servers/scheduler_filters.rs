@@ -49,6 +49,9 @@ async fn anti_affinity_groups_use_different_hosts() {
         let hints = json!({"group": id});
         let two = boot_with_hints(&running, &cloud, "two", 2, hints.clone()).await;
         assert_eq!(servers_per_host(&two).len(), 2);
+        let path = format!("/servers/{}", two[0]["id"].as_str().expect("the answer has an id"));
+        let shown = running.get(ANN, "2.100", &path).await.expect(200);
+        assert_eq!(shown["server"]["scheduler_hints"], json!({"group": [id]}), "each is a list");
         let third = boot_with_hints(&running, &cloud, "third", 1, hints.clone()).await;
         let all: Vec<Value> = two.into_iter().chain(third).collect();
         assert_eq!(servers_per_host(&all).len(), 3);

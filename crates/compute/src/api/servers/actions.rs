@@ -5,6 +5,7 @@ use axum::extract::{Path, State};
 use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_compute_app::{Compute, Error, microversions};
+use kilonova_compute_db::servers::listing;
 use kilonova_flow::{self as flow, Event, Operation, Outcome};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_store::Tx;
@@ -76,23 +77,38 @@ fn event(
     shown
 }
 
-/// The actions of a server, newest first. From 2.21 on they outlive the server, so access is checked
-/// against the project in the oldest action.
+/// The actions of a server, and the project that it belongs to.
+struct History {
+    project_id: String,
+    /// Newest first; empty if all were purged.
+    operations: Vec<Operation>,
+}
+
+/// The actions of a server, which from 2.21 on may be deleted (`_get_instance` of upstream's
+/// `instance_actions.py`). Access is checked against the server's project, because an action has the
+/// project of its requester, such as an administrator's. Once the row of a deleted server is purged,
+/// the oldest action stands in for it.
 fn history(
     tx: &mut Tx<'_>,
     caller: &Caller,
     version: Microversion,
     id: &str,
-) -> Result<Vec<Operation>, Error> {
+) -> Result<History, Error> {
     let server: ServerId = parse_uuid_like(id).ok_or_else(|| super::find::missing(id))?;
-    if version < microversions::ACTIONS_OF_DELETED {
-        super::find::find(tx, caller, id)?;
-    }
+    let row = match version < microversions::ACTIONS_OF_DELETED {
+        true => Some(super::find::find(tx, caller, id)?),
+        false => listing::find(tx, server)?,
+    };
     let operations = flow::history(tx, server, MAX_OPERATIONS)?;
-    let oldest = operations.last().filter(|oldest| caller.may_see(&oldest.project_id));
-    let oldest = oldest.ok_or_else(|| super::find::missing(id))?;
-    caller.may_on(&[("project_id", &oldest.project_id), ("user_id", &oldest.user_id)])?;
-    Ok(operations)
+    let owner = match (row, operations.last()) {
+        (Some(row), _) => Some((row.project_id, row.user_id)),
+        (None, Some(oldest)) => Some((oldest.project_id.clone(), oldest.user_id.clone())),
+        (None, None) => None,
+    };
+    let owner = owner.filter(|(project_id, _)| caller.may_see(project_id));
+    let (project_id, user_id) = owner.ok_or_else(|| super::find::missing(id))?;
+    caller.may_on(&[("project_id", &project_id), ("user_id", &user_id)])?;
+    Ok(History { project_id, operations })
 }
 
 /// The page and the period of a request, from 2.58 on.
@@ -156,7 +172,8 @@ pub(super) async fn list(
 ) -> Result<Json<Value>, Refusal> {
     let request = ActionQuery::read(&query, version)?;
     let path = format!("servers/{id}/os-instance-actions");
-    let all = compute.store.read(move |tx| history(tx, &context, version, &id)).await?;
+    let history = compute.store.read(move |tx| history(tx, &context, version, &id)).await?;
+    let all = history.operations;
     let (page, more) = match request {
         Some(request) => request.cut(all)?,
         None => (all, false),
@@ -178,22 +195,23 @@ pub(super) async fn show(
 ) -> Result<Json<Value>, Refusal> {
     input::check_no_query(&query, version)?;
     let caller = context.clone();
-    let (operation, events) = compute
+    let (owner, (operation, events)) = compute
         .store
         .read(move |tx| {
             let server: ServerId = parse_uuid_like(&id).ok_or_else(|| super::find::missing(&id))?;
-            history(tx, &caller, version, &id)?;
-            flow::one(tx, server, &request)?.ok_or_else(|| {
+            let owner = history(tx, &caller, version, &id)?.project_id;
+            let one = flow::one(tx, server, &request)?.ok_or_else(|| {
                 Error::from(Refusal::not_found(format!(
                     "Action for request_id {} on instance {server} not found",
                     request.escape_debug()
                 )))
-            })
+            })?;
+            Ok::<_, Error>((owner, one))
         })
         .await?;
     let mut shown = view(&operation, version);
     let project = operation.project_id.as_str();
-    let allows = |rule| context.allows(rule, &[("project_id", project)]);
+    let allows = |rule| context.allows(rule, &[("project_id", &owner)]);
     let visibility = EventVisibility {
         all: allows("os_compute_api:os-instance-actions:events"),
         details: allows("os_compute_api:os-instance-actions:events:details"),

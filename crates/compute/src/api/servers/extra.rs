@@ -7,7 +7,7 @@ use kilonova_compute_app::microversions;
 use kilonova_compute_db::servers::Server;
 use kilonova_wire::Microversion;
 use serde::{Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::view::ViewContext;
 
@@ -41,6 +41,15 @@ impl Serialize for Extra<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
     }
+}
+
+/// The hints as Nova keeps them: each is a list (`_from_hints` of upstream's `request_spec.py`).
+fn hints(sent: &Map<String, Value>) -> Value {
+    let list = |value: &Value| match value {
+        Value::Array(_) => value.clone(),
+        one => json!([one]),
+    };
+    sent.iter().map(|(hint, value)| (hint.clone(), list(value))).collect()
 }
 
 impl<'a> Extra<'a> {
@@ -88,7 +97,7 @@ impl<'a> Extra<'a> {
         add(
             microversions::SCHEDULER_HINTS,
             "scheduler_hints",
-            ExtraValue::Json(Cow::Owned(Value::Object(spec.hints.as_sent().clone()))),
+            ExtraValue::Json(Cow::Owned(hints(spec.hints.as_sent()))),
         );
         let host = server.host.as_deref();
         if view_context.visibility.attributes {

@@ -25,13 +25,13 @@ pub(super) const PUBLIC_FILTERS: &[(&str, Microversion)] = &[
     ("vm_state", microversions::MORE_FILTERS),
     ("progress", microversions::MORE_FILTERS),
     ("user_id", microversions::MORE_FILTERS),
+    ("hostname", microversions::HOSTNAME),
 ];
 /// The filters of administrators. They are ignored for other callers.
 pub(super) const ADMIN_FILTERS: &[&str] = &[
     "host",
     "node",
     "uuid",
-    "hostname",
     "description",
     "display_description",
     "display_name",
