@@ -33,7 +33,7 @@ use kilonova_wire::{Context, Dialect};
 use tokio::runtime::Handle;
 
 pub use api::{RULES, operations, routes, service};
-pub use app::{DataRange, ImageFilters, Swept};
+pub use app::{Amount, DataRange, ImageFilters, Moment, Swept, TimeFilter};
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
 pub use kilonova_image_store::{LEAST_PART, S3Options, Secret};

@@ -14,6 +14,7 @@ pub(super) fn read(body: &Value) -> Result<(Proof, RequestedScope), Refusal> {
         .get("methods")
         .and_then(Value::as_array)
         .ok_or_else(|| missing("methods", "identity"))?;
+    check_supported(identity, methods)?;
     let [Value::String(method)] = methods.as_slice() else {
         return Err(Refusal::bad_request(
             "methods must name exactly one of password, token and application_credential.",
@@ -30,6 +31,22 @@ pub(super) fn read(body: &Value) -> Result<(Proof, RequestedScope), Refusal> {
         }
     };
     Ok((proof, scope(auth)?))
+}
+
+/// The supported methods of a login.
+const METHODS: [&str; 3] = ["password", "token", "application_credential"];
+
+/// Refuses a method without its object, and then, with a 401, one that this service does not have, in
+/// the order of `_validate_auth_methods` of `keystone/auth/core.py`.
+fn check_supported(identity: &Value, methods: &[Value]) -> Result<(), Refusal> {
+    let named = || methods.iter().filter_map(Value::as_str);
+    if let Some(without) = named().find(|method| identity.get(method).is_none()) {
+        return Err(missing(without, "identity"));
+    }
+    if named().any(|method| !METHODS.contains(&method)) {
+        return Err(Refusal::unauthorized("Attempted to authenticate with an unsupported method."));
+    }
+    Ok(())
 }
 
 fn password(value: &Value) -> Result<Proof, Refusal> {

@@ -1,6 +1,6 @@
 //! Authenticates requests of every service: turns a token into a [`Context`].
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use jiff::SignedDuration;
 use kilonova_wire::auth::Authentication;
 use kilonova_wire::{Authenticator, Context, Fault, time};
@@ -86,11 +86,11 @@ impl Identity {
     }
 
     /// The fault for an error. A 401 names the login path, which the mount completes to a URL.
-    pub(crate) fn refuse(&self, error: Error) -> Fault {
-        if !matches!(error, Error::Unauthorized(_)) {
-            return error.into();
+    pub(crate) fn refuse(&self, error: impl Into<Fault>) -> Fault {
+        let fault = error.into();
+        if fault.status() != StatusCode::UNAUTHORIZED {
+            return fault;
         }
-        let fault = Fault::from(error);
         let catalog = self.catalog();
         let path = catalog
             .iter()

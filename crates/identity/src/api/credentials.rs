@@ -7,7 +7,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody, PeerAddress, time};
 use serde_json::{Value, json};
 
-use super::{Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok};
+use super::{Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, resembles};
 use crate::app::credentials::{WithRoles, may_change};
 use crate::{Error, Identity};
 
@@ -66,7 +66,11 @@ async fn list(
     } else {
         identity.credentials(&user, filter.name).await?
     };
-    let items = found.iter().map(|credential| view(credential, &base)).collect();
+    let items = found
+        .iter()
+        .map(|credential| view(credential, &base))
+        .filter(|view| resembles(&query, &["name"], view))
+        .collect();
     let path = format!("/v3/users/{user}/application_credentials");
     listing(&base, &path, "application_credentials", items)
 }

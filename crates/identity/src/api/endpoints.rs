@@ -6,7 +6,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
-use super::{Answer, created, fields, id_of, listing, no_content, ok, self_link, with_extra};
+use super::{Answer, created, fields, fits, id_of, listing, no_content, ok, self_link, with_extra};
 use crate::catalog::root;
 use crate::db::catalog::Endpoint;
 use crate::{Identity, REGION};
@@ -67,11 +67,8 @@ fn view(endpoint: &Endpoint, base: &Base) -> Value {
 async fn list(State(identity): State<Identity>, base: Base, query: Query) -> Answer {
     let registered = identity.registered().await?;
     let theirs = registered.endpoints.iter().map(|endpoint| view(endpoint, &base));
-    let fits = |endpoint: &Value| {
-        ["interface", "service_id", "region_id", "region"]
-            .into_iter()
-            .all(|key| query.get(key).is_none_or(|value| endpoint[key] == value))
-    };
+    let fits =
+        |view: &Value| fits(&query, &["interface", "service_id", "region_id", "region"], view);
     let items = own(&identity, &base).into_iter().chain(theirs).filter(fits).collect();
     listing(&base, "/v3/endpoints", "endpoints", items)
 }

@@ -7,8 +7,8 @@ use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, self_link, users,
-    with_extra,
+    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, resembles, self_link,
+    users, with_extra,
 };
 use crate::db::groups::Group;
 use crate::{DOMAIN_ID, Identity};
@@ -66,7 +66,11 @@ async fn list(
     let filter = ListFilter::read(&query)?;
     let found =
         if filter.matches_nothing { Vec::new() } else { identity.groups(filter.name).await? };
-    let items = found.iter().map(|group| view(group, &base)).collect();
+    let items = found
+        .iter()
+        .map(|group| view(group, &base))
+        .filter(|view| resembles(&query, &["name", "domain_id"], view))
+        .collect();
     listing(&base, "/v3/groups", "groups", items)
 }
 
@@ -81,7 +85,11 @@ async fn of_user(
     id_of("user", &id)?;
     let filter = ListFilter::read(&query)?;
     let found = identity.groups_of(&id, filter.name).await?;
-    let items = found.iter().map(|group| view(group, &base)).collect();
+    let items = found
+        .iter()
+        .map(|group| view(group, &base))
+        .filter(|view| resembles(&query, &["name"], view))
+        .collect();
     listing(&base, &format!("/v3/users/{id}/groups"), "groups", items)
 }
 
@@ -144,8 +152,11 @@ async fn members(
     let found = identity.members(&id, filter.name).await?;
     let items = found
         .iter()
-        .filter(|user| filter.enabled.is_none_or(|enabled| enabled == user.enabled))
+        .filter(|user| {
+            !filter.matches_nothing && filter.enabled.is_none_or(|enabled| enabled == user.enabled)
+        })
         .map(|user| users::view(user, &base))
+        .filter(|view| resembles(&query, &["name", "enabled", "domain_id"], view))
         .collect();
     listing(&base, &format!("/v3/groups/{id}/users"), "users", items)
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::registered_limits::{
     check, clearable, integer, integer_schema, name_schema, region_schema, string,
 };
-use super::{Answer, created, id_of, listing, may, no_content, ok, self_link};
+use super::{Answer, created, fits, id_of, listing, may, no_content, ok, self_link};
 use crate::app::limits::{LimitChange, NewLimit};
 use crate::db::limits::Limit;
 use crate::{DOMAIN_ID, Error, Identity};
@@ -110,9 +110,7 @@ async fn list(
         (false, project) => identity.limits(Some(project.to_owned())).await?,
     };
     let fits = |view: &Value| {
-        ["service_id", "region_id", "resource_name", "project_id", "domain_id"]
-            .into_iter()
-            .all(|key| query.get(key).is_none_or(|value| view[key] == value))
+        fits(&query, &["service_id", "region_id", "resource_name", "project_id", "domain_id"], view)
     };
     let items = found.iter().map(|limit| view(limit, &base)).filter(fits).collect();
     listing(&base, "/v3/limits", "limits", items)

@@ -164,6 +164,42 @@ impl ListFilter {
     }
 }
 
+/// True if a view passes the filters `ATTRIBUTE__COMPARATOR` of a query for these attributes, as in
+/// `build_driver_hints` and `filter_by_attributes` of `keystone/server/flask/common.py`. A
+/// comparator with a leading `i` ignores case. Unknown comparators have no effect, as upstream; an
+/// attribute that is not text resembles nothing.
+fn resembles(query: &Query, attributes: &[&str], view: &Value) -> bool {
+    query.0.iter().all(|(key, wanted)| {
+        let Some((attribute, comparator)) = key.split_once("__") else { return true };
+        if !attributes.contains(&attribute) {
+            return true;
+        }
+        let (comparator, ignore_case) = match comparator.strip_prefix('i') {
+            Some(rest) => (rest, true),
+            None => (comparator, false),
+        };
+        let matches: fn(&str, &str) -> bool = match comparator {
+            "contains" => |have, wanted| have.contains(wanted),
+            "startswith" => |have, wanted| have.starts_with(wanted),
+            "endswith" => |have, wanted| have.ends_with(wanted),
+            "equals" => |have, wanted| have == wanted,
+            _ => return true,
+        };
+        let Some(have) = view[attribute].as_str() else { return false };
+        match ignore_case {
+            true => matches(&have.to_lowercase(), &wanted.to_lowercase()),
+            false => matches(have, wanted),
+        }
+    })
+}
+
+/// True if a view has the values that a query requests for these attributes, exactly or by
+/// [`resembles`].
+fn fits(query: &Query, attributes: &[&str], view: &Value) -> bool {
+    attributes.iter().all(|key| query.get(key).is_none_or(|value| view[key] == value))
+        && resembles(query, attributes, view)
+}
+
 /// True if a query flag is set: present without a value, or with any value but `false` and `0`.
 fn flag(query: &Query, key: &str) -> bool {
     query.get(key).is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")

@@ -7,7 +7,8 @@ use kilonova_wire::{Base, JsonBody, Refusal};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, self_link, with_extra,
+    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, resembles, self_link,
+    with_extra,
 };
 use crate::db::projects::Project;
 use crate::{DOMAIN_ID, Identity};
@@ -71,6 +72,7 @@ async fn list(
         .iter()
         .filter(|project| tagged(&query, &project.tags))
         .map(|project| view(project, &base))
+        .filter(|view| resembles(&query, &["name", "enabled", "domain_id", "parent_id"], view))
         .collect();
     listing(&base, "/v3/projects", "projects", items)
 }
@@ -92,17 +94,28 @@ async fn own(State(identity): State<Identity>, caller: Caller, base: Base) -> An
     listing(&base, "/v3/auth/projects", "projects", items)
 }
 
+/// The filters are those of `UserProjectsResource` in `keystone/api/users.py`.
 async fn of_user(
     State(identity): State<Identity>,
     caller: Caller,
     base: Base,
     Path(id): Path<String>,
+    query: Query,
 ) -> Answer {
     may(&caller, "identity:list_user_projects", &[("target.user.id", &id)])?;
     id_of("user", &id)?;
+    let filter = ListFilter::read(&query)?;
     identity.user(&id).await?;
-    let found = identity.projects(None, None, Some(id.clone())).await?;
-    let items = found.iter().map(|project| view(project, &base)).collect();
+    let found = if filter.matches_nothing {
+        Vec::new()
+    } else {
+        identity.projects(filter.name, filter.enabled, Some(id.clone())).await?
+    };
+    let items = found
+        .iter()
+        .map(|project| view(project, &base))
+        .filter(|view| resembles(&query, &["name", "enabled", "domain_id"], view))
+        .collect();
     listing(&base, &format!("/v3/users/{id}/projects"), "projects", items)
 }
 

@@ -6,7 +6,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
-use super::{Answer, created, fields, id_of, listing, no_content, ok, self_link, with_extra};
+use super::{Answer, created, fields, fits, id_of, listing, no_content, ok, self_link, with_extra};
 use crate::db::catalog::Region;
 use crate::{Identity, REGION};
 
@@ -49,11 +49,10 @@ fn view(region: &Region, base: &Base) -> Value {
 }
 
 async fn list(State(identity): State<Identity>, base: Base, query: Query) -> Answer {
-    let parent = query.get("parent_region_id");
-    let fits = |region: &&Region| parent.is_none_or(|id| region.parent.as_deref() == Some(id));
+    let fits = |view: &Value| fits(&query, &["parent_region_id"], view);
     let mut all = vec![own()];
     all.extend(identity.regions().await?);
-    let items = all.iter().filter(fits).map(|region| view(region, &base)).collect();
+    let items = all.iter().map(|region| view(region, &base)).filter(fits).collect();
     listing(&base, "/v3/regions", "regions", items)
 }
 

@@ -9,7 +9,7 @@ use kilonova_wire::schema::Schema;
 use kilonova_wire::{Base, JsonBody, Refusal};
 use serde_json::{Map, Value, json};
 
-use super::{Answer, created, id_of, listing, no_content, ok, self_link};
+use super::{Answer, created, fits, id_of, listing, no_content, ok, self_link};
 use crate::Identity;
 use crate::app::limits::{NewRegisteredLimit, RegisteredLimitChange};
 use crate::db::limits::RegisteredLimit;
@@ -132,11 +132,7 @@ fn view(limit: &RegisteredLimit, base: &Base) -> Value {
 
 async fn list(State(identity): State<Identity>, base: Base, query: Query) -> Answer {
     let found = identity.registered_limits().await?;
-    let fits = |view: &Value| {
-        ["service_id", "region_id", "resource_name"]
-            .into_iter()
-            .all(|key| query.get(key).is_none_or(|value| view[key] == value))
-    };
+    let fits = |view: &Value| fits(&query, &["service_id", "region_id", "resource_name"], view);
     let items = found.iter().map(|limit| view(limit, &base)).filter(fits).collect();
     listing(&base, "/v3/registered_limits", "registered_limits", items)
 }

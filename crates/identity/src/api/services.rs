@@ -6,7 +6,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
-use super::{Answer, created, fields, id_of, listing, no_content, ok, self_link, with_extra};
+use super::{Answer, created, fields, fits, id_of, listing, no_content, ok, self_link, with_extra};
 use crate::Identity;
 use crate::catalog::CatalogEntry;
 use crate::db::catalog::Service;
@@ -61,11 +61,7 @@ async fn list(State(identity): State<Identity>, base: Base, query: Query) -> Ans
     let ours = identity.catalog();
     let ours = ours.iter().map(|entry| own(entry, &base));
     let theirs = registered.services.iter().map(|service| view(service, &base));
-    let fits = |service: &Value| {
-        ["type", "name"]
-            .into_iter()
-            .all(|key| query.get(key).is_none_or(|value| service[key] == value))
-    };
+    let fits = |view: &Value| fits(&query, &["type", "name"], view);
     let items = ours.chain(theirs).filter(fits).collect();
     listing(&base, "/v3/services", "services", items)
 }

@@ -61,7 +61,7 @@ async fn login(
     query: Query,
     body: SmallJson<LOGIN_LIMIT>,
 ) -> Answer {
-    let (proof, scope) = auth_request::read(&body.0)?;
+    let (proof, scope) = auth_request::read(&body.0).map_err(|refusal| identity.refuse(refusal))?;
     let (text, session) =
         identity.login(proof, scope, peer.party()).await.map_err(|error| identity.refuse(error))?;
     tracing::info!(

@@ -7,7 +7,8 @@ use kilonova_wire::{Base, JsonBody, PeerAddress};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, self_link, with_extra,
+    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, resembles, self_link,
+    with_extra,
 };
 use crate::db::users::User;
 use crate::{DOMAIN_ID, Error, Identity};
@@ -66,7 +67,11 @@ async fn list(
     } else {
         identity.users(filter.name, filter.enabled).await?
     };
-    let items = found.iter().map(|user| view(user, &base)).collect();
+    let items = found
+        .iter()
+        .map(|user| view(user, &base))
+        .filter(|view| resembles(&query, &["name", "enabled", "domain_id"], view))
+        .collect();
     listing(&base, "/v3/users", "users", items)
 }
 

@@ -106,12 +106,37 @@ async fn an_incomplete_body_is_refused_with_a_reason() {
             json!({"auth": {}}),
             json!({"auth": {"identity": {"methods": []}}}),
             json!({"auth": {"identity": {"methods": ["kerberos"]}}}),
+            json!({"auth": {"identity": {"methods": ["password", "totp"], "totp": {}}}}),
+            json!({"auth": {"identity": {"methods": ["password", "token"], "password": {}, "token": {}}}}),
             json!({"auth": {"identity": {"methods": ["password"], "password": {"user": {}}}}}),
             json!({"auth": {"identity": {"methods": ["token"], "token": {"id": 7}}}}),
         ] {
             let reply = cloud.login(body).await;
             assert_eq!(reply.status, 400, "{}", reply.body);
             assert_eq!(reply.body["error"]["code"], 400);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_login_with_an_unsupported_method_is_unauthorized() {
+    for cloud in clouds().await {
+        let mut second = by_name("admin", PASSWORD, None);
+        second["auth"]["identity"]["methods"] = json!(["password", "totp"]);
+        second["auth"]["identity"]["totp"] = json!({"user": {"id": "x", "passcode": "1"}});
+        for body in [
+            json!({"auth": {"identity": {"methods": ["totp"], "totp": {"user": {}}}}}),
+            json!({"auth": {"identity": {"methods": ["oauth1"], "oauth1": {}}}}),
+            json!({"auth": {"identity": {"methods": ["external"], "external": null}}}),
+            second,
+        ] {
+            let reply = cloud.login(body).await;
+            assert_eq!(reply.status, 401, "{}", reply.body);
+            assert_eq!(
+                reply.body["error"]["message"],
+                "Attempted to authenticate with an unsupported method."
+            );
+            assert!(reply.headers.contains_key("www-authenticate"));
         }
     }
 }

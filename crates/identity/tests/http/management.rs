@@ -337,3 +337,105 @@ async fn projects_have_tags_and_are_filtered_by_them() {
         assert_eq!(ask("GET", &tags, Value::Null).await.body["tags"], json!([]));
     }
 }
+
+#[tokio::test]
+async fn lists_are_restricted_by_parts_of_names() {
+    for cloud in clouds().await {
+        let admin = cloud.admin().await;
+        for name in ["Tmp-one", "tmp-two"] {
+            cloud.make(&admin, "project", json!({"name": name})).await;
+            cloud.make(&admin, "user", json!({"name": name})).await;
+            cloud.make(&admin, "group", json!({"name": name})).await;
+            cloud.make(&admin, "role", json!({"name": name})).await;
+        }
+        for kind in ["projects", "users", "groups", "roles"] {
+            for (filter, names) in [
+                ("name__contains=mp-o", vec!["Tmp-one"]),
+                ("name__contains=MP-", vec![]),
+                ("name__icontains=MP-", vec!["Tmp-one", "tmp-two"]),
+                ("name__startswith=tmp-", vec!["tmp-two"]),
+                ("name__istartswith=tmp-", vec!["Tmp-one", "tmp-two"]),
+                ("name__endswith=-two", vec!["tmp-two"]),
+                ("name__endswith=-TWO", vec![]),
+                ("name__iendswith=-TWO", vec!["tmp-two"]),
+                ("name__icontains=t_p", vec![]),
+                ("name__icontains=tmp&name__endswith=one", vec!["Tmp-one"]),
+            ] {
+                let path = format!("/v3/{kind}?{filter}");
+                let reply = cloud.as_user(&admin, "GET", &path, Value::Null).await;
+                assert_eq!(reply.status, 200, "{path}");
+                let found = reply.body[kind].as_array().unwrap().iter();
+                let mut found: Vec<&str> = found.map(|one| one["name"].as_str().unwrap()).collect();
+                found.sort_unstable();
+                assert_eq!(found, names, "{path}");
+            }
+        }
+        for (kind, filter, count) in [
+            ("services", "name__startswith=no", 1),
+            ("services", "type__iendswith=TITY", 1),
+            ("endpoints", "interface__contains=publ", 2),
+            ("regions", "parent_region_id__contains=x", 0),
+            ("domains", "name__startswith=Def", 1),
+            ("domains", "name__startswith=def", 0),
+            ("users", "domain_id__startswith=other", 0),
+        ] {
+            let path = format!("/v3/{kind}?{filter}");
+            let reply = cloud.as_user(&admin, "GET", &path, Value::Null).await;
+            assert_eq!(reply.body[kind].as_array().unwrap().len(), count, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_role_belongs_to_a_domain() {
+    for cloud in clouds().await {
+        let admin = cloud.admin().await;
+        for domain in ["default", "other", ""] {
+            let path = format!("/v3/roles?domain_id={domain}");
+            let reply = cloud.as_user(&admin, "GET", &path, Value::Null).await;
+            assert_eq!((reply.status.as_u16(), &reply.body["roles"]), (200, &json!([])), "{path}");
+        }
+        cloud.demo().await;
+        let demo = cloud.token("demo", "demo", "demo").await;
+        let reply = cloud.as_user(&demo, "GET", "/v3/roles?domain_id=default", Value::Null).await;
+        assert_eq!(reply.status, 403);
+    }
+}
+
+#[tokio::test]
+async fn the_projects_of_a_user_and_the_users_of_a_group_are_filtered() {
+    for cloud in clouds().await {
+        let (project, user, member) = cloud.demo().await;
+        let admin = cloud.admin().await;
+        let off = json!({"name": "off", "enabled": false});
+        let off = cloud.make(&admin, "project", off).await;
+        let group = cloud.make(&admin, "group", json!({"name": "g"})).await;
+        for path in [
+            format!("/v3/projects/{off}/users/{user}/roles/{member}"),
+            format!("/v3/groups/{group}/users/{user}"),
+        ] {
+            assert_eq!(cloud.as_user(&admin, "PUT", &path, Value::Null).await.status, 204);
+        }
+        let path = format!("/v3/users/{user}/projects");
+        for (filter, ids) in [
+            ("", vec![&project, &off]),
+            ("name=off", vec![&off]),
+            ("name__startswith=de", vec![&project]),
+            ("enabled=true", vec![&project]),
+            ("enabled=0", vec![&off]),
+            ("domain_id=default", vec![&project, &off]),
+            ("domain_id=other", vec![]),
+        ] {
+            let path = format!("{path}?{filter}");
+            let reply = cloud.as_user(&admin, "GET", &path, Value::Null).await;
+            let found = reply.body["projects"].as_array().unwrap().iter();
+            let found: Vec<&str> = found.map(|one| one["id"].as_str().unwrap()).collect();
+            assert_eq!(found, ids, "{path}");
+        }
+        for (filter, count) in [("", 1), ("domain_id=other", 0), ("name__contains=x", 0)] {
+            let path = format!("/v3/groups/{group}/users?{filter}");
+            let reply = cloud.as_user(&admin, "GET", &path, Value::Null).await;
+            assert_eq!(reply.body["users"].as_array().unwrap().len(), count, "{path}");
+        }
+    }
+}

@@ -1,15 +1,18 @@
 //! `GET /v2/images`.
 
+use std::cmp::Ordering;
+use std::ops::RangeInclusive;
+
 use axum::extract::State;
 use axum::response::IntoResponse as _;
 use kilonova_access::{Guard, Routes, get, post};
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Refusal};
+use kilonova_wire::{Context, Refusal, time};
 use serde_json::json;
 
 use super::{Answer, images, view::view};
-use crate::app::{Direction, ImageFilters, Sort, SortKey};
+use crate::app::{Amount, Direction, ImageFilters, Moment, Sort, SortKey, TimeFilter};
 use crate::{Acceptance, Images, Visibility};
 
 pub(super) fn routes() -> Routes<Images> {
@@ -19,8 +22,9 @@ pub(super) fn routes() -> Routes<Images> {
     )
 }
 
-/// Keys that are not filters: they select the page and its order.
-const PAGING: [&str; 5] = ["limit", "marker", "sort", "sort_key", "sort_dir"];
+/// Keys that are not filters: they select the page and its order. `deleted` has no effect, as in
+/// Glance, which lists no deleted images.
+const NO_FILTERS: [&str; 6] = ["limit", "marker", "sort", "sort_key", "sort_dir", "deleted"];
 
 async fn list(State(images): State<Images>, context: Context, query: Query) -> Answer {
     let limit = images.page(&query)?;
@@ -71,7 +75,8 @@ fn path(query: &Query, marker: Option<ImageId>) -> String {
     if query.is_empty() { "/v2/images".into() } else { format!("/v2/images?{query}") }
 }
 
-/// Parses the filters; `None` if nothing can match.
+/// Parses the filters; `None` if nothing can match. A key that names no attribute of an image names a
+/// property, as in `_make_conditions_from_filters` of `glance/db/sqlalchemy/api.py`.
 fn read(query: &Query) -> Result<Option<ImageFilters>, Refusal> {
     let mut filters =
         ImageFilters { shared: Some(Acceptance::Accepted), ..ImageFilters::default() };
@@ -80,7 +85,7 @@ fn read(query: &Query) -> Result<Option<ImageFilters>, Refusal> {
             return Ok(None);
         }
         match key.as_str() {
-            key if PAGING.contains(&key) => {}
+            key if NO_FILTERS.contains(&key) => {}
             "id" => {
                 filters.ids = Some(words(value).iter().filter_map(|w| parse_uuid_like(w)).collect())
             }
@@ -99,14 +104,25 @@ fn read(query: &Query) -> Result<Option<ImageFilters>, Refusal> {
             },
             "os_hidden" => filters.hidden = flag(key, value)?,
             "protected" => filters.protected = Some(flag(key, value)?),
-            "size_min" => filters.size_min = Some(number(key, value)?),
-            "size_max" => filters.size_max = Some(number(key, value)?),
+            "checksum" => filters.checksum = Some(value.clone()),
+            "os_hash_value" => filters.hash = Some(value.clone()),
+            "os_hash_algo" => filters.hash_algorithm = Some(value.clone()),
+            "created_at" => filters.times.push(time_filter(Moment::Created, key, value)?),
+            "updated_at" => filters.times.push(time_filter(Moment::Updated, key, value)?),
+            "changes-since" if !value.is_empty() => {
+                return Err(Refusal::bad_request(
+                    "The \"changes-since\" filter is no longer available on v2.",
+                ));
+            }
             "member_status" if value == "all" => filters.shared = None,
             "member_status" => match Acceptance::parse(value) {
                 Some(status) => filters.shared = Some(status),
                 None => return Err(Refusal::bad_request(format!("Invalid status: {value}"))),
             },
-            _ => filters.properties.push((key.clone(), value.clone())),
+            key => match range(key, value)? {
+                Some(filter) => filters.amounts.push(filter),
+                None => filters.properties.push((key.to_owned(), value.clone())),
+            },
         }
     }
     Ok(Some(filters))
@@ -166,9 +182,11 @@ fn sort_direction(name: &str) -> Result<Direction, Refusal> {
     })
 }
 
-/// A single value, or the values of `in:a,"b,c"`.
+/// A single value, also with `eq:`, or the values of `in:a,"b,c"`.
 fn words(value: &str) -> Vec<String> {
-    let Some(list) = value.strip_prefix("in:") else { return vec![value.to_owned()] };
+    let Some(list) = value.strip_prefix("in:") else {
+        return vec![value.strip_prefix("eq:").unwrap_or(value).to_owned()];
+    };
     let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
     for c in list.chars() {
         match c {
@@ -191,10 +209,48 @@ fn flag(key: &str, value: &str) -> Result<bool, Refusal> {
     }
 }
 
-fn number(key: &str, value: &str) -> Result<i64, Refusal> {
-    value.parse().ok().filter(|number| *number >= 0).ok_or_else(|| {
-        Refusal::bad_request(format!("Invalid value for {key}: it must be a non-negative integer."))
-    })
+/// A filter for a number, `AMOUNT`, `AMOUNT_min` or `AMOUNT_max`; `None` for other keys.
+fn range(key: &str, value: &str) -> Result<Option<(Amount, RangeInclusive<i64>)>, Refusal> {
+    let least = key.strip_suffix("_min").and_then(Amount::parse);
+    let most = key.strip_suffix("_max").and_then(Amount::parse);
+    let Some(amount) = least.or(most).or_else(|| Amount::parse(key)) else { return Ok(None) };
+    let number: i128 = value.trim().parse().map_err(|_| {
+        Refusal::bad_request("Unable to filter on a range with a non-numeric value.")
+    })?;
+    // No image has a number at the limits, so that clamping changes no result.
+    let number = i64::try_from(number).unwrap_or(if number < 0 { i64::MIN } else { i64::MAX });
+    Ok(Some((
+        amount,
+        match (least, most) {
+            (Some(_), _) => number..=i64::MAX,
+            (None, Some(_)) => i64::MIN..=number,
+            (None, None) => number..=number,
+        },
+    )))
+}
+
+/// A condition on a time, `OPERATOR:TIME` or `TIME`, as in `split_filter_op` and
+/// `evaluate_filter_op` of `glance/common/utils.py`.
+fn time_filter(moment: Moment, key: &str, value: &str) -> Result<TimeFilter, Refusal> {
+    let (operator, text) = match value.split_once(':') {
+        Some((operator, text)) if time::parse(value).is_none() => (operator, text),
+        _ => ("eq", value),
+    };
+    let than = time::parse(text).ok_or_else(|| {
+        Refusal::bad_request(format!(
+            "Bad \"{key}\" query filter format. Use ISO 8601 DateTime notation."
+        ))
+    })?;
+    let passes: fn(Ordering) -> bool = match operator {
+        "eq" => Ordering::is_eq,
+        "neq" => Ordering::is_ne,
+        "gt" => Ordering::is_gt,
+        "gte" => Ordering::is_ge,
+        "lt" => Ordering::is_lt,
+        "lte" => Ordering::is_le,
+        _ => return Err(Refusal::bad_request("Unable to filter on a unknown operator.")),
+    };
+    Ok(TimeFilter { moment, passes, than })
 }
 
 #[cfg(test)]
@@ -207,5 +263,7 @@ mod tests {
         assert_eq!(words("in:a,b"), ["a", "b"]);
         assert_eq!(words("in:\"a,b\",c"), ["a,b", "c"]);
         assert_eq!(words("in:"), [""]);
+        assert_eq!(words("eq:a,b"), ["a,b"]);
+        assert_eq!(words("a:b"), ["a:b"]);
     }
 }

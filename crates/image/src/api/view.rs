@@ -4,6 +4,7 @@ use kilonova_wire::time;
 use serde_json::{Map, Value, json};
 
 use crate::ImageRecord;
+use crate::app::HASH_ALGORITHM;
 
 pub(super) fn view(image: &ImageRecord) -> Value {
     let mut view: Map<String, Value> =
@@ -24,7 +25,7 @@ pub(super) fn view(image: &ImageRecord) -> Value {
             ("min_disk", json!(image.min_disk)),
             ("owner", json!(image.owner)),
             ("os_hidden", json!(image.hidden)),
-            ("os_hash_algo", json!(image.hash.as_ref().map(|_| "sha512"))),
+            ("os_hash_algo", json!(image.hash.as_ref().map(|_| HASH_ALGORITHM))),
             ("os_hash_value", json!(image.hash)),
             ("id", json!(image.id)),
             ("created_at", json!(time::zulu(image.created_at))),

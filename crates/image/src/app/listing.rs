@@ -1,12 +1,14 @@
 //! Image lists. The database applies the filters that have an index; this module applies the
 //! others.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
 use kilonova_ids::ImageId;
 use kilonova_store::Tx;
-use kilonova_wire::Context;
+use kilonova_wire::{Context, time};
 
 use super::sort::{Place, Sort};
 use super::{Requester, VisibleImage, visible};
@@ -19,6 +21,74 @@ const BATCH: i64 = 100;
 /// The approximate size in bytes at which a page, or a database query, ends early; the next one
 /// continues.
 const HEAVIEST: usize = 1024 * 1024;
+
+/// An attribute of an image that is a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amount {
+    /// Bytes of data.
+    Size,
+    /// Bytes of the disk that a guest sees.
+    VirtualSize,
+    /// Minimum memory of a server, in MiB.
+    MinRam,
+    /// Minimum disk of a server, in GiB.
+    MinDisk,
+}
+
+impl Amount {
+    /// The attribute of this name.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "size" => Self::Size,
+            "virtual_size" => Self::VirtualSize,
+            "min_ram" => Self::MinRam,
+            "min_disk" => Self::MinDisk,
+            _ => return None,
+        })
+    }
+
+    fn of(self, image: &ImageRecord) -> Option<i64> {
+        match self {
+            Self::Size => image.size,
+            Self::VirtualSize => image.virtual_size,
+            Self::MinRam => Some(image.min_ram),
+            Self::MinDisk => Some(image.min_disk),
+        }
+    }
+}
+
+/// A time of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// When it was created.
+    Created,
+    /// When it last changed.
+    Updated,
+}
+
+/// A condition on a time of an image, in seconds, because images show theirs in seconds.
+#[derive(Debug, Clone, Copy)]
+pub struct TimeFilter {
+    /// The time.
+    pub moment: Moment,
+    /// True if a time with this order to `than` passes.
+    pub passes: fn(Ordering) -> bool,
+    /// The time that it is compared with.
+    pub than: Timestamp,
+}
+
+impl TimeFilter {
+    fn fits(&self, image: &ImageRecord) -> bool {
+        let own = match self.moment {
+            Moment::Created => image.created_at,
+            Moment::Updated => image.updated_at,
+        };
+        (self.passes)(time::start_of_second(own).cmp(&self.than))
+    }
+}
+
+/// The name of the algorithm of every image's hash.
+pub(crate) const HASH_ALGORITHM: &str = "sha512";
 
 /// The filters of a list. A filter that is not set admits every image.
 #[derive(Debug, Clone, Default)]
@@ -47,10 +117,16 @@ pub struct ImageFilters {
     pub disk_formats: Vec<String>,
     /// The image has one of these container formats; no filter if empty.
     pub container_formats: Vec<String>,
-    /// Minimum size in bytes.
-    pub size_min: Option<i64>,
-    /// Maximum size in bytes.
-    pub size_max: Option<i64>,
+    /// The image has each of these amounts, in its range.
+    pub amounts: Vec<(Amount, RangeInclusive<i64>)>,
+    /// The image's times pass these conditions.
+    pub times: Vec<TimeFilter>,
+    /// MD5 of the data.
+    pub checksum: Option<String>,
+    /// SHA-512 of the data.
+    pub hash: Option<String>,
+    /// The name of the hash's algorithm.
+    pub hash_algorithm: Option<String>,
     /// The image's minimum memory, in MiB.
     pub min_ram: Option<i64>,
     /// The image's minimum disk, in GiB.
@@ -63,6 +139,10 @@ pub struct ImageFilters {
 
 fn among(allowed: &[String], value: Option<&str>) -> bool {
     allowed.is_empty() || value.is_some_and(|value| allowed.iter().any(|one| one == value))
+}
+
+fn equal(wanted: Option<&String>, value: Option<&str>) -> bool {
+    wanted.is_none_or(|wanted| value == Some(wanted))
 }
 
 impl ImageFilters {
@@ -90,8 +170,13 @@ impl ImageFilters {
             && among(&self.statuses, Some(image.status.as_str()))
             && among(&self.disk_formats, image.disk_format.as_deref())
             && among(&self.container_formats, image.container_format.as_deref())
-            && self.size_min.is_none_or(|least| image.size.is_some_and(|size| size >= least))
-            && self.size_max.is_none_or(|most| image.size.is_some_and(|size| size <= most))
+            && self.amounts.iter().all(|(amount, range)| {
+                amount.of(image).is_some_and(|number| range.contains(&number))
+            })
+            && self.times.iter().all(|filter| filter.fits(image))
+            && equal(self.checksum.as_ref(), image.checksum.as_deref())
+            && equal(self.hash.as_ref(), image.hash.as_deref())
+            && equal(self.hash_algorithm.as_ref(), image.hash.as_ref().map(|_| HASH_ALGORITHM))
             && self.min_ram.is_none_or(|megabytes| image.min_ram == megabytes)
             && self.min_disk.is_none_or(|gigabytes| image.min_disk == gigabytes)
             && self.changed_since.is_none_or(|since| image.updated_at >= since)

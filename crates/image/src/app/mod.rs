@@ -22,7 +22,8 @@ use crate::db::{images, members};
 use crate::{Error, ImageOptions, ImageRecord, Images, Location, Visibility};
 
 pub use download::DataRange;
-pub use listing::ImageFilters;
+pub(crate) use listing::HASH_ALGORITHM;
+pub use listing::{Amount, ImageFilters, Moment, TimeFilter};
 pub(crate) use rules::apply;
 pub(crate) use sort::{Direction, Sort, SortKey};
 pub use sweep::Swept;

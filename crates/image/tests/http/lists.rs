@@ -30,6 +30,7 @@ async fn filters_restrict_a_list() {
             ("?owner=blue".to_owned(), vec![]),
             ("?size_min=4&size_max=4".to_owned(), vec![&a]),
             ("?protected=true".to_owned(), vec![]),
+            ("?name=eq:a".to_owned(), vec![&a]),
             (format!("?id=in:{a},{b},{a},nonsense"), vec![&b, &a]),
             (format!("?id=in%3A{b}"), vec![&b]),
             (format!("?id={a}"), vec![&a]),
@@ -37,9 +38,83 @@ async fn filters_restrict_a_list() {
             let expected: Vec<Value> = expected.into_iter().map(|id| json!(id)).collect();
             assert_eq!(ids(&shelf, &query).await, expected, "{query}");
         }
-        for query in ["?limit=-1", "?limit=x", "?marker=x", "?protected=x", "?size_min=x"] {
+        for query in [
+            "?limit=-1",
+            "?limit=x",
+            "?marker=x",
+            "?protected=x",
+            "?size_min=x",
+            "?changes-since=2026-01-01",
+        ] {
             let reply = shelf.get(ANNA, &format!("/v2/images{query}")).await;
             assert_eq!(reply.status, 400, "{query}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn lists_are_restricted_by_numbers_times_and_hashes() {
+    for shelf in shelves().await {
+        let a = shelf.make(ANNA, json!({"min_ram": 512, "min_disk": 3})).await;
+        let b = shelf.make(ANNA, json!({"min_ram": 1024})).await;
+        shelf.put(ANNA, &a, "abc").await;
+        let shown = shelf.get(ANNA, &format!("/v2/images/{a}")).await.body;
+        let hash = shown["os_hash_value"].as_str().unwrap();
+        // The second image may be of a later second than the first.
+        let sql = "UPDATE images SET created_at = ?1, updated_at = ?2";
+        let (created, updated) = (1_795_258_635_600_000_i64, 1_795_258_695_000_000_i64);
+        let wrote: Result<u64, kilonova_store::Error> = shelf
+            .store
+            .write(move |tx| tx.execute(sql, kilonova_store::params![created, updated]))
+            .await;
+        assert_eq!(wrote.unwrap(), 2);
+        let shown = shelf.get(ANNA, &format!("/v2/images/{a}")).await.body;
+        assert_eq!(shown["created_at"], "2026-11-21T10:57:15Z");
+        let (one, other, all, none) = (vec![&a], vec![&b], vec![&a, &b], vec![]);
+        for (query, expected) in [
+            ("min_ram=512", &one),
+            ("min_ram_min=513", &other),
+            ("min_ram_max=1024", &all),
+            ("min_ram_min=-1&min_ram_max=512", &one),
+            ("min_disk=0", &other),
+            ("min_disk_min=4", &none),
+            ("size=3", &one),
+            ("size=99999999999999999999999", &none),
+            ("size_max=3", &one),
+            ("virtual_size_min=0", &one),
+            ("checksum=900150983cd24fb0d6963f7d28e17f72", &one),
+            ("checksum=900150983cd24fb0d6963f7d28e17f73", &none),
+            (&format!("os_hash_value={hash}"), &one),
+            ("os_hash_value=0", &none),
+            ("os_hash_algo=sha512", &one),
+            ("os_hash_algo=md5", &none),
+            ("created_at=2026-11-21T10:57:15Z", &all),
+            ("created_at=eq:2026-11-21T12:57:15%2B02:00", &all),
+            ("created_at=neq:2026-11-21T10:57:15Z", &none),
+            ("created_at=gt:2026-11-21T10:57:15Z", &none),
+            ("created_at=gt:2026-11-21T10:57:14Z", &all),
+            ("created_at=gte:2026-11-21T10:57:15Z", &all),
+            ("created_at=lt:2026-11-21T10:57:15Z", &none),
+            ("created_at=lte:2026-11-21T10:57:15", &all),
+            ("updated_at=gte:2026-11-21&updated_at=lt:2026-11-22", &all),
+            ("updated_at=gt:2026-11-22", &none),
+            ("deleted=true", &all),
+        ] {
+            let mut found = ids(&shelf, &format!("?{query}")).await;
+            found.sort_by_key(|id| *id != json!(a));
+            let expected: Vec<Value> = expected.iter().map(|id| json!(id)).collect();
+            assert_eq!(found, expected, "{query}");
+        }
+        for (query, message) in [
+            ("min_ram_min=x", "Unable to filter on a range with a non-numeric value."),
+            ("created_at=over:2026-11-21", "Unable to filter on a unknown operator."),
+            (
+                "updated_at=gt:yesterday",
+                "Bad \"updated_at\" query filter format. Use ISO 8601 DateTime notation.",
+            ),
+        ] {
+            let reply = shelf.get(ANNA, &format!("/v2/images?{query}")).await;
+            assert_eq!((reply.status.as_u16(), &reply.body["message"]), (400, &json!(message)));
         }
     }
 }
