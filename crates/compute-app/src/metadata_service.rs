@@ -16,7 +16,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use kilonova_compute_db::guest_metadata as rows;
 use kilonova_compute_db::servers::{self, instance_name};
-use kilonova_guest_metadata::{Answer, Document, Images, Vendordata, hostname};
+use kilonova_compute_db::volumes::{self, BlockDevice, Phase};
+use kilonova_guest_metadata::{Answer, Document, Images, TaggedDisk, Vendordata, hostname};
 use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_node_api::Boot;
 use kilonova_store::{Severity, Tx};
@@ -214,7 +215,9 @@ impl MetadataService {
     async fn read(&self, server: ServerId) -> Result<Option<Cached>, Error> {
         let read_at = Instant::now();
         let networks = Arc::clone(&self.compute.networks);
-        let facts = self.compute.store.read(move |tx| Facts::read(tx, &*networks, server)).await?;
+        let has_volumes = self.compute.volumes.is_some();
+        let read = move |tx: &mut Tx<'_>| Facts::read(tx, &*networks, has_volumes, server);
+        let facts = self.compute.store.read(read).await?;
         let Some(mut facts) = facts else { return Ok(None) };
         if facts.numbers.iter().any(|(image, number)| image.is_some() && number.is_none()) {
             let images = facts.numbers.map(|(image, _)| image);
@@ -233,7 +236,7 @@ impl MetadataService {
     }
 
     fn make(&self, facts: Facts) -> Result<Document, Error> {
-        let Facts { server, interfaces, groups, numbers } = facts;
+        let Facts { server, interfaces, disks, groups, numbers } = facts;
         let zone = self.compute.zone_of(server.host.as_ref());
         let guest = GuestSource::of(&server, &zone).guest_metadata();
         let spec = &server.spec;
@@ -260,8 +263,7 @@ impl MetadataService {
             hostname: hostname(&guest.hostname, &self.options.dhcp_domain),
             user_data,
             interfaces,
-            // Tagged volumes are not listed yet.
-            disks: Vec::new(),
+            disks,
             images: Images {
                 machine: name("ami", image),
                 kernel: name("aki", kernel),
@@ -282,12 +284,18 @@ type Numbers = [(Option<ImageId>, Option<i64>); 3];
 struct Facts {
     server: servers::Server,
     interfaces: Vec<kilonova_node_api::Interface>,
+    disks: Vec<TaggedDisk>,
     groups: Vec<String>,
     numbers: Numbers,
 }
 
 impl Facts {
-    fn read(tx: &mut Tx<'_>, networks: &dyn Networks, id: ServerId) -> Result<Option<Self>, Error> {
+    fn read(
+        tx: &mut Tx<'_>,
+        networks: &dyn Networks,
+        has_volumes: bool,
+        id: ServerId,
+    ) -> Result<Option<Self>, Error> {
         let Some(server) = servers::find(tx, id)? else { return Ok(None) };
         let bound = if server.spec.networked { networks.ports(tx, &[id])? } else { Vec::new() };
         let mut ids: Vec<String> = Vec::new();
@@ -303,6 +311,8 @@ impl Facts {
             Some(host) if !bound.is_empty() => ports::interfaces_of(tx, bound, id, host)?,
             _ => Vec::new(),
         };
+        let devices = if has_volumes { volumes::of_server(tx, id)? } else { Vec::new() };
+        let disks = devices.into_iter().filter_map(tagged_disk).collect();
         let machine = machine::of(&server.spec, &server.spec.flavor);
         let images = [server.spec.image, machine.kernel, machine.ramdisk];
         let own = server.spec.image_numbers;
@@ -313,8 +323,28 @@ impl Facts {
             let [image, kernel, ramdisk] = images;
             [(image, own.machine), (kernel, own.kernel), (ramdisk, own.ramdisk)]
         };
-        Ok(Some(Self { server, interfaces, groups, numbers }))
+        Ok(Some(Self { server, interfaces, disks, groups, numbers }))
     }
+}
+
+/// The disk of a volume with a tag that the guest has or is about to get (Nova's
+/// `_build_device_metadata`). A guest may ask during its boot, before its volumes are recorded as
+/// attached.
+fn tagged_disk(device: BlockDevice) -> Option<TaggedDisk> {
+    match device.phase {
+        Phase::Attaching
+        | Phase::Attached
+        | Phase::BeginDetaching
+        | Phase::RollDetaching
+        | Phase::Reimaging => {}
+        Phase::Requested | Phase::Detaching | Phase::Failed => return None,
+    }
+    Some(TaggedDisk {
+        device: device.device,
+        bus: device.bus,
+        serial: device.volume?.to_string(),
+        tag: device.tag?,
+    })
 }
 
 fn numbers(tx: &mut Tx<'_>, images: [Option<ImageId>; 3]) -> Result<Numbers, Error> {

@@ -78,10 +78,14 @@ async fn create(
         .store
         .read(move |tx| events.iter().map(|event| answer(tx, event)).collect::<Result<_, Error>>())
         .await?;
-    let answers: Vec<Value> = answers;
+    let mut answers: Vec<Value> = answers;
     apply(&compute, &answers).await?;
     for event in answers.iter().filter(|event| event["code"] == 200) {
         apply_to_volume(&service, event);
+    }
+    // In the answer, an accepted event is completed, whatever it reports.
+    for answer in answers.iter_mut().filter(|answer| answer["code"] == 200) {
+        answer["status"] = json!("completed");
     }
     let all_accepted = answers.iter().all(|answer| answer["code"] == 200);
     let status = if all_accepted { StatusCode::OK } else { StatusCode::MULTI_STATUS };

@@ -118,6 +118,25 @@ async fn each_filter_selects_its_servers() {
         let list =
             api.get(ADMIN, "2.89", "/servers?all_tenants=1&hostname=web-2").await.expect(200);
         assert_eq!(list["servers"].as_array().map(Vec::len), Some(1), "administrators, always");
+        for (query, want) in [
+            ("?hostname=db", vec!["db-x", "DB_1"]),
+            ("?hostname=^web-%5B1%5D$", vec!["web-1"]),
+            ("?display_name=b_", vec!["DB_1"]),
+            ("?node=1", vec!["DB_1", "web-1"]),
+            ("?node=H%5B2%5D", vec!["web-2"]),
+            ("?host=h", vec![]),
+            ("?reservation_id=r-", vec!["db-x", "DB_1", "web-2", "web-1"]),
+            ("?reservation_id=-$", vec![]),
+            ("?key_name=.*", vec![]),
+            ("?access_ip_v4=.*", vec![]),
+            ("?locked_by=.*", vec![]),
+            ("?display_description=.*", vec![]),
+            ("?root_device_name=vda$", vec!["db-x", "DB_1", "web-2", "web-1"]),
+            ("?root_device_name=sda", vec![]),
+        ] {
+            let query = format!("{query}&all_tenants=1&project_id=red");
+            assert_eq!(names(&api, ADMIN, &query).await, want, "{query}");
+        }
         let hosts = "?all_tenants=1&host=h1";
         assert_eq!(names(&api, ADMIN, hosts).await, ["blue", "DB_1", "web-1"]);
         assert_eq!(names(&api, ADMIN, "?all_tenants=1&project_id=blue").await, ["blue"]);
@@ -136,7 +155,15 @@ async fn paging_in_every_order() {
         for (sort, want) in [
             ("", ["db-x", "DB_1", "web-2", "web-1"]),
             ("sort_key=created_at&sort_dir=asc&", ["web-1", "web-2", "DB_1", "db-x"]),
-            ("sort_key=vm_state&sort_dir=asc&", ["DB_1", "web-1", "db-x", "web-2"]),
+            ("sort_dir=asc&", ["web-1", "web-2", "DB_1", "db-x"]),
+            ("sort_dir=desc&", ["db-x", "DB_1", "web-2", "web-1"]),
+            ("sort_key=progress&sort_dir=asc&", ["web-1", "web-2", "DB_1", "db-x"]),
+            ("sort_key=reservation_id&sort_dir=asc&", ["web-1", "web-2", "DB_1", "db-x"]),
+            ("sort_key=vm_state&sort_dir=asc&", ["web-1", "DB_1", "db-x", "web-2"]),
+            (
+                "sort_key=vm_state&sort_key=created_at&sort_dir=asc&",
+                ["web-1", "DB_1", "db-x", "web-2"],
+            ),
             (
                 "sort_key=vm_state&sort_key=created_at&sort_dir=desc&sort_dir=asc&",
                 ["web-2", "db-x", "web-1", "DB_1"],
@@ -169,9 +196,11 @@ async fn unknown_values_are_refused() {
         for (query, part) in [
             ("?sort_key=colour", "sort_key"),
             ("?sort_key=created_at&sort_dir=up", "sort_dir"),
+            ("?sort_dir=asc&sort_dir=desc", "Sort direction size exceeds sort key size"),
             ("?limit=-1", "limit"),
             ("?marker=nobody", "marker [nobody] not found"),
             ("?name=(", "name"),
+            ("?key_name=(", "key_name"),
             ("?status=WELL", "Invalid status value"),
             ("?changes-since=today", "changes-since"),
             ("?changes-since=2020-01-02&changes-before=2020-01-01", "changes-before"),

@@ -57,6 +57,7 @@ async fn a_group_is_visible_to_its_project_and_to_admins() {
         assert_eq!(names(&api, ANN, "?all_projects=1").await, ["g"]);
         assert_eq!(names(&api, ADMIN, "?all_projects=1").await, ["g", "h"]);
         assert_eq!(names(&api, ADMIN, "?all_projects=1&limit=1&offset=1").await, ["h"]);
+        assert_eq!(names(&api, ADMIN, "?all_projects=1&limit=0").await, ["g", "h"]);
         let path = format!("/os-server-groups/{id}");
         api.get(BOB, "2.64", &path).await.refused(404, "Instance group");
         let delete = format!("DELETE {path}");

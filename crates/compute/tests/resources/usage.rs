@@ -175,5 +175,12 @@ async fn each_external_event_has_its_own_result() {
             .map(|event| &event["code"])
             .collect();
         assert_eq!(codes, [404, 400]);
+        for status in ["failed", "in-progress", "completed"] {
+            let event = json!({"name": "network-changed", "server_uuid": id, "status": status});
+            let body = json!({"events": [event]});
+            let answer = api.call(ADMIN, "2.82", post, Some(body)).await.expect(200);
+            let event = &answer["events"][0];
+            assert_eq!((&event["status"], &event["code"]), (&json!("completed"), &json!(200)));
+        }
     }
 }

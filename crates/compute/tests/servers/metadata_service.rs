@@ -78,7 +78,7 @@ impl Proxy {
         self.ask(Method::GET, server, path, "").await
     }
 
-    async fn meta_data(&self, server: &str) -> Value {
+    pub async fn meta_data(&self, server: &str) -> Value {
         let told = self.get(server, "/openstack/latest/meta_data.json").await;
         assert_eq!((told.status, &*told.kind), (200, "application/json"), "{}", told.text);
         serde_json::from_str(&told.text).expect("the body is JSON")

@@ -214,7 +214,8 @@ async fn devices_of_an_alias_are_near_the_guest() {
 #[tokio::test]
 async fn the_policy_of_an_alias_holds_unless_the_flavor_has_one() {
     let cards = "card = [\
-        { card = \"nvme\", addresses = [\"0000:01:00.0\"], numa_node = 1 }]\n\
+        { card = \"nvme\", addresses = [\"0000:01:00.0\", \"0000:02:00.0\", \"0000:03:00.0\"], \
+        numa_node = 1 }]\n\
         pci.device_spec = ['{\"vendor_id\": \"144d\", \"product_id\": \"a808\", \"resource_class\": \"NVME\"}']";
     let alias = |name: &str, policy: &str| {
         format!(

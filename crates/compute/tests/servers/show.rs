@@ -138,7 +138,8 @@ async fn metadata_and_tags_are_written_in_some_states_only() {
     }
 }
 
-/// A server shows the zone of its host; a requested zone is pinned.
+/// A server shows the zone of its host, or the requested one if it never had a host; a requested zone
+/// is pinned.
 #[tokio::test]
 async fn the_zone_is_that_of_the_host() {
     const ZONE: &str = "OS-EXT-AZ:availability_zone";
@@ -156,7 +157,11 @@ async fn the_zone_is_that_of_the_host() {
         running.wait_for_status(&pinned, "ACTIVE").await;
         let nowhere = running.boot(&cloud, "nowhere", "fpga").await;
         running.wait_for_status(&nowhere, "ERROR").await;
+        let more = json!({"availability_zone": "east"});
+        let refused = running.boot_with(&cloud, "refused", "fpga", more).await;
+        running.wait_for_status(&refused, "ERROR").await;
         for (id, zone, pin) in [
+            (&refused, "east", json!("east")),
             (&there, "east", Value::Null),
             (&elsewhere, "nova", Value::Null),
             (&pinned, "east", json!("east")),
@@ -176,7 +181,7 @@ async fn the_zone_is_that_of_the_host() {
             .map(|s| s["id"].clone())
             .collect();
         ids.sort_by_key(Value::to_string);
-        let mut expected = vec![json!(there), json!(pinned)];
+        let mut expected = vec![json!(there), json!(pinned), json!(refused)];
         expected.sort_by_key(Value::to_string);
         assert_eq!(ids, expected);
         let path = "/servers/detail?all_tenants=1&sort_key=availability_zone&sort_dir=asc";
@@ -187,7 +192,7 @@ async fn the_zone_is_that_of_the_host() {
             .iter()
             .map(|s| s[ZONE].clone())
             .collect();
-        assert_eq!(zones, ["", "east", "east", "nova"]);
+        assert_eq!(zones, ["", "east", "east", "east", "nova"]);
         cloud.teardown(&running, "shown").await;
     }
 }

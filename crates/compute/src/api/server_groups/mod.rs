@@ -87,7 +87,9 @@ async fn list(
     if version >= microversions::STRICT_REQUESTS {
         input::check_query_keys(&query, &["all_projects", "limit", "offset"])?;
     }
-    let limit = number(&query, "limit")?.unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
+    // Upstream's `common.limited` reads 0 as no limit.
+    let limit = number(&query, "limit")?.filter(|limit| *limit > 0);
+    let limit = limit.unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
     let offset = number(&query, "offset")?.unwrap_or(0);
     let mut project = Some(caller.project_id.clone());
     if query.get("all_projects").is_some() && caller.is_admin() {

@@ -26,7 +26,8 @@ const ALL_FILTERS: &str = "os_compute_api:servers:allow_all_filters";
 pub(super) struct ServerFilter {
     pub which: Which,
     pub conditions: Vec<Condition>,
-    name: Option<Regex>,
+    /// Patterns of texts, by their filter.
+    patterns: Vec<(&'static str, Regex)>,
     statuses: Vec<String>,
     /// Filters on fields in the JSON of a row.
     fields: Vec<(&'static str, String)>,
@@ -116,18 +117,38 @@ impl ServerFilter {
         let Some(pattern) = query.get("name").filter(|pattern| !pattern.is_empty()) else {
             return Ok(());
         };
+        self.by_pattern("name", TextIn::Column("name"), pattern)
+    }
+
+    /// A filter that is an unanchored regular expression. For a plain text, the database query
+    /// evaluates it, or excludes most other rows.
+    fn by_pattern(
+        &mut self,
+        field: &'static str,
+        text: TextIn,
+        pattern: &str,
+    ) -> Result<(), Refusal> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ' ' | ':' | '@');
         if pattern.chars().all(plain) {
-            self.conditions.push(Condition::Contains("name", pattern.to_owned()));
-            return Ok(());
+            match text {
+                TextIn::Column(column) => {
+                    self.conditions.push(Condition::Contains(column, pattern.to_owned()));
+                    return Ok(());
+                }
+                TextIn::Spec => {
+                    self.conditions.push(Condition::Contains("spec", pattern.to_owned()));
+                }
+                TextIn::NoColumn => {}
+            }
         }
         let built = RegexBuilder::new(pattern).case_insensitive(true).size_limit(1 << 18).build();
-        self.name = Some(built.map_err(|_| {
+        let built = built.map_err(|_| {
             Refusal::bad_request(format!(
-                "Invalid filter name: {} is not a regular expression.",
+                "Invalid filter {field}: {} is not a regular expression.",
                 pattern.escape_debug()
             ))
-        })?);
+        })?;
+        self.patterns.push((field, built));
         Ok(())
     }
 
@@ -234,9 +255,12 @@ impl ServerFilter {
             self.addresses.push(value.to_owned());
             return Ok(());
         }
+        if let Some(text) = TextIn::of(field) {
+            return self.by_pattern(field, text, value);
+        }
         let is = |column: &'static str| Condition::Is(column, value.into());
         let column = match field {
-            "host" | "node" => Some(is("host")),
+            "host" => Some(is("host")),
             "uuid" => Some(is("id")),
             "user_id" => Some(is("user_id")),
             "vm_state" if value == "deleted" => {
@@ -248,9 +272,6 @@ impl ServerFilter {
                 Some(Condition::Null("task_state", true))
             }
             "task_state" => Some(is("task_state")),
-            "locked_by" => Some(is("locked_by")),
-            "description" | "display_description" => Some(is("description")),
-            "display_name" => Some(is("name")),
             "power_state" => Some(Condition::Is("power_state", power_state(value)?.into())),
             "created_at" => Some(second("created_at", field, value)?),
             "launched_at" => Some(second("launched_at", field, value)?),
@@ -263,8 +284,7 @@ impl ServerFilter {
         match column {
             Some(condition) => self.conditions.push(condition),
             None => {
-                if matches!(field, "flavor" | "image" | "key_name" | "hostname" | "reservation_id")
-                {
+                if matches!(field, "flavor" | "image") {
                     self.conditions.extend(json_contains("spec", value));
                 }
                 self.fields.push((field, value.to_owned()));
@@ -275,7 +295,7 @@ impl ServerFilter {
 
     /// True if the database query evaluates every filter.
     pub(super) fn is_exact(&self) -> bool {
-        self.name.is_none()
+        self.patterns.is_empty()
             && self.statuses.is_empty()
             && self.fields.is_empty()
             && self.tags.is_empty()
@@ -287,21 +307,66 @@ impl ServerFilter {
     /// True if a server matches the filters that the database query does not evaluate.
     pub(super) fn passes(&self, server: &Server) -> bool {
         let has = |tag: &String| server.tags.contains(tag);
-        self.name.as_ref().is_none_or(|name| name.is_match(&server.name))
+        self.patterns.iter().all(|(field, pattern)| self.finds(server, field, pattern))
             && (self.statuses.is_empty() || self.statuses.iter().any(|s| s == status(server)))
             && self.tags.iter().all(has)
             && (self.tags_any.is_empty() || self.tags_any.iter().any(has))
             && (self.not_tags.is_empty() || !self.not_tags.iter().all(has))
             && !self.not_tags_any.iter().any(has)
-            && self.fields.iter().all(|(field, value)| self.matches(server, field, value))
+            && self.fields.iter().all(|(field, value)| matches(server, field, value))
     }
 
-    fn matches(&self, server: &Server, field: &str, value: &str) -> bool {
-        if field != "availability_zone" {
-            return matches(server, field, value);
-        }
-        let host = server.host.as_ref().and_then(|host| self.fleet.by_name(host));
-        host.is_some_and(|host| host.is_in(value))
+    /// True if the pattern is found in the text of the field. Upstream has no text where this one is
+    /// empty, and no pattern matches there.
+    fn finds(&self, server: &Server, field: &str, pattern: &Regex) -> bool {
+        let spec = &server.spec;
+        let zone;
+        let text = match field {
+            "name" | "display_name" => Some(server.name.as_str()),
+            "description" | "display_description" => server.description.as_deref(),
+            "node" => server.host.as_deref(),
+            "locked_by" => server.lock.as_ref().map(|lock| lock.by.as_str()),
+            "key_name" => spec.key_name.as_deref(),
+            "hostname" => Some(spec.hostname.as_str()),
+            "reservation_id" => Some(spec.reservation_id.as_str()),
+            "access_ip_v4" => Some(spec.access[0].as_str()),
+            "access_ip_v6" => Some(spec.access[1].as_str()),
+            "root_device_name" => Some("/dev/vda"),
+            "availability_zone" => {
+                zone = view::zone(&self.fleet, server);
+                Some(zone.as_str())
+            }
+            _ => None,
+        };
+        text.is_some_and(|text| !text.is_empty() && pattern.is_match(text))
+    }
+}
+
+/// The place of a text that upstream filters by an unanchored regular expression
+/// (`_regex_instance_filter` in `db/main/api.py`).
+#[derive(Clone, Copy)]
+enum TextIn {
+    Column(&'static str),
+    /// The JSON of a row.
+    Spec,
+    /// The text is in no column.
+    NoColumn,
+}
+
+impl TextIn {
+    /// `None` for filters of other kinds.
+    fn of(field: &str) -> Option<Self> {
+        Some(match field {
+            "node" => Self::Column("host"),
+            "locked_by" => Self::Column("locked_by"),
+            "description" | "display_description" => Self::Column("description"),
+            "display_name" => Self::Column("name"),
+            "key_name" | "hostname" | "reservation_id" | "access_ip_v4" | "access_ip_v6" => {
+                Self::Spec
+            }
+            "availability_zone" | "root_device_name" => Self::NoColumn,
+            _ => return None,
+        })
     }
 }
 
@@ -328,16 +393,10 @@ fn matches(server: &Server, field: &str, value: &str) -> bool {
     match field {
         "flavor" => spec.flavor.id == value,
         "image" => spec.image.is_some_and(|id| id.to_string() == value.to_lowercase()),
-        "key_name" => spec.key_name.as_deref() == Some(value),
-        "hostname" => spec.hostname == value,
-        "reservation_id" => spec.reservation_id == value,
         "launch_index" => spec.launch_index.to_string() == value,
         "config_drive" => boolean(value).unwrap_or(true) == spec.config_drive,
         "auto_disk_config" => boolean(value).unwrap_or(true) == (spec.disk_config == "AUTO"),
-        "access_ip_v4" => spec.access[0] == value,
-        "access_ip_v6" => spec.access[1] == value,
         "progress" => value == "0",
-        "root_device_name" => value == "/dev/vda",
         // Servers have no kernel or RAM disk of their own.
         _ => false,
     }

@@ -19,7 +19,7 @@ enum SortBy {
     Column(&'static str, fn(&Server) -> Value),
     /// A field in the JSON of a row.
     JsonField(fn(&Server) -> Value),
-    /// The zone of the server's host.
+    /// The zone that the server shows.
     Zone,
     /// A value that is the same for every server here.
     Constant,
@@ -113,17 +113,23 @@ const ADMIN_KEYS: &[&str] = &["host", "node", "launched_on"];
 #[derive(Default, Clone)]
 pub(super) struct Sort {
     keys: Vec<(SortBy, bool)>,
+    /// True if ties are sorted oldest first.
+    ties_ascend: bool,
     /// Maps hosts to zones.
     fleet: Fleet,
 }
 
 impl Sort {
-    /// Reads the query. Keys without a direction are descending.
+    /// Reads the query, as upstream's `common.get_sort_params` and `db/utils.py`. Without a key, servers
+    /// are sorted by their time of creation. The first direction, descending without one, is also that
+    /// of keys without a direction and of ties.
     ///
     /// # Errors
-    /// 400 for an unknown key or direction, 403 for a key that only administrators may use.
+    /// 400 for an unknown key or direction or more directions than keys, 403 for keys of administrators.
     pub(super) fn read(query: &Query, context: &Context, fleet: &Fleet) -> Result<Self, Refusal> {
-        let mut directions = query.all("sort_dir");
+        let directions = query.all("sort_dir").map(|word| direction(word.trim()));
+        let directions = directions.collect::<Result<Vec<bool>, _>>()?;
+        let first = directions.first().copied().unwrap_or(true);
         let mut keys = Vec::new();
         for name in query.all("sort_key").filter(|name| !name.is_empty()) {
             let known = KEYS.iter().find(|(known, _)| *known == name);
@@ -135,16 +141,20 @@ impl Sort {
                     "Only administrators can sort servers by {name}"
                 )));
             }
-            keys.push((*by, direction(directions.next())?));
+            keys.push((*by, directions.get(keys.len()).copied().unwrap_or(first)));
         }
-        for unused in directions {
-            direction(Some(unused))?;
+        if directions.len() > keys.len().max(1) {
+            return Err(Refusal::bad_request(
+                "Invalid input received: Sort direction size exceeds sort key size",
+            ));
         }
-        Ok(Self { keys, fleet: fleet.clone() })
+        Ok(Self { keys, ties_ascend: !first, fleet: fleet.clone() })
     }
 
     /// The order as columns of the database; `None` if some key is not a column.
     pub(super) fn in_database(&self) -> Option<Vec<Key>> {
+        // The list itself sorts ties newest first.
+        let seq = Key { sql: "seq", of: |s| s.seq.into(), descending: false };
         self.keys
             .iter()
             .filter(|(by, _)| !matches!(by, SortBy::Constant))
@@ -152,6 +162,7 @@ impl Sort {
                 SortBy::Column(sql, of) => Some(Key { sql, of: *of, descending: *descending }),
                 _ => None,
             })
+            .chain(self.ties_ascend.then_some(Some(seq)))
             .collect()
     }
 
@@ -167,21 +178,20 @@ impl Sort {
                 return if *descending { order.reverse() } else { order };
             }
         }
-        b.seq.cmp(&a.seq)
+        if self.ties_ascend { a.seq.cmp(&b.seq) } else { b.seq.cmp(&a.seq) }
     }
 
     fn zone(&self, server: &Server) -> String {
-        let host = server.host.as_ref().and_then(|host| self.fleet.by_name(host));
-        host.map(|host| host.zone()).unwrap_or_default()
+        super::view::zone(&self.fleet, server)
     }
 }
 
 /// True for descending.
-fn direction(word: Option<&str>) -> Result<bool, Refusal> {
+fn direction(word: &str) -> Result<bool, Refusal> {
     match word {
-        None | Some("desc") => Ok(true),
-        Some("asc") => Ok(false),
-        Some(word) => Err(input::invalid_query("sort_dir", word, "It must be asc or desc.")),
+        "desc" => Ok(true),
+        "asc" => Ok(false),
+        word => Err(input::invalid_query("sort_dir", word, "It must be asc or desc.")),
     }
 }
 

@@ -9,6 +9,7 @@ use kilonova_compute_app::volumes::ServerVolumes;
 use kilonova_compute_app::{Compute, microversions};
 use kilonova_compute_db::servers::{Server, TaskState, VmState};
 use kilonova_compute_db::volumes::BlockDevice;
+use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_ids::{HostName, ImageId, ServerGroupId, VolumeId};
 use kilonova_wire::{Microversion, time};
 use serde::Serialize;
@@ -305,7 +306,7 @@ impl<'a> Detail<'a> {
                 },
             ),
             disk_config: &spec.disk_config,
-            availability_zone: view_context.compute.zone_of(server.host.as_ref()),
+            availability_zone: zone(&view_context.compute.fleet, server),
             config_drive: if spec.config_drive { "True" } else { "" },
             key_name: spec.key_name.as_deref(),
             launched_at: server.launched_at.map(time::naive),
@@ -392,5 +393,17 @@ impl<'a> Flavor<'a> {
             original_name: &flavor.name,
             extra_specs: view_context.visibility.extra_specs.then_some(&flavor.extra_specs),
         }
+    }
+}
+
+/// The zone of a server's host, or the requested one while it has never had a host (Nova's
+/// `get_instance_availability_zone`); empty without either.
+pub(super) fn zone(fleet: &Fleet, server: &Server) -> String {
+    match &server.host {
+        Some(host) => fleet.by_name(host).map(|host| host.zone()).unwrap_or_default(),
+        None if server.launched_at.is_none() => {
+            server.spec.availability_zone.clone().unwrap_or_default()
+        }
+        None => String::new(),
     }
 }

@@ -1,5 +1,7 @@
 //! Volumes are attached, shown and detached; invalid requests are refused.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -7,6 +9,34 @@ use super::{
     try_detach, uuid_like, volume, wait_for,
 };
 use crate::kit::{ADMIN, ANN, BOB};
+use crate::servers::metadata_service::Proxy;
+
+#[tokio::test]
+async fn the_metadata_service_lists_volumes_with_tags() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        let (disk, untagged) = (volume(&cinder, json!({})), volume(&cinder, json!({})));
+        let proxy = Proxy::of(&running);
+        assert_eq!(proxy.meta_data(&id).await["devices"], json!([]));
+        attach(&running, &cinder, &id, &untagged).await;
+        let wish = json!({"volumeId": disk, "tag": "data"});
+        let answer = try_attach(&running, &id, "2.79", wish).await.expect(200);
+        wait_for(&cinder, &disk, "in-use").await;
+        settled(&cloud).await;
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        let devices = proxy.meta_data(&id).await["devices"].clone();
+        assert_eq!(devices.as_array().map(Vec::len), Some(1), "{devices}");
+        assert_eq!(devices[0]["type"], "disk");
+        assert_eq!(devices[0]["serial"], json!(disk));
+        assert_eq!(devices[0]["tags"], json!(["data"]));
+        assert_eq!(devices[0]["path"], answer["volumeAttachment"]["device"]);
+        try_detach(&running, &id, &disk).await;
+        wait_for(&cinder, &disk, "available").await;
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        assert_eq!(proxy.meta_data(&id).await["devices"], json!([]));
+        finish(&cloud, &running, &cinder, "listed").await;
+    }
+}
 
 #[tokio::test]
 async fn a_volume_is_attached_shown_and_detached() {
