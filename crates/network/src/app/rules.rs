@@ -168,7 +168,7 @@ fn make_canonical(body: &mut Body) {
     }
 }
 
-/// What no two rules of a group may share: what they match. As in `_rule_to_key` of
+/// The match of a rule, which no two rules of a group may share. As in `_rule_to_key` of
 /// `neutron/db/securitygroups_db.py`, a protocol's name is equal to its number, and no prefix to the prefix of all
 /// addresses. Upstream takes `ip` and 0 for equal; they differ here, because hosts let any protocol pass for `ip`.
 fn key(body: &Body) -> Vec<Value> {
