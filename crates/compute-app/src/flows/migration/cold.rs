@@ -59,7 +59,7 @@ pub fn migrate_cold(
     begin::check_source_is_up(tx, compute, server, now)?;
     let guest = begin::guest_of(tx, server)?;
     if let ColdRequest::Resize(flavor, seen) = request {
-        check_growth(tx, compute, server, seen, flavor)?;
+        check_growth(tx, server, seen, flavor)?;
         boot::machine::check(&server.spec.image_properties, flavor)?;
         unsupported::flavor(flavor, &server.spec.image_properties)?;
     }
@@ -109,20 +109,17 @@ pub fn migrate_cold(
 /// `nova/compute/api.py`, `migrate_disk_and_power_off` in `nova/virt/libvirt/driver.py`.)
 fn check_growth(
     tx: &mut Tx<'_>,
-    compute: &Compute,
     server: &Server,
     seen: &SeenImages,
     flavor: &FlavorOf,
 ) -> Result<(), Error> {
     let old = &server.spec.flavor;
-    if let Some(image) = server.spec.image {
+    if server.spec.image.is_some() {
         if flavor.disk == 0 && old.disk != 0 {
             let why = "Resize to zero disk flavor is not allowed.";
             return Err(Refusal::bad_request(why).into());
         }
         does_not_shrink(old.disk, flavor.disk)?;
-        // The read shares the round trip of the quota's.
-        compute.images.expect(tx, image)?;
     }
     does_not_shrink(server.spec.ephemeral_gb(), flavor.ephemeral)?;
     let grown = ProjectUsage {
