@@ -210,7 +210,7 @@ async fn ports_are_attached_and_detached() {
         // If the id is wrong, the form shows the error.
         let nothing = format!("port {id}");
         let refused = ann.submit(&form, &path, &[("target", &nothing)]).await;
-        refused.has_status(400).shows("role=\"alert\"").shows("Attach port: one");
+        refused.has_status(404).shows("role=\"alert\"").shows("Attach port: one");
         ann.submit(&form, &path, &[("target", "nothing")]).await.shows("A field is missing.");
 
         let (form, path) = opened(&cloud, &mut ann, &id, "detach-port").await;
