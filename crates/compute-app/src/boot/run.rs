@@ -39,8 +39,13 @@ const UNFIT_ROUNDS: usize = 64;
 /// 400 for a flavor that cannot be scheduled and for an unknown zone; store errors.
 pub async fn boot(compute: &Compute, mut request: BootRequest) -> Result<Vec<ServerId>, Error> {
     if request.forced {
-        let spec = &mut request.spec;
-        spec.availability_zone = zone_of_forced(compute, spec);
+        let spec = &request.spec;
+        let host = spec.wanted_host.as_ref().and_then(|host| compute.fleet.by_name(host));
+        // Another controller may have registered the host, or put it into the zone, just now.
+        if host.is_none() || zone_of_forced(compute, spec) != spec.availability_zone {
+            compute.catch_up().await;
+        }
+        request.spec.availability_zone = zone_of_forced(compute, &request.spec);
     }
     let spec = &request.spec;
     if let (Some(zone), None) = (&spec.availability_zone, &spec.wanted_host)

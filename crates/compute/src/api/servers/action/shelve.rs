@@ -32,6 +32,10 @@ pub(super) async fn offload(request: ActionRequest) -> Result<Response, Refusal>
 
 pub(super) async fn unshelve(request: ActionRequest) -> Result<Response, Refusal> {
     let to = destination(&request)?;
+    if to.host.is_some() {
+        // Another controller may have registered the host, or put it into the zone, just now.
+        request.compute.catch_up().await;
+    }
     request
         .begin(move |tx, request, server, now| {
             if let Some(Some(zone)) = &to.zone
