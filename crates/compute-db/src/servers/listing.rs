@@ -59,8 +59,10 @@ pub struct Listing {
     pub which: Which,
     /// Conditions, all of which must hold.
     pub conditions: Vec<Condition>,
-    /// Sort keys, most significant first. Ties are sorted newest first.
+    /// Sort keys, most significant first.
     pub order: Vec<Key>,
+    /// True if ties, or all servers without a sort key, are sorted oldest first instead of newest first.
+    pub oldest_first: bool,
 }
 
 impl Listing {
@@ -115,10 +117,10 @@ impl Text {
 
     /// Adds the condition for rows after a position: greater in the first key, or equal in it and
     /// greater in the next, and so on.
-    fn after(&mut self, order: &[Key], place: &[Value]) {
+    fn after(&mut self, listing: &Listing, place: &[Value]) {
         let mut keys: Vec<(&str, bool)> =
-            order.iter().map(|key| (key.sql, key.descending)).collect();
-        keys.push(("seq", true));
+            listing.order.iter().map(|key| (key.sql, key.descending)).collect();
+        keys.push(("seq", !listing.oldest_first));
         let mut ways = Vec::new();
         for (index, (sql, descending)) in keys.iter().enumerate() {
             let mut way = Vec::new();
@@ -159,13 +161,13 @@ fn statement(listing: &Listing, after: Option<&[Value]>, limit: i64) -> Text {
         text.and(condition);
     }
     if let Some(place) = after {
-        text.after(&listing.order, place);
+        text.after(listing, place);
     }
     let order: Vec<String> = listing
         .order
         .iter()
         .map(|key| format!("{} {}", key.sql, if key.descending { "DESC" } else { "ASC" }))
-        .chain(["seq DESC".to_owned()])
+        .chain([if listing.oldest_first { "seq ASC" } else { "seq DESC" }.to_owned()])
         .collect();
     let limit = text.param(limit.into());
     text.sql.push_str(&format!(" ORDER BY {} LIMIT {limit}", order.join(", ")));
@@ -179,10 +181,12 @@ pub fn examples() -> Vec<(String, String)> {
     {
         let project = Condition::Is("project_id", Value::Null);
         for (whose, conditions) in [("ALL", Vec::new()), ("OF_PROJECT", vec![project])] {
-            let listing = Listing { which, conditions, order: Vec::new() };
+            let listing = Listing { which, conditions, ..Listing::default() };
             let name = format!("{}::{kind}_{whose}", module_path!());
-            let next = statement(&listing, Some(&[Value::Null]), 1).sql;
-            examples.push((format!("{name}_NEXT"), next));
+            let next = |listing: &Listing| statement(listing, Some(&[Value::Null]), 1).sql;
+            examples.push((format!("{name}_NEXT"), next(&listing)));
+            let oldest_first = Listing { oldest_first: true, ..listing.clone() };
+            examples.push((format!("{name}_OLDEST_FIRST_NEXT"), next(&oldest_first)));
             examples.push((name, statement(&listing, None, 1).sql));
         }
     }
@@ -213,7 +217,7 @@ pub fn find(tx: &mut Tx<'_>, id: kilonova_ids::ServerId) -> Result<Option<Server
     let listing = Listing {
         which: Which::Both,
         conditions: vec![Condition::Is("id", id.clone())],
-        order: Vec::new(),
+        ..Listing::default()
     };
     Ok(rows(tx, &listing, None, 1)?.pop())
 }
@@ -228,6 +232,7 @@ mod tests {
             which: Which::Live,
             conditions: vec![Condition::Contains("name", "a%'_\\".into())],
             order: vec![Key { sql: "name", of: |s| s.name.as_str().into(), descending: false }],
+            oldest_first: false,
         };
         let place = [Value::from("m"), Value::Int(7)];
         let text = statement(&listing, Some(&place), 10);
@@ -235,5 +240,8 @@ mod tests {
         assert!(text.sql.contains("(name > ?2 OR name = ?3 AND seq < ?4)"), "{}", text.sql);
         assert!(text.sql.ends_with("ORDER BY name ASC, seq DESC LIMIT ?5"), "{}", text.sql);
         assert_eq!(text.params[0], Value::from("%a\\%'\\_\\\\%"));
+        let listing = Listing { oldest_first: true, ..Listing::default() };
+        let text = statement(&listing, Some(&[Value::Int(7)]), 10);
+        assert!(text.sql.ends_with("AND (seq > ?1) ORDER BY seq ASC LIMIT ?2"), "{}", text.sql);
     }
 }

@@ -166,6 +166,7 @@ impl ServerQuery {
             which: self.filter.which,
             conditions: self.filter.conditions.clone(),
             order: order.clone().unwrap_or_default(),
+            oldest_first: self.sort.oldest_first,
         };
         let at_addresses = self.at_addresses(tx, networks)?;
         if let Some(at_addresses) =

@@ -114,7 +114,7 @@ const ADMIN_KEYS: &[&str] = &["host", "node", "launched_on"];
 pub(super) struct Sort {
     keys: Vec<(SortBy, bool)>,
     /// True if ties are sorted oldest first.
-    ties_ascend: bool,
+    pub oldest_first: bool,
     /// Maps hosts to zones.
     fleet: Fleet,
 }
@@ -148,13 +148,11 @@ impl Sort {
                 "Invalid input received: Sort direction size exceeds sort key size",
             ));
         }
-        Ok(Self { keys, ties_ascend: !first, fleet: fleet.clone() })
+        Ok(Self { keys, oldest_first: !first, fleet: fleet.clone() })
     }
 
-    /// The order as columns of the database; `None` if some key is not a column.
+    /// The keys as columns of the database; `None` if some key is not a column.
     pub(super) fn in_database(&self) -> Option<Vec<Key>> {
-        // The list itself sorts ties newest first.
-        let seq = Key { sql: "seq", of: |s| s.seq.into(), descending: false };
         self.keys
             .iter()
             .filter(|(by, _)| !matches!(by, SortBy::Constant))
@@ -162,7 +160,6 @@ impl Sort {
                 SortBy::Column(sql, of) => Some(Key { sql, of: *of, descending: *descending }),
                 _ => None,
             })
-            .chain(self.ties_ascend.then_some(Some(seq)))
             .collect()
     }
 
@@ -178,7 +175,7 @@ impl Sort {
                 return if *descending { order.reverse() } else { order };
             }
         }
-        if self.ties_ascend { a.seq.cmp(&b.seq) } else { b.seq.cmp(&a.seq) }
+        if self.oldest_first { a.seq.cmp(&b.seq) } else { b.seq.cmp(&a.seq) }
     }
 
     fn zone(&self, server: &Server) -> String {
