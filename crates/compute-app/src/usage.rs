@@ -80,7 +80,22 @@ pub fn check(
     user_id: &str,
     wanted: ProjectUsage,
 ) -> Result<(), Error> {
-    let (project, own) = quotas::both(tx, project_id, Some(user_id))?;
+    let limits = quotas::ask_both(tx, project_id, Some(user_id))?;
+    check_asked(tx, project_id, user_id, wanted, limits)
+}
+
+/// [`check`] with the limits that [`quotas::ask_both`] requested for the project and the user.
+///
+/// # Errors
+/// Those of [`take`].
+pub fn check_asked(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    user_id: &str,
+    wanted: ProjectUsage,
+    limits: Asked,
+) -> Result<(), Error> {
+    let (project, own) = quotas::both_of(tx, limits)?;
     if any(&project) || any(&own) {
         let counted = counted::ask_count(tx, project_id, ProjectUsage::default())?;
         let reserved = ask_reserved(tx, project_id, None)?;
@@ -103,9 +118,9 @@ pub fn room(
 ) -> Result<i64, Error> {
     let (project, own) = quotas::both(tx, project_id, Some(user_id))?;
     let mut room = i64::MAX;
-    for (limits, used) in
-        [(&project, of_project(tx, project_id)?), (&own, of_user(tx, project_id, user_id)?)]
-    {
+    let used_by_user =
+        if any(&own) { of_user(tx, project_id, user_id)? } else { ProjectUsage::default() };
+    for (limits, used) in [(&project, of_project(tx, project_id)?), (&own, used_by_user)] {
         let parts =
             [(each.instances, used.instances), (each.cores, used.cores), (each.ram, used.ram)];
         for ((each, used), limit) in parts.into_iter().zip(bounds(limits)) {

@@ -176,7 +176,7 @@ async fn operations_wait_seldom() {
             ("hard reboot", json!({"reboot": {"type": "HARD"}}), 7),
             ("pause", json!({"pause": null}), 8),
             ("unpause", json!({"unpause": null}), 8),
-            ("resize", json!({"resize": {"flavorRef": "vgpu4"}}), 26),
+            ("resize", json!({"resize": {"flavorRef": "vgpu4"}}), 25),
             ("confirm the resize", json!({"confirmResize": null}), 8),
             ("cold migration", json!({"migrate": null}), 23),
             ("confirm the cold migration", json!({"confirmResize": null}), 8),

@@ -20,7 +20,7 @@ use super::{FlowContext, Reporter};
 use crate::actions::ServerAction;
 use crate::images::SeenImages;
 use crate::usage::{self, ProjectUsage};
-use crate::{Compute, Error, aliases, boot, numa, ports, resolve, states, unsupported};
+use crate::{Compute, Error, aliases, boot, numa, ports, quotas, resolve, states, unsupported};
 
 /// The kind of a cold migration: [`Operation::Resize`] or [`Operation::Migrate`].
 pub(super) type ColdKind = fn(ColdMigration) -> Operation;
@@ -127,10 +127,13 @@ fn check_growth(
         cores: (flavor.vcpus - old.vcpus).max(0),
         ram: (flavor.ram - old.ram).max(0),
     };
-    usage::check(tx, &server.project_id, &server.user_id, grown)?;
-    let Some(image) = server.spec.image else { return Ok(()) };
+    let (project, user) = (&server.project_id, &server.user_id);
+    // The limits and the image share a round trip.
+    let limits = quotas::ask_both(tx, project, Some(user))?;
     // An image of a cloud's Glance was looked up only if the old flavor has no disk.
-    let Some(image) = seen.used(tx, image)? else { return Ok(()) };
+    let image = server.spec.image.map(|image| seen.used(tx, image)).transpose()?.flatten();
+    usage::check_asked(tx, project, user, grown, limits)?;
+    let Some(image) = image else { return Ok(()) };
     resolve::fits_memory(image.min_ram, flavor.ram)?;
     // With a disk of 0 GiB, the old flavor did not limit the image's size.
     if old.disk == 0 {
