@@ -166,8 +166,8 @@ impl ListFilter {
 
 /// True if a view passes the filters `ATTRIBUTE__COMPARATOR` of a query for these attributes, as in
 /// `build_driver_hints` and `filter_by_attributes` of `keystone/server/flask/common.py`. A
-/// comparator with a leading `i` ignores case. Unknown comparators have no effect, as upstream; an
-/// attribute that is not text resembles nothing.
+/// comparator with a leading `i` ignores case. Unknown comparators have no effect, as upstream. A
+/// boolean can only be equal to a value.
 fn resembles(query: &Query, attributes: &[&str], view: &Value) -> bool {
     query.0.iter().all(|(key, wanted)| {
         let Some((attribute, comparator)) = key.split_once("__") else { return true };
@@ -185,7 +185,15 @@ fn resembles(query: &Query, attributes: &[&str], view: &Value) -> bool {
             "equals" => |have, wanted| have == wanted,
             _ => return true,
         };
-        let Some(have) = view[attribute].as_str() else { return false };
+        let have = match &view[attribute] {
+            Value::String(text) => text,
+            // Upstream: `attr_as_boolean`.
+            Value::Bool(value) if comparator == "equals" => {
+                let wanted = wanted.trim().to_ascii_lowercase();
+                return *value != ["0", "f", "false", "n", "no", "off"].contains(&&*wanted);
+            }
+            _ => return false,
+        };
         match ignore_case {
             true => matches(&have.to_lowercase(), &wanted.to_lowercase()),
             false => matches(have, wanted),

@@ -378,6 +378,9 @@ async fn lists_are_restricted_by_parts_of_names() {
             ("domains", "name__startswith=Def", 1),
             ("domains", "name__startswith=def", 0),
             ("users", "domain_id__startswith=other", 0),
+            ("domains", "enabled__equals=True", 1),
+            ("domains", "enabled__equals=off", 0),
+            ("domains", "enabled__contains=rue", 0),
         ] {
             let path = format!("/v3/{kind}?{filter}");
             let reply = cloud.as_user(&admin, "GET", &path, Value::Null).await;
