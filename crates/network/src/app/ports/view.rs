@@ -77,7 +77,7 @@ pub(crate) fn view(
     }
     let pairs = view.get_mut("allowed_address_pairs").and_then(Value::as_array_mut);
     for pair in pairs.into_iter().flatten().filter_map(Value::as_object_mut) {
-        // Upstream stores the port's MAC address in a pair without one.
+        // A pair without a MAC address is of the port's present one; upstream stores that of the pair's creation.
         pair.entry("mac_address").or_insert_with(|| json!(port.mac));
     }
     hide(&mut view, "get_port", caller, &targets::of_port(port, network));
