@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::constraints::Constraints;
 use crate::packer::{is_device, kind_traits};
 use crate::place::confined;
-use crate::reason::{NoHost, is_manual, obstacle_of_host, reason};
+use crate::reason::{NoHost, is_without_device, obstacle_of_host, reason};
 
 /// Maximum number of servers that are counted on one host.
 const MOST_ON_HOST: u64 = 4096;
@@ -116,7 +116,7 @@ pub(crate) fn fitting(
         }
         left.0 -= 1;
         let mut search = scratch.search(&here).map_err(|error| NoHost::new(format!("{error}.")))?;
-        let next = search.find(|one| one.root == root && !is_manual(one));
+        let next = search.find(|one| one.root == root && !is_without_device(one));
         drop(search);
         let Some(candidate) = next else { return Ok(Some(count)) };
         scratch.add_usage(&candidate);

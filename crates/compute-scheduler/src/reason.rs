@@ -102,7 +102,7 @@ pub(super) enum Obstacle {
 pub(super) fn obstacle(constraints: &Constraints<'_>, candidate: &Candidate) -> Option<Obstacle> {
     let Some(host) = constraints.host(candidate.root) else { return Some(Obstacle::NotCompute) };
     unusable(constraints, &host)
-        .or_else(|| is_manual(candidate).then_some(Obstacle::NoDevice))
+        .or_else(|| is_without_device(candidate).then_some(Obstacle::NoDevice))
         .or_else(|| filtered(constraints, &host))
 }
 
@@ -112,7 +112,7 @@ pub(super) fn obstacle_of_host(constraints: &Constraints<'_>, host: &Host) -> Op
 }
 
 /// True if the units of a candidate are not devices.
-pub(super) fn is_manual(candidate: &Candidate) -> bool {
+pub(super) fn is_without_device(candidate: &Candidate) -> bool {
     candidate
         .allocations
         .iter()

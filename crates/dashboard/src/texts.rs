@@ -563,7 +563,7 @@ pub(crate) fn size_of_hosts(choice: Size) -> &'static str {
 pub(crate) fn unit(state: Use) -> (&'static str, &'static str) {
     match state {
         Use::Owned => ("●", "used"),
-        Use::External => ("↗", "used without a handle"),
+        Use::WithoutHandle => ("↗", "used without a handle"),
         Use::Dirty => ("~", "dirty"),
         Use::Cleaning => ("≈", "being cleaned"),
         Use::Failed => ("!", "withdrawn"),

@@ -81,9 +81,9 @@ async fn copy(options: &CopyArgs) -> Result<String, Failure> {
     let checked = Copy::check(&source, &target, &migrations).await;
     checked.map_err(|e| Failure::Refused(e.to_string()))?;
     check_stopped(&source).await.map_err(Failure::Refused)?;
-    let reset_tables = [kilonova_changes::LOG, lease::TABLES].concat();
+    let uncopied_tables = [kilonova_changes::LOG, lease::TABLES].concat();
     let copy =
-        Copy::begin(&source, &target, &migrations, &reset_tables).await.map_err(incomplete)?;
+        Copy::begin(&source, &target, &migrations, &uncopied_tables).await.map_err(incomplete)?;
     let mut progress = Progress::new();
     let total = usize::try_from(copy.rows()).unwrap_or(usize::MAX);
     let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
@@ -97,9 +97,9 @@ async fn copy(options: &CopyArgs) -> Result<String, Failure> {
     let tables = verified.map_err(incomplete)?;
     // A controller that was started meanwhile may have changed rows that were already copied.
     check_stopped(&source).await.map_err(incomplete)?;
-    let reset_tables: Vec<String> = copy.begun_anew().map(str::to_owned).collect();
+    let uncopied_tables: Vec<String> = copy.begun_anew().map(str::to_owned).collect();
     copy.complete().await.map_err(incomplete)?;
-    Ok(report(options, &tables, &reset_tables))
+    Ok(report(options, &tables, &uncopied_tables))
 }
 
 fn incomplete(error: impl std::fmt::Display) -> Failure {
@@ -152,7 +152,7 @@ async fn check_stopped(store: &Store) -> Result<(), String> {
     }
 }
 
-fn report(options: &CopyArgs, tables: &[CopiedTable], reset_tables: &[String]) -> String {
+fn report(options: &CopyArgs, tables: &[CopiedTable], uncopied_tables: &[String]) -> String {
     let rows: u64 = tables.iter().map(|table| table.rows).sum();
     if options.format == Format::Json {
         let each = tables.iter().map(|table| {
@@ -160,7 +160,7 @@ fn report(options: &CopyArgs, tables: &[CopiedTable], reset_tables: &[String]) -
                 "checksum": format!("{:032x}", table.checksum)})
         });
         let all = json!({"tables": each.collect::<Vec<_>>(), "rows": rows, "verified": true,
-            "begun_anew": reset_tables, "not_in_the_database": ALSO});
+            "begun_anew": uncopied_tables, "not_in_the_database": ALSO});
         return format!("{all}\n");
     }
     let width = tables.iter().map(|table| table.name.len()).max().unwrap_or(0);
@@ -173,7 +173,7 @@ fn report(options: &CopyArgs, tables: &[CopiedTable], reset_tables: &[String]) -
         "\nVerified: {rows} rows of {} tables are the same on both sides. Reset: {}.\n\n\
          Not in the database, needed where controllers run on the copy:\n",
         tables.len(),
-        reset_tables.join(", ")
+        uncopied_tables.join(", ")
     ));
     for also in ALSO {
         text.push_str(&format!("- {also}\n"));

@@ -137,7 +137,7 @@ pub(super) fn plan<'a>(
             if handles.values().sum::<i64>() > MAX_HANDLES {
                 let name = &deployable.name;
                 return Err(wrong(format!(
-                    "deployable {name:?} has more than {MAX_HANDLES} slots"
+                    "deployable {name:?} has more than {MAX_HANDLES} handles"
                 )));
             }
             let name = format!("{host}_{}", deployable.name);

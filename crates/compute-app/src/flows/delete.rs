@@ -114,7 +114,7 @@ fn end_without_hosts(
         "deleted while its host is down; its devices stay dirty until the host's agent is back"
     );
     for host in hosts {
-        claims::abandon_of_migrations(tx, compute, server, host)?;
+        claims::abandon_claims_of_migrations(tx, compute, server, host)?;
         if own == Some(host) {
             boot::abandon(tx, compute, server)?;
         }

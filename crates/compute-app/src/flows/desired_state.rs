@@ -41,7 +41,12 @@ pub(super) fn check(
             if held.is_empty() || !held.iter().all(|held| held.same_host() && !held.open) {
                 return Ok(());
             }
-            claims::release_of_migrations(tx, compute, report.observation.server, report.host)
+            claims::release_claims_of_migrations(
+                tx,
+                compute,
+                report.observation.server,
+                report.host,
+            )
         }
         Outcome::Failed { step, message }
             if report.open.is_none() && !report.observation.outcome.leaves_guest() =>

@@ -92,7 +92,7 @@ pub fn swap(
 }
 
 /// Releases the claims of a server's migrations on a host, once the host has removed the guest.
-pub fn release_of_migrations(
+pub fn release_claims_of_migrations(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
@@ -102,7 +102,7 @@ pub fn release_of_migrations(
     drop_moves(tx, compute, server, held)
 }
 
-/// [`release_of_migrations`] for the given migrations.
+/// [`release_claims_of_migrations`] for the given migrations.
 pub fn drop_moves(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -125,8 +125,8 @@ pub fn drop_moves(
     Ok(())
 }
 
-/// [`release_of_migrations`] for an unreachable host: the devices stay dirty until the host has reported.
-pub fn abandon_of_migrations(
+/// [`release_claims_of_migrations`] for an unreachable host: the devices stay dirty until the host has reported.
+pub fn abandon_claims_of_migrations(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,

@@ -6,7 +6,7 @@
 //!   before                         source         nothing
 //!   move_to_migration, then place  destination    source            the destination is being prepared
 //!   swap                           source         destination       the move is being reverted
-//!   release_of_migrations          …              nothing           that host has removed the guest
+//!   release_claims_of_migrations   …              nothing           that host has removed the guest
 //! ```
 //!
 //! The claim of a migration is released by one rule only: its host reports that it has removed the guest. This module
@@ -16,7 +16,7 @@ mod claims;
 mod place;
 
 pub use claims::{
-    abandon_of_migrations, drop_moves, move_to_migration, move_to_server, release_of_migrations,
-    swap,
+    abandon_claims_of_migrations, drop_moves, move_to_migration, move_to_server,
+    release_claims_of_migrations, swap,
 };
 pub use place::{Search, place, query};

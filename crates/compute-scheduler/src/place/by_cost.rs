@@ -17,7 +17,7 @@ use super::{ALTERNATES, Choice, NAMED, Plan, confined, draw, whole};
 use crate::constraints::Constraints;
 use crate::fleet::Host;
 use crate::packer::{Preference, Remainders};
-use crate::reason::{NoHost, Obstacle, is_manual, obstacle_of_host, passed_over};
+use crate::reason::{NoHost, Obstacle, is_without_device, obstacle_of_host, passed_over};
 
 /// Hosts in the first batch of the order; each further batch is eight times as large.
 const FIRST_BATCH: usize = 64;
@@ -203,8 +203,9 @@ fn on_host(
     let (mut world, mut plan) = (world.clone(), Plan::new());
     let here = confined(query, root);
     while plan.len() < count {
-        let usable =
-            search(&world, &here)?.filter(|one| one.root == root && !is_manual(one)).take(DEVICES);
+        let usable = search(&world, &here)?
+            .filter(|one| one.root == root && !is_without_device(one))
+            .take(DEVICES);
         let rated = usable.map(|candidate| {
             let mut after = world.clone();
             after.add_usage(&candidate);
@@ -280,7 +281,7 @@ impl Finder<'_> {
         };
         let (mut preferred, mut others) = (Vec::new(), Vec::new());
         for candidate in ordered.filter(|one| one.root == preference.root) {
-            if is_manual(&candidate) {
+            if is_without_device(&candidate) {
                 self.met.insert(preference.root, Obstacle::NoDevice);
                 continue;
             }

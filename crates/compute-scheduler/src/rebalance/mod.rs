@@ -27,7 +27,7 @@ use crate::constraints::{Constraints, Scope};
 use crate::facts::Facts;
 use crate::packer::{is_device, kind_traits};
 use crate::place::plan;
-use crate::reason::{NoHost, is_manual, obstacle, obstacle_of_host};
+use crate::reason::{NoHost, is_without_device, obstacle, obstacle_of_host};
 
 pub use cost::{Lowered, costliest, lower_cost};
 
@@ -239,7 +239,7 @@ pub fn make_room(
 
 /// The live migrations of all guests of a host, and their gain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostDrain {
+pub struct DrainPlan {
     /// The root of its tree.
     pub source: ProviderId,
     /// The moves, in order.
@@ -260,13 +260,13 @@ pub fn empty_host(
     guests: &[Guest],
     hosts: &[ProviderId],
     left: &mut Searches,
-) -> Result<Option<HostDrain>, NoHost> {
+) -> Result<Option<DrainPlan>, NoHost> {
     let board = Board { scope, guests, now: wanted.constraints.now };
-    let mut best: Option<HostDrain> = None;
+    let mut best: Option<DrainPlan> = None;
     for source in hosts {
         match board.emptied(world, wanted, *source, left) {
             Ok(Some(found)) => {
-                let rank = |one: &HostDrain| (one.gain, std::cmp::Reverse(one.moves.len()));
+                let rank = |one: &DrainPlan| (one.gain, std::cmp::Reverse(one.moves.len()));
                 if best.as_ref().is_none_or(|best| rank(&found) > rank(best)) {
                     best = Some(found);
                 }
@@ -462,7 +462,7 @@ impl Board<'_> {
         wanted: &Wanted<'_>,
         source: ProviderId,
         left: &mut Searches,
-    ) -> Result<Option<HostDrain>, Stop> {
+    ) -> Result<Option<DrainPlan>, Stop> {
         let (mut then, mut moves) = (world.clone(), Vec::<Move>::new());
         for (at, guest) in self.guests.iter().enumerate().filter(|(_, one)| one.source == source) {
             if !moves.iter().all(|one| self.guests[one.guest].goes_with(guest)) {
@@ -475,7 +475,7 @@ impl Board<'_> {
             moves.push(one);
         }
         let gain = gain(world, wanted, self.guests, &moves, left).ok_or(Stop::Exhausted)?;
-        Ok((gain > 0).then_some(HostDrain { source, moves, gain }))
+        Ok((gain > 0).then_some(DrainPlan { source, moves, gain }))
     }
 
     /// How many servers of the request fit on a host without some of its guests.
@@ -526,7 +526,7 @@ impl Board<'_> {
             let search = search.map_err(|why| Stop::Invalid(NoHost::new(format!("{why}."))))?;
             let usable = search
                 .take(EXAMINED)
-                .filter(|one| obstacle(&constraints, one).is_none() && !is_manual(one));
+                .filter(|one| obstacle(&constraints, one).is_none() && !is_without_device(one));
             places.extend(usable.filter(|one| fits(one)).take(DESTINATIONS));
         }
         Ok(places)

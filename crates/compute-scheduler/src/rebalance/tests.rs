@@ -173,7 +173,7 @@ impl Few {
     }
 
     /// The host whose drain makes room for most servers with the request.
-    fn emptied(&self, cpus: i64, units: i64) -> Option<HostDrain> {
+    fn emptied(&self, cpus: i64, units: i64) -> Option<DrainPlan> {
         let hosts: Vec<ProviderId> = (0..self.gpus.len()).map(root).collect();
         self.search(cpus, units, |world, scope, wanted, guests| {
             empty_host(world, scope, wanted, guests, &hosts, &mut Searches(100_000))

@@ -19,7 +19,7 @@ use super::form::{CSRF, Fields, Form};
 use super::viewer::{self, LOGIN_SECRET, SESSION, Viewer, cookie, set_cookie};
 use crate::app::Dashboard;
 use crate::app::cloud::Caller;
-use crate::app::session::{Session, checked_login_secret, login_secret, random};
+use crate::app::session::{Session, is_login_secret, login_secret, random};
 use crate::error::Error;
 use crate::texts;
 use crate::views::login::{self as page, Shown};
@@ -83,8 +83,7 @@ async fn log_in(State(dashboard): State<Dashboard>, request: Request) -> Result<
         ..Shown::default()
     };
     let known = cookie(&parts.headers, LOGIN_SECRET);
-    if !known.is_some_and(|sealed| checked_login_secret(&dashboard.0.key, sealed, fields.raw(CSRF)))
-    {
+    if !known.is_some_and(|sealed| is_login_secret(&dashboard.0.key, sealed, fields.raw(CSRF))) {
         let shown = Shown { notice: Some(texts::LOGIN_STALE), ..typed };
         return form(&dashboard, &parts, StatusCode::FORBIDDEN, shown);
     }

@@ -144,7 +144,7 @@ pub(crate) enum Use {
     /// A server, or another consumer in the accelerator API, owns it.
     Owned,
     /// Allocated through Placement, without a handle of ours.
-    External,
+    WithoutHandle,
     /// It cannot be allocated until its host reports it clean.
     Dirty,
     /// It is being cleaned.
@@ -169,7 +169,7 @@ impl Use {
     /// All states, in the order of a legend.
     pub const ALL: [Self; 11] = [
         Self::Owned,
-        Self::External,
+        Self::WithoutHandle,
         Self::Free,
         Self::Reserved,
         Self::Dirty,
@@ -184,7 +184,9 @@ impl Use {
     /// True if it needs the attention of an operator.
     pub fn is_problem(self) -> bool {
         match self {
-            Self::Owned | Self::External | Self::Reserved | Self::Free | Self::Programming => false,
+            Self::Owned | Self::WithoutHandle | Self::Reserved | Self::Free | Self::Programming => {
+                false
+            }
             Self::Dirty
             | Self::Cleaning
             | Self::Failed
@@ -257,7 +259,7 @@ fn units_of_part<'a>(device: &'a Device, part: &'a Part) -> Vec<Unit<'a>> {
             *left -= count;
         }
     };
-    add(Use::External, part.used.saturating_sub(count(owned)), &mut left);
+    add(Use::WithoutHandle, part.used.saturating_sub(count(owned)), &mut left);
     let withheld = left.saturating_sub(part.free.max(0));
     add(withheld_by(device), withheld, &mut left);
     let rest = left;
@@ -636,7 +638,7 @@ pub(crate) mod tests {
                 (Use::Owned, 1),
                 (Use::Dirty, 1),
                 (Use::Failed, 1),
-                (Use::External, 2),
+                (Use::WithoutHandle, 2),
                 (Use::Reserved, 1),
                 (Use::Free, 10)
             ]

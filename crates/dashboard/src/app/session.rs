@@ -78,7 +78,7 @@ pub(crate) fn login_secret(key: &SealKey) -> Option<(String, String)> {
 }
 
 /// True if a login form has the secret of the browser's cookie.
-pub(crate) fn checked_login_secret(key: &SealKey, cookie: &str, secret: &str) -> bool {
+pub(crate) fn is_login_secret(key: &SealKey, cookie: &str, secret: &str) -> bool {
     cookie.len() <= LARGEST
         && key.unseal(LOGIN_SECRET, cookie).is_ok_and(|plain| equal(&plain, secret.as_bytes()))
 }
@@ -141,13 +141,10 @@ mod tests {
         let key = SealKey::generate().unwrap();
         let (secret, cookie) = login_secret(&key).unwrap();
         let (another, _) = login_secret(&key).unwrap();
-        assert!(checked_login_secret(&key, &cookie, &secret));
-        assert!(
-            !checked_login_secret(&key, &cookie, &another)
-                && !checked_login_secret(&key, &cookie, "")
-        );
+        assert!(is_login_secret(&key, &cookie, &secret));
+        assert!(!is_login_secret(&key, &cookie, &another) && !is_login_secret(&key, &cookie, ""));
         let cookie = session().sealed(&key).unwrap();
-        assert!(!checked_login_secret(&key, &cookie, &secret), "a session is not a login secret");
+        assert!(!is_login_secret(&key, &cookie, &secret), "a session is not a login secret");
     }
 
     #[test]

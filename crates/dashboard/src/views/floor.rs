@@ -337,7 +337,7 @@ fn cells(path: &mut String, state: Use, (x, y): (i64, i64), count: i64) {
     };
     add([("M", x), (" ", y)], "");
     match state {
-        Use::Owned | Use::External => add([("h", width), ("v9h-", width)], "z"),
+        Use::Owned | Use::WithoutHandle => add([("h", width), ("v9h-", width)], "z"),
         Use::Free => add([("m.5.5h", width - 1), ("v8h-", width - 1)], "z"),
         Use::Reserved => add([("m0 6h", width), ("v3h-", width)], "z"),
         Use::Dirty | Use::Cleaning => {
@@ -406,7 +406,7 @@ fn classes_table(classes: &BTreeMap<&str, BTreeMap<Use, i64>>) -> Markup {
                     tr {
                         th scope="row" data-label=(texts::RESOURCE_CLASS) { (class) }
                         td data-label=(texts::UNITS) { (of(&|_| true)) }
-                        td data-label=(texts::USED) { (of(&|one| matches!(one, Use::Owned | Use::External))) }
+                        td data-label=(texts::USED) { (of(&|one| matches!(one, Use::Owned | Use::WithoutHandle))) }
                         td data-label=(texts::FREE) { (of(&|one| one == Use::Free)) }
                         td data-label=(texts::RESERVED) { (of(&|one| matches!(one, Use::Reserved | Use::Programming))) }
                         td data-label=(texts::NEEDS_ATTENTION) {

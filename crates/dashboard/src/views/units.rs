@@ -126,7 +126,7 @@ pub(super) fn tone_of_health(health: &str) -> &'static str {
 pub(super) fn class_of(state: Use) -> &'static str {
     match state {
         Use::Owned => "owned",
-        Use::External => "elsewhere",
+        Use::WithoutHandle => "elsewhere",
         Use::Dirty | Use::Cleaning => "dirty",
         Use::Failed | Use::Unhealthy | Use::Absent => "broken",
         Use::Maintaining | Use::Programming => "paused",

@@ -169,28 +169,28 @@ impl Images {
         };
         drop(heartbeats);
         match self.record_failure(id, &name).await {
-            FailedState::Unnamed => {
+            RowAfterFailure::Unnamed => {
                 let aborted = tokio::time::timeout(super::DELETION, receiver.abort()).await;
                 if !matches!(aborted, Ok(Ok(()))) {
                     tracing::warn!(image = %id, object = %name, ?aborted, "failed upload: cannot delete the object; the sweep tries again");
                 }
                 Err(error)
             }
-            FailedState::Completed => Ok(()),
-            FailedState::Unknown => Err(error),
+            RowAfterFailure::Completed => Ok(()),
+            RowAfterFailure::Unknown => Err(error),
         }
     }
 
     /// Records that an upload has failed. Returns the resulting state of its row.
-    async fn record_failure(&self, id: ImageId, name: &ObjectName) -> FailedState {
+    async fn record_failure(&self, id: ImageId, name: &ObjectName) -> RowAfterFailure {
         let own = name.clone();
         let reset = self.store.write(move |tx| Ok::<_, Error>(uploads::reset(tx, id, &own)?));
         match reset.await {
-            Ok(false) => FailedState::Unnamed,
-            Ok(true) => FailedState::Completed,
+            Ok(false) => RowAfterFailure::Unnamed,
+            Ok(true) => RowAfterFailure::Completed,
             Err(error) => {
                 tracing::error!(image = %id, %error, "failed upload: cannot reset the image to queued; the sweep resets it");
-                FailedState::Unknown
+                RowAfterFailure::Unknown
             }
         }
     }
@@ -300,7 +300,7 @@ impl Images {
 }
 
 /// The state of a failed upload's row.
-enum FailedState {
+enum RowAfterFailure {
     /// No row names the object.
     Unnamed,
     /// The upload was completed, although the answer to its last commit was lost.

@@ -21,7 +21,7 @@ use crate::serve::migrations;
 
 /// The tables whose rows are not copied. Add a table only if its rows are worthless after a move of
 /// the cloud.
-const RESET_TABLES: [&str; 3] = ["change_log", "change_log_start", "leases"];
+const UNCOPIED_TABLES: [&str; 3] = ["change_log", "change_log_start", "leases"];
 /// Rows of a table; more than a page in those with [`MANY`].
 const FEW: i64 = 3;
 const MANY: i64 = 2003;
@@ -140,7 +140,7 @@ fn same(one: &Path, other: &Path) {
     let names = tables(&one);
     assert_eq!(names, tables(&other));
     assert!(names.len() > 80, "{names:?}");
-    for table in names.iter().filter(|name| !RESET_TABLES.contains(&name.as_str())) {
+    for table in names.iter().filter(|name| !UNCOPIED_TABLES.contains(&name.as_str())) {
         let (here, there) = (rows(&one, table), rows(&other, table));
         assert!(here.len() >= FEW as usize, "{table} was not filled");
         assert!(here == there, "{table}: {} rows and {}", here.len(), there.len());
@@ -165,9 +165,9 @@ async fn filled(folder: &Path) -> (PathBuf, Store) {
 
 async fn begin(from: &Store, to: &Store) -> Result<Copy, Error> {
     Copy::check(from, to, &migrations()).await?;
-    let reset_tables = [kilonova_changes::LOG, lease::TABLES].concat();
-    assert_eq!(reset_tables, RESET_TABLES);
-    Copy::begin(from, to, &migrations(), &reset_tables).await
+    let uncopied_tables = [kilonova_changes::LOG, lease::TABLES].concat();
+    assert_eq!(uncopied_tables, UNCOPIED_TABLES);
+    Copy::begin(from, to, &migrations(), &uncopied_tables).await
 }
 
 async fn copy(from: &Store, to: &Store) {

@@ -92,11 +92,11 @@ fn release_source(
     let source = &migration.source;
     moves::close(tx, migration.id, Status::Confirmed, now)?;
     if migration.same_host() {
-        return claims::release_of_migrations(tx, compute, server, source);
+        return claims::release_claims_of_migrations(tx, compute, server, source);
     }
     documents::put(tx, compute, source, server, &Desired::Absent)?;
     if compute.host_is_lost(tx, source, now)? {
-        claims::abandon_of_migrations(tx, compute, server, source)?;
+        claims::abandon_claims_of_migrations(tx, compute, server, source)?;
     }
     Ok(())
 }

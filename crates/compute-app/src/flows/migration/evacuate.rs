@@ -249,7 +249,7 @@ fn dest_made(
             moves::close(tx, ctx.migration.id, Status::Done, now)?;
             ctx.put(tx, source, &Desired::Absent)?;
             if ctx.compute.host_is_lost(tx, source, now)? {
-                claims::abandon_of_migrations(tx, ctx.compute, id, source)?;
+                claims::abandon_claims_of_migrations(tx, ctx.compute, id, source)?;
             }
             journal::finish(tx, ctx.open, End::Done, None, now)
         }

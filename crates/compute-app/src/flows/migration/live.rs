@@ -536,7 +536,7 @@ fn arrived(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, outcome: &Outcome) -> Result<
     servers::set_state(tx, id, state, None, power_state, now)?;
     moves::close(tx, ctx.migration.id, Status::Completed, now)?;
     if ctx.compute.host_is_lost(tx, &ctx.migration.source, now)? {
-        claims::abandon_of_migrations(tx, ctx.compute, id, &ctx.migration.source)?;
+        claims::abandon_claims_of_migrations(tx, ctx.compute, id, &ctx.migration.source)?;
     }
     ports::record_guest_change(tx, ctx.compute, &ctx.server)?;
     journal::finish(tx, ctx.open, End::Done, None, now)

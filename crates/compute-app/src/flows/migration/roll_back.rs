@@ -193,7 +193,7 @@ pub(super) fn release_untouched_dest(
 ) -> Result<(), Error> {
     let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
     claims::swap(tx, &ctx.server, &ctx.migration, &dest)?;
-    claims::release_of_migrations(tx, ctx.compute, ctx.server.id, &dest)?;
+    claims::release_claims_of_migrations(tx, ctx.compute, ctx.server.id, &dest)?;
     restore(tx, ctx, failed)
 }
 
@@ -208,7 +208,7 @@ pub(super) fn dest_dropped(
     match outcome {
         Outcome::Absent => {
             documents::forget(tx, &dest, ctx.server.id)?;
-            claims::release_of_migrations(tx, ctx.compute, ctx.server.id, &dest)?;
+            claims::release_claims_of_migrations(tx, ctx.compute, ctx.server.id, &dest)?;
             if ctx.migration.kind == Kind::Live {
                 let name = "compute_rollback_live_migration_at_destination";
                 let row = &ctx.open.row;
@@ -383,7 +383,7 @@ pub(super) fn restored(
         ) => return Ok(()),
     };
     if ctx.migration.same_host() {
-        claims::release_of_migrations(tx, ctx.compute, id, source)?;
+        claims::release_claims_of_migrations(tx, ctx.compute, id, source)?;
     }
     servers::set_state(tx, id, ctx.migration.was, None, power_state, now)?;
     if reverts {
@@ -483,7 +483,7 @@ pub fn abandon_dest(
         failed.set_reason(format!("{dest} went down."));
         drop_dest(tx, &ctx, failed)?;
     }
-    claims::abandon_of_migrations(tx, compute, ctx.server.id, &dest)?;
+    claims::abandon_claims_of_migrations(tx, compute, ctx.server.id, &dest)?;
     let Some(open) = journal::open_of(tx, ctx.server.id)? else { return Ok(true) };
     let Some((mut failed, _)) = FailedMove::awaiting_dest(&open.state) else { return Ok(true) };
     let ctx = FlowContext { open: &open, ..ctx };
@@ -592,7 +592,7 @@ fn swap_back(
     let Some(dest) = &migration.dest else { return Ok(()) };
     claims::swap(tx, server, migration, dest)?;
     if documents::get(tx, dest, server.id)?.is_none() {
-        claims::release_of_migrations(tx, compute, server.id, dest)?;
+        claims::release_claims_of_migrations(tx, compute, server.id, dest)?;
     }
     Ok(())
 }
