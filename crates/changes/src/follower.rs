@@ -213,7 +213,7 @@ impl Follower {
             let begun = Instant::now();
             let followed = self.poll().await;
             match &followed {
-                Ok(_) if failing => {
+                Ok(Followed::Entries(_)) if failing => {
                     tracing::info!("following the commits of other controllers again");
                 }
                 Ok(Followed::Entries(_)) => {}

@@ -27,7 +27,7 @@ pub struct Handed {
 }
 
 /// Everything new for a host since a generation, if the epoch matches its row in the same snapshot;
-/// everything for 0, and for a generation older than the row's history.
+/// everything for 0, for a generation older than the row's history, and if the agent must report every guest again.
 ///
 /// # Errors
 /// [`Error::Fenced`] if another agent has registered, a refusal if the row has neither the session
@@ -38,6 +38,7 @@ pub fn of_session(
     host: &HostName,
     epoch: i64,
     since: i64,
+    must_report: bool,
 ) -> Result<Handed, Error> {
     devices::expect_acknowledge(tx, host, devices::EVERYTHING)?;
     documents::expect_since(tx, host, since)?;
@@ -48,7 +49,10 @@ pub fn of_session(
     }
     let newest = documents::newest(tx, host, since)?;
     check_session(host, newest.epoch, epoch)?;
-    let since = check_generation(host, &newest, since)?;
+    let since = match check_generation(host, &newest, since)? {
+        _ if must_report => 0,
+        since => since,
+    };
     let documents = documents::since(tx, host, since)?;
     let held = if since == 0 { held(tx, host, &documents)? } else { Vec::new() };
     let questions = if newest.asked { questions::open_since(tx, host, since)? } else { Vec::new() };

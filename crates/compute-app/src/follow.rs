@@ -5,11 +5,16 @@
 
 use std::collections::BTreeSet;
 
+use kilonova_accelerator::ledger::orders;
 use kilonova_changes::{Applied, Entry, Subscriber, Topic};
-use kilonova_compute_db::{aggregates, fleet};
+use kilonova_compute_db::{aggregates, documents, fleet};
 use kilonova_ids::HostName;
+use kilonova_store::Tx;
 
 use crate::{Compute, Error};
+
+/// Maximum number of hosts of one transaction, in the order of their names: their rows are locked until its end.
+const REQUESTS: usize = 10;
 
 impl Subscriber for Compute {
     fn apply<'a>(&'a self, entries: &'a [Entry]) -> Applied<'a> {
@@ -44,6 +49,7 @@ impl Subscriber for Compute {
     fn reload(&self) -> Applied<'_> {
         Box::pin(async move {
             read_hosts(self).await?;
+            request_reports(self).await?;
             self.network_news.notify_one();
             Ok(())
         })
@@ -60,6 +66,34 @@ pub async fn read_hosts(compute: &Compute) -> Result<(), Error> {
     let rows = compute.store.read(fleet::all).await?;
     compute.fleet.apply_all_read(known, &rows);
     read_aggregates(compute).await
+}
+
+/// Requests a report on every guest from the hosts for which an operation or an order waits. The database may have lost
+/// their last report, by a restore or the takeover of a standby, but not the document that it answered: the host has the
+/// newest generation and nothing to report.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) async fn request_reports(compute: &Compute) -> Result<(), Error> {
+    let awaited = |tx: &mut Tx<'_>| {
+        let mut hosts: BTreeSet<_> = documents::awaited_hosts(tx)?.into_iter().collect();
+        hosts.extend(orders::awaited_hosts(tx)?);
+        Ok::<_, Error>(hosts)
+    };
+    let hosts = Vec::from_iter(compute.store.read(awaited).await?);
+    for hosts in hosts.chunks(REQUESTS) {
+        let (hosts, fleet) = (hosts.to_vec(), compute.fleet.clone());
+        let request = move |tx: &mut Tx<'_>| {
+            for name in &hosts {
+                let Some(generation) = documents::next_of(tx, name)? else { continue };
+                let host = fleet.by_name(name);
+                tx.on_commit(move || host.iter().for_each(|host| host.request_reports(generation)));
+            }
+            Ok::<_, Error>(())
+        };
+        compute.store.write(request).await?;
+    }
+    Ok(())
 }
 
 async fn read_aggregates(compute: &Compute) -> Result<(), Error> {

@@ -113,6 +113,7 @@ impl Compute {
             reasons,
         };
         follow::read_hosts(&compute).await?;
+        follow::request_reports(&compute).await?;
         Ok(compute)
     }
 

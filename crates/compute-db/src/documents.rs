@@ -57,6 +57,9 @@ pub const HELD: Migration = Migration {
 kilonova_store::statements! {
     /// The hosts that have documents of these servers.
     HOSTS_OF = "SELECT DISTINCT host FROM documents WHERE server_id IN ({})";
+    /// The hosts with documents of servers whose operation is in progress. `CROSS JOIN` fixes SQLite's order of tables.
+    AWAITED_HOSTS = "SELECT DISTINCT d.host FROM operations o CROSS JOIN documents d
+        WHERE o.outcome = 'open' AND d.server_id = o.subject";
     /// Increases the generation of a host.
     NEXT = concat!("UPDATE hosts SET ", next!(), " WHERE host = ?1 RETURNING generation");
     /// The epoch and the newest generation of a host, the generations before it, and whether it has
@@ -523,6 +526,15 @@ pub fn filter(tx: &mut Tx<'_>, wake: &impl Wake, host: &HostName) -> Result<(), 
         wake.wake_on_commit(tx, host, generation);
     }
     Ok(())
+}
+
+/// The hosts with documents of servers whose operation is in progress.
+///
+/// # Errors
+/// Store errors only.
+pub fn awaited_hosts(tx: &mut Tx<'_>) -> Result<Vec<HostName>, Error> {
+    let rows = tx.rows(AWAITED_HOSTS, params![])?;
+    Ok(rows.iter().map(|row| row.host("host")).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
 /// The hosts that have documents of one of these servers.

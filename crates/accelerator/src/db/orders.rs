@@ -84,6 +84,8 @@ statements! {
     /// Hosts with orders that are not in any generation yet.
     UNANNOUNCED = "SELECT DISTINCT host FROM device_orders WHERE state = 'open' AND generation IS NULL
         ORDER BY host";
+    /// Hosts with orders that have no result yet.
+    AWAITED_HOSTS = "SELECT DISTINCT host FROM device_orders WHERE state = 'open' AND generation > 0";
     /// Sets the generation of a host's new orders.
     ANNOUNCE = "UPDATE device_orders SET generation = ?2
         WHERE host = ?1 AND state = 'open' AND generation IS NULL";
@@ -249,6 +251,11 @@ pub(crate) fn list(
 /// Hosts with orders that are not in any generation of documents yet.
 pub(crate) fn unannounced(tx: &mut Tx<'_>) -> Result<Vec<HostName>, Error> {
     tx.rows(UNANNOUNCED, params![])?.iter().map(|row| row.host("host")).collect()
+}
+
+/// Hosts that have received orders, or will, and have not reported their results.
+pub(crate) fn awaited_hosts(tx: &mut Tx<'_>) -> Result<Vec<HostName>, Error> {
+    tx.rows(AWAITED_HOSTS, params![])?.iter().map(|row| row.host("host")).collect()
 }
 
 /// Puts the new orders of a host into a generation of its documents.

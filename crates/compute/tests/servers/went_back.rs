@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use kilonova_changes::Subscriber;
+use kilonova_store::testing::CrashPlan;
 use serde_json::json;
 
-use crate::kit::{ANN, Cloud, Controller, GPU, hosts, wait_until};
+use crate::kit::{ANN, Cloud, Controller, GPU, INTEL, RunningCloud, hosts, wait_until};
 
 /// Hosts reconcile with the restored documents even if newer generations were issued before their next
 /// request. They miss no document, and do not destroy a guest that has none.
@@ -59,5 +61,47 @@ async fn hosts_reconcile_with_a_copy_that_is_put_back() {
         assert!(cloud.files("a", "running").contains(&lost), "an unknown guest is left alone");
         assert!(running.nodes.is_running("a"));
         cloud.audit("after the copy was restored").await;
+    }
+}
+
+/// A database may lose the report of a host but keep the document that it answered. The host then has the newest
+/// generation and nothing to report.
+#[tokio::test]
+async fn reports_that_the_database_lost_are_requested_again() {
+    for restarts in [false, true] {
+        for (cloud, mut running) in
+            Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[INTEL])])).await
+        {
+            cloud.add_bitstreams().await;
+            let resume = async |running: &mut RunningCloud| match restarts {
+                true => running.replace_services(&cloud, CrashPlan::default()).await,
+                false => running.compute.reload().await.expect("the rows are read"),
+            };
+            let mut servers = Vec::new();
+            // The first report of the second server is that of the order for its device.
+            for flavor in ["plain", "loaded"] {
+                let boot = async |running: &RunningCloud| {
+                    servers.push(running.boot(&cloud, flavor, flavor).await);
+                };
+                running.lose_reports(1, boot).await;
+                let id = servers.last().expect("it was requested").clone();
+                assert_eq!(running.server(&id).await["status"], "BUILD", "{}", cloud.name);
+                resume(&mut running).await;
+                running.wait_for_status(&id, "ACTIVE").await;
+            }
+            let stop = async |running: &RunningCloud| {
+                running.act(&servers[0], json!({"os-stop": null})).await
+            };
+            running.lose_reports(1, stop).await;
+            assert_eq!(running.server(&servers[0]).await["status"], "ACTIVE");
+            resume(&mut running).await;
+            running.wait_for_status(&servers[0], "SHUTOFF").await;
+            let delete = async |running: &RunningCloud| running.delete(&servers[0]).await;
+            running.lose_reports(1, delete).await;
+            resume(&mut running).await;
+            running.wait_until_gone(&servers[0]).await;
+            cloud.teardown(&running, "after lost reports").await;
+            running.kill().await;
+        }
     }
 }

@@ -137,6 +137,7 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("accelerator::db::arqs::EXPIRE", "arqs"),
             ("accelerator::db::parked::IDLE", "attach_handles"),
+            ("compute_db::documents::AWAITED_HOSTS", "operations"),
             ("flow::statements::OPEN_BY_KIND", "operations"),
             ("flow::statements::OPEN_SINCE", "operations"),
             ("image::db::uploads::IN_PROGRESS", "images"),

@@ -3,31 +3,56 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     Batch, Chunk, ConsoleAnswer, ConsoleRequest, ControlFuture, ControlPlane, DiskFormat,
-    Observation, OrderResult, PasswordAnswer, PasswordRequest, Refusal, Registration, Reply,
-    Session, VendordataAnswer, VendordataRequest,
+    Observation, OrderResult, Outcome, PasswordAnswer, PasswordRequest, Refusal, Registration,
+    Reply, Session, VendordataAnswer, VendordataRequest,
 };
 use tokio::sync::watch;
 
 type Services = Arc<dyn ControlPlane>;
 
-pub struct SwitchableLink(watch::Sender<Services>);
+pub struct SwitchableLink {
+    services: watch::Sender<Services>,
+    loses_reports: AtomicBool,
+    lost_reports: AtomicUsize,
+}
 
 impl SwitchableLink {
     pub fn new(services: Services) -> Self {
-        Self(watch::Sender::new(services))
+        let services = watch::Sender::new(services);
+        Self { services, loses_reports: AtomicBool::new(false), lost_reports: AtomicUsize::new(0) }
     }
 
     /// Sends calls to other services from now on.
     pub fn switch(&self, services: Services) {
-        self.0.send_replace(services);
+        self.services.send_replace(services);
+    }
+
+    /// From now on, accepts reports without forwarding them, as a database does that loses its last commits. Or forwards
+    /// them again.
+    pub fn lose_reports(&self, loses: bool) {
+        self.loses_reports.store(loses, Ordering::SeqCst);
+    }
+
+    /// The number of lost reports of a document's or an order's result.
+    pub fn lost_reports(&self) -> usize {
+        self.lost_reports.load(Ordering::SeqCst)
+    }
+
+    fn loses(&self, results: usize) -> bool {
+        let loses = self.loses_reports.load(Ordering::SeqCst);
+        if loses {
+            self.lost_reports.fetch_add(results, Ordering::SeqCst);
+        }
+        loses
     }
 
     fn current(&self) -> (Services, watch::Receiver<Services>) {
-        let mut end = self.0.subscribe();
+        let mut end = self.services.subscribe();
         let services = Arc::clone(&end.borrow_and_update());
         (services, end)
     }
@@ -66,6 +91,10 @@ impl ControlPlane for SwitchableLink {
         epoch: i64,
         observations: Vec<Observation>,
     ) -> ControlFuture<'a, ()> {
+        let is_result = |one: &&Observation| !matches!(one.outcome, Outcome::Working { .. });
+        if self.loses(observations.iter().filter(is_result).count()) {
+            return Box::pin(async { Ok(()) });
+        }
         let (services, end) = self.current();
         Box::pin(
             async move { or_disconnected(end, services.observed(host, epoch, observations)).await },
@@ -78,6 +107,9 @@ impl ControlPlane for SwitchableLink {
         epoch: i64,
         carried: Vec<OrderResult>,
     ) -> ControlFuture<'a, ()> {
+        if self.loses(carried.len()) {
+            return Box::pin(async { Ok(()) });
+        }
         let (services, end) = self.current();
         Box::pin(
             async move { or_disconnected(end, services.report_orders(host, epoch, carried)).await },

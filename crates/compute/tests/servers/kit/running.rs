@@ -20,6 +20,7 @@ use super::cloud::client;
 use super::external::start_workers;
 use super::link::SwitchableLink;
 use super::nodes::Nodes;
+use super::wait::wait_until;
 use crate::common::{ANN, Answer, Client};
 
 pub struct RunningCloud {
@@ -72,6 +73,15 @@ impl RunningCloud {
     /// Connects the agents to another control plane.
     pub fn connect(&self, control: Arc<dyn ControlPlane>) {
         self.link.switch(control);
+    }
+
+    /// Runs `request`, and loses the agents' reports until `lost` of them are lost.
+    pub async fn lose_reports(&self, lost: usize, request: impl AsyncFnOnce(&Self)) {
+        let end = self.link.lost_reports() + lost;
+        self.link.lose_reports(true);
+        request(self).await;
+        wait_until("the reports are lost", async || self.link.lost_reports() >= end).await;
+        self.link.lose_reports(false);
     }
 
     /// Replaces the services while the agents continue.
