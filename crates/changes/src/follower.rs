@@ -51,6 +51,10 @@ pub trait Subscriber: Send + Sync {
 
     /// Reads everything again, because entries were lost.
     fn reload(&self) -> Applied<'_>;
+
+    /// Runs once after a reload that succeeded for every subscriber, unlike [`Self::reload`], which the follower repeats
+    /// after a failure. It must not wait for the database.
+    fn reloaded(&self) {}
 }
 
 /// The result of a poll.
@@ -203,6 +207,7 @@ impl Follower {
         }
         failure.map_or(Ok(()), Err)?;
         self.seen = seen;
+        self.subscribers.iter().for_each(|subscriber| subscriber.reloaded());
         Ok(())
     }
 

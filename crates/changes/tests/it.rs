@@ -25,6 +25,7 @@ struct Recorder {
     got: Mutex<Vec<Entry>>,
     fails: AtomicBool,
     reloads: AtomicUsize,
+    complete_reloads: AtomicUsize,
 }
 
 impl Recorder {
@@ -47,7 +48,12 @@ impl Subscriber for Recorder {
 
     fn reload(&self) -> Applied<'_> {
         self.reloads.fetch_add(1, Ordering::SeqCst);
-        Box::pin(std::future::ready(Ok(())))
+        let fails = self.fails.load(Ordering::SeqCst);
+        Box::pin(std::future::ready(if fails { Err("not now".into()) } else { Ok(()) }))
+    }
+
+    fn reloaded(&self) {
+        self.complete_reloads.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -110,12 +116,17 @@ async fn a_follower_that_missed_entries_reloads_once() {
         tree(&store).await;
         while prune(&store, Timestamp::MAX).await.expect("old entries are deleted") {}
         tree(&store).await;
+        recorder.fails.store(true, Ordering::SeqCst);
+        follower.poll().await.expect_err("the subscriber fails");
+        assert_eq!(recorder.complete_reloads.load(Ordering::SeqCst), 0, "{name}");
+        recorder.fails.store(false, Ordering::SeqCst);
         assert_eq!(
             follower.poll().await.expect("the poll succeeds"),
             Followed::Everything(Behind::Deleted)
         );
         follower.poll().await.expect("the poll succeeds");
-        assert_eq!(recorder.reloads.load(Ordering::SeqCst), 1, "{name}");
+        assert_eq!(recorder.reloads.load(Ordering::SeqCst), 2, "{name}");
+        assert_eq!(recorder.complete_reloads.load(Ordering::SeqCst), 1, "{name}");
     }
 }
 

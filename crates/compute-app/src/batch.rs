@@ -38,7 +38,6 @@ pub fn of_session(
     host: &HostName,
     epoch: i64,
     since: i64,
-    must_report: bool,
 ) -> Result<Handed, Error> {
     devices::expect_acknowledge(tx, host, devices::EVERYTHING)?;
     documents::expect_since(tx, host, since)?;
@@ -50,7 +49,7 @@ pub fn of_session(
     let newest = documents::newest(tx, host, since)?;
     check_session(host, newest.epoch, epoch)?;
     let since = match check_generation(host, &newest, since)? {
-        _ if must_report => 0,
+        since if since < newest.reports_from => 0,
         since => since,
     };
     let documents = documents::since(tx, host, since)?;

@@ -4,10 +4,11 @@
 //! registered again starts at a new generation.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use kilonova_accelerator::ledger::orders;
+use kilonova_accelerator::ledger as devices;
 use kilonova_changes::{Applied, Entry, Subscriber, Topic};
-use kilonova_compute_db::{aggregates, documents, fleet};
+use kilonova_compute_db::{aggregates, documents, fleet, volumes};
 use kilonova_ids::HostName;
 use kilonova_store::Tx;
 
@@ -15,6 +16,8 @@ use crate::{Compute, Error};
 
 /// Maximum number of hosts of one transaction, in the order of their names: their rows are locked until its end.
 const REQUESTS: usize = 10;
+/// The pause before failed requests are repeated.
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl Subscriber for Compute {
     fn apply<'a>(&'a self, entries: &'a [Entry]) -> Applied<'a> {
@@ -49,10 +52,25 @@ impl Subscriber for Compute {
     fn reload(&self) -> Applied<'_> {
         Box::pin(async move {
             read_hosts(self).await?;
-            request_reports(self).await?;
+            self.fleet.all().iter().for_each(|host| host.renew_skew());
             self.network_news.notify_one();
             Ok(())
         })
+    }
+
+    /// In a task of its own: the hosts' rows may be locked for long, and the follower must not wait for them.
+    fn reloaded(&self) {
+        let compute = self.clone();
+        tokio::spawn(async move {
+            let mut requested = BTreeSet::new();
+            while let Err(error) = request_reports(&compute, &mut requested).await {
+                tracing::warn!(
+                    %error,
+                    "could not request the reports that the database may have lost; retrying every second"
+                );
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
     }
 }
 
@@ -68,30 +86,33 @@ pub async fn read_hosts(compute: &Compute) -> Result<(), Error> {
     read_aggregates(compute).await
 }
 
-/// Requests a report on every guest from the hosts for which an operation or an order waits. The database may have lost
-/// their last report, by a restore or the takeover of a standby, but not the document that it answered: the host has the
-/// newest generation and nothing to report.
+/// Requests a report on every guest from the hosts for whose report something waits, except those in `requested`, to which
+/// it adds each host. The database may have lost their last report, by a restore or the takeover of a standby, but not the
+/// document that it answered: the host has the newest generation and nothing to report.
 ///
 /// # Errors
 /// Store errors only.
-pub(crate) async fn request_reports(compute: &Compute) -> Result<(), Error> {
+pub(crate) async fn request_reports(
+    compute: &Compute,
+    requested: &mut BTreeSet<HostName>,
+) -> Result<(), Error> {
     let awaited = |tx: &mut Tx<'_>| {
         let mut hosts: BTreeSet<_> = documents::awaited_hosts(tx)?.into_iter().collect();
-        hosts.extend(orders::awaited_hosts(tx)?);
+        hosts.extend(volumes::awaited_hosts(tx)?);
+        hosts.extend(devices::awaited_hosts(tx)?);
         Ok::<_, Error>(hosts)
     };
-    let hosts = Vec::from_iter(compute.store.read(awaited).await?);
+    let awaited = compute.store.read(awaited).await?;
+    let hosts = Vec::from_iter(awaited.difference(requested).cloned());
     for hosts in hosts.chunks(REQUESTS) {
-        let (hosts, fleet) = (hosts.to_vec(), compute.fleet.clone());
+        let (names, wake) = (hosts.to_vec(), compute.clone());
         let request = move |tx: &mut Tx<'_>| {
-            for name in &hosts {
-                let Some(generation) = documents::next_of(tx, name)? else { continue };
-                let host = fleet.by_name(name);
-                tx.on_commit(move || host.iter().for_each(|host| host.request_reports(generation)));
-            }
-            Ok::<_, Error>(())
+            names.iter().try_for_each(|name| {
+                documents::request_reports(tx, &wake, name).map_err(Error::from)
+            })
         };
         compute.store.write(request).await?;
+        requested.extend(hosts.iter().cloned());
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The state that every handler of the compute API receives: handles that are cheap to clone.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -113,7 +114,7 @@ impl Compute {
             reasons,
         };
         follow::read_hosts(&compute).await?;
-        follow::request_reports(&compute).await?;
+        follow::request_reports(&compute, &mut BTreeSet::new()).await?;
         Ok(compute)
     }
 

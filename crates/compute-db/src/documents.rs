@@ -54,22 +54,38 @@ pub const HELD: Migration = Migration {
     sql: "ALTER TABLE documents ADD COLUMN held BIGINT NOT NULL DEFAULT 0;",
 };
 
+/// Adds the generation from which a host has reported on every guest, and the index of removals.
+pub const REPORTS: Migration = Migration {
+    name: "compute-0870-requested-reports",
+    sql: "
+ALTER TABLE hosts ADD COLUMN reports_from BIGINT NOT NULL DEFAULT 0;
+CREATE INDEX documents_absent ON documents (host) WHERE body = '{\"state\":\"absent\"}';
+CREATE INDEX volume_attachments_given ON volume_attachments (host) WHERE plug = 'given';
+CREATE INDEX block_devices_leaving ON block_devices (server_id)
+    WHERE phase IN ('detaching', 'failed', 'reimaging');",
+};
+
 kilonova_store::statements! {
     /// The hosts that have documents of these servers.
     HOSTS_OF = "SELECT DISTINCT host FROM documents WHERE server_id IN ({})";
-    /// The hosts with documents of servers whose operation is in progress. `CROSS JOIN` fixes SQLite's order of tables.
-    AWAITED_HOSTS = "SELECT DISTINCT d.host FROM operations o CROSS JOIN documents d
-        WHERE o.outcome = 'open' AND d.server_id = o.subject";
+    /// The hosts with documents of servers whose operation is in progress, and those that remove guests, for which no
+    /// operation need be in progress. `CROSS JOIN` fixes SQLite's order of tables.
+    AWAITED_HOSTS = "SELECT d.host FROM operations o CROSS JOIN documents d
+        WHERE o.outcome = 'open' AND d.server_id = o.subject
+        UNION SELECT host FROM documents WHERE body = '{\"state\":\"absent\"}'";
     /// Increases the generation of a host.
     NEXT = concat!("UPDATE hosts SET ", next!(), " WHERE host = ?1 RETURNING generation");
     /// The epoch and the newest generation of a host, the generations before it, and whether it has
     /// unanswered questions and console requests since a given generation.
-    NEWEST = "SELECT epoch, generation, history, filtered, EXISTS (SELECT 1 FROM questions q
+    NEWEST = "SELECT epoch, generation, history, filtered, reports_from, EXISTS (SELECT 1 FROM questions q
         WHERE q.host = ?1 AND q.generation > ?2 AND q.answer IS NULL) AS asked, EXISTS (SELECT 1
         FROM console_requests c WHERE c.host = ?1 AND c.generation > ?2) AS watched
         FROM hosts WHERE host = ?1";
     /// Increases the generation of a host. The new generation carries the security groups of its guests.
     FILTER = concat!("UPDATE hosts SET filtered = ", later!(), ", ", next!(), "
+        WHERE host = ?1 RETURNING generation");
+    /// Increases the generation of a host, which gets all documents until it has the new generation.
+    REQUEST_REPORTS = concat!("UPDATE hosts SET reports_from = ", later!(), ", ", next!(), "
         WHERE host = ?1 RETURNING generation");
     /// Writes the document of a server on a host.
     PUT = "INSERT INTO documents (host, server_id, generation, body, lacks_volumes, held)
@@ -419,6 +435,8 @@ pub struct Newest {
     pub history: Vec<i64>,
     /// The last generation that carries the security groups of its guests.
     pub filtered: i64,
+    /// A host with an earlier generation must report on every guest again.
+    pub reports_from: i64,
     /// True if there may be unanswered questions to the host since the given generation.
     pub asked: bool,
     /// True if there may be console requests to the host since the given generation.
@@ -472,6 +490,7 @@ pub fn newest(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Newest, Er
             generation: row.int("generation")?,
             history: history(&row)?,
             filtered: row.int("filtered")?,
+            reports_from: row.int("reports_from")?,
             asked: row.bool("asked")?,
             watched: row.bool("watched")?,
         },
@@ -480,6 +499,7 @@ pub fn newest(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Newest, Er
             generation: 0,
             history: Vec::new(),
             filtered: 0,
+            reports_from: 0,
             asked: true,
             watched: true,
         },
@@ -521,14 +541,33 @@ pub fn containing(
 /// # Errors
 /// Store errors only.
 pub fn filter(tx: &mut Tx<'_>, wake: &impl Wake, host: &HostName) -> Result<(), Error> {
-    if let Some(row) = tx.row(FILTER, params![host, time::now()])? {
+    increase(tx, wake, host, FILTER)
+}
+
+/// Increases the generation of a host, which then gets all its documents and reports on every guest, and wakes the host
+/// on commit.
+///
+/// # Errors
+/// Store errors only.
+pub fn request_reports(tx: &mut Tx<'_>, wake: &impl Wake, host: &HostName) -> Result<(), Error> {
+    increase(tx, wake, host, REQUEST_REPORTS)
+}
+
+/// Increases the generation of a host, if it has a row, by the statement, and wakes the host on commit.
+fn increase(
+    tx: &mut Tx<'_>,
+    wake: &impl Wake,
+    host: &HostName,
+    statement: &str,
+) -> Result<(), Error> {
+    if let Some(row) = tx.row(statement, params![host, time::now()])? {
         let generation = logged(tx, host, row.int("generation")?)?;
         wake.wake_on_commit(tx, host, generation);
     }
     Ok(())
 }
 
-/// The hosts with documents of servers whose operation is in progress.
+/// The hosts with documents of servers whose operation is in progress, and those that remove guests.
 ///
 /// # Errors
 /// Store errors only.
@@ -586,6 +625,7 @@ mod tests {
             generation: 90,
             history: vec![80, 70],
             filtered: 0,
+            reports_from: 0,
             asked: false,
             watched: false,
         };

@@ -35,6 +35,7 @@ pub const SERVERS: &[Migration] = &[
     super::drains::PAUSES,
     super::hosts::VERSIONS,
     super::cells::DIVISION,
+    super::documents::REPORTS,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

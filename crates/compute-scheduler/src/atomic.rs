@@ -47,4 +47,8 @@ impl AtomicSkew {
         let micros = i64::try_from(skew.as_micros()).unwrap_or(UNKNOWN);
         self.0.store(micros, Ordering::Relaxed);
     }
+
+    pub fn clear(&self) {
+        self.0.store(UNKNOWN, Ordering::Relaxed);
+    }
 }

@@ -23,15 +23,15 @@ kilonova_store::statements! {
         WHERE name = ?1 AND epoch = ?2";
     /// Ends the lease.
     RELEASE = "UPDATE leases SET expires_at = 0 WHERE name = ?1 AND epoch = ?2";
-    /// The present epoch.
-    EPOCH = "SELECT epoch FROM leases WHERE name = ?1";
+    /// The present epoch and holder.
+    EPOCH = "SELECT epoch, holder FROM leases WHERE name = ?1";
 }
 
 /// The tables of leases. Their rows belong to one database and are not copied to another.
 pub const TABLES: &[&str] = &["leases"];
 
-/// The epoch of the lease, locked against a takeover until the end of the transaction.
-const PG_EPOCH: &str = "SELECT epoch FROM leases WHERE name = ?1 FOR SHARE";
+/// The epoch and the holder of the lease, locked against a takeover until the end of the transaction.
+const PG_EPOCH: &str = "SELECT epoch, holder FROM leases WHERE name = ?1 FOR SHARE";
 
 /// Statements for PostgreSQL only.
 pub const POSTGRES_STATEMENTS: &[(&str, &str)] = &[("PG_EPOCH", PG_EPOCH)];
@@ -98,13 +98,14 @@ impl Lease {
     /// [`Error::Unavailable`] if the lease is lost, and store errors.
     pub fn fence(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
         let sql = if tx.is_postgres() { PG_EPOCH } else { EPOCH };
+        // A database that lost a takeover may give its epoch to another holder.
         let now = match tx.row(sql, params![self.0.name])? {
-            Some(row) => Some(row.int("epoch")?),
-            None => None,
+            Some(row) if row.text("holder")? == self.0.holder => Some(row.int("epoch")?),
+            Some(_) | None => None,
         };
         match self.held() {
             Some(held) if now == Some(held.epoch) => Ok(()),
-            _ => Err(Error::Unavailable(format!(
+            Some(_) | None => Err(Error::Unavailable(format!(
                 "another controller holds the lease {}",
                 self.0.name
             ))),

@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use kilonova_flow::{Lease, MIGRATIONS, lease};
-use kilonova_store::{Error, Store};
+use kilonova_store::{Error, Store, Tx};
 
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
@@ -52,6 +52,20 @@ async fn one_controller_holds_a_lease_until_it_gives_it_back() {
     assert!(two.renew(&store).await.expect("the lease is free"));
     assert!(!one.renew(&store).await.expect("the query succeeds"));
     fenced(&store, &two).await.expect("the new holder may work");
+}
+
+/// A promoted standby may lack a takeover; the next one then gets the same epoch.
+#[tokio::test]
+async fn a_holder_whose_takeover_the_database_lost_is_fenced() {
+    for (database, store, _guard) in kilonova_testkit::stores(&[MIGRATIONS]).await {
+        let lost = Lease::new("loops", "one", LONG);
+        take(&store, &lost).await;
+        fenced(&store, &lost).await.expect("the holder may work");
+        let change = |tx: &mut Tx<'_>| tx.execute("UPDATE leases SET holder = 'two'", &[]);
+        store.write(change).await.expect("the row is changed");
+        assert!(lost.is_held(), "{database}: it does not know yet");
+        fenced(&store, &lost).await.expect_err("the other holder may work");
+    }
 }
 
 #[tokio::test]

@@ -47,6 +47,9 @@ statements! {
         awaits_host = ?4, updated_at = ?3 WHERE arq_id = ?1";
     /// Handles of a host that wait for its acknowledgement of a generation, or of an earlier one.
     ON_HOST = select!("WHERE h.awaits_host = ?1 AND h.awaits_word <= ?2");
+    /// The hosts for whose acknowledgement handles wait.
+    HOSTS = "SELECT DISTINCT awaits_host FROM attach_handles
+        WHERE awaits_word IS NOT NULL AND awaits_host IS NOT NULL";
     /// Handles of a device that wait for an acknowledgement.
     ON_DEVICE = select!("WHERE h.awaits_word IS NOT NULL AND d.uuid = ?1");
     /// Number and age of the waiting handles, by device.
@@ -92,6 +95,11 @@ pub(crate) fn expect_on_host(
     generation: i64,
 ) -> Result<(), Error> {
     tx.expect(ON_HOST, params![host, generation])
+}
+
+/// The hosts for whose acknowledgement handles wait.
+pub(crate) fn hosts(tx: &mut Tx<'_>) -> Result<Vec<HostName>, Error> {
+    tx.rows(HOSTS, params![])?.iter().map(|row| row.host("awaits_host")).collect()
 }
 
 /// The handles of a host that wait for its acknowledgement of a generation, or of an earlier one.

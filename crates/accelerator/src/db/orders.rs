@@ -253,7 +253,7 @@ pub(crate) fn unannounced(tx: &mut Tx<'_>) -> Result<Vec<HostName>, Error> {
     tx.rows(UNANNOUNCED, params![])?.iter().map(|row| row.host("host")).collect()
 }
 
-/// Hosts that have received orders, or will, and have not reported their results.
+/// The hosts that have received orders, or will, and have not reported their results.
 pub(crate) fn awaited_hosts(tx: &mut Tx<'_>) -> Result<Vec<HostName>, Error> {
     tx.rows(AWAITED_HOSTS, params![])?.iter().map(|row| row.host("host")).collect()
 }

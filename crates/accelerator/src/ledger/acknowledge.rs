@@ -19,7 +19,7 @@ use kilonova_wire::time;
 use super::orders::HostNotifier;
 use crate::Error;
 use crate::db::awaiting::{self, Awaiting, PendingRelease};
-use crate::db::{handles, withheld};
+use crate::db::{handles, orders, withheld};
 
 /// A value above every generation, which acknowledges all of them.
 pub const EVERYTHING: i64 = i64::MAX;
@@ -43,6 +43,16 @@ pub(crate) fn release_external(
     }
     // Even a free handle is unavailable while an order programs its device.
     withhold(tx, world, provider)
+}
+
+/// The hosts for whose acknowledgement a handle waits, or that have not reported the result of an order; read-only.
+///
+/// # Errors
+/// Store errors only.
+pub fn awaited_hosts(tx: &mut Tx<'_>) -> Result<Vec<HostName>, Error> {
+    let mut hosts = awaiting::hosts(tx)?;
+    hosts.extend(orders::awaited_hosts(tx)?);
+    Ok(hosts)
 }
 
 /// True if a handle of a host waits for the acknowledgement of a generation; read-only.

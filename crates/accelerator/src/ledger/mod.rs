@@ -37,7 +37,8 @@ use kilonova_ids::{DeviceProfileId, ProviderId};
 use kilonova_store::Tx;
 
 pub use acknowledge::{
-    EVERYTHING, acknowledge, awaits_acknowledgement, expect_acknowledge, pending_releases,
+    EVERYTHING, acknowledge, awaited_hosts, awaits_acknowledgement, expect_acknowledge,
+    pending_releases,
 };
 pub(crate) use acknowledge::{declare_released, release_external};
 pub use bind::{

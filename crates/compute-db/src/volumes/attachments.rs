@@ -19,6 +19,12 @@ kilonova_store::statements! {
         WHERE id = ?1 AND state = ?2 RETURNING id";
     /// Records whether a guest has the disk of an attachment.
     SET_PLUG = "UPDATE volume_attachments SET plug = ?2 WHERE id = ?1";
+    /// The hosts that have not reported that a guest has a disk, or no longer has it. `CROSS JOIN` fixes SQLite's order of
+    /// tables.
+    AWAITED_HOSTS = "SELECT host FROM volume_attachments WHERE plug = 'given' AND host IS NOT NULL
+        UNION SELECT a.host FROM block_devices d CROSS JOIN volume_attachments a
+        WHERE d.phase IN ('detaching', 'failed', 'reimaging') AND a.server_id = d.server_id
+        AND a.device_id = d.id AND a.host IS NOT NULL";
     /// Deletes an attachment's row.
     FORGET_ATTACHMENT = "DELETE FROM volume_attachments WHERE id = ?1";
     /// The connector of a host.
@@ -82,6 +88,15 @@ pub struct AttachmentRow {
     pub state: State,
     /// The disk on that host.
     pub plug: Plug,
+}
+
+/// The hosts that have not reported that a guest has a disk, or no longer has it.
+///
+/// # Errors
+/// Store errors only.
+pub fn awaited_hosts(tx: &mut Tx<'_>) -> Result<Vec<HostName>, Error> {
+    let rows = tx.rows(AWAITED_HOSTS, params![])?;
+    Ok(rows.iter().map(|row| row.host("host")).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
 /// Adds an attachment of a device whose volume is about to be reserved. With a host, the volume is about to be

@@ -41,8 +41,8 @@ pub mod devices;
 pub mod servers;
 
 pub use attachments::{
-    Answered, AttachmentRow, Plug, RowId, State, add_attachment, attachments, connector,
-    expect_attachments, forget_attachment, set_attachment, set_connector, set_plug,
+    Answered, AttachmentRow, Plug, RowId, State, add_attachment, attachments, awaited_hosts,
+    connector, expect_attachments, forget_attachment, set_attachment, set_connector, set_plug,
 };
 pub use devices::{
     BlockDevice, Phase, Source, add, end_reimage, expect_of_server, forget, of_server, of_servers,

@@ -74,10 +74,7 @@ pub(super) async fn desired(
     let known = *newest.borrow();
     let (name, networks) = (host.to_owned(), Arc::clone(&compute.networks));
     // Boxed to keep the waiting futures small: thousands of hosts wait above, and few reach this read.
-    let must_report = entry.must_report(since);
-    let read = compute
-        .store
-        .read(move |tx| batch::of_session(tx, &*networks, &name, epoch, since, must_report));
+    let read = compute.store.read(move |tx| batch::of_session(tx, &*networks, &name, epoch, since));
     let Handed { batch, is_clear } = Box::pin(read).await.map_err(unavailable)?;
     entry.correct(known, Newest { epoch, generation: batch.generation });
     if is_clear {

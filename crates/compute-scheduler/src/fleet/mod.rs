@@ -104,7 +104,6 @@ pub struct Host {
     newest: watch::Sender<Newest>,
     answered: AtomicI64,
     clear: AtomicI64,
-    reports_from: AtomicI64,
 }
 
 impl Host {
@@ -227,6 +226,11 @@ impl Host {
         self.noted_skew.set(skew);
     }
 
+    /// Makes [`Self::new_skew`] return the skew again, because the database may have lost it.
+    pub fn renew_skew(&self) {
+        self.noted_skew.clear();
+    }
+
     /// How far its clock is ahead of ours, as far as this process knows.
     pub fn clock_skew(&self) -> Option<SignedDuration> {
         self.clock_skew.get()
@@ -254,7 +258,6 @@ impl Host {
                 newest.generation = row.generation;
                 self.answered.fetch_min(row.generation, Ordering::Relaxed);
                 self.clear.fetch_min(row.generation, Ordering::Relaxed);
-                self.reports_from.fetch_min(row.generation, Ordering::Relaxed);
             }
             (epoch, generation) != (newest.epoch, newest.generation)
         });
@@ -281,18 +284,6 @@ impl Host {
     /// Records that, in one database snapshot, the host had this generation and no handle waited.
     pub fn record_clear(&self, generation: i64) {
         self.clear.fetch_max(generation, Ordering::Relaxed);
-    }
-
-    /// Requests a report on every guest from its agent, because the database may have lost one: until the agent has this
-    /// new generation, it gets all documents. Wakes its long poll.
-    pub fn request_reports(&self, generation: i64) {
-        self.reports_from.fetch_max(generation, Ordering::Relaxed);
-        self.publish(generation);
-    }
-
-    /// True if an agent with this generation must report every guest again.
-    pub fn must_report(&self, generation: i64) -> bool {
-        generation < self.reports_from.load(Ordering::Relaxed)
     }
 
     /// Wakes the long polls that wait for documents older than `generation`.
@@ -433,7 +424,6 @@ impl Maps {
             noted_skew: AtomicSkew::unknown(),
             newest: watch::Sender::new(newest),
             answered: AtomicI64::new(0),
-            reports_from: AtomicI64::new(0),
             clear: AtomicI64::new(0),
         });
         self.deleted.remove(&host.name);

@@ -1,12 +1,13 @@
 //! Several controllers on one PostgreSQL: a request and a host may be at different ones, and the rows
 //! decide which agent is the valid one.
 
+use kilonova_changes::Subscriber;
 use kilonova_ids::HostName;
 use kilonova_node_api::{Attempt, ControlPlane, Observation, Outcome, Refusal, Registration};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::kit::{ADMIN, ANN, Client, Controllers, GPU, hosts, wait_until};
+use crate::kit::{ADMIN, ANN, Client, Controllers, GPU, RunningCloud, hosts, wait_until};
 
 fn named(host: &str) -> HostName {
     HostName::verbatim(host)
@@ -52,6 +53,22 @@ async fn wait_for(both: &Controllers, id: &str, status: &str) {
         })
         .await;
     }
+}
+
+/// A host may poll another controller than the one that requests its reports.
+#[tokio::test]
+async fn either_controller_requests_a_report_that_the_database_lost() {
+    let Some(both) = Controllers::with_hosts(hosts(&[("a", &[GPU])])).await else { return };
+    for compute in [&both.running.compute, &both.other.compute] {
+        let mut id = String::new();
+        let boots = async |running: &RunningCloud| {
+            id = running.boot(&both.cloud, "lost", "plain").await;
+        };
+        both.running.lose_reports(1, boots).await;
+        compute.reloaded();
+        wait_for(&both, &id, "ACTIVE").await;
+    }
+    both.running.kill().await;
 }
 
 /// Every action that waits for a host, requested at the two controllers in turn.

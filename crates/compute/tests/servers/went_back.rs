@@ -70,12 +70,15 @@ async fn hosts_reconcile_with_a_copy_that_is_put_back() {
 async fn reports_that_the_database_lost_are_requested_again() {
     for restarts in [false, true] {
         for (cloud, mut running) in
-            Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[INTEL])])).await
+            Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU]), ("c", &[INTEL])])).await
         {
             cloud.add_bitstreams().await;
             let resume = async |running: &mut RunningCloud| match restarts {
                 true => running.replace_services(&cloud, CrashPlan::default()).await,
-                false => running.compute.reload().await.expect("the rows are read"),
+                false => {
+                    running.compute.reload().await.expect("the rows are read");
+                    running.compute.reloaded();
+                }
             };
             let mut servers = Vec::new();
             // The first report of the second server is that of the order for its device.
@@ -89,6 +92,16 @@ async fn reports_that_the_database_lost_are_requested_again() {
                 resume(&mut running).await;
                 running.wait_for_status(&id, "ACTIVE").await;
             }
+            running.act(&servers[0], json!({"resize": {"flavorRef": "vgpu"}})).await;
+            running.wait_for_status(&servers[0], "VERIFY_RESIZE").await;
+            let confirm = async |running: &RunningCloud| {
+                let answer = running.try_act(&servers[0], json!({"confirmResize": null})).await;
+                answer.expect(204);
+            };
+            running.lose_reports(1, confirm).await;
+            resume(&mut running).await;
+            running.wait_for_status(&servers[0], "ACTIVE").await;
+            running.wait_for_host_cleanup(&cloud).await;
             let stop = async |running: &RunningCloud| {
                 running.act(&servers[0], json!({"os-stop": null})).await
             };

@@ -137,7 +137,11 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("accelerator::db::arqs::EXPIRE", "arqs"),
             ("accelerator::db::parked::IDLE", "attach_handles"),
+            ("accelerator::db::awaiting::HOSTS", "attach_handles"),
+            ("compute_db::documents::AWAITED_HOSTS", "documents"),
             ("compute_db::documents::AWAITED_HOSTS", "operations"),
+            ("compute_db::stuck::CLEARING", "documents"),
+            ("compute_db::volumes::attachments::AWAITED_HOSTS", "block_devices"),
             ("flow::statements::OPEN_BY_KIND", "operations"),
             ("flow::statements::OPEN_SINCE", "operations"),
             ("image::db::uploads::IN_PROGRESS", "images"),

@@ -72,14 +72,6 @@ pub trait Bitstreams: Send + Sync + 'static {
     ) -> Result<Vec<Bitstream>, kilonova_store::Error>;
 }
 
-/// The hosts that have received orders, or will, and have not reported their results.
-///
-/// # Errors
-/// Store errors only.
-pub fn awaited_hosts(tx: &mut Tx<'_>) -> Result<Vec<HostName>, Error> {
-    Ok(orders::awaited_hosts(tx)?)
-}
-
 /// Puts all new orders into the next generation of their hosts' documents.
 ///
 /// # Errors

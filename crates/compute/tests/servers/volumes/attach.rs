@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use kilonova_changes::Subscriber;
 use serde_json::{Value, json};
 
 use super::{
     actions_of, attach, attachments, clouds, finish, hosts_of, settled, shown, try_attach,
     try_detach, uuid_like, volume, wait_for,
 };
-use crate::kit::{ADMIN, ANN, BOB};
+use crate::kit::{ADMIN, ANN, BOB, RunningCloud};
 use crate::servers::metadata_service::Proxy;
 
 #[tokio::test]
@@ -35,6 +36,30 @@ async fn the_metadata_service_lists_volumes_with_tags() {
         tokio::time::sleep(Duration::from_millis(1100)).await;
         assert_eq!(proxy.meta_data(&id).await["devices"], json!([]));
         finish(&cloud, &running, &cinder, "listed").await;
+    }
+}
+
+/// A database may lose the host's reports on a disk.
+#[tokio::test]
+async fn lost_reports_on_a_disk_are_requested_again() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        let disk = volume(&cinder, json!({}));
+        let attaches = async |running: &RunningCloud| {
+            let request = json!({"volumeId": disk});
+            try_attach(running, &id, "2.79", request).await.expect(200);
+        };
+        running.lose_reports(1, attaches).await;
+        assert_eq!(cinder.state().status(&disk), "attaching");
+        running.compute.reloaded();
+        wait_for(&cinder, &disk, "in-use").await;
+        let detaches = async |running: &RunningCloud| {
+            try_detach(running, &id, &disk).await;
+        };
+        running.lose_reports(1, detaches).await;
+        running.compute.reloaded();
+        wait_for(&cinder, &disk, "available").await;
+        finish(&cloud, &running, &cinder, "requested again").await;
     }
 }
 
