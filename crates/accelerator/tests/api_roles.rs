@@ -1,9 +1,17 @@
 //! Cyborg's new policy defaults, rule by rule.
 
-use http::StatusCode;
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::{HeaderMap, Request, StatusCode};
+use kilonova_accelerator::State;
+use kilonova_placement::World;
+use kilonova_wire::auth::Authentication;
+use kilonova_wire::{Authenticator, mount, noauth::NoAuth};
 use serde_json::json;
 
-use crate::common::{Api, stores};
+use crate::common::arqs::{PATH, SERVER, bind, request};
+use crate::common::{Api, fake, report, stores};
 
 #[tokio::test]
 async fn each_role_reads_only_what_its_rules_allow() {
@@ -57,5 +65,43 @@ async fn a_token_without_a_project_is_refused() {
         assert_eq!(api.get("/v2/devices").await.status, StatusCode::FORBIDDEN, "{name}");
         let list = api.get("/v2/device_profiles").await;
         assert_eq!(list.status, StatusCode::FORBIDDEN, "{name}");
+    }
+}
+
+/// Accepts the service tokens of the role `nova`, as `service_token_roles` can say.
+struct AcceptsNova;
+
+impl Authenticator for AcceptsNova {
+    fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> Authentication<'a> {
+        Box::pin(async move {
+            let mut context = NoAuth.authenticate(headers).await?;
+            context.service = context.service_roles.iter().any(|role| role == "nova");
+            Ok(context)
+        })
+    }
+}
+
+#[tokio::test]
+async fn the_authenticator_decides_who_is_a_service() {
+    for (name, store, _guard) in stores().await {
+        let specs = report(&store, vec![fake(1)]).await.unwrap();
+        let arqs = request(&Api::admin(&store), "FPGA", "1").await;
+        let router = mount(
+            kilonova_accelerator::routes(State::new(store.clone(), World::new())),
+            kilonova_accelerator::service(),
+            "/accelerator",
+            Arc::new(AcceptsNova),
+        );
+        for (role, status) in [("service", StatusCode::FORBIDDEN), ("nova", StatusCode::ACCEPTED)] {
+            let request = Request::patch(PATH)
+                .header("host", "cloud:8780")
+                .header("x-user-id", "u1")
+                .header("x-project-id", "p1")
+                .header("x-roles", "admin")
+                .header("x-service-roles", role)
+                .body(Body::from(bind(&arqs, specs[0].id, SERVER).to_string()));
+            let answer = kilonova_testkit::http::send(&router, request.unwrap()).await;
+            assert_eq!(answer.status, status, "{name} {role}: {}", answer.body);
+        }
     }
 }

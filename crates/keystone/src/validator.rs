@@ -108,6 +108,7 @@ impl Inner {
             return Err(unauthorized("the service token has none of the required roles"));
         }
         let mut context = Context::clone(&*self.context(user, accepted).await?);
+        context.service = accepted;
         if accepted {
             context.service_roles.clone_from(&service.roles);
         }

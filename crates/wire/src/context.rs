@@ -32,8 +32,11 @@ pub struct Context {
     pub project_domain_id: String,
     /// Role names.
     pub roles: Vec<String>,
-    /// Role names of the service token, if one was sent.
+    /// Role names of the service token, if one was sent and accepted.
     pub service_roles: Vec<String>,
+    /// True if a service vouches for the request: it has a service token with one of the roles that the
+    /// authenticator accepts (`[keystone_authtoken] service_token_roles`).
+    pub service: bool,
     /// The user's token, for requests to other services of the cloud on the user's behalf; `None` if this
     /// process issued it. It is sensitive: no row and no log line may contain it.
     pub token: Option<UserToken>,
@@ -53,9 +56,9 @@ impl Context {
         self.admin.unwrap_or_else(|| self.has_role("admin"))
     }
 
-    /// True if a service vouches for the request (role `service` on its service token).
+    /// True if a service vouches for the request, by the authenticator's decision on its service token.
     pub fn is_service(&self) -> bool {
-        self.service_roles.iter().any(|role| role.eq_ignore_ascii_case("service"))
+        self.service
     }
 
     /// True if the caller may see the project's resources: it is the caller's project, or the caller is an admin.

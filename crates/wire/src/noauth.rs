@@ -44,6 +44,7 @@ fn context(headers: &HeaderMap) -> Result<Context, Refusal> {
         roles.push(if user == "admin" { "admin".into() } else { "member".into() });
     }
     imply(&mut roles);
+    let service_roles = list("x-service-roles");
     let system = text("openstack-system-scope") == Some("all");
     let token = headers.get("x-auth-token").cloned().map(|mut token| {
         token.set_sensitive(true);
@@ -57,7 +58,8 @@ fn context(headers: &HeaderMap) -> Result<Context, Refusal> {
         project_id: if system { String::new() } else { project.to_owned() },
         system,
         roles,
-        service_roles: list("x-service-roles"),
+        service: service_roles.iter().any(|role| role.eq_ignore_ascii_case("service")),
+        service_roles,
         user_domain_id: DOMAIN.to_owned(),
         project_domain_id: if system { String::new() } else { DOMAIN.to_owned() },
         ..Context::default()

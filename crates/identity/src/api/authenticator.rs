@@ -36,6 +36,7 @@ impl Identity {
         }
         let expiry = if accepted { Expiry::Allowed } else { Expiry::Refused };
         let mut context = self.context(user, expiry).await?;
+        context.service = accepted;
         if accepted {
             context.service_roles = service.roles;
         }

@@ -218,6 +218,16 @@ async fn authentication_adds_the_service_roles() {
         // A user cannot pose as a service.
         headers.insert("x-service-token", headers["x-auth-token"].clone());
         assert!(cloud.identity.authenticate(&headers).await.is_err());
+        // The accepted roles decide what a service is, not the name of one.
+        let service_tokens = kilonova_identity::ServiceTokens {
+            roles: vec!["member".to_owned()],
+            roles_required: true,
+        };
+        let options = IdentityOptions { service_tokens, ..options() };
+        let other = Identity::open(cloud.store.clone(), cloud.keys.clone(), options).await.unwrap();
+        let context = other.authenticate(&headers).await.unwrap();
+        assert_eq!(context.service_roles, ["member", "reader"]);
+        assert!(context.is_service());
     }
 }
 

@@ -78,6 +78,7 @@ async fn a_valid_token_is_accepted_and_cached() {
     let both = [("x-auth-token", token.as_str()), ("x-service-token", token.as_str())];
     let context = admit(&validator, &both).await.expect("the token is valid");
     assert!(context.service_roles.is_empty(), "admin lacks the role service");
+    assert!(!context.is_service(), "an ignored service token does not vouch");
 
     assert_eq!(keystone.ask(Method::DELETE, "/auth/tokens", Some(&token)).await, 204);
     admit(&validator, &[("x-auth-token", &token)]).await.expect("the validation is cached");
@@ -124,6 +125,7 @@ async fn service_tokens_are_accepted_by_role() {
     let other = Validator::new(required).expect("the validator builds");
     let context = admit(&other, &both).await.expect("the token is valid");
     assert!(context.service_roles.iter().any(|role| role == "admin"), "{context:?}");
+    assert!(context.is_service(), "the accepted roles decide, not the name of one: {context:?}");
 }
 
 #[tokio::test]
