@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 use kilonova_accelerator::ledger;
+use serde_json::json;
 
 use crate::common::{Api, fake, report, stores, vgpu};
 
@@ -36,10 +37,16 @@ async fn devices_are_listed_filtered_and_shown() {
             ("vendor=10de", 2),
             ("hostname=cmp1&type=GPU", 1),
             ("hostname=cmp2", 0),
+            ("type=&vendor=&hostname=", 2),
+            ("type=FPGA&vendor=&hostname=", 1),
         ] {
             let some = api.get(&format!("/v2/devices?{query}")).await;
             assert_eq!(some.body["devices"].as_array().unwrap().len(), count, "{name} {query}");
         }
+        let filtered = api.get("/v2/devices?hostname=cmp1").await;
+        let newest_first: Vec<_> = all.body["devices"].as_array().unwrap().iter().rev().collect();
+        let listed: Vec<_> = filtered.body["devices"].as_array().unwrap().iter().collect();
+        assert_eq!(listed, newest_first, "{name}");
         for absent in [ABSENT, "abc"] {
             let answer = api.get(&format!("/v2/devices/{absent}")).await;
             assert_eq!(answer.status, StatusCode::NOT_FOUND, "{name}");
@@ -85,6 +92,12 @@ async fn deployables_carry_their_provider_and_attributes() {
             let some = api.get(&format!("{named}{value}")).await;
             assert_eq!(some.body["deployables"].as_array().unwrap().len(), count, "{name}");
         }
+        let rename = "UPDATE deployables SET name = 'twin'";
+        store.write(move |tx| tx.execute(rename, &[])).await.unwrap();
+        let twins = api.get(&format!("{named}twin")).await;
+        let newest_first: Vec<_> =
+            twins.body["deployables"].as_array().unwrap().iter().map(|one| &one["uuid"]).collect();
+        assert_eq!(newest_first, [&all.body["deployables"][1]["uuid"], &first["uuid"]], "{name}");
         let absent = api.get(&format!("/v2/deployables/{ABSENT}")).await;
         assert_eq!(absent.status, StatusCode::NOT_FOUND);
         let wrong = api.get("/v2/deployables/abc").await;
@@ -104,6 +117,8 @@ async fn attributes_are_filtered_by_deployable_and_key() {
         let api = Api::admin(&store);
         let all = api.get("/v2/attributes").await;
         assert_eq!(all.body["attributes"].as_array().unwrap().len(), 4, "{name}");
+        let unfiltered = api.get("/v2/attributes?key=").await;
+        assert_eq!(unfiltered.body, all.body, "{name}: an empty key is no filter");
         let id = all.body["attributes"][0]["deployable_id"].as_i64().unwrap();
         let some = api.get(&format!("/v2/attributes?deployable_id={id}&key=rc")).await;
         assert_eq!(some.body["attributes"].as_array().unwrap().len(), 1, "{name}");
@@ -114,6 +129,18 @@ async fn attributes_are_filtered_by_deployable_and_key() {
         let absent = api.get(&format!("/v2/attributes/{ABSENT}")).await;
         assert_eq!(absent.status, StatusCode::NOT_FOUND, "{name}");
         assert_eq!(absent.fault(), format!("Attribute not found with uuid={ABSENT}"));
+        for (given, stored) in
+            [(json!(""), ""), (json!(5), "5"), (json!(1.5), "1.5"), (json!(true), "True")]
+        {
+            let body = json!({"deployable_id": id, "key": given, "value": given});
+            let made = api.post("/v2/attributes", body).await;
+            assert_eq!(made.status, StatusCode::CREATED, "{name} {given}: {}", made.body);
+            let (key, value) = (&made.body["key"], &made.body["value"]);
+            assert_eq!((key, value), (&json!(stored), &json!(stored)), "{name} {given}");
+        }
+        let body = json!({"deployable_id": id, "key": "k", "value": null});
+        let refused = api.post("/v2/attributes", body).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{name}");
     }
 }
 
@@ -138,6 +165,7 @@ async fn invalid_queries_are_refused() {
             "/v2/device_profiles?name=%07",
             "/v2/accelerator_requests?foo=1",
             "/v2/accelerator_requests?instance=abc",
+            "/v2/accelerator_requests?instance=",
             "/v2/accelerator_requests?bind_state=bound",
             "/v2/accelerator_requests/abc",
         ] {

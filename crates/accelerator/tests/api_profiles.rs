@@ -21,6 +21,7 @@ async fn a_profile_is_created_found_and_deleted() {
                 json!([{"name": "dp1", "description": "d", "groups": [
                     {"resources: FPGA ": 1, "trait:CUSTOM_A": "required"},
                     {"resources:CUSTOM_NIC": "2", "trait:CUSTOM_B": "forbidden", "accel:any": "x"},
+                    {"resources:FPGA": "1", "accel:a": "", "accel:b": 5, "accel:c": 1.5, "accel:d": true},
                 ]}]),
             )
             .await;
@@ -30,6 +31,7 @@ async fn a_profile_is_created_found_and_deleted() {
             json!([
                 {"resources:FPGA": "1", "trait:CUSTOM_A": "required"},
                 {"resources:CUSTOM_NIC": "2", "trait:CUSTOM_B": "forbidden", "accel:any": "x"},
+                {"resources:FPGA": "1", "accel:a": "", "accel:b": "5", "accel:c": "1.5", "accel:d": "True"},
             ])
         );
         assert_eq!(made.body["description"], "d");
@@ -189,6 +191,12 @@ async fn malformed_profiles_are_refused_with_the_reason() {
         (group(json!({"resources:FPGA": "1", "accel:x": "a\u{7}"})), "accel:x".into()),
         (group(json!({"resources:FPGA": "1", "accel:": "a"})), "accel:".into()),
         (group(json!({"resources:FPGA": "1", "accel:x": {}})), "accel:x".into()),
+        (group(json!({"resources:FPGA": "1", "accel:x": null})), "accel:x".into()),
+        (group(json!({"resources:FPGA": "1", "accel:x": "x".repeat(256)})), "accel:x".into()),
+        (
+            group(json!({"resources:PGPU": "1", "accel:topology": 5})),
+            "Invalid value '5' of accel:topology".into(),
+        ),
         (
             group(json!({"resources:PGPU": "1", "accel:topology": "exclusive"})),
             "Invalid value 'exclusive' of accel:topology. It must be one of 'any', 'same-numa', \

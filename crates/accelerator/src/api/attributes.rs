@@ -10,7 +10,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Body, Refusal, time};
 use serde_json::{Value, json};
 
-use super::request::{Segment, check, invalid, json as json_of, uuid};
+use super::request::{Segment, check, given, invalid, json as json_of, uuid};
 use super::{State, collection};
 use crate::Error;
 use crate::app::attributes as changes;
@@ -38,7 +38,7 @@ async fn list(
 ) -> Result<Json<Value>, Refusal> {
     check(&query, &["deployable_id", "key"])?;
     let deployable = query.get("deployable_id").map(number).transpose()?;
-    let key = query.get("key").map(str::to_owned);
+    let key = given(&query, "key").map(str::to_owned);
     let rows = state
         .store
         .read(move |tx| attributes::list(tx, deployable, key.clone()).map_err(Error::from))

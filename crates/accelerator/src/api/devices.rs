@@ -11,7 +11,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
-use super::request::{Segment, check};
+use super::request::{Segment, check, given};
 use super::{State, collection, negotiation};
 use crate::Error;
 use crate::app::devices::set_enabled;
@@ -32,15 +32,15 @@ async fn list(
     query: Query,
 ) -> Result<Json<Value>, Refusal> {
     check(&query, &["type", "vendor", "hostname"])?;
-    let kind = match query.get("type").map(DeviceKind::parse) {
+    let kind = match given(&query, "type").map(DeviceKind::parse) {
         // No device has an unknown type.
         Some(None) => return Ok(Json(json!({"devices": []}))),
         Some(kind) => kind,
         None => None,
     };
-    let given = |key: &str| query.get(key).map(str::to_owned);
-    let host = query.get("hostname").map(HostName::verbatim);
-    let filter = DeviceFilter { kind, vendor: given("vendor"), host };
+    let vendor = given(&query, "vendor").map(str::to_owned);
+    let host = given(&query, "hostname").map(HostName::verbatim);
+    let filter = DeviceFilter { kind, vendor, host };
     let rows = state.store.read(move |tx| devices::list(tx, &filter).map_err(Error::from)).await?;
     let shown: Vec<Value> = rows.iter().map(|row| view(row, &base, version)).collect();
     Ok(Json(json!({"devices": shown})))

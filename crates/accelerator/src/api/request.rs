@@ -36,6 +36,11 @@ pub(super) fn check(query: &Query, known: &[&str]) -> Result<(), Refusal> {
     }
 }
 
+/// The last value of a parameter, unless it is empty: Cyborg ignores empty ones of its text parameters.
+pub(super) fn given<'a>(query: &'a Query, field: &str) -> Option<&'a str> {
+    query.get(field).filter(|value| !value.is_empty())
+}
+
 /// The links of a page that may not be the last: the same query, continued after the last row.
 pub(super) fn next_page(base: &str, list: &str, query: &Query, limit: i64, last: i64) -> Value {
     let query = query.with(&[("limit", &limit.to_string()), ("marker", &last.to_string())]);

@@ -6,7 +6,7 @@ use kilonova_wire::time;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::grammar::shown;
+use super::grammar::{coerced, shown};
 use crate::Error;
 use crate::db::attributes::{self, AttributeRow, NewAttribute};
 use crate::db::deployables;
@@ -33,15 +33,11 @@ pub(crate) fn draft(body: &Value) -> Result<Draft, Error> {
         let field = shown(field);
         return Err(Error::Invalid(format!("Unknown attribute: {field:?} of an attribute")));
     }
-    let text = |field: &str| match fields.get(field) {
-        Some(Value::String(text))
-            if !text.is_empty()
-                && text.len() <= MAX_TEXT
-                && !text.chars().any(char::is_control) =>
-        {
-            Ok(text.clone())
-        }
-        _ => Err(Error::Invalid(format!("{field} must be a printable, non-empty string."))),
+    let text = |field: &str| match fields.get(field).and_then(coerced) {
+        Some(text) if text.len() <= MAX_TEXT && !text.chars().any(char::is_control) => Ok(text),
+        _ => Err(Error::Invalid(format!(
+            "{field} must be a printable string of at most {MAX_TEXT} bytes."
+        ))),
     };
     let number = match fields.get("deployable_id") {
         Some(Value::Number(number)) => number.as_i64(),

@@ -210,20 +210,30 @@ fn required_trait(name: &str, value: &Value) -> Result<(String, String), Error> 
 }
 
 fn accel(name: &str, value: &Value) -> Result<(String, String), Error> {
-    let bad =
-        |text: &str| text.is_empty() || text.len() > MAX_NAME || text.chars().any(char::is_control);
-    if bad(name) {
+    let bad = |text: &str| text.len() > MAX_NAME || text.chars().any(char::is_control);
+    if name.is_empty() || bad(name) {
         return invalid(format!("Device profile group key accel:{} is invalid", shown(name)));
     }
-    match value {
-        Value::String(text)
-            if format!("accel:{name}") == TOPOLOGY && Topology::parse(text).is_none() =>
-        {
-            let text = shown(text);
+    let key = format!("accel:{name}");
+    match coerced(value) {
+        Some(text) if key == TOPOLOGY && Topology::parse(&text).is_none() => {
+            let text = shown(&text);
             invalid(format!("Invalid value '{text}' of {TOPOLOGY}. {}", Topology::allowed()))
         }
-        Value::String(text) if !bad(text) => Ok((format!("accel:{name}"), text.clone())),
-        _ => invalid(format!("The value of accel:{name} must be a short, printable string.")),
+        Some(text) if !bad(&text) => Ok((key, text)),
+        _ => invalid(format!("The value of {key} must be a short, printable string.")),
+    }
+}
+
+/// The text that upstream stores for a value of an object's string field: oslo.versionedobjects writes numbers and
+/// booleans as Python does. `None` for null, lists and objects.
+pub(super) fn coerced(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(true) => Some("True".into()),
+        Value::Bool(false) => Some("False".into()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }
 

@@ -52,8 +52,10 @@ macro_rules! select {
 statements! {
     /// The deployables of a host.
     OF_HOST = select!("JOIN devices d ON d.id = p.device_id WHERE d.host = ?1 ORDER BY p.id");
-    /// All deployables, or those with one name.
-    LIST = select!("WHERE (CAST(?1 AS TEXT) IS NULL OR p.name = ?1) ORDER BY p.id");
+    /// All deployables.
+    LIST = select!("ORDER BY p.id");
+    /// The deployables with one name, newest first.
+    LIST_NAMED = select!("WHERE p.name = ?1 ORDER BY p.created_at DESC, p.id DESC");
     /// One deployable.
     BY_UUID = select!("WHERE p.uuid = ?1");
     /// The row id of a deployable, if it exists.
@@ -105,8 +107,13 @@ pub(crate) fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<Deployable
     tx.rows(OF_HOST, params![host])?.iter().map(read).collect()
 }
 
+/// The deployables in upstream's order (`objects/deployable.py`): by id, or newest first if there is a filter.
 pub(crate) fn list(tx: &mut Tx<'_>, name: Option<String>) -> Result<Vec<DeployableRow>, Error> {
-    tx.rows(LIST, params![name])?.iter().map(read).collect()
+    let rows = match name {
+        Some(name) => tx.rows(LIST_NAMED, params![name])?,
+        None => tx.rows(LIST, params![])?,
+    };
+    rows.iter().map(read).collect()
 }
 
 pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeployableId) -> Result<Option<DeployableRow>, Error> {

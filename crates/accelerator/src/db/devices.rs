@@ -112,11 +112,13 @@ statements! {
     /// Sets the fingerprint of the report that a host's rows match.
     SET_FINGERPRINT = "INSERT INTO host_reports (host, mark) VALUES (?1, ?2)
         ON CONFLICT (host) DO UPDATE SET mark = excluded.mark";
-    /// All devices that pass the filters.
-    LIST = select!("WHERE (CAST(?1 AS TEXT) IS NULL OR kind = ?1)
+    /// All devices.
+    LIST = select!("ORDER BY id");
+    /// The devices that pass the filters, newest first.
+    LIST_FILTERED = select!("WHERE (CAST(?1 AS TEXT) IS NULL OR kind = ?1)
           AND (CAST(?2 AS TEXT) IS NULL OR vendor_id = ?2)
           AND (CAST(?3 AS TEXT) IS NULL OR host = ?3)
-        ORDER BY id");
+        ORDER BY created_at DESC, id DESC");
     /// One device.
     BY_UUID = select!("WHERE uuid = ?1");
     /// Inserts devices.
@@ -177,7 +179,7 @@ fn read(row: &Row) -> Result<DeviceRow, Error> {
 }
 
 /// The filters of a list.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DeviceFilter {
     pub kind: Option<DeviceKind>,
     pub vendor: Option<String>,
@@ -225,10 +227,14 @@ pub(crate) fn set_fingerprint(tx: &mut Tx<'_>, host: &HostName, mark: &str) -> R
     Ok(())
 }
 
+/// The devices in upstream's order (`objects/device.py`): by id, or newest first if there is a filter.
 pub(crate) fn list(tx: &mut Tx<'_>, filter: &DeviceFilter) -> Result<Vec<DeviceRow>, Error> {
+    if *filter == DeviceFilter::default() {
+        return tx.rows(LIST, params![])?.iter().map(read).collect();
+    }
     let DeviceFilter { kind, vendor, host } = filter;
     let given = params![kind.map(DeviceKind::as_str), vendor.as_deref(), host.as_deref()];
-    tx.rows(LIST, given)?.iter().map(read).collect()
+    tx.rows(LIST_FILTERED, given)?.iter().map(read).collect()
 }
 
 pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeviceId) -> Result<Option<DeviceRow>, Error> {

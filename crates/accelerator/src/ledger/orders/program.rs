@@ -236,11 +236,17 @@ fn is_loaded(one: &ToProgram, group: &Group, bitstream: &Bitstream) -> bool {
         text.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_ascii_lowercase()
     };
     let loaded = one.bitstream_id.as_deref() == Some(bitstream.image.to_string().as_str());
-    let shows = match (group.get(FUNCTION), &one.function) {
+    let shows = match (named(group, FUNCTION), &one.function) {
         (Some(wanted), Some(shown)) => digits(wanted) == digits(shown),
         _ => false,
     };
     loaded || shows
+}
+
+/// The value of a key of a group. An empty one names nothing, as in upstream's
+/// `objects/extarq/fpga_ext_arq.py`.
+fn named<'a>(group: &'a Group, key: &str) -> Option<&'a String> {
+    group.get(key).filter(|text| !text.is_empty())
 }
 
 /// The bitstream that a group of a profile requests.
@@ -252,7 +258,7 @@ fn requested_bitstream(
     if !group.contains_key(CLASS) {
         return Ok(None);
     }
-    match (group.get(BITSTREAM), group.get(FUNCTION)) {
+    match (named(group, BITSTREAM), named(group, FUNCTION)) {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(Error::NoBitstream(format!(
             "A group of a device profile may have {BITSTREAM} or {FUNCTION}, not both."
