@@ -159,6 +159,61 @@ async fn concurrent_binds_give_an_arq_one_handle_and_an_instance_one_bind() {
 }
 
 #[tokio::test]
+async fn a_patch_unbinds_some_requests_and_binds_others() {
+    for (name, store, _guard) in stores().await {
+        let specs = report(&store, vec![fake(2)]).await.unwrap();
+        let nova = Api::admin(&store).with_service();
+        let arqs = request(&nova, "FPGA", "2").await;
+        nova.patch(PATH, bind(&arqs[..1], specs[0].id, SERVER)).await;
+        let mut swap = bind(&arqs[1..], specs[0].id, SERVER);
+        swap[&arqs[0]] = unbind(&arqs[0])[&arqs[0]].clone();
+        let mut wrong = swap.clone();
+        wrong[&arqs[1]][0]["value"] = "cmp2".into();
+        assert_eq!(nova.patch(PATH, wrong).await.status, StatusCode::BAD_REQUEST, "{name}");
+        let kept = nova.get(&format!("{PATH}/{}", arqs[0])).await;
+        assert_eq!(kept.body["state"], "Bound", "{name}: all or nothing");
+
+        let swapped = nova.patch(PATH, swap).await;
+        assert_eq!(swapped.status, StatusCode::ACCEPTED, "{name}: {}", swapped.body);
+        let freed = nova.get(&format!("{PATH}/{}", arqs[0])).await.body;
+        assert_eq!((&freed["state"], &freed["instance_uuid"]), (&json!("Unbound"), &Value::Null));
+        let bound = nova.get(&format!("{PATH}/{}", arqs[1])).await.body;
+        assert_eq!((&bound["state"], &bound["instance_uuid"]), (&json!("Bound"), &json!(SERVER)));
+        assert_eq!(count(&store, OWNED).await, 1, "{name}");
+        assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_paths_of_a_patch_have_any_number_of_leading_slashes() {
+    for (name, store, _guard) in stores().await {
+        let specs = report(&store, vec![fake(1)]).await.unwrap();
+        let nova = Api::admin(&store).with_service();
+        let later = nova.at("accelerator 2.1");
+        let arqs = request(&nova, "FPGA", "1").await;
+        let arq = &arqs[0];
+        for slashes in ["", "/", "//"] {
+            let mut body = bind(&arqs, specs[0].id, SERVER);
+            let all = body[arq].as_array_mut().unwrap();
+            all.push(json!({"path": "/project_id", "op": "add", "value": "p9"}));
+            for step in all {
+                let field = step["path"].as_str().unwrap().trim_start_matches('/').to_owned();
+                step["path"] = format!("{slashes}{field}").into();
+            }
+            let early = nova.patch(PATH, body.clone()).await;
+            assert_eq!(early.status, StatusCode::NOT_ACCEPTABLE, "{name} {slashes:?}");
+            let member = later.with_roles("member").patch(PATH, body.clone()).await;
+            assert_eq!(member.status, StatusCode::FORBIDDEN, "{name} {slashes:?}");
+            let bound = later.patch(PATH, body).await;
+            assert_eq!(bound.status, StatusCode::ACCEPTED, "{name} {slashes:?}: {}", bound.body);
+            let off = json!({arq: [{"path": format!("{slashes}hostname"), "op": "remove"}]});
+            let off = later.patch(PATH, off).await;
+            assert_eq!(off.status, StatusCode::ACCEPTED, "{name} {slashes:?}: {}", off.body);
+        }
+    }
+}
+
+#[tokio::test]
 async fn users_change_only_their_own_unbound_requests() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(2)]).await.unwrap();
@@ -202,13 +257,24 @@ async fn deleting_a_list_deletes_the_requests_that_exist() {
         assert_eq!(some.fault(), format!("ExtArq not found with uuid={ABSENT}"));
         let left = api.get(PATH).await;
         assert_eq!(left.body["arqs"].as_array().unwrap().len(), 1, "{name}");
-        for query in ["".to_owned(), format!("?arqs={}&instance={SERVER}", arqs[1])] {
+        for query in [
+            "".to_owned(),
+            "?arqs=".to_owned(),
+            format!("?arqs={}&instance={SERVER}", arqs[1]),
+            format!("?arqs={}&instance=", arqs[1]),
+        ] {
             let wrong = api.with_service().delete(&format!("{PATH}{query}")).await;
             assert_eq!(wrong.status, StatusCode::BAD_REQUEST, "{name} {query}");
             assert!(wrong.fault().ends_with("Provide either an ARQ uuid list or an instance UUID"));
         }
-        let wrong = api.delete(&format!("{PATH}?arqs=abc")).await;
-        assert_eq!(wrong.status, StatusCode::BAD_REQUEST, "{name}");
+        for query in ["arqs=abc", "instance="] {
+            let wrong = api.with_service().delete(&format!("{PATH}?{query}")).await;
+            assert_eq!(wrong.status, StatusCode::BAD_REQUEST, "{name} {query}");
+        }
+        let none = api.with_service().delete(&format!("{PATH}?arqs=&instance={SERVER}")).await;
+        assert_eq!(none.status, StatusCode::NO_CONTENT, "{name}: an empty list is not given");
+        let all = api.get(&format!("{PATH}?bind_state=")).await;
+        assert_eq!(all.body["arqs"].as_array().unwrap().len(), 1, "{name}");
         let gone = api.delete(&format!("{PATH}/{}", arqs[1])).await;
         assert_eq!(gone.status, StatusCode::NO_CONTENT, "{name}");
     }

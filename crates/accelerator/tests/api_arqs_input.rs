@@ -53,7 +53,14 @@ async fn malformed_bodies_are_refused_with_the_reason() {
         (json!({"device_profile_name": null}), "DeviceProfile name needed."),
         (json!({"device_profile_name": 5}), "must be a string"),
         (json!({"device_profile_name": "x", "zz": 1}), "Unknown or unsupported attribute: zz"),
-        (json!({"device_profile_name": "x", "image_uuid": ABSENT}), "image_uuid"),
+        (
+            json!({"device_profile_name": "x", "image_uuid": ABSENT}),
+            "device_profile_group_id and image_uuid are not supported",
+        ),
+        (
+            json!({"device_profile_name": "x", "device_profile_group_id": 0}),
+            "device_profile_group_id and image_uuid are not supported",
+        ),
     ];
     for (name, store, _guard) in stores().await {
         let api = Api::admin(&store).with_service();

@@ -317,6 +317,10 @@ async fn a_bind_waits_for_its_bitstream() {
             let answer = api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
             assert_eq!(answer.status, StatusCode::ACCEPTED, "{name}: {}", answer.body);
             assert_eq!(state_of(&api, &arqs[0]).await, "BindStarted", "{name}");
+            let shown = api.get(&format!("{PATH}/{}", arqs[0])).await.body;
+            assert_eq!(shown["attach_handle_type"], "", "{name}: only a bound request shows it");
+            assert_eq!(shown["attach_handle_uuid"], Value::Null, "{name}");
+            assert_eq!(shown["attach_handle_info"], json!({}), "{name}");
             let resolved = format!("{PATH}?instance={SERVER}&bind_state=resolved");
             let answer = api.get(&resolved).await;
             assert_eq!(answer.status, StatusCode::LOCKED, "{name}");
@@ -379,6 +383,11 @@ async fn a_function_is_found_by_the_property_of_its_image() {
                 "{name}: the request is unchanged"
             );
         }
+        let empty = json!({"accel:bitstream_id": "", "accel:function_id": ""});
+        let arqs = requests(&api, empty, 1).await;
+        api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
+        assert_eq!(state_of(&api, &arqs[0]).await, "Bound", "{name}: nothing is requested");
+        api.delete(&format!("{PATH}?instance={SERVER}")).await;
         let accel = json!({"accel:function_id": FUNCTION});
         let arqs = requests(&api, accel.clone(), 1).await;
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;

@@ -14,17 +14,21 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Body, Context, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
-use super::request::{Segment, check, invalid, json as json_of, uuid};
+use super::request::{Segment, check, given, invalid, json as json_of, uuid};
 use super::{State, access, collection, negotiation};
 use crate::Error;
 use crate::app::arqs::Caller;
-use crate::app::patch::{self, Patch};
+use crate::app::patch;
 use crate::app::{arqs, grammar};
 use crate::db::arqs::{ArqRow, BoundHandle};
-use crate::states::AttachType;
+use crate::states::{ArqState, AttachType};
 
 const MISSING: &str =
     "Object action delete failed because: Provide either an ARQ uuid list or an instance UUID";
+
+/// Cyborg's API reference names these attributes for the future, and its service ignores them.
+const PLANNED: &str = "device_profile_group_id and image_uuid are not supported: each group of the \
+                       device profile gets its accelerator requests.";
 
 pub(super) fn routes() -> Routes<State> {
     collection(
@@ -55,7 +59,7 @@ async fn list(
     check(&query, &["instance", "bind_state"])?;
     let server: Option<ServerId> =
         query.get("instance").map(|text| uuid("instance", text)).transpose()?;
-    let resolved = match query.get("bind_state") {
+    let resolved = match given(&query, "bind_state") {
         None => false,
         Some("resolved") => true,
         Some(other) => {
@@ -91,10 +95,15 @@ fn profile_name(body: &Value) -> Result<String, Refusal> {
         return Err(Refusal::bad_request("The body must be an object with device_profile_name."));
     };
     for (field, value) in fields {
-        let documented = ["device_profile_group_id", "image_uuid"].contains(&field.as_str());
-        if field != "device_profile_name" && !(documented && value.is_null()) {
-            let field = grammar::shown(field);
-            return Err(Refusal::bad_request(format!("Unknown or unsupported attribute: {field}")));
+        match field.as_str() {
+            "device_profile_name" => {}
+            "device_profile_group_id" | "image_uuid" if value.is_null() => {}
+            "device_profile_group_id" | "image_uuid" => return Err(Refusal::bad_request(PLANNED)),
+            unknown => {
+                let field = grammar::shown(unknown);
+                let text = format!("Unknown or unsupported attribute: {field}");
+                return Err(Refusal::bad_request(text));
+            }
         }
     }
     match fields.get("device_profile_name") {
@@ -145,18 +154,12 @@ async fn update(
     let patch = patch::parse(&body)?;
     access::service_token(&context)?;
     let caller = caller(&state, &context);
-    let providers: Vec<ProviderId> = match &patch {
-        Patch::Bind(binds) => binds.iter().map(|bind| bind.provider).collect(),
-        Patch::Unbind(_) => Vec::new(),
-    };
+    let providers: Vec<ProviderId> = patch.binds.iter().map(|bind| bind.provider).collect();
     let notifier = state.clone();
     state
         .store
         .write_on(providers, move |tx| {
-            match &patch {
-                Patch::Bind(binds) => arqs::bind(tx, &caller, binds)?,
-                Patch::Unbind(uuids) => arqs::unbind(tx, &caller, uuids)?,
-            }
+            arqs::apply(tx, &caller, &patch)?;
             notifier.announce(tx)
         })
         .await?;
@@ -178,7 +181,7 @@ async fn delete_listed(
     query: Query,
 ) -> Result<StatusCode, Refusal> {
     check(&query, &["arqs", "instance"])?;
-    match (query.get("arqs"), query.get("instance")) {
+    match (given(&query, "arqs"), query.get("instance")) {
         (Some(list), None) => delete(&state, &context, list).await,
         (None, Some(text)) => {
             let server: ServerId = uuid("instance", text)?;
@@ -251,8 +254,10 @@ fn attach_type(held: &BoundHandle) -> &'static str {
     }
 }
 
+/// A request in another state than `Bound` shows no handle, as upstream's does (`objects/ext_arq.py`): a request whose
+/// card is being programmed has one, which nobody may attach yet.
 fn view(row: &ArqRow, Base(base): &Base) -> Value {
-    let held = row.handle.as_ref();
+    let held = row.handle.as_ref().filter(|_| row.state == ArqState::Bound);
     json!({
         "uuid": row.uuid,
         "state": row.state,

@@ -15,7 +15,8 @@ use kilonova_store::Tx;
 use kilonova_wire::time;
 use newtype_uuid::GenericUuid;
 
-use super::{grammar, patch::Bind, profiles};
+use super::patch::{Bind, Patch};
+use super::{grammar, profiles};
 use crate::db::arqs::{self, ArqRow, BindTarget};
 use crate::db::handles::MixedCard;
 use crate::db::{changes, events, handles};
@@ -148,8 +149,18 @@ fn not_internal(row: &ArqRow) -> Result<(), Error> {
     }
 }
 
+/// Applies a PATCH to all of its requests. The unbinds are first, so that one PATCH can replace the requests of an
+/// instance.
+pub(crate) fn apply(tx: &mut Tx<'_>, caller: &Caller, patch: &Patch) -> Result<(), Error> {
+    unbind(tx, caller, &patch.unbinds)?;
+    if patch.binds.is_empty() {
+        return Ok(());
+    }
+    bind(tx, caller, &patch.binds)
+}
+
 /// Binds all requests, each to the lowest free handle of its provider.
-pub(crate) fn bind(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Error> {
+fn bind(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Error> {
     let bound = bind_all(tx, caller, binds);
     ledger::tally::note(tx, BindSource::Api, bound.as_ref().map(|()| binds.len()));
     bound

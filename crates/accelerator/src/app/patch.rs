@@ -1,8 +1,8 @@
-//! The body of `PATCH /v2/accelerator_requests`: a map from ARQ to a list of JSON-patch steps,
-//! which either all add (bind) or all remove (unbind).
+//! The body of `PATCH /v2/accelerator_requests`: a map from ARQ to a list of JSON-patch steps. The
+//! steps of one ARQ either all add (bind) or all remove (unbind).
 //!
-//! Pure. The order of the checks and their messages are Cyborg's. The caller checks the permission
-//! that [`sets_project`] reports.
+//! Pure. The order of the checks and their messages are Cyborg's (`_validate_arq_patch` of
+//! `api/controllers/v2/arqs.py`). The caller checks the permission that [`sets_project`] reports.
 
 use kilonova_ids::{ArqId, HostName, ProviderId, ServerId, parse_uuid_like};
 use newtype_uuid::GenericUuid;
@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 use super::grammar::shown;
 use crate::Error;
 
-const PATHS: [&str; 4] = ["/hostname", "/device_rp_uuid", "/instance_uuid", "/project_id"];
+const FIELDS: [&str; 4] = ["hostname", "device_rp_uuid", "instance_uuid", PROJECT];
+const PROJECT: &str = "project_id";
 
 /// The requested binding of one ARQ.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,60 +25,65 @@ pub(crate) struct Bind {
     pub project: Option<String>,
 }
 
-/// The operation that a PATCH requests.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Patch {
-    /// Bind all of them, or none.
-    Bind(Vec<Bind>),
-    /// Unbind all of them, or none.
-    Unbind(Vec<ArqId>),
+/// The operations that a PATCH requests: all of them, or none.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Patch {
+    pub unbinds: Vec<ArqId>,
+    pub binds: Vec<Bind>,
 }
 
 fn refuse<T>(reason: impl std::fmt::Display) -> Result<T, Error> {
     Err(Error::Invalid(format!("Couldn't apply patch. Reason: {reason}")))
 }
 
-/// True if any step names `/project_id`, which requires a later microversion and an administrator.
-pub(crate) fn sets_project(body: &Value) -> bool {
-    let Some(arqs) = body.as_object() else { return false };
-    arqs.values()
-        .filter_map(Value::as_array)
-        .flatten()
-        .any(|step| step.get("path").and_then(Value::as_str) == Some("/project_id"))
+/// The field that a step names. As upstream, its path may have any number of leading slashes.
+fn field(step: &Value) -> Option<&str> {
+    step.get("path").and_then(Value::as_str).map(|path| path.trim_start_matches('/'))
 }
 
-/// Checks that the steps all add or all remove. This precedes every other check.
-pub(crate) fn check_ops(body: &Value) -> Result<bool, Error> {
+/// True if any step names `project_id`, which requires a later microversion and an administrator.
+pub(crate) fn sets_project(body: &Value) -> bool {
+    let Some(arqs) = body.as_object() else { return false };
+    arqs.values().filter_map(Value::as_array).flatten().any(|step| field(step) == Some(PROJECT))
+}
+
+/// Checks that the steps of each ARQ all add or all remove. This precedes every other check.
+pub(crate) fn check_ops(body: &Value) -> Result<(), Error> {
     let Some(arqs) = body.as_object() else {
         return refuse("The body must be an object of accelerator request uuids");
     };
-    let mut adds = None;
     for steps in arqs.values() {
         let Some(steps) = steps.as_array() else {
             return refuse("The steps of an accelerator request must be a list");
         };
-        for step in steps {
-            let op = match step.get("op").and_then(Value::as_str) {
-                Some("add") => true,
-                Some("remove") => false,
-                _ => return refuse("Every op must be add or remove"),
-            };
-            if *adds.get_or_insert(op) != op {
-                return refuse("Every op must be add or remove");
-            }
-        }
-        if steps.is_empty() {
-            return refuse("An accelerator request without steps");
+        adds(steps)?;
+    }
+    if arqs.is_empty() {
+        return refuse("No accelerator request is named");
+    }
+    Ok(())
+}
+
+/// True if the steps of an ARQ add, false if they remove.
+fn adds(steps: &[Value]) -> Result<bool, Error> {
+    let mut adds = None;
+    for step in steps {
+        let op = match step.get("op").and_then(Value::as_str) {
+            Some("add") => true,
+            Some("remove") => false,
+            _ => return refuse("Every op must be add or remove"),
+        };
+        if *adds.get_or_insert(op) != op {
+            return refuse("Every op must be add or remove");
         }
     }
-    adds.map_or_else(|| refuse("No accelerator request is named"), Ok)
+    adds.map_or_else(|| refuse("An accelerator request without steps"), Ok)
 }
 
 /// Parses the whole body.
 pub(crate) fn parse(body: &Value) -> Result<Patch, Error> {
-    let adds = check_ops(body)?;
-    let mut binds = Vec::new();
-    let mut unbinds = Vec::new();
+    check_ops(body)?;
+    let mut patch = Patch::default();
     for (key, steps) in body.as_object().into_iter().flatten() {
         let Some(arq) = parse_uuid_like(key) else {
             return refuse(format!("{} is not the uuid of an accelerator request", shown(key)));
@@ -86,30 +92,27 @@ pub(crate) fn parse(body: &Value) -> Result<Patch, Error> {
         for step in steps {
             check_step(step)?;
         }
-        if !adds {
-            unbinds.push(arq);
+        if !adds(steps)? {
+            patch.unbinds.push(arq);
             continue;
         }
-        let absent: Vec<&str> = PATHS[..3]
-            .iter()
-            .filter(|path| value(steps, path).is_none())
-            .map(|path| &path[1..])
-            .collect();
+        let needed = FIELDS.into_iter().filter(|name| *name != PROJECT);
+        let absent: Vec<&str> = needed.filter(|name| value(steps, name).is_none()).collect();
         if !absent.is_empty() {
             return refuse(format!("Fields absent in patch {}", absent.join(",")));
         }
-        binds.push(Bind {
+        patch.binds.push(Bind {
             arq,
-            host: HostName::verbatim(text(steps, "/hostname")?),
-            provider: uuid(steps, "/device_rp_uuid")?,
-            server: uuid(steps, "/instance_uuid")?,
-            project: match value(steps, "/project_id") {
+            host: HostName::verbatim(text(steps, "hostname")?),
+            provider: uuid(steps, "device_rp_uuid")?,
+            server: uuid(steps, "instance_uuid")?,
+            project: match value(steps, PROJECT) {
                 None => None,
-                Some(_) => Some(text(steps, "/project_id")?),
+                Some(_) => Some(text(steps, PROJECT)?),
             },
         });
     }
-    Ok(if adds { Patch::Bind(binds) } else { Patch::Unbind(unbinds) })
+    Ok(patch)
 }
 
 fn check_step(step: &Value) -> Result<(), Error> {
@@ -119,32 +122,35 @@ fn check_step(step: &Value) -> Result<(), Error> {
     {
         return refuse(format!("Unknown field {} in a step", shown(field)));
     }
-    match fields.get("path").and_then(Value::as_str) {
-        Some(path) if PATHS.contains(&path) => Ok(()),
-        Some(path) => refuse(format!("Invalid path in patch {}", shown(path))),
-        None => refuse("Every step needs a path"),
+    match (field(step), fields.get("path").and_then(Value::as_str)) {
+        (Some(name), _) if FIELDS.contains(&name) => Ok(()),
+        (_, Some(path)) => refuse(format!("Invalid path in patch {}", shown(path))),
+        (_, None) => refuse("Every step needs a path"),
     }
 }
 
-fn value<'a>(steps: &'a [Value], path: &str) -> Option<&'a Value> {
-    let of = |step: &&Value| step.get("path").and_then(Value::as_str) == Some(path);
-    steps.iter().rev().find(of).map(|step| step.get("value").unwrap_or(&Value::Null))
+fn value<'a>(steps: &'a [Value], name: &str) -> Option<&'a Value> {
+    steps
+        .iter()
+        .rev()
+        .find(|step| field(step) == Some(name))
+        .map(|step| step.get("value").unwrap_or(&Value::Null))
 }
 
-fn text(steps: &[Value], path: &str) -> Result<String, Error> {
-    match value(steps, path) {
+fn text(steps: &[Value], name: &str) -> Result<String, Error> {
+    match value(steps, name) {
         Some(Value::String(text))
             if !text.is_empty() && text.len() <= 255 && !text.chars().any(char::is_control) =>
         {
             Ok(text.clone())
         }
-        _ => refuse(format!("The value of {path} must be a printable string of 1 to 255 bytes")),
+        _ => refuse(format!("The value of /{name} must be a printable string of 1 to 255 bytes")),
     }
 }
 
-fn uuid<T: GenericUuid>(steps: &[Value], path: &str) -> Result<T, Error> {
-    match value(steps, path).and_then(Value::as_str).and_then(parse_uuid_like) {
+fn uuid<T: GenericUuid>(steps: &[Value], name: &str) -> Result<T, Error> {
+    match value(steps, name).and_then(Value::as_str).and_then(parse_uuid_like) {
         Some(uuid) => Ok(uuid),
-        None => refuse(format!("The value of {path} must be a uuid")),
+        None => refuse(format!("The value of /{name} must be a uuid")),
     }
 }
