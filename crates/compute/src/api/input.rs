@@ -125,6 +125,20 @@ pub fn integer(field: &str, value: &Value, min: i64) -> Result<i64, Refusal> {
 /// # Errors
 /// 400 naming the field.
 pub fn check_name(field: &str, name: &str) -> Result<(), Refusal> {
+    if trimmed_name(field, name)? == name {
+        return Ok(());
+    }
+    Err(Refusal::bad_request(format!(
+        "Invalid input for field/attribute {field}. Value: {name}. It can not start or end with \
+         whitespace."
+    )))
+}
+
+/// A name without the spaces around it, where Nova's schema has `name_with_leading_trailing_spaces`.
+///
+/// # Errors
+/// 400 naming the field, for a name that is blank, too long or not printable.
+pub fn trimmed_name(field: &str, name: &str) -> Result<String, Refusal> {
     text::check_name(field, name, 255)?;
     if UNPRINTABLE.as_ref().is_some_and(|unprintable| unprintable.is_match(name)) {
         return Err(Refusal::bad_request(format!(
@@ -133,13 +147,7 @@ pub fn check_name(field: &str, name: &str) -> Result<(), Refusal> {
             name.escape_debug()
         )));
     }
-    if name.trim() == name {
-        return Ok(());
-    }
-    Err(Refusal::bad_request(format!(
-        "Invalid input for field/attribute {field}. Value: {name}. It can not start or end with \
-         whitespace."
-    )))
+    Ok(name.trim().to_owned())
 }
 
 /// A string in a JSON object; `None` if it is missing or not a string.

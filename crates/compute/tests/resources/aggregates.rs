@@ -49,8 +49,9 @@ async fn aggregate_lifecycle() {
         let old = api.get(ADMIN, "2.40", &path).await.expect(200);
         assert!(old["aggregate"].get("uuid").is_none());
 
-        let body = json!({"aggregate": {"name": "faster", "availability_zone": "west"}});
+        let body = json!({"aggregate": {"name": " faster  ", "availability_zone": "west"}});
         let changed = api.admin(MV, &format!("PUT {path}"), body).await.expect(200);
+        assert_eq!(changed["aggregate"]["name"], "faster", "without the spaces around it");
         assert_eq!(changed["aggregate"]["availability_zone"], "west");
         assert!(zones(&api).await.contains(&"west".to_owned()));
         api.call(ADMIN, MV, &format!("DELETE {path}"), None).await.refused(
@@ -59,7 +60,7 @@ async fn aggregate_lifecycle() {
         );
         act(&api, id, json!({"remove_host": {"host": "h1"}})).await.expect(200);
         assert!(!zones(&api).await.contains(&"west".to_owned()));
-        api.call(ADMIN, MV, &format!("DELETE {path}"), None).await.expect(200);
+        api.call(ADMIN, "2.102", &format!("DELETE {path}?x=1"), None).await.expect(200);
         api.get(ADMIN, MV, &path)
             .await
             .refused(404, &format!("Aggregate {id} could not be found."));
@@ -105,6 +106,14 @@ async fn invalid_requests_are_refused() {
         post(json!({"aggregate": {"name": ""}})).await.refused(400, "name");
         post(json!({"aggregate": {"name": "b", "hosts": []}})).await.refused(400, "hosts");
         post(json!({"aggregate": {"name": "b\u{7}"}})).await.refused(400, "name");
+        let colon = "availability_zone. Value: a:b. It can not contain ':'.";
+        let zoned = |zone: &str| json!({"aggregate": {"name": "z", "availability_zone": zone}});
+        post(zoned("a:b")).await.refused(400, colon);
+        let put = format!("PUT /os-aggregates/{id}");
+        api.admin(MV, &put, zoned("a:b")).await.refused(400, colon);
+        let metadata = json!({"set_metadata": {"metadata": {"availability_zone": "a:b"}}});
+        let set = act(&api, id, metadata).await.expect(200);
+        assert_eq!(set["aggregate"]["availability_zone"], "a:b", "as in Nova, not checked here");
         api.get(ADMIN, MV, "/os-aggregates/fast").await.refused(400, "id must be an integer");
         api.get(ADMIN, MV, "/os-aggregates/99").await.refused(404, "Aggregate 99");
         act(&api, id, json!({"fly": {}})).await.refused(400, "There is no such action: fly");
@@ -112,8 +121,9 @@ async fn invalid_requests_are_refused() {
         act(&api, id, json!({"set_metadata": {"metadata": {"availability_zone": ""}}}))
             .await
             .refused(400, "does not support empty named availability zone");
-        let put = format!("PUT /os-aggregates/{id}");
         api.admin(MV, &put, json!({"aggregate": {}})).await.refused(400, "aggregate");
+        api.admin(MV, &put, json!({"aggregate": {"name": "  "}})).await.refused(400, "name");
+        post(json!({"aggregate": {"name": " b"}})).await.refused(400, "name");
         api.get(ANN, MV, "/os-aggregates").await.refused(403, "os_compute_api:os-aggregates:index");
         api.call(
             ANN,

@@ -125,13 +125,7 @@ async fn update(
     Ok(Json(json!({"aggregate": shown(&aggregate, version)})))
 }
 
-async fn delete(
-    State(compute): State<Compute>,
-    version: Microversion,
-    query: Query,
-    Path(id): Path<String>,
-) -> Result<(), Refusal> {
-    input::check_no_query(&query, version)?;
+async fn delete(State(compute): State<Compute>, Path(id): Path<String>) -> Result<(), Refusal> {
     let (id, now) = (number(&id)?, time::now());
     Ok(compute.store.write(move |tx| app::delete(tx, id, now)).await?)
 }

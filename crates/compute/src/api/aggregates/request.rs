@@ -73,18 +73,29 @@ fn of_host(action: &str) -> Schema {
 pub(super) fn create(body: &Value) -> Result<(String, Option<String>), Refusal> {
     CREATE.check(body)?;
     let fields = &body["aggregate"];
+    let name = input::text_of(fields, "name").unwrap_or_default();
+    input::check_name("name", &name)?;
     let zone = input::text_of(fields, "availability_zone");
-    let names = [("name", input::text_of(fields, "name")), ("availability_zone", zone.clone())];
-    for (field, value) in &names {
-        if let Some(value) = value {
-            input::check_name(field, value)?;
-        }
+    if let Some(zone) = &zone {
+        check_zone(zone)?;
     }
-    let [(_, name), _] = names;
-    Ok((name.unwrap_or_default(), zone))
+    Ok((name, zone))
 }
 
-/// The change of name and zone.
+/// Refuses names of zones that Nova's `az_name` format refuses: a request for a server names a zone
+/// and a host as `ZONE:HOST`, so no zone may contain a colon.
+fn check_zone(zone: &str) -> Result<(), Refusal> {
+    input::check_name("availability_zone", zone)?;
+    if zone.contains(':') {
+        return Err(Refusal::bad_request(format!(
+            "Invalid input for field/attribute availability_zone. Value: {zone}. It can not contain ':'."
+        )));
+    }
+    Ok(())
+}
+
+/// The change of name and zone. As upstream (`nova/api/openstack/compute/schemas/aggregates.py`),
+/// the new name may have spaces around it, which are removed; the name of a new aggregate may not.
 ///
 /// # Errors
 /// 400 naming the field.
@@ -92,12 +103,10 @@ pub(super) fn update(body: &Value) -> Result<Change, Refusal> {
     UPDATE.check(body)?;
     let fields = &body["aggregate"];
     let name = input::text_of(fields, "name");
-    if let Some(name) = &name {
-        input::check_name("name", name)?;
-    }
+    let name = name.map(|name| input::trimmed_name("name", &name)).transpose()?;
     let zone = fields.get("availability_zone").map(|zone| zone.as_str().map(str::to_owned));
     if let Some(Some(zone)) = &zone {
-        input::check_name("availability_zone", zone)?;
+        check_zone(zone)?;
     }
     Ok(Change { name, zone })
 }
