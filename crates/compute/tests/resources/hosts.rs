@@ -290,11 +290,18 @@ async fn hypervisors_are_listed_and_shown() {
         let oldest = api.get(ADMIN, "2.1", "/os-hypervisors/1").await.expect(200);
         assert_eq!(
             (&oldest["hypervisor"]["id"], &oldest["hypervisor"]["cpu_info"]),
-            (&json!(1), &json!(""))
+            (&json!(1), &json!("{}"))
         );
         let sums = api.get(ADMIN, "2.1", "/os-hypervisors/statistics").await.expect(200);
         assert_eq!(sums["hypervisor_statistics"]["vcpus"], 16);
         assert_eq!(sums["hypervisor_statistics"]["memory_mb_used"], 512);
+        let body = json!({"host": "h1", "binary": "nova-compute"});
+        api.admin("2.1", "PUT /os-services/disable", body).await.expect(200);
+        let sums = api.get(ADMIN, "2.1", "/os-hypervisors/statistics").await.expect(200);
+        let sums = &sums["hypervisor_statistics"];
+        for (what, of_the_enabled_host) in [("count", 1), ("vcpus", 8), ("running_vms", 0)] {
+            assert_eq!(sums[what], of_the_enabled_host, "{what}: {sums}");
+        }
         api.get(ANN, "2.88", "/os-hypervisors").await.refused(403, "os-hypervisors:list");
     }
 }

@@ -139,6 +139,8 @@ async fn uptime(
     Err(Refusal::new(Kind::NotImplemented, why))
 }
 
+/// The sums over the hosts whose service is enabled. (Upstream: `compute_node_statistics` in
+/// `nova/db/main/api.py`.)
 async fn statistics(
     State(compute): State<Compute>,
     version: Microversion,
@@ -146,8 +148,9 @@ async fn statistics(
     input::check_microversion(version, microversions::before(microversions::HYPERVISOR_UPTIME))?;
     let parts = Parts { usage: true, servers: false };
     let read = compute.store.read(move |tx| {
-        let all = hosts::all(tx)?;
-        with_parts(tx, all, parts)
+        let mut counted = hosts::all(tx)?;
+        counted.retain(|host| host.enabled);
+        with_parts(tx, counted, parts)
     });
     let hosts = read.await?;
     let sum = |of: fn(&Host, &HostUsage) -> i64| -> i64 {

@@ -72,7 +72,8 @@ pub(super) fn detail(
     shown["running_vms"] = json!(usage.servers);
     shown["cpu_info"] = match version >= microversions::CPU_INFO_OBJECT {
         true => json!({}),
-        false => json!(""),
+        // The text of a JSON object.
+        false => json!("{}"),
     };
     shown
 }
