@@ -14,7 +14,7 @@ use kilonova_compute_db::servers::Server;
 use kilonova_compute_db::volumes::{self as rows, AttachmentRow, BlockDevice, State as Reserved};
 use kilonova_ids::{AttachmentId, BlockDeviceId, VolumeId, parse_uuid_like};
 use kilonova_store::Tx;
-use kilonova_wire::paging::Page;
+use kilonova_wire::paging::{MAX_LIMIT, Page};
 use kilonova_wire::query::Query;
 use kilonova_wire::{JsonBody, Microversion, Refusal};
 use serde_json::{Map, Value, json};
@@ -161,7 +161,11 @@ pub(super) async fn list(
     if version >= microversions::STRICT_REQUESTS {
         input::check_query_keys(&query, &["limit", "offset"])?;
     }
-    let limit = Page::read(&query)?.limit;
+    // Upstream's `common.limited` reads 0 as no limit.
+    let limit = match Page::read(&query)?.limit {
+        0 => MAX_LIMIT,
+        limit => limit,
+    };
     let offset = match query.get("offset") {
         None | Some("") => 0,
         Some(text) => text.parse::<usize>().map_err(|_| {

@@ -87,6 +87,11 @@ async fn a_volume_is_attached_shown_and_detached() {
 
         let oldest = json!({"id": disk, "volumeId": disk, "serverId": id, "device": "/dev/vdf"});
         assert_eq!(shown(&running, &id, "2.1").await, json!([oldest]));
+        for (query, count) in [("limit=0", 1), ("limit=1", 1), ("limit=0&offset=1", 0)] {
+            let path = format!("{}?{query}", attachments(&id));
+            let list = running.get(ANN, "2.89", &path).await.expect(200);
+            assert_eq!(list["volumeAttachments"].as_array().map(Vec::len), Some(count), "{query}");
+        }
         let tagged = shown(&running, &id, "2.70").await;
         assert_eq!(
             (&tagged[0]["tag"], &tagged[0]["delete_on_termination"]),
