@@ -79,7 +79,7 @@ async fn the_servers_project_reads_its_actions() {
             running.get(crate::kit::BOB, version, &path).await.expect(404);
         }
         let one = format!("{path}/req-{id}");
-        running.get(ANN, "2.90", &one).await.refused(404, "not found");
+        running.get(ANN, "2.90", &one).await.refused(404, &format!("Action req-{id} not found"));
         running.delete(&id).await;
         running.wait_until_gone(&id).await;
         cloud.execute("DELETE FROM operations").await;
@@ -99,6 +99,16 @@ async fn a_boot_without_a_valid_host_records_the_failed_event() {
             actions(&running, &id).await,
             vec![("create".to_owned(), json!("Error"), vec![event])]
         );
+        let path = format!("/servers/{id}/os-instance-actions");
+        let list = running.get(ADMIN, "2.90", &path).await.expect(200);
+        let request = list["instanceActions"][0]["request_id"].as_str().expect("an id").to_owned();
+        for (token, version, host) in
+            [(ADMIN, "2.61", None), (ADMIN, "2.62", Some(&Value::Null)), (ANN, "2.62", None)]
+        {
+            let one = running.get(token, version, &format!("{path}/{request}")).await.expect(200);
+            let event = &one["instanceAction"]["events"][0];
+            assert_eq!(event.get("host"), host, "{token} at {version}: {event}");
+        }
         cloud.teardown(&running, "no valid host").await;
     }
 }

@@ -67,8 +67,8 @@ fn event(
     }
     if version >= microversions::EVENT_HOSTS {
         shown["hostId"] = json!(host_id(project, event.host.as_ref()));
-        if let Some(host) = event.host.as_deref().filter(|_| visibility.all) {
-            shown["host"] = json!(host);
+        if visibility.all {
+            shown["host"] = json!(event.host.as_deref());
         }
     }
     if version >= microversions::EVENT_DETAILS && visibility.details {
@@ -201,10 +201,8 @@ pub(super) async fn show(
             let server: ServerId = parse_uuid_like(&id).ok_or_else(|| super::find::missing(&id))?;
             let owner = history(tx, &caller, version, &id)?.project_id;
             let one = flow::one(tx, server, &request)?.ok_or_else(|| {
-                Error::from(Refusal::not_found(format!(
-                    "Action for request_id {} on instance {server} not found",
-                    request.escape_debug()
-                )))
+                let request = request.escape_debug();
+                Error::from(Refusal::not_found(format!("Action {request} not found")))
             })?;
             Ok::<_, Error>((owner, one))
         })
