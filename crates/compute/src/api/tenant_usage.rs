@@ -1,5 +1,5 @@
-//! `/os-simple-tenant-usage`: hours of servers, vCPUs, memory and disk per project. Future hours are
-//! not counted.
+//! `/os-simple-tenant-usage`: hours of servers, vCPUs, memory and disk per project. A period
+//! ends now at the latest, in its sums and as it is shown, so future hours are not counted.
 
 use std::collections::BTreeMap;
 
@@ -65,6 +65,7 @@ impl UsageRequest {
                 "Invalid start time. The start time cannot occur after the end time.",
             ));
         }
+        let stop = stop.min(time::now());
         let page =
             if paged { Page::read(query)? } else { Page { limit: usize::MAX, marker: None } };
         Ok(Self { start, stop, detailed: query.get("detailed") == Some("1"), page })

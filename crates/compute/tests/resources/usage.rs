@@ -63,6 +63,13 @@ async fn usage_counts_elapsed_hours_within_the_span() {
         let none =
             api.get(ANN, "2.39", &format!("{PATH}/red?start=1969-01-01&end=1969-01-02")).await;
         assert_eq!(none.expect(200), json!({"tenant_usage": {}}));
+        let tomorrow = "start=1970-01-01T00:00:00&end=2100-01-01T00:00:00";
+        let list = api.get(ADMIN, "2.39", &format!("{PATH}?{tomorrow}")).await.expect(200);
+        let one = api.get(ANN, "2.39", &format!("{PATH}/red?{tomorrow}")).await.expect(200);
+        for usage in [&list["tenant_usages"][0], &one["tenant_usage"]] {
+            let stop = usage["stop"].as_str().expect("the usage has an end");
+            assert!(stop < "2100", "the period ends now: {usage}");
+        }
         let future = "start=2100-01-01T00:00:00&end=2100-01-02T00:00:00";
         let future = api.get(ADMIN, "2.39", &format!("{PATH}?{future}")).await.expect(200);
         for usage in future["tenant_usages"].as_array().expect("the answer has a list") {
