@@ -126,7 +126,7 @@ pub fn used(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<
 }
 
 /// Sets limits of a project, or of a user in it. Unless `force` is set, 400 for a limit below the
-/// usage or, for a user, above the project's.
+/// usage, for a user above what the project's other users leave, and for a project below its users'.
 pub fn update(
     tx: &mut Tx<'_>,
     project_id: &str,
@@ -136,10 +136,17 @@ pub fn update(
 ) -> Result<Limits, Error> {
     if !force {
         let used = used(tx, project_id, user_id)?;
-        let project = limits(tx, project_id, None)?;
+        let (project, own) = both(tx, project_id, user_id)?;
+        let users = rows::of_users(tx, project_id)?;
         for (resource, limit) in wanted {
-            let least = used.get(resource).copied().unwrap_or(0);
-            let most = user_id.and_then(|_| project.get(resource).copied()).unwrap_or(-1);
+            let of = |limits: &Limits| limits.get(resource).copied();
+            let own = user_id.map(|_| of(&own).unwrap_or(0));
+            let (least, most) = settable(
+                of(&project).unwrap_or(-1),
+                of(&users).unwrap_or(0),
+                own,
+                of(&used).unwrap_or(0),
+            );
             check(resource, *limit, least, most)?;
         }
     }
@@ -147,6 +154,20 @@ pub fn update(
         rows::put(tx, project_id, user_id, resource, *limit)?;
     }
     limits(tx, project_id, user_id)
+}
+
+/// The least and the most that a limit may be: for a user, what the limits of all users leave of the
+/// project's, plus the user's `own`; for a project, at least the limits of its users. As upstream
+/// (`get_settable_quotas` in `nova/quota.py`), these bounds do not exist (-1) if the project or the user
+/// has no limit, or if the users have more than the project.
+fn settable(project: i64, users: i64, own: Option<i64>, used: i64) -> (i64, i64) {
+    let left = project.saturating_sub(users);
+    let is_bounded = project >= 0 && left >= 0;
+    match own {
+        Some(own) if is_bounded && own >= 0 => (used, left.saturating_add(own)),
+        None if is_bounded => (used.max(users), -1),
+        _ => (used, -1),
+    }
 }
 
 fn check(resource: &str, limit: i64, least: i64, most: i64) -> Result<(), Refusal> {

@@ -13,6 +13,9 @@ kilonova_store::statements! {
         UNION ALL SELECT 'project' AS level, resource, hard_limit FROM quotas WHERE project_id = ?2 AND user_id = ''
         UNION ALL SELECT 'user' AS level, resource, hard_limit FROM quotas WHERE project_id = ?2 AND user_id = ?3
             AND user_id <> ''";
+    /// The sums of the limits of all users in a project.
+    OF_USERS = "SELECT resource, CAST(SUM(hard_limit) AS BIGINT) AS total FROM quotas
+        WHERE project_id = ?1 AND user_id <> '' GROUP BY resource";
     /// Sets a limit.
     PUT = "INSERT INTO quotas (project_id, user_id, resource, hard_limit) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (project_id, user_id, resource) DO UPDATE SET hard_limit = excluded.hard_limit";
@@ -81,6 +84,12 @@ pub fn levels(tx: &mut Tx<'_>, asked: Asked) -> Result<Levels, Error> {
         level.insert(row.string("resource")?, row.int("hard_limit")?);
     }
     Ok(levels)
+}
+
+/// The sums of the limits of all users in a project.
+pub fn of_users(tx: &mut Tx<'_>, project_id: &str) -> Result<Limits, Error> {
+    let rows = tx.rows(OF_USERS, params![project_id])?;
+    rows.iter().map(|row| Ok((row.string("resource")?, row.int("total")?))).collect()
 }
 
 /// Sets a limit of a project, or of a user in it.

@@ -57,6 +57,30 @@ async fn limits_of_projects_and_users_override_each_other() {
         api.admin("2.57", "PUT /os-quota-sets/red?user_id=ann", put)
             .await
             .refused(400, "Quota limit 31 for cores must be less than or equal to 30.");
+        let set = async |who: &str, cores: i64, force: bool| {
+            let put = json!({"quota_set": {"cores": cores, "force": force}});
+            api.admin("2.57", &format!("PUT /os-quota-sets/red{who}"), put).await
+        };
+        let (ann, eve) = ("?user_id=ann", "?user_id=eve");
+        let above = |cores: i64, most: i64| {
+            format!("Quota limit {cores} for cores must be less than or equal to {most}.")
+        };
+        // The users share the project's limit.
+        set(eve, 26, false).await.refused(400, &above(26, 25));
+        set(eve, 25, false).await.expect(200);
+        set(ann, 6, false).await.refused(400, &above(6, 5));
+        set(eve, 10, false).await.expect(200);
+        set(ann, 20, false).await.expect(200);
+        set("", 29, false).await.refused(
+            400,
+            "Quota limit 29 for cores must be greater than or equal to already used and reserved 30.",
+        );
+        // As in Nova, nothing bounds the limits of users who have more than the project.
+        set("", 29, true).await.expect(200);
+        set(ann, 50, false).await.expect(200);
+        set("", 30, false).await.expect(200);
+        set(ann, 5, true).await.expect(200);
+        api.call(ADMIN, "2.57", &format!("DELETE /os-quota-sets/red{eve}"), None).await.expect(202);
         api.call(ADMIN, "2.57", "DELETE /os-quota-sets/red?user_id=ann", None).await.expect(202);
         assert_eq!(cores("/os-quota-sets/red?user_id=ann").await, 30);
         api.call(ADMIN, "2.57", "DELETE /os-quota-sets/red", None).await.expect(202);
