@@ -91,6 +91,15 @@ async fn an_admin_may_manage_keys_of_other_users_from_2_10_on() {
         assert_eq!(list["keypairs"][0]["keypair"]["name"], "k");
         let list = api.get(ADMIN, "2.9", "/os-keypairs?user_id=ann").await.expect(200);
         assert_eq!(list, json!({"keypairs": []}));
+        for query in ["user_id=ann&user_id=bob", "user_id=ann"] {
+            let path = format!("/os-keypairs/k?{query}");
+            api.get(ADMIN, "2.10", &path).await.expect(200);
+            api.get(ANN, "2.10", &path).await.expect(200);
+        }
+        let body = json!({"keypair": {"name": "own", "public_key": KEY, "user_id": ""}});
+        let made = api.call(BOB, "2.10", path, Some(body)).await.expect(201);
+        assert_eq!(made["keypair"]["user_id"], "bob", "the caller");
+        api.get(BOB, "2.10", "/os-keypairs/own?user_id=").await.expect(200);
         api.get(BOB, "2.10", "/os-keypairs?user_id=ann").await.refused(403, "os-keypairs:index");
         api.get(BOB, "2.10", "/os-keypairs/k?user_id=ann").await.refused(403, "os-keypairs:show");
         let path = "DELETE /os-keypairs/k?user_id=ann";

@@ -38,16 +38,24 @@ pub(super) fn routes() -> Routes<Compute> {
         )
 }
 
-/// The owner of the key pairs: the caller, or from 2.10 on `requested` if the policy allows it.
+/// The owner of the key pairs: the caller, or from 2.10 on `requested`, unless it is empty, if the
+/// policy allows it.
 fn owner(
     caller: &Caller,
     requested: Option<&str>,
     version: Microversion,
 ) -> Result<String, Refusal> {
-    let requested = requested.filter(|_| version >= microversions::KEYPAIRS_OF_OTHERS);
+    let requested =
+        requested.filter(|user| !user.is_empty() && version >= microversions::KEYPAIRS_OF_OTHERS);
     let user = requested.unwrap_or(&caller.user_id);
     caller.may_on(&[("user_id", user)])?;
     Ok(user.to_owned())
+}
+
+/// The user in a query: the first one, as upstream (`_get_user_id` in
+/// `nova/api/openstack/compute/keypairs.py`).
+fn requested(query: &Query) -> Option<&str> {
+    query.all("user_id").next()
 }
 
 async fn create(
@@ -99,7 +107,7 @@ async fn list(
     }
     let paged = version >= microversions::KEYPAIR_PAGES;
     let page = if paged { Page::read(&query)? } else { Page::read(&Query::default())? };
-    let user_id = owner(&caller, query.get("user_id"), version)?;
+    let user_id = owner(&caller, requested(&query), version)?;
     let keypairs =
         compute.store.read(move |tx| kilonova_compute_db::keypairs::of_user(tx, &user_id)).await?;
     let Some((keypairs, more)) = page.cut(keypairs, |keypair| keypair.name.clone()) else {
@@ -125,7 +133,7 @@ async fn show(
     if version >= microversions::STRICT_REQUESTS {
         input::check_query_keys(&query, &["user_id"])?;
     }
-    let user_id = owner(&caller, query.get("user_id"), version)?;
+    let user_id = owner(&caller, requested(&query), version)?;
     let keypair = compute
         .store
         .read(move |tx| {
@@ -146,7 +154,7 @@ async fn delete(
     if version >= microversions::STRICT_REQUESTS {
         input::check_query_keys(&query, &["user_id"])?;
     }
-    let user_id = owner(&caller, query.get("user_id"), version)?;
+    let user_id = owner(&caller, requested(&query), version)?;
     compute
         .store
         .write(move |tx| match kilonova_compute_db::keypairs::delete(tx, &user_id, &name)? {

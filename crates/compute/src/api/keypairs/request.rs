@@ -24,7 +24,7 @@ fn schema(version: Microversion) -> Value {
         properties["type"] = json!({"type": "string", "enum": ["ssh", "x509"]});
     }
     if version >= microversions::KEYPAIRS_OF_OTHERS {
-        properties["user_id"] = json!({"type": "string", "minLength": 1, "maxLength": 255});
+        properties["user_id"] = json!({"type": "string", "maxLength": 255});
     }
     let required: &[&str] = if version >= microversions::KEYPAIR_IMPORT_ONLY {
         &["name", "public_key"]
