@@ -29,10 +29,15 @@ pub fn not_found(id: &str) -> Error {
 /// 404 or store errors. The functions below may also return these, in addition to the errors that
 /// they name.
 pub fn visible(tx: &mut Tx<'_>, caller: &Context, id: &str) -> Result<Flavor, Error> {
-    let flavor = flavors::by_id(tx, id)?.ok_or_else(|| not_found(id))?;
+    find(tx, caller, id)?.ok_or_else(|| not_found(id))
+}
+
+/// [`visible`] without the refusal.
+pub fn find(tx: &mut Tx<'_>, caller: &Context, id: &str) -> Result<Option<Flavor>, Error> {
+    let Some(flavor) = flavors::by_id(tx, id)? else { return Ok(None) };
     let seen =
         flavor.is_public || caller.is_admin() || flavors::is_granted(tx, id, &caller.project_id)?;
-    if seen { Ok(flavor) } else { Err(not_found(id)) }
+    Ok(seen.then_some(flavor))
 }
 
 /// Lists flavors, oldest first. For callers who are not administrators, every `publicity` means

@@ -85,6 +85,10 @@ async fn listings_filter_order_and_page() {
         assert_eq!(list("/detail?minDisk=10").await, "a");
         assert_eq!(list("?name=%5E%5Bbx%5D").await, "b");
         assert_eq!(list("?limit=1&marker=a").await, "b");
+        assert_eq!(list("?minRam=100&marker=a").await, "b", "the filters exclude the marker");
+        assert_eq!(list("?is_public=False&marker=b").await, "c");
+        assert_eq!(list("?sort_key=memory_mb&sort_dir=desc&marker=c").await, "a");
+        api.get(ANN, "2.61", "/flavors?marker=c").await.refused(400, "marker [c] not found");
         let page = api.get(ADMIN, "2.61", "/flavors?limit=1&is_public=None").await.expect(200);
         assert_eq!(
             page["flavors_links"],

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use kilonova_access::Caller;
 use kilonova_compute_app::flavors::{self as app, Publicity};
-use kilonova_compute_app::{Compute, microversions};
+use kilonova_compute_app::{Compute, Error, microversions};
 use kilonova_compute_db::flavors::Flavor;
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
@@ -77,13 +77,23 @@ async fn list(
     let filter = FlavorFilter::read(&query, version, caller.is_admin())?;
     let page = Page::read(&query)?;
     let (publicity, context) = (filter.publicity, caller.context.clone());
-    let mut flavors = compute.store.read(move |tx| app::list(tx, &context, publicity)).await?;
-    flavors.retain(|flavor| filter.matches(flavor));
+    // The marker is any visible flavor, also one that the filters exclude: the page begins after its
+    // place in the order (`_flavor_get_all_from_db` in upstream's `nova/objects/flavor.py`).
+    let found = compute.store.read(move |tx| {
+        let marker = page.marker.as_ref().map(|id| {
+            let missing = || Refusal::bad_request(format!("marker [{id}] not found"));
+            app::find(tx, &context, id)?.ok_or_else(|| Error::from(missing()))
+        });
+        Ok::<_, Error>((marker.transpose()?, app::list(tx, &context, publicity)?))
+    });
+    let (marker, mut flavors) = found.await?;
+    flavors.retain(|flavor| {
+        let follows = |marker| filter.order(marker, flavor) == Ordering::Less;
+        filter.matches(flavor) && marker.as_ref().is_none_or(follows)
+    });
     flavors.sort_by(|a, b| filter.order(a, b));
-    let Some((flavors, more)) = page.cut(flavors, |flavor| flavor.id.clone()) else {
-        let marker = page.marker.unwrap_or_default();
-        return Err(Refusal::bad_request(format!("marker [{marker}] not found")));
-    };
+    let more = flavors.len() > page.limit;
+    flavors.truncate(page.limit);
     let shown: Vec<Value> = flavors.iter().map(|flavor| view(flavor, version, &base)).collect();
     let mut answer = json!({"flavors": shown});
     if let Some(last) = flavors.last().filter(|_| more) {
