@@ -66,11 +66,18 @@ fn old(base: &Base) -> Value {
 }
 
 async fn show_old(base: Base) -> Json<Value> {
-    let mut version = old(&base);
-    version["media-types"] = json!([{
-        "base": "application/json",
-        "type": "application/vnd.openstack.compute+json;version=2",
-    }]);
+    alone(old(&base), "application/vnd.openstack.compute+json;version=2")
+}
+
+/// The answer with one version. Only this one links to the documentation and names the media type
+/// (upstream's `nova/api/openstack/compute/versions.py`).
+fn alone(mut version: Value, media_type: &str) -> Json<Value> {
+    if let Some(links) = version["links"].as_array_mut() {
+        links.push(json!({
+            "rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/",
+        }));
+    }
+    version["media-types"] = json!([{"base": "application/json", "type": media_type}]);
     Json(json!({"version": version}))
 }
 
@@ -109,10 +116,5 @@ async fn by_id(
 }
 
 async fn show(State(compute): State<Compute>, base: Base) -> Json<Value> {
-    let mut version = document(&base, &compute);
-    version["media-types"] = json!([{
-        "base": "application/json",
-        "type": "application/vnd.openstack.compute+json;version=2.1",
-    }]);
-    Json(json!({"version": version}))
+    alone(document(&base, &compute), "application/vnd.openstack.compute+json;version=2.1")
 }

@@ -21,9 +21,14 @@ async fn version_documents_need_no_token() {
         let old = &root["versions"][0];
         assert_eq!((&old["version"], &old["status"]), (&json!(""), &json!("DEPRECATED")));
         assert_eq!(old["links"][0]["href"], "http://cloud:1234/compute/v2/");
+        assert_eq!(old["links"].as_array().map(Vec::len), Some(1));
+        let described = json!({
+            "rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/",
+        });
         for path in ["/v2", "/v2/"] {
             let version = &api.send(request(path)).await.expect(200)["version"];
             assert_eq!(version["id"], "v2.0");
+            assert_eq!(version["links"][1], described);
         }
         for path in ["/v2.1", "/v2.1/"] {
             let version = &api.send(request(path)).await.expect(200)["version"];
@@ -33,6 +38,7 @@ async fn version_documents_need_no_token() {
                 (&json!("2.104"), &json!("2.1"))
             );
             assert_eq!(version["links"][0]["href"], "http://cloud:1234/compute/v2.1/");
+            assert_eq!(version["links"][1], described);
         }
         let answer = api.send(request("/v2.1/flavors")).await;
         assert_eq!(answer.status.as_u16(), 401);
