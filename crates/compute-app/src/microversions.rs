@@ -205,6 +205,8 @@ changes! {
     ATTACH_WITHOUT_BODY = 101;
     /// Unknown query parameters are refused everywhere; flavors lose `rxtx_factor`.
     STRICT_QUERIES = 102;
+    /// `os-volumes_boot` is gone.
+    VOLUMES_BOOT_GONE = 103;
     /// The zone to which a server is pinned can be changed.
     CHANGE_PINNED_ZONE = 104;
 }

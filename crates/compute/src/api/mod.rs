@@ -28,6 +28,7 @@ mod servers;
 mod services;
 mod tenant_usage;
 mod versions;
+mod volumes_boot;
 
 use std::sync::Arc;
 
@@ -53,6 +54,7 @@ pub fn routes(state: Compute) -> Router {
     if let Some(proxy) = proxy {
         current = current.merge(proxy.with_state(images));
     }
+    let current = volumes_boot::alias(current.clone()).merge(current);
     let all = versions::legacy(current.clone()).merge(current);
     all.layer(axum::middleware::from_fn(in_project::check))
 }

@@ -149,6 +149,53 @@ async fn each_filter_selects_its_servers() {
 }
 
 #[tokio::test]
+async fn servers_have_another_name_until_2_102() {
+    for api in apis().await {
+        fill(&api).await;
+        let list = async |path: &str| api.get(ANN, "2.102", path).await.expect(200);
+        let found = list("/os-volumes_boot?name=web&limit=1").await;
+        assert_eq!(found, list("/servers?name=web&limit=1").await);
+        assert_eq!(found["servers"][0]["name"], "web-2");
+        let detail = list("/os-volumes_boot/detail").await;
+        assert_eq!(detail["servers"].as_array().map(Vec::len), Some(4));
+        let id = found["servers"][0]["id"].as_str().expect("the server has an id");
+        let path = format!("/os-volumes_boot/{id}");
+        assert_eq!(list(&path).await["server"]["name"], "web-2");
+        let change = || Some(json!({"server": {"accessIPv4": "10.0.0.9"}}));
+        let put = format!("PUT {path}");
+        let changed = api.call(ANN, "2.1", &put, change()).await.expect(200);
+        assert_eq!(changed["server"]["accessIPv4"], "10.0.0.9");
+        let create = Some(json!({"server": {}}));
+        api.call(ANN, "2.1", "POST /os-volumes_boot", create).await.refused(400, "server");
+        let fly = Some(json!({"fly": null}));
+        let act = format!("POST {path}/action");
+        api.call(ANN, "2.1", &act, fly).await.refused(400, "fly");
+        api.call(BOB, "2.1", &put, change()).await.refused(404, id);
+        api.call(ANN, "2.1", &format!("PATCH {path}"), None).await.expect(405);
+        api.get(ANN, "2.1", &format!("{path}/metadata")).await.expect(404);
+        for path in ["/os-volumes_boot", "/os-volumes_boot/detail", &path] {
+            let gone = "API version 2.103 is not supported on this method.";
+            api.get(ANN, "2.103", path).await.refused(404, gone);
+        }
+    }
+}
+
+#[tokio::test]
+async fn unknown_query_keys_of_sub_resources_are_refused_from_2_102_on() {
+    for api in apis().await {
+        fill(&api).await;
+        let list = api.get(ANN, "2.100", "/servers?name=web-1").await.expect(200);
+        let id = list["servers"][0]["id"].as_str().expect("the server has an id");
+        for (part, status) in [("migrations", 200), ("migrations/1", 404), ("os-interface/x", 404)]
+        {
+            let path = format!("/servers/{id}/{part}?x=1");
+            api.get(ADMIN, "2.101", &path).await.expect(status);
+            api.get(ADMIN, "2.102", &path).await.refused(400, "'x' was unexpected");
+        }
+    }
+}
+
+#[tokio::test]
 async fn paging_in_every_order() {
     for api in apis().await {
         fill(&api).await;

@@ -15,6 +15,11 @@ const fn out(path: &'static str, why: &'static str) -> Unsupported {
     Unsupported { methods: ANY, path, why, first: 404, last: 404 }
 }
 
+const fn alias(methods: &'static [&'static str], path: &'static str, first: u16) -> Unsupported {
+    let why = "another name of /servers until 2.102: see kilonova-compute's tests";
+    Unsupported { methods, path, why, first, last: 404 }
+}
+
 const fn gone(methods: &'static [&'static str], path: &'static str) -> Unsupported {
     Unsupported { methods, path, why: "removed upstream: 410", first: 410, last: 410 }
 }
@@ -38,6 +43,10 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     out("/os-floating-ip-pools", "a proxy for Neutron, below 2.36"),
     out("/os-floating-ips*", "a proxy for Neutron, below 2.36"),
     out("/os-security-group*", "a proxy for Neutron, below 2.36"),
+    alias(&["GET"], "/os-volumes_boot", 200),
+    alias(&["GET"], "/os-volumes_boot/detail", 200),
+    alias(&["POST", "PUT"], "/os-volumes_boot*", 400),
+    alias(&["GET", "DELETE"], "/os-volumes_boot*", 404),
     out("/os-volumes*", "needs Cinder"),
     out("/os-snapshots*", "needs Cinder"),
     out("/os-assisted-volume-snapshots*", "needs Cinder"),

@@ -120,8 +120,10 @@ pub(super) async fn show(
     State(compute): State<Compute>,
     caller: Caller,
     version: Microversion,
+    query: Query,
     Path((id, port)): Path<(String, String)>,
 ) -> JsonAnswer {
+    input::check_no_query(&query, version)?;
     let (server, ports) = connections(&compute, caller, id).await?;
     view_of_port(&ports, &server, &port, version)
 }

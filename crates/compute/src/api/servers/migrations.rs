@@ -8,6 +8,7 @@ use kilonova_compute_app::{Compute, Error, flows, microversions};
 use kilonova_compute_db::moves::{self, Kind, Move};
 use kilonova_compute_db::servers::Server;
 use kilonova_store::Tx;
+use kilonova_wire::query::Query;
 use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
@@ -47,9 +48,11 @@ pub(super) async fn list(
     State(compute): State<Compute>,
     caller: Caller,
     version: Microversion,
+    query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
     input::check_microversion(version, microversions::since(microversions::MIGRATIONS_OF_SERVER))?;
+    input::check_no_query(&query, version)?;
     let context = caller.clone();
     let (found, views) = compute
         .store
@@ -71,9 +74,11 @@ pub(super) async fn show(
     State(compute): State<Compute>,
     caller: Caller,
     version: Microversion,
+    query: Query,
     Path((id, which)): Path<(String, String)>,
 ) -> Result<Json<Value>, Refusal> {
     input::check_microversion(version, microversions::since(microversions::MIGRATIONS_OF_SERVER))?;
+    input::check_no_query(&query, version)?;
     let (found, views) = compute
         .store
         .read(move |tx| {
