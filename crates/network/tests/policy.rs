@@ -109,12 +109,26 @@ async fn each_role_does_what_upstream_lets_it_do() {
         let subnets = [404, 403, 400, 400, 400, 404, 400, 403];
         expect(&api, "POST /subnets", Some(&cidr), subnets).await;
 
-        expect(&api, "GET /quotas/red", None, [403, 403, 403, 200, 200, 403, 200, 403]).await;
+        // Each caller sees the quotas of its own project.
+        for path in ["/quotas/red", "/quotas/red/default", "/quotas/red/details"] {
+            let reads = [200, 200, 200, 200, 200, 403, 200, 403];
+            expect(&api, &format!("GET {path}"), None, reads).await;
+        }
+        for key in ["project", "tenant"] {
+            for (who, roles) in WHO {
+                let (status, body) =
+                    api.call_as((who, roles), &format!("GET /quotas/{key}"), None).await;
+                let project = who.split_once(':').unwrap().1;
+                let shown = json!({key: {format!("{key}_id"): project}});
+                assert_eq!((status, body), (200, shown), "{who}");
+            }
+        }
         let body = json!({"quota": {"network": 50}});
         let set = [403, 403, 403, 403, 200, 403, 200, 403];
         expect(&api, "PUT /quotas/red", Some(&body), set).await;
         expect(&api, "GET /quotas", None, set).await;
-        let deleted = [403, 403, 403, 403, 204, 403, 204, 403];
+        // The second administrator finds no limits.
+        let deleted = [403, 403, 403, 403, 204, 403, 404, 403];
         expect(&api, "DELETE /quotas/red", None, deleted).await;
         let known = format!("GET /network-ip-availabilities/{net}");
         expect(&api, &known, None, [404, 404, 404, 404, 200, 404, 200, 200]).await;

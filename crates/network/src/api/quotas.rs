@@ -27,13 +27,39 @@ pub(super) fn routes() -> Routes<Networks> {
                 delete(Guard::Object(&["delete_quota"]), reset),
             ],
         )
+        // Upstream has no rule for these: any token suffices.
+        .route("/v2.0/quotas/project", [get(Guard::Anyone, own_project)])
+        .route("/v2.0/quotas/tenant", [get(Guard::Anyone, own_tenant)])
         .route("/v2.0/quotas/{project}/default", [get(READ, default)])
         .route("/v2.0/quotas/{project}/details", [get(READ, details)])
         .route("/v2.0/quotas/{project}/details.json", [get(READ, details)])
 }
 
+/// Every caller sees the quotas of its own project, whatever its roles (`show` of
+/// `neutron/extensions/quotasv2.py`).
 fn visible(caller: &Caller, project: &str) -> Result<(), Refusal> {
+    if !project.is_empty() && project == caller.project_id {
+        return Ok(());
+    }
     caller.may("get_quota", &targets::of_project(project))
+}
+
+async fn own_project(caller: Caller) -> Answer {
+    own(&caller, "project")
+}
+
+async fn own_tenant(caller: Caller) -> Answer {
+    own(&caller, "tenant")
+}
+
+/// The caller's project, as `_project` of `neutron/extensions/quotasv2.py`.
+fn own(caller: &Caller, key: &str) -> Answer {
+    if caller.project_id.is_empty() {
+        let refusal = malformed("Tenant-id was missing from quota request.");
+        return Err(refusal.with_code("QuotaMissingTenant"));
+    }
+    let id = format!("{key}_id");
+    ok(json!({key: {id: caller.project_id}}))
 }
 
 /// Projects with their own limits.
@@ -117,10 +143,15 @@ async fn set(
         })?;
         limits.push((name.clone(), limit));
     }
+    // As upstream, only the boolean itself, and no other spelling of it.
+    let is_forced = sent.get("force") == Some(&Value::Bool(true));
     let of = project.clone();
     networks
         .store
         .write(move |tx| {
+            if !is_forced {
+                quotas::check_limits(tx, &of, &limits)?;
+            }
             for (name, limit) in &limits {
                 rows::put(tx, &of, name, *limit)?;
             }
@@ -136,6 +167,16 @@ async fn reset(
     Path(project): Path<String>,
 ) -> Answer {
     caller.may("delete_quota", &targets::of_project(&project))?;
-    networks.store.write(move |tx| Ok::<_, Error>(rows::delete(tx, &project)?)).await?;
+    networks
+        .store
+        .write(move |tx| {
+            if rows::delete(tx, &project)? {
+                return Ok(());
+            }
+            let project = project.escape_debug();
+            let message = format!("Quota for project {project} could not be found.");
+            Err(Error::from(Refusal::not_found(message).with_code("TenantQuotaNotFound")))
+        })
+        .await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -6,7 +6,7 @@ use kilonova_store::Tx;
 
 use crate::Error;
 use crate::db::quotas as rows;
-use crate::error::refused;
+use crate::error::{malformed, refused};
 use kilonova_wire::refusal::Kind;
 
 /// An index into [`RESOURCES`] and into the counts of [`rows::used`].
@@ -52,6 +52,26 @@ pub(crate) fn used(tx: &mut Tx<'_>, project: &str) -> Result<BTreeMap<String, i6
         ((*name).to_owned(), counted.get(at).copied().unwrap_or(0))
     };
     Ok(RESOURCES.iter().enumerate().map(of).collect())
+}
+
+/// Refuses limits below the project's usage, as `update` of `neutron/extensions/quotasv2.py`. No limit (-1) is never
+/// below it.
+pub(crate) fn check_limits(
+    tx: &mut Tx<'_>,
+    project: &str,
+    limits: &[(String, i64)],
+) -> Result<(), Error> {
+    let used = used(tx, project)?;
+    for (name, limit) in limits.iter().filter(|(_, limit)| *limit >= 0) {
+        let used = used.get(name).copied().unwrap_or(0);
+        if used > *limit {
+            return Err(malformed(format!(
+                "Quota limit {limit} for {name} must be greater than or equal to already used {used}"
+            ))
+            .into());
+        }
+    }
+    Ok(())
 }
 
 /// Refuses an increase beyond the project's quota.

@@ -48,8 +48,9 @@ pub(crate) fn put(tx: &mut Tx<'_>, project: &str, resource: &str, most: i64) -> 
     tx.execute(PUT, params![project, resource, most]).map(|_| ())
 }
 
-pub(crate) fn delete(tx: &mut Tx<'_>, project: &str) -> Result<(), Error> {
-    tx.execute(DELETE, params![project]).map(|_| ())
+/// Deletes a project's own limits; `false` if it has none.
+pub(crate) fn delete(tx: &mut Tx<'_>, project: &str) -> Result<bool, Error> {
+    tx.execute(DELETE, params![project]).map(|count| count > 0)
 }
 
 /// The number of a project's networks, subnets, ports, security groups, rules, floating addresses and

@@ -337,6 +337,8 @@ pub const SEEDS: &[Seed] = &[
         r#"{"quota": {"network": 50, "subnet": -1, "port": 500, "security_group": 20}}"#,
     ),
     ("network", "GET", "/v2.0/quotas/{projects}/details", ""),
+    ("network", "GET", "/v2.0/quotas/project", ""),
+    ("network", "GET", "/v2.0/availability_zones", ""),
     ("network", "GET", "/v2.0/extensions", ""),
     ("network", "GET", "/v2.0/agents", ""),
 ];

@@ -22,11 +22,23 @@ const EXCUSED: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// Neutron's code shows the quotas of a project to all of its callers, and asks for the rule for other projects only.
+const OWN_QUOTAS: [&str; 4] = [
+    "network GET /v2.0/quotas/{project}",
+    "network GET /v2.0/quotas/{project}/default",
+    "network GET /v2.0/quotas/{project}/details",
+    "network GET /v2.0/quotas/{project}/details.json",
+];
+
+/// The callers in the objects' project that the rule of [`OWN_QUOTAS`] refuses.
+const BELOW_MANAGER: [&str; 4] = ["chef", "reader", "service", "member"];
+
 pub type Excuse = (&'static str, &'static str);
 
 /// All exceptions.
 pub fn all() -> impl Iterator<Item = Excuse> {
-    EXCUSED.iter().map(|(place, caller, _)| (*place, *caller))
+    let own = OWN_QUOTAS.into_iter().flat_map(|place| BELOW_MANAGER.map(|caller| (place, caller)));
+    EXCUSED.iter().map(|(place, caller, _)| (*place, *caller)).chain(own)
 }
 
 /// The exception of this caller for this operation.
@@ -58,7 +70,7 @@ pub fn open(path: &str) -> bool {
 
 /// Operations that any token may use, because upstream checks no rule there either.
 pub fn anyone(operation: &Operation) -> bool {
-    const PATHS: [&str; 10] = [
+    const PATHS: [&str; 12] = [
         "/v2.1/versions/{id}",
         "/v2.1/flavors",
         "/v2.1/flavors/detail",
@@ -69,6 +81,8 @@ pub fn anyone(operation: &Operation) -> bool {
         "/v2/info/stores",
         "/v2.0/extensions",
         "/v2.0/extensions/{alias}",
+        "/v2.0/quotas/project",
+        "/v2.0/quotas/tenant",
     ];
     operation.method == Method::GET && PATHS.contains(&operation.path.as_str())
 }

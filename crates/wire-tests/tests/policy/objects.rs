@@ -150,6 +150,11 @@ impl Objects {
             let made = ask(router, &Method::PUT, &path, Some(&caller), &json!({})).await;
             assert_eq!(made.status, 201, "{path}: {}", made.text);
         }
+        let (path, limits) =
+            (format!("/v2.0/quotas/{}", self.red), json!({"quota": {"subnet": 70}}));
+        let admin = self.caller("admin", true);
+        let made = ask(router, &Method::PUT, &path, Some(&admin), &limits).await;
+        assert_eq!(made.status, 200, "{path}: {}", made.text);
         self.ids.insert("quotas", self.red.clone());
         self.ids.insert("network-ip-availabilities", on);
     }
