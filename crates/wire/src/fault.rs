@@ -66,6 +66,7 @@ fn status(kind: Kind) -> StatusCode {
         Kind::Timeout => StatusCode::REQUEST_TIMEOUT,
         Kind::Conflict => StatusCode::CONFLICT,
         Kind::Gone => StatusCode::GONE,
+        Kind::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
         Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Kind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Kind::Unprocessable => StatusCode::UNPROCESSABLE_ENTITY,

@@ -25,6 +25,8 @@ pub enum Kind {
     Conflict,
     /// The object existed, but no longer does.
     Gone,
+    /// A condition in the request's headers does not hold.
+    PreconditionFailed,
     /// The request is larger than a limit.
     TooLarge,
     /// The service does not support this media type.

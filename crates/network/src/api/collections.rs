@@ -7,11 +7,13 @@ use axum::http::request::Parts;
 use axum::response::IntoResponse as _;
 use kilonova_access::{Caller, Routes, delete, get, patch, post, put};
 use kilonova_ids::{SecurityGroupId, parse_uuid_like};
+use kilonova_store::Tx;
 use kilonova_wire::query::Query;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::{Base, JsonBody, Refusal, time};
 use serde_json::{Value, json};
 
+use super::if_match::{self, IfMatch};
 use super::resource_kind::{RequestContext, ResourceKind};
 use super::{Answer, listing, ok};
 use crate::app::groups;
@@ -211,9 +213,27 @@ async fn show(
     ok(json!({kind.member(): listing::trim(view.await?, &query)}))
 }
 
+/// Makes a change, if the resource has the required revision. The change comes first, because upstream refuses what the
+/// policy forbids before it compares revisions; the refusal of the revision undoes it with the transaction.
+fn constrained<T>(
+    tx: &mut Tx<'_>,
+    kind: ResourceKind,
+    request: &RequestContext<'_>,
+    id: &str,
+    IfMatch(required): IfMatch,
+    change: impl FnOnce(&mut Tx<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let Some(required) = required else { return change(tx) };
+    let view = kind.show(tx, request, id)?;
+    let done = change(tx)?;
+    if_match::check(&view, required)?;
+    Ok(done)
+}
+
 async fn update(
     State(networks): State<Networks>,
     caller: Caller,
+    revision: IfMatch,
     PathKind(kind): PathKind,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
@@ -225,7 +245,7 @@ async fn update(
     let options = networks.options.clone();
     let changed = networks.store.write(move |tx| {
         let request = RequestContext { options: &options, caller: &caller, now: time::now() };
-        kind.update(tx, &request, &id, &one)
+        constrained(tx, kind, &request, &id, revision, |tx| kind.update(tx, &request, &id, &one))
     });
     ok(json!({kind.member(): changed.await?}))
 }
@@ -233,6 +253,7 @@ async fn update(
 async fn remove(
     State(networks): State<Networks>,
     caller: Caller,
+    revision: IfMatch,
     PathKind(kind): PathKind,
     Path(id): Path<String>,
 ) -> Answer {
@@ -241,7 +262,7 @@ async fn remove(
         .store
         .write(move |tx| {
             let request = RequestContext { options: &options, caller: &caller, now: time::now() };
-            kind.delete(tx, &request, &id)
+            constrained(tx, kind, &request, &id, revision, |tx| kind.delete(tx, &request, &id))
         })
         .await?;
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -272,7 +293,7 @@ fn tags_in(view: &Body) -> Vec<String> {
 /// Computes new tags from the current ones and stores them, in one transaction.
 async fn change_tags(
     networks: &Networks,
-    caller: Caller,
+    (caller, revision): (Caller, IfMatch),
     kind: ResourceKind,
     id: String,
     rule: &'static str,
@@ -284,7 +305,8 @@ async fn change_tags(
         kind.may(tx, &request, &id, rule)?;
         let mut sent = Body::new();
         sent.insert("tags".into(), change(tags_in(&kind.show(tx, &request, &id)?))?);
-        let view = kind.update(tx, &request, &id, &sent)?;
+        let update = |tx: &mut Tx<'_>| kind.update(tx, &request, &id, &sent);
+        let view = constrained(tx, kind, &request, &id, revision, update)?;
         Ok::<_, Error>(view.get("tags").cloned().unwrap_or(json!([])))
     });
     Ok(changed.await?)
@@ -307,6 +329,7 @@ async fn tags(
 async fn set_tags(
     State(networks): State<Networks>,
     caller: Caller,
+    revision: IfMatch,
     PathKind(kind): PathKind,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
@@ -315,17 +338,18 @@ async fn set_tags(
         return Err(malformed("Invalid tags body"));
     };
     let set = move |_| Ok(tags.clone());
-    let tags = change_tags(&networks, caller, kind, id, rules(kind).0, set).await?;
+    let tags = change_tags(&networks, (caller, revision), kind, id, rules(kind).0, set).await?;
     ok(json!({"tags": tags}))
 }
 
 async fn clear_tags(
     State(networks): State<Networks>,
     caller: Caller,
+    revision: IfMatch,
     PathKind(kind): PathKind,
     Path(id): Path<String>,
 ) -> Answer {
-    change_tags(&networks, caller, kind, id, rules(kind).1, |_| Ok(json!([]))).await?;
+    change_tags(&networks, (caller, revision), kind, id, rules(kind).1, |_| Ok(json!([]))).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -352,6 +376,7 @@ async fn tag(
 async fn add_tag(
     State(networks): State<Networks>,
     caller: Caller,
+    revision: IfMatch,
     PathKind(kind): PathKind,
     Path((id, tag)): Path<(String, String)>,
 ) -> Answer {
@@ -359,13 +384,14 @@ async fn add_tag(
         tags.push(tag.clone());
         Ok(json!(tags))
     };
-    change_tags(&networks, caller, kind, id, rules(kind).0, add).await?;
+    change_tags(&networks, (caller, revision), kind, id, rules(kind).0, add).await?;
     Ok(StatusCode::CREATED.into_response())
 }
 
 async fn drop_tag(
     State(networks): State<Networks>,
     caller: Caller,
+    revision: IfMatch,
     PathKind(kind): PathKind,
     Path((id, tag)): Path<(String, String)>,
 ) -> Answer {
@@ -374,6 +400,6 @@ async fn drop_tag(
         tags.retain(|other| *other != tag);
         if tags.len() == before { Err(no_tag(&tag)) } else { Ok(json!(tags)) }
     };
-    change_tags(&networks, caller, kind, id, rules(kind).1, drop).await?;
+    change_tags(&networks, (caller, revision), kind, id, rules(kind).1, drop).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

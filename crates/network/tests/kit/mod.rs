@@ -87,6 +87,26 @@ impl Api {
         self.send(request).await
     }
 
+    /// [`Api::call`] with a header `If-Match`.
+    pub async fn call_if(
+        &self,
+        condition: &str,
+        token: &str,
+        what: &str,
+        body: Option<Value>,
+    ) -> (u16, Value) {
+        let (method, path) = what.split_once(' ').unwrap();
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("/network/v2.0{path}"))
+            .header("x-auth-token", token)
+            .header("if-match", condition)
+            .body(body)
+            .unwrap();
+        self.send(request).await
+    }
+
     pub async fn ok(&self, token: &str, what: &str, body: Option<Value>) -> Value {
         let (status, body) = self.call(token, what, body).await;
         assert_eq!(status, 200, "{what}: {body}");
