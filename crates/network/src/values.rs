@@ -347,6 +347,46 @@ pub(crate) fn ipv6_mode(value: &Value) -> Checked {
     if value.is_null() { Ok(Value::Null) } else { one_of(value, &modes) }
 }
 
+/// The attributes of a network that describe its segment.
+pub(crate) const PROVIDER: [&str; 3] =
+    ["provider:network_type", "provider:physical_network", "provider:segmentation_id"];
+
+/// The segments of a new network, each with all of [`PROVIDER`].
+pub(crate) fn segments(value: &Value) -> Checked {
+    if value.is_null() {
+        return Ok(Value::Null);
+    }
+    let one = |value: &Value| -> Checked {
+        let fields = value.as_object();
+        let fields = fields.ok_or_else(|| format!("'{}' is not a dictionary", display(value)))?;
+        let mut kept: serde_json::Map<String, Value> =
+            PROVIDER.iter().map(|key| ((*key).to_owned(), Value::Null)).collect();
+        for (key, value) in fields {
+            let value = match key.as_str() {
+                "provider:network_type" => network_type(value)?,
+                "provider:physical_network" => text_or_none(value)?,
+                "provider:segmentation_id" => vlan(value)?,
+                _ => return Err(format!("Unrecognized attribute(s) '{}'", key.escape_debug())),
+            };
+            kept.insert(key.clone(), value);
+        }
+        Ok(kept.into())
+    };
+    Ok(list(value)?.iter().map(one).collect::<Result<Vec<_>, _>>()?.into())
+}
+
+/// Different names of availability zones; whether they exist is checked later, as upstream does.
+pub(crate) fn zone_hints(value: &Value) -> Checked {
+    let hints = list(value)?.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+    if (1..hints.len()).any(|at| hints[..at].contains(&hints[at])) {
+        return Err(format!("Duplicate items in the list: '{}'", display(value)));
+    }
+    if value.to_string().len() > 255 {
+        return Err("Too many availability_zone_hints specified".into());
+    }
+    Ok(hints.into())
+}
+
 pub(crate) fn network_type(value: &Value) -> Checked {
     if value.is_null() { Ok(Value::Null) } else { one_of(value, &["flat", "vlan"]) }
 }
@@ -458,6 +498,11 @@ pub(crate) fn only_none(value: &Value) -> Checked {
         Value::Null => Ok(Value::Null),
         other => Err(format!("'{}' is not supported; leave it out", display(other))),
     }
+}
+
+/// Accepts an empty list, and null in its place.
+pub(crate) fn empty_or_none(value: &Value) -> Checked {
+    if value.is_null() { Ok(json!([])) } else { only_empty(value) }
 }
 
 pub(crate) fn only_empty(value: &Value) -> Checked {

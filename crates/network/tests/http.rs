@@ -358,6 +358,269 @@ async fn quotas_are_enforced() {
         api.refused("u:p", "POST /networks", body, 409, "OverQuota").await;
         api.none("admin", "DELETE /quotas/p").await;
         api.make("u:p", "network", json!({})).await;
+        let delete = "DELETE /quotas/p";
+        api.refused("admin", delete, None, 404, "TenantQuotaNotFound").await;
+        let (_, body) = api.call("admin", delete, None).await;
+        let message = "Quota for project p could not be found.";
+        assert_eq!(body["NeutronError"]["message"], message);
+    }
+}
+
+#[tokio::test]
+async fn a_quota_below_the_usage_has_to_be_forced() {
+    for api in apis().await {
+        for _ in 0..2 {
+            api.make("u:p", "network", json!({})).await;
+        }
+        let put = async |more: Value| {
+            let mut quota = json!({"network": 1, "port": 7});
+            quota.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            api.call("admin", "PUT /quotas/p", Some(json!({"quota": quota}))).await
+        };
+        let words = "Quota limit 1 for network must be greater than or equal to already used 2";
+        // Only the boolean forces, as upstream.
+        for more in [json!({}), json!({"force": false}), json!({"force": "true"})] {
+            let (status, body) = put(more.clone()).await;
+            assert_eq!((status, &body["NeutronError"]["message"]), (400, &json!(words)), "{more}");
+        }
+        let quota = api.ok("admin", "GET /quotas/p", None).await["quota"].clone();
+        assert_eq!((&quota["network"], &quota["port"]), (&json!(100), &json!(500)));
+        for (more, limit) in [
+            (json!({"network": 2, "check_limit": true}), 2),
+            (json!({"network": -1}), -1),
+            (json!({"force": true}), 1),
+        ] {
+            let (status, body) = put(more).await;
+            assert_eq!((status, &body["quota"]["network"]), (200, &json!(limit)), "{body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn changes_may_require_a_revision() {
+    for api in apis().await {
+        let net = api.make("ann:red", "network", json!({})).await["id"].clone();
+        let net = net.as_str().unwrap();
+        let put = format!("PUT /networks/{net}");
+        let name = |name: &str| Some(json!({"network": {"name": name}}));
+        let (status, body) =
+            api.call_if("revision_number=1", "ann:red", &put, name("second")).await;
+        assert_eq!((status, &body["network"]["revision_number"]), (200, &json!(2)), "{body}");
+        let tag = format!("PUT /networks/{net}/tags/t");
+        for (what, body) in
+            [(&put, name("third")), (&tag, None), (&format!("DELETE /networks/{net}"), None)]
+        {
+            let (status, body) = api.call_if("\"revision_number=1\"", "ann:red", what, body).await;
+            let error = &body["NeutronError"];
+            assert_eq!((status, &error["type"]), (412, &json!("RevisionNumberConstraintFailed")));
+            let words = "Constrained to 1, but current revision is 2";
+            assert_eq!(error["message"], words, "{what}");
+        }
+        // Another project learns nothing.
+        let (status, _) = api.call_if("revision_number=1", "bob:blue", &put, name("x")).await;
+        assert_eq!(status, 404);
+        let shown = api.ok("ann:red", &format!("GET /networks/{net}"), None).await;
+        assert_eq!(shown["network"]["name"], "second", "the refused changes are undone");
+        assert_eq!(shown["network"]["tags"], json!([]));
+        let (status, body) = api.call_if("revision_number=x", "ann:red", &put, name("x")).await;
+        let words = "Bad if-match request: Revision number etag must be in the format of \
+                     revision_number=<int>.";
+        assert_eq!((status, &body["NeutronError"]["message"]), (400, &json!(words)));
+        let (status, body) = api.call_if("other", "ann:red", &put, name("x")).await;
+        assert_eq!(status, 200, "{body}");
+        let delete = format!("DELETE /networks/{net}");
+        let (status, body) = api.call_if("revision_number=3", "ann:red", &delete, None).await;
+        assert_eq!(status, 204, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn networks_and_ports_change_with_their_subnets() {
+    for api in apis().await {
+        let net = api.network("ann:red", &["10.0.0.0/24"]).await;
+        let port = api.make("ann:red", "port", json!({"network_id": net})).await;
+        let revisions = async || {
+            let shown = api.ok("ann:red", &format!("GET /networks/{net}"), None).await;
+            let path = format!("GET /ports/{}", port["id"].as_str().unwrap());
+            let port = api.ok("ann:red", &path, None).await;
+            let revision = |view: &Value| view["revision_number"].as_i64().unwrap();
+            (revision(&shown["network"]), revision(&port["port"]))
+        };
+        let subnet = |cidr: &str, version: u8| json!({"network_id": net, "cidr": cidr, "ip_version": version, "enable_dhcp": false});
+        assert_eq!(revisions().await, (2, 1), "the network's first subnet was its first change");
+        let ipv4 = api.make("ann:red", "subnet", subnet("10.1.0.0/24", 4)).await;
+        assert_eq!(revisions().await, (3, 1));
+        let path = format!("/subnets/{}", ipv4["id"].as_str().unwrap());
+        let set = Some(json!({"subnet": {"name": "n"}}));
+        api.ok("ann:red", &format!("PUT {path}"), set).await;
+        assert_eq!(revisions().await, (4, 1));
+        api.none("ann:red", &format!("DELETE {path}")).await;
+        assert_eq!(revisions().await, (5, 1));
+        let mut automatic = subnet("fd00::/64", 6);
+        automatic["enable_dhcp"] = json!(true);
+        automatic["ipv6_ra_mode"] = json!("slaac");
+        automatic["ipv6_address_mode"] = json!("slaac");
+        let automatic = api.make("ann:red", "subnet", automatic).await;
+        assert_eq!(revisions().await, (6, 2), "the port has a new address");
+        let path = format!("DELETE /subnets/{}", automatic["id"].as_str().unwrap());
+        api.none("ann:red", &path).await;
+        assert_eq!(revisions().await, (7, 3), "the port has lost the address");
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn an_updated_mtu_is_bounded() {
+    for api in apis().await {
+        let net = api.network("ann:red", &[]).await;
+        let path = format!("PUT /networks/{net}");
+        let mtu = |mtu: u16| Some(json!({"network": {"mtu": mtu}}));
+        let (status, body) = api.call("ann:red", &path, mtu(1501)).await;
+        let words = "Invalid input for operation: Requested MTU is too big, maximum is 1500.";
+        assert_eq!((status, &body["NeutronError"]["message"]), (400, &json!(words)));
+        assert_eq!(api.ok("ann:red", &path, mtu(1400)).await["network"]["mtu"], 1400);
+    }
+}
+
+#[tokio::test]
+async fn one_segment_is_equal_to_the_provider_attributes() {
+    for api in apis().await {
+        let segment = json!({"provider:network_type": "vlan",
+            "provider:physical_network": "physnet1", "provider:segmentation_id": 300});
+        let post = |more: Value| Some(json!({"network": more}));
+        let one = json!({"segments": [segment]});
+        let net = api.make("admin", "network", one.clone()).await;
+        assert_eq!(net["provider:network_type"], "vlan");
+        assert_eq!(net["provider:segmentation_id"], 300);
+        assert!(net.get("segments").is_none(), "{net}");
+        api.refused("admin", "POST /networks", post(one.clone()), 409, "VlanIdInUse").await;
+        api.refused("ann:red", "POST /networks", post(one), 403, "PolicyNotAuthorized").await;
+        for (wrong, kind) in [
+            (json!({"segments": [segment, segment]}), "InvalidInput"),
+            (json!({"segments": [{}]}), "InvalidInput"),
+            (json!({"segments": [{"colour": "red"}]}), "HTTPBadRequest"),
+            (
+                json!({"segments": [segment], "provider:network_type": "vlan"}),
+                "SegmentsSetInConjunctionWithProviders",
+            ),
+        ] {
+            api.refused("admin", "POST /networks", post(wrong), 400, kind).await;
+        }
+        api.make("ann:red", "network", json!({"segments": null})).await;
+    }
+}
+
+#[tokio::test]
+async fn networks_and_routers_are_in_the_only_availability_zone() {
+    for api in apis().await {
+        for member in ["network", "router"] {
+            let hints = json!({"availability_zone_hints": ["nova"]});
+            let made = api.make("ann:red", member, hints).await;
+            assert_eq!(made["availability_zone_hints"], json!(["nova"]));
+            assert_eq!(made["availability_zones"], json!(["nova"]));
+            let path = format!("POST /{member}s");
+            let other = json!({member: {"availability_zone_hints": ["nova", "west"]}});
+            let (status, body) = api.call("ann:red", &path, Some(other)).await;
+            let error = &body["NeutronError"];
+            assert_eq!((status, &error["type"]), (404, &json!("AvailabilityZoneNotFound")));
+            assert_eq!(error["message"], "AvailabilityZone west could not be found.");
+            for wrong in [json!(["nova", "nova"]), json!("nova"), json!([7])] {
+                let body = Some(json!({member: {"availability_zone_hints": wrong}}));
+                api.refused("ann:red", &path, body, 400, "HTTPBadRequest").await;
+            }
+        }
+        for (query, found) in [
+            ("", vec!["network", "router"]),
+            ("?resource=router", vec!["router"]),
+            ("?name=nova&state=available", vec!["network", "router"]),
+            ("?state=unavailable", vec![]),
+        ] {
+            let path = format!("GET /availability_zones{query}");
+            let list = api.ok("ann:red", &path, None).await["availability_zones"].clone();
+            let list: Vec<_> =
+                list.as_array().unwrap().iter().map(|zone| zone["resource"].clone()).collect();
+            assert_eq!(list, found, "{query}");
+        }
+        let wrong = "GET /availability_zones?colour=red";
+        api.refused("ann:red", wrong, None, 400, "HTTPBadRequest").await;
+    }
+}
+
+#[tokio::test]
+async fn subnets_are_filtered_by_the_sharing_of_their_network() {
+    for api in apis().await {
+        let shared = api.make("admin", "network", json!({"shared": true})).await["id"].clone();
+        let own = api.make("ann:red", "network", json!({})).await["id"].clone();
+        for (token, net) in [("admin", &shared), ("ann:red", &own)] {
+            let subnet = json!({"network_id": net, "ip_version": 4, "cidr": "10.0.0.0/24"});
+            let made = api.make(token, "subnet", subnet).await;
+            assert!(made.get("shared").is_none(), "{made}");
+        }
+        for (query, expected) in [("shared=True", &shared), ("shared=false", &own)] {
+            let list = api.ok("ann:red", &format!("GET /subnets?{query}"), None).await;
+            let list = list["subnets"].as_array().unwrap().clone();
+            assert_eq!((list.len(), &list[0]["network_id"]), (1, expected), "{query}");
+            assert!(list[0].get("shared").is_none(), "{query}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_dhcp_options_are_an_empty_list_or_null() {
+    for api in apis().await {
+        let net = api.network("ann:red", &["10.0.0.0/24"]).await;
+        for none in [json!(null), json!([])] {
+            let port = json!({"network_id": net, "extra_dhcp_opts": none});
+            assert_eq!(api.make("ann:red", "port", port).await["extra_dhcp_opts"], json!([]));
+        }
+        let options = json!([{"opt_name": "mtu", "opt_value": "1400"}]);
+        let port = Some(json!({"port": {"network_id": net, "extra_dhcp_opts": options}}));
+        api.refused("ann:red", "POST /ports", port, 400, "HTTPBadRequest").await;
+    }
+}
+
+#[tokio::test]
+async fn extensions_whose_behaviour_exists_are_listed() {
+    for api in apis().await {
+        for alias in [
+            "availability_zone_filter",
+            "empty-string-filtering",
+            "filter-validation",
+            "ip-substring-filtering",
+            "network_availability_zone",
+            "port-security-groups-filtering",
+            "quota-check-limit",
+            "quota-check-limit-default",
+            "revision-if-match",
+            "router_availability_zone",
+            "stateful-security-group",
+            "tag-ports-during-bulk-creation",
+        ] {
+            let path = format!("GET /extensions/{alias}");
+            assert_eq!(api.ok("u:p", &path, None).await["extension"]["alias"], alias);
+        }
+        let net = api.network("ann:red", &["10.0.0.0/24"]).await;
+        let group = api.make("ann:red", "security_group", json!({"stateful": false})).await;
+        let groups = json!([group["id"]]);
+        let ports = json!({"ports": [
+            {"network_id": net, "name": "a", "tags": ["x"], "security_groups": groups},
+            {"network_id": net, "tags": ["y"]}]});
+        let (status, made) = api.call("ann:red", "POST /ports", Some(ports)).await;
+        assert_eq!(status, 201, "{made}");
+        assert_eq!(made["ports"][0]["tags"], json!(["x"]));
+        assert_eq!(made["ports"][1]["tags"], json!(["y"]));
+        let group = group["id"].as_str().unwrap();
+        for (query, name) in [
+            ("name=".to_owned(), ""),
+            (format!("security_groups={group}"), "a"),
+            ("fixed_ips=ip_address_substr%3D0.0.2".to_owned(), "a"),
+        ] {
+            let list = api.ok("ann:red", &format!("GET /ports?{query}"), None).await;
+            let list = list["ports"].as_array().unwrap().clone();
+            assert_eq!((list.len(), &list[0]["name"]), (1, &json!(name)), "{query}");
+        }
+        let list = api.ok("ann:red", "GET /security-groups?stateful=False", None).await;
+        assert_eq!(list["security_groups"][0]["id"], group);
     }
 }
 

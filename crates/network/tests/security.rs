@@ -197,3 +197,39 @@ async fn port_security_is_disabled_only_without_groups() {
         api.refused("ann:red", "POST /ports", new, 400, kind).await;
     }
 }
+
+#[tokio::test]
+async fn a_group_changes_with_its_rules() {
+    for api in apis().await {
+        let make = async |name: &str| {
+            let group = api.make("ann:red", "security_group", json!({"name": name})).await;
+            group["id"].as_str().unwrap().to_owned()
+        };
+        let (web, peer) = (make("web").await, make("peer").await);
+        let shown = async || {
+            let path = format!("GET /security-groups/{web}");
+            api.ok("ann:red", &path, None).await["security_group"].clone()
+        };
+        let first = shown().await;
+        assert_eq!(first["revision_number"], 1);
+        let rule = |more: Value| {
+            let mut rule = json!({"security_group_id": web, "direction": "ingress"});
+            rule.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            rule
+        };
+        let kind = "security_group_rule";
+        let made = api.make("ann:red", kind, rule(json!({"protocol": "tcp"}))).await;
+        let second = shown().await;
+        assert_eq!(second["revision_number"], 2);
+        assert!(second["updated_at"].as_str() >= first["updated_at"].as_str());
+        let path = format!("DELETE /security-group-rules/{}", made["id"].as_str().unwrap());
+        api.none("ann:red", &path).await;
+        assert_eq!(shown().await["revision_number"], 3);
+        api.make("ann:red", kind, rule(json!({"remote_group_id": peer}))).await;
+        assert_eq!(shown().await["revision_number"], 4);
+        api.none("ann:red", &format!("DELETE /security-groups/{peer}")).await;
+        let last = shown().await;
+        assert_eq!(last["revision_number"], 5, "the group has lost a rule");
+        assert_eq!(last["security_group_rules"].as_array().unwrap().len(), 2);
+    }
+}

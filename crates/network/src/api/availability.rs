@@ -14,7 +14,7 @@ use crate::app::{availability, id};
 use crate::error::not_found;
 
 const COLLECTION: Collection =
-    Collection { path: "network-ip-availabilities", key: "network_ip_availabilities" };
+    Collection { path: "network-ip-availabilities", key: "network_ip_availabilities", hidden: &[] };
 
 /// Attributes for filters and sort keys.
 const KNOWN: &[&str] =

@@ -3,33 +3,74 @@
 
 use axum::extract::Path;
 use kilonova_access::{Caller, Guard, Routes, get};
-use kilonova_wire::{Context, Refusal};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, Context, Refusal};
 use serde_json::{Value, json};
 
+use super::listing::{self, Collection};
 use super::{Answer, ok};
 use crate::Networks;
+use crate::app::zones::ZONE;
 
 /// Alias, name, description.
 const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("allowed-address-pairs", "Allowed Address Pairs", "Additional addresses that a port may use."),
     ("availability_zone", "Availability Zone", "The availability zones of the network service."),
+    (
+        "availability_zone_filter",
+        "Availability Zone Filter Extension",
+        "Lists of availability zones have filters.",
+    ),
     ("binding", "Port Binding", "The host and VIF of a port."),
     ("dns-integration", "DNS Integration", "DNS names of ports."),
+    ("empty-string-filtering", "Empty String Filtering Extension", "Filters match empty strings."),
     ("ext-gw-mode", "Neutron L3 Configurable external gateway mode", "SNAT can be disabled."),
     ("external-net", "Neutron external network", "External networks."),
     ("extraroute", "Neutron Extra Route", "Additional routes of routers."),
     ("extraroute-atomic", "Atomically add/remove extra routes", "Routes are added one by one."),
     ("fip-port-details", "Floating IP Port Details Extension", "Floating IPs show their port."),
+    (
+        "filter-validation",
+        "Filter parameters validation",
+        "Filters on unknown attributes are refused.",
+    ),
+    (
+        "ip-substring-filtering",
+        "IP address substring filtering",
+        "Lists of ports by a part of an address.",
+    ),
     ("multi-provider", "Multi Provider Network", "Physical attributes of networks."),
     ("net-mtu", "Network MTU", "The MTU of a network."),
     ("net-mtu-writable", "Network MTU (writable)", "The MTU of a network can be changed."),
+    (
+        "network_availability_zone",
+        "Network Availability Zone",
+        "The availability zone of a network.",
+    ),
     ("port-device-profile", "Port device profile", "The accelerator of a port."),
     ("port-security", "Port Security", "Port security can be disabled."),
+    (
+        "port-security-groups-filtering",
+        "Port filtering on security groups",
+        "Lists of ports by security group.",
+    ),
     ("project-id", "project_id field enabled", "Resources name their project in project_id."),
     ("provider", "Provider Network", "The physical network and segment of a network."),
     ("quotas", "Quota management support", "Limits of projects."),
+    ("quota-check-limit", "Quota engine limit check", "A limit is not below the usage."),
+    (
+        "quota-check-limit-default",
+        "Quota engine limit check by default",
+        "Limits are checked unless forced.",
+    ),
     ("quota_details", "Quota details management support", "Usage of projects."),
+    (
+        "revision-if-match",
+        "If-Match constraints based on revision_number",
+        "Changes of a given revision.",
+    ),
     ("router", "Neutron L3 Router", "Routers and floating IPs."),
+    ("router_availability_zone", "Router Availability Zone", "The availability zone of a router."),
     ("security-group", "security-group", "Filtering of a port's traffic."),
     ("service-type", "Neutron Service Type Management", "Service providers; there are none."),
     ("sorting", "Sorting support", "Sorted lists."),
@@ -43,10 +84,16 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
         "Resources have tags.",
     ),
     ("standard-attr-timestamp", "Resource timestamps", "Creation and update times of resources."),
+    ("stateful-security-group", "Stateful security group", "Groups say whether they have state."),
     (
         "subnet-external-network",
         "Subnet belongs to an external network",
         "Subnets of external networks are visible to all projects.",
+    ),
+    (
+        "tag-ports-during-bulk-creation",
+        "Tag Ports During Bulk Creation",
+        "New ports may have tags.",
     ),
 ];
 
@@ -81,10 +128,16 @@ async fn show(_: Context, Path(alias): Path<String>) -> Answer {
     }
 }
 
-async fn zones(_: Context) -> Answer {
-    ok(json!({"availability_zones": [
-        {"name": "nova", "resource": "network", "state": "available"},
-    ]}))
+const ZONES: Collection =
+    Collection { path: "availability_zones", key: "availability_zones", hidden: &[] };
+
+async fn zones(_: Context, base: Base, query: Query) -> Answer {
+    let zone = |resource: &str| {
+        let view = json!({"name": ZONE, "resource": resource, "state": "available"});
+        view.as_object().cloned().unwrap_or_default()
+    };
+    let views = vec![zone("network"), zone("router")];
+    listing::answer(&ZONES, &["name", "resource", "state"], views, &query, &base)
 }
 
 /// The list is always empty, so the rule has nothing to filter.

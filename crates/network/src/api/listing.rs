@@ -16,6 +16,8 @@ use crate::values;
 pub(super) struct Collection {
     pub path: &'static str,
     pub key: &'static str,
+    /// Keys of views that filters and sort keys may name, but no answer shows.
+    pub hidden: &'static [&'static str],
 }
 
 /// Query keys that are not filters.
@@ -65,7 +67,11 @@ pub(super) fn answer(
             link("previous", views.get(first), true);
         }
     }
-    let page: Vec<Body> = views.drain(first..last).map(|view| trim(view, query)).collect();
+    let shown = |mut view: Body| {
+        view.retain(|key, _| !collection.hidden.contains(&key.as_str()));
+        trim(view, query)
+    };
+    let page: Vec<Body> = views.drain(first..last).map(shown).collect();
     let mut body = Map::new();
     body.insert(collection.key.to_owned(), json!(page));
     if !links.is_empty() {

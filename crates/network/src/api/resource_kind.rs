@@ -95,7 +95,11 @@ impl ResourceKind {
             Self::Router => ("routers", "routers"),
             Self::FloatingIp => ("floatingips", "floatingips"),
         };
-        Collection { path, key }
+        let hidden = match self {
+            Self::Subnet => &["shared"][..],
+            _ => &[][..],
+        };
+        Collection { path, key, hidden }
     }
 
     fn attributes(self) -> &'static [Attribute] {
@@ -123,7 +127,8 @@ impl ResourceKind {
         ]);
         known.extend(match self {
             Self::Network => &["status", "subnets", "availability_zones"][..],
-            Self::Subnet | Self::Rule => &[][..],
+            Self::Subnet => &["shared"][..],
+            Self::Rule => &[][..],
             Self::Port => &["status", "ip_allocation", "binding:vif_type", "ip_address"][..],
             Self::Group => &["shared", "security_group_rules"][..],
             Self::Router => &["status", "availability_zones"][..],
@@ -237,7 +242,7 @@ impl ResourceKind {
         Ok(match self {
             Self::Network => {
                 let id = id(self.member(), text)?;
-                let network = networks::update(tx, caller, id, sent, now)?;
+                let network = networks::update(tx, options, caller, id, sent, now)?;
                 networks::shown(tx, &network, caller)?
             }
             Self::Subnet => {
@@ -283,13 +288,13 @@ impl ResourceKind {
         request: &RequestContext<'_>,
         text: &str,
     ) -> Result<(), Error> {
-        let caller = request.caller;
+        let RequestContext { caller, now, .. } = *request;
         match self {
             Self::Network => networks::delete(tx, caller, id(self.member(), text)?),
-            Self::Subnet => subnets::delete(tx, caller, id(self.member(), text)?),
+            Self::Subnet => subnets::delete(tx, caller, id(self.member(), text)?, now),
             Self::Port => ports::delete(tx, caller, id(self.member(), text)?),
-            Self::Group => groups::delete(tx, caller, id(self.member(), text)?),
-            Self::Rule => rules::delete(tx, caller, id(self.member(), text)?),
+            Self::Group => groups::delete(tx, caller, id(self.member(), text)?, now),
+            Self::Rule => rules::delete(tx, caller, id(self.member(), text)?, now),
             Self::Router => routers::delete(tx, caller, id(self.member(), text)?),
             Self::FloatingIp => floating::delete(tx, caller, id(self.member(), text)?),
         }

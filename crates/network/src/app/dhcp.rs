@@ -34,6 +34,7 @@ pub(crate) fn reconcile(tx: &mut Tx<'_>, network: &Network, now: Timestamp) -> R
         Some(id) => rows::find(tx, id)?,
         None => None,
     };
+    let before = port.as_ref().map(|port| port.addresses.clone());
     if let Some(port) = &mut port {
         let is_served = |id| served.iter().any(|subnet: &Subnet| subnet.record.id == id);
         for (subnet, _) in port.addresses.clone() {
@@ -59,6 +60,9 @@ pub(crate) fn reconcile(tx: &mut Tx<'_>, network: &Network, now: Timestamp) -> R
     }
     match port {
         Some(port) if port.addresses.is_empty() => remove(tx, network, port.record.id),
+        Some(port) if before.is_some_and(|before| before != port.addresses) => {
+            Ok(rows::revise(tx, port.record.id, now)?)
+        }
         _ => Ok(()),
     }
 }
@@ -109,11 +113,18 @@ pub(crate) fn remove_port(tx: &mut Tx<'_>, network: &Network) -> Result<(), Erro
 }
 
 /// Releases the DHCP port's address on a subnet that is being deleted.
-pub(crate) fn release_address(tx: &mut Tx<'_>, subnet: &Subnet) -> Result<(), Error> {
-    match networks::dhcp_port(tx, subnet.network)? {
-        Some(port) => Ok(rows::release_on(tx, port, subnet.record.id)?),
-        None => Ok(()),
+pub(crate) fn release_address(
+    tx: &mut Tx<'_>,
+    subnet: &Subnet,
+    now: Timestamp,
+) -> Result<(), Error> {
+    if let Some(port) = networks::dhcp_port(tx, subnet.network)? {
+        rows::release_on(tx, port, subnet.record.id)?;
+        if subnet.record.flag("enable_dhcp") {
+            rows::revise(tx, port, now)?;
+        }
     }
+    Ok(())
 }
 
 /// Refuses changes and deletion of a DHCP port by users.

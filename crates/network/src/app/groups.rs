@@ -161,7 +161,12 @@ fn in_use(id: SecurityGroupId) -> Refusal {
     refused(Kind::Conflict, "SecurityGroupInUse", format!("Security Group {id} in use."))
 }
 
-pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SecurityGroupId) -> Result<(), Error> {
+pub(crate) fn delete(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    id: SecurityGroupId,
+    now: Timestamp,
+) -> Result<(), Error> {
     let group = seen(tx, caller, id)?;
     caller.may("delete_security_group", &targets::group(&group.project))?;
     if ports::has_group(tx, id)? {
@@ -180,6 +185,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SecurityGroupId) -> R
     rows::touch(tx, id)?;
     for other in rows::referencing(tx, id)? {
         changes::record(tx, NetworkChange::Rules(other))?;
+        rows::revise(tx, other, now)?;
     }
     Ok(rows::delete(tx, id)?)
 }

@@ -12,6 +12,7 @@ pub(crate) mod routers;
 pub(crate) mod rules;
 pub(crate) mod subnets;
 pub(crate) mod targets;
+pub(crate) mod zones;
 
 use kilonova_access::Caller;
 use kilonova_ids::parse_uuid_like;

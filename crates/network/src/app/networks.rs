@@ -11,7 +11,7 @@ use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 use serde_json::{Value, json};
 
-use super::{dhcp, quotas, reaches_project, targets, viewer};
+use super::{dhcp, quotas, reaches_project, targets, viewer, zones};
 use crate::attributes::{
     Attribute, empty, hide, no, none, nothing, of_change, of_new, owner, permitted, yes,
 };
@@ -38,7 +38,8 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("provider:network_type", values::network_type, none).fixed(),
     Attribute::new("provider:physical_network", values::text_or_none, none).fixed(),
     Attribute::new("provider:segmentation_id", values::vlan, none).fixed(),
-    Attribute::new("availability_zone_hints", values::only_empty, nothing).fixed(),
+    Attribute::new("segments", values::segments, none).fixed(),
+    Attribute::new("availability_zone_hints", values::zone_hints, nothing).fixed(),
     Attribute::new("vlan_transparent", values::only_none, none).fixed(),
     Attribute::new("qos_policy_id", values::only_none, none),
     Attribute::new("tags", values::tags, nothing),
@@ -102,16 +103,10 @@ pub(crate) fn create(
     if !sent.contains_key("mtu") {
         body.insert("mtu".into(), json!(options.mtu));
     }
-    if body["mtu"].as_u64() > Some(options.mtu.into()) {
-        let most = options.mtu;
-        return Err(refused(
-            Kind::BadRequest,
-            "InvalidInput",
-            format!("Invalid input for operation: Requested MTU is too big, maximum is {most}."),
-        )
-        .into());
-    }
+    check_mtu(options, &body)?;
     quotas::check(tx, &project, quotas::NETWORK, 1)?;
+    zones::check_hints(&body)?;
+    take_segments(&mut body)?;
     let segment = segment(tx, options, &mut body)?;
     let network = Record::new(&project, body, now);
     rows::insert(tx, &network, &segment).map_err(|error| match error {
@@ -119,6 +114,41 @@ pub(crate) fn create(
         other => Error::Store(other),
     })?;
     Ok(network)
+}
+
+/// Refuses an MTU that the physical networks do not carry (`_get_network_mtu` of `neutron/plugins/ml2/plugin.py`).
+fn check_mtu(options: &NetworkOptions, body: &Body) -> Result<(), Refusal> {
+    let most = u64::from(options.mtu);
+    match body.get("mtu").and_then(Value::as_u64) {
+        Some(mtu) if mtu > most => {
+            Err(invalid(format!("Requested MTU is too big, maximum is {most}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Turns the only element of `segments` into the provider attributes, to which it is equal
+/// (`_process_provider_create` of `neutron/plugins/ml2/managers.py`).
+fn take_segments(body: &mut Body) -> Result<(), Refusal> {
+    let Some(Value::Array(segments)) = body.remove("segments") else { return Ok(()) };
+    let is_set = |key: &&str| body.get(*key).is_some_and(|value| !value.is_null());
+    if values::PROVIDER.iter().any(is_set) {
+        return Err(refused(
+            Kind::BadRequest,
+            "SegmentsSetInConjunctionWithProviders",
+            "Segments and provider values cannot both be set.",
+        ));
+    }
+    let mut segments = segments.into_iter();
+    let Some(Value::Object(only)) = segments.next() else { return Ok(()) };
+    if segments.next().is_some() {
+        return Err(invalid("A network has exactly one segment here"));
+    }
+    if only.get("provider:network_type").is_none_or(Value::is_null) {
+        return Err(invalid("network_type required"));
+    }
+    body.extend(only);
+    Ok(())
 }
 
 /// Reserves the requested segment, or a free VLAN.
@@ -218,6 +248,7 @@ fn in_use(network: &Network) -> Refusal {
 
 pub(crate) fn update(
     tx: &mut Tx<'_>,
+    options: &NetworkOptions,
     caller: &Caller,
     id: NetworkId,
     sent: &Body,
@@ -227,6 +258,7 @@ pub(crate) fn update(
     caller.may("update_network", &targets::network(&network))?;
     let set = of_change(ATTRIBUTES, sent)?;
     permitted(ATTRIBUTES, "update_network", caller, &set, &targets::network(&network))?;
+    check_mtu(options, &set)?;
     let hidden = set.get("shared") == Some(&json!(false)) && network.flag("shared");
     if hidden && foreign_ports(tx, &network)? {
         return Err(refused(Kind::Conflict, "InvalidSharedSetting", format!(
@@ -296,7 +328,7 @@ fn view(network: &Network, subnets: Vec<kilonova_ids::SubnetId>, caller: &Caller
     for (key, value) in [
         ("status", json!("ACTIVE")),
         ("subnets", json!(subnets)),
-        ("availability_zones", json!(["nova"])),
+        ("availability_zones", json!([zones::ZONE])),
         ("ipv4_address_scope", Value::Null),
         ("ipv6_address_scope", Value::Null),
         ("l2_adjacency", json!(true)),

@@ -82,8 +82,9 @@ pub(crate) fn create(
         }
     }
     quotas::check(tx, &group.project, quotas::RULE, 1)?;
-    // Serializes concurrent requests for equal rules.
-    rows::touch(tx, id)?;
+    // A group changes with its rules, as `revises_on_change` of `neutron/db/models/securitygroup.py`. This also
+    // serializes concurrent requests for equal rules.
+    rows::revise(tx, id, now)?;
     let rule = Rule { record: Record::new(&group.project, body, now), group: id };
     rows::insert_rule(tx, &rule)?;
     changes::record(tx, NetworkChange::Rules(id))?;
@@ -313,10 +314,12 @@ pub(crate) fn delete(
     tx: &mut Tx<'_>,
     caller: &Caller,
     id: SecurityGroupRuleId,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let rule = seen(tx, caller, id)?;
     caller.may("delete_security_group_rule", &targets::group(&rule.record.project))?;
     changes::record(tx, NetworkChange::Rules(rule.group))?;
+    rows::revise(tx, rule.group, now)?;
     Ok(rows::delete_rule(tx, rule.record.id)?)
 }
 

@@ -9,7 +9,6 @@ use kilonova_node_api::SixMode;
 use kilonova_store::{Error as StoreError, Tx};
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
-use kilonova_wire::time;
 use serde_json::{Value, json};
 
 use super::{dhcp, networks, quotas, reaches_project, routers, targets, viewer};
@@ -134,7 +133,7 @@ pub(crate) fn create(
     let mut body = of_new(ATTRIBUTES, sent)?;
     let id = parse_uuid_like::<NetworkId>(body["network_id"].as_str().unwrap_or_default());
     let id = id.ok_or_else(|| not_found("network", &body["network_id"]))?;
-    let network = networks::seen(tx, caller, id)?;
+    let mut network = networks::seen(tx, caller, id)?;
     let mut set = body.clone();
     set.retain(|name, _| sent.contains_key(name));
     let target = targets::on_network(&project, &network);
@@ -165,18 +164,25 @@ pub(crate) fn create(
             .into());
         }
     }
-    // Serializes concurrent creates on one network, so that prefixes cannot overlap.
-    crate::db::networks::update(tx, &network)?;
+    // Also serializes concurrent creates on one network, so that prefixes cannot overlap.
+    revise(tx, &mut network, now)?;
     let record = Record::new(&project, body, now);
     check_modes(&prefix, &record)?;
     let subnet = Subnet { record, network: id, cursor: address::key(0) };
     rows::insert(tx, &subnet)?;
-    dhcp::reconcile(tx, &network, now)?;
     if is_automatic(&subnet.record) {
         super::ports::add_automatic(tx, &subnet, &prefix)?;
+        ports::revise_on_subnet(tx, subnet.record.id, now)?;
         changes::record(tx, NetworkChange::Network(id))?;
     }
+    dhcp::reconcile(tx, &network, now)?;
     Ok((subnet, network))
+}
+
+/// A network changes with its subnets, as `revises_on_change` of `Subnet` in `neutron/db/models_v2.py`.
+fn revise(tx: &mut Tx<'_>, network: &mut Network, now: Timestamp) -> Result<(), Error> {
+    network.change(Body::new(), now);
+    Ok(crate::db::networks::update(tx, network)?)
 }
 
 /// Validates gateway, name servers and pools together; derives the pools if none are requested.
@@ -282,7 +288,7 @@ pub(crate) fn update(
     sent: &Body,
     now: Timestamp,
 ) -> Result<(Subnet, Network), Error> {
-    let (mut subnet, network) = seen(tx, caller, id)?;
+    let (mut subnet, mut network) = seen(tx, caller, id)?;
     caller.may("update_subnet", &targets::subnet(&subnet, &network))?;
     let set = of_change(ATTRIBUTES, sent)?;
     permitted(ATTRIBUTES, "update_subnet", caller, &set, &targets::subnet(&subnet, &network))?;
@@ -292,19 +298,24 @@ pub(crate) fn update(
     check(&prefix, &mut subnet.record.body)?;
     check_modes(&prefix, &subnet.record)?;
     rows::update(tx, &subnet.record)?;
-    if let Some(network) = crate::db::networks::find(tx, subnet.network)? {
-        dhcp::reconcile(tx, &network, now)?;
-    }
+    revise(tx, &mut network, now)?;
+    dhcp::reconcile(tx, &network, now)?;
     changes::record(tx, NetworkChange::Network(subnet.network))?;
     Ok((subnet, network))
 }
 
-pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SubnetId) -> Result<(), Error> {
-    let (subnet, network) = seen(tx, caller, id)?;
+pub(crate) fn delete(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    id: SubnetId,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let (subnet, mut network) = seen(tx, caller, id)?;
     caller.may("delete_subnet", &targets::subnet(&subnet, &network))?;
-    dhcp::release_address(tx, &subnet)?;
+    dhcp::release_address(tx, &subnet, now)?;
     if is_automatic(&subnet.record) && crate::db::routers::on_subnet(tx, id)?.is_empty() {
         // These addresses were assigned automatically, so they may be released.
+        ports::revise_on_subnet(tx, id, now)?;
         ports::release_subnet(tx, id)?;
         changes::record(tx, NetworkChange::Network(subnet.network))?;
     }
@@ -315,10 +326,8 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SubnetId) -> Result<(
         )).into());
     }
     rows::delete(tx, id)?;
-    match crate::db::networks::find(tx, subnet.network)? {
-        Some(network) => dhcp::reconcile(tx, &network, time::now()),
-        None => Ok(()),
-    }
+    revise(tx, &mut network, now)?;
+    dhcp::reconcile(tx, &network, now)
 }
 
 pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error> {
@@ -327,7 +336,10 @@ pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error
     for subnet in rows::list(tx, viewer(caller).as_deref())? {
         let network = networks.get(tx, subnet.network)?;
         if visible(caller, &subnet, network) {
-            views.push(view(&subnet, network, caller));
+            let mut view = view(&subnet, network, caller);
+            // For the filter only; see `Collection::hidden`.
+            view.insert("shared".into(), json!(network.flag("shared")));
+            views.push(view);
         }
     }
     Ok(views)

@@ -1,5 +1,6 @@
 //! Rows of `security_groups` and their rules. Each project has one default group.
 
+use jiff::Timestamp;
 use kilonova_ids::{
     SecurityGroupId, SecurityGroupKind, SecurityGroupRuleId, SecurityGroupRuleKind, ServerId,
 };
@@ -32,6 +33,8 @@ statements! {
     UPDATE = "UPDATE security_groups SET body = ?2, revision = ?3, updated_at = ?4 WHERE id = ?1";
     /// Conflicts with a concurrent deletion; runs when a port gets the group.
     TOUCH = "UPDATE security_groups SET revision = revision WHERE id = ?1";
+    /// Counts a change of the group's rules as a change of the group.
+    REVISE = "UPDATE security_groups SET revision = revision + 1, updated_at = ?2 WHERE id = ?1";
     /// One group.
     FIND = concat!("SELECT ", record_columns!("g"), " FROM security_groups g WHERE g.id = ?1");
     /// Groups by id.
@@ -120,6 +123,11 @@ pub(crate) fn update(tx: &mut Tx<'_>, group: &Group) -> Result<(), Error> {
 
 pub(crate) fn touch(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<(), Error> {
     tx.defer(TOUCH, params![id])
+}
+
+/// Counts a change of the group's rules as a change of the group.
+pub(crate) fn revise(tx: &mut Tx<'_>, id: SecurityGroupId, now: Timestamp) -> Result<(), Error> {
+    tx.defer(REVISE, params![id, now])
 }
 
 pub(crate) fn find(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<Option<Group>, Error> {

@@ -136,6 +136,11 @@ statements! {
     RELEASE = "DELETE FROM port_addresses WHERE port_id = ?1";
     /// Releases a port's addresses on a subnet.
     RELEASE_ON = "DELETE FROM port_addresses WHERE port_id = ?1 AND subnet_id = ?2";
+    /// Counts a change of a port's addresses as a change of the port.
+    REVISE = "UPDATE ports SET revision = revision + 1, updated_at = ?2 WHERE id = ?1";
+    /// Counts a change of the addresses on a subnet as a change of their ports.
+    REVISE_ON_SUBNET = "UPDATE ports SET revision = revision + 1, updated_at = ?2
+        WHERE id IN (SELECT port_id FROM port_addresses WHERE subnet_id = ?1)";
     /// Releases all addresses of a subnet.
     RELEASE_SUBNET = "DELETE FROM port_addresses WHERE subnet_id = ?1";
     /// Deletes a port.
@@ -373,6 +378,21 @@ pub(crate) fn release(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
 
 pub(crate) fn release_on(tx: &mut Tx<'_>, port: PortId, subnet: SubnetId) -> Result<(), Error> {
     tx.defer(RELEASE_ON, params![port, subnet])
+}
+
+/// Counts a change of a port's addresses as a change of the port (`revises_on_change` of
+/// `neutron/db/models_v2.py`).
+pub(crate) fn revise(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<(), Error> {
+    tx.defer(REVISE, params![port, now])
+}
+
+/// [`revise`] of all ports that have an address on the subnet.
+pub(crate) fn revise_on_subnet(
+    tx: &mut Tx<'_>,
+    subnet: SubnetId,
+    now: Timestamp,
+) -> Result<(), Error> {
+    tx.defer(REVISE_ON_SUBNET, params![subnet, now])
 }
 
 /// Releases all addresses of a subnet.

@@ -48,7 +48,7 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("device_owner", values::text, empty),
     Attribute::new("security_groups", values::uuids, none),
     Attribute::new("allowed_address_pairs", values::pairs, nothing),
-    Attribute::new("extra_dhcp_opts", values::only_empty, nothing),
+    Attribute::new("extra_dhcp_opts", values::empty_or_none, nothing),
     Attribute::new("port_security_enabled", values::flag, yes),
     Attribute::new("binding:vnic_type", values::vnic_type, || json!("normal")),
     Attribute::new("binding:host_id", values::text_or_none, empty),

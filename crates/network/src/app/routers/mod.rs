@@ -13,7 +13,7 @@ use kilonova_store::Tx;
 use kilonova_wire::refusal::Kind;
 use serde_json::Value;
 
-use super::{quotas, reaches_project, subnets, targets};
+use super::{quotas, reaches_project, subnets, targets, zones};
 use crate::address::Cidr;
 use crate::attributes::{
     Attribute, empty, no, none, nothing, of_change, of_new, owner, permitted, yes,
@@ -47,7 +47,7 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("routes", values::routes, nothing),
     Attribute::new("distributed", values::only_false, no),
     Attribute::new("ha", values::only_false, no),
-    Attribute::new("availability_zone_hints", values::only_empty, nothing).fixed(),
+    Attribute::new("availability_zone_hints", values::zone_hints, nothing).fixed(),
     Attribute::new("flavor_id", values::only_none, none).fixed(),
     Attribute::new("enable_ndp_proxy", values::only_false, no),
     Attribute::new("tags", values::tags, nothing),
@@ -84,6 +84,7 @@ pub(crate) fn create(
         return Err(crate::error::malformed("Attribute 'routes' not allowed in POST").into());
     }
     quotas::check(tx, &project, quotas::ROUTER, 1)?;
+    zones::check_hints(&body)?;
     let wanted = body.remove("external_gateway_info").unwrap_or(Value::Null);
     body.insert("enable_snat".into(), snat(&wanted).into());
     let router = Record::new(&project, body, now);

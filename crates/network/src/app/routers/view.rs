@@ -4,7 +4,7 @@ use kilonova_access::Caller;
 use kilonova_store::Tx;
 use serde_json::{Value, json};
 
-use super::super::{targets, viewer};
+use super::super::{targets, viewer, zones};
 use super::visible;
 use crate::Error;
 use crate::attributes::hide;
@@ -37,7 +37,7 @@ fn view(router: &Router, gateway: Option<&RouterPort>, caller: &Caller) -> Body 
     for (key, value) in [
         ("status", json!("ACTIVE")),
         ("external_gateway_info", json!(gateway)),
-        ("availability_zones", json!(["nova"])),
+        ("availability_zones", json!([zones::ZONE])),
     ] {
         view.insert(key.to_owned(), value);
     }
