@@ -282,7 +282,8 @@ async fn all_instances(
     Extract(it): Extract<Instances>,
     axum::extract::RawQuery(query): axum::extract::RawQuery,
 ) -> (StatusCode, Json<Value>) {
-    assert_eq!(query.as_deref(), Some(format!("all_tenants=1&uuid={SERVER}").as_str()));
+    let whole = format!("all_tenants=1&soft_deleted=1&uuid={SERVER}");
+    assert_eq!(query.as_deref(), Some(whole.as_str()));
     let (status, body) = it.all.lock().unwrap().clone();
     (StatusCode::from_u16(status).unwrap(), Json(body))
 }

@@ -100,7 +100,8 @@ impl HttpNova {
             404 if one.json()["itemNotFound"].is_object() => {}
             _ => return Err(unexpected_answer(&one)),
         }
-        let all = format!("servers?all_tenants=1&uuid={server}");
+        // A soft-deleted instance can be restored: it exists.
+        let all = format!("servers?all_tenants=1&soft_deleted=1&uuid={server}");
         let all = self.ask(Method::GET, &all, None).await?;
         match (all.status.as_u16(), all.json()["servers"].as_array()) {
             (200, Some(found)) if found.is_empty() => Ok(Presence::Absent),
