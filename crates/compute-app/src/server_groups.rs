@@ -1,6 +1,6 @@
 //! Server groups: the quotas of groups and members.
 
-use kilonova_compute_db::server_groups::{self as rows, Group};
+use kilonova_compute_db::server_groups::{self as rows, Group, Member};
 use kilonova_ids::{ServerGroupId, ServerId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal, time};
@@ -58,7 +58,8 @@ pub fn join(
     let limits = quotas::limits(tx, project_id, Some(user_id))?;
     if let Some(limit) = limits.get("server_group_members").copied().filter(|limit| *limit >= 0) {
         let members = rows::members(tx, id)?;
-        let own = members.iter().filter(|member| member.user_id == user_id).count();
+        let counts = |member: &&Member| member.user_id == user_id && !member.soft_deleted;
+        let own = members.iter().filter(counts).count();
         if i64::try_from(own).is_ok_and(|own| own >= limit) {
             return Err(Refusal::forbidden("Quota exceeded, too many servers in group").into());
         }

@@ -10,6 +10,7 @@ use kilonova_ids::{HostName, ServerGroupId, ServerId};
 use kilonova_store::{Error as StoreError, Row, Tx, params};
 
 use crate::Error;
+use crate::servers::VmState;
 
 /// Selects [`Group`]s.
 macro_rules! select {
@@ -33,16 +34,17 @@ kilonova_store::statements! {
         WHERE project_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR user_id = ?2)";
     /// Deletes a group and its memberships.
     DELETE = "DELETE FROM server_groups WHERE id = ?1";
-    /// The members of a group.
-    MEMBERS = "SELECT s.id, s.host, s.user_id FROM server_group_members m
+    /// The members of a group, soft-deleted ones included.
+    MEMBERS = "SELECT s.id, s.host, s.user_id, s.vm_state FROM server_group_members m
         JOIN servers s ON s.id = m.server_id WHERE m.group_id = ?1 ORDER BY s.seq";
-    /// The members of all groups.
+    /// The members of all groups that are not soft-deleted.
     MEMBERS_OF_ALL = "SELECT m.group_id, s.id FROM server_group_members m
-        JOIN servers s ON s.id = m.server_id ORDER BY s.seq";
-    /// The members of a project's groups. `CROSS JOIN` fixes SQLite's order of tables.
+        JOIN servers s ON s.id = m.server_id WHERE s.vm_state <> 'soft-delete' ORDER BY s.seq";
+    /// The members of a project's groups that are not soft-deleted. `CROSS JOIN` fixes SQLite's order of tables.
     MEMBERS_OF_PROJECT = "SELECT m.group_id, s.id FROM server_groups g
         CROSS JOIN server_group_members m CROSS JOIN servers s
-        WHERE g.project_id = ?1 AND m.group_id = g.id AND s.id = m.server_id ORDER BY s.seq";
+        WHERE g.project_id = ?1 AND m.group_id = g.id AND s.id = m.server_id
+        AND s.vm_state <> 'soft-delete' ORDER BY s.seq";
     /// Increments the generation before a member is added.
     TOUCH = "UPDATE server_groups SET generation = generation + 1 WHERE id = ?1";
     /// Adds a member.
@@ -112,6 +114,9 @@ pub struct Member {
     pub host: Option<HostName>,
     /// Its user.
     pub user_id: String,
+    /// True if it is soft-deleted. Such a member is not shown and not counted, but its host counts, for
+    /// it can be restored.
+    pub soft_deleted: bool,
 }
 
 fn read(row: &Row) -> Result<Group, Error> {
@@ -177,7 +182,7 @@ pub fn delete(tx: &mut Tx<'_>, id: ServerGroupId) -> Result<bool, Error> {
     Ok(tx.execute(DELETE, params![id])? == 1)
 }
 
-/// The members of a group, oldest first.
+/// The members of a group, soft-deleted ones included, oldest first.
 pub fn members(tx: &mut Tx<'_>, id: ServerGroupId) -> Result<Vec<Member>, Error> {
     tx.rows(MEMBERS, params![id])?
         .iter()
@@ -186,12 +191,13 @@ pub fn members(tx: &mut Tx<'_>, id: ServerGroupId) -> Result<Vec<Member>, Error>
                 server: row.id("id")?,
                 host: row.host_opt("host")?,
                 user_id: row.string("user_id")?,
+                soft_deleted: row.text("vm_state")? == VmState::SoftDeleted.as_str(),
             })
         })
         .collect()
 }
 
-/// The members of each group of a project, or of all groups.
+/// The members of each group of a project, or of all groups, without soft-deleted ones.
 pub fn members_of_all(
     tx: &mut Tx<'_>,
     project_id: Option<&str>,

@@ -112,6 +112,21 @@ async fn the_quota_limits_groups_and_members() {
         }
         let shown = api.get(ANN, "2.64", &format!("/os-server-groups/{id}")).await.expect(200);
         assert_eq!(shown["server_group"]["members"], json!([ids[0]]));
+
+        // A soft-deleted member is neither shown nor counted.
+        let (soft, first) = ("UPDATE servers SET vm_state = 'soft-delete' WHERE id = ?1", ids[0]);
+        let changed = api.store.write(move |tx| tx.execute(soft, params![first])).await;
+        assert_eq!(changed.expect("the row is changed"), 1);
+        let shown = api.get(ANN, "2.64", &format!("/os-server-groups/{id}")).await.expect(200);
+        assert_eq!(shown["server_group"]["members"], json!([]));
+        for (token, query) in [(ANN, ""), (ADMIN, "?all_projects=1")] {
+            let path = format!("/os-server-groups{query}");
+            let list = api.get(token, "2.64", &path).await.expect(200);
+            assert_eq!(list["server_groups"][0]["members"], json!([]), "{query}");
+        }
+        let second = ids[1];
+        let joined = api.store.write(move |tx| join(tx, group, second, "red", "ann")).await;
+        assert!(joined.is_ok(), "{joined:?}");
     }
 }
 

@@ -142,7 +142,11 @@ async fn show(
             Ok::<_, Error>((group, members))
         })
         .await?;
-    let members: Vec<ServerId> = members.into_iter().map(|member| member.server).collect();
+    let members: Vec<ServerId> = members
+        .into_iter()
+        .filter(|member| !member.soft_deleted)
+        .map(|member| member.server)
+        .collect();
     Ok(Json(json!({"server_group": shown(&group, &members, version)})))
 }
 
