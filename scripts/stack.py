@@ -253,8 +253,8 @@ class Api:
             self.connection = None
 
     def servers(self):
-        """All servers of all projects, as the detailed list shows them, by id."""
-        found, path = {}, "/compute/v2.1/servers/detail?all_tenants=True&limit=1000"
+        """All servers of all projects, soft-deleted ones included, as the detailed list shows them, by id."""
+        found, path = {}, "/compute/v2.1/servers/detail?all_tenants=True&soft_deleted=True&limit=1000"
         while path:
             answer = self.expect(200, "GET", path)
             found.update((server["id"], server) for server in answer["servers"])

@@ -1,5 +1,9 @@
 //! The list of servers, and the page of a server.
 
+use std::time::Duration;
+
+use kilonova_store::params;
+
 use crate::browser::Browser;
 use crate::cloud::clouds;
 
@@ -117,6 +121,42 @@ async fn lists_are_filtered_and_paged() {
         page.has_status(200).shows("No server matches").hides("<h9>");
         let wrong = ann.get("/dashboard/servers?marker=nothing").await;
         assert!(wrong.status.is_client_error() && wrong.html.contains("<h1>"), "{wrong:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn soft_deleted_servers_are_listed_and_deleted_ones_are_not() {
+    for cloud in clouds().await {
+        for name in ["okapi", "zebra"] {
+            let id = cloud.boot("ann", name, "f-tiny").await;
+            cloud.becomes(&id, "ACTIVE").await;
+        }
+        let mut ann = Browser::of(&cloud, "ann", "red").await;
+        let list = ann.get("/dashboard/servers").await;
+        list.shows("okapi").shows("zebra");
+        let found = cloud.get("/compute/v2.1/servers?all_tenants=1&name=okapi").await;
+        let okapi = found["servers"][0]["id"].as_str().unwrap();
+        ann.submit(&list, &format!("/dashboard/servers/{okapi}/actions/delete"), &[]).await;
+        let gone = format!("/dashboard/servers/{okapi}");
+        for _ in 0..500 {
+            if ann.get(&gone).await.status == 404 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let write = cloud.database.write(|tx| {
+            let soft = "UPDATE servers SET vm_state = 'soft-delete' WHERE name = 'zebra'";
+            tx.execute(soft, params![])
+        });
+        assert_eq!(write.await.unwrap(), 1, "{}", cloud.store);
+        let mut admin = Browser::of(&cloud, "admin", "admin").await;
+        for page in [
+            ann.get("/dashboard/servers").await,
+            ann.get("/dashboard/servers?status=SOFT_DELETED").await,
+            admin.get("/dashboard/servers?all=1").await,
+        ] {
+            page.shows("zebra").shows("deleted, restorable").hides("okapi");
+        }
     }
 }
 

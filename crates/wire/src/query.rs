@@ -31,6 +31,11 @@ impl Query {
         self.0.iter().filter(move |(have, _)| have == key).map(|(_, value)| value.as_str())
     }
 
+    /// Every key, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(key, _)| key.as_str())
+    }
+
     /// The query in encoded form, with `pairs` at its end instead of earlier values of their keys.
     pub fn with(&self, pairs: &[(&str, &str)]) -> String {
         let pairs = || pairs.iter().copied();
@@ -54,7 +59,7 @@ impl Query {
 
     /// The first key that is not in `known`.
     pub fn unknown(&self, known: &[&str]) -> Option<&str> {
-        self.0.iter().map(|(key, _)| key.as_str()).find(|key| !known.contains(key))
+        self.keys().find(|key| !known.contains(key))
     }
 }
 

@@ -16,7 +16,7 @@ pub async fn server(compute: &Compute, named: &str) -> Result<String, Failure> {
         return Ok(named.to_owned());
     }
     let path = format!("/servers?name={}", text::segment(&pattern(named)));
-    let list = match compute.get(&format!("{path}&all_tenants=True")).await {
+    let list = match compute.get(&format!("{path}&all_tenants=True&soft_deleted=True")).await {
         // Only administrators see other projects' servers; others search their own project.
         Err(ComputeError::Refused { status: StatusCode::FORBIDDEN, .. }) => {
             compute.get(&path).await

@@ -27,6 +27,8 @@ pub enum Which {
 pub enum Condition {
     /// The column equals the value.
     Is(&'static str, Value),
+    /// The column, which is never null, differs from the value.
+    IsNot(&'static str, Value),
     /// The time in the column is not before the value.
     AtLeast(&'static str, Timestamp),
     /// The time in the column is not after the value.
@@ -87,6 +89,9 @@ impl Text {
     fn and(&mut self, condition: &Condition) {
         let sql = match condition {
             Condition::Is(column, value) => format!("{column} = {}", self.param(value.clone())),
+            Condition::IsNot(column, value) => {
+                format!("{column} <> {}", self.param(value.clone()))
+            }
             Condition::AtLeast(column, least) => {
                 format!("{column} >= {}", self.param((*least).into()))
             }
@@ -180,7 +185,8 @@ pub fn examples() -> Vec<(String, String)> {
     for (kind, which) in [("LIVE", Which::Live), ("DELETED", Which::Deleted), ("BOTH", Which::Both)]
     {
         let project = Condition::Is("project_id", Value::Null);
-        for (whose, conditions) in [("ALL", Vec::new()), ("OF_PROJECT", vec![project])] {
+        for (whose, mut conditions) in [("ALL", Vec::new()), ("OF_PROJECT", vec![project])] {
+            conditions.push(Condition::IsNot("vm_state", Value::Null));
             let listing = Listing { which, conditions, ..Listing::default() };
             let name = format!("{}::{kind}_{whose}", module_path!());
             let next = |listing: &Listing| statement(listing, Some(&[Value::Null]), 1).sql;

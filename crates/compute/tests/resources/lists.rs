@@ -71,6 +71,13 @@ async fn names(api: &Api, token: &str, query: &str) -> Vec<String> {
     list["servers"].as_array().expect("the answer has a list").iter().map(name).collect()
 }
 
+async fn set(api: &Api, name: &str, change: &str) {
+    let sql = format!("UPDATE servers SET {change} WHERE name = ?1");
+    let name = name.to_owned();
+    let changed = api.store.write(move |tx| tx.execute(&sql, params![name.as_str()])).await;
+    assert_eq!(changed.expect("the row is changed"), 1);
+}
+
 async fn remove(api: &Api, name: &str) {
     let name = name.to_owned();
     api.store
@@ -91,9 +98,16 @@ async fn each_filter_selects_its_servers() {
             ("?name=DB", vec!["db-x", "DB_1"]),
             ("?name=db_", vec!["DB_1"]),
             ("?name=^web-%5B12%5D$", vec!["web-2", "web-1"]),
-            ("?status=ACTIVE", vec!["web-1"]),
-            ("?status=active&status=SHUTOFF", vec!["web-2", "web-1"]),
+            ("?status=ACTIVE", vec!["DB_1", "web-1"]),
+            ("?status=active&status=SHUTOFF", vec!["DB_1", "web-2", "web-1"]),
             ("?status=REBOOT", vec!["DB_1"]),
+            ("?status=REBOOT&status=MIGRATING", vec!["DB_1"]),
+            ("?status=REBOOT&status=WELL", vec!["DB_1"]),
+            ("?status=REBOOT&status=ERROR", vec!["db-x", "DB_1", "web-1"]),
+            ("?status=HARD_REBOOT", vec![]),
+            ("?status=ERROR&vm_state=active", vec!["db-x"]),
+            ("?status=REBOOT&task_state=none", vec!["DB_1"]),
+            ("?status=ACTIVE&task_state=none", vec!["web-1"]),
             ("?flavor=small", vec!["DB_1", "web-1"]),
             ("?tags=a", vec!["web-2", "web-1"]),
             ("?tags=a,b", vec!["web-2"]),
@@ -249,6 +263,7 @@ async fn unknown_values_are_refused() {
             ("?name=(", "name"),
             ("?key_name=(", "key_name"),
             ("?status=WELL", "Invalid status value"),
+            ("?status=", "Invalid status value"),
             ("?changes-since=today", "changes-since"),
             ("?changes-since=2020-01-02&changes-before=2020-01-01", "changes-before"),
             ("?all_tenants=perhaps", "all_tenants"),
@@ -258,6 +273,10 @@ async fn unknown_values_are_refused() {
             api.get(ANN, "2.100", &format!("/servers{query}")).await.refused(400, part);
         }
         api.get(ANN, "2.74", "/servers?colour=red").await.expect(200);
+        for query in ["?status=WELL", "?status="] {
+            let list = api.get(ANN, "2.37", &format!("/servers{query}")).await.expect(200);
+            assert_eq!(list, json!({"servers": []}), "{query}");
+        }
         api.get(ANN, "2.100", "/servers?all_tenants=1").await.refused(403, "all_tenants");
         api.get(ANN, "2.100", "/servers?sort_key=host").await.refused(403, "host");
         api.get(ANN, "2.100", "/servers?status=deleted").await.refused(403, "administrators");
@@ -290,5 +309,83 @@ async fn deleted_servers_are_listed_for_admins_on_request() {
             (&json!("DELETED"), &json!("deleted"))
         );
         assert!(server["OS-SRV-USG:terminated_at"].is_string(), "{server}");
+    }
+}
+
+#[tokio::test]
+async fn soft_deleted_servers_are_listed_on_request() {
+    for api in apis().await {
+        fill(&api).await;
+        remove(&api, "web-2").await;
+        set(&api, "web-1", "vm_state = 'soft-delete'").await;
+        for (query, want) in [
+            ("", vec!["db-x", "DB_1"]),
+            ("&soft_deleted=1", vec!["db-x", "DB_1", "web-1"]),
+            ("&soft_deleted=False", vec!["db-x", "DB_1", "web-1"]),
+            ("&soft_deleted=", vec!["db-x", "DB_1"]),
+            ("&deleted=False", vec!["db-x", "DB_1"]),
+            ("&deleted=False&soft_deleted=1", vec!["db-x", "DB_1", "web-1"]),
+            ("&deleted=True", vec!["web-2", "web-1"]),
+            ("&deleted=True&limit=1", vec!["web-2"]),
+            ("&deleted=True&soft_deleted=", vec!["web-2"]),
+            ("&status=SOFT_DELETED", vec![]),
+            ("&status=SOFT_DELETED&soft_deleted=1", vec!["web-1"]),
+            ("&status=SOFT_DELETED&deleted=True", vec!["web-1"]),
+            ("&status=DELETED", vec!["web-2"]),
+            ("&status=DELETED&deleted=False", vec!["web-2"]),
+            ("&status=DELETED&status=ERROR", vec!["db-x"]),
+            ("&vm_state=deleted", vec![]),
+            ("&vm_state=deleted&deleted=True", vec!["web-2"]),
+            ("&changes-since=1970-01-01T00:00:00Z", vec!["db-x", "DB_1", "web-2", "web-1"]),
+            ("&changes-since=1970-01-01T00:00:00Z&deleted=False", vec!["db-x", "DB_1"]),
+        ] {
+            let query = format!("?all_tenants=1&project_id=red{query}");
+            assert_eq!(names(&api, ADMIN, &query).await, want, "{query}");
+        }
+        let since = "changes-since=1970-01-01T00:00:00Z";
+        for (query, want) in [
+            ("?soft_deleted=1", vec!["db-x", "DB_1"]),
+            ("?deleted=True", vec!["db-x", "DB_1"]),
+            ("?status=SOFT_DELETED", vec![]),
+            ("?status=DELETED&status=ERROR", vec!["db-x"]),
+            ("?vm_state=deleted", vec![]),
+            (format!("?{since}").as_str(), vec!["db-x", "DB_1", "web-2", "web-1"]),
+            (format!("?{since}&status=SOFT_DELETED").as_str(), vec!["web-1"]),
+            (format!("?{since}&status=DELETED&status=ERROR").as_str(), vec!["db-x", "web-2"]),
+        ] {
+            assert_eq!(names(&api, ANN, query).await, want, "{query}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn filters_without_effect_are_refused_for_admins() {
+    for api in apis().await {
+        fill(&api).await;
+        for field in [
+            "block_device_mapping",
+            "info_cache",
+            "metadata",
+            "pci_devices",
+            "security_groups",
+            "services",
+            "system_metadata",
+            "_info",
+        ] {
+            let path = format!("/servers?{field}=x");
+            for version in ["2.1", "2.75"] {
+                let wrong = format!("Invalid filter field: {field}.");
+                api.get(ADMIN, version, &path).await.refused(400, &wrong);
+                let list = api.get(ANN, version, &path).await.expect(200);
+                assert_eq!(list["servers"].as_array().map(Vec::len), Some(4), "{field}");
+            }
+        }
+        let image = "6f2a8a30-5c3b-4e3e-9d43-2f1c0d3a7b10";
+        let change = format!("spec = REPLACE(spec, '\"image\":null', '\"image\":\"{image}\"')");
+        set(&api, "web-1", &change).await;
+        let query = format!("image_ref={image}");
+        let all = format!("?all_tenants=1&{query}");
+        assert_eq!(names(&api, ADMIN, &all).await, ["web-1"]);
+        assert_eq!(names(&api, ANN, &format!("?{query}")).await.len(), 4, "a filter of admins");
     }
 }

@@ -22,6 +22,24 @@ use crate::views::servers as page;
 pub(super) const LAUNCH_RULE: &str = "os_compute_api:servers:create";
 /// Number of servers on a page.
 const PAGE: usize = 50;
+/// Makes a list contain soft-deleted servers, which can be restored. Users without all filters have no
+/// other filter with this effect.
+const SINCE: &str = "changes-since=1970-01-01T00:00:00Z";
+/// The statuses of all states but `DELETED`. As filters they ignore tasks, so that they select every
+/// server that exists.
+const STATES: [&str; 11] = [
+    "ACTIVE",
+    "BUILD",
+    "ERROR",
+    "PAUSED",
+    "RESCUE",
+    "SHELVED",
+    "SHELVED_OFFLOADED",
+    "SHUTOFF",
+    "SOFT_DELETED",
+    "SUSPENDED",
+    "VERIFY_RESIZE",
+];
 
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new()
@@ -103,7 +121,10 @@ impl Filters {
 
     /// The path of the list at the compute service.
     fn path(&self) -> String {
-        let mut path = format!("/compute/v2.1/servers/detail?limit={}", PAGE + 1);
+        let mut path = format!("/compute/v2.1/servers/detail?limit={}&{SINCE}", PAGE + 1);
+        if self.status.is_empty() {
+            path.extend(STATES.map(|status| format!("&status={status}")));
+        }
         if !self.name.is_empty() {
             // The service expects a regular expression; users type literal text.
             path.push_str(&format!("&name={}", escaped(&literal(&self.name))));
@@ -219,11 +240,12 @@ mod tests {
         assert_eq!(filters.address("y"), address);
         assert_eq!(
             filters.path(),
-            "/compute/v2.1/servers/detail?limit=51&name=a%5C.b&status=ACTIVE&ip=10.0&host=h1&all_tenants=1&marker=x"
+            "/compute/v2.1/servers/detail?limit=51&changes-since=1970-01-01T00:00:00Z&name=a%5C.b&status=ACTIVE&ip=10.0&host=h1&all_tenants=1&marker=x"
         );
         let others = Filters::of(&query, May::default());
         assert!(!others.all_projects && others.host.is_empty(), "not for every user");
         let none = Filters::of(&Query::default(), May::default());
+        assert!(none.path().contains("Z&status=ACTIVE&status=BUILD&"), "{}", none.path());
         assert_eq!((none.address(""), none.narrow()), (String::new(), false));
     }
 }

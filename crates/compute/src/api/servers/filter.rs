@@ -7,15 +7,16 @@
 use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_compute_app::microversions;
-use kilonova_compute_db::servers::Server;
 use kilonova_compute_db::servers::listing::{Condition, Which};
+use kilonova_compute_db::servers::{Server, VmState};
 use kilonova_compute_scheduler::fleet::Fleet;
+use kilonova_store::Value;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Microversion, Refusal, time};
+use kilonova_wire::{Microversion, Refusal, time};
 use regex::{Regex, RegexBuilder};
 
-use super::filter_keys::{ADMIN_FILTERS, PUBLIC_FILTERS, check_keys};
-use super::view::{self, status};
+use super::filter_keys::{ADMIN_FILTERS, PUBLIC_FILTERS, check_fields, check_keys};
+use super::view;
 use crate::api::input;
 
 /// The rule for using every filter.
@@ -28,7 +29,10 @@ pub(super) struct ServerFilter {
     pub conditions: Vec<Condition>,
     /// Patterns of texts, by their filter.
     patterns: Vec<(&'static str, Regex)>,
-    statuses: Vec<String>,
+    /// Filters that the filter by status replaces.
+    replaced: Vec<&'static str>,
+    /// True for a filter by the time of the last change.
+    by_time: bool,
     /// Filters on fields in the JSON of a row.
     fields: Vec<(&'static str, String)>,
     tags: Vec<String>,
@@ -58,21 +62,21 @@ impl ServerFilter {
         if version >= microversions::STRICT_REQUESTS {
             check_keys(query)?;
         }
+        if context.allows_own(ALL_FILTERS) {
+            check_fields(query)?;
+        }
         let mut filter = Self { fleet: fleet.clone(), ..Self::default() };
         filter.by_project(query, context, detailed)?;
         filter.by_name(query)?;
-        filter.by_status(query, context, version)?;
+        let states = filter.by_status(query, version)?;
         filter.by_change(query, version)?;
-        filter.by_deletion(query, context)?;
+        filter.by_deletion(query, context, &states)?;
         if version >= microversions::TAGS {
             filter.by_tags(query)?;
         }
         if version >= microversions::LOCK_REASON && query.get("locked").is_some() {
             let locked = input::query_boolean(query, "locked")?;
             filter.conditions.push(Condition::Null("locked_by", !locked));
-        }
-        if query.get("vm_state") == Some("deleted") && !context.is_admin() {
-            return Err(Refusal::forbidden("Only administrators may list deleted instances"));
         }
         for (field, first) in PUBLIC_FILTERS {
             if version >= *first || context.allows_own(ALL_FILTERS) {
@@ -152,22 +156,19 @@ impl ServerFilter {
         Ok(())
     }
 
-    fn by_status(
-        &mut self,
-        query: &Query,
-        context: &Context,
-        version: Microversion,
-    ) -> Result<(), Refusal> {
-        let statuses: Vec<String> =
-            query.all("status").filter(|s| !s.is_empty()).map(str::to_uppercase).collect();
+    /// Selects by `status` as Nova does: by the states of all statuses, and by their tasks unless one of
+    /// the statuses is that of a state with any task. Unknown statuses have no effect beside known ones.
+    /// Returns the states.
+    fn by_status(&mut self, query: &Query, version: Microversion) -> Result<Vec<VmState>, Refusal> {
+        let statuses: Vec<String> = query.all("status").map(str::to_uppercase).collect();
         if statuses.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        let (known, unknown): (Vec<_>, Vec<_>) =
-            statuses.into_iter().partition(|status| view::STATUSES.contains(&status.as_str()));
-        if known.is_empty() {
+        let known = view::STATUSES.iter().filter(|known| statuses.iter().any(|s| s == *known));
+        let selected: Vec<_> = known.map(|status| view::states_and_tasks(status)).collect();
+        if selected.is_empty() {
             if version >= microversions::STATUS_CHECKED {
-                let shown = unknown.join(", ");
+                let shown = statuses.join(", ");
                 return Err(Refusal::bad_request(format!(
                     "Invalid status value: {}. It must be one of {}.",
                     shown.escape_debug(),
@@ -175,18 +176,19 @@ impl ServerFilter {
                 )));
             }
             self.nothing = true;
+            return Ok(Vec::new());
         }
-        if known.iter().any(|status| status == "DELETED") {
-            if !context.is_admin() {
-                return Err(Refusal::forbidden("Only administrators may list deleted instances"));
-            }
-            self.which = Which::Both;
+        let states: Vec<VmState> =
+            selected.iter().flat_map(|(states, _)| states.iter().copied()).collect();
+        self.conditions.push(Condition::Among("vm_state", names(&states)));
+        self.replaced.push("vm_state");
+        if selected.iter().all(|(_, tasks)| !tasks.is_empty()) {
+            let tasks = selected.iter().flat_map(|(_, tasks)| tasks.iter());
+            let tasks = tasks.map(|task| (*task).into()).collect();
+            self.conditions.push(Condition::Among("task_state", tasks));
+            self.replaced.push("task_state");
         }
-        let states = known.iter().flat_map(|status| view::states_of(status));
-        let states: Vec<_> = states.map(|state| state.as_str().into()).collect();
-        self.conditions.push(Condition::Among("vm_state", states));
-        self.statuses = known;
-        Ok(())
+        Ok(states)
     }
 
     fn by_change(&mut self, query: &Query, version: Microversion) -> Result<(), Refusal> {
@@ -208,22 +210,59 @@ impl ServerFilter {
                 "The value of changes-since must be less than or equal to changes-before.",
             ));
         }
-        if since.is_some() || before.is_some() {
-            self.which = Which::Both;
-        }
+        self.by_time = since.is_some() || before.is_some();
         self.conditions.extend(since.map(|at| Condition::AtLeast("updated_at", at)));
         self.conditions
             .extend(before.map(|at| Condition::AtMost("updated_at", time::end_of_second(at))));
         Ok(())
     }
 
-    fn by_deletion(&mut self, query: &Query, context: &Context) -> Result<(), Refusal> {
-        let Some(word) = query.get("deleted").filter(|_| context.is_admin()) else {
+    /// Selects existing, soft-deleted and deleted servers as Nova does (`_get_servers` in
+    /// `api/openstack/compute/servers.py`, `instance_get_all_by_filters_sort` in `db/main/api.py`): by
+    /// default existing ones that are not soft-deleted, and with a filter by the time of the last change
+    /// all. `states` are those of the filter by status.
+    fn by_deletion(
+        &mut self,
+        query: &Query,
+        context: &Caller,
+        states: &[VmState],
+    ) -> Result<(), Refusal> {
+        if !states.is_empty() && states.iter().all(|state| *state == VmState::Deleted) {
+            if !context.is_admin() {
+                return Err(Refusal::forbidden("Only administrators may list deleted instances"));
+            }
+            self.which = Which::Deleted;
             return Ok(());
-        };
-        let deleted = boolean(word)
-            .ok_or_else(|| input::invalid_query("deleted", word, "It is not a boolean."))?;
-        self.which = if deleted { Which::Deleted } else { Which::Live };
+        }
+        let allowed = |key: &str| query.get(key).filter(|_| context.allows_own(ALL_FILTERS));
+        // Nova does not convert the text: any but the empty one is true.
+        let soft_deleted = allowed("soft_deleted").map(|word| !word.is_empty());
+        let deleted = allowed("deleted")
+            .map(|word| {
+                boolean(word)
+                    .ok_or_else(|| input::invalid_query("deleted", word, "It is not a boolean."))
+            })
+            .transpose()?;
+        match deleted {
+            // A deleted server has no other state: it cannot match.
+            None if self.by_time && !states.is_empty() && !states.contains(&VmState::Deleted) => {
+                self.which = Which::Live;
+            }
+            None if self.by_time => self.which = Which::Both,
+            Some(true) if soft_deleted == Some(false) => self.which = Which::Deleted,
+            Some(true) => {
+                self.which = Which::Both;
+                let states = names(&[VmState::Deleted, VmState::SoftDeleted]);
+                self.conditions.push(Condition::Among("vm_state", states));
+            }
+            None | Some(false) => {
+                self.which = Which::Live;
+                if soft_deleted != Some(true) {
+                    let state = VmState::SoftDeleted.as_str().into();
+                    self.conditions.push(Condition::IsNot("vm_state", state));
+                }
+            }
+        }
         Ok(())
     }
 
@@ -251,6 +290,9 @@ impl ServerFilter {
         let Some(value) = query.get(field).filter(|value| !value.is_empty()) else {
             return Ok(());
         };
+        if self.replaced.contains(&field) {
+            return Ok(());
+        }
         if matches!(field, "ip" | "ip6") {
             self.addresses.push(value.to_owned());
             return Ok(());
@@ -263,10 +305,6 @@ impl ServerFilter {
             "host" => Some(is("host")),
             "uuid" => Some(is("id")),
             "user_id" => Some(is("user_id")),
-            "vm_state" if value == "deleted" => {
-                self.which = Which::Both;
-                Some(is("vm_state"))
-            }
             "vm_state" => Some(is("vm_state")),
             "task_state" if value.eq_ignore_ascii_case("none") => {
                 Some(Condition::Null("task_state", true))
@@ -284,7 +322,7 @@ impl ServerFilter {
         match column {
             Some(condition) => self.conditions.push(condition),
             None => {
-                if matches!(field, "flavor" | "image") {
+                if matches!(field, "flavor" | "image" | "image_ref") {
                     self.conditions.extend(json_contains("spec", value));
                 }
                 self.fields.push((field, value.to_owned()));
@@ -296,7 +334,6 @@ impl ServerFilter {
     /// True if the database query evaluates every filter.
     pub(super) fn is_exact(&self) -> bool {
         self.patterns.is_empty()
-            && self.statuses.is_empty()
             && self.fields.is_empty()
             && self.tags.is_empty()
             && self.tags_any.is_empty()
@@ -308,7 +345,6 @@ impl ServerFilter {
     pub(super) fn passes(&self, server: &Server) -> bool {
         let has = |tag: &String| server.tags.contains(tag);
         self.patterns.iter().all(|(field, pattern)| self.finds(server, field, pattern))
-            && (self.statuses.is_empty() || self.statuses.iter().any(|s| s == status(server)))
             && self.tags.iter().all(has)
             && (self.tags_any.is_empty() || self.tags_any.iter().any(has))
             && (self.not_tags.is_empty() || !self.not_tags.iter().all(has))
@@ -377,6 +413,11 @@ fn json_contains(column: &'static str, value: &str) -> Option<Condition> {
     plain.then(|| Condition::Contains(column, format!("\"{value}\"")))
 }
 
+/// The names of states, as the database has them.
+fn names(states: &[VmState]) -> Vec<Value> {
+    states.iter().map(|state| state.as_str().into()).collect()
+}
+
 fn power_state(value: &str) -> Result<i64, Refusal> {
     value.parse().map_err(|_| input::invalid_query("power_state", value, "It must be an integer."))
 }
@@ -392,7 +433,9 @@ fn matches(server: &Server, field: &str, value: &str) -> bool {
     let spec = &server.spec;
     match field {
         "flavor" => spec.flavor.id == value,
-        "image" => spec.image.is_some_and(|id| id.to_string() == value.to_lowercase()),
+        "image" | "image_ref" => {
+            spec.image.is_some_and(|id| id.to_string() == value.to_lowercase())
+        }
         "launch_index" => spec.launch_index.to_string() == value,
         "config_drive" => boolean(value).unwrap_or(true) == spec.config_drive,
         "auto_disk_config" => boolean(value).unwrap_or(true) == (spec.disk_config == "AUTO"),

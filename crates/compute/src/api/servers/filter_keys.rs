@@ -40,6 +40,7 @@ pub(super) const ADMIN_FILTERS: &[&str] = &[
     "access_ip_v4",
     "access_ip_v6",
     "auto_disk_config",
+    "image_ref",
     "kernel_id",
     "ramdisk_id",
     "root_device_name",
@@ -47,34 +48,55 @@ pub(super) const ADMIN_FILTERS: &[&str] = &[
 /// Other keys that a strict query may contain.
 const OTHER_KEYS: &[&str] = &[
     "all_tenants",
-    "block_device_mapping",
     "changes-before",
     "changes-since",
     "deleted",
-    "image_ref",
-    "info_cache",
     "limit",
     "locked",
     "marker",
-    "metadata",
     "name",
     "not-tags",
     "not-tags-any",
-    "pci_devices",
     "project_id",
-    "security_groups",
-    "services",
     "soft_deleted",
     "sort_dir",
     "sort_key",
     "status",
-    "system_metadata",
     "tags",
     "tags-any",
     "tenant_id",
 ];
 
-/// Refuses unknown keys.
+/// What Nova joins to servers, and does not filter by (`JOINED_TABLE_QUERY_PARAMS_SERVERS` in
+/// `api/openstack/compute/schemas/servers.py`).
+const JOINED: &[&str] = &[
+    "block_device_mapping",
+    "info_cache",
+    "metadata",
+    "pci_devices",
+    "security_groups",
+    "services",
+    "system_metadata",
+];
+
+/// True for the name of an attribute that is internal to Nova.
+fn is_internal(key: &str) -> bool {
+    key.starts_with('_')
+}
+
+/// Refuses the filters that callers with all filters may not use either. They are ignored for other
+/// callers, as their filters are.
+///
+/// # Errors
+/// 400 naming the first such filter.
+pub(super) fn check_fields(query: &Query) -> Result<(), Refusal> {
+    match query.keys().find(|key| JOINED.contains(key) || is_internal(key)) {
+        None => Ok(()),
+        Some(key) => Err(Refusal::bad_request(format!("Invalid filter field: {key}."))),
+    }
+}
+
+/// Refuses unknown keys, except names of internal attributes.
 ///
 /// # Errors
 /// 400 naming the first unknown key.
@@ -84,6 +106,8 @@ pub(super) fn check_keys(query: &Query) -> Result<(), Refusal> {
         .map(|(field, _)| *field)
         .chain(ADMIN_FILTERS.iter().copied())
         .chain(OTHER_KEYS.iter().copied())
+        .chain(JOINED.iter().copied())
+        .chain(query.keys().filter(|key| is_internal(key)))
         .collect();
     input::check_query_keys(query, &known)
 }

@@ -114,17 +114,20 @@ impl AttachedVolume {
     }
 }
 
+/// The tasks during which a server has a status of its own.
+const SOFT_REBOOT: &[&str] = &["rebooting", "reboot_pending", "reboot_started"];
+const HARD_REBOOT: &[&str] = &["rebooting_hard", "reboot_pending_hard", "reboot_started_hard"];
+const REBUILD: &[&str] = &["rebuilding", "rebuild_block_device_mapping", "rebuild_spawning"];
+const RESIZE: &[&str] = &["resize_prep", "resize_migrating", "resize_migrated", "resize_finish"];
+
 /// Nova's `status` (`api/openstack/common.py`).
 pub(in crate::api) fn status(server: &Server) -> &'static str {
-    const REBUILD: &[&str] = &["rebuilding", "rebuild_block_device_mapping", "rebuild_spawning"];
-    const RESIZE: &[&str] =
-        &["resize_prep", "resize_migrating", "resize_migrated", "resize_finish"];
     let task = server.task_state.map_or("", TaskState::as_str);
     let rebuilt = REBUILD.contains(&task);
     match server.vm_state {
         VmState::Active => match task {
-            "rebooting" | "reboot_pending" | "reboot_started" => "REBOOT",
-            "rebooting_hard" | "reboot_pending_hard" | "reboot_started_hard" => "HARD_REBOOT",
+            _ if SOFT_REBOOT.contains(&task) => "REBOOT",
+            _ if HARD_REBOOT.contains(&task) => "HARD_REBOOT",
             "updating_password" => "PASSWORD",
             "migrating" => "MIGRATING",
             _ if rebuilt => "REBUILD",
@@ -173,25 +176,30 @@ pub(super) const STATUSES: &[&str] = &[
     "VERIFY_RESIZE",
 ];
 
-/// The `vm_state`s that can produce a status.
-pub(super) fn states_of(status: &str) -> &'static [VmState] {
+/// The states and the tasks that Nova's filter by a status selects; without tasks, any task or none
+/// (`task_and_vm_state_from_status` in `api/openstack/common.py`).
+pub(super) fn states_and_tasks(status: &str) -> (&'static [VmState], &'static [&'static str]) {
     match status {
-        "ACTIVE" | "REBOOT" | "HARD_REBOOT" | "PASSWORD" => &[VmState::Active],
-        "BUILD" => &[VmState::Building],
-        "DELETED" => &[VmState::Deleted],
-        "ERROR" => &[VmState::Error],
-        "MIGRATING" => &[VmState::Active, VmState::Paused],
-        "PAUSED" => &[VmState::Paused],
-        "REBUILD" => &[VmState::Active, VmState::Stopped, VmState::Error],
-        "RESCUE" => &[VmState::Rescued],
-        "RESIZE" => &[VmState::Active, VmState::Stopped],
-        "VERIFY_RESIZE" | "REVERT_RESIZE" => &[VmState::Resized],
-        "SHELVED" => &[VmState::Shelved],
-        "SHELVED_OFFLOADED" => &[VmState::ShelvedOffloaded],
-        "SHUTOFF" => &[VmState::Stopped],
-        "SOFT_DELETED" => &[VmState::SoftDeleted],
-        "SUSPENDED" => &[VmState::Suspended],
-        _ => &[],
+        "ACTIVE" => (&[VmState::Active], &[]),
+        "REBOOT" => (&[VmState::Active], SOFT_REBOOT),
+        "HARD_REBOOT" => (&[VmState::Active], HARD_REBOOT),
+        "PASSWORD" => (&[VmState::Active], &["updating_password"]),
+        "BUILD" => (&[VmState::Building], &[]),
+        "DELETED" => (&[VmState::Deleted], &[]),
+        "ERROR" => (&[VmState::Error], &[]),
+        "MIGRATING" => (&[VmState::Active, VmState::Paused], &["migrating"]),
+        "PAUSED" => (&[VmState::Paused], &[]),
+        "REBUILD" => (&[VmState::Active, VmState::Stopped, VmState::Error], REBUILD),
+        "RESCUE" => (&[VmState::Rescued], &[]),
+        "RESIZE" => (&[VmState::Active, VmState::Stopped], RESIZE),
+        "VERIFY_RESIZE" => (&[VmState::Resized], &[]),
+        "REVERT_RESIZE" => (&[VmState::Resized], &["resize_reverting"]),
+        "SHELVED" => (&[VmState::Shelved], &[]),
+        "SHELVED_OFFLOADED" => (&[VmState::ShelvedOffloaded], &[]),
+        "SHUTOFF" => (&[VmState::Stopped], &[]),
+        "SOFT_DELETED" => (&[VmState::SoftDeleted], &[]),
+        "SUSPENDED" => (&[VmState::Suspended], &[]),
+        _ => (&[], &[]),
     }
 }
 

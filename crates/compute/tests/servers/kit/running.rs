@@ -23,6 +23,9 @@ use super::nodes::Nodes;
 use super::wait::wait_until;
 use crate::common::{ANN, Answer, Client};
 
+/// The list of the servers of all projects, soft-deleted ones included.
+pub(super) const ALL_SERVERS: &str = "/servers/detail?all_tenants=1&soft_deleted=1";
+
 pub struct RunningCloud {
     pub compute: Compute,
     pub plan: CrashPlan,
@@ -206,9 +209,9 @@ impl RunningCloud {
         if answer.status == 404 { Value::Null } else { answer.expect(200)["server"].take() }
     }
 
-    /// Every server of every project.
+    /// Every server of every project, soft-deleted ones included.
     pub async fn servers(&self) -> Vec<Value> {
-        let list = self.get("admin", "2.90", "/servers/detail?all_tenants=1").await.expect(200);
+        let list = self.get("admin", "2.90", ALL_SERVERS).await.expect(200);
         list["servers"].as_array().expect("the answer has a list").clone()
     }
 

@@ -6,6 +6,7 @@ use kilonova_compute_app::follow;
 use kilonova_store::{Error, Tx, params};
 use serde_json::Value;
 
+use super::running::ALL_SERVERS;
 use super::{Cloud, RunningCloud};
 
 /// The deadline of every wait; only a failing test reaches it.
@@ -146,7 +147,7 @@ impl RunningCloud {
 
     /// True if no server has a task; false also when the services do not answer.
     pub async fn all_idle(&self) -> bool {
-        let list = self.get("admin", "2.90", "/servers/detail?all_tenants=1").await;
+        let list = self.get("admin", "2.90", ALL_SERVERS).await;
         list.body["servers"].as_array().is_some_and(|all| all.iter().all(is_idle))
     }
 
