@@ -1,40 +1,43 @@
 //! The tables of the ledger.
 //!
-//! Two keys carry the guarantees. `attach_handles.arq_id` is unique, so a handle has one owner and
-//! an ARQ one handle. `arqs (consumer_id, ordinal)` is unique, so two concurrent binds for one
-//! instance cannot both commit.
+//! Two keys carry the guarantees. `attach_handles.arq_id` is unique, so a handle has at most one owner
+//! and an ARQ at most one handle. `arqs (consumer_id, ordinal)` is unique, so two concurrent binds for
+//! one instance cannot both commit.
 //!
 //! `attributes.reported` is 0 for attributes that an administrator added; reports do not change
 //! them.
 //!
-//! `handle_changes` is append-only and contains copies, because the objects may be deleted.
-//! `nova_events` is an outbox; a row is deleted when it has been delivered.
+//! `handle_changes` is append-only. Its rows copy the values of the objects that they describe, because
+//! those objects may be deleted. `nova_events` is an outbox; a row is deleted once its event has been
+//! delivered.
 //!
 //! `dirty_of` is the consumer that released a handle on a host that could not be reached. Such a
 //! handle has no owner, and is not assigned until the host has removed the guest.
 //!
 //! `devices.card` is the physical function that a device belongs to, usually itself. `mixed` is 1
-//! if handles of one card exclude each other. `one_type` is 1 if the card has vGPUs of one type at a
-//! time. `mig` is the geometry of a GPU in MIG mode (`kilonova_node_api::Mig`); a handle in use
-//! occupies `mig_size` of its memory slices, from `mig_start` on. `pcie_switch` is the switch above
-//! the device, and `island` the first card of the devices that are all connected to each other by
-//! NVLink or xGMI. `health` is the effective health: an event (`health_event`, in the node's time)
-//! that an administrator acknowledged (`health_dealt`) does not count.
+//! if handles of one card exclude each other. `one_type` is 1 if only one vGPU type can be in use
+//! on the card at a time. `mig` is the geometry of a GPU in MIG mode (`kilonova_node_api::Mig`); a
+//! handle in use occupies `mig_size` memory slices of that GPU, from `mig_start` on. `pcie_switch` is
+//! the switch above the device. `island` identifies the cards that are all connected to each other by
+//! NVLink or xGMI; its value is the first of them. `health` is the effective health, which disregards
+//! an event that an administrator has acknowledged: `health_event` is the time of the last event by
+//! the node's clock, and `health_dealt` that of the acknowledged one.
 //!
-//! `island_arq_id` is the request that has the island of the handle's device to itself. While it owns
-//! the handle or `dirty_of` is set, no other handle of that island is assigned.
+//! `island_arq_id` is the request that has the island of the handle's device to itself. While that
+//! request owns the handle, or while `dirty_of` is set, no other handle of the island is assigned.
 //!
 //! `parked` is the reason why a handle without an owner waits to be cleaned. Such a handle is
-//! dirty, and survives its device's absence. `device_orders` contains the orders to nodes.
-//! `open_key` is the device (to program) or the handle (to clean) until the order ends, so that
-//! there is one order at a time. `arqs.awaits` is the order that a request in `BindStarted` waits
-//! for. `deployables.function_id` is the function of the bitstream according to its image.
+//! dirty, and its row is kept even while its device is absent. `device_orders` contains the orders to
+//! hosts. Until an order ends, `open_key` is the device that it programs or the handle that it cleans;
+//! the column is unique, so each has one open order at a time. `arqs.awaits` is the order that a
+//! request in `BindStarted` waits for. `deployables.function_id` is the function of the bitstream
+//! according to its image.
 //!
 //! `awaits_word` is the generation of the host's documents that announces the release of an
 //! external instance's handle. The handle is dirty until that host (`awaits_host`) requests later
 //! documents. `arqs.asked_at` is the time of the last query to the external Nova about a request's
-//! instance. `request_makers` has a row for each project that created requests: writing it
-//! serializes two calls of one project, so that both count against its limit.
+//! instance. `request_makers` has a row for each project that has created requests: writing that row
+//! serializes concurrent calls from the project, so that all of them count against its limit.
 //!
 //! `present` is 0 for an object that the host no longer has but a guest still uses. Such a row is
 //! never assigned again and is deleted when its owner releases it.
@@ -81,7 +84,7 @@ CREATE TABLE request_makers (
 );
 ";
 
-/// Indexes that prevent scans over all events and orders to find the few that are due.
+/// Indexes that find the events of one batch, and old orders, without a full scan.
 const PLANS: &str = "
 CREATE INDEX nova_events_batch ON nova_events (batch);
 CREATE INDEX device_orders_made ON device_orders (created_at);
@@ -106,7 +109,7 @@ const CLOSED_ISLANDS: &str = "
 ALTER TABLE attach_handles ADD COLUMN island_arq_id TEXT;
 ";
 
-/// For the diagnosis of a boot without a valid host.
+/// Indexes for explaining why a boot found no valid host.
 const MIXED_CARDS: &str = "
 CREATE INDEX devices_mixed ON devices (host, card) WHERE mixed = 1;
 CREATE INDEX deployables_class ON deployables (resource_class, device_id);

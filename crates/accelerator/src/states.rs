@@ -1,4 +1,4 @@
-//! The values of the ledger's enumerated columns. An unknown text is an error.
+//! The values of the ledger's enumerated columns. An unknown value is an error.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use kilonova_node_api::DeviceKind;
 use kilonova_store::{Error, Row, Value};
 use serde::Serialize;
 
-/// Reads a column by `parse`. A text that `parse` does not know is an error.
+/// Reads a column with `parse`. A value that `parse` does not recognize is an error.
 fn read<T>(
     row: &Row,
     column: &str,
@@ -64,7 +64,7 @@ macro_rules! words {
 }
 
 words! {
-    /// How a guest gets a handle. The variants are in the order of the handles of a new device.
+    /// How a handle is attached to a guest. The handles of a new device are sorted by these variants.
     AttachType {
         /// A mediated device, which the agent creates.
         Mdev = "MDEV",

@@ -1,9 +1,9 @@
 //! Host aggregates: groups of hosts, some of which are availability zones.
 //!
-//! A host is in at most one zone, and the zone of a server never changes because an operator moved
-//! a host. The same transaction adds the host's provider to the provider aggregate with the same
-//! uuid. Every change writes the aggregate's row, the revision of all aggregates, and the rows of
-//! hosts whose zone it affects, so that concurrent changes conflict.
+//! A host is in at most one zone, and no change moves a server out of a zone that it requested. A
+//! host's provider joins and leaves the provider aggregate with the same uuid in the same
+//! transaction. Every change writes the aggregate's row, the revision of all aggregates, and the
+//! rows of hosts whose zone it affects, so that concurrent changes conflict.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ impl Doing {
     }
 }
 
-/// The changes of a `PUT`.
+/// The changes that a `PUT` requests.
 #[derive(Debug, Clone, Default)]
 pub struct Change {
     /// Unchanged if absent.
@@ -147,7 +147,7 @@ pub fn set_metadata(
 /// Deletes an aggregate.
 ///
 /// # Errors
-/// 404; 400 while it has hosts.
+/// 404; 400 if the aggregate has hosts.
 pub fn delete(tx: &mut Tx<'_>, id: i64, now: Timestamp) -> Result<(), Error> {
     let mut aggregate = get(tx, id)?;
     if !aggregate.hosts.is_empty() {
@@ -161,8 +161,8 @@ pub fn delete(tx: &mut Tx<'_>, id: i64, now: Timestamp) -> Result<(), Error> {
 /// Adds a host to an aggregate.
 ///
 /// # Errors
-/// 404 for either; 409 if it is already a member, is in another zone, or has servers that requested
-/// another zone.
+/// 404 if either does not exist; 409 if the host is already a member, is in another zone, or has
+/// servers that requested another zone.
 pub fn add_host(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -189,7 +189,8 @@ pub fn add_host(
 /// Removes a host from an aggregate.
 ///
 /// # Errors
-/// 404 for either, or if it is not a member; 409 if it has servers that requested the zone.
+/// 404 if either does not exist or the host is not a member; 409 if the host has servers that
+/// requested the zone.
 pub fn remove_host(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -1,8 +1,8 @@
 //! `[pci] alias`: the devices that a flavor's `pci_passthrough:alias` requests, as request groups.
 //!
-//! As upstream with PCI devices in Placement, each device has its own group, so that two functions
-//! may be on the same card or on different ones (`group_policy`). Owns the meaning of
-//! `NAME:COUNT,…`; the definitions of aliases come from the configuration.
+//! As in upstream with PCI devices in Placement, each device has its own group, so that two functions
+//! may be on the same card or on different ones (`group_policy`). This module defines the meaning of
+//! `NAME:COUNT,…`; the configuration defines the aliases.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use kilonova_wire::Refusal;
 use crate::Error;
 
 const KEY: &str = "pci_passthrough:alias";
-/// The prefix of these groups' suffixes; suffixes of extra specs contain no dot.
+/// The prefix of these groups' suffixes. It contains a dot, which suffixes in extra specs cannot contain.
 const SUFFIX: &str = "_pci_alias.";
 /// Maximum number of devices that one flavor may request.
 const MOST: usize = 256;
@@ -30,11 +30,11 @@ pub struct Alias {
     pub required: Vec<String>,
     /// Traits that the provider must not have.
     pub forbidden: Vec<String>,
-    /// How near the device must be to a guest with a topology, unless its flavor or image has a policy.
+    /// How near the device must be to a guest with a topology, unless the guest's flavor or image sets a policy.
     pub numa_policy: Option<PciPolicy>,
 }
 
-/// Nova's policy for devices of an alias without one.
+/// Nova's policy for devices of an alias that sets none.
 const USUAL_POLICY: PciPolicy = PciPolicy::Legacy;
 
 /// The configured aliases by name.
@@ -68,8 +68,8 @@ pub(crate) fn groups(aliases: &Aliases, flavor: &FlavorOf) -> Result<Vec<Group>,
     Ok(each.collect())
 }
 
-/// The suffix of a device's group. It has the policy of the alias, so that the claim, which sees only the candidate, applies
-/// the policy that the request was planned with.
+/// The suffix of a device's group. It contains the policy of the alias, so that the claim, which reads
+/// only the candidate, applies the policy with which the request was planned.
 fn suffix(number: usize, alias: &Alias) -> String {
     format!("{SUFFIX}{number}.{}", alias.numa_policy.unwrap_or(USUAL_POLICY).as_str())
 }
@@ -101,7 +101,7 @@ fn wrong(value: &str, why: &str) -> Error {
     .into()
 }
 
-/// The devices of aliases that a candidate takes from a provider.
+/// The devices that a candidate takes from one provider for aliases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TakenByAlias {
     /// The number of devices.
@@ -110,7 +110,7 @@ pub(crate) struct TakenByAlias {
     pub policy: PciPolicy,
 }
 
-/// The devices of aliases that a candidate takes, by provider.
+/// The devices that a candidate takes for aliases, by provider.
 pub(crate) fn taken(candidate: &Candidate) -> BTreeMap<ProviderId, TakenByAlias> {
     let mut taken: BTreeMap<ProviderId, TakenByAlias> = BTreeMap::new();
     for (suffix, providers) in &candidate.mappings {

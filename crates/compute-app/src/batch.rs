@@ -1,5 +1,5 @@
 //! The answer to a host's poll: its documents, orders, questions and requests for consoles since a generation, the
-//! security groups of its guests, and its routers. Reads only.
+//! security groups of its guests, and its routers. Read-only.
 
 use std::collections::HashSet;
 
@@ -26,12 +26,13 @@ pub struct Handed {
     pub is_clear: bool,
 }
 
-/// Everything new for a host since a generation, if the epoch matches its row in the same snapshot;
-/// everything for 0, for a generation older than the row's history, and if the agent must report every guest again.
+/// Returns everything new for a host since a generation. Returns all documents if the generation is 0 or
+/// older than the row's history, or if the agent must report every guest again. The epoch must match the
+/// host's row in the same snapshot.
 ///
 /// # Errors
-/// [`Error::Fenced`] if another agent has registered, a refusal if the row has neither the session
-/// nor the generation, so that the agent registers again; store errors.
+/// [`Error::Fenced`] if another agent has registered; a refusal if the row lacks the session or the
+/// generation, so that the agent registers again; store errors.
 pub fn of_session(
     tx: &mut Tx<'_>,
     networks: &dyn Networks,
@@ -64,7 +65,7 @@ pub fn of_session(
     let requested = newest.filtered > since;
     let filters = filters(tx, networks, host, since, requested, &documents, &held)?;
     let (generation, complete) = (newest.generation, since == 0);
-    // A change of a router also requests the filters of its host.
+    // A change to a router also requests the filters of its host.
     let routers = match complete || requested {
         true => Some(networks.routers(tx, host)?),
         false => None,
@@ -108,7 +109,7 @@ pub fn check_session(host: &HostName, row: Option<i64>, epoch: i64) -> Result<()
 /// lacks documents; 0 if that is so old that the host must receive all documents.
 ///
 /// # Errors
-/// A refusal if the row never had it: the agent must register again and reconcile from scratch.
+/// A refusal if the row never had the generation: the agent must register again and reconcile from scratch.
 pub fn check_generation(host: &HostName, newest: &Newest, since: i64) -> Result<i64, Error> {
     match newest.origin(since) {
         Origin::Ours => Ok(since),
@@ -124,7 +125,7 @@ pub fn check_generation(host: &HostName, newest: &Newest, since: i64) -> Result<
     }
 }
 
-/// Checks that a host acknowledges documents of its row and session.
+/// Checks that the documents that a host acknowledges belong to its row and session.
 ///
 /// # Errors
 /// Like [`check_session`] and [`check_generation`]; store errors.
@@ -151,8 +152,8 @@ fn held(tx: &mut Tx<'_>, host: &HostName, documents: &[Document]) -> Result<Vec<
     Ok(all.into_iter().filter(|server| !given.contains(server)).collect())
 }
 
-/// The security groups of a host's guests, if the host must receive them. Reads nothing for a host
-/// whose guests have no ports.
+/// The security groups of a host's guests, if the host must receive them. Reads nothing unless they were
+/// requested, a document has interfaces, or a document is held back.
 fn filters(
     tx: &mut Tx<'_>,
     networks: &dyn Networks,

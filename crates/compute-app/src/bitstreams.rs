@@ -5,7 +5,7 @@ use kilonova_ids::ImageId;
 use kilonova_image::{ImageRecord, Status};
 use kilonova_store::{Error, Tx};
 
-/// The property with the function that an image loads.
+/// The property that names the function that an image loads.
 const FUNCTION: &str = "accel:function_id";
 
 /// The images of this process's image service.

@@ -1,4 +1,4 @@
-//! Detects changes of servers for readers that display them.
+//! Detects changes to servers for readers that display them.
 //!
 //! A reader polls for the few servers that it displays. A poll writes nothing, and sees the commits of all
 //! controllers.
@@ -14,7 +14,7 @@ use crate::{Compute, Error};
 /// The current state of the servers that a reader displays.
 #[derive(Debug, Clone, Default)]
 pub struct Marks {
-    /// The servers that exist; a mark differs from an earlier one if the server has changed.
+    /// The marks of the servers that exist; a mark differs from an earlier one if the server has changed.
     pub servers: HashMap<ServerId, Mark>,
     /// For each requested project, or all projects together for `None`: the numbers of the newest servers, at most
     /// [`NEWEST_COUNT`], newest first.

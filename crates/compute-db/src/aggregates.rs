@@ -13,7 +13,7 @@ use crate::Error;
 /// The metadata key that makes an aggregate an availability zone.
 pub const ZONE: &str = "availability_zone";
 
-/// The columns of an [`Aggregate`], of the table `a`.
+/// The columns of an [`Aggregate`], from the table with the alias `a`.
 macro_rules! columns {
     () => {
         "a.id, a.uuid, a.name, a.metadata, a.created_at, a.updated_at"
@@ -31,7 +31,7 @@ kilonova_store::statements! {
     /// Inserts an aggregate.
     INSERT = "INSERT INTO aggregates (uuid, name, metadata, created_at) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (name) DO NOTHING RETURNING id";
-    /// True if another aggregate has the name.
+    /// Selects a row if another aggregate has the name.
     NAME_TAKEN = "SELECT 1 FROM aggregates WHERE name = ?1 AND id <> ?2";
     /// Updates name and metadata.
     UPDATE = "UPDATE aggregates SET name = ?2, metadata = ?3, updated_at = ?4 WHERE id = ?1";
@@ -48,9 +48,9 @@ kilonova_store::statements! {
     LEAVE = "DELETE FROM aggregate_hosts WHERE aggregate_id = ?1 AND host = ?2";
     /// Sets the zone that the scheduler uses.
     SET_ZONE = "UPDATE hosts SET availability_zone = ?2, revision = revision + 1 WHERE host = ?1";
-    /// The number of changes of all aggregates.
+    /// The number of changes to all aggregates.
     REVISION = "SELECT revision FROM aggregates_revision";
-    /// Counts a change of any aggregate.
+    /// Counts a change to any aggregate.
     COUNT_CHANGE = "UPDATE aggregates_revision SET revision = revision + 1";
     /// The specs of a host's servers, with the requested zones.
     SPECS_ON = "SELECT spec FROM servers WHERE host = ?1";
@@ -154,7 +154,7 @@ pub fn name_is_taken(tx: &mut Tx<'_>, name: &str, id: i64) -> Result<bool, Error
     Ok(tx.row(NAME_TAKEN, params![name, id])?.is_some())
 }
 
-/// Writes name, metadata and update time. Every change of an aggregate that has or had hosts must
+/// Writes name, metadata and update time. Every change to an aggregate that has or had hosts must
 /// call this function: it counts the change, so that one of two concurrent changes is retried.
 pub fn update(tx: &mut Tx<'_>, aggregate: &Aggregate) -> Result<(), Error> {
     let metadata = text(&aggregate.metadata)?;

@@ -17,13 +17,14 @@ const MOST_CPUS: u32 = 1 << 16;
 pub const CELLS: Migration =
     Migration { name: "compute-0780-cells", sql: "ALTER TABLE hosts ADD COLUMN cells TEXT;" };
 
-/// The hosts that offer their CPUs and memory by NUMA cell, each with the epoch of that
+/// The hosts that offer their CPUs and memory by NUMA cell, each with the epoch of its
 /// registration; and, for a host that is configured to do so but does not, the reason.
 ///
-/// The reference to the epoch keeps a controller of the previous version, which knows no cells,
-/// from registering a divided host: such a controller increments only the epoch, and its commit
-/// fails. Otherwise it would offer the CPUs and memory a second time, on the root. The unique index
-/// exists only as the target of this reference: the host's name alone is already unique.
+/// The reference to the epoch keeps a controller of the previous version, which does not support
+/// cells, from registering a divided host: such a controller increments only the epoch, and its
+/// commit fails. Otherwise it would offer the CPUs and memory a second time, on the root. The
+/// unique index exists only as the target of this reference: the host's name alone is already
+/// unique.
 pub const DIVISION: Migration = Migration {
     name: "compute-0860-divided-hosts",
     sql: "
@@ -38,10 +39,10 @@ CREATE TABLE divided_hosts (
 };
 
 kilonova_store::statements! {
-    /// The cells of a host, whether it is divided, and why not.
+    /// The cells of a host, whether it is divided, and the reason if it is not.
     OF_HOST = "SELECT cells, undivided, (SELECT d.epoch FROM divided_hosts d WHERE d.host = hosts.host) AS divided
         FROM hosts WHERE host = ?1";
-    /// Records that a host is divided, with the epoch of that registration.
+    /// Records that a host is divided, with the epoch of its registration.
     SET_DIVIDED = "INSERT INTO divided_hosts (host, epoch) VALUES (?1, ?2)
         ON CONFLICT (host) DO UPDATE SET epoch = excluded.epoch";
     /// Records that a host is not divided any more.
@@ -66,7 +67,7 @@ pub struct StoredCells {
     pub text: Option<String>,
     /// True if the host offers its CPUs and memory by cell.
     pub divided: bool,
-    /// Why it does not, although it is configured to.
+    /// Why the host does not do so, although it is configured to.
     pub undivided: Option<String>,
 }
 
@@ -137,7 +138,8 @@ pub fn topology(cells: &[NumaCell]) -> Result<HostTopology, String> {
     Ok(topology)
 }
 
-/// `left` bounds the threads and CPUs of all cells together, and with them the work for a report.
+/// One cell of the topology. `left` bounds the threads and CPUs of all cells together, and thereby
+/// the cost of reading a report.
 fn host_cell(
     cell: &NumaCell,
     all: &[NumaCell],

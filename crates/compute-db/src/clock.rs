@@ -36,7 +36,7 @@ pub fn redate_hosts(tx: &mut Tx<'_>, now: Timestamp) -> Result<u64, Error> {
     Ok(tx.execute(REDATE_HOSTS, params![now])?)
 }
 
-/// Limits the times of servers to a time. Returns the number of servers that were ahead.
+/// Limits the times of servers to `now`. Returns the number of servers that were ahead.
 ///
 /// # Errors
 /// Store errors only.

@@ -1,8 +1,8 @@
-//! Consoles: the tokens with which users connect, and the requests to hosts that connections cause.
+//! Consoles: the tokens with which users connect, and the requests that these connections send to hosts.
 //!
-//! A token's row has only its SHA-256. Requests are rows, so that any controller that the host contacts
-//! can deliver them; the host answers to the requesting controller. They are not stored as questions,
-//! because a controller of an earlier version must be able to read all open questions.
+//! A token's row contains only the token's SHA-256. Requests are rows, so that any controller that the host contacts
+//! can deliver them; the host answers the requesting controller. They are not stored as questions, because a controller
+//! of an earlier version must be able to read all open questions.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_ids::{HostName, ServerId};
@@ -49,13 +49,13 @@ kilonova_store::statements! {
     /// Adds a token.
     ADD_TOKEN = "INSERT INTO console_tokens (hash, server_id, host, console_type, access_url_base,
         user_id, project_id, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-    /// A token, with the present host of its server.
+    /// A token, with the current host of its server.
     TOKEN = "SELECT t.server_id, t.host, t.console_type, t.access_url_base, t.user_id, t.project_id,
         t.expires_at, s.host AS now_on FROM console_tokens t JOIN servers s ON s.id = t.server_id
         WHERE t.hash = ?1";
     /// Deletes the tokens of a server.
     END_TOKENS = "DELETE FROM console_tokens WHERE server_id = ?1";
-    /// Deletes the tokens of a server that has left its host.
+    /// Deletes the tokens of a server for all hosts but one.
     LEAVE_HOST = "DELETE FROM console_tokens WHERE server_id = ?1 AND host <> ?2";
     /// Deletes expired tokens.
     PURGE_TOKENS = "DELETE FROM console_tokens WHERE hash IN (SELECT hash FROM console_tokens
@@ -116,7 +116,7 @@ pub fn add_token(tx: &mut Tx<'_>, hash: &str, token: &ConsoleToken) -> Result<()
     Ok(())
 }
 
-/// The valid token with this hash: it is not expired, and its server exists and is still on its host.
+/// The valid token with this hash: it is not expired, and its server exists and is still on the token's host.
 pub fn token(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Result<Option<ConsoleToken>, Error> {
     let Some(row) = tx.row(TOKEN, params![hash])? else { return Ok(None) };
     let now_on = row.host_opt("now_on")?;

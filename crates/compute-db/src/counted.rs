@@ -39,7 +39,7 @@ INSERT INTO project_usage (scope, instances, cores, ram)
 };
 
 kilonova_store::statements! {
-    /// Adds an amount and the changes of a project to its sum, and returns it.
+    /// Adds an amount and the changes of a project to its sum, and returns the new sum.
     ADD = "INSERT INTO project_usage (scope, instances, cores, ram)
         SELECT CAST(?1 AS TEXT), CAST(?2 AS BIGINT) + CAST(COALESCE(SUM(instances), 0) AS BIGINT),
         CAST(?3 AS BIGINT) + CAST(COALESCE(SUM(cores), 0) AS BIGINT),
@@ -71,7 +71,7 @@ kilonova_store::statements! {
         WHERE id = ?1 AND vm_state <> 'soft-delete'";
 }
 
-/// The rule that the audit checks: projects whose counters differ from their servers.
+/// The rule that the audit checks: projects whose counters differ from the usage of their servers.
 pub const AUDIT: (&str, &str) = (
     "a project's usage counters equal the usage of its servers",
     "SELECT scope AS broken FROM (

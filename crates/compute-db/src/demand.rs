@@ -1,4 +1,4 @@
-//! The learned demand: how often each kind of request was made, placed or refused, at all controllers.
+//! The learned demand: how often each kind of request was made, placed or refused, across all controllers.
 //!
 //! Weights are in thousandths of a request. They only influence the choice among hosts that fit, so a count that
 //! a dying controller loses does no harm. The table is bounded.
@@ -7,8 +7,7 @@ use kilonova_store::{Migration, Tx, params};
 
 use crate::Error;
 
-/// The requests, in thousandths, after which all weights are halved, so that old requests lose
-/// influence.
+/// The sum of weights above which all weights are halved, so that old requests lose influence.
 const FADES_AT: i64 = 10_000 * 1000;
 
 /// Weights below this are deleted.

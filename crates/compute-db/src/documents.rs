@@ -3,8 +3,8 @@
 //!
 //! A generation is the time in microseconds, or one more than the last one if the clock is behind.
 //! A database that lost its last commits, by a restore or a takeover of a standby, therefore never
-//! reuses a generation that a host already has. The row also keeps the generations before its own,
-//! which prove that a host's documents come from this database.
+//! reuses a generation that a host already has. The row also keeps the generations before the current one, which prove
+//! that a host's documents come from this database.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -350,7 +350,7 @@ pub struct OfServer {
     pub lacking: Vec<HostName>,
 }
 
-/// Asks for [`of_those`] of these servers.
+/// Asks for the documents of these servers, for [`of_those`].
 ///
 /// # Errors
 /// Store errors only.
@@ -455,7 +455,7 @@ pub enum Origin {
 }
 
 impl Newest {
-    /// The origin of a generation that a host has; 0 is that of a host without documents.
+    /// The origin of a generation that a host has; 0 is the generation of a host without documents.
     pub fn origin(&self, since: i64) -> Origin {
         if since == 0 || since == self.generation || self.history.contains(&since) {
             Origin::Ours
@@ -506,7 +506,7 @@ pub fn newest(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Newest, Er
     })
 }
 
-/// The documents newer than a generation that may be sent to the host; all of these for 0.
+/// The documents that may be sent to the host and are newer than the generation `since`; for 0, all that may be sent.
 ///
 /// # Errors
 /// Store errors only.
@@ -553,7 +553,7 @@ pub fn request_reports(tx: &mut Tx<'_>, wake: &impl Wake, host: &HostName) -> Re
     increase(tx, wake, host, REQUEST_REPORTS)
 }
 
-/// Increases the generation of a host, if it has a row, by the statement, and wakes the host on commit.
+/// Increases the generation of a host, if it has a row, with the statement, and wakes the host on commit.
 fn increase(
     tx: &mut Tx<'_>,
     wake: &impl Wake,

@@ -1,4 +1,4 @@
-//! The servers with anything on a host, with the columns on which a drain decides. Read-only.
+//! The servers with anything on a host, with the columns that the decisions of a drain need. Read-only.
 //!
 //! A drain reads them each second, so the number of statements must not depend on the number of servers.
 
@@ -52,7 +52,7 @@ pub struct DrainGuest {
     pub desired: Option<Desired>,
 }
 
-/// The columns of an open operation, which may be of another version.
+/// The columns of an open operation, which another version may have written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperationRow {
     /// Its kind.

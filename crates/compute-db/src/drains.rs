@@ -1,8 +1,7 @@
 //! The drains of hosts: the operator's request, and the outcome of each move.
 //!
 //! A host has at most one drain, and the drain at most one row for each server. Enabling or
-//! deleting the host deletes its rows. They record the progress of the moves; the journal has the
-//! operations.
+//! deleting the host deletes its rows. The rows record the progress of the moves; the operations are in the journal.
 
 use jiff::Timestamp;
 use kilonova_ids::{HostName, ServerId};
@@ -113,7 +112,7 @@ pub struct Drain {
     pub cold: bool,
     /// How many servers may move at the same time.
     pub parallel: i64,
-    /// The servers on the host when it began.
+    /// The number of servers on the host when it began.
     pub total: i64,
     /// The user who requested it.
     pub user: String,
@@ -152,7 +151,7 @@ pub struct DrainMove {
 }
 
 impl Progress {
-    /// The reason of a refusal or a failure.
+    /// The reason for a refusal or a failure.
     pub fn why(&self) -> Option<&str> {
         match self {
             Self::Requested => None,
@@ -171,7 +170,7 @@ impl DrainMove {
         }
     }
 
-    /// The reason of a refusal or a failure.
+    /// The reason for a refusal or a failure.
     pub fn why(&self) -> Option<&str> {
         self.progress.why()
     }

@@ -65,7 +65,7 @@ kilonova_store::statements! {
     MOVE = "UPDATE fits SET consumer_id = ?2 WHERE consumer_id = ?1";
     /// The dedicated CPUs in use on a host.
     PINS_ON = "SELECT cpu FROM pins WHERE host = ?1 ORDER BY cpu";
-    /// Any of the given hosts that has dedicated CPUs in use.
+    /// One of the given hosts with dedicated CPUs in use, if there is one.
     PINNED = "SELECT host FROM pins WHERE host IN ({}) LIMIT 1";
 }
 

@@ -1,7 +1,7 @@
 //! Flavors, and the access lists of private ones.
 //!
 //! A flavor's extra specs are one JSON text in its row, so that two writers conflict on that row. A
-//! change of the access list updates the flavor's row too, for the same reason.
+//! change to the access list updates the flavor's row too, for the same reason.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ kilonova_store::statements! {
     ALL = concat!(select!(), " ORDER BY number");
     /// One flavor.
     BY_ID = concat!(select!(), " WHERE id = ?1");
-    /// True if a name exists.
+    /// Selects the flavor with a name.
     NAMED = "SELECT id FROM flavors WHERE name = ?1";
     /// Inserts a flavor.
     INSERT = "INSERT INTO flavors (id, name, memory_mb, vcpus, root_gb, ephemeral_gb, swap,
@@ -31,7 +31,7 @@ kilonova_store::statements! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
     /// Updates the mutable fields.
     UPDATE = "UPDATE flavors SET description = ?2, extra_specs = ?3, updated_at = ?4 WHERE id = ?1";
-    /// Records a change of dependent rows.
+    /// Records a change to dependent rows.
     TOUCH = "UPDATE flavors SET updated_at = ?2 WHERE id = ?1";
     /// Deletes a flavor.
     DELETE = "DELETE FROM flavors WHERE id = ?1";
@@ -41,7 +41,7 @@ kilonova_store::statements! {
     PROJECTS = "SELECT project_id FROM flavor_access WHERE flavor_id = ?1 ORDER BY project_id";
     /// The private flavors of a project.
     GRANTED = "SELECT flavor_id FROM flavor_access WHERE project_id = ?1";
-    /// True if a project is on the access list.
+    /// Selects a project if it is on the access list.
     IS_GRANTED = "SELECT project_id FROM flavor_access WHERE flavor_id = ?1 AND project_id = ?2";
     /// Adds a project to the access list.
     GRANT = "INSERT INTO flavor_access (flavor_id, project_id) VALUES (?1, ?2)";
@@ -54,7 +54,7 @@ kilonova_store::statements! {
 pub struct Flavor {
     /// Sequence number, assigned by the database.
     pub number: i64,
-    /// Id, chosen by the operator or a uuid.
+    /// Id: chosen by the operator, or a uuid.
     pub id: String,
     /// Name.
     pub name: String,
@@ -126,7 +126,7 @@ pub fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<Flavor>, Error> {
     tx.row(BY_ID, params![id])?.as_ref().map(flavor).transpose()
 }
 
-/// True if a name exists.
+/// True if a flavor has this name.
 pub fn name_taken(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
     Ok(tx.row(NAMED, params![name])?.is_some())
 }
@@ -188,7 +188,7 @@ pub fn grant(tx: &mut Tx<'_>, id: &str, project_id: &str, now: Timestamp) -> Res
     Ok(())
 }
 
-/// Removes a project from the access list; returns whether it was on it.
+/// Removes a project from the access list; returns whether it was on the list.
 pub fn revoke(tx: &mut Tx<'_>, id: &str, project_id: &str, now: Timestamp) -> Result<bool, Error> {
     tx.execute(TOUCH, params![id, now])?;
     Ok(tx.execute(REVOKE, params![id, project_id])? == 1)

@@ -24,7 +24,7 @@ macro_rules! select {
     };
 }
 
-/// [`TOGETHER`] hosts.
+/// A list of parameters for [`TOGETHER`] hosts.
 macro_rules! hosts {
     () => {
         "(?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
@@ -52,8 +52,8 @@ kilonova_store::statements! {
 
 /// Statements for PostgreSQL only.
 pub const POSTGRES_STATEMENTS: &[(&str, &str)] = &[("PG_SEEN", PG_SEEN)];
-/// [`SEEN`] without the rows that another transaction is changing: while waiting for one of them, it would
-/// keep the other rows locked, which boots need. The next round updates the skipped rows.
+/// [`SEEN`] without the rows that another transaction is changing: while waiting for one of them, the statement would
+/// keep the other rows locked, and boots need those. The next round updates the skipped rows.
 const PG_SEEN: &str = concat!(
     "UPDATE hosts SET last_seen = ?1 WHERE host IN (SELECT host FROM hosts
         WHERE last_seen < ?1 AND host IN ",
@@ -64,7 +64,7 @@ const PG_SEEN: &str = concat!(
 /// The part of a host's row that the fleet needs.
 #[derive(Debug, Clone)]
 pub struct HostRow {
-    /// The order of the row among its versions, with the epoch of the host's session.
+    /// The version of the row, which includes the epoch of the host's session.
     pub version: Version,
     /// Name.
     pub host: HostName,
@@ -88,11 +88,11 @@ pub struct HostRow {
     pub about: About,
 }
 
-/// Orders the versions of a host's row by their commits, so that memory only moves forward.
+/// Orders the versions of a host's row by their commits, so that the copy in memory only moves forward.
 ///
-/// Every write of a column that memory copies increments the revision, except for the document
-/// generation and the times, which only grow. The row of a host that was deleted and registered
-/// again has a greater number. Controllers of earlier builds do not change the revision.
+/// Every write to a column that is copied into memory increments the revision, except for the document generation and
+/// the times, which only grow. The row of a host that was deleted and registered again has a greater number.
+/// Controllers of earlier builds do not change the revision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     /// The number of the row; a later insert has a greater one.
@@ -132,7 +132,7 @@ pub fn one(tx: &mut Tx<'_>, name: &HostName) -> Result<Option<HostRow>, Error> {
     tx.row(ONE, params![name])?.as_ref().map(host).transpose()
 }
 
-/// Some hosts, each with its row if it has one. The statements go to the database together.
+/// Some hosts, each with its row if it has one. The statements are sent to the database together.
 ///
 /// # Errors
 /// Store errors only.

@@ -1,5 +1,5 @@
-//! The images that servers create in the cloud's Glance: the journal of the calls to it, which
-//! cannot be part of a transaction.
+//! The images that are created from servers in the cloud's Glance: the journal of the calls to Glance, which cannot be
+//! part of a transaction.
 //!
 //! ```text
 //!   creating ──adopt──► expected ──fill──► complete ──► no row   (an image of the user)
@@ -91,7 +91,7 @@ pub struct GlanceImage {
     pub project_id: String,
     /// Its state.
     pub state: GlanceState,
-    /// Failed attempts of the pending call.
+    /// Failed attempts at the pending call.
     pub attempts: i64,
     /// When its row was written.
     pub created_at: Timestamp,
@@ -140,13 +140,13 @@ pub fn rotate(
     Ok(())
 }
 
-/// Makes an image unwanted; it is deleted from `due` on.
+/// Makes an image unwanted; its deletion is due at `due`.
 pub fn discard(tx: &mut Tx<'_>, image: ImageId, due: Timestamp) -> Result<(), Error> {
     tx.defer(DISCARD, params![image, due])?;
     Ok(())
 }
 
-/// Postpones the next attempt of the pending call.
+/// Postpones the next attempt at the pending call.
 pub fn postpone(tx: &mut Tx<'_>, image: ImageId, due: Timestamp) -> Result<(), Error> {
     tx.defer(POSTPONE, params![image, due])?;
     Ok(())

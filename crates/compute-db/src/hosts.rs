@@ -15,7 +15,7 @@ use super::fleet::{self, HostRow, columns};
 use super::servers::shape;
 use crate::Error;
 
-/// Host names are case-insensitive.
+/// The index for host names, which are case-insensitive.
 pub const NAMES: Migration = Migration {
     name: "compute-0012-host-names",
     sql: "CREATE INDEX hosts_name ON hosts (LOWER(host));",
@@ -62,13 +62,13 @@ macro_rules! select {
 }
 
 kilonova_store::statements! {
-    /// The host names that equal a name in lower case.
+    /// The host names that equal a name, ignoring case.
     SPELLINGS = "SELECT host FROM hosts WHERE LOWER(host) = ?1";
     /// Every host, oldest first.
     ALL = concat!(select!(), " ORDER BY number");
     /// One host.
     BY_NAME = concat!(select!(), " WHERE host = ?1");
-    /// The host with this id of its compute service.
+    /// The host whose compute service has this id.
     BY_ID = concat!(select!(), " WHERE id = ?1");
     /// The host with this number.
     BY_NUMBER = concat!(select!(), " WHERE number = ?1");
@@ -106,7 +106,7 @@ kilonova_store::statements! {
     TOUCH = "UPDATE hosts SET revision = revision + 1 WHERE host = ?1";
 }
 
-/// The host names that equal this name in lower case.
+/// The host names that equal this name, ignoring case.
 ///
 /// # Errors
 /// Store errors only.
@@ -120,7 +120,7 @@ pub fn spellings(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<HostName>, kilo
 pub struct Host {
     /// Integer id for clients before 2.53; assigned by the database.
     pub number: i64,
-    /// The number of changes of its row ([`super::fleet::Version`]).
+    /// The number of changes to its row ([`super::fleet::Version`]).
     pub revision: i64,
     /// Id of its compute service.
     pub id: HostId,
@@ -166,7 +166,7 @@ pub struct Host {
     pub attempt: Option<Attempt>,
     /// The physical networks between which it can route, as [`routed`] joins them; `None` if it cannot.
     pub routed: Option<String>,
-    /// The version of its agent, if its last registration reports it.
+    /// The version of its agent, if its last registration reported it.
     pub agent_version: Option<String>,
 }
 
@@ -205,7 +205,7 @@ pub struct NewHost {
     pub attempt: Option<Attempt>,
 }
 
-/// True if the compute service of a host is enabled: the column `status`.
+/// True if the compute service of a host is enabled, according to the column `status`.
 pub(super) fn is_enabled(row: &Row) -> Result<bool, Error> {
     match row.text("status")? {
         "enabled" => Ok(true),
@@ -222,7 +222,7 @@ fn attempt(row: &Row) -> Result<Option<Attempt>, Error> {
     Ok(Some(Attempt { agent, number }))
 }
 
-/// The version that the registration of the present epoch has written.
+/// The version that the registration of the current epoch wrote.
 fn agent_version(row: &Row) -> Result<Option<String>, Error> {
     let epoch = row.int("epoch")?;
     let is_present = row.int_opt("agent_version_epoch")? == Some(epoch);
@@ -277,7 +277,7 @@ pub fn by_name(tx: &mut Tx<'_>, name: &HostName) -> Result<Option<Host>, Error> 
     tx.row(BY_NAME, params![name])?.as_ref().map(host).transpose()
 }
 
-/// The host with this id of its compute service.
+/// The host whose compute service has this id.
 pub fn by_id(tx: &mut Tx<'_>, id: HostId) -> Result<Option<Host>, Error> {
     tx.row(BY_ID, params![id])?.as_ref().map(host).transpose()
 }

@@ -4,7 +4,7 @@ use kilonova_ids::ConsumerId;
 use kilonova_store::{Error, Tx, params};
 
 kilonova_store::statements! {
-    /// True if a consumer is a server.
+    /// Selects a row if a consumer is a server.
     SERVER = "SELECT id FROM servers WHERE id = ?1";
     /// The server of a consumer that is a migration with a claim.
     MIGRATION = "SELECT server_id FROM moves WHERE id = ?1 AND held_on IS NOT NULL";

@@ -39,11 +39,11 @@ pub type Limits = BTreeMap<String, i64>;
 /// The limits of each level; later levels override earlier ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Levels {
-    /// Of a class.
+    /// The limits of a class.
     pub class: Limits,
-    /// Of a project.
+    /// The limits of a project.
     pub project: Limits,
-    /// Of a user in it.
+    /// The limits of a user in it.
     pub user: Limits,
 }
 

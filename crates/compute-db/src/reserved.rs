@@ -1,15 +1,15 @@
 //! Resources that open resizes have claimed beyond the counted size of their servers.
 //!
 //! A server is counted with the size in its row. While its resize can still end either way, its
-//! project has claimed the larger of both sizes: the new one from the start, the old one until the
-//! confirmation. Otherwise concurrent resizes, or a revert, could exceed the quota.
+//! project has claimed the larger of the two sizes: the new one from the start, the old one until
+//! the confirmation. Otherwise concurrent resizes, or a revert, could exceed the quota.
 
 use kilonova_store::{Asked, Error as StoreError, Migration, Tx, params};
 
 use super::usage::ProjectUsage;
 use crate::Error;
 
-/// Adds the larger of both sizes to each resize.
+/// Adds the larger of the two sizes to each resize.
 pub const RESERVED: Migration = Migration {
     name: "compute-0500-reserved",
     sql: "

@@ -1,5 +1,5 @@
-//! Records of servers that are shelved, rescued or soft-deleted (*resting*). A record has the time at
-//! which the server entered that state, and the image from which a shelved server is unshelved.
+//! Records of servers that are shelved, rescued or soft-deleted (*resting*). A record contains the time at which the
+//! server entered that state, and the image from which a shelved server is unshelved.
 
 use jiff::Timestamp;
 use kilonova_ids::{ImageId, ServerId};
@@ -22,7 +22,7 @@ kilonova_store::statements! {
         ORDER BY r.since LIMIT 100";
 }
 
-/// The state that a record is about.
+/// The state that a record describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     /// Shelved, on its host.

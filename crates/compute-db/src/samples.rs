@@ -70,7 +70,7 @@ pub struct Usage {
     pub capacity: i64,
 }
 
-/// The beginning of the slot of a time.
+/// The beginning of the slot that contains a time.
 fn slot(step: Step, at: Timestamp) -> Timestamp {
     let second = at.as_second();
     Timestamp::from_second(second - second.rem_euclid(step.seconds)).unwrap_or(at)
@@ -84,7 +84,7 @@ fn is_sampled(tx: &mut Tx<'_>, step: Step, at: Timestamp) -> Result<bool, Error>
     Ok(tx.row(SAMPLED, params![step.seconds, slot(step, at)])?.is_some())
 }
 
-/// True if the shortest slot of a time has no sample yet.
+/// True if the shortest slot that contains `now` has no sample yet.
 ///
 /// # Errors
 /// Store errors only; also for the functions below.

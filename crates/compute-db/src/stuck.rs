@@ -14,7 +14,7 @@ kilonova_store::statements! {
     /// Marks a removal as retried, unless it has advanced in the meantime.
     TOUCH = "UPDATE operations SET updated_at = ?3, version = version + 1
         WHERE open_subject = ?1 AND step IN ('clear', 'destroy', 'drop_dest') AND updated_at < ?2";
-    /// Moves that have waited for their destination since a time.
+    /// Moves that have waited for their destination since before a time.
     AWAITED = "SELECT subject FROM operations WHERE outcome = 'open'
         AND step IN ('make_dest', 'receive', 'drop_dest') AND updated_at < ?1 LIMIT 200";
     /// Live migrations that have not advanced since a time and whose guest may be on either host.
@@ -33,7 +33,7 @@ pub fn clearing(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<(HostName, Ser
         .collect()
 }
 
-/// Servers whose move has waited for its destination host since `before`.
+/// Servers whose move has waited for its destination host since before `before`.
 ///
 /// # Errors
 /// Store errors only.

@@ -10,7 +10,7 @@ use super::servers::VmState;
 use crate::Error;
 
 kilonova_store::statements! {
-    /// Servers that existed between two times, in order of creation, after a number.
+    /// Servers with numbers above a given one that existed between two times, in order of creation.
     BETWEEN = "SELECT seq, id, project_id, name, vm_state, vcpus, memory_mb, spec, launched_at,
         deleted_at FROM (
             SELECT seq, id, project_id, name, vm_state, vcpus, memory_mb, spec, launched_at,
@@ -81,7 +81,7 @@ fn read(row: &Row) -> Result<Ran, Error> {
     })
 }
 
-/// At most `limit` servers that existed between `start` and `stop`, after number `after`.
+/// At most `limit` servers with numbers above `after` that existed between `start` and `stop`.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.

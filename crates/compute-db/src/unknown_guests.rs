@@ -37,13 +37,13 @@ kilonova_store::statements! {
 /// A guest that no document names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownGuest {
-    /// The host that has it.
+    /// The host that reported it.
     pub host: HostName,
     /// The id of its server.
     pub server: ServerId,
     /// True if the database has that server.
     pub is_known: bool,
-    /// The host on which the database has it.
+    /// The host of that server in the database.
     pub own_host: Option<HostName>,
 }
 
@@ -75,7 +75,7 @@ pub fn since(tx: &mut Tx<'_>, since: Timestamp, most: i64) -> Result<Vec<Unknown
     Ok(rows.iter().map(read).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-/// Deletes at most `most` rows that were last seen before `before`.
+/// Deletes at most `most` guests that were last seen before `before`.
 pub fn purge(tx: &mut Tx<'_>, before: Timestamp, most: i64) -> Result<u64, Error> {
     Ok(tx.execute(PURGE, params![before, most])?)
 }

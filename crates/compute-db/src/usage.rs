@@ -1,5 +1,4 @@
-//! Usage sums: by user for quotas, by host for operators. [`super::counted`] has the sums by
-//! project.
+//! Usage sums: by user for quotas, by host for operators. [`super::counted`] contains the sums by project.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,9 +13,9 @@ kilonova_store::statements! {
     OF_USER = "SELECT COUNT(*) AS instances, CAST(COALESCE(SUM(vcpus), 0) AS BIGINT) AS cores,
         CAST(COALESCE(SUM(memory_mb), 0) AS BIGINT) AS ram FROM servers
         WHERE project_id = ?1 AND user_id = ?2 AND vm_state <> 'soft-delete'";
-    /// True if a host has any server.
+    /// Selects a row if a host has any server.
     ANY_ON = "SELECT 1 FROM servers WHERE host = ?1 LIMIT 1";
-    /// True if a migration has a claim on a host.
+    /// Selects a row if a migration has a claim on a host.
     ANY_MOVE = "SELECT 1 FROM moves WHERE held_on = ?1 LIMIT 1";
     /// The usage of the servers on some hosts.
     ON_HOSTS = "SELECT host, vcpus, memory_mb, task_state, spec FROM servers WHERE host IN ({})";
@@ -68,7 +67,7 @@ impl HostUsage {
     }
 }
 
-/// The flavors of one project's servers on a host, added up.
+/// The sums of the flavors of one project's servers on a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProjectOnHost {
     /// Project.

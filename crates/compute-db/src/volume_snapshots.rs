@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A row exists before the call that creates its snapshot, and the snapshot's metadata names the row,
-//! so a sweep finds every leftover snapshot of a dead controller. A row is due when no request works
-//! on its image any more. All rows of an image are kept together, in the transaction that assigns the
-//! image to its user, or are discarded together.
+//! so a sweep finds every leftover snapshot of a dead controller. A row is due when no request is working on its image
+//! any more. All rows of an image are kept together, in the transaction that assigns the image to its user, or are
+//! discarded together.
 
 use jiff::Timestamp;
 use kilonova_ids::{BlockDeviceId, ImageId, ServerId, SnapshotId, VolumeId};
@@ -81,16 +81,15 @@ pub struct VolumeSnapshot {
     pub server: ServerId,
     /// The volume.
     pub volume: VolumeId,
-    /// Its id in Cinder; none before the answer.
+    /// Its id in Cinder; `None` before Cinder has answered.
     pub snapshot: Option<SnapshotId>,
     /// Its state.
     pub state: SnapshotState,
-    /// Failed attempts of its deletion.
+    /// Failed attempts to delete it.
     pub attempts: i64,
 }
 
-/// Adds a snapshot that is about to be created. Its image is discarded at `due` unless [`renew`] is
-/// called before.
+/// Adds a snapshot that is about to be created. Its image is discarded at `due` unless [`renew`] is called before then.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
@@ -112,8 +111,8 @@ pub fn renew(tx: &mut Tx<'_>, image: ImageId, due: Timestamp) -> Result<bool, Er
     Ok(tx.execute(RENEW, params![image, due])? > 0)
 }
 
-/// Records the created snapshot, also of a discarded image. False if the sweep has already searched
-/// for it and deleted the row.
+/// Records the created snapshot, even if its image has been discarded. False if the sweep has already searched for it
+/// and deleted the row.
 pub fn made(tx: &mut Tx<'_>, id: RowId, snapshot: SnapshotId) -> Result<bool, Error> {
     Ok(tx.execute(MADE, params![id, snapshot])? > 0)
 }
@@ -124,7 +123,7 @@ pub fn keep(tx: &mut Tx<'_>, image: ImageId) -> Result<u64, Error> {
     Ok(tx.execute(KEEP, params![image])?)
 }
 
-/// Makes the snapshots of an image unwanted; they are deleted from `due` on.
+/// Makes the snapshots of an image unwanted; their deletion is due at `due`.
 pub fn discard(tx: &mut Tx<'_>, image: ImageId, due: Timestamp) -> Result<(), Error> {
     tx.defer(DISCARD, params![image, due])?;
     Ok(())

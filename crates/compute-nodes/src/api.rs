@@ -17,8 +17,8 @@
 //! POST /v1/hosts/{host}/consoles/{id}, Upgrade: kilonova-console -> 101, then the console's bytes
 //! ```
 //!
-//! A connection with a certificate may act only for the host in the certificate ([`Speaker`]). 409
-//! fences the caller, 422 rejects its message, 503 requests a retry.
+//! A connection with a certificate may act only for the host named in the certificate ([`Speaker`]). 409 fences the
+//! caller, 422 rejects its message, 503 requests a retry.
 
 mod consoles;
 
@@ -237,7 +237,7 @@ async fn vendordata(
     link.vendordata(&host, epoch, request).await.map(Json).map_err(refused)
 }
 
-/// Translates a refusal of the [`ControlPlane`] trait for HTTP.
+/// Translates a refusal of the [`ControlPlane`] trait into an HTTP refusal.
 fn refused(refusal: node_api::Refusal) -> Refusal {
     match refusal {
         node_api::Refusal::Fenced => Refusal::conflict(node_api::Refusal::Fenced.to_string()),

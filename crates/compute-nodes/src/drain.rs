@@ -26,7 +26,7 @@ pub enum Phase {
 pub struct Drain(watch::Receiver<Phase>);
 
 impl Drain {
-    /// A serving controller, and the handle that ends it.
+    /// The sender that advances the phase, and its follower, for a controller that serves requests.
     pub fn serving() -> (watch::Sender<Phase>, Self) {
         let (sender, receiver) = watch::channel(Phase::Serving);
         (sender, Self(receiver))

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A time that only advances, to the microsecond.
+/// A time that only advances, with microsecond precision.
 #[derive(Debug)]
 pub(crate) struct AtomicTime(AtomicI64);
 
@@ -14,7 +14,7 @@ impl AtomicTime {
     }
 
     pub fn get(&self) -> Timestamp {
-        // The conversion fails only for times within the last second, beyond jiff's limit for microseconds.
+        // The conversion fails only in the final second of jiff's range, which is beyond jiff's limit for microseconds.
         Timestamp::from_microsecond(self.0.load(Ordering::Relaxed)).unwrap_or(Timestamp::MAX)
     }
 
@@ -24,7 +24,7 @@ impl AtomicTime {
     }
 }
 
-/// A clock difference, if one is known, to the microsecond.
+/// A clock difference, if one is known, with microsecond precision.
 #[derive(Debug)]
 pub(crate) struct AtomicSkew(AtomicI64);
 

@@ -1,7 +1,7 @@
 //! Counts the servers of a request that fit now, and the use of the devices.
 //!
-//! Pure except for the given time, and slow on a large cloud with many distinct states: never call it in a
-//! transaction. Hosts in equal states are searched once.
+//! Performs no I/O and takes the time as an argument. It is slow on a large cloud with many distinct states: never call
+//! it in a transaction. Hosts in equal states are searched once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -59,13 +59,13 @@ impl EqualHosts {
 pub struct Capacity {
     /// Servers that fit now, placed one after the other: a lower bound, because another order may place more.
     pub servers: u64,
-    /// Hosts on which at least one server fits.
+    /// Number of hosts on which at least one server fits.
     pub hosts: u64,
     /// The reason why no server fits.
     pub reason: Option<NoHost>,
 }
 
-/// The searches that are left; see [`capacity`].
+/// The number of searches that are left; see [`capacity`].
 #[derive(Debug, Clone, Copy)]
 pub struct Searches(pub u64);
 
@@ -131,18 +131,18 @@ pub struct DeviceKind {
     pub class: ResourceClass,
     /// The traits of their providers; sorted.
     pub traits: Vec<Arc<str>>,
-    /// Units of one device.
+    /// Number of units of one device.
     pub units: i64,
 }
 
 /// The use of the devices of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceUse {
-    /// All devices.
+    /// Number of devices.
     pub devices: u64,
-    /// Unused devices.
+    /// Number of unused devices.
     pub free: u64,
-    /// Devices that are used in part.
+    /// Number of devices that are used in part.
     pub partly_used: u64,
     /// Units that can be allocated now.
     pub free_units: i64,

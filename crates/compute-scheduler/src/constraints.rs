@@ -78,21 +78,21 @@ pub struct Constraints<'a> {
     pub spec: &'a Spec,
     /// The project.
     pub project_id: &'a str,
-    /// Its group.
+    /// The server's group.
     pub group: Option<GroupFacts>,
-    /// Hosts that failed, or that the server leaves.
+    /// Hosts that failed, or that the server is leaving.
     pub excluded: &'a HashSet<HostName>,
     /// Hosts with enough resources on which the NUMA topology does not fit.
     pub unfit: Option<&'a HashSet<HostName>>,
     /// Servers by host; empty unless the rules need it.
     pub loads: &'a HashMap<HostName, Load>,
-    /// Roots of hosts on which another controller claims: hosts to use only if there are too few others.
+    /// Roots of hosts on which another controller claims resources: hosts to use only if there are too few others.
     pub foreign: Option<&'a HashSet<ProviderId>>,
     /// Hosts of the servers in the hint `same_host`.
     pub same_host: Option<&'a HashSet<HostName>>,
     /// Hosts of the servers in the hint `different_host`.
     pub different_host: Option<&'a HashSet<HostName>>,
-    /// True if filters are skipped, as upstream does for a forced host.
+    /// True if filters are skipped, as in Nova for a forced host.
     pub forced: bool,
     /// The time of the decision.
     pub now: Timestamp,

@@ -178,7 +178,8 @@ fn isolated(constraints: &Constraints<'_>, host: &Host) -> bool {
     if rules.restrict_isolated_hosts_to_isolated_images { host == image } else { !image || host }
 }
 
-/// Extra specs without a scope, or with this filter's scope, must match the aggregates' metadata.
+/// True if all extra specs without a scope, or with this filter's scope, match the aggregates'
+/// metadata.
 fn extra_specs_fit(constraints: &Constraints<'_>, metadata: &Metadata) -> bool {
     constraints.spec.flavor.extra_specs.iter().all(|(key, wanted)| {
         let key = match key.split_once(':') {
@@ -194,7 +195,8 @@ fn extra_specs_fit(constraints: &Constraints<'_>, metadata: &Metadata) -> bool {
     })
 }
 
-/// `filter_tenant_id…` in the metadata reserves the host for these projects.
+/// True if the project may use the host: `filter_tenant_id…` in the metadata reserves the host for
+/// the projects that it lists.
 fn tenant_fits(constraints: &Constraints<'_>, metadata: &Metadata) -> bool {
     let mut tenants = metadata.values_by_prefix("filter_tenant_id").peekable();
     tenants.peek().is_none()

@@ -12,7 +12,8 @@ use kilonova_ids::ResourceClass;
 pub const NOVA: &str = "OWNER_NOVA";
 /// The trait of providers that device profiles reach.
 pub const CYBORG: &str = "OWNER_CYBORG";
-/// Classes that only devices have. Custom classes may be an operator's own.
+/// Resource classes that only devices have. Custom classes are not listed, because they may be an
+/// operator's own.
 const CLASSES: [&str; 3] = ["FPGA", "PGPU", "VGPU"];
 
 /// The trait of hosts that run servers.

@@ -13,15 +13,15 @@ use super::filters::{Filter, prefilter};
 use crate::fleet::Host;
 use crate::owners;
 
-/// Candidates examined for one server before the request counts as impossible.
+/// Number of candidates examined for one server before the request counts as impossible.
 pub(super) const EXAMINED: usize = 200_000;
 
 /// The reason why there is no valid host, in sentences.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NoHost {
-    /// For everyone: without names of hosts or devices.
+    /// Sentences for everyone, without names of hosts or devices.
     general: Vec<String>,
-    /// For administrators.
+    /// Sentences for administrators.
     with_names: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ pub struct NoHost {
 const PREFIX: &str = "No valid host was found. There are not enough hosts available.";
 
 impl NoHost {
-    /// A sentence for everyone.
+    /// A reason with one sentence for everyone.
     pub fn new(sentence: impl Into<String>) -> Self {
         Self { general: vec![sentence.into()], with_names: Vec::new() }
     }
@@ -193,7 +193,7 @@ pub(super) fn reason(world: &Snapshot, constraints: &Constraints<'_>, query: &Qu
     reason
 }
 
-/// Of the hosts with resources, how many each reason excluded from the comparison.
+/// For each reason, how many of the hosts with resources it excluded from the comparison.
 pub(super) fn passed_over(
     constraints: &Constraints<'_>,
     met: &HashMap<ProviderId, Obstacle>,
@@ -210,8 +210,8 @@ pub(super) fn passed_over(
     format!(" Rejected: {}.", reasons.join("; "))
 }
 
-/// Of the hosts with resources, how many each reason excluded. A host counts for the last reason
-/// among its candidates.
+/// For each reason, how many of the hosts with resources it excluded. A host counts for the last
+/// reason among its candidates.
 fn obstacles(
     world: &Snapshot,
     constraints: &Constraints<'_>,

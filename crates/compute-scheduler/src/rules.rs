@@ -11,7 +11,7 @@ pub struct Rules {
     pub filters: Vec<Filter>,
     /// The multipliers of the weighers.
     pub weights: Weights,
-    /// `host_subset_size`: the host is selected at random among the best hosts, at most this many.
+    /// `host_subset_size`: the host is selected at random from at most this many of the best hosts.
     pub host_subset_size: usize,
     /// `packing`, our own: how the host and the device are chosen.
     pub packing: Packing,

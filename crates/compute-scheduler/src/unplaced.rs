@@ -7,8 +7,8 @@
 //!                                              or use a host that has become free
 //! ```
 //!
-//! Determining the reason examines the hosts, and a write transaction would block all others for that
-//! time. If the process dies between the two writes, the request is unchanged and is retried.
+//! Determining the reason requires examining the hosts, during which a write transaction would block all others. If the
+//! process dies between the two writes, the request is unchanged and is retried.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

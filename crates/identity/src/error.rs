@@ -30,9 +30,9 @@ pub enum Error {
     /// The queue of logins is full.
     #[error("Too many logins are waiting to be checked{whose}. Try again in {seconds} s.", whose = if *own { " for you" } else { "" })]
     Busy {
-        /// True if the caller's own logins fill it.
+        /// True if the caller's own logins fill the queue.
         own: bool,
-        /// When to try again.
+        /// Seconds until the caller should try again.
         seconds: u64,
     },
     /// The resource does not exist.
@@ -58,13 +58,13 @@ pub enum Error {
     /// The limit does not exist.
     #[error("Could not find {0} for {1}.")]
     NoLimit(&'static str, String),
-    /// There is a limit of that kind for the same resource.
+    /// A limit of this kind already exists for the same resource.
     #[error("Conflict occurred attempting to store {0} - Duplicate entry.")]
     DuplicateLimit(&'static str),
     /// The request is invalid or not supported.
     #[error("{0}")]
     Invalid(String),
-    /// The key repository is unusable; the text is for the operator.
+    /// The token keys are missing or unusable; the text is for the operator.
     #[error("{0}")]
     Keys(String),
     /// The token keys cannot be read now, so an unknown token cannot be validated.
@@ -87,7 +87,7 @@ impl Error {
         move || Self::NotFound(kind, id.to_owned())
     }
 
-    /// [`Error::NotFound`] unless a statement found its row.
+    /// Returns [`Error::NotFound`] unless `found` is true.
     pub(crate) fn unless_found(found: bool, kind: &'static str, id: &str) -> Result<(), Self> {
         if found { Ok(()) } else { Err(Self::NotFound(kind, id.to_owned())) }
     }

@@ -12,8 +12,7 @@
 //! are read from the database at validation, so a revocation takes effect immediately. Every change
 //! goes through [`Identity::change`], which empties the token cache of every controller on commit.
 //!
-//! It must never log a password, a secret or a token, and never reveal to a client why a login
-//! failed.
+//! This service must never log a password, a secret or a token, and never reveal to a client why a login failed.
 
 mod api;
 mod app;
@@ -55,7 +54,7 @@ pub const REGION: &str = "RegionOne";
 /// The operator's options.
 #[derive(Debug, Clone)]
 pub struct IdentityOptions {
-    /// Validity of a token (`[token] expiration`).
+    /// Lifetime of a token (`[token] expiration`).
     pub token_expiration: Duration,
     /// How long an expired token is still accepted together with a service token
     /// (`[token] allow_expired_window`).
@@ -66,13 +65,13 @@ pub struct IdentityOptions {
     pub cache_time: Duration,
     /// The cost of a password hash.
     pub hash_cost: argon2::Params,
-    /// Maximum number of logins that may wait for their hash.
+    /// Maximum number of logins that may wait for a hash.
     pub logins_waiting: usize,
     /// When failed logins lock an account (`[security_compliance] lockout_*`); `None` for never.
     pub lockout: Option<Lockout>,
-    /// The most application credentials of a user (`[application_credential] user_limit`).
+    /// Maximum number of application credentials per user (`[application_credential] user_limit`).
     pub credential_limit: Option<i64>,
-    /// How often a trust may be redelegated (`[trust] max_redelegation_count`).
+    /// How many times a trust may be redelegated (`[trust] max_redelegation_count`).
     pub max_redelegation: i64,
 }
 
@@ -97,7 +96,7 @@ impl Default for IdentityOptions {
 pub struct ServiceTokens {
     /// The token's user must have one of these roles.
     pub roles: Vec<String>,
-    /// Refuse requests with other service tokens, instead of ignoring those tokens.
+    /// True to refuse requests with other service tokens instead of ignoring those tokens.
     pub roles_required: bool,
 }
 
@@ -129,10 +128,10 @@ struct Inner {
 }
 
 impl Identity {
-    /// Opens the service with the keys of tokens.
+    /// Opens the service with these token keys.
     ///
     /// # Errors
-    /// [`Error::Hash`] if the system refuses threads.
+    /// [`Error::Hash`] if the system cannot start a thread.
     pub async fn open(
         store: Store,
         keys: TokenKeys,
@@ -214,8 +213,8 @@ impl Identity {
 }
 
 impl Identity {
-    /// Reads the token keys again in a task of its own: the operator's command may be slow or fail,
-    /// and the other caches of this process must not wait for it.
+    /// Rereads the token keys in a separate task: the operator's command that prints the sealing keys may be slow or
+    /// fail, and the other caches of this process must not wait for it.
     fn reload_keys(&self) {
         let keys = self.inner.keys.clone();
         tokio::spawn(async move { keys.try_reload().await });

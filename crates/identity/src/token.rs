@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use kilonova_wire::time;
 use uuid::Uuid;
 
-/// Longer tokens cannot be ours and are not decrypted.
+/// Maximum length of a token. Longer ones cannot be ours and are not decrypted.
 const LONGEST: usize = 1024;
 const VERSION: u8 = 1;
 
@@ -56,7 +56,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The project, if it is for one.
+    /// The project of a project scope.
     pub fn project(self) -> Option<Uuid> {
         match self {
             Self::Project(id) => Some(id),
@@ -114,8 +114,8 @@ impl Token {
         Self::decode(&keys.decrypt(text).ok()?)
     }
 
-    /// True if a text has the form of a Fernet token: its version byte, and bytes in URL-safe
-    /// base64.
+    /// True if the text has the form of a Fernet token: URL-safe base64 that begins with the
+    /// version byte.
     pub(crate) fn is_plausible(text: &str) -> bool {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'=');
         text.len() <= LONGEST && text.starts_with("gAAAAA") && text.bytes().all(fits)

@@ -8,7 +8,7 @@ use kilonova_wire::{IntoRefusal, Refusal};
 /// An error of the image service.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The image does not exist for the caller.
+    /// The image does not exist or is not visible to the caller.
     #[error("No image found with ID {0}")]
     NotFound(String),
     /// The image is not shared with this project.
@@ -23,7 +23,7 @@ pub enum Error {
     /// The state of the image does not allow the request.
     #[error("{0}")]
     Conflict(String),
-    /// A limit on sizes or counts is exceeded.
+    /// A limit on a size or a number is exceeded.
     #[error("{0}")]
     TooLarge(String),
     /// The data or the body is not of the declared type.
@@ -55,7 +55,7 @@ pub enum Error {
     Damaged {
         /// The image.
         image: kilonova_ids::ImageId,
-        /// Its object.
+        /// The object with its data.
         object: String,
     },
     /// Reading or writing an image failed.

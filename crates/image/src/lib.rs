@@ -58,7 +58,7 @@ pub struct Images {
     threads: Pool,
     /// Runs the work that no caller waits for.
     runtime: Handle,
-    /// The id of this machine's boot, which the rows of its uploads name.
+    /// The id of this machine's boot, which identifies the machine in the rows of its uploads.
     machine: Arc<str>,
     watch: Arc<Watch>,
     options: Arc<ImageOptions>,
@@ -68,7 +68,7 @@ pub struct Images {
     downloads: Arc<Gate>,
 }
 
-/// Threads for image files.
+/// Number of threads for image files.
 const THREADS: usize = 8;
 /// Maximum number of calls that may wait for a thread.
 const WAITING: usize = 4096;
@@ -146,7 +146,7 @@ pub fn visible(
     Ok(app::find_readable(tx, policy, context, id)?.map(|seen| seen.image))
 }
 
-/// Announces the read of one image, so that it travels with another statement.
+/// Announces the read of one image, so that it is sent together with another statement.
 ///
 /// # Errors
 /// Database errors.
@@ -178,8 +178,8 @@ pub fn of_owner(tx: &mut Tx<'_>, owner: &str, limit: i64) -> Result<Vec<ImageRec
     Ok(db::images::list(tx, &query, i64::MAX)?.0)
 }
 
-/// Deletes an image in the caller's transaction and its data after commit: a failed or obsolete
-/// snapshot. Without `images`, the image service's next sweep deletes the data.
+/// Deletes a failed or obsolete snapshot: the image in the caller's transaction, and its data after the commit. Without
+/// `images`, the image service's next sweep deletes the data.
 ///
 /// # Errors
 /// Database errors.
@@ -230,7 +230,7 @@ pub fn add_empty(tx: &mut Tx<'_>, images: &Images, image: &ImageRecord) -> Resul
 }
 
 impl Images {
-    /// Refuses an image beyond the project's quota. Call this before [`reserve`], in the same
+    /// Refuses another image if the project has reached its quota. Call this before [`reserve`], in the same
     /// transaction.
     ///
     /// # Errors

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::{Rate, StoreOptions, TransferLimit};
 
-/// Configuration of the image service. Options that Glance has keep their names and defaults.
+/// Configuration of the image service. Options that exist in Glance keep its names and defaults.
 #[derive(Debug, Clone)]
 pub struct ImageOptions {
-    /// Maximum number of bytes of an image (`image_size_cap`).
+    /// Maximum size of an image in bytes (`image_size_cap`).
     pub size_cap: u64,
-    /// Maximum number of bytes of a project's images (`user_storage_quota`).
+    /// Maximum total size of a project's images in bytes (`user_storage_quota`).
     pub storage: Option<u64>,
     /// Maximum number of images of a project.
     pub images: Option<usize>,
@@ -29,11 +29,11 @@ pub struct ImageOptions {
     pub snapshots: TransferLimit,
     /// Concurrent downloads of users, in total and per project.
     pub downloads: TransferLimit,
-    /// The least transfer rate of a client.
+    /// The minimum transfer rate of a client.
     pub rate: Rate,
     /// The age at which data that no image names is deleted.
     pub leftover_age: Duration,
-    /// The stores of image data.
+    /// The stores for image data.
     pub stores: StoreOptions,
 }
 

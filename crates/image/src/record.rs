@@ -9,7 +9,7 @@ use kilonova_wire::Context;
 
 /// The disk formats that the hypervisors support.
 pub const DISK_FORMATS: [&str; 6] = ["raw", "qcow2", "iso", "aki", "ami", "ari"];
-/// The container formats: none, and the three of kernel images.
+/// The container formats: `bare` for none, and the three formats of kernel images.
 pub const CONTAINER_FORMATS: [&str; 4] = ["bare", "aki", "ami", "ari"];
 
 macro_rules! words {
@@ -75,7 +75,7 @@ words! {
 words! {
     /// A kind of store, by Glance's name.
     StoreName {
-        /// Files of a directory.
+        /// Files in a directory.
         File = "file",
         /// An S3-compatible object store.
         S3 = "s3",
@@ -87,7 +87,7 @@ words! {
 pub struct Location {
     /// The store.
     pub store: StoreName,
-    /// The object in it.
+    /// The object in the store.
     pub name: ObjectName,
 }
 
@@ -129,9 +129,9 @@ pub struct ImageRecord {
     pub protected: bool,
     /// True if default lists omit it.
     pub hidden: bool,
-    /// Bytes of data.
+    /// The size of the data in bytes.
     pub size: Option<i64>,
-    /// Bytes of the disk that a guest sees.
+    /// The size of the disk that a guest sees, in bytes.
     pub virtual_size: Option<i64>,
     /// MD5 of the data.
     pub checksum: Option<String>,
@@ -176,7 +176,7 @@ impl ImageRecord {
         }
     }
 
-    /// The location of its data, if it is complete.
+    /// The location of the image's data, if the data is complete.
     pub(crate) fn complete(&self) -> Option<&Location> {
         match self.status {
             Status::Active | Status::Deactivated => self.location.as_ref(),
@@ -184,7 +184,7 @@ impl ImageRecord {
         }
     }
 
-    /// True if the caller may see it without being a member.
+    /// True if the caller may see the image without being a member.
     pub(crate) fn open_to(&self, context: &Context) -> bool {
         matches!(self.visibility, Visibility::Public | Visibility::Community)
             || context.may_see(&self.owner)

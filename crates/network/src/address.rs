@@ -1,7 +1,7 @@
 //! Addresses as numbers: prefixes, ranges, and the search for a free address. This file performs no
 //! I/O.
 //!
-//! An address key sorts like its address in any database.
+//! Address keys sort in the order of their addresses in any database.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -40,7 +40,7 @@ pub(crate) fn address(like: IpAddr, number: u128) -> IpAddr {
     }
 }
 
-/// A text that sorts like the number.
+/// A string that sorts in the order of the numbers.
 pub(crate) fn key(number: u128) -> String {
     format!("{number:032x}")
 }
@@ -49,7 +49,7 @@ pub(crate) fn number_of(key: &str) -> Result<u128, Error> {
     u128::from_str_radix(key, 16).map_err(|_| Error::Shape(format!("address key {key}")))
 }
 
-/// The address, with its host bits, and the length of a prefix.
+/// Splits a prefix into its address, including the host bits, and its length.
 fn split(text: &str) -> Option<(IpAddr, u8)> {
     let (address, length) = text.split_once('/')?;
     let (address, length) = (address.parse::<IpAddr>().ok()?, length.parse::<u8>().ok()?);

@@ -46,7 +46,8 @@ impl Attribute {
     }
 }
 
-/// The project of a new resource: the caller's, or any project for administrators.
+/// The project of a new resource: the caller's, or any project if the caller is an administrator or
+/// a service.
 pub(crate) fn owner(caller: &Caller, sent: &Body) -> Result<String, Refusal> {
     let named = sent.get("project_id").or(sent.get("tenant_id")).and_then(Value::as_str);
     match named {
@@ -106,10 +107,10 @@ pub(crate) fn of_change(table: &[Attribute], sent: &Body) -> Result<Body, Refusa
 }
 
 /// Enforces the rule of an operation and the rules of the attributes that it sets, where such rules
-/// exist. A new resource's attribute that is set to its default needs no permission.
+/// exist. Setting an attribute of a new resource to its default needs no permission.
 ///
 /// # Errors
-/// 403 naming the rule.
+/// A 403 that names the rule.
 pub(crate) fn permitted(
     table: &[Attribute],
     rule: &str,

@@ -1,6 +1,6 @@
 //! Errors of the network service, with Neutron's types and messages.
 //!
-//! Other modules create refusals with the functions of this file, which also turns database errors
+//! Other modules create refusals with the functions in this file. It also converts database errors
 //! into refusals.
 
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! Neutron v2, the part that clients and servers need: networks, subnets, ports, security groups, routers and
+//! The part of Neutron v2 that clients and servers need: networks, subnets, ports, security groups, routers and
 //! floating addresses.
 //!
 //! ```text
@@ -11,8 +11,8 @@
 //! A network is flat or a VLAN on a physical network that hosts are attached to. This service
 //! assigns addresses to ports and records the host of each port; hosts realize this from their
 //! documents. A router is realized by one host, which the compute service chooses; this service
-//! records that host and the configuration that it needs. Collections of unsupported resources are
-//! a 404, except for a few empty ones that clients expect.
+//! records that host and the configuration that the router needs. Collections of unsupported
+//! resources return 404, except for a few empty ones that clients expect.
 
 mod address;
 mod api;

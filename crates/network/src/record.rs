@@ -1,5 +1,5 @@
-//! A stored resource of the network service. Attributes that users set are one JSON map, so that the attribute
-//! tables (`ATTRIBUTES` in `app/`) are the only place that lists attributes.
+//! A stored resource of the network service. Attributes that users set are stored as one JSON map, so that the
+//! attribute tables (`ATTRIBUTES` in `app/`) are the only place that lists attributes.
 
 use jiff::Timestamp;
 use kilonova_wire::time;

@@ -11,7 +11,7 @@ use crate::address::{self, Cidr};
 
 type Checked = Result<Value, String>;
 
-/// Upstream's default of `max_subnet_host_routes`, used here for `max_routes` too.
+/// Upstream's default for `max_subnet_host_routes`, used here for `max_routes` too.
 const MOST_ROUTES: usize = 20;
 
 fn display(value: &Value) -> String {
@@ -211,8 +211,8 @@ fn prefix(value: &Value) -> Checked {
         .ok_or_else(|| format!("'{}' is not a valid IP subnet", display(value)))
 }
 
-/// A prefix that keeps its host bits, as `convert_ip_prefix_to_cidr` of
-/// `neutron/extensions/securitygroup.py` does. A single address becomes a host prefix.
+/// A prefix that keeps its host bits, as in `convert_ip_prefix_to_cidr` in
+/// `neutron/extensions/securitygroup.py`. A single address becomes a host prefix.
 pub(crate) fn prefix_or_none(value: &Value) -> Checked {
     if value.is_null() || value == "" {
         return Ok(Value::Null);
@@ -375,7 +375,7 @@ pub(crate) fn segments(value: &Value) -> Checked {
     Ok(list(value)?.iter().map(one).collect::<Result<Vec<_>, _>>()?.into())
 }
 
-/// Different names of availability zones; whether they exist is checked later, as upstream does.
+/// Names of availability zones without duplicates. As upstream, this does not check that they exist.
 pub(crate) fn zone_hints(value: &Value) -> Checked {
     let hints = list(value)?.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     if (1..hints.len()).any(|at| hints[..at].contains(&hints[at])) {
@@ -413,7 +413,7 @@ pub(crate) fn any(value: &Value) -> Checked {
     Ok(value.clone())
 }
 
-/// The names that `protocol_number` of the rules knows.
+/// The protocol names that `app::rules::protocol_number` accepts.
 pub(crate) const PROTOCOLS: &[&str] = &[
     "ah",
     "dccp",
@@ -500,7 +500,7 @@ pub(crate) fn only_none(value: &Value) -> Checked {
     }
 }
 
-/// Accepts an empty list, and null in its place.
+/// Accepts only an empty list or null.
 pub(crate) fn empty_or_none(value: &Value) -> Checked {
     if value.is_null() { Ok(json!([])) } else { only_empty(value) }
 }

@@ -1,6 +1,6 @@
 //! The kind of a port's interface (Neutron's `binding:vnic_type`).
 //!
-//! Owns the kinds that a Linux bridge or a passed-through function can provide. A port's body
+//! Defines the kinds that a Linux bridge or a passed-through function can provide. A port's body
 //! stores the name, which is parsed when its row is read; an unknown name is an error.
 
 use kilonova_store::Error;
@@ -20,7 +20,7 @@ pub enum VnicType {
     Macvtap,
     /// A physical function.
     DirectPhysical,
-    /// A function of an accelerator, which a device profile requests.
+    /// A function of an accelerator that a device profile requests.
     AcceleratorDirect,
 }
 

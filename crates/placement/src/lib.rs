@@ -1,8 +1,8 @@
 //! The Placement API over the engine and the store: resource providers, inventories, allocations
 //! and candidates.
 //!
-//! This crate owns the resource ledger. It must never know servers or devices: compute and
-//! accelerator call [`ledger`] within their transactions, other clients use HTTP.
+//! This crate owns the resource ledger. It must never depend on servers or devices: compute and
+//! accelerator call [`ledger`] within their transactions, and other clients use HTTP.
 
 pub mod app;
 pub mod codes;

@@ -1,5 +1,5 @@
 //! The names of traits and resource classes. Standard names are constants of the program (os-traits
-//! 3.9.0, os-resource-classes 1.1.0); custom names begin with `CUSTOM_` and are rows.
+//! 3.9.0, os-resource-classes 1.1.0); custom names begin with `CUSTOM_` and are stored as rows.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;

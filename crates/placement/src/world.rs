@@ -24,8 +24,8 @@ pub use follow::Providers;
 
 use crate::{Error, db};
 
-/// Maximum number of trees that are remembered as changed by another controller. It is bounded because a search skips
-/// all of them before it uses one. The oldest are forgotten first.
+/// Maximum number of trees that are remembered as changed by another controller. The limit exists because a
+/// search skips all of these trees before it uses one of them. The oldest are forgotten first.
 const MOST_FOREIGN: usize = 64;
 
 /// The in-memory copy; a handle that is cheap to clone.
@@ -36,7 +36,7 @@ pub struct World(Arc<Inner>);
 struct Inner {
     shown: ArcSwap<Shown>,
     writer: Mutex<Writer>,
-    /// Trees that were read again because another controller had changed them.
+    /// The number of rereads of trees that another controller had changed.
     reread: AtomicU64,
     /// Trees that another controller has changed recently, with the time at which this controller noticed.
     foreign: Mutex<HashMap<ProviderId, Instant>>,
@@ -45,7 +45,7 @@ struct Inner {
 /// The copy in two forms.
 #[derive(Default)]
 struct Shown {
-    /// The trees as the database has them.
+    /// The trees as stored in the database.
     stored: Arc<Snapshot>,
     /// The trees with the NUMA cells of divided hosts folded into their roots; `None` if no host is divided.
     folded: Option<Arc<Snapshot>>,
@@ -85,7 +85,7 @@ impl World {
         Arc::clone(shown.folded.as_ref().unwrap_or(&shown.stored))
     }
 
-    /// The current snapshot as the database has it, for clients of the Placement API.
+    /// The current snapshot as stored in the database, for clients of the Placement API.
     pub fn stored(&self) -> Arc<Snapshot> {
         Arc::clone(&self.0.shown.load().stored)
     }
@@ -115,7 +115,7 @@ impl World {
         Snapshot::clone(&self.0.shown.load().stored)
     }
 
-    /// How many trees were read again because another controller had changed them.
+    /// The number of rereads of trees that another controller had changed.
     pub fn reread(&self) -> u64 {
         self.0.reread.load(Ordering::Relaxed)
     }
@@ -141,8 +141,8 @@ impl World {
         }
     }
 
-    /// Call this in a transaction that changed a tree, after its last write to it. Logs the change
-    /// and applies it to the copy after the commit.
+    /// Logs a change to a tree, and applies it to the copy after the commit. Call this in the
+    /// transaction that changed the tree, after its last write to the tree.
     pub(crate) fn tree_changed(&self, tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
         db::providers::changed(tx, root)?;
         let entry = ask_append_tree(tx, &root.to_string(), time::now())?;

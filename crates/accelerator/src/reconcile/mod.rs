@@ -1,8 +1,8 @@
-//! The loops of this service. Each iteration calls one function, which tests can call too, and keeps
-//! no state outside the database.
+//! The loops of this service. Each iteration calls one function, which tests can also call. All state
+//! is in the database, except for the position that `lost` has reached.
 //!
-//! Every controller delivers events for Nova, each event under a lease in its row. The other loops run
-//! in one controller.
+//! Every controller delivers events to Nova; a lease in an event's row keeps the other controllers
+//! from sending it at the same time. Each other loop runs in only one controller.
 
 mod deliver;
 mod expire;
@@ -20,21 +20,22 @@ use kilonova_store::Store;
 
 use crate::State;
 
-/// Age after which an unchanged unbound request counts as orphaned.
+/// Time without a change after which an unbound request counts as orphaned.
 pub const UNBOUND_KEPT: Duration = Duration::from_secs(24 * 3600);
-/// Retention of handle changes.
+/// Retention period of handle changes.
 pub const CHANGES_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 
 const EXPIRE_EVERY: Duration = Duration::from_secs(600);
 const DELIVER_EVERY: Duration = Duration::from_secs(1);
-/// Interval between two rounds over the requests of external instances.
+/// Interval between two checks for deleted external instances.
 const EXTERNAL_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const PENDING_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval at which a controller without the lease checks whether it has acquired it.
 const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Starts the loops, which end with the runtime. The loops of a single controller run while `is_ours`
-/// returns true; afterwards `fenced` refuses their transactions.
+/// Starts the loops, which run until the runtime shuts down. Those that belong to a single controller
+/// do work only while `is_ours` returns true; once this controller has lost the lease, `fenced` refuses
+/// their transactions.
 pub fn start(
     state: &State,
     fenced: &Store,

@@ -1,5 +1,5 @@
-//! Processes parked handles and new orders periodically. Usually there are none, and nothing is
-//! written.
+//! Processes parked handles and new orders periodically. If there are none, which is usual, it writes
+//! nothing.
 
 use crate::ledger::orders::{self, Processed};
 use crate::{Error, State};

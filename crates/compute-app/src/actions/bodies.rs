@@ -14,7 +14,7 @@ use crate::microversions::{
 };
 use crate::schemas::{self, Schemas, fields, file, text};
 
-/// The schemas, each of a body with the action's key.
+/// The schemas, each for the whole body, including the action's key.
 static SCHEMAS: LazyLock<HashMap<ServerAction, Schemas>> = LazyLock::new(|| {
     let bodies = ServerAction::ALL.iter().filter_map(|action| {
         let (row, key) = (action.row(), action.row().key()?);
@@ -219,7 +219,7 @@ pub(super) fn reset_state(_: Microversion) -> Value {
     })
 }
 
-/// `os-getConsoleOutput`: a number of lines, also as a text; -1 or null for all of them.
+/// `os-getConsoleOutput`: a number of lines, as an integer or a string; -1 or null for all lines.
 pub(super) fn console_output(_: Microversion) -> Value {
     let length = json!({
         "type": ["integer", "string", "null"], "pattern": "^[+-]?[0-9]+$",

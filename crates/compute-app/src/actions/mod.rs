@@ -1,8 +1,8 @@
-//! The operations on a server that exists: one table with a row for each.
+//! The operations on an existing server: one table with a row for each.
 //!
 //! The router of `POST /servers/{id}/action`, the state checks ([`super::states`]), the policy
 //! ([`super::rules`]), `explain` and docs/server-actions.md read the table. It describes each
-//! action and when it is allowed. It must never carry one out: the handlers and the flows do.
+//! action and when it is allowed. It must never carry out an action; the handlers and the flows do that.
 
 mod bodies;
 mod docs;
@@ -17,14 +17,14 @@ pub use table::ServerAction;
 use crate::flows::operation::Action;
 
 impl ServerAction {
-    /// The action that the body of `POST /servers/{id}/action` names with this key; its first variant
-    /// if it has several.
+    /// The action with this key in the body of `POST /servers/{id}/action`; the first variant if the
+    /// action has several.
     pub fn of_key(key: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|action| action.row().key() == Some(key))
     }
 
     /// The action that the history records as this instance action, or its first variant; `None` for
-    /// the boot and for the extension of a volume.
+    /// booting a server and for extending a volume.
     pub fn recorded_as(action: Action) -> Option<Self> {
         Self::ALL.iter().copied().find(|one| one.row().recorded_as == Some(action))
     }

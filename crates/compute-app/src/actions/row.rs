@@ -22,7 +22,7 @@ pub enum Request {
 /// The argument of an action in the body.
 #[derive(Debug, Clone, Copy)]
 pub enum Body {
-    /// Ignored, as upstream.
+    /// Ignored, as in upstream.
     Ignored,
     /// Null, or an empty object.
     Nothing,
@@ -52,7 +52,7 @@ pub struct Requires {
     pub tasks: Tasks,
     /// True if the server must have run once.
     pub launched: bool,
-    /// True if a lock forbids it to all but administrators.
+    /// True if a lock forbids the action to everyone except administrators.
     pub lock: bool,
     /// True if the server must be on a host.
     pub host: bool,
@@ -72,7 +72,7 @@ pub struct HostRule {
 pub struct Row {
     /// How it is requested.
     pub request: Request,
-    /// The microversions that have it.
+    /// The microversions that define it.
     pub span: Span,
     /// The policy rules, with upstream's defaults. The first governs the action, the others parts of it.
     pub rules: &'static [Rule],
@@ -80,14 +80,14 @@ pub struct Row {
     pub host_rule: Option<HostRule>,
     /// The state that the server must be in; `None` if only the handler decides.
     pub requires: Option<Requires>,
-    /// The name in a refusal because of the server's state.
+    /// The action's name in a refusal that the server's state causes.
     pub refused_as: &'static str,
     /// The instance action in the server's history, which is also the kind of the operation; `None` if
     /// the history does not record the action.
     pub recorded_as: Option<Action>,
-    /// The task state while it is in progress.
+    /// The server's task state while the action is in progress.
     pub task: Option<TaskState>,
-    /// The event that Nova records when the host is done; `None` for none, or for several.
+    /// The event that Nova records when the host has finished; `None` if there is none or more than one.
     pub event: Option<&'static str>,
     /// The argument.
     pub body: Body,

@@ -139,7 +139,7 @@ macro_rules! table {
         @$group:ident($inner:ident) { $($member:ident = $member_row:expr;)* }
         $($later:ident = $later_row:expr;)*
     ) => {
-        /// An operation on a server that exists.
+        /// An operation on an existing server.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "each row of the table has a description")]
         pub enum ServerAction {

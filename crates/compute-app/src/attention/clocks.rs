@@ -58,7 +58,7 @@ pub(super) fn differ(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Notice>, Err
     Ok(notices)
 }
 
-/// The number of rows that were ahead of the controller's clock.
+/// The numbers of rows whose times were ahead of the controller's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Redated {
     /// Hosts.

@@ -40,7 +40,7 @@ pub(super) fn unhealthy(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
         .collect())
 }
 
-/// How long a host has to report.
+/// How long a release may wait for the host's report before it is listed.
 const ANSWERED: SignedDuration = SignedDuration::from_mins(1);
 
 pub(super) fn awaited(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Notice>, Error> {

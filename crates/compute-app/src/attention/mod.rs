@@ -5,7 +5,7 @@
 //!   nodes       machines that changed their name, silent hosts, guests that no row names, hosts that
 //!               cannot offer their CPUs and memory by NUMA cell yet
 //!   clocks      hosts whose clock differs from the controller's, rows with times in the future
-//!   operations  operations that have not advanced for long, or that cannot be read
+//!   operations  operations that have not advanced for a long time, or that cannot be read
 //!   routers     routers that wait for a gateway host
 //!   report      all of these and the ledger's rules, as one examination
 //! ```
@@ -73,7 +73,7 @@ pub struct Bounds {
 }
 
 impl Default for Bounds {
-    /// Half an hour for a step, because a boot from a large image takes long.
+    /// Half an hour for a step, because a boot from a large image can take a long time.
     fn default() -> Self {
         Self { stuck: SignedDuration::from_mins(30), listening: true }
     }

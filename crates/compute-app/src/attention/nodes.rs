@@ -1,4 +1,5 @@
-//! The last heartbeat of each host, silent hosts, machines that changed their name, and hosts that are not divided yet.
+//! The last heartbeat of each host, silent hosts, machines that changed their name, and hosts that are not yet
+//! divided.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::{cells, hosts, machines};
@@ -17,7 +18,7 @@ pub struct HostContact {
     pub host: HostName,
     /// The time of its last heartbeat.
     pub last_seen: Timestamp,
-    /// Its last registration.
+    /// The time of its last registration.
     pub reported_at: Timestamp,
     /// The number of its registrations.
     pub epoch: i64,
@@ -29,7 +30,7 @@ pub struct HostContact {
     pub forced_down: bool,
     /// True if it is up: a recent heartbeat, and not forced down.
     pub up: bool,
-    /// How far its clock is ahead of the controller's; `None` when it never reported one.
+    /// How far its clock is ahead of the controller's; `None` if the host has never reported its clock.
     pub clock_skew: Option<SignedDuration>,
 }
 
@@ -126,7 +127,7 @@ pub(super) fn silent(
     Ok(notices)
 }
 
-/// The hosts that cannot offer their CPUs and memory by NUMA cell yet. Each reason is logged once.
+/// The hosts that cannot offer their CPUs and memory by NUMA cell yet, each with the reason.
 pub(super) fn undivided(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
     let notice = |(host, why): (HostName, String)| Notice {
         area: "nodes",

@@ -1,5 +1,5 @@
-//! Operations that have not advanced for long, with the event that they wait for, and operations
-//! that this version cannot read.
+//! Operations that have not advanced for a long time, with the event that they wait for, and
+//! operations that this version cannot read.
 
 use jiff::Timestamp;
 use kilonova_compute_db::{documents, moves, servers};
@@ -16,7 +16,8 @@ use crate::flows::journal;
 
 /// Maximum number of operations listed individually.
 const MOST: usize = 50;
-/// Maximum number of open operations read, the oldest first: live migrations in progress among them are not listed.
+/// Maximum number of open operations read, oldest first. It exceeds [`MOST`] because live migrations in progress are
+/// read but not listed.
 const READ: i64 = 1000;
 
 pub(super) fn stuck(
@@ -32,7 +33,7 @@ pub(super) fn stuck(
         }
         let server = row.subject;
         let migration = moves::open_of(tx, server)?;
-        // A live migration in progress reports to its migration, not to the operation.
+        // The progress of a live migration is recorded in its migration, not in the operation.
         if migration.as_ref().is_some_and(|migration| migration.updated_at > before) {
             continue;
         }

@@ -1,4 +1,5 @@
-//! The examination of a cloud by a running controller: the findings of `kilonova doctor` in the database.
+//! The examination of a cloud by a running controller: those findings of `kilonova doctor` that need only the
+//! database.
 //!
 //! Read-only. A process runs one examination at a time and caches its result for a few seconds, so a page that
 //! many operators reload costs no more than one request.
@@ -25,14 +26,14 @@ const NAMED: usize = 20;
 pub struct Examination {
     /// The time of the examination.
     pub at: Timestamp,
-    /// The areas with a summary each, in the order of the checks.
+    /// The areas, each with a summary, in the order of the checks.
     pub areas: Vec<(&'static str, String)>,
-    /// The findings, the ledger's last.
+    /// The findings; those of the ledger are last.
     pub notices: Vec<Notice>,
 }
 
 impl Examination {
-    /// The most severe finding of an area.
+    /// The severity of the worst finding in an area; `None` if there is none.
     pub fn state(&self, area: &str) -> Option<Level> {
         self.notices.iter().filter(|one| one.area == area).map(|one| one.level).max()
     }
@@ -52,7 +53,7 @@ impl Examiner {
 type Last = (Instant, Arc<Examination>);
 
 /// Returns the cached examination if it is recent, and otherwise examines the cloud. An examination continues
-/// when its client disconnects, so that no second one starts while its statements still run.
+/// even if its client disconnects, so that no second one starts while its statements still run.
 ///
 /// # Errors
 /// Store errors only.

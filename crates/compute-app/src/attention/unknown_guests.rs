@@ -1,4 +1,4 @@
-//! Guests that no document names: a restored database lacks their servers, or has them on other hosts.
+//! Guests that no document names: a restored database lacks their servers, or places them on other hosts.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use kilonova_wire::time;
 use super::{Bounds, Level, Notice};
 use crate::Error;
 
-/// Hosts report them every ten minutes. An older report means that the guest is gone.
+/// Hosts report these guests every ten minutes, so a guest without a report for this long is gone.
 const RECENT: SignedDuration = SignedDuration::from_mins(30);
 /// Maximum number of guests to examine.
 const MOST: i64 = 10_000;
@@ -38,7 +38,7 @@ pub(super) fn found(
     Ok(notices)
 }
 
-/// A guest whose server is on another host.
+/// The notice about a guest whose server is on another host.
 fn elsewhere(guest: &UnknownGuest) -> Notice {
     let UnknownGuest { host, server, own_host, .. } = guest;
     let own = own_host.as_ref().map_or_else(|| "no host".to_owned(), |own| format!("host {own}"));
@@ -56,7 +56,7 @@ fn elsewhere(guest: &UnknownGuest) -> Notice {
     }
 }
 
-/// Guests whose servers the database does not have.
+/// The notice about guests of servers that are not in the database.
 fn unnamed(host: &HostName, servers: &[String]) -> Notice {
     let named = servers.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     let more = match servers.len().checked_sub(NAMED) {

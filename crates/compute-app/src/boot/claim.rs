@@ -1,4 +1,4 @@
-//! Claim, release and abandon: the only functions by which a server gets and releases resources.
+//! Claim, release and abandon: the only functions through which a server acquires and releases resources.
 //! They run within the caller's transaction.
 
 use kilonova_accelerator::ledger as devices;
@@ -80,7 +80,7 @@ pub struct Wanted<'a> {
 }
 
 /// Claims the first candidate that still fits. If none fits, returns the hosts that have room but cannot fit the
-/// NUMA topology; none if other requests took all candidates.
+/// NUMA topology; there are none if other requests took all candidates.
 ///
 /// # Errors
 /// Store errors only. A lack of resources is not an error.
@@ -222,7 +222,7 @@ pub(super) fn provider_of(candidate: &Candidate, suffix: &str) -> Option<Provide
     found.and_then(|(_, providers)| providers.first().copied())
 }
 
-/// The devices of a claim by provider. The bindings are in the order of the requests.
+/// The devices of a claim, by provider. `bindings` must be in the order of `wants`.
 fn taken_devices(
     candidate: &Candidate,
     wants: &[devices::BindRequest],
@@ -283,8 +283,8 @@ pub(crate) fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Held, Error>
     Ok(Held { devices: devices::held(tx, consumer)?, resources: placement::held(tx, consumer)? })
 }
 
-/// Releases the claims of a consumer, with `actor` as initiator. Waits for no answer unless a
-/// handle must be cleaned or excludes others.
+/// Releases the claims of a consumer, with `actor` as initiator. Does not wait for the database
+/// unless a handle must be cleaned or excludes others.
 pub(crate) fn release_held(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -298,8 +298,8 @@ pub(crate) fn release_held(
     Ok(placement::release_held(tx, &compute.world, consumer, &held.resources)?)
 }
 
-/// Releases the resources of a server on a host that cannot be reached to remove the guest. Its
-/// capacity is free, as upstream; its devices stay dirty until [`reclaim`].
+/// Releases the resources of a server on an unreachable host, which cannot remove the guest yet. The
+/// capacity becomes free, as in upstream; the devices stay dirty until [`reclaim`].
 ///
 /// # Errors
 /// Store errors only.
@@ -323,8 +323,8 @@ pub(crate) fn abandon_of(
     Ok(placement::reserve_each(tx, &compute.world, &dirty)?)
 }
 
-/// Frees the devices that a server, or one of its migrations, abandoned on a host, once the host
-/// has removed the guest.
+/// Frees the devices that a server, or one of its migrations, abandoned on a host. Called after the
+/// host has removed the guest.
 ///
 /// # Errors
 /// Store errors only.
@@ -338,8 +338,9 @@ pub(crate) fn reclaim(
     Ok(placement::reserve_each(tx, &compute.world, &dirty)?)
 }
 
-/// The accelerator requests of a candidate: those of the profiles' groups by the mapping, plus
-/// other allocations on device providers. Also the port of each request, in the same order.
+/// The accelerator requests of a candidate: those of the profiles' groups, on the providers to which
+/// the candidate maps them, and those for other allocations on device providers. Also the port of
+/// each device of the profiles, in the same order.
 fn wants(
     tx: &mut Tx<'_>,
     candidate: &Candidate,

@@ -1,4 +1,4 @@
-//! The guest metadata, derived from the server when it is created.
+//! The metadata of a guest, derived from its server.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use kilonova_node_api::GuestMetadata;
 
 use crate::{Compute, user_data};
 
-/// The properties of a server from which its document and its guest's metadata derive.
+/// The properties of a server from which its document and its guest's metadata are derived.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestSource<'a> {
     /// The server's number.

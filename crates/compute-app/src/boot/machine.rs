@@ -1,7 +1,7 @@
-//! The guest configuration that image properties and extra specs define, and their validation.
+//! The guest configuration that image properties and extra specs define, and the validation of both.
 //!
 //! Names, values and messages are Nova's. [`check`] refuses invalid values before a server exists,
-//! so that no host sees an unknown one; [`of`] ignores values that it cannot parse.
+//! so that no host receives an unknown value; [`of`] ignores values that it cannot parse.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -62,7 +62,7 @@ pub(crate) fn rescue(spec: &Spec, image: Option<ImageId>, properties: &Propertie
     let medium = reader.one("hw_rescue_device", "Medium", Medium::parse);
     let device = (bus.is_some() || medium.is_some())
         .then(|| RescueDevice { medium: medium.unwrap_or(Medium::Disk), bus });
-    // A rescue disk attached after the guest's own disks belongs to the guest's own configuration.
+    // A rescue device is attached after the guest's own disks, so the guest keeps its configuration.
     let machine = if device.is_some() {
         of(spec, &spec.flavor)
     } else {
@@ -197,7 +197,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// One of the known names in any case, or a legacy name for one.
+    /// Parses one of the known names, or a legacy name for one; ignores case.
     fn word(
         &mut self,
         key: &str,
@@ -231,13 +231,13 @@ pub(crate) fn kernel(properties: &Properties, key: &str) -> Option<ImageId> {
     properties.get(key).and_then(|id| parse_uuid_like(id))
 }
 
-/// Nova's true values.
+/// True for the words that Nova treats as true.
 pub(crate) fn truth(text: &str) -> bool {
     let text = text.trim().to_lowercase();
     ["1", "t", "true", "on", "y", "yes"].contains(&text.as_str())
 }
 
-/// Parses a number among extra specs or properties.
+/// Parses the number in an extra spec or a property.
 pub(super) fn number_of<T: FromStr>(text: Option<&String>) -> Option<T> {
     text.and_then(|text| text.trim().parse().ok())
 }

@@ -1,10 +1,10 @@
-//! Where the devices of a server must be relative to each other: `hw:gpu_topology` of a flavor and
+//! The required places of a server's devices relative to each other: `hw:gpu_topology` of a flavor and
 //! `accel:topology` of a device profile.
 //!
-//! A topology becomes a condition of the query on the traits of device providers, so that a plan has only
-//! candidates that meet it and the engine explains why there are none. The claim checks the rows of the devices
-//! again ([`check`]), because the plan may be older than the host's last report. A device whose place the host
-//! does not report meets no condition.
+//! A topology becomes a condition of the query on the traits of device providers, so that a plan contains only
+//! candidates that meet the condition, and the engine can explain why there are none. The claim checks the rows
+//! of the devices again ([`check`]), because the plan may be older than the host's last report. A device whose
+//! place the host does not report meets no condition.
 
 use std::collections::BTreeSet;
 
@@ -26,11 +26,11 @@ pub(super) const OF_PROFILE: &str = TOPOLOGY;
 /// The extra spec of a flavor.
 pub const OF_FLAVOR: &str = "hw:gpu_topology";
 
-/// The conditions of a flavor and its device profiles on request groups. The flavor's condition applies to all
+/// The conditions that a flavor and the device profiles set on request groups. The flavor's condition applies to all
 /// devices that the flavor requests, by any key; a profile's condition applies to the profile's devices.
 ///
 /// # Errors
-/// 400 for an unknown topology. A stored topology may be older than its validation.
+/// 400 for an unknown topology. A stored value may predate its validation.
 pub(super) fn conditions(
     flavor: &FlavorOf,
     profiles: &Profiles,
@@ -98,7 +98,7 @@ fn condition(key: &str, value: &str, groups: Vec<Group>) -> Result<Option<Alike>
 /// that the consumer requests for itself.
 ///
 /// # Errors
-/// [`Error::Moved`] if they do not hold; store errors.
+/// [`Error::Moved`] if a condition does not hold; store errors.
 pub(super) fn check(
     tx: &mut Tx<'_>,
     world: &World,
@@ -136,7 +136,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The providers in the island of a provider that offer a class of a condition.
+/// The providers that are in the island of `provider` and offer a class of the condition.
 fn island(
     tx: &mut Tx<'_>,
     provider: ProviderId,

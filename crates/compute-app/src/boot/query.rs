@@ -66,7 +66,7 @@ impl Profiles {
         self.flavor.iter().chain(&self.ports)
     }
 
-    /// True if one of them names a bitstream.
+    /// True if one of the profiles names a bitstream.
     pub(crate) fn may_program(&self) -> bool {
         self.iter().any(ProfileGroups::may_program)
     }
@@ -95,7 +95,7 @@ impl ProfileGroups {
         }
     }
 
-    /// True if it names a bitstream, so that devices may have to be programmed.
+    /// True if the profile names a bitstream, so that devices may have to be programmed.
     pub(crate) fn may_program(&self) -> bool {
         let mut keys = self.groups.iter().flat_map(|group| group.keys());
         keys.any(|key| key.starts_with("accel:") && key != near::OF_PROFILE)
@@ -124,7 +124,7 @@ pub fn on_host(spec: &Spec, flavor: &FlavorOf) -> FlavorOf {
 /// Builds the query for one server, from its flavor and the properties of its image.
 ///
 /// # Errors
-/// 400 for an extra spec whose amount is not a number, and for an undefined alias.
+/// 400 for an extra spec whose amount is not a number, an undefined alias or an unknown topology.
 pub fn query_of(
     flavor: &FlavorOf,
     properties: &BTreeMap<String, String>,
@@ -212,7 +212,7 @@ pub fn query_of(
     })
 }
 
-/// Builds the query for the resources of additional ports of a server with a host, in the tree of that host.
+/// Builds the query for the resources of ports that are added to a server, in the tree of its host.
 pub(crate) fn query_of_ports(ports: &[PortResources], root: ProviderId) -> Query {
     let group = |group| Group { in_tree: Some(root), ..of_port(group) };
     let requests = ports.iter().map(|port| &port.request);
@@ -224,14 +224,15 @@ pub(crate) fn query_of_ports(ports: &[PortResources], root: ProviderId) -> Query
     }
 }
 
-/// The groups of a request whose providers are in one subtree.
+/// The groups of a request whose providers must be in one subtree.
 fn subtree(request: &ResourceRequest) -> Option<Vec<String>> {
     let is_known = |id: &String| request.groups.iter().any(|group| group.id == *id);
     let ids = &request.same_subtree;
     (!ids.is_empty() && ids.iter().all(is_known)).then(|| ids.clone())
 }
 
-/// A group of a port's request. As for flavors, an unknown class or trait is not an error, because no host has it.
+/// A group of a port's request. As for flavors, an unknown class or trait is not an error: no host has it, so there
+/// are no candidates.
 fn of_port(group: &RequestGroup) -> Group {
     let amounts = group.resources.iter().filter(|(_, amount)| **amount > 0);
     let amount =
@@ -243,7 +244,7 @@ fn of_port(group: &RequestGroup) -> Group {
     }
 }
 
-/// Requests the CPUs of a topology: dedicated ones are units of `PCPU`. Groups with a suffix may request some of them.
+/// Requests the CPUs of a topology, dedicated ones as `PCPU`, except those that groups with a suffix already request.
 fn cpus(
     guest: &GuestTopology,
     groups: &BTreeMap<String, Group>,
@@ -259,8 +260,8 @@ fn cpus(
     }
 }
 
-/// The suffix and the class of `resources1:VGPU`. As upstream, an unknown class is not an error
-/// here, because no host offers it.
+/// The suffix and the class of `resources1:VGPU`. As in upstream, an unknown class is not an
+/// error here: no host offers it, so there are no candidates.
 fn resources(key: &str) -> Option<(&str, ResourceClass)> {
     split(key, "resources").map(|(suffix, class)| (suffix, ResourceClass::verbatim(class)))
 }

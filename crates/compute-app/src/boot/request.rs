@@ -18,7 +18,7 @@ pub struct BootRequest {
     pub user_id: String,
     /// `req-<uuid>`.
     pub request_id: String,
-    /// The name, or its prefix for several servers.
+    /// The server's name; for several servers, the prefix of their names.
     pub name: String,
     /// Description.
     pub description: Option<String>,

@@ -1,5 +1,5 @@
-//! Rebuilds a volume-backed server: Cinder replaces the data of its root volume by an image's, while the volume
-//! is reserved for the server and not attached to a guest.
+//! Rebuilds a volume-backed server: Cinder replaces the data of its root volume with those of an image, while the
+//! volume is reserved for the server and not attached to a guest.
 //!
 //! ```text
 //!   rebuild: the device is `reimaging` ─► document: shut off, without the root volume ─(host reports)─►
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A failed rebuild sets the device to `attached`, so that the volume is attached again once Cinder allows it.
-//! The server goes to `ERROR`, as upstream.
+//! The server goes to `ERROR`, as in Nova.
 
 use kilonova_compute_db::servers::Server;
 use kilonova_compute_db::volumes::{self as rows, Phase};
@@ -26,11 +26,11 @@ pub struct RootVolume {
     pub device: BlockDeviceId,
     /// Its size.
     pub size_gb: i64,
-    /// True if its data are replaced by the image's.
+    /// True if the image replaces its data.
     pub is_replaced: bool,
 }
 
-/// The root volume of a volume-backed server that is rebuilt with an image. Without `knows_reimage`, the client's
+/// The root volume of a volume-backed server that is rebuilt from an image. If `knows_reimage` is false, the client's
 /// microversion does not support re-imaging, and the image must be the one that the volume was created from.
 ///
 /// # Errors

@@ -85,7 +85,8 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     Ok(())
 }
 
-/// Processes one server until everything is done, a host has to report first, or a call fails.
+/// Processes one server until no further call is possible, because everything is done or a host must report first, or
+/// until a call fails.
 ///
 /// # Errors
 /// Store errors only.
@@ -109,7 +110,7 @@ async fn work_in(compute: &Compute, server: ServerId, slot: Option<Slot>) -> Res
     }
 }
 
-/// The right to be one of the servers that the loop processes concurrently.
+/// A permit for one of the servers that the loop processes concurrently.
 type Slot = OwnedSemaphorePermit;
 
 struct Worker<'a> {
@@ -157,7 +158,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs a transaction of this worker; [`StepError::Fenced`] if another one leases the server.
+    /// Runs a transaction of this worker; [`StepError::Fenced`] if another worker leases the server.
     async fn write<T: Send + 'static>(
         &mut self,
         work: impl Fn(&mut Tx<'_>, &Compute) -> Result<T, Error> + Send + Sync + 'static,
@@ -176,7 +177,7 @@ impl Worker<'_> {
         Ok(value)
     }
 
-    /// Lets the loop continue with other servers, because Cinder may take long.
+    /// Lets the loop continue with other servers, because Cinder may take a long time.
     fn leave_loop(&mut self) {
         self.slot = None;
     }
@@ -232,7 +233,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Fails the operation that waits for a step. False if there is none.
+    /// Fails the operation that waits for a step. Returns false if no operation waits for it.
     async fn give_up(&mut self, scene: &Scene, next: &Next, why: &str) -> Result<bool, StepError> {
         let (device, host) = match next {
             Next::Reimage(id) | Next::Reserve(id, _) if is_reimaged(scene, *id) => {

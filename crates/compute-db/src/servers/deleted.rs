@@ -7,7 +7,7 @@ use kilonova_store::{Tx, params};
 use crate::Error;
 
 kilonova_store::statements! {
-    /// Copies the row, with state deleted.
+    /// Copies the row, with the state `deleted`.
     KEEP = "INSERT INTO deleted_servers (seq, id, project_id, user_id, name, description, host,
         vm_state, task_state, power_state, vcpus, memory_mb, spec, metadata, tags, fault, created_at,
         updated_at, launched_at, locked_by, locked_reason, deleted_at)

@@ -48,7 +48,7 @@ pub enum Condition {
 pub struct Key {
     /// SQL that is never null.
     pub sql: &'static str,
-    /// The same value of a server.
+    /// The same value, computed for a server.
     pub of: fn(&Server) -> Value,
     /// True if the largest comes first.
     pub descending: bool,

@@ -22,7 +22,7 @@ kilonova_store::statements! {
 /// servers with higher numbers; a reader that compares this many numbers still sees it.
 pub const NEWEST_COUNT: usize = 50;
 
-/// Differs between two states of a server.
+/// A value that differs between any two states of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     at: Timestamp,

@@ -25,8 +25,8 @@ use super::{consoles, counted};
 use crate::Error;
 use statements as sql;
 
-/// Inserts a server and returns its number, which is part of the name of its libvirt domain. The
-/// caller has counted the server ([`counted::count`]).
+/// Inserts a server and returns its number, which is part of the name of its libvirt domain. The caller must have
+/// counted the server ([`counted::count`]).
 ///
 /// # Errors
 /// Store errors only.
@@ -78,7 +78,7 @@ pub fn find(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<Server>, Error> {
     tx.row(sql::FIND, params![id])?.as_ref().map(read).transpose()
 }
 
-/// Asks for [`those`] of these servers that exist.
+/// Asks for those of these servers that exist, for [`those`].
 ///
 /// # Errors
 /// Store errors only.
@@ -333,9 +333,9 @@ pub fn loads(tx: &mut Tx<'_>) -> Result<Vec<(HostName, i64, i64)>, Error> {
     tx.rows(sql::LOADS, params![])?.iter().map(load).collect()
 }
 
-/// Deletes the row. The caller has released the server's resources. Copies the row to the deleted
-/// servers, removes the server from its group and ends its tokens for consoles. Returns true if the
-/// server has ports, which must be deleted too.
+/// Deletes the row. The caller must have released the server's resources. Copies the row to the deleted servers,
+/// removes the server from its group and ends its tokens for consoles. Returns true if the server has ports, which must
+/// be deleted too.
 ///
 /// # Errors
 /// Store errors only.

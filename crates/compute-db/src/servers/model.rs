@@ -214,11 +214,11 @@ impl TaskState {
 pub struct Lock {
     /// `owner` or `admin`.
     pub by: String,
-    /// The reason, from 2.73.
+    /// The reason, from microversion 2.73 on.
     pub reason: Option<String>,
 }
 
-/// A copy of the flavor from the server's creation; later changes of the flavor do not affect it.
+/// A copy of the flavor from the server's creation; later changes to the flavor do not affect it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlavorOf {
     /// Flavor id.
@@ -249,7 +249,7 @@ pub struct Spec {
     pub local_disks: LocalDisks,
     /// The image.
     pub image: Option<ImageId>,
-    /// Properties of the image that clients see from 2.98.
+    /// Properties of the image that clients see from microversion 2.98 on.
     pub image_properties: BTreeMap<String, String>,
     /// Key pair name.
     pub key_name: Option<String>,
@@ -290,7 +290,8 @@ pub struct Spec {
     pub dynamic_vendordata: bool,
 }
 
-/// The requested sizes of a server's ephemeral disk and swap disk. `None` is the flavor's size, which is also the maximum.
+/// The requested sizes of a server's ephemeral disk and swap disk. `None` means the flavor's size, which is also the
+/// maximum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LocalDisks {
@@ -319,7 +320,8 @@ impl Spec {
         self.local_disks.swap_mb.unwrap_or(self.flavor.swap)
     }
 
-    /// With another flavor. Its sizes of local disks replace the requested ones, unless it is the same flavor.
+    /// The spec with another flavor. The flavor's sizes of local disks replace the requested ones, unless it is the
+    /// same flavor.
     #[must_use]
     pub fn with_flavor(self, flavor: FlavorOf) -> Self {
         let local_disks =
@@ -375,7 +377,7 @@ pub(super) struct Networked {
 pub struct Fault {
     /// HTTP-like code; 500, as Nova uses for build failures.
     pub code: u16,
-    /// For everyone who may see the server: contains no host names and no texts from hosts.
+    /// For everyone who may see the server: contains no host names and no text from hosts.
     pub message: String,
     /// When it was recorded; microseconds since 1970 in the row.
     #[serde(with = "jiff::fmt::serde::timestamp::microsecond::required")]
@@ -386,7 +388,7 @@ pub struct Fault {
 
 /// The message of a fault stored before messages and details were separated.
 const LEGACY_MESSAGE: &str = "The server failed. An administrator can see why.";
-/// Maximum number of characters of a fault's message, as upstream.
+/// Maximum number of characters of a fault's message, as in Nova.
 const MAX_MESSAGE: usize = 255;
 
 impl Fault {

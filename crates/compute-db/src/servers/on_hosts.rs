@@ -1,4 +1,4 @@
-//! The numbers and names of the servers on many hosts, for operators. Read-only.
+//! The names and the counts of the servers on many hosts, for operators. Read-only.
 
 use std::collections::HashMap;
 

@@ -19,8 +19,8 @@ kilonova_store::statements! {
         WHERE id = ?1 AND state = ?2 RETURNING id";
     /// Records whether a guest has the disk of an attachment.
     SET_PLUG = "UPDATE volume_attachments SET plug = ?2 WHERE id = ?1";
-    /// The hosts that have not reported that a guest has a disk, or no longer has it. `CROSS JOIN` fixes SQLite's order of
-    /// tables.
+    /// The hosts that have yet to report that a guest has a disk, or that a guest no longer has one. `CROSS JOIN` fixes
+    /// SQLite's order of tables.
     AWAITED_HOSTS = "SELECT host FROM volume_attachments WHERE plug = 'given' AND host IS NOT NULL
         UNION SELECT a.host FROM block_devices d CROSS JOIN volume_attachments a
         WHERE d.phase IN ('detaching', 'failed', 'reimaging') AND a.server_id = d.server_id
@@ -53,11 +53,11 @@ words! {
 }
 
 words! {
-    /// The disk of an attachment on its host.
+    /// The state of an attachment's disk on its host.
     Plug {
-        /// No document has ever had the disk.
+        /// No document has ever contained the disk.
         None = "none",
-        /// A document has the disk, or the host has not yet reported on the document without it.
+        /// A document contains the disk, or the host has not yet reported on the document without it.
         Given = "given",
         /// The host reported the disk.
         Plugged = "plugged",
@@ -86,11 +86,11 @@ pub struct AttachmentRow {
     pub host: Option<HostName>,
     /// Its state.
     pub state: State,
-    /// The disk on that host.
+    /// The state of the disk on that host.
     pub plug: Plug,
 }
 
-/// The hosts that have not reported that a guest has a disk, or no longer has it.
+/// The hosts that have yet to report that a guest has a disk, or that a guest no longer has one.
 ///
 /// # Errors
 /// Store errors only.
@@ -123,7 +123,7 @@ pub fn attachments(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<AttachmentRo
     tx.rows(ATTACHMENTS, params![server])?.iter().map(read_attachment).collect()
 }
 
-/// The state of an attachment after an answer of Cinder.
+/// The state of an attachment after an answer from Cinder.
 #[derive(Debug, Clone)]
 pub struct Answered<'a> {
     /// Its id in Cinder.

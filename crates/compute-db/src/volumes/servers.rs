@@ -127,8 +127,7 @@ pub fn settle(tx: &mut Tx<'_>, taken: &Taken) -> Result<bool, Error> {
     Ok(tx.row(SETTLE, values)?.is_some())
 }
 
-/// Ends the lease of a server, with the time at which it is due again and the number of failed
-/// attempts.
+/// Ends the lease of a server, and records when it is due again and the number of failed attempts.
 pub fn give_back(
     tx: &mut Tx<'_>,
     taken: &Taken,
@@ -140,8 +139,7 @@ pub fn give_back(
     Ok(())
 }
 
-/// Asks the store to record that something changed for a server; the answer has a row if the server
-/// has volumes.
+/// Asks the store to record that something changed for a server; the answer contains a row if the server has volumes.
 pub fn ask_nudge(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<Asked, Error> {
     Ok(tx.ask(NUDGE, params![server, now])?)
 }
@@ -156,7 +154,7 @@ pub fn has_any(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
     Ok(tx.row(FIND, params![server])?.is_some())
 }
 
-/// Deletes the row of a server without devices and attachments, once it is settled.
+/// Deletes the row of a server without devices or attachments, once it is settled.
 pub fn forget_settled(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.defer(FORGET_SERVER, params![server])?;
     Ok(())

@@ -31,7 +31,7 @@ const TOGETHER: Duration = Duration::from_millis(200);
 /// When the first poll began.
 static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// When a poll that begins at `now` ends without news.
+/// The time at which a poll that begins at `now` ends if there is no news.
 fn end_of_wait(begin: Instant, now: Instant) -> Instant {
     let end = now + MAX_WAIT;
     let past = end.saturating_duration_since(begin).as_nanos() % TOGETHER.as_nanos();
@@ -83,8 +83,8 @@ pub(super) async fn desired(
     Ok(batch)
 }
 
-/// The host, after a check of its session. Reads the row if memory does not know the host, the epoch
-/// or the generation, because the host may have just contacted another controller.
+/// Checks the session of a host, and returns the host. Reads the row if memory does not know the host, the epoch or the
+/// generation, because the host may have just contacted another controller.
 async fn session(
     compute: &Compute,
     host: &HostName,

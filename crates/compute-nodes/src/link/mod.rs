@@ -1,7 +1,7 @@
 //! The controller's side of the node API, in this process.
 //!
-//! Every call contains the host's epoch. A call of an older session is refused, so that a replaced
-//! agent cannot act on devices that it no longer owns.
+//! Every call contains the host's epoch. A call from an older session is refused, so that a
+//! replaced agent cannot act on devices that it no longer owns.
 
 mod consoles;
 mod desired;

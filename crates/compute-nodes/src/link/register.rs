@@ -55,7 +55,7 @@ fn record(
     let now = time::now();
     expect(tx, registration)?;
     let known = hosts::by_name(tx, &registration.host)?;
-    // Read before anything is written: a later read would be a round trip of its own.
+    // Read before anything is written: a later read would cost an extra round trip.
     let known_cells = cells::of_host(tx, &registration.host)?;
     if known.is_none() {
         let spellings = hosts::spellings(tx, &registration.host)?;
@@ -154,7 +154,8 @@ fn follow_routes(
     Ok(())
 }
 
-/// Logs the dedicated CPUs of guests that the host no longer offers. The guests keep them, and no other guest gets them.
+/// Logs the CPUs that are dedicated to guests and that the host no longer offers. The guests keep them, and no other
+/// guest gets them.
 fn warn_of_pins(tx: &mut Tx<'_>, registration: &Registration) -> Result<(), Error> {
     let topology = registration.cells.as_deref().map(cells::topology);
     let topology = topology.and_then(Result::ok).unwrap_or_default();

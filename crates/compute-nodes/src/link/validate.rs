@@ -26,7 +26,8 @@ const MAX_TRAITS: usize = 1000;
 const MAX_PORTS: usize = 256;
 /// Maximum number of cards that a card is connected to.
 const MAX_PEERS: usize = 256;
-/// Maximum number of MIG profiles of a GPU, and of places or types of each.
+/// Maximum number of MIG profiles and of foreign instances of a GPU, and of placements and of vGPU
+/// types of each profile.
 const MAX_MIG: usize = 64;
 /// The highest NUMA node number of a Linux kernel.
 const MAX_NODE: i64 = 1023;

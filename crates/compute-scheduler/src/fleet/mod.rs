@@ -7,7 +7,7 @@
 //! of two transactions may run in either order, and on both databases a read may begin before a commit
 //! and end after its hook. Rows therefore have a [`Version`], the aggregates have a revision, and older
 //! ones are ignored. An older row replaces memory only if memory has not changed since the read began.
-//! In this case the database itself has lost commits, by a restore or the takeover of a standby.
+//! In that case, the database itself must have lost commits, by a restore or the takeover of a standby.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -23,7 +23,7 @@ use crate::atomic::{AtomicSkew, AtomicTime};
 
 /// The time after which a silent host counts as down (Nova's `service_down_time`, 60 s).
 pub const DOWN_AFTER: SignedDuration = SignedDuration::from_secs(60);
-/// Smaller changes of a clock skew are not stored.
+/// Smaller changes in a clock skew are not stored.
 const SAME_SKEW: SignedDuration = SignedDuration::from_millis(100);
 
 /// The metadata of a host's aggregates.
@@ -181,7 +181,7 @@ impl Host {
         }
     }
 
-    /// The epoch of the valid session, as far as this process knows. The row decides.
+    /// The epoch of the valid session, as far as this process knows. The host's row is authoritative.
     pub fn epoch(&self) -> i64 {
         self.newest.borrow().epoch
     }
@@ -196,12 +196,12 @@ impl Host {
         self.last_seen.get()
     }
 
-    /// The last sign of life that the database has.
+    /// The last sign of life that is recorded in the database.
     pub fn noted(&self) -> Timestamp {
         self.noted.get()
     }
 
-    /// Records that the database has a sign of life.
+    /// Records in memory that the database contains this sign of life.
     pub fn record_noted(&self, seen: Timestamp) {
         self.noted.advance(seen);
     }
@@ -221,7 +221,7 @@ impl Host {
         self.clock_skew().filter(differs)
     }
 
-    /// Records that the database has this skew.
+    /// Records in memory that the database contains this skew.
     pub fn skew_is_noted(&self, skew: SignedDuration) {
         self.noted_skew.set(skew);
     }

@@ -63,7 +63,7 @@ struct State {
     scored: Scored,
 }
 
-/// The input of the present scores.
+/// The input of the current scores.
 #[derive(Debug, Default, PartialEq)]
 struct Scored {
     demand: f64,
@@ -137,7 +137,7 @@ impl Packer {
         of_kind.map(|(before, after)| fleet.scorer().score(&before, &after, &shape)).sum()
     }
 
-    /// A separate packer with the same demand that mirrors `world`, for a search on many scratch
+    /// A separate packer that mirrors `world` and has the same demand, for a search on many scratch
     /// copies of the world. Such a search would keep requests waiting for the lock of this packer.
     #[must_use]
     pub fn apart(&self, world: &Snapshot) -> Self {
@@ -172,7 +172,7 @@ impl Packer {
         }
     }
 
-    /// Replaces the demand by the demand in the database.
+    /// Replaces the demand with that in the database.
     pub fn learn(&self, demand: impl IntoIterator<Item = (Request, f64)>) {
         let (mut state, demand) = (self.lock(), demand.into_iter().collect());
         if state.learned != demand {

@@ -19,7 +19,7 @@ use crate::fleet::Host;
 use crate::packer::{Preference, Remainders};
 use crate::reason::{NoHost, Obstacle, is_without_device, obstacle_of_host, passed_over};
 
-/// Hosts in the first batch of the order; each further batch is eight times as large.
+/// Number of hosts in the first batch of the order; each further batch is eight times as large.
 const FIRST_BATCH: usize = 64;
 
 /// Number of candidates from the search in the order of cost. A search without an order finds the
@@ -29,20 +29,21 @@ const BY_COST: usize = ALTERNATES / 2;
 /// Minimum number of hosts to look for, to tell whether the chosen host is the only suitable one.
 const HOSTS: usize = 2;
 
-/// Candidates kept per host, in case another request claims the first.
+/// Number of candidates kept per host, in case another request claims the first.
 const ON_ONE_HOST: usize = BY_COST / HOSTS;
 
-/// Candidates examined per host to find the best device.
+/// Number of candidates examined per host to find the best device.
 pub(super) const DEVICES: usize = 32;
 
 /// Maximum number of hosts examined for servers that must share a host.
 const ORDERED_FOR_ALL: usize = 256;
 
-/// Maximum number of compared hosts, each with room for all these servers.
+/// Maximum number of hosts compared, each of which must have room for all of these servers.
 const COMPARED_FOR_ALL: usize = 8;
 
 /// A host that is used only if there are too few others, with its penalties in order of precedence:
-/// build failures, members of the server group, and whether another controller claims there.
+/// build failures, members of the server group, and whether another controller claims resources
+/// there.
 type Deferred = ((i64, usize, bool), Preference, Arc<Host>);
 
 /// The candidates of one host, best first.
@@ -231,7 +232,8 @@ impl Finder<'_> {
         self.found.len() >= self.constraints.rules.host_subset_size.max(HOSTS)
     }
 
-    /// Under soft affinity, the hosts of the group, those with most members first; otherwise none.
+    /// Under soft affinity, the hosts of the group, those with the most members first; otherwise
+    /// none.
     fn group_hosts(&self) -> Vec<Arc<Host>> {
         let group = self.constraints.group.as_ref();
         let Some(group) = group.filter(|group| group.policy == Policy::SoftAffinity) else {

@@ -1,7 +1,7 @@
 //! Plans the hosts of N servers of one request together, on a scratch copy of the provider
 //! snapshot.
 //!
-//! Pure except for the given time. A plan is not a claim: the claim re-checks it.
+//! Performs no I/O and takes the time as an argument. A plan is not a claim: the claim re-checks it.
 //!
 //! Servers are planned one by one, each on the best host by the cost of its state, or on the best of several hosts
 //! by upstream's weighers. If that fails before all are planned, [`Snapshot::pack`] tries other combinations. Its
@@ -26,10 +26,10 @@ use super::rules::Packing;
 use super::weighers::weigh;
 use crate::fleet::Host;
 
-/// Candidates kept per server in case another request claims the first.
+/// Number of candidates kept per server, in case another request claims the first.
 const ALTERNATES: usize = 8;
 
-/// Candidates examined for alternates on other hosts.
+/// Number of candidates examined for alternates on other hosts.
 const LOOKED_AT_FOR_SPARES: usize = 256;
 
 /// Number of hosts named with their weights.
@@ -40,7 +40,7 @@ const NAMED: usize = 3;
 pub struct Choice {
     /// The candidates, best first.
     pub candidates: Vec<Candidate>,
-    /// The scheduling decision for the first, for operators.
+    /// Explains to operators how the first candidate was chosen.
     pub how: String,
     /// The conditions on where the devices are. The claim checks them again.
     pub alike: Vec<Alike>,
@@ -260,7 +260,7 @@ fn describe(
     how
 }
 
-/// The maximum number of servers in any combination.
+/// A plan for as many servers as any combination can place.
 fn packed(
     world: &Snapshot,
     constraints: &Constraints<'_>,
@@ -282,7 +282,7 @@ fn packed(
     Ok(places.into_iter().map(one).collect())
 }
 
-/// All servers on one host: the host whose cost falls most, or the host on which most of them fit.
+/// Places all servers on one host: the host whose cost falls most, or the host on which most of them fit.
 fn together(
     world: &Snapshot,
     constraints: &Constraints<'_>,
@@ -299,7 +299,7 @@ fn together(
     Ok(better(plan, first_together(world, constraints, query, count)?))
 }
 
-/// All servers on one host: the first host of a search on which all fit, or the host on which most of them fit.
+/// Places all servers on one host: the first host of a search on which all fit, or the host on which most of them fit.
 fn first_together(
     world: &Snapshot,
     constraints: &Constraints<'_>,

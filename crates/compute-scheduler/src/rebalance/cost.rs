@@ -13,7 +13,7 @@ use crate::constraints::Scope;
 use crate::reason::NoHost;
 use crate::rules::Packing;
 
-/// The least reduction of the cost, in devices, that justifies a move.
+/// The smallest reduction in cost, in devices, that justifies a move.
 const LEAST: f64 = 0.1;
 
 /// Moves that lower the cost of the hosts.

@@ -41,7 +41,7 @@ const DESTINATIONS: usize = 8;
 /// candidates by cost have devices of other kinds.
 const EXAMINED: usize = 256;
 
-/// Number of plans after which the search ends and takes the best one.
+/// Number of plans after which the search ends and returns the best one.
 const ENOUGH: usize = 16;
 
 /// An amount of a class on a provider.
@@ -248,8 +248,8 @@ pub struct DrainPlan {
     pub gain: i64,
 }
 
-/// The host of `hosts` whose drain makes room for the most servers of a request, among the hosts whose guests can all
-/// move. `None` if no drain makes room, or if `left` searches did not find one.
+/// The drain of one of `hosts` that makes room for the most servers of a request. Considers only hosts whose guests can
+/// all move. `None` if no drain makes room, or if `left` searches did not find one.
 ///
 /// # Errors
 /// [`NoHost`] for an invalid query.

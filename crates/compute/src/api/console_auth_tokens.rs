@@ -1,6 +1,6 @@
 //! `/os-console-auth-tokens/{token}`: the target of a console token, for operators' own proxies.
 //!
-//! Hosts have no ports for consoles. Such a proxy connects to the websocket of this process, like every other
+//! Hosts open no ports for consoles, so such a proxy connects to the websocket of this process, like every other
 //! client.
 
 use axum::Json;

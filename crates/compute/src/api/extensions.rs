@@ -1,7 +1,7 @@
-//! `/extensions`: the list by which older clients discover features.
+//! `/extensions`: the list from which older clients discover features.
 //!
-//! Upstream's list never changes and names every extension that ever existed. This one does the
-//! same; requests for removed or missing features are refused by their own routes.
+//! Upstream's list never changes and names every extension that ever existed. This list does the
+//! same; the routes of removed or missing features refuse requests themselves.
 
 use axum::Json;
 use axum::extract::Path;

@@ -1,7 +1,7 @@
 //! `/os-server-external-events`: events that Neutron, Cinder and Cyborg send to Nova.
 //!
-//! Events are validated and answered as in upstream. Events about ports are applied if the ports are in
-//! the cloud's Neutron. `volume-extended` extends the disk of a guest. `volume-reimaged` makes waiting
+//! Events are validated and answered as in upstream. Events about ports are applied if the cloud has a
+//! Neutron. `volume-extended` extends the disk of a guest. `volume-reimaged` makes waiting
 //! rebuilds check their volumes immediately. Other events have no effect.
 
 use axum::Json;
@@ -83,7 +83,7 @@ async fn create(
     for event in answers.iter().filter(|event| event["code"] == 200) {
         apply_to_volume(&service, event);
     }
-    // In the answer, an accepted event is completed, whatever it reports.
+    // The answer shows every accepted event as completed, whatever status it reports.
     for answer in answers.iter_mut().filter(|answer| answer["code"] == 200) {
         answer["status"] = json!("completed");
     }

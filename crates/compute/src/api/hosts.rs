@@ -1,8 +1,8 @@
 //! `/os-hosts`, before 2.43: the hosts of all services, and the usage of a compute host by project.
 //!
 //! Its successors are `/os-services` and `/os-hypervisors`; the answers here must agree with
-//! theirs. No driver puts a host into maintenance or switches its power: 501, as upstream with
-//! libvirt.
+//! theirs. Maintenance mode and power actions are not supported; as in upstream with libvirt, the
+//! answer is 501.
 
 use std::sync::LazyLock;
 
@@ -63,7 +63,7 @@ fn check_exists(version: Microversion) -> Result<(), Refusal> {
     input::check_microversion(version, microversions::before(microversions::HOSTS_GONE))
 }
 
-/// 404 in the words of upstream, which looks the host up among those of its cells.
+/// 404 with the message of upstream, which looks up the cell to which the host is mapped.
 fn unknown(host: &HostName) -> Refusal {
     Refusal::not_found(format!("Host '{host}' is not mapped to any cell"))
 }

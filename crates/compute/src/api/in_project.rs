@@ -1,5 +1,5 @@
-//! Paths with the caller's project after the version (`/v2.1/PROJECT/servers`), which endpoints in
-//! catalogs have had since Nova's first API. They reach the same operations as paths without a project.
+//! Paths with the caller's project after the version (`/v2.1/PROJECT/servers`), which catalog
+//! endpoints have used since Nova's first API. They reach the same operations as paths without a project.
 //!
 //! [`reached_in_project`] removes the project from the path before routing. As in Nova
 //! (`nova/api/openstack/wsgi.py`), [`check`] compares it with the caller's project after the token
@@ -17,7 +17,7 @@ use tower::{ServiceExt, service_fn};
 #[derive(Debug, Clone)]
 pub(super) struct InProject(pub String);
 
-/// The service `mounted`, which also answers paths with a project.
+/// Wraps `mounted` so that it also answers paths with a project.
 pub fn reached_in_project(mounted: Router) -> Router {
     Router::new().fallback_service(service_fn(move |mut request: Request| {
         let mounted = mounted.clone();
@@ -29,7 +29,7 @@ pub fn reached_in_project(mounted: Router) -> Router {
     }))
 }
 
-/// The path without the project, and the project; `None` if the path has none. A project's id consists of
+/// The path without the project, and the project; `None` if the path contains no project. A project's id consists of
 /// hexadecimal digits and hyphens, as in Nova's routes; no resource has such a name.
 fn split(uri: &Uri) -> Option<(Uri, String)> {
     let whole = uri.path_and_query()?.as_str();
@@ -45,7 +45,7 @@ fn split(uri: &Uri) -> Option<(Uri, String)> {
     Some((uri, project.to_owned()))
 }
 
-/// Refuses a path with a project other than the caller's.
+/// Refuses a path that contains a project other than the caller's.
 pub(super) async fn check(request: Request, next: Next) -> Response {
     let extensions = request.extensions();
     if let Some(InProject(named)) = extensions.get()

@@ -134,7 +134,8 @@ pub fn check_name(field: &str, name: &str) -> Result<(), Refusal> {
     )))
 }
 
-/// A name without the spaces around it, where Nova's schema has `name_with_leading_trailing_spaces`.
+/// A name without its leading and trailing spaces, for fields in which Nova allows them
+/// (`name_with_leading_trailing_spaces`).
 ///
 /// # Errors
 /// 400 naming the field, for a name that is blank, too long or not printable.

@@ -1,4 +1,4 @@
-//! `/limits`: the limits of the caller's project and its usage.
+//! `/limits`: the limits and the usage of a project, by default the caller's.
 
 use axum::Json;
 use axum::extract::State;

@@ -3,7 +3,7 @@
 //! A proxy names the guest's server and project, and signs the server's id with the secret that it
 //! shares with this cloud. Without a valid signature, only the list of EC2 versions is served.
 //! The proxy passes 200, 400, 403, 404, 409, 500 and 502 to 504 on to the guest. It treats every
-//! other status as its own error, so this service returns no other.
+//! other status as its own error, so this service returns no others.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const INSTANCE: &str = "x-instance-id";
 const SIGNATURE: &str = "x-instance-id-signature";
 const PROJECT: &str = "x-tenant-id";
 const ADDRESSES: &str = "x-forwarded-for";
-/// When a client may retry while the database is unavailable, in seconds.
+/// Number of seconds after which a client may retry if the database is unavailable.
 const RETRY_AFTER: &str = "5";
 
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub fn routes(service: MetadataService, secret: &str) -> Router {
     Router::new().fallback(answer).with_state(Proxied { service, key })
 }
 
-/// A status with a text, as a guest receives it.
+/// The status and the text of an error, as a guest receives them.
 struct ErrorText(StatusCode, String);
 
 impl ErrorText {
@@ -85,7 +85,7 @@ fn body(kind: ContentType, content: Vec<u8>) -> Response {
     ([(header::CONTENT_TYPE, HeaderValue::from_static(kind.header()))], content).into_response()
 }
 
-/// A guest that the signature of its proxy has identified.
+/// A guest that its proxy names in a signed request.
 struct Guest {
     server: ServerId,
     project: String,
@@ -187,7 +187,7 @@ impl Proxied {
         Ok(Guest { server, project, address })
     }
 
-    /// True if the signature is the lower-case hexadecimal HMAC of the value, in constant time.
+    /// True if the signature is the lower-case hexadecimal HMAC of the value. Compares in constant time.
     fn signed(&self, value: &HeaderValue, signature: &HeaderValue) -> bool {
         let digit = |byte: u8| match byte {
             b'0'..=b'9' => Some(byte - b'0'),
@@ -203,7 +203,7 @@ impl Proxied {
     }
 }
 
-/// A header was sent more than once.
+/// The error for a header that was sent more than once.
 struct Several;
 
 /// The header of this name, if it was sent; an error if it was sent several times.

@@ -48,7 +48,7 @@ pub fn routes(state: Compute) -> Router {
     let proxy = match &images {
         ImageService::Elsewhere => None,
         ImageService::Own(own) => Some(images::routes(true).behind(own.policy())),
-        // An external Glance enforces its own policy, so the proxy checks no rule of an image service.
+        // An external Glance enforces its own policy, so the proxy applies no image policy.
         ImageService::Glance(_) => Some(images::routes(false).behind(&policy)),
     };
     if let Some(proxy) = proxy {
@@ -98,7 +98,7 @@ pub fn service() -> Service {
     service_up_to(microversions::MAX)
 }
 
-/// [`service`] with another newest microversion. Callers set
+/// [`service`] with another newest microversion. Callers must set
 /// [`kilonova_compute_app::Options::newest_microversion`] to the same value.
 pub fn service_up_to(newest: Microversion) -> Service {
     Service {

@@ -1,4 +1,4 @@
-//! Negotiation of microversions by either of Nova's two headers.
+//! Negotiation of microversions through either of Nova's two headers.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use kilonova_compute_app::microversions::MIN;

@@ -1,4 +1,4 @@
-//! Request bodies that set limits, and the limits of each microversion.
+//! Request bodies that set limits, and the limits that each microversion shows.
 
 use kilonova_compute_app::microversions::{FILES_GONE, NETWORK_PROXIES_GONE, QUOTA_CLASS_GROUPS};
 use kilonova_compute_app::quotas::RESOURCES;

@@ -1,5 +1,5 @@
-//! `/os-simple-tenant-usage`: hours of servers, vCPUs, memory and disk per project. A period
-//! ends now at the latest, in its sums and as it is shown, so future hours are not counted.
+//! `/os-simple-tenant-usage`: hours of servers, vCPUs, memory and disk per project. A period that
+//! ends in the future is cut off at the current time, both in the sums and in the answer.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub(super) fn routes() -> Routes<Compute> {
         )
 }
 
-/// The period of a request without a start.
+/// The length of the period of a request without a start.
 const SHORTEST: SignedDuration = SignedDuration::from_micros(1);
 
 /// The period and the page of a request.
@@ -128,7 +128,7 @@ fn hours(ran: SignedDuration) -> f64 {
     ran.as_micros().max(0) as f64 / 3_600_000_000.0
 }
 
-/// The usage of each project, and the last server counted if more follow.
+/// The usage of each project, and the id of the last server counted if more follow.
 async fn totals(
     compute: &Compute,
     request: &UsageRequest,

@@ -24,7 +24,7 @@ pub(super) fn routes() -> Routes<Compute> {
         .route(OLD, [get(Guard::Open, show_old)])
 }
 
-/// The path of the document of v2.0, for [`legacy`].
+/// The path of the version document of v2.0, for [`legacy`].
 const OLD: &str = "/versions/v2.0";
 
 /// Serves `/v2/…` like `/v2.1/…`, with the same policy. The microversion is always the oldest one,
@@ -69,8 +69,8 @@ async fn show_old(base: Base) -> Json<Value> {
     alone(old(&base), "application/vnd.openstack.compute+json;version=2")
 }
 
-/// The answer with one version. Only this one links to the documentation and names the media type
-/// (upstream's `nova/api/openstack/compute/versions.py`).
+/// The answer that describes one version. Unlike the list of versions, it links to the documentation
+/// and names the media type (upstream's `nova/api/openstack/compute/versions.py`).
 fn alone(mut version: Value, media_type: &str) -> Json<Value> {
     if let Some(links) = version["links"].as_array_mut() {
         links.push(json!({

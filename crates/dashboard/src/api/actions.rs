@@ -1,7 +1,7 @@
 //! `/servers/{id}/actions/{action}`: the effect and the cost of an action, and its request.
 //!
-//! The metadata and the tags of a server are replaced as a whole. A form therefore has a key of the values that it
-//! shows, and a form with outdated values is refused, so that another user's change is not lost.
+//! The metadata and the tags of a server are replaced as a whole. A form therefore includes a key derived from the
+//! values that it shows, and a form with outdated values is refused, so that another user's change is not lost.
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -48,7 +48,7 @@ async fn ask(
     form(&dashboard, &viewer, &server, offer, None, None).await
 }
 
-/// The form of an action, with what was typed before a refusal.
+/// The form of an action, with the user's input if the request was refused.
 async fn form(
     dashboard: &Dashboard,
     viewer: &Viewer,

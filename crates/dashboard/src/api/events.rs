@@ -2,15 +2,15 @@
 //! is open, as server-sent events.
 //!
 //! ```text
-//!   rows     the rows of the servers that have changed, which the page replaces by their ids
+//!   rows     the rows of the servers that have changed; the page finds them by their ids and replaces them
 //!   cards    the cards of the hosts that have changed, and the sums of the floor, likewise
 //!   list     there are new servers or hosts: the page requests its list again
 //!   changed  the server or the host of the page has changed: the page requests its parts again
 //!   end      the session has ended: the page closes the stream and shows a notice
 //! ```
 //!
-//! Each stream reads with its own user's token, or uses the rows that another viewer has read to whom the policy shows
-//! the same. It reads only after its browser has received the earlier events, at most three times a second, or once a
+//! Each stream reads with its own user's token, or reuses the rows read for another viewer to whom the policy shows the
+//! same data. It reads only after its browser has received the earlier events, at most three times a second, or once a
 //! second for the floor.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -85,7 +85,7 @@ enum Shown {
     Server,
 }
 
-/// The end of a stream's wait.
+/// The reason why a stream's wait ended.
 enum Woken {
     /// Something on the page has changed.
     News(News),
@@ -108,8 +108,8 @@ struct Following {
     over: bool,
 }
 
-/// The viewer of a stream. Without a viewer the stream only reports that the session has ended, because a
-/// browser would reconnect after a refusal.
+/// The viewer of a stream. Without a session, the answer is a stream that only reports the end of the session, because
+/// a browser would reconnect after a refusal.
 async fn viewer(request: Request, dashboard: &Dashboard) -> Result<Viewer, Response> {
     let (parts, _) = request.into_parts();
     match Viewer::of(&parts, dashboard).await {
@@ -141,7 +141,7 @@ async fn of_list(
     let user = &viewer.context.user_id;
     let watched = Watched { servers: list.ids(), list: news, ..Watched::default() };
     let watcher = dashboard.0.live.watch(user, watched).await.map_err(refuse)?;
-    // The page was rendered before the watch began, so it is compared with the state since then.
+    // The page was rendered before the watch began, so it is compared with the state read since then.
     let list = List::read(&dashboard, &viewer, &filters).await.map_err(refuse)?;
     let mut ready = VecDeque::new();
     if query.get("shown").is_some_and(|shown| shown != digest(&list.servers)) {
@@ -156,7 +156,7 @@ async fn of_list(
 /// The policy decisions on which the view of a list depends.
 fn sees(dashboard: &Dashboard, user: &Context) -> Vec<bool> {
     let rules = SEES.iter().map(|rule| dashboard.0.compute.policy.allows_own(user, rule));
-    // Rows that can be chosen for an action have a box.
+    // Rows that can be chosen for an action have a checkbox.
     rules.chain([!bulk::allowed(dashboard, user).is_empty()]).collect()
 }
 
@@ -317,7 +317,7 @@ impl Following {
         Ok(())
     }
 
-    /// Reads what has changed, as the user sees it now. Returns the pause after it.
+    /// Reads what has changed, as the user sees it now. Returns the pause before the next answer.
     async fn read(&mut self, news: News) -> Result<Duration, Error> {
         self.examine().await?;
         match &mut self.shown {

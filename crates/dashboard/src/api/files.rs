@@ -1,4 +1,4 @@
-//! The files that pages load. They need no session, and contain nothing of the cloud.
+//! The files that pages load. They need no session, and contain no data about the cloud.
 
 use axum::Router;
 use axum::extract::Path;

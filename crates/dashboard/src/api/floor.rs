@@ -174,7 +174,8 @@ impl Floor {
         let (Page { mut hosts, next }, names) = page_of(dashboard, viewer, choices).await?;
         let all = hosts.len();
         hosts.retain(|host| choices.pass(host));
-        // The filters leave few hosts, which are drawn large, but hosts for a small drawing lack the names of servers.
+        // The filters leave few hosts, which are drawn large, but hosts that were read for a small drawing lack the
+        // names of servers.
         if !names && !choices.is_small(hosts.len()) {
             let few = hosts.iter().map(|host| HostName::verbatim(host.name.as_str())).collect();
             hosts = chosen_hosts(dashboard, few, true).await?.into_iter().map(Arc::new).collect();
@@ -189,8 +190,8 @@ impl Floor {
     }
 }
 
-/// The hosts of a page: those of the last read with the hosts that have changed since, or all read anew. The second
-/// value is true if they have the names of servers.
+/// The hosts of a page: those of the last read, updated with the hosts that have changed since, or all hosts read anew.
+/// The second value is true if they include the names of servers.
 async fn page_of(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -271,7 +272,7 @@ pub(super) async fn projects(dashboard: &Dashboard, viewer: &Viewer) -> Result<P
     }
 }
 
-/// Those of the named hosts that exist.
+/// The named hosts that exist.
 pub(super) async fn some_hosts(
     dashboard: &Dashboard,
     viewer: &Viewer,

@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::texts;
 use crate::views::host as page;
 
-/// The policy rule for changes of a host.
+/// The policy rule for changes to a host.
 const CHANGE_RULE: &str = "os_compute_api:os-services:update";
 /// The policy rule for its drain.
 const DRAIN_RULE: &str = "kilonova:hosts:drain";

@@ -41,10 +41,10 @@ const UPLOAD: &str = "upload_image";
 const DELETE: &str = "delete_image";
 /// How long the fields before the data may take.
 const FIELDS_TIMEOUT: Duration = Duration::from_secs(30);
-/// The largest field before the data.
+/// Maximum size of a field before the data, in bytes.
 const FIELD: u64 = 4096;
-/// The most that is read of a form before its data begin, not counting the last chunk. A browser sends the first
-/// data together with the fields before them, and the parser requests more at each field.
+/// Maximum number of bytes of a form that are read before its data begin, not counting the last chunk. A browser sends
+/// the first data together with the fields before them, and the parser requests more at each field.
 const HEAD: usize = 4 * 1024 * 1024;
 /// The formats that the form offers.
 pub(crate) const FORMATS: [&str; 6] = ["qcow2", "raw", "iso", "vmdk", "vhdx", "vdi"];

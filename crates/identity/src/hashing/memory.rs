@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 /// Maximum number of entries of each kind.
 const MOST: usize = 4096;
 
-/// A keyed hash of a secret and its stored hash; the key never leaves this process.
+/// A keyed hash over a secret and the stored hash; the key never leaves this process.
 pub(super) type Fingerprint = [u8; 32];
 
 pub(super) struct Memory {
@@ -19,7 +19,7 @@ pub(super) struct Memory {
 #[derive(Default)]
 struct Inner {
     wrong: HashSet<Fingerprint>,
-    /// In order of arrival, for eviction.
+    /// The fingerprints in `wrong` in order of arrival, for eviction.
     order: VecDeque<Fingerprint>,
     /// The first byte of the fingerprint of each user's last correct secret.
     right: HashMap<String, u8>,

@@ -4,10 +4,10 @@
 //!   known wrong? ─► refused        likely right? ─► first in line      queue ─► threads
 //! ```
 //!
-//! Passwords must never reach a log, an error text or a `Debug` output. In memory, a wrong password
-//! leaves a fingerprint keyed with a random number, and a correct one a single byte of its
-//! fingerprint, which is too little to recover the password. This memory only orders the queue and
-//! avoids repeated hashes; it never causes a secret to be accepted.
+//! Passwords must never reach a log, an error text or a `Debug` output. In memory, a wrong password leaves a
+//! fingerprint keyed with a random number, and a correct one leaves a single byte of its fingerprint, which is too
+//! little to recover the password. This memory only orders the queue and avoids repeated hashes; it never causes a
+//! secret to be accepted.
 
 mod memory;
 mod pool;
@@ -48,7 +48,7 @@ pub(crate) struct Hasher {
 }
 
 impl Hasher {
-    /// `waiting` limits the queue.
+    /// Starts the threads. `waiting` is the maximum length of the queue.
     pub(crate) fn new(params: Params, waiting: usize) -> Result<Self, Error> {
         let pool = Pool::new(params, waiting)?;
         Ok(Self { pool, memory: Memory::new(), locked: AtomicU64::new(0) })
@@ -62,7 +62,7 @@ impl Hasher {
         }
     }
 
-    /// Verifies a secret. A secret that is known to be wrong costs no hash.
+    /// Verifies a secret. A secret that is known to be wrong is refused without computing a hash.
     pub(crate) async fn verify(
         &self,
         party: Party,

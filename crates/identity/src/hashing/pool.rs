@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::queue::{Eviction, Party, Queue};
 use crate::Error;
 
-/// Maximum number of threads: each hash uses 19 MiB while it runs.
+/// Maximum number of threads, because each hash uses 19 MiB while it is computed.
 const MOST_THREADS: usize = 8;
 
 /// A hashing task.
@@ -29,7 +29,7 @@ pub(super) enum Outcome {
 
 struct Work {
     task: Task,
-    /// Hashes computed before it arrived.
+    /// The number of hashes computed before this work arrived.
     hashes_at_arrival: u64,
     answer: oneshot::Sender<Result<Outcome, Eviction>>,
 }
@@ -56,7 +56,7 @@ struct State {
 }
 
 impl Pool {
-    /// Uses half of the cores; the other half answers requests.
+    /// Starts threads for half of the cores, at most [`MOST_THREADS`]; the other cores serve requests.
     pub(super) fn new(params: Params, waiting: usize) -> Result<Self, Error> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let threads = (cores / 2).clamp(1, MOST_THREADS);
@@ -80,7 +80,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Runs a task in its turn.
+    /// Queues a task and waits for its outcome.
     pub(super) async fn run(
         &self,
         party: Party,
@@ -106,13 +106,13 @@ impl Pool {
         }
     }
 
-    /// The estimated duration of the current queue.
+    /// The estimated time to process the current queue.
     fn backlog(&self) -> Duration {
         let waiting = self.shared.lock().queue.len() / self.threads;
         self.typical().saturating_mul(u32::try_from(waiting).unwrap_or(u32::MAX))
     }
 
-    /// The average duration of a hash.
+    /// The average time to compute a hash.
     pub(super) fn typical(&self) -> Duration {
         Duration::from_micros(self.shared.micros.load(Ordering::Relaxed))
     }
@@ -157,8 +157,8 @@ impl Shared {
         state
     }
 
-    /// Runs until the pool is dropped. The first thread starts with a hash of its own to measure its
-    /// duration.
+    /// Runs until the pool is dropped. The first thread starts by computing a hash of its own, to measure how long a
+    /// hash takes.
     fn work(&self, first: bool) {
         if first {
             self.compute(Task::Hash("how long does it take".into()));

@@ -12,9 +12,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
 
-/// Maximum number of served parties to remember.
+/// Maximum number of addresses, and of users, whose last turn is remembered.
 const REMEMBERED: usize = 8192;
-/// One turn out of this many goes to logins that are not likely right.
+/// One turn in this many is reserved for logins that are not likely right.
 const SHARE: u64 = 4;
 
 /// The party on whose behalf a secret is checked.
@@ -35,18 +35,18 @@ struct Waiting<T> {
 /// The reason for an eviction from a full queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Eviction {
-    /// Its own party has too many waiting logins.
+    /// The party of the evicted login has too many waiting logins.
     OwnParty,
     /// All parties together have too many waiting logins.
     AllParties,
 }
 
-/// The waiting work in order of arrival, and when each party was served last.
+/// The waiting work in order of arrival, and the last turn of each party.
 pub(crate) struct Queue<T> {
     most: usize,
     waiting: Vec<Waiting<T>>,
     turns: u64,
-    /// Turns of likely and of other logins.
+    /// The turns of logins that are not likely right, and of those that are.
     turns_of: [u64; 2],
     addresses: HashMap<IpAddr, u64>,
     users: HashMap<String, u64>,
@@ -134,7 +134,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// Records a turn; drops the older half when too many are recorded.
+/// Records a party's turn; forgets the older half of the turns when too many are recorded.
 fn remember<K: Eq + Hash>(served: &mut HashMap<K, u64>, party: K, turn: u64) {
     served.insert(party, turn);
     if served.len() > REMEMBERED {

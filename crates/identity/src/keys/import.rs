@@ -12,13 +12,13 @@ use zeroize::Zeroizing;
 use super::{FIRST, STAGED};
 use crate::Error;
 
-/// Maximum number of bytes of a key's file.
+/// Maximum size of a key file in bytes.
 const MOST: u64 = 1024;
 
 /// A key with its number.
 pub(super) type Numbered = (i64, Zeroizing<Vec<u8>>);
 
-/// The keys of a repository by number; none if it does not exist.
+/// The keys of a repository in the order of their numbers; empty if the repository does not exist.
 pub(super) fn read(repository: &Path) -> Result<Vec<Numbered>, Error> {
     let entries = match fs::read_dir(repository) {
         Ok(entries) => entries,

@@ -1,12 +1,13 @@
 //! The Fernet keys of tokens, with Keystone's rules: the key with the highest number is the
 //! *primary*, which signs; number 0 is the *staged* key, which signs after the next rotation; the
-//! others are *secondary*. All of them validate, so a controller that has not noticed a rotation
-//! validates the tokens of one that has.
+//! others are *secondary*. All of them validate tokens, so a controller that has not yet noticed a
+//! rotation accepts the tokens of one that has.
 //!
-//! The keys are sealed rows of the database. A controller reloads them on request, and when none of
-//! them validates a token. The latter reload runs in its own task, one at a time and at most once a
-//! second. A request waits for it for a bounded time, because the operator's command may be slow; a
-//! token that cannot be validated by then is neither accepted nor called invalid.
+//! The keys are sealed rows of the database. A controller reloads them after a rotation, and when
+//! none of them validates a token. In the second case, the reload runs in its own task, one at a
+//! time and at most once a second. A request waits for the reload for a bounded time, because the
+//! operator's command that prints the sealing keys may be slow. If the token cannot be validated by
+//! then, the request fails with [`Error::KeysUnread`].
 
 mod import;
 mod rotate;
@@ -40,12 +41,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Maximum time that a request waits for such a reload.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// The keys of tokens; cheap to clone.
+/// The token keys; cheap to clone.
 #[derive(Clone)]
 pub struct TokenKeys(Arc<Inner>);
 
 struct Inner {
-    /// `None` for the keys of a test, which are in memory only.
+    /// `None` for keys of tests, which are in memory only.
     vault: Option<Vault>,
     held: RwLock<Held>,
     /// The last reload that an unknown token caused.
@@ -65,7 +66,7 @@ struct Asked {
 impl Asked {
     /// True if an unknown token need not cause another reload.
     fn suffices(&self) -> bool {
-        // If the sender is gone, the reload's task has died.
+        // If the sender is gone, the reload's task has panicked.
         let in_progress = self.outcome.borrow().is_none() && self.outcome.has_changed().is_ok();
         in_progress || (self.began.elapsed() < PAUSE && self.outcome.borrow().is_some())
     }
@@ -90,7 +91,7 @@ impl std::fmt::Debug for TokenKeys {
 }
 
 impl TokenKeys {
-    /// Reads the keys of the cloud. The first controller imports those of `repository`, the key
+    /// Reads the keys of the cloud. The first controller imports those in `repository`, the key
     /// repository of an earlier version, or creates a staged and a primary key.
     ///
     /// # Errors
@@ -124,7 +125,7 @@ impl TokenKeys {
         Ok(Self(Inner::new(None, Held { keys, sealed: Vec::new() })))
     }
 
-    /// The keys of a cloud, for its operator.
+    /// The keys of a cloud, in the form shown to operators.
     ///
     /// # Errors
     /// A database error.
@@ -145,7 +146,7 @@ impl TokenKeys {
         rotate::rotate(vault, most, time::signed(token_expiration)).await
     }
 
-    /// The keys, the primary first.
+    /// The keys in use, with the primary first.
     pub(crate) fn current(&self) -> Arc<MultiFernet> {
         Arc::clone(&self.0.held.read().unwrap_or_else(PoisonError::into_inner).keys)
     }
@@ -207,8 +208,8 @@ impl TokenKeys {
         }
     }
 
-    /// The reload in progress or a recent one; otherwise starts one. The reload continues if the
-    /// client disconnects.
+    /// Returns the outcome of the reload in progress or of a recent one; if there is neither,
+    /// starts one. The reload continues if the client disconnects.
     fn asked(&self) -> watch::Receiver<Option<bool>> {
         let mut asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = asked.as_ref().filter(|last| last.suffices()) {

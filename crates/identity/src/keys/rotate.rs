@@ -1,5 +1,5 @@
-//! Rotation, as `keystone-manage fernet_rotate` does it: the staged key becomes the primary, a new
-//! key is staged, and the oldest secondary keys beyond the limit are deleted.
+//! Rotation as in `keystone-manage fernet_rotate`: the staged key becomes the primary, a new key is
+//! staged, and the oldest secondary keys beyond the limit are deleted.
 //!
 //! A secondary key stays, even beyond the limit, while a token that it signed may still be valid.
 
@@ -25,7 +25,7 @@ pub enum KeyRole {
 }
 
 impl KeyRole {
-    /// The word for operators.
+    /// The name shown to operators.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Staged => "staged",
@@ -35,7 +35,7 @@ impl KeyRole {
     }
 }
 
-/// A key, as an operator sees it.
+/// A key in the form shown to operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenKey {
     /// Its number.
@@ -85,7 +85,7 @@ pub(crate) async fn list(store: &Store) -> Result<Vec<TokenKey>, Error> {
 /// Rotates the keys in one transaction. `most` bounds their number, including the staged one.
 ///
 /// # Errors
-/// [`Error::Keys`] if there are no keys, or the sealing key is missing.
+/// [`Error::Keys`] if there are no keys; [`Error::Seal`] if the sealing key is missing.
 pub(crate) async fn rotate(
     vault: &Vault,
     most: usize,

@@ -30,7 +30,7 @@ const PATCH_TYPES: [(&str, Form); 3] = [
     ("application/json-patch+json", Form::Draft10),
 ];
 const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
-/// The media types that Glance names.
+/// The media types that a refusal lists, as in Glance.
 const ACCEPTED: &str =
     "application/openstack-images-v2.0-json-patch, application/openstack-images-v2.1-json-patch";
 

@@ -65,7 +65,7 @@ impl Images {
     }
 }
 
-/// The request's own path with another marker.
+/// The path of the request with another marker, or without one.
 fn path(query: &Query, marker: Option<ImageId>) -> String {
     let query = query.without("marker");
     let query = match marker {
@@ -182,7 +182,7 @@ fn sort_direction(name: &str) -> Result<Direction, Refusal> {
     })
 }
 
-/// A single value, also with `eq:`, or the values of `in:a,"b,c"`.
+/// A single value, optionally prefixed with `eq:`, or the values of `in:a,"b,c"`.
 fn words(value: &str) -> Vec<String> {
     let Some(list) = value.strip_prefix("in:") else {
         return vec![value.strip_prefix("eq:").unwrap_or(value).to_owned()];
@@ -209,7 +209,7 @@ fn flag(key: &str, value: &str) -> Result<bool, Refusal> {
     }
 }
 
-/// A filter for a number, `AMOUNT`, `AMOUNT_min` or `AMOUNT_max`; `None` for other keys.
+/// Parses a filter on a number: `AMOUNT`, `AMOUNT_min` or `AMOUNT_max`; `None` for other keys.
 fn range(key: &str, value: &str) -> Result<Option<(Amount, RangeInclusive<i64>)>, Refusal> {
     let least = key.strip_suffix("_min").and_then(Amount::parse);
     let most = key.strip_suffix("_max").and_then(Amount::parse);
@@ -217,7 +217,7 @@ fn range(key: &str, value: &str) -> Result<Option<(Amount, RangeInclusive<i64>)>
     let number: i128 = value.trim().parse().map_err(|_| {
         Refusal::bad_request("Unable to filter on a range with a non-numeric value.")
     })?;
-    // No image has a number at the limits, so that clamping changes no result.
+    // No image has a number at the limits, so clamping does not change the result.
     let number = i64::try_from(number).unwrap_or(if number < 0 { i64::MIN } else { i64::MAX });
     Ok(Some((
         amount,

@@ -1,5 +1,5 @@
 //! Glance's policy rules with the defaults of Glance 33, which an operator's `policy.yaml` may
-//! override. The table includes rules of operations that are not offered here, so that such a file
+//! override. The table includes rules for operations that are not offered here, so that such a file
 //! carries over unchanged.
 
 use kilonova_access::{changed, rule};

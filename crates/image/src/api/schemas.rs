@@ -1,5 +1,5 @@
-//! The JSON schemas that clients read to learn the attributes of images, and the empty list of import
-//! methods. The schemas have the attributes and limits of Glance's schemas, without descriptions.
+//! The JSON schemas that clients read to learn the attributes of images, and the empty list of import methods. The
+//! schemas contain the attributes and limits of Glance's schemas, without descriptions.
 
 use axum::extract::Path;
 use axum::response::IntoResponse as _;

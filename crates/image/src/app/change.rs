@@ -141,7 +141,7 @@ impl Images {
         .await
     }
 
-    /// Deletes an image, the row first: after a failure in between, the sweep deletes its data.
+    /// Deletes an image, first its row, then its data. If deleting the data fails, the sweep deletes it.
     ///
     /// # Errors
     /// [`Error::NotFound`] if it is not visible to the caller, [`Error::Forbidden`] if policy or its

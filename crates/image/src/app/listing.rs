@@ -25,9 +25,9 @@ const HEAVIEST: usize = 1024 * 1024;
 /// An attribute of an image that is a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
-    /// Bytes of data.
+    /// The size of the data in bytes.
     Size,
-    /// Bytes of the disk that a guest sees.
+    /// The size of the disk that a guest sees, in bytes.
     VirtualSize,
     /// Minimum memory of a server, in MiB.
     MinRam,
@@ -57,7 +57,7 @@ impl Amount {
     }
 }
 
-/// A time of an image.
+/// A timestamp of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// When it was created.
@@ -66,14 +66,14 @@ pub enum Moment {
     Updated,
 }
 
-/// A condition on a time of an image, in seconds, because images show theirs in seconds.
+/// A condition on a timestamp of an image, rounded down to seconds, because the API shows seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct TimeFilter {
-    /// The time.
+    /// The timestamp to compare.
     pub moment: Moment,
-    /// True if a time with this order to `than` passes.
+    /// True if the image passes when its timestamp compares to `than` with this result.
     pub passes: fn(Ordering) -> bool,
-    /// The time that it is compared with.
+    /// The time with which the timestamp is compared.
     pub than: Timestamp,
 }
 
@@ -87,7 +87,7 @@ impl TimeFilter {
     }
 }
 
-/// The name of the algorithm of every image's hash.
+/// The hash algorithm of every image.
 pub(crate) const HASH_ALGORITHM: &str = "sha512";
 
 /// The filters of a list. A filter that is not set admits every image.
@@ -101,9 +101,9 @@ pub struct ImageFilters {
     pub visibility: Option<Visibility>,
     /// The caller's decision about images shared with it; `None` for any.
     pub shared: Option<Acceptance>,
-    /// True to include images of every visibility, community too.
+    /// True to include images of every visibility, including community.
     pub all: bool,
-    /// True for the hidden images, false for the others.
+    /// Selects the hidden images if true, the others if false.
     pub hidden: bool,
     /// Selects images that are protected from deletion, or those that are not.
     pub protected: Option<bool>,
@@ -117,7 +117,7 @@ pub struct ImageFilters {
     pub disk_formats: Vec<String>,
     /// The image has one of these container formats; no filter if empty.
     pub container_formats: Vec<String>,
-    /// The image has each of these amounts, in its range.
+    /// Each of these amounts of the image is in its range.
     pub amounts: Vec<(Amount, RangeInclusive<i64>)>,
     /// The image's times pass these conditions.
     pub times: Vec<TimeFilter>,
@@ -125,7 +125,7 @@ pub struct ImageFilters {
     pub checksum: Option<String>,
     /// SHA-512 of the data.
     pub hash: Option<String>,
-    /// The name of the hash's algorithm.
+    /// The name of the hash algorithm.
     pub hash_algorithm: Option<String>,
     /// The image's minimum memory, in MiB.
     pub min_ram: Option<i64>,
@@ -146,7 +146,7 @@ fn equal(wanted: Option<&String>, value: Option<&str>) -> bool {
 }
 
 impl ImageFilters {
-    /// True if an image that the caller may see passes the filters.
+    /// True if policy allows the caller to read the image and the image passes the filters.
     fn fits(&self, image: &ImageRecord, caller: &Requester) -> bool {
         let own = caller.context.project_id == image.owner;
         let visible = match self.visibility {
@@ -185,11 +185,11 @@ impl ImageFilters {
 }
 
 impl Images {
-    /// One page in Glance's default order, and whether more images follow. The rule `get_images`
-    /// must already have admitted the caller.
+    /// One page in Glance's default order, and whether more images follow. The caller must already
+    /// have passed the policy rule `get_images`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a marker that the caller does not see.
+    /// [`Error::Invalid`] for a marker that is not visible to the caller.
     pub async fn list(
         &self,
         context: &Context,
@@ -257,7 +257,7 @@ impl Page {
     }
 }
 
-/// Adds the images with these ids that follow `after` to the page.
+/// Adds to the page the images with these ids that follow `after`.
 fn named(
     tx: &mut Tx<'_>,
     caller: &Requester,
@@ -286,7 +286,7 @@ fn named(
     first.fill(tx, page)
 }
 
-/// Adds the images that follow `after` in the newest-first order to the page.
+/// Adds to the page the images that follow `after` in the newest-first order.
 fn all(
     tx: &mut Tx<'_>,
     caller: &Requester,
@@ -298,7 +298,7 @@ fn all(
     each(tx, caller, filters, after, |image| page.take(image))
 }
 
-/// Adds the images that follow `after` in another order to the page. Examines every image that the
+/// Adds to the page the images that follow `after` in another order. Examines every image that the
 /// caller may see.
 fn sorted(
     tx: &mut Tx<'_>,
@@ -316,7 +316,7 @@ fn sorted(
     first.fill(tx, page)
 }
 
-/// The positions of the first images after the marker. Keeps no images, so that a caller with many
+/// The positions of the first images after the marker. Stores only ids, so that a caller with many
 /// images costs time but little memory.
 struct First<'a> {
     sort: &'a Sort,

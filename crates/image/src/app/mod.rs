@@ -29,7 +29,7 @@ pub(crate) use sort::{Direction, Sort, SortKey};
 pub use sweep::Swept;
 pub(crate) use sweep::Watch;
 
-/// The time that a request waits for the deletion of data that no image names any more.
+/// Maximum time that a request waits for the deletion of data that no image names any more.
 const DELETION: Duration = Duration::from_secs(10);
 
 impl Images {
@@ -48,14 +48,14 @@ impl Images {
         );
     }
 
-    /// [`Images::remove`] without waiting for it.
+    /// Starts [`Images::remove`] without waiting for it.
     pub(crate) fn start_remove(&self, location: Location) {
         let images = self.clone();
         self.runtime.spawn(async move { images.remove(&location).await });
     }
 }
 
-/// Refuses an image with invalid properties that the service itself creates.
+/// Validates an image that the service itself creates: its properties and limits.
 pub(crate) fn check_new(image: &ImageRecord, options: &ImageOptions) -> Result<(), Error> {
     for (key, value) in &image.properties {
         rules::check_property(key, value)?;
@@ -72,7 +72,7 @@ pub(crate) fn insert(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> 
     })
 }
 
-/// The caller with policy and options, to move into transactions.
+/// The caller, the policy and the options, for use inside transactions.
 #[derive(Clone)]
 pub(crate) struct Requester {
     pub context: Context,
@@ -171,7 +171,7 @@ fn refused(rule: &str) -> Error {
     Error::Forbidden(format!("You are not authorized to complete {rule} action."))
 }
 
-/// Refuses an image beyond the project's quota.
+/// Refuses another image if the project has reached its quota.
 pub(crate) fn room_for_one(tx: &mut Tx<'_>, owner: &str, most: Option<usize>) -> Result<(), Error> {
     images::lock_owner(tx, owner)?;
     let Some(most) = most else { return Ok(()) };

@@ -7,7 +7,7 @@ use super::Requester;
 use crate::record::{CONTAINER_FORMATS, DISK_FORMATS, ImageRecord, Status, Visibility};
 use crate::{Error, ImageOptions};
 
-/// Set by the service only.
+/// Attributes that only the service sets.
 const READ_ONLY: [&str; 14] = [
     "id",
     "status",
@@ -24,7 +24,7 @@ const READ_ONLY: [&str; 14] = [
     "direct_url",
     "stores",
 ];
-/// Names and, with [`NAMESPACE`], a prefix that properties must not have.
+/// Names that properties must not have. Names with the prefix [`NAMESPACE`] are reserved too.
 const RESERVED: [&str; 4] = ["location", "locations", "deleted", "deleted_at"];
 /// The prefix that Glance reserves.
 const NAMESPACE: &str = "os_glance";
@@ -44,8 +44,8 @@ pub(crate) const BASE: [&str; 10] = [
 const LARGEST: i64 = i32::MAX as i64;
 /// Maximum length of a property's value in bytes: the capacity of Glance's column.
 const LONGEST_VALUE: usize = 65_535;
-/// Maximum number of bytes, approximately, of an image's properties and tags. Glance has no such
-/// limit, but 128 properties of any length would make lists too large for memory.
+/// Approximate maximum size of an image's properties and tags in bytes. Glance has no such limit, but 128 properties of
+/// any length would make lists too large for memory.
 const HEAVIEST: usize = 128 * 1024;
 
 fn wrong<T>(key: &str, why: &str) -> Result<T, Error> {
@@ -111,7 +111,7 @@ pub(crate) fn check_visibility(caller: &Requester, image: &ImageRecord) -> Resul
     if caller.allows(rule, image, None) { Ok(()) } else { Err(super::refused(rule)) }
 }
 
-/// Refuses an image that grew beyond a limit.
+/// Refuses an image that has grown beyond a limit.
 pub(crate) fn check_limits(
     before: Option<&ImageRecord>,
     image: &ImageRecord,

@@ -7,7 +7,7 @@ use kilonova_ids::ImageId;
 
 use crate::ImageRecord;
 
-/// The sort keys of a listing; `glance.api.v2.images.ImagesController.get_sort_key` names the same.
+/// The sort keys of a listing, from `glance.api.v2.images.ImagesController.get_sort_key`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SortKey {
     Name,
@@ -57,7 +57,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// `asc` or `desc`.
+    /// Parses `asc` or `desc`.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "asc" => Some(Self::Ascending),
@@ -67,7 +67,8 @@ impl Direction {
     }
 }
 
-/// Keys with their directions. The last key is unique, so the order is total and a page can follow another.
+/// Keys with their directions. The unique id is always among them, so the order is total and a page can continue
+/// another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sort(Vec<(SortKey, Direction)>);
 
@@ -78,7 +79,7 @@ impl Default for Sort {
 }
 
 impl Sort {
-    /// Sorts by `keys`, then by time of creation and id in the direction `rest`, as Glance does.
+    /// Sorts by `keys`, then by time of creation and id in the direction `rest`, as in Glance.
     pub fn new(mut keys: Vec<(SortKey, Direction)>, rest: Direction) -> Self {
         for key in [SortKey::CreatedAt, SortKey::Id] {
             if keys.iter().all(|(have, _)| *have != key) {
@@ -88,7 +89,7 @@ impl Sort {
         Self(keys)
     }
 
-    /// True if the newest image comes first: the order in which the database lists images.
+    /// True for the order in which the database lists images: newest first.
     pub fn is_newest_first(&self) -> bool {
         *self == Self::default()
     }
@@ -103,7 +104,7 @@ impl Sort {
     }
 }
 
-/// An image's place in one order. Places of two orders do not compare.
+/// An image's place in one order. Places in different orders are not comparable.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place(Vec<Step>);
 
@@ -113,7 +114,7 @@ enum Step {
     Down(Reverse<Part>),
 }
 
-/// An attribute's value. An absent value is below all others, as in Glance.
+/// An attribute's value. An absent value sorts before all others, as in Glance.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Text(Option<String>),

@@ -1,14 +1,14 @@
-//! Cleans up after controllers that died: images that stay in `saving`, and objects that no image names.
-//! Every step is safe on several controllers at once.
+//! Cleans up after controllers that died: images that stay in `saving`, and objects that no image names. Several
+//! controllers may run every step concurrently.
 //!
-//! An upload is dead if its store proves it, or if its row has had no heartbeat for [`SILENCE`]. This process
-//! measures silence between its own reads and by its own clock, and counts the time between two reads as at
-//! most two check intervals, however long the process or the database paused. Clock differences and outages
-//! therefore never end an upload.
+//! An upload is dead if its store proves that no process is writing it, or if its row has had no heartbeat for
+//! [`SILENCE`]. This process measures silence between its own reads and by its own clock, and counts the time between
+//! two reads as at most two check intervals, however long the process or the database paused. Clock differences and
+//! outages therefore never end an upload.
 //!
-//! An object may be deleted if no row names it, because a row names an object before the store has it, and
-//! the rows are read after the store was listed. The object must also be an hour old: a database that was
-//! restored from a backup does not name its newest objects.
+//! An object may be deleted if no row names it, because a row names an object before the store has it, and the rows are
+//! read after the store was listed. The object must also be old enough (`leftover_age`), because a database that was
+//! restored from a backup does not name the newest objects.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -24,7 +24,7 @@ use crate::{Error, Images, StoreName};
 
 /// An upload is dead after this time without a heartbeat.
 const SILENCE: Duration = Duration::from_secs(120);
-/// The same for an upload of an earlier version, which has no heartbeats.
+/// An upload by an earlier version, which writes no heartbeats, is dead after this time.
 const SILENCE_OF_EARLIER: Duration = Duration::from_secs(24 * 3600);
 /// The time between two checks of the uploads in progress.
 const CHECK_EVERY: Duration = Duration::from_secs(15);
@@ -50,7 +50,7 @@ struct Seen {
 }
 
 impl Watch {
-    /// The uploads without a heartbeat for too long. The time since the previous check counts as at most
+    /// The uploads that have had no heartbeat for too long. The time since the previous check counts as at most
     /// `longest`.
     fn silent(&self, now: Instant, longest: Duration, uploads: Vec<InProgress>) -> Vec<InProgress> {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,14 +85,14 @@ impl Watch {
 pub struct Swept {
     /// Objects and unfinished uploads that were deleted.
     pub deleted: usize,
-    /// Those that no image names, but that are too young.
+    /// Objects and unfinished uploads that no image names, but that are too young to be deleted.
     pub young: usize,
-    /// Those that could not be deleted.
+    /// Objects and unfinished uploads that could not be deleted.
     pub failed: usize,
 }
 
 impl Images {
-    /// Starts the loops that clean up after dead processes, with a store of their own; they end with the
+    /// Starts the loops that clean up after dead processes. They use `store` for the database, and end with the
     /// runtime.
     pub fn start_sweeps(&self, store: Store) {
         let sweeper = Self { store, ..self.clone() };
@@ -161,8 +161,8 @@ impl Images {
         Ok(ended)
     }
 
-    /// True if the store proves that no process writes an upload's object any more. The proof covers the
-    /// processes of this machine only.
+    /// True if the store proves that no process is writing the upload's object any more. The proof covers the processes
+    /// of this machine only.
     async fn is_abandoned(&self, upload: &InProgress) -> bool {
         let own = upload.uploader.as_deref().is_none_or(|uploader| uploader == &*self.machine);
         let Ok(store) = self.stores.of(&upload.location) else { return false };
@@ -173,7 +173,7 @@ impl Images {
     /// sweep continues after an object that cannot be deleted, and after a store that fails.
     ///
     /// # Errors
-    /// The last error of the stores and the database.
+    /// The last error of a store or of the database.
     pub async fn sweep(&self) -> Result<Swept, Error> {
         let mut swept = Swept::default();
         let mut failed = None;

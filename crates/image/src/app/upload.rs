@@ -56,7 +56,7 @@ struct Upload {
     image: ImageId,
     /// The format that the data must have; `None` for the format of the image's row.
     format: Option<String>,
-    /// The number of bytes that the data must have, if the client announces it.
+    /// The size of the data in bytes, if the client announced it.
     announced: Option<u64>,
     /// True if this upload replaces one in progress.
     supersedes: bool,
@@ -64,8 +64,8 @@ struct Upload {
 }
 
 impl Images {
-    /// Receives an upload for a caller. The work continues in its own task if the client disconnects,
-    /// so that the image always ends up either complete or queued.
+    /// Receives an upload from a caller. The work continues in its own task if the client disconnects, so that the
+    /// image always ends up either complete or queued.
     pub(crate) async fn upload_for(
         &self,
         context: &Context,
@@ -101,13 +101,12 @@ impl Images {
     /// Receives the data of a snapshot from a host. The data must be of `format`, which becomes the
     /// image's format. `data` is called only if the host has a free transfer slot.
     ///
-    /// A host that sends a snapshot again supersedes its upload in progress: the controller that
-    /// received it may have died.
+    /// A host that sends a snapshot again supersedes its earlier upload, because the controller that was receiving that
+    /// upload may have died.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if the image has data, [`Error::Busy`], [`Error::TooSlow`],
-    /// [`Error::Unsupported`] if the data is of another format, [`Error::TooLarge`], [`Error::Gone`],
-    /// [`Error::Data`] if the store failed.
+    /// [`Error::Conflict`] if the image has data, [`Error::Busy`], [`Error::TooSlow`], [`Error::Unsupported`] if the
+    /// data is in another format, [`Error::TooLarge`], [`Error::Gone`], [`Error::Data`] if the store failed.
     pub async fn receive_snapshot<D: Into<ImageData>>(
         &self,
         id: ImageId,
@@ -126,7 +125,7 @@ impl Images {
         self.spawn(upload, pass).await
     }
 
-    /// A file of this machine as the data of an image.
+    /// Opens a file on this machine as the data of an image.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be opened.
@@ -269,7 +268,7 @@ impl Images {
         self.finish(image, name, facts).await
     }
 
-    /// Checks the quota again, because concurrent uploads of the project may have finished.
+    /// Completes an upload. Checks the quota again, because concurrent uploads of the project may have finished.
     async fn finish(
         &self,
         image: &ImageRecord,

@@ -16,7 +16,7 @@ macro_rules! select {
     };
 }
 
-/// The images of a list, in its order. [`ImageQuery`] has the parameters.
+/// The conditions and the order of a list. [`ImageQuery`] supplies the parameters.
 macro_rules! listed {
     () => {
         "
@@ -45,9 +45,9 @@ statements! {
     BY_ID = concat!(select!(), " WHERE id = ?1");
     /// The public images.
     PUBLIC = concat!(select!(), " WHERE visibility = 'public' ORDER BY id");
-    /// Images visible to a project (all without one), newest first, after a marker.
+    /// Images visible to a project (all images if none is given), newest first, after a marker.
     LIST = concat!(select!(), listed!());
-    /// The bytes of metadata of the images that `LIST` returns, in its order.
+    /// The size of the metadata of each image that `LIST` returns, in the same order.
     WEIGHTS = concat!(
         "SELECT OCTET_LENGTH(tags) + OCTET_LENGTH(properties) AS bytes FROM images",
         listed!()
@@ -59,7 +59,7 @@ statements! {
         ON CONFLICT (owner) DO UPDATE SET changes = image_owners.changes + 1";
     /// The number of a project's images.
     NUMBER = "SELECT COUNT(*) AS count FROM images WHERE owner = ?1";
-    /// The bytes of a project's images.
+    /// The total size of a project's images in bytes.
     BYTES = "SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) AS bytes FROM images WHERE owner = ?1";
     /// Deletes an image.
     DELETE = "DELETE FROM images WHERE id = ?1";
@@ -69,7 +69,7 @@ fn shape(what: &str) -> Error {
     Error::Shape(format!("images: {what}"))
 }
 
-/// The location of the data in a row with `store` and `data`.
+/// Reads the location of the data from the columns `store` and `data`.
 pub(super) fn location(row: &Row) -> Result<Option<Location>, Error> {
     let Some(name) = row.string_opt("data")? else { return Ok(None) };
     let name = ObjectName::parse(&name).ok_or_else(|| shape("data"))?;
@@ -171,7 +171,7 @@ pub(crate) fn by_id(tx: &mut Tx<'_>, id: ImageId) -> Result<Option<ImageRecord>,
 /// The conditions of a list query; all must hold.
 #[derive(Debug, Clone)]
 pub(crate) struct ImageQuery {
-    /// The project whose view is listed; `None` for an admin.
+    /// The project that requests the list; `None` for an administrator.
     pub viewer: Option<String>,
     /// The project's decision about images shared with it; `None` for any.
     pub shared: Option<&'static str>,
@@ -198,8 +198,8 @@ impl ImageQuery {
     }
 }
 
-/// The next images of a list: at most `query.limit`, and about `heaviest` bytes of metadata unless the first
-/// has more. `true` if more may follow.
+/// The next images of a list, and true if more may follow. Returns at most `query.limit` images with about `heaviest`
+/// bytes of metadata, but always the first image.
 pub(crate) fn list(
     tx: &mut Tx<'_>,
     query: &ImageQuery,
@@ -244,7 +244,7 @@ pub(crate) fn number(tx: &mut Tx<'_>, owner: &str) -> Result<i64, Error> {
     tx.row(NUMBER, params![owner])?.map_or(Ok(0), |row| row.int("count"))
 }
 
-/// The bytes of a project's images.
+/// The total size of a project's images in bytes.
 pub(crate) fn bytes(tx: &mut Tx<'_>, owner: &str) -> Result<i64, Error> {
     tx.row(BYTES, params![owner])?.map_or(Ok(0), |row| row.int("bytes"))
 }

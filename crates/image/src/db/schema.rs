@@ -22,8 +22,8 @@ CREATE INDEX images_owner ON images (owner);
 CREATE INDEX images_order ON images (created_at, id);
 ";
 
-/// `image_owners` has a row for each project that ever had an image. Transactions that add to a
-/// project's usage write it, which serializes them.
+/// `image_owners` has a row for each project that ever had an image. Transactions that add to a project's usage write
+/// this row, which serializes them.
 const MEMBERS: &str = "
 CREATE TABLE image_members (
     image_id TEXT NOT NULL REFERENCES images (id) ON DELETE CASCADE, member TEXT NOT NULL,
@@ -33,9 +33,9 @@ CREATE INDEX image_members_member ON image_members (member, status);
 CREATE TABLE image_owners (owner TEXT PRIMARY KEY, changes BIGINT NOT NULL);
 ";
 
-/// `store` is NULL for files that earlier versions wrote. `uploader` and `sign` belong to an upload in
-/// progress: the machine that receives it, and the number of its heartbeats. Earlier versions leave both
-/// NULL. `image_clouds` has one row: the name of this cloud in stores that clouds may share.
+/// `store` is NULL for files that earlier versions wrote. `uploader` and `sign` describe an upload in progress: the
+/// machine that receives it, and the number of its heartbeats. Earlier versions leave both NULL. `image_clouds` has one
+/// row: the name of this cloud in stores that clouds may share.
 const STORES: &str = "
 ALTER TABLE images ADD COLUMN store TEXT;
 ALTER TABLE images ADD COLUMN uploader TEXT;

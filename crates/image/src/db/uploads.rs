@@ -24,7 +24,7 @@ statements! {
     FINISH = "UPDATE images SET status = 'active', size = ?3, virtual_size = ?4, checksum = ?5,
         hash = ?6, disk_format = ?7, updated_at = ?8, uploader = NULL, sign = NULL
         WHERE id = ?1 AND status = 'saving' AND data = ?2";
-    /// Completes a queued image without data. The sums are MD5 and SHA-512 of no bytes.
+    /// Completes a queued image without data. The hashes are the MD5 and SHA-512 of empty data.
     COMPLETE_EMPTY = "UPDATE images SET status = 'active', size = 0, virtual_size = 0,
         checksum = 'd41d8cd98f00b204e9800998ecf8427e',
         hash = 'cf83e1357eefb8bdf1542850d66d8007d620e4050b5715dc83f4a921d36ce9ce47d0d13c5d85f2b0ff8318d2877eec2f63b931bd47417a81a538327af927da3e'
@@ -32,7 +32,7 @@ statements! {
     /// Queues the image of a failed upload again.
     RESET = "UPDATE images SET status = 'queued', store = NULL, data = NULL, uploader = NULL,
         sign = NULL WHERE id = ?1 AND status = 'saving' AND data = ?2";
-    /// The same, unless the upload has had another heartbeat.
+    /// Queues the image of a dead upload again, unless the upload has had another heartbeat.
     RESET_SILENT = "UPDATE images SET status = 'queued', store = NULL, data = NULL, uploader = NULL,
         sign = NULL WHERE id = ?1 AND status = 'saving' AND data = ?2
         AND COALESCE(sign, -1) = ?3";
@@ -40,7 +40,7 @@ statements! {
     IN_PROGRESS = "SELECT id, store, data, uploader, sign FROM images WHERE status = 'saving'";
     /// The image that names an object.
     NAMED = "SELECT id FROM images WHERE data = ?1";
-    /// The objects of a list that images name.
+    /// The listed objects that images name.
     NAMED_OF = "SELECT data FROM images WHERE data IN ({})";
     /// The cloud's name.
     CLOUD = "SELECT cloud FROM image_clouds WHERE one = 1";
@@ -53,9 +53,9 @@ statements! {
 pub(crate) struct InProgress {
     pub image: ImageId,
     pub location: Location,
-    /// The machine that receives it; `None` for an earlier version.
+    /// The machine that receives the upload; `None` if that machine runs an earlier version.
     pub uploader: Option<String>,
-    /// The number of its last heartbeat; `None` for an earlier version.
+    /// The number of the last heartbeat; `None` if that machine runs an earlier version.
     pub sign: Option<i64>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn sign(tx: &mut Tx<'_>, id: ImageId, name: &ObjectName) -> Result<bo
     Ok(tx.execute(SIGN, params![id, name.as_str()])? > 0)
 }
 
-/// Facts about received data.
+/// The size, format and hashes of received data.
 #[derive(Debug, Clone)]
 pub(crate) struct ReceivedData {
     pub size: i64,
@@ -148,10 +148,10 @@ pub(crate) fn is_named(tx: &mut Tx<'_>, name: &ObjectName) -> Result<bool, Error
     Ok(tx.row(NAMED, params![name.as_str()])?.is_some())
 }
 
-/// Maximum number of objects that [`named`] asks for with one statement.
+/// Maximum number of objects in one statement of [`named`].
 const LISTED: usize = 100;
 
-/// The objects of a list that images name.
+/// The listed objects that images name.
 pub(crate) fn named(tx: &mut Tx<'_>, objects: &[ObjectName]) -> Result<HashSet<String>, Error> {
     let mut named = HashSet::new();
     for some in objects.chunks(LISTED) {

@@ -1,8 +1,8 @@
 //! Sends the data of an image to a client, at the client's pace. A wrong or incomplete download ends
 //! with an error.
 //!
-//! The last chunk is sent only after the hash of all data is verified. A client that receives as
-//! many bytes as the image has therefore has the image's bytes.
+//! The last chunk is sent only after the hash of all data is verified. Therefore a client that receives the full size
+//! of the image has received the correct data.
 
 use std::future::poll_fn;
 use std::io;
@@ -22,9 +22,9 @@ use super::pace::Pace;
 use super::receiver::hex;
 use super::stream::ImageData;
 
-/// Streams the bytes of a store to a client. The stream ends with an error if the client is too slow, if the
-/// store fails, or if the bytes do not have the hash. The pass is released when the last chunk is
-/// taken or the stream is dropped.
+/// Streams the bytes of a store to a client. The stream ends with an error if the client is too slow, if the store
+/// fails, or if the bytes do not match the hash. The pass is released when the last chunk is taken or the stream is
+/// dropped.
 pub(crate) fn deliver(
     pool: Pool,
     bytes: ByteStream,
@@ -51,8 +51,8 @@ pub(crate) fn deliver(
     ImageData::new(Delivery { chunks: received, aborted })
 }
 
-/// The receiving end. The error has its own channel, because the chunks' channel is full when a
-/// client is too slow.
+/// The receiving end of a delivery. The error has its own channel, because the chunks' channel is full when a client is
+/// too slow.
 struct Delivery {
     chunks: mpsc::Receiver<Bytes>,
     aborted: oneshot::Receiver<io::Error>,

@@ -1,6 +1,6 @@
-//! Checks that the data has its declared format. A guest's image must not make the hypervisor open
-//! other files of the host. Therefore the checks refuse qcow2 files with a backing file or an
-//! external data file, and "raw" data that a hypervisor could probe as another format.
+//! Checks that the data of an image is in its declared format. A guest's image must not make the
+//! hypervisor open other files on the host. Therefore the checks refuse qcow2 files with a backing
+//! file or an external data file, and "raw" data that a hypervisor could probe as another format.
 
 use crate::Error;
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// Minimum rate of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Bytes per second on average; 0 requires only progress.
+    /// Bytes per second on average; 0 requires only that some data is transferred.
     pub least: u64,
     /// The time over which the average is taken.
     pub window: Duration,

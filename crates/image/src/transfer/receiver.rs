@@ -1,8 +1,8 @@
 //! Receives the data of one upload: collects chunks in memory, then hashes them on a pool thread and
 //! hands them to the store.
 //!
-//! An upload occupies a thread only for hashing, never while it waits for the client or the store.
-//! Meanwhile it collects the next chunks.
+//! An upload occupies a thread only for hashing, never while it waits for the client or the store. While it waits for
+//! the store, it collects the next chunks.
 
 use bytes::{Bytes, BytesMut};
 use kilonova_image_store::Upload;
@@ -63,17 +63,17 @@ enum State {
     Lost,
 }
 
-/// Accepts chunks; returns the facts about them at the end.
+/// Accepts the chunks of an upload; returns their size and hashes at the end.
 pub(crate) struct Receiver {
     pool: Pool,
     collected: BytesMut,
     state: State,
 }
 
-/// Facts about the received data.
+/// The size, the hashes and the first bytes of the received data.
 pub(crate) struct Received {
     pub data: ReceivedData,
-    /// The first bytes, for the format.
+    /// The first bytes, for detecting the format.
     pub head: Vec<u8>,
 }
 
@@ -133,7 +133,7 @@ impl Receiver {
 
     /// Deletes the data written so far.
     pub(crate) async fn abort(mut self) -> Result<(), Error> {
-        // The object is deleted, whether its last write failed or not.
+        // The object is deleted even if its last write failed.
         let (Ok(mut sink), _) = self.settle().await else { return Ok(()) };
         Ok(sink.upload.abort().await?)
     }

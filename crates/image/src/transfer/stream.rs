@@ -24,7 +24,7 @@ impl ImageData {
         Self::new(Nothing)
     }
 
-    /// The bytes of a file of this machine, read by the pool.
+    /// The bytes of a file on this machine, read by the pool.
     pub fn file(pool: kilonova_threads::Pool, file: std::fs::File) -> Self {
         Self::stored(kilonova_image_store::file_bytes(pool, file, u64::MAX))
     }

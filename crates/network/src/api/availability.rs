@@ -1,4 +1,4 @@
-//! `/v2.0/network-ip-availabilities`: total and allocated addresses of networks.
+//! `/v2.0/network-ip-availabilities`: the total and allocated addresses of networks.
 
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard, Routes, get};
@@ -16,7 +16,7 @@ use crate::error::not_found;
 const COLLECTION: Collection =
     Collection { path: "network-ip-availabilities", key: "network_ip_availabilities", hidden: &[] };
 
-/// Attributes for filters and sort keys.
+/// Attributes that filters and sort keys may name.
 const KNOWN: &[&str] =
     &["network_id", "network_name", "project_id", "tenant_id", "total_ips", "used_ips"];
 
@@ -41,7 +41,8 @@ async fn list(
     if caller.allows_own(RULE) {
         views = networks.store.read(availability::all).await?;
     }
-    // `ip_version` excludes other subnets, and networks without a subnet of that version.
+    // `ip_version` excludes subnets of other versions, and networks without a subnet of that
+    // version.
     if let Some(version) = query.get("ip_version") {
         views =
             views.into_iter().filter_map(|view| availability::of_version(view, version)).collect();

@@ -21,9 +21,8 @@ use crate::error::malformed;
 use crate::record::Body;
 use crate::{Error, Networks};
 
-/// Collections that are not managed but requested by every client that shows servers or cleans up:
-/// path, display name of a member, and rule. Other collections do not exist, as in a Neutron
-/// without these extensions.
+/// Collections that are not managed, although every client that shows servers or cleans up requests them: path, display
+/// name of a member, and rule. Other collections do not exist, as in a Neutron without these extensions.
 const EMPTY: &[Empty] =
     &[Empty { path: "service-providers", member: "Service provider", get: "get_service_provider" }];
 
@@ -126,9 +125,9 @@ async fn list(
     listing::answer(&kind.collection(), &kind.known(), views, &query, &base)
 }
 
-/// The project whose default group a list shows: the one of the filter, else the caller's. Only for administrators it
-/// may be another project, as in `get_security_groups` of `neutron/db/securitygroups_db.py`. Its id has to look like an
-/// id, so that a misspelled filter creates no group.
+/// The project whose default group a list shows: the project that the filter names, or else the caller's. Only
+/// administrators may name another project, as in `get_security_groups` of `neutron/db/securitygroups_db.py`. The
+/// filter's value must look like an id, so that a misspelled filter creates no group.
 fn listed_project<'a>(caller: &'a Caller, query: &'a Query) -> Option<&'a str> {
     let named = query.all("project_id").chain(query.all("tenant_id")).find(|id| !id.is_empty());
     let is_id = |id: &str| id.len() <= 36 && parse_uuid_like::<SecurityGroupId>(id).is_some();
@@ -154,7 +153,7 @@ async fn default_group(networks: &Networks, caller: &Caller, query: &Query) -> R
     Ok(())
 }
 
-/// The sent resource, or all resources of a bulk request.
+/// The resources in the body, and true for a bulk request.
 fn sent(kind: ResourceKind, body: &Value) -> Result<(Vec<Body>, bool), Refusal> {
     let object = |value: &Value| {
         let why = || malformed("Body contains invalid data");
@@ -213,8 +212,8 @@ async fn show(
     ok(json!({kind.member(): listing::trim(view.await?, &query)}))
 }
 
-/// Makes a change, if the resource has the required revision. The change comes first, because upstream refuses what the
-/// policy forbids before it compares revisions; the refusal of the revision undoes it with the transaction.
+/// Applies a change if the resource has the required revision. The change runs first, because upstream enforces the
+/// policy before it compares revisions; a wrong revision then rolls back the transaction.
 fn constrained<T>(
     tx: &mut Tx<'_>,
     kind: ResourceKind,
@@ -312,7 +311,7 @@ async fn change_tags(
     Ok(changed.await?)
 }
 
-/// The rules to set and to delete tags.
+/// The policy rules for setting and deleting tags.
 fn rules(kind: ResourceKind) -> (&'static str, &'static str) {
     kind.guards().tags.map_or(("", ""), |rules| (rules.set, rules.drop))
 }

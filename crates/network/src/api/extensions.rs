@@ -100,7 +100,7 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
 pub(super) fn routes() -> Routes<Networks> {
     const AGENTS: Guard = Guard::Object(&["get_agent"]);
     Routes::new()
-        // Upstream has no rule for these: any token suffices.
+        // Upstream has no policy rule for these routes: any token suffices.
         .route("/v2.0/extensions", [get(Guard::Anyone, list)])
         .route("/v2.0/extensions/{alias}", [get(Guard::Anyone, show)])
         .route("/v2.0/availability_zones", [get("get_availability_zone", zones)])

@@ -16,7 +16,7 @@ use crate::values;
 pub(super) struct Collection {
     pub path: &'static str,
     pub key: &'static str,
-    /// Keys of views that filters and sort keys may name, but no answer shows.
+    /// Keys of views that filters and sort keys may name but that no response shows.
     pub hidden: &'static [&'static str],
 }
 
@@ -96,8 +96,8 @@ fn check(known: &[&str], query: &Query) -> Result<(), Refusal> {
     Err(malformed(format!("[{}] is invalid attribute for filtering", names.join(", "))))
 }
 
-/// The query with its filters in the form that views have, as `get_filters_from_dict` of
-/// `neutron/api/api_common.py` converts them.
+/// Converts the filters of a query to the form that views use, as in `get_filters_from_dict` of
+/// `neutron/api/api_common.py`.
 fn converted(query: &Query) -> Result<Query, Refusal> {
     let convert = |(key, value): &(String, String)| {
         let check: Check = match key.as_str() {
@@ -111,7 +111,7 @@ fn converted(query: &Query) -> Result<Query, Refusal> {
             _ if is(&Value::Null, value) => value.clone(),
             Ok(Value::String(text)) => text,
             Ok(_) => String::new(),
-            // Upstream refuses no MAC address; an invalid one is no port's.
+            // Upstream accepts any text as a MAC address; an invalid one matches no port.
             Err(_) if key == "mac_address" => value.clone(),
             Err(why) => return Err(invalid_value(key, why)),
         };
@@ -154,8 +154,8 @@ fn is(has: &Value, value: &str) -> bool {
     }
 }
 
-/// Matches `ip_address=10.0.0.3`, `subnet_id=…` and `ip_address_substr=10.0`. Of each key that is given, any value has
-/// to match, as in `_get_ports_query` of `neutron/db/db_base_plugin_v2.py`.
+/// Matches `ip_address=10.0.0.3`, `subnet_id=…` and `ip_address_substr=10.0`. For each key that is given, at least one
+/// of its values must match, as in `_get_ports_query` of `neutron/db/db_base_plugin_v2.py`.
 fn with_addresses<'a>(has: &Value, values: impl Iterator<Item = &'a str>) -> bool {
     let mut keys = BTreeMap::new();
     for value in values {

@@ -27,7 +27,7 @@ pub(super) fn routes() -> Routes<Networks> {
                 delete(Guard::Object(&["delete_quota"]), reset),
             ],
         )
-        // Upstream has no rule for these: any token suffices.
+        // Upstream has no policy rule for these routes: any token suffices.
         .route("/v2.0/quotas/project", [get(Guard::Anyone, own_project)])
         .route("/v2.0/quotas/tenant", [get(Guard::Anyone, own_tenant)])
         .route("/v2.0/quotas/{project}/default", [get(READ, default)])
@@ -35,7 +35,7 @@ pub(super) fn routes() -> Routes<Networks> {
         .route("/v2.0/quotas/{project}/details.json", [get(READ, details)])
 }
 
-/// Every caller sees the quotas of its own project, whatever its roles (`show` of
+/// Every caller may read the quotas of its own project, regardless of roles (`show` of
 /// `neutron/extensions/quotasv2.py`).
 fn visible(caller: &Caller, project: &str) -> Result<(), Refusal> {
     if !project.is_empty() && project == caller.project_id {
@@ -52,7 +52,7 @@ async fn own_tenant(caller: Caller) -> Answer {
     own(&caller, "tenant")
 }
 
-/// The caller's project, as `_project` of `neutron/extensions/quotasv2.py`.
+/// The caller's project, as in `_project` of `neutron/extensions/quotasv2.py`.
 fn own(caller: &Caller, key: &str) -> Answer {
     if caller.project_id.is_empty() {
         let refusal = malformed("Tenant-id was missing from quota request.");
@@ -64,7 +64,7 @@ fn own(caller: &Caller, key: &str) -> Answer {
 
 /// Projects with their own limits.
 async fn list(State(networks): State<Networks>, caller: Caller) -> Answer {
-    // The list contains all projects, so the target of the policy has no project.
+    // The list contains all projects, so the policy target has no project.
     visible(&caller, "")?;
     let all = networks.store.read(|tx| Ok::<_, Error>(rows::all(tx)?)).await?;
     let quotas: Vec<Value> = all
@@ -143,7 +143,7 @@ async fn set(
         })?;
         limits.push((name.clone(), limit));
     }
-    // As upstream, only the boolean itself, and no other spelling of it.
+    // Like upstream, this accepts only a JSON boolean, not a string or a number.
     let is_forced = sent.get("force") == Some(&Value::Bool(true));
     let of = project.clone();
     networks

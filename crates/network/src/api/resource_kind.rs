@@ -38,7 +38,7 @@ pub(super) struct Guards {
     pub tags: Option<Tags>,
 }
 
-/// The rules of a kind's tags: to read, set and delete them.
+/// The policy rules for reading, setting and deleting a kind's tags.
 pub(super) struct Tags {
     pub get: &'static str,
     pub set: &'static str,
@@ -114,7 +114,7 @@ impl ResourceKind {
         }
     }
 
-    /// Attributes for filters and sort keys.
+    /// Attributes that filters and sort keys may name.
     pub fn known(self) -> Vec<&'static str> {
         let mut known: Vec<&str> = self.attributes().iter().map(|a| a.name).collect();
         known.extend([
@@ -209,7 +209,7 @@ impl ResourceKind {
         })
     }
 
-    /// All resources visible to the caller. Filters on potentially long lists are left to the database.
+    /// All resources visible to the caller. The database applies the filters on potentially long lists.
     pub fn list(
         self,
         tx: &mut Tx<'_>,
@@ -261,8 +261,8 @@ impl ResourceKind {
             }
             Self::Rule => {
                 let rule = rules::seen(tx, caller, id(self.member(), text)?)?;
-                // Upstream has no policy rule for this. Only a caller that may delete the rule gets the reason for the
-                // refusal.
+                // Upstream has no policy rule for this. Only a caller that may delete the security group rule receives
+                // the reason for the refusal.
                 let target = targets::group(&rule.record.project);
                 caller.may("delete_security_group_rule", &target)?;
                 return Err(crate::error::malformed(

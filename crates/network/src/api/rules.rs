@@ -1,5 +1,5 @@
 //! Neutron's policy rules with the defaults of Neutron 29, which an operator's `policy.yaml` may
-//! override. The table includes rules of operations that are not offered here, so that such a file
+//! override. The table includes rules for operations that are not offered here, so that such a file
 //! works unchanged.
 
 use kilonova_access::{changed, rule};
@@ -14,7 +14,8 @@ const PARENT_READER: &str = "(rule:admin_only) or (role:reader and rule:ext_pare
 const PARENT_MANAGER: &str = "(rule:admin_only) or (role:manager and rule:ext_parent_owner)";
 const PARENT_MEMBER: &str = "(rule:admin_only) or (role:member and rule:ext_parent_owner)";
 
-/// Upstream uses only `rule:shared` here, which also admits readers; this requires `member`.
+/// Upstream uses only `rule:shared` here, which also admits readers; this constant requires the
+/// role `member`.
 const USER: &str = "(rule:admin_only) or (rule:service_api) or role:member and rule:network_owner or role:member and rule:shared";
 
 const PROJECT: &[Scope] = &[Scope::Project];

@@ -26,8 +26,8 @@ pub struct FixedIp {
     pub address: Option<IpAddr>,
 }
 
-/// Allocates a port's addresses in order. Without a request the port gets one address of each
-/// family for which the network has a subnet.
+/// Allocates a port's addresses in order. If none are requested, the port receives one address of each family for which
+/// the network has a subnet.
 pub(crate) fn allocate(
     tx: &mut Tx<'_>,
     port: PortId,
@@ -41,7 +41,7 @@ pub(crate) fn allocate(
     Ok(given)
 }
 
-/// Allocations with unread answers.
+/// Allocations whose answers have not been read.
 #[must_use = "an address may be in use"]
 pub(crate) struct Pending {
     network: NetworkId,
@@ -49,7 +49,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Refuses if an address has turned out to be in use.
+    /// Fails if an address has turned out to be in use.
     pub fn check(self, tx: &mut Tx<'_>) -> Result<(), Error> {
         for asked in self.asked {
             if !ports::is_done(tx, asked)? {
@@ -60,7 +60,7 @@ impl Pending {
     }
 }
 
-/// Announces the first read of [`begin`] without a request.
+/// Announces the first read of a call of [`begin`] without requested addresses.
 pub(crate) fn expect(tx: &mut Tx<'_>, all: &[Subnet]) -> Result<(), Error> {
     for ipv4 in [true, false] {
         let Some(subnet) = family(all, ipv4)?.first().copied() else { continue };
@@ -83,8 +83,8 @@ fn automatic(all: &[Subnet], mac: Option<&str>) -> Result<Vec<(SubnetId, IpAddr)
     Ok(given)
 }
 
-/// [`allocate`] on a network with these subnets, but leaves the last answers pending. A port of the service itself has
-/// no automatic addresses: its `mac` is `None`.
+/// [`allocate`] on a network with these subnets, but leaves the last answers pending. For a port of the service itself,
+/// `mac` is `None`, because it has no automatic addresses.
 pub(crate) fn begin(
     tx: &mut Tx<'_>,
     port: PortId,
@@ -129,7 +129,7 @@ pub(crate) fn begin(
     Ok((given, pending))
 }
 
-/// Completes a request on a subnet with automatic addresses with the port's automatic address, the only one allowed
+/// Completes a request for a subnet with automatic addresses: adds the port's automatic address, the only one allowed
 /// there.
 fn of_automatic(
     automatic: &[(SubnetId, IpAddr)],
@@ -170,7 +170,7 @@ fn of_automatic(
     }
 }
 
-/// The subnets of a family, except those with automatic addresses.
+/// The subnets of an address family, except those with automatic addresses.
 fn family(all: &[Subnet], ipv4: bool) -> Result<Vec<&Subnet>, Error> {
     let mut of_family = Vec::new();
     for subnet in all.iter().filter(|subnet| !subnets::is_automatic(&subnet.record)) {
@@ -268,8 +268,8 @@ fn next(
     Err(exhausted(network))
 }
 
-/// Allocates the next free IPv4 address of a network to a port: on the named subnet, or on the
-/// first subnet that has one.
+/// Allocates the next free IPv4 address of a network to a port: on the named subnet, or on the first subnet with a free
+/// address.
 pub(crate) fn allocate_ipv4(
     tx: &mut Tx<'_>,
     port: PortId,
@@ -304,7 +304,7 @@ fn choose(tx: &mut Tx<'_>, network: NetworkId, among: &[&Subnet]) -> Result<Choi
     Err(exhausted(network))
 }
 
-/// Asks for a chosen address, and moves the subnet's cursor.
+/// Requests the allocation of a chosen address, and moves the subnet's cursor.
 fn take(tx: &mut Tx<'_>, port: PortId, ordinal: usize, choice: &Choice) -> Result<Asked, Error> {
     rows::set_cursor(tx, choice.subnet, &address::key(choice.number))?;
     Ok(ports::ask_allocate(tx, port, ordinal, choice.subnet, choice.ip)?)

@@ -58,7 +58,7 @@ fn count(number: u128) -> Value {
     exact.or_else(|| Number::from_f64(number as f64)).map_or(Value::Null, Value::Number)
 }
 
-/// Restricts a view to subnets of one IP version; `None` if there is none.
+/// Restricts a view to subnets of one IP version; `None` if no subnet has that version.
 pub(crate) fn of_version(mut view: Body, version: &str) -> Option<Body> {
     let each = view.get_mut("subnet_ip_availability")?.as_array_mut()?;
     let version = version.parse::<i64>().ok()?;

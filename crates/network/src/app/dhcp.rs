@@ -24,7 +24,7 @@ pub(crate) const OWNER: &str = "network:dhcp";
 /// Maximum number of addresses to try, from the highest down.
 const ATTEMPTS: u128 = 32;
 
-/// Adjusts the DHCP port to the network's subnets; creates or removes it as needed.
+/// Adjusts the DHCP port to the network's subnets; creates or removes the port as needed.
 pub(crate) fn reconcile(tx: &mut Tx<'_>, network: &Network, now: Timestamp) -> Result<(), Error> {
     let served: Vec<Subnet> = subnets::of_network(tx, network.id)?
         .into_iter()
@@ -127,7 +127,7 @@ pub(crate) fn release_address(
     Ok(())
 }
 
-/// Refuses changes and deletion of a DHCP port by users.
+/// Prevents users from changing or deleting a DHCP port.
 pub(crate) fn check(port: &Port) -> Result<(), Error> {
     if port.record.text("device_owner") == OWNER && port.record.project.is_empty() {
         let id = port.record.id;

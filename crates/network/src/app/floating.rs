@@ -1,5 +1,5 @@
-//! Floating addresses: addresses of an external network, each associated with at most one fixed address of a port. The
-//! router between the two translates them; it follows from the fixed address and is never chosen by users.
+//! Floating addresses: addresses on an external network, each associated with at most one fixed address of a port. The
+//! router between the two translates them; the fixed address determines that router, and users never choose it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -44,7 +44,7 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("tags", values::tags, nothing),
 ];
 
-/// Attributes that have columns of their own, or none.
+/// Attributes that are stored in columns of their own, or not at all.
 const COLUMNS: &[&str] = &[
     "floating_network_id",
     "floating_ip_address",
@@ -152,7 +152,7 @@ fn reserving_port(
     }
 }
 
-/// The fixed address that a request names.
+/// The association that a request asks for, if it names a port.
 fn requested_association(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -225,7 +225,7 @@ fn fixed_address(port: &Port, asked: Option<IpAddr>) -> Result<(SubnetId, IpAddr
 }
 
 /// The router between a port's subnet and an external network. A router with the subnet's gateway address takes
-/// precedence, because guests send to it.
+/// precedence, because guests send their traffic to it.
 fn router_between(
     tx: &mut Tx<'_>,
     port: &Port,
@@ -247,7 +247,7 @@ fn router_between(
     Ok(router)
 }
 
-/// Records a change of the routers and the ports of the old and the new fixed address: hosts configure the routers, and
+/// Records a change to the routers and the ports of the old and the new fixed address: hosts configure the routers, and
 /// the guests' metadata contains the floating addresses.
 fn note(
     tx: &mut Tx<'_>,

@@ -1,6 +1,6 @@
-//! Security groups. Each project has one called `default`, created on first use, that allows all
-//! egress and ingress from its own members. Only an administrator can delete it, as clean-up tools
-//! do; a project that is still in use then gets a new one.
+//! Security groups. Each project has a group called `default`, created on first use, which allows ingress from its own
+//! members and all egress. Only an administrator can delete it, as clean-up tools do; a project that is still in use
+//! then gets a new one.
 
 use jiff::Timestamp;
 use kilonova_access::Caller;

@@ -33,7 +33,7 @@ pub(crate) fn reaches_project(caller: &Caller, project: &str) -> bool {
     viewer(caller).is_none_or(|viewer| !viewer.is_empty() && viewer == project)
 }
 
-/// Parses the id of a path; 404 if malformed.
+/// Parses an id in a path; 404 if malformed.
 pub(crate) fn id<T: GenericUuid>(kind: &'static str, text: &str) -> Result<T, Refusal> {
     parse_uuid_like(text).ok_or_else(|| not_found(kind, text.escape_debug()))
 }

@@ -63,7 +63,7 @@ pub(crate) fn of(tx: &mut Tx<'_>, id: NetworkId) -> Result<Network, Error> {
     Ok(rows::find(tx, id)?.ok_or_else(|| not_found(KIND, id))?)
 }
 
-/// Refuses a network that is not external, and conflicts with concurrent changes of the network.
+/// Refuses a network that is not external, and conflicts with concurrent changes to the network.
 pub(crate) fn check_external(
     tx: &mut Tx<'_>,
     network: &Network,
@@ -116,7 +116,7 @@ pub(crate) fn create(
     Ok(network)
 }
 
-/// Refuses an MTU that the physical networks do not carry (`_get_network_mtu` of `neutron/plugins/ml2/plugin.py`).
+/// Refuses an MTU that the physical networks do not support (`_get_network_mtu` of `neutron/plugins/ml2/plugin.py`).
 fn check_mtu(options: &NetworkOptions, body: &Body) -> Result<(), Refusal> {
     let most = u64::from(options.mtu);
     match body.get("mtu").and_then(Value::as_u64) {
@@ -127,8 +127,8 @@ fn check_mtu(options: &NetworkOptions, body: &Body) -> Result<(), Refusal> {
     }
 }
 
-/// Turns the only element of `segments` into the provider attributes, to which it is equal
-/// (`_process_provider_create` of `neutron/plugins/ml2/managers.py`).
+/// Turns the only element of `segments` into the equivalent provider attributes (`_process_provider_create` of
+/// `neutron/plugins/ml2/managers.py`).
 fn take_segments(body: &mut Body) -> Result<(), Refusal> {
     let Some(Value::Array(segments)) = body.remove("segments") else { return Ok(()) };
     let is_set = |key: &&str| body.get(*key).is_some_and(|value| !value.is_null());
@@ -198,7 +198,7 @@ fn segment(tx: &mut Tx<'_>, options: &NetworkOptions, body: &mut Body) -> Result
     free_vlan(tx, &options.vlan_ranges, body)
 }
 
-/// Refuses a physical network that no option names.
+/// The refusal of a physical network that no option names.
 fn unknown(physical: &str, kind: &str) -> Refusal {
     let physical = physical.escape_debug();
     invalid(format!("physical_network '{physical}' unknown for {kind} provider network"))

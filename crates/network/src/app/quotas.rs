@@ -54,8 +54,8 @@ pub(crate) fn used(tx: &mut Tx<'_>, project: &str) -> Result<BTreeMap<String, i6
     Ok(RESOURCES.iter().enumerate().map(of).collect())
 }
 
-/// Refuses limits below the project's usage, as `update` of `neutron/extensions/quotasv2.py`. No limit (-1) is never
-/// below it.
+/// Refuses limits below the project's usage, as in `update` of `neutron/extensions/quotasv2.py`. The limit -1, which
+/// means unlimited, is never refused.
 pub(crate) fn check_limits(
     tx: &mut Tx<'_>,
     project: &str,

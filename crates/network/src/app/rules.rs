@@ -82,7 +82,7 @@ pub(crate) fn create(
         }
     }
     quotas::check(tx, &group.project, quotas::RULE, 1)?;
-    // A group changes with its rules, as `revises_on_change` of `neutron/db/models/securitygroup.py`. This also
+    // A group changes with its rules, as in `revises_on_change` of `neutron/db/models/securitygroup.py`. This also
     // serializes concurrent requests for equal rules.
     rows::revise(tx, id, now)?;
     let rule = Rule { record: Record::new(&group.project, body, now), group: id };
@@ -158,7 +158,7 @@ fn canonical_protocol(body: &Body) -> Option<&str> {
     }
 }
 
-/// Gives a new rule upstream's spelling, in which the range of all ports is none
+/// Converts a new rule to upstream's spelling, in which the range of all ports is stored as no range
 /// (`_make_canonical_port_range` of `neutron/db/securitygroups_db.py`).
 fn make_canonical(body: &mut Body) {
     let protocol = canonical_protocol(body).map_or(Value::Null, Value::from);
@@ -169,9 +169,9 @@ fn make_canonical(body: &mut Body) {
     }
 }
 
-/// The match of a rule, which no two rules of a group may share. As in `_rule_to_key` of
-/// `neutron/db/securitygroups_db.py`, a protocol's name is equal to its number, and no prefix to the prefix of all
-/// addresses. Upstream takes `ip` and 0 for equal; they differ here, because hosts let any protocol pass for `ip`.
+/// The match of a rule, which must be unique within its group. As in `_rule_to_key` of
+/// `neutron/db/securitygroups_db.py`, a protocol's name equals its number, and a missing prefix equals the prefix of
+/// all addresses. Upstream treats `ip` and 0 as equal; they differ here, because a rule for `ip` allows any protocol.
 fn key(body: &Body) -> Vec<Value> {
     let value = |name: &str| body.get(name).cloned().unwrap_or(Value::Null);
     let protocol = canonical_protocol(body).map(|name| match protocol_number(name) {
@@ -189,10 +189,10 @@ fn key(body: &Body) -> Vec<Value> {
     key
 }
 
-/// Protocols of IPv6 only.
+/// Protocols that exist only in IPv6.
 const IPV6_ONLY: [u8; 6] = [41, 43, 44, 58, 59, 60];
 
-/// Refuses contradictions in a rule. The order is that of `_validate_base_security_group_rule_attributes` of
+/// Refuses contradictions in a rule. The checks run in the order of `_validate_base_security_group_rule_attributes` of
 /// `neutron/db/securitygroups_db.py`.
 fn check(body: &Body) -> Result<(), Refusal> {
     let (least, most) = (body["port_range_min"].as_i64(), body["port_range_max"].as_i64());

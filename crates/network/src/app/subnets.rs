@@ -164,7 +164,7 @@ pub(crate) fn create(
             .into());
         }
     }
-    // Also serializes concurrent creates on one network, so that prefixes cannot overlap.
+    // This also serializes concurrent creations of subnets on one network, so that their prefixes cannot overlap.
     revise(tx, &mut network, now)?;
     let record = Record::new(&project, body, now);
     check_modes(&prefix, &record)?;
@@ -179,13 +179,13 @@ pub(crate) fn create(
     Ok((subnet, network))
 }
 
-/// A network changes with its subnets, as `revises_on_change` of `Subnet` in `neutron/db/models_v2.py`.
+/// A network changes with its subnets, as in `revises_on_change` of `Subnet` in `neutron/db/models_v2.py`.
 fn revise(tx: &mut Tx<'_>, network: &mut Network, now: Timestamp) -> Result<(), Error> {
     network.change(Body::new(), now);
     Ok(crate::db::networks::update(tx, network)?)
 }
 
-/// Validates gateway, name servers and pools together; derives the pools if none are requested.
+/// Validates the gateway, the name servers and the pools together; derives the pools if none are requested.
 fn check(prefix: &Cidr, body: &mut Body) -> Result<(), Refusal> {
     let like = prefix.base();
     let family = |ip: &IpAddr| ip.is_ipv4() == like.is_ipv4();
@@ -337,7 +337,7 @@ pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error
         let network = networks.get(tx, subnet.network)?;
         if visible(caller, &subnet, network) {
             let mut view = view(&subnet, network, caller);
-            // For the filter only; see `Collection::hidden`.
+            // This key is only for filters; see `Collection::hidden`.
             view.insert("shared".into(), json!(network.flag("shared")));
             views.push(view);
         }

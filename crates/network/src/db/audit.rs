@@ -1,6 +1,7 @@
-//! The rules of the network service as queries that find violations. They read whole tables.
+//! The invariants of the network service, as queries that find violations. They read whole tables.
 
-/// Pairs of a rule and a query whose column `broken` names a violation.
+/// Pairs of an invariant and a query that returns one row per violation, with the id or address in
+/// the column `broken`.
 pub const AUDIT: &[(&str, &str)] = &[
     (
         "an address on a network has one port",

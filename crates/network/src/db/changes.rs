@@ -17,24 +17,24 @@ pub enum NetworkChange {
     Port(PortId),
     /// A network or one of its subnets.
     Network(NetworkId),
-    /// A router, which may be deleted by now, or its ports or floating addresses.
+    /// A router, which may have been deleted since, or its ports or floating addresses.
     Router(RouterId),
 }
 
 statements! {
     /// Records one change.
     INSERT = "INSERT INTO network_changes (kind, id) VALUES (?1, ?2)";
-    /// Records a change of each group of a port that is being deleted.
+    /// Records a change to each group of a port that is being deleted.
     INSERT_OF_PORT = "INSERT INTO network_changes (kind, id)
         SELECT 'members', group_id FROM port_groups WHERE port_id = ?1";
-    /// Records a change of each group of a server's own ports, which are being deleted.
+    /// Records a change to each group of the ports created for a server, which are being deleted.
     INSERT_OF_SERVER = "INSERT INTO network_changes (kind, id)
         SELECT 'members', g.group_id FROM port_groups g JOIN ports p ON p.id = g.port_id
         WHERE p.made_for = ?1";
-    /// Records a change of each router of a host.
+    /// Records a change to each router on a host.
     INSERT_OF_HOST = "INSERT INTO network_changes (kind, id)
         SELECT 'router', router_id FROM router_places WHERE host = ?1";
-    /// Any recorded change.
+    /// One recorded change, if there is any.
     ANY = "SELECT id FROM network_changes LIMIT 1";
     /// Removes and returns all changes.
     TAKE = "DELETE FROM network_changes RETURNING kind, id";
@@ -45,8 +45,8 @@ statements! {
     CLEAR_GROUPS = "DELETE FROM port_groups WHERE port_id = ?1";
 }
 
-/// Records a change for delivery to hosts. The controllers deliver a user's change immediately.
-/// Group members change with each boot, and these changes are delivered together a little later.
+/// Records a change for delivery to hosts. The controllers deliver a user's change immediately. The
+/// members of groups change with each boot; these changes are delivered together a little later.
 pub(crate) fn record(tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error> {
     let (kind, id) = match change {
         NetworkChange::Rules(id) => ("rules", id.to_string()),
@@ -75,7 +75,7 @@ pub(crate) fn record_server_deletion(tx: &mut Tx<'_>, server: ServerId) -> Resul
     tx.defer(INSERT_OF_SERVER, params![server])
 }
 
-/// Records a change of each router of a host.
+/// Records a change to each router on a host.
 pub(crate) fn record_routers(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
     tx.defer(INSERT_OF_HOST, params![host])
 }

@@ -1,5 +1,5 @@
 //! Rows of `floating_ips`. A floating address has a port of its own on its external network, which reserves the
-//! address, and at most one fixed address, which a router reaches.
+//! address, and at most one fixed address, which is reached through a router.
 
 use std::net::IpAddr;
 
@@ -43,7 +43,7 @@ macro_rules! columns {
     };
 }
 
-/// Disassociates floating addresses from the ports that match a condition.
+/// Disassociates the floating addresses that match a condition.
 macro_rules! disassociate {
     ($ports:literal) => {
         concat!(
@@ -54,7 +54,7 @@ macro_rules! disassociate {
     };
 }
 
-/// Records a change of the routers of the floating addresses that match a condition.
+/// Records a change to the routers of the floating addresses that match a condition.
 macro_rules! note {
     ($ports:literal) => {
         concat!(
@@ -85,7 +85,7 @@ statements! {
     DELETE = "DELETE FROM floating_ips WHERE id = ?1";
     /// The floating address that a port reserves.
     OF_OWN_PORT = "SELECT id FROM floating_ips WHERE own_port = ?1";
-    /// The floating address of a fixed address on an external network.
+    /// The floating address on an external network that is associated with a fixed address.
     OF_FIXED = "SELECT id FROM floating_ips WHERE port_id = ?1 AND fixed_address = ?2
         AND network_id = ?3";
     /// A floating address that a router translates for one of its subnets.
@@ -100,12 +100,12 @@ statements! {
         WHERE a.port_id = floating_ips.port_id AND a.address = floating_ips.fixed_address)");
     /// Disassociates the floating addresses from the ports created for a server.
     RELEASE_SERVER = disassociate!("port_id IN (SELECT id FROM ports WHERE made_for = ?1)");
-    /// Records a change of the routers that translate a port's addresses.
+    /// Records a change to the routers that translate a port's addresses.
     NOTE_PORT = note!("port_id = ?1");
-    /// Records a change of a port with a floating address, for its guest's metadata.
+    /// Records a change to a port with a floating address, because the guest's metadata contains that address.
     NOTE_GUEST = "INSERT INTO network_changes (kind, id) SELECT 'port', port_id FROM floating_ips
         WHERE port_id = ?1";
-    /// Records a change of the routers that translate addresses of the ports created for a server.
+    /// Records a change to the routers that translate addresses of the ports created for a server.
     NOTE_SERVER = note!("port_id IN (SELECT id FROM ports WHERE made_for = ?1)");
     /// Conflicts with a concurrent deletion of a port.
     TOUCH_PORT = "UPDATE ports SET revision = revision WHERE id = ?1";
@@ -183,7 +183,7 @@ pub(crate) fn owns(tx: &mut Tx<'_>, port: PortId) -> Result<bool, Error> {
     Ok(tx.row(OF_OWN_PORT, params![port])?.is_some())
 }
 
-/// The floating address of a fixed address on an external network.
+/// The floating address on an external network that is associated with a fixed address.
 pub(crate) fn of_fixed(
     tx: &mut Tx<'_>,
     port: PortId,
@@ -194,7 +194,7 @@ pub(crate) fn of_fixed(
     row.map(|row| row.id("id")).transpose()
 }
 
-/// True if a router translates a floating address, for the given subnet if there is one.
+/// True if a router translates a floating address; with a subnet, only fixed addresses on that subnet count.
 pub(crate) fn behind(
     tx: &mut Tx<'_>,
     router: RouterId,
@@ -231,7 +231,7 @@ pub(crate) fn release_server(
     tx.defer(RELEASE_SERVER, params![server, now])
 }
 
-/// Conflicts with a concurrent deletion of the port that gets a floating address.
+/// Conflicts with a concurrent deletion of the port to which a floating address is being associated.
 pub(crate) fn touch_port(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
     tx.defer(TOUCH_PORT, params![port])
 }

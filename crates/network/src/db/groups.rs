@@ -31,9 +31,9 @@ statements! {
         updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (default_of) DO NOTHING";
     /// Updates the mutable columns.
     UPDATE = "UPDATE security_groups SET body = ?2, revision = ?3, updated_at = ?4 WHERE id = ?1";
-    /// Conflicts with a concurrent deletion; runs when a port gets the group.
+    /// Conflicts with a concurrent deletion; runs when a port or a rule begins to use the group.
     TOUCH = "UPDATE security_groups SET revision = revision WHERE id = ?1";
-    /// Counts a change of the group's rules as a change of the group.
+    /// Counts a change to the group's rules as a change to the group.
     REVISE = "UPDATE security_groups SET revision = revision + 1, updated_at = ?2 WHERE id = ?1";
     /// One group.
     FIND = concat!("SELECT ", record_columns!("g"), " FROM security_groups g WHERE g.id = ?1");
@@ -125,7 +125,7 @@ pub(crate) fn touch(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<(), Error> {
     tx.defer(TOUCH, params![id])
 }
 
-/// Counts a change of the group's rules as a change of the group.
+/// Counts a change to the group's rules as a change to the group.
 pub(crate) fn revise(tx: &mut Tx<'_>, id: SecurityGroupId, now: Timestamp) -> Result<(), Error> {
     tx.defer(REVISE, params![id, now])
 }

@@ -1,4 +1,4 @@
-//! Rows of `networks`. `segment` is unique: a flat network or VLAN of a physical network.
+//! Rows of `networks`. `segment` is unique: a flat network or VLAN on a physical network.
 
 use kilonova_ids::{NetworkId, NetworkKind, PortId};
 use kilonova_store::{Error, Row, Tx, params, statements};
@@ -15,7 +15,7 @@ statements! {
     /// Updates the mutable columns.
     UPDATE = "UPDATE networks SET shared = ?2, body = ?3, revision = ?4, updated_at = ?5,
         external = ?6 WHERE id = ?1";
-    /// Conflicts with every change of the network.
+    /// Conflicts with every change to the network.
     TOUCH = "UPDATE networks SET revision = revision WHERE id = ?1";
     /// One network.
     FIND = concat!("SELECT ", record_columns!("n"), " FROM networks n WHERE n.id = ?1");
@@ -27,14 +27,14 @@ statements! {
         WHERE CAST(?1 AS TEXT) IS NULL OR n.project_id = ?1 OR n.shared = 1 OR n.external = 1
         ORDER BY n.seq"
     );
-    /// The networks of a project and the shared ones, with the first subnet of each.
+    /// The networks of a project and the shared networks, each with its first subnet.
     AVAILABLE = concat!(
         "SELECT ",
         record_columns!("n"),
         ", (SELECT MIN(s.seq) FROM subnets s WHERE s.network_id = n.id) AS first_subnet
         FROM networks n WHERE n.project_id = ?1 OR n.shared = 1 ORDER BY n.seq"
     );
-    /// The segments of a physical network in use.
+    /// The segments in use on a physical network.
     SEGMENTS = "SELECT segment FROM networks WHERE segment LIKE ?1";
     /// The DHCP port of a network.
     DHCP_PORT = "SELECT dhcp_port FROM networks WHERE id = ?1";
@@ -71,7 +71,7 @@ pub(crate) fn update(tx: &mut Tx<'_>, network: &Network) -> Result<(), Error> {
     tx.execute(UPDATE, values).map(|_| ())
 }
 
-/// Conflicts with every change of the network.
+/// Conflicts with every change to the network.
 pub(crate) fn touch(tx: &mut Tx<'_>, id: NetworkId) -> Result<(), Error> {
     tx.defer(TOUCH, params![id])
 }
@@ -86,7 +86,7 @@ pub(crate) fn expect_available(tx: &mut Tx<'_>, project: &str) -> Result<(), Err
     tx.expect(AVAILABLE, params![project])
 }
 
-/// The networks that servers of a project may attach to, each with true if it has a subnet.
+/// The networks that servers of a project may attach to, each paired with true if it has a subnet.
 pub(crate) fn available(tx: &mut Tx<'_>, project: &str) -> Result<Vec<(Network, bool)>, Error> {
     let read = |row: &Row| Ok((record(row)?, row.int_opt("first_subnet")?.is_some()));
     tx.rows(AVAILABLE, params![project])?.iter().map(read).collect()

@@ -28,7 +28,7 @@ pub(crate) struct Port {
     pub vnic_type: VnicType,
     pub server: Option<ServerId>,
     pub made_for: Option<ServerId>,
-    /// Position among the ports of its server.
+    /// The position of this port among the ports of its server.
     pub ordinal: i64,
     pub arq: Option<ArqId>,
     pub pci_slot: Option<String>,
@@ -58,7 +58,7 @@ pub(crate) struct PortQuery {
     pub network: Option<String>,
 }
 
-/// The columns of a [`Port`]: a row for each of its addresses, or one without an address.
+/// The columns of a [`Port`]. A port has one row for each of its addresses, or one row without an address.
 macro_rules! columns {
     () => {
         concat!(
@@ -115,11 +115,11 @@ statements! {
     /// Servers with a matching address.
     SERVERS_AT = "SELECT DISTINCT p.server_id FROM port_addresses a JOIN ports p ON p.id = a.port_id
         WHERE p.server_id IS NOT NULL AND a.address LIKE ?1 ESCAPE '\\'";
-    /// Up to ten ports of a network.
+    /// Up to ten ports on a network.
     ON_NETWORK = "SELECT id FROM ports WHERE network_id = ?1 ORDER BY mac LIMIT 10";
-    /// A port with a security group.
+    /// A port in a security group.
     WITH_GROUP = "SELECT port_id FROM port_groups WHERE group_id = ?1 LIMIT 1";
-    /// The allocated addresses of a range.
+    /// The allocated addresses in a range.
     ALLOCATED = "SELECT address_key FROM port_addresses WHERE subnet_id = ?1 AND address_key >= ?2
         AND address_key <= ?3 ORDER BY address_key LIMIT 256";
     /// Allocates an address if it is free.
@@ -136,9 +136,9 @@ statements! {
     RELEASE = "DELETE FROM port_addresses WHERE port_id = ?1";
     /// Releases a port's addresses on a subnet.
     RELEASE_ON = "DELETE FROM port_addresses WHERE port_id = ?1 AND subnet_id = ?2";
-    /// Counts a change of a port's addresses as a change of the port.
+    /// Counts a change to a port's addresses as a change to the port.
     REVISE = "UPDATE ports SET revision = revision + 1, updated_at = ?2 WHERE id = ?1";
-    /// Counts a change of the addresses on a subnet as a change of their ports.
+    /// Counts a change to the addresses on a subnet as a change to their ports.
     REVISE_ON_SUBNET = "UPDATE ports SET revision = revision + 1, updated_at = ?2
         WHERE id IN (SELECT port_id FROM port_addresses WHERE subnet_id = ?1)";
     /// Releases all addresses of a subnet.
@@ -200,7 +200,7 @@ fn fold(rows: &[Row]) -> Result<Vec<Port>, Error> {
     Ok(ports)
 }
 
-/// Asks to insert a port without its addresses. [`is_done`] is false if its MAC address is in use.
+/// Asks to insert a port without its addresses. [`is_done`] then returns false if the MAC address is in use.
 pub(crate) fn ask_insert(tx: &mut Tx<'_>, port: &Port) -> Result<Asked, Error> {
     let record = &port.record;
     let values = params![
@@ -254,7 +254,7 @@ pub(crate) fn update(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
     tx.execute(UPDATE, &mutable(port)?).map(|_| ())
 }
 
-/// [`update`] of a port that keeps its MAC address, so that no unique key can be violated.
+/// [`update`] for a port that keeps its MAC address, so that no unique key can be violated.
 pub(crate) fn defer_update(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
     tx.defer(UPDATE, &mutable(port)?)
 }
@@ -291,17 +291,17 @@ pub(crate) fn servers_at(tx: &mut Tx<'_>, text: &str) -> Result<HashSet<ServerId
     rows.iter().map(|row| row.id("server_id")).collect()
 }
 
-/// Up to ten ports of a network.
+/// Up to ten ports on a network.
 pub(crate) fn on_network(tx: &mut Tx<'_>, network: NetworkId) -> Result<Vec<String>, Error> {
     tx.rows(ON_NETWORK, params![network])?.iter().map(|row| row.string("id")).collect()
 }
 
-/// True if a port has the security group.
+/// True if a port is in the security group.
 pub(crate) fn has_group(tx: &mut Tx<'_>, group: SecurityGroupId) -> Result<bool, Error> {
     Ok(tx.row(WITH_GROUP, params![group])?.is_some())
 }
 
-/// The allocated addresses of a range, in order, as numbers; at most 256.
+/// The allocated addresses in a range, as numbers in ascending order; at most 256.
 pub(crate) fn allocated(
     tx: &mut Tx<'_>,
     subnet: SubnetId,
@@ -380,13 +380,12 @@ pub(crate) fn release_on(tx: &mut Tx<'_>, port: PortId, subnet: SubnetId) -> Res
     tx.defer(RELEASE_ON, params![port, subnet])
 }
 
-/// Counts a change of a port's addresses as a change of the port (`revises_on_change` of
-/// `neutron/db/models_v2.py`).
+/// Counts a change to a port's addresses as a change to the port (`revises_on_change` of `neutron/db/models_v2.py`).
 pub(crate) fn revise(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<(), Error> {
     tx.defer(REVISE, params![port, now])
 }
 
-/// [`revise`] of all ports that have an address on the subnet.
+/// [`revise`] for all ports that have an address on the subnet.
 pub(crate) fn revise_on_subnet(
     tx: &mut Tx<'_>,
     subnet: SubnetId,

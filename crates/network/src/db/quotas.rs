@@ -53,8 +53,8 @@ pub(crate) fn delete(tx: &mut Tx<'_>, project: &str) -> Result<bool, Error> {
     tx.execute(DELETE, params![project]).map(|count| count > 0)
 }
 
-/// The number of a project's networks, subnets, ports, security groups, rules, floating addresses and
-/// routers, in this order.
+/// The numbers of a project's networks, subnets, ports, security groups, rules, floating addresses
+/// and routers, in this order.
 pub(crate) fn used(tx: &mut Tx<'_>, project: &str) -> Result<[i64; 7], Error> {
     let row = tx.row(USED, params![project])?;
     let row = row.ok_or_else(|| Error::Shape("COUNT returned no row".into()))?;

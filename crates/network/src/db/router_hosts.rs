@@ -1,4 +1,4 @@
-//! The rows from which hosts realize their routers.
+//! The rows that hosts need to realize their routers.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -52,7 +52,7 @@ pub(crate) fn expect_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Err
     tx.expect(ROUTERS, params![host])
 }
 
-/// The routers of a host. Most hosts have none, which takes one statement.
+/// The routers of a host. A host without routers (the usual case) takes only one statement.
 pub(crate) fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<RouterRow>, Error> {
     let routers = tx.rows(ROUTERS, params![host])?;
     if routers.is_empty() {

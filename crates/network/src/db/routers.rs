@@ -1,6 +1,6 @@
 //! Rows of `routers`, their ports, and their places: the gateway host of each router.
 //!
-//! Every change of a router's ports and of the floating addresses behind it also updates the
+//! Every change to a router's ports and to the floating addresses behind it also updates the
 //! router's row, so that concurrent changes conflict.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ statements! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     /// Updates the mutable columns.
     UPDATE = "UPDATE routers SET body = ?2, revision = ?3, updated_at = ?4 WHERE id = ?1";
-    /// Conflicts with every other change of the router.
+    /// Conflicts with every other change to the router.
     TOUCH = "UPDATE routers SET revision = revision WHERE id = ?1";
     /// One router.
     FIND = concat!("SELECT ", record_columns!("r"), " FROM routers r WHERE r.id = ?1");
@@ -67,7 +67,7 @@ statements! {
     GATEWAYS = "SELECT rp.router_id, rp.port_id, rp.gateway, rp.network_id, a.subnet_id, a.address
         FROM router_ports rp LEFT JOIN port_addresses a ON a.port_id = rp.port_id
         WHERE rp.router_id IN ({}) AND rp.gateway = 1 ORDER BY rp.port_id, a.ordinal";
-    /// The routers with an interface on a subnet, with the interface's addresses there.
+    /// The router interfaces on a subnet, with their addresses there.
     ON_SUBNET = "SELECT s.port_id, a.address FROM router_subnets s
         JOIN port_addresses a ON a.port_id = s.port_id AND a.subnet_id = s.subnet_id
         WHERE s.subnet_id = ?1 ORDER BY s.router_id";
@@ -76,7 +76,7 @@ statements! {
         JOIN port_addresses a ON a.port_id = s.port_id AND a.subnet_id = s.subnet_id
         JOIN router_ports g ON g.router_id = s.router_id AND g.gateway = 1
         WHERE s.subnet_id = ?1 AND g.network_id = ?2 ORDER BY s.router_id";
-    /// A gateway on a network.
+    /// A gateway port on a network.
     GATEWAY_ON = "SELECT port_id FROM router_ports WHERE network_id = ?1 AND gateway = 1 LIMIT 1";
     /// A floating address on a network.
     FLOATING_ON = "SELECT id FROM floating_ips WHERE network_id = ?1 LIMIT 1";
@@ -96,7 +96,7 @@ statements! {
     /// The next routers of a host; an empty name selects the routers that wait for a host.
     ON_HOST = "SELECT router_id FROM router_places WHERE host = ?1 AND router_id > ?2
         ORDER BY router_id LIMIT ?3";
-    /// Conflicts with every other change of a host's routers.
+    /// Conflicts with every other change to a host's routers.
     TOUCH_OF_HOST = "UPDATE routers SET revision = revision
         WHERE id IN (SELECT router_id FROM router_places WHERE host = ?1)";
     /// Unbinds the ports of a host's routers.
@@ -134,7 +134,7 @@ pub(crate) fn update(tx: &mut Tx<'_>, router: &Router) -> Result<(), Error> {
     tx.execute(UPDATE, values).map(|_| ())
 }
 
-/// Conflicts with every other change of the router.
+/// Conflicts with every other change to the router.
 pub(crate) fn touch(tx: &mut Tx<'_>, id: RouterId) -> Result<(), Error> {
     tx.defer(TOUCH, params![id])
 }
@@ -223,14 +223,14 @@ pub(crate) fn gateways(
     Ok(ports.into_iter().map(|port| (port.router, port)).collect())
 }
 
-/// A router on a subnet.
+/// A router interface on a subnet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OnSubnet {
     pub port: PortId,
     pub address: IpAddr,
 }
 
-/// The routers with an interface on a subnet.
+/// The router interfaces on a subnet.
 pub(crate) fn on_subnet(tx: &mut Tx<'_>, subnet: SubnetId) -> Result<Vec<OnSubnet>, Error> {
     let read = |row: &Row| {
         Ok(OnSubnet { port: row.id("port_id")?, address: parsed(row.text("address")?)? })
@@ -257,7 +257,7 @@ pub(crate) fn uses_external(tx: &mut Tx<'_>, network: NetworkId) -> Result<bool,
 /// The gateway host of a router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// None: the router has no ports or was deleted.
+    /// No host: the router has no ports or was deleted.
     Nowhere,
     /// The router waits for a host.
     Waiting,
@@ -349,14 +349,14 @@ pub(crate) fn leave_host(
     host: &HostName,
     now: jiff::Timestamp,
 ) -> Result<(), Error> {
-    // Conflicts with a concurrent transaction that binds a new port to this host, because it writes
-    // the router's row.
+    // Conflicts with a concurrent transaction that binds a new port to this host, because that
+    // transaction also writes the router's row.
     tx.defer(TOUCH_OF_HOST, params![host])?;
     tx.defer(UNBIND_HOST, params![host, now])?;
     tx.defer(LEAVE_HOST, params![host])
 }
 
-/// The number of routers of each host that has any.
+/// The number of routers on each host that has any.
 pub(crate) fn load(tx: &mut Tx<'_>) -> Result<BTreeMap<HostName, i64>, Error> {
     let read = |row: &Row| Ok((row.host("host")?, row.int("routers")?));
     tx.rows(LOAD, params![])?.iter().map(read).collect()

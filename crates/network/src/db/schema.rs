@@ -1,6 +1,6 @@
 //! The tables of the network service.
 //!
-//! References prevent dependent rows from outliving their parents, under concurrency too. Unique keys ensure that an
+//! References prevent dependent rows from outliving their parents, even under concurrency. Unique keys ensure that an
 //! address, a MAC address and a VLAN have only one owner.
 
 use kilonova_store::Migration;
@@ -86,8 +86,8 @@ CREATE INDEX security_group_rules_project ON security_group_rules (project_id);
 ",
 };
 
-/// Adds routers and floating addresses. The gateway host of a router is in a table of its own: that
-/// row outlives a deleted router until its host has been notified.
+/// Adds routers and floating addresses. A router's gateway host is stored in a separate table,
+/// whose row outlives a deleted router until the host has been notified.
 const ROUTERS: Migration = Migration {
     name: "network-4-routers",
     sql: "

@@ -81,7 +81,7 @@ pub(crate) fn expect_of_servers(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result
     expect_in(tx, OF_SERVERS, servers.iter().copied())
 }
 
-/// The ports of servers, grouped by server and in order.
+/// The ports of servers, grouped by server and in each server's order.
 pub(crate) fn of_servers(
     tx: &mut Tx<'_>,
     servers: &[ServerId],

@@ -1,4 +1,4 @@
-//! Rows of `subnets`. `cursor` is the key of the address allocated last. Allocating the next one
+//! Rows of `subnets`. `cursor` is the key of the most recently allocated address. Every allocation
 //! writes it, which serializes concurrent allocations.
 
 use kilonova_ids::{NetworkId, SubnetId, SubnetKind};
@@ -28,9 +28,9 @@ statements! {
         updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     /// Updates the mutable columns.
     UPDATE = "UPDATE subnets SET body = ?2, revision = ?3, updated_at = ?4 WHERE id = ?1";
-    /// Conflicts with every change of the subnet.
+    /// Conflicts with every change to the subnet.
     TOUCH = "UPDATE subnets SET revision = revision WHERE id = ?1";
-    /// Sets the address allocated last.
+    /// Sets the key of the most recently allocated address.
     SET_CURSOR = "UPDATE subnets SET cursor = ?2 WHERE id = ?1";
     /// One subnet.
     FIND = concat!("SELECT ", columns!(), " FROM subnets s WHERE s.id = ?1");
@@ -82,7 +82,7 @@ pub(crate) fn update(tx: &mut Tx<'_>, record: &Record<SubnetKind>) -> Result<(),
     tx.execute(UPDATE, values).map(|_| ())
 }
 
-/// Conflicts with every change of the subnet.
+/// Conflicts with every change to the subnet.
 pub(crate) fn touch(tx: &mut Tx<'_>, id: SubnetId) -> Result<(), Error> {
     tx.defer(TOUCH, params![id])
 }

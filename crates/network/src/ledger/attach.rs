@@ -19,7 +19,7 @@ use crate::record::{Body, Record};
 use crate::{Error, VnicType};
 use kilonova_wire::refusal::Kind;
 
-/// The port that attaches a server to a network.
+/// The port to attach to a server: new or existing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortSource {
     /// A port that is created for the server and deleted with it.
@@ -28,7 +28,7 @@ pub enum PortSource {
         network: NetworkId,
         /// The requested address.
         fixed_ip: Option<IpAddr>,
-        /// True if security groups apply there.
+        /// True if security groups apply to the port.
         secure: bool,
     },
     /// An existing port, which outlives the server.
@@ -69,7 +69,7 @@ pub struct NewPorts {
 }
 
 impl NewPorts {
-    /// Asks for the subnets of these networks, and for the project's default group if the ports get it.
+    /// Asks for the subnets of these networks, and for the project's default group if the ports need it.
     ///
     /// # Errors
     /// Database errors; also for [`NewPorts::default_group`].
@@ -248,7 +248,7 @@ pub fn set_device(
     Ok(rows::set_device(tx, server, port, arq, slot)?)
 }
 
-/// Deletes the ports that were created for a server, and detaches its others.
+/// Deletes the ports that were created for a server, and detaches its other ports.
 pub fn detach_all(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
     Ok(rows::detach_server(tx, server, now)?)
 }

@@ -1,4 +1,4 @@
-//! Security groups as hosts need them, and the servers whose hosts a change affects.
+//! Security groups in the form that hosts need, and the servers whose hosts a change affects.
 
 use std::collections::BTreeSet;
 
@@ -139,7 +139,7 @@ fn pairs(body: &Body) -> Vec<AllowedAddressPair> {
     pairs.into_iter().flatten().filter_map(pair).collect()
 }
 
-/// A prefix without its host bits, or a single address. Stored prefixes keep the host bits, but intervals of nftables
+/// A prefix without its host bits, or a single address. Stored prefixes keep the host bits, but nftables intervals
 /// start at the first address.
 fn prefix(text: &str) -> Option<Prefix> {
     match Cidr::parse(text) {

@@ -7,7 +7,7 @@
 //! - a port with a device belongs to a server on a host;
 //! - a floating address has at most one fixed address, and a router between the two.
 //!
-//! This module must never open a transaction, wait, or know more about a server than its id.
+//! This module must never open a transaction, wait, or depend on anything about a server except its id.
 
 mod attach;
 mod hosts;

@@ -45,7 +45,7 @@ pub struct Fixed {
 pub struct ServerPort {
     /// The server.
     pub server: ServerId,
-    /// Its id.
+    /// The port's id.
     pub id: PortId,
     /// MAC address.
     pub mac: String,
@@ -105,7 +105,7 @@ pub fn at_address(tx: &mut Tx<'_>, text: &str) -> Result<HashSet<ServerId>, Erro
     Ok(ports::servers_at(tx, &text)?)
 }
 
-/// The ports of servers, grouped by server and in order.
+/// The ports of servers, grouped by server and in each server's order.
 pub fn of_servers(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<ServerPort>, Error> {
     Ok(server_ports::of_servers(tx, servers)?.into_iter().map(port).collect())
 }

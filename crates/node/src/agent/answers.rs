@@ -1,5 +1,5 @@
-//! Answers questions about guests. Answering changes nothing on the host, so it waits for no
-//! operation in progress.
+//! Answers questions about guests. Answering changes nothing on the host, so it does not wait for
+//! operations in progress.
 
 use std::sync::Arc;
 

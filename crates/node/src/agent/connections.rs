@@ -2,8 +2,8 @@
 //!
 //! Servers change one at a time, but the host is reconciled as a whole: callers that arrive during
 //! a run wait for the next one, which serves all of them. A server with a document keeps its
-//! networks until it is gone, regardless of its state; a domain without a document keeps the
-//! interfaces of its definition. A periodic run repairs other losses.
+//! networks, regardless of its state, until its domain is undefined; a domain without a document
+//! keeps the interfaces of its definition. A periodic run repairs other losses.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,7 +25,7 @@ pub(super) struct Connections {
     /// The version that was last applied, and the networks that could not be set up.
     made: tokio::sync::Mutex<(u64, NetworkFailures)>,
     filtered: Notify,
-    /// The guests that the agent found at startup, until it has documents.
+    /// The guests that the agent found at startup, until it receives documents.
     found: Mutex<DesiredNetworks>,
 }
 
@@ -52,8 +52,8 @@ impl Versioned {
     }
 }
 
-/// The interfaces for which the agent creates links on the host. libvirt connects the others, or
-/// they are devices.
+/// The interfaces for which the agent creates links on the host. The others are connected by
+/// libvirt, or are devices.
 fn linked(interfaces: &[Interface]) -> Vec<Interface> {
     interfaces.iter().filter(|interface| interface.needs_links()).cloned().collect()
 }
@@ -113,7 +113,7 @@ impl Connections {
         server.or_else(|| self.found().server_at(network, address))
     }
 
-    /// Serves the metadata of the guests that the agent found at startup, before it has documents.
+    /// Serves the metadata of the guests that the agent found at startup, before it receives documents.
     pub(super) async fn resume(&self, guests: BTreeMap<ServerId, Vec<Interface>>) {
         let linked = guests.into_iter().map(|(server, all)| (server, linked(&all)));
         let guests = linked.filter(|(_, interfaces)| !interfaces.is_empty()).collect();

@@ -60,7 +60,7 @@ pub fn read(call: &Call) -> Result<CandidatesRequest, Refusal> {
 }
 
 /// Splits a key such as `resources_GPU1` into key and suffix, if the microversion of the request
-/// has the key.
+/// supports the key.
 fn split<'a>(call: &Call, key: &'a str) -> Option<(&'static str, &'a str)> {
     let (_, prefix) = OF_GROUP
         .iter()

@@ -46,7 +46,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Refuses changes of consumers that another service of this process manages.
+    /// Refuses changes to consumers that another service in this process manages.
     fn refuse_managed(&self, tx: &mut Tx<'_>, changes: &[AllocationChange]) -> Result<(), Error> {
         let Some(manager) = &self.manager else { return Ok(()) };
         changes.iter().try_for_each(|change| {

@@ -55,12 +55,12 @@ schemas! {
         }),
         &["traits", "resource_provider_generation"],
     );
-    /// `POST /resource_classes` and the old `PUT`.
+    /// `POST /resource_classes`, and the name in `PUT /resource_classes/{name}`.
     RESOURCE_CLASS = object(
         &json!({"name": {"type": "string", "pattern": CUSTOM, "maxLength": 255}}),
         &["name"],
     );
-    /// `PUT /allocations/{consumer}` at first.
+    /// `PUT /allocations/{consumer}` before 1.8.
     PUT_ALLOCATIONS = allocation_list(false);
     /// From 1.8.
     PUT_ALLOCATIONS_1_8 = allocation_list(true);

@@ -10,8 +10,8 @@ use super::call::{Call, bad_query};
 const EXAMPLE: &str = "Expected resources query string parameter in form: \
                        ?resources=VCPU:2,MEMORY_MB:1024.";
 
-/// `CLASS:AMOUNT,…`. If a class is repeated, the last amount counts. A class may be any text here:
-/// the lookup refuses classes that do not exist.
+/// Parses `CLASS:AMOUNT,…`. If a class is repeated, the last amount counts. A class may be any text
+/// here: the lookup refuses classes that do not exist.
 pub fn resources(text: &str) -> Result<Vec<(ResourceClass, i64)>, Refusal> {
     if text.trim().is_empty() {
         return Err(Refusal::bad_request(format!(
@@ -52,7 +52,7 @@ pub struct Traits {
     pub forbidden: Vec<String>,
 }
 
-/// All values of a `required` key. Before 1.39 only the last one counts.
+/// Parses all values of a `required` key. Before 1.39 only the last one counts.
 pub fn traits(call: &Call, key: &str) -> Result<Traits, Refusal> {
     let mut values: Vec<&str> = call.query.all(key).collect();
     if !call.speaks(39) {
@@ -65,7 +65,7 @@ pub fn traits(call: &Call, key: &str) -> Result<Traits, Refusal> {
     Ok(found)
 }
 
-/// One value: `T1,!T2`, or `in:T1,T2`.
+/// Parses one value, `T1,!T2` or `in:T1,T2`, and adds its traits to `found`.
 pub fn add_traits(
     value: &str,
     may_forbid: bool,
@@ -126,7 +126,7 @@ pub struct Aggregates {
     pub forbidden: Vec<Uuid>,
 }
 
-/// All values of a `member_of` key.
+/// Parses all values of a `member_of` key.
 pub fn aggregates(call: &Call, key: &str) -> Result<Aggregates, Refusal> {
     let values: Vec<&str> = call.query.all(key).collect();
     if values.len() > 1 && !call.speaks(24) {
@@ -171,7 +171,7 @@ fn aggregate(text: &str) -> Result<Uuid, Refusal> {
     })
 }
 
-/// The value of an `in_tree` key.
+/// Parses the value of an `in_tree` key.
 pub fn in_tree(text: &str) -> Result<ProviderId, Refusal> {
     parse_uuid_like(text.trim()).ok_or_else(|| {
         bad_query(&format!("Expected 'in_tree' parameter to be a format of uuid. Got: {text}"))

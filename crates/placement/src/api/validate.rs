@@ -1,5 +1,5 @@
 //! JSON-schema validation with the messages of the Python validator, which Placement's clients and
-//! tests know: first the error, then the violated rule of the schema.
+//! tests rely on: first the error, then the violated rule of the schema.
 //!
 //! A library validates, and `wire` writes the error messages.
 
@@ -9,8 +9,7 @@ use kilonova_wire::Refusal;
 use kilonova_wire::schema::{reason, shown};
 use serde_json::Value;
 
-/// Pattern of a uuid in bodies. A violation is reported as an error of the format, not of the
-/// pattern.
+/// Pattern of a uuid in bodies. A violation is reported as a format error, not as a pattern error.
 pub const UUID_LIKE: &str =
     "^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$";
 
@@ -75,7 +74,8 @@ impl Schema {
     }
 }
 
-/// If exactly one branch of an `anyOf` has the right type, the error of that branch.
+/// The error to report. If exactly one branch of an `anyOf` has the right type, this is the error
+/// of that branch.
 fn nearest<'a>(error: &'a ValidationError<'a>) -> &'a ValidationError<'a> {
     let Kind::AnyOf { context } = error.kind() else { return error };
     let mut typed =

@@ -1,9 +1,9 @@
-//! Allocations as clients of the API write them: the complete set of each consumer at once, several
-//! consumers in one commit.
+//! Writes of allocations by clients of the API: each replaces the complete sets of allocations of
+//! one or more consumers in one commit.
 //!
 //! Each provider's row is written before its capacity is read. Therefore two writers to one
-//! provider are serialized and see no false conflict. A write that does not worsen an
-//! over-committed provider is accepted.
+//! provider are serialized and see no false conflict. A write that does not increase the
+//! over-commitment of a provider is accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,8 +39,8 @@ pub struct AllocationChange {
 /// Another service that creates consumers through the ledger, together with rows of its own.
 /// Clients of the API must not change those consumers.
 pub trait ConsumerManager: Send + Sync + 'static {
-    /// The reason why clients must not change the consumer, and the alternative. `None` if they may
-    /// change it.
+    /// The reason why clients must not change the consumer, and what to do instead. `None` if they
+    /// may change it.
     ///
     /// # Errors
     /// Store errors only.
@@ -50,7 +50,7 @@ pub trait ConsumerManager: Send + Sync + 'static {
         consumer: ConsumerId,
     ) -> Result<Option<String>, kilonova_store::Error>;
 
-    /// Adjusts the manager's own rows to a change of such a consumer's amounts, in the transaction that makes the
+    /// Adjusts the manager's own rows to a change in a managed consumer's amounts, in the transaction that makes the
     /// change. Returns false if clients must not make the change; the caller must then abort the transaction.
     ///
     /// # Errors
@@ -63,10 +63,10 @@ pub trait ConsumerManager: Send + Sync + 'static {
     ) -> Result<bool, kilonova_store::Error>;
 }
 
-/// The changes of a consumer's amounts, by provider and class. Every change is nonzero.
+/// The changes in a consumer's amounts, by provider and class. Every change is nonzero.
 pub type AmountChanges = BTreeMap<(ProviderId, ResourceClass), i64>;
 
-/// Refuses a change of a consumer that another service manages, unless the manager has adjusted its rows to it.
+/// Refuses a change to a consumer that another service manages, unless the manager adjusts its own rows to the change.
 /// `change` is `None` for a removal.
 ///
 /// # Errors
@@ -87,7 +87,7 @@ pub fn refuse_managed(
     Err(Refusal::conflict(why).into())
 }
 
-/// The changes of the amounts; `None` if the consumer is new, is removed, or gets another owner or type.
+/// The changes in the consumer's amounts; `None` if it is new, is removed, or gets another owner or type.
 fn amount_changes(
     tx: &mut Tx<'_>,
     change: &AllocationChange,
@@ -235,7 +235,7 @@ struct ProviderChange {
     visible: bool,
     /// Released amounts by class.
     released: BTreeMap<ResourceClass, i64>,
-    /// Single amounts claimed, by class.
+    /// The individual claimed amounts by class.
     taken: BTreeMap<ResourceClass, Vec<i64>>,
 }
 

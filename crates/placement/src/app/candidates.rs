@@ -1,5 +1,5 @@
-//! Allocation candidates: the engine's answer on the current snapshot, and the providers for the
-//! summaries.
+//! Allocation candidates: the result of the engine's search in the current snapshot, and the
+//! providers for the summaries.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{Error, names};
 /// millions. Hosts take turns, so that the response covers as many hosts as possible.
 pub const MAX_CANDIDATES: usize = 50_000;
 
-/// Maximum number of candidates examined for a client before 1.29, which may not see most of them.
+/// Maximum number of candidates examined for a client before 1.29: most may have to be filtered out.
 const MAX_EXAMINED: usize = 4 * MAX_CANDIDATES;
 
 /// Candidates, and the trees for their provider summaries.
@@ -67,8 +67,8 @@ pub fn check(tx: &mut Tx<'_>, query: &Query) -> Result<(), Error> {
     Err(Refusal::bad_request(format!("No such trait(s): {}.", missing.join(", "))).into())
 }
 
-/// Searches. Clients before 1.29 do not know nested providers: they get no candidate that uses two
-/// providers of one tree, and see no provider that they cannot use.
+/// Searches. Clients before 1.29 do not support nested providers: the result contains no candidate
+/// that uses two providers of one tree, and only those providers that a candidate uses.
 ///
 /// # Errors
 /// 400 for an invalid query.

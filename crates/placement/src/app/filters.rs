@@ -20,7 +20,7 @@ pub struct ProviderFilters {
     pub name: Option<String>,
     /// The uuid.
     pub id: Option<ProviderId>,
-    /// Any provider of the tree.
+    /// A provider of the requested tree.
     pub in_tree: Option<ProviderId>,
     /// Each inner list is an "any of".
     pub member_of: Vec<Vec<Uuid>>,
@@ -30,7 +30,7 @@ pub struct ProviderFilters {
     pub required: Vec<Vec<String>>,
     /// Traits that must be absent.
     pub forbidden: Vec<String>,
-    /// Amounts, each of which must fit as one request.
+    /// Requested amounts, each of which must fit.
     pub resources: Vec<(ResourceClass, i64)>,
 }
 

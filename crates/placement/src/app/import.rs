@@ -1,8 +1,8 @@
 //! Copies rows from another Placement, and reads them back for comparison. Generations are copied,
 //! so that clients with cached generations continue to work. Unchanged rows are not written.
 //!
-//! The import ignores capacity, because the other Placement's allocations are in use. It removes
-//! nothing that exists only here.
+//! The import ignores capacity, because the other Placement's allocations are in use. It removes no
+//! provider and no consumer that exists only here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::db::providers::NewProvider;
 use crate::db::{aggregates, classes, consumers, copies, inventories, providers, traits};
 use crate::{Error, World, ledger, names};
 
-/// A provider as the other Placement has it.
+/// A provider as stored in the other Placement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProviderCopy {
     /// Its uuid.
@@ -40,7 +40,7 @@ pub struct ProviderCopy {
     pub aggregates: BTreeSet<Uuid>,
 }
 
-/// A consumer as the other Placement has it.
+/// A consumer as stored in the other Placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerCopy {
     /// Its uuid.
@@ -57,8 +57,8 @@ pub struct ConsumerCopy {
     pub allocations: BTreeMap<(ProviderId, ResourceClass), i64>,
 }
 
-/// Creates custom classes and traits. Returns the names that cannot be created: standard names of a
-/// newer release.
+/// Creates custom classes and traits. Returns the names that cannot be created: standard names from
+/// a newer release.
 ///
 /// # Errors
 /// Store errors only.
@@ -221,8 +221,8 @@ pub fn import_consumer(tx: &mut Tx<'_>, world: &World, copy: &ConsumerCopy) -> R
     Ok(true)
 }
 
-/// Runs after the consumers: removes inventories that the other Placement does not have and that
-/// are not in use.
+/// Removes inventories that the other Placement does not have and that are not in use. Call it
+/// after the consumers have been imported.
 ///
 /// # Errors
 /// Store errors only.

@@ -1,5 +1,5 @@
-//! Inventories of a provider. Every write increments the provider's generation, even one that
-//! changes nothing, as clients expect.
+//! Inventories of a provider. As clients expect, every write increments the provider's generation,
+//! even if it changes nothing.
 
 use std::collections::HashMap;
 

@@ -160,7 +160,7 @@ pub fn set(
     of_provider(tx, id)
 }
 
-/// A trait deleted concurrently is reported as a conflict, so that the client reads again.
+/// A trait deleted concurrently is reported as a conflict, so that the client rereads.
 fn gone(error: kilonova_store::Error, name: &str) -> Error {
     match error {
         kilonova_store::Error::Reference(_) => {

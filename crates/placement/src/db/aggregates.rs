@@ -1,4 +1,4 @@
-//! Rows of `provider_aggregates`. An aggregate is a uuid that some provider names; it has no row of
+//! Rows of `provider_aggregates`. An aggregate is a uuid listed by some provider; it has no row of
 //! its own. Column `sent` is the client's spelling, which responses show; searches use the uuid.
 
 use kilonova_ids::ProviderId;
@@ -12,7 +12,7 @@ statements! {
     /// A provider's aggregates as clients spelt them.
     SHOWN = "SELECT COALESCE(sent, aggregate) AS shown FROM provider_aggregates
         WHERE provider_id = ?1 ORDER BY aggregate";
-    /// Adds a provider to an aggregate, in the client's spelling.
+    /// Adds a provider to an aggregate, and records the client's spelling.
     ADD_AS = "INSERT INTO provider_aggregates (provider_id, aggregate, sent) VALUES (?1, ?2, ?3)
         ON CONFLICT DO NOTHING";
     /// Adds a provider to an aggregate.
@@ -44,7 +44,7 @@ pub fn add(tx: &mut Tx<'_>, id: ProviderId, aggregate: Uuid) -> Result<(), Error
     tx.defer(ADD, params![id, aggregate.to_string()])
 }
 
-/// Adds a provider to an aggregate in the client's spelling; idempotent.
+/// Adds a provider to an aggregate, and records the client's spelling; idempotent.
 pub fn add_as(tx: &mut Tx<'_>, id: ProviderId, aggregate: Uuid, sent: &str) -> Result<(), Error> {
     tx.defer(ADD_AS, params![id, aggregate.to_string(), sent])
 }

@@ -1,7 +1,7 @@
 //! Rules that hold after every commit. Each is a query that returns offending rows; the tests, the
 //! chaos runs and `kilonova doctor` share them.
 
-/// Name of the rule, and a query whose column `broken` describes each violation as text.
+/// The name of each rule, and a query whose column `broken` describes each violation as text.
 pub const AUDIT: &[(&str, &str)] = &[
     (
         "the usage of an inventory is the sum of its allocations",

@@ -59,7 +59,7 @@ pub fn offer(tx: &mut Tx<'_>, name: &ResourceClass, now: Timestamp) -> Result<()
 }
 
 /// Renames a custom class in its own row, in inventories and in allocations. Returns the roots of
-/// the trees that have it.
+/// the trees with inventories of the class.
 pub fn rename(
     tx: &mut Tx<'_>,
     name: &ResourceClass,

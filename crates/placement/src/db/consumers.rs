@@ -11,14 +11,14 @@ statements! {
     /// Inserts a consumer. On PostgreSQL a concurrent insert makes the transaction run again.
     INSERT = "INSERT INTO consumers (id, generation, consumer_type, project_id, user_id, updated_at)
         VALUES (?1, 1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO NOTHING RETURNING id";
-    /// Inserts a consumer with the project and user of another.
+    /// Inserts a consumer with the project and user of another consumer.
     INSERT_SUCCESSOR = "INSERT INTO consumers
         (id, generation, consumer_type, project_id, user_id, updated_at)
         SELECT CAST(?2 AS TEXT), 1, CAST(?3 AS TEXT), project_id, user_id, CAST(?4 AS BIGINT)
         FROM consumers WHERE id = ?1 ON CONFLICT (id) DO NOTHING";
     /// Moves all allocations to another consumer.
     MOVE_ALLOCATIONS = "UPDATE allocations SET consumer_id = ?2 WHERE consumer_id = ?1";
-    /// Increments the generation of a consumer.
+    /// Updates a consumer and increments its generation.
     UPDATE = "UPDATE consumers SET generation = generation + 1, consumer_type = ?2,
         project_id = ?3, user_id = ?4, updated_at = ?5 WHERE id = ?1";
     /// Deletes a consumer without allocations.
@@ -47,7 +47,7 @@ statements! {
     INSERT_FOUR_ALLOCATIONS = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
         VALUES (?1, ?3, ?4, ?5, ?2), (?1, ?6, ?7, ?8, ?2), (?1, ?9, ?10, ?11, ?2),
         (?1, ?12, ?13, ?14, ?2)";
-    /// Inserts one allocation, or adds to it.
+    /// Inserts one allocation, or adds to the existing one.
     ADD_ALLOCATION = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (consumer_id, provider_id, class)
         DO UPDATE SET used = allocations.used + excluded.used, updated_at = excluded.updated_at";
@@ -57,7 +57,7 @@ statements! {
     /// Reduces one allocation.
     REDUCE_ALLOCATION = "UPDATE allocations SET used = used - ?4, updated_at = ?5
         WHERE consumer_id = ?1 AND provider_id = ?2 AND class = ?3";
-    /// Increments the generation after a change of allocations.
+    /// Increments the generation after a change to the allocations.
     BUMP = "UPDATE consumers SET generation = generation + 1, updated_at = ?2 WHERE id = ?1";
     /// Deletes all allocations of a consumer.
     DELETE_ALLOCATIONS = "DELETE FROM allocations WHERE consumer_id = ?1";
@@ -164,7 +164,7 @@ pub fn allocations(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<AllocationRow>
     tx.rows(ALLOCATIONS, params![id])?.iter().map(read).collect()
 }
 
-/// One allocation of a consumer, as its release needs it.
+/// One allocation of a consumer, in the form that a release needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldAllocation {
     /// The provider.
@@ -195,7 +195,7 @@ pub fn held(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<HeldAllocation>, Erro
     tx.rows(HELD, params![id])?.iter().map(read).collect()
 }
 
-/// The columns of a consumer that its writer determines.
+/// The columns of a consumer that its writer sets.
 #[derive(Debug, Clone, Copy)]
 pub struct ConsumerOwner<'a> {
     /// `INSTANCE` or `MIGRATION`.
@@ -260,7 +260,7 @@ pub fn update(
     tx.defer(UPDATE, &owner.values(id, now))
 }
 
-/// Increments a consumer's generation after a change of its allocations.
+/// Increments a consumer's generation after a change to its allocations.
 pub fn bump(tx: &mut Tx<'_>, id: ConsumerId, now: Timestamp) -> Result<(), Error> {
     tx.defer(BUMP, params![id, now])
 }
@@ -290,7 +290,7 @@ pub fn delete_allocation(
     tx.defer(DELETE_ALLOCATION, params![id, provider, class])
 }
 
-/// Reduces one allocation, which must be larger. The provider's usage stays unchanged.
+/// Reduces one allocation, which must be larger than `amount`. The provider's usage stays unchanged.
 pub fn reduce_allocation(
     tx: &mut Tx<'_>,
     id: ConsumerId,
@@ -302,7 +302,7 @@ pub fn reduce_allocation(
     tx.defer(REDUCE_ALLOCATION, params![id, provider, class, amount, now])
 }
 
-/// Inserts one allocation, or adds to it. The provider's usage stays unchanged.
+/// Inserts one allocation, or adds to the existing one. The provider's usage stays unchanged.
 pub fn add_allocation(
     tx: &mut Tx<'_>,
     id: ConsumerId,
@@ -326,7 +326,7 @@ pub fn insert_allocation(
     tx.defer(INSERT_ALLOCATION, params![id, provider, class, amount, now])
 }
 
-/// Inserts new allocations of a consumer, four to a statement.
+/// Inserts new allocations of a consumer, four per statement.
 pub fn insert_allocations(
     tx: &mut Tx<'_>,
     id: ConsumerId,
@@ -364,7 +364,7 @@ pub fn has_allocation_on(
     Ok(tx.row(HAS_ALLOCATION_ON, params![consumer, provider])?.is_some())
 }
 
-/// True if another consumer has an allocation on one of some providers.
+/// True if another consumer has an allocation on any of these providers.
 pub fn is_used_by_another(
     tx: &mut Tx<'_>,
     providers: &[ProviderId],

@@ -1,6 +1,6 @@
 //! Rows of `drains`: providers that accept no further allocations, regardless of what their host or
 //! an operator reserves. A row outlives its provider, so that a device that disappears for a while
-//! returns drained.
+//! is still drained when it returns.
 
 use std::collections::HashSet;
 
@@ -18,11 +18,11 @@ statements! {
     SET = "INSERT INTO drains (provider_id, at) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
     /// Ends the draining of a provider.
     CLEAR = "DELETE FROM drains WHERE provider_id = ?1";
-    /// Reserves the whole inventory.
+    /// Reserves the provider's reported inventories completely.
     RESERVE = "UPDATE inventories SET reserved = total, updated_at = ?2 WHERE provider_id = ?1
         AND reported_reserved IS NOT NULL AND reserved <> total";
-    /// Restores the larger of the operator's and the host's `reserved`. Leaves inventories that the
-    /// host no longer offers.
+    /// Restores the larger of the operator's and the host's `reserved`. Inventories that the host
+    /// no longer offers stay fully reserved.
     RESTORE = "UPDATE inventories SET reserved = CASE WHEN operator_reserved > reported_reserved
         THEN operator_reserved ELSE reported_reserved END,
         updated_at = ?2 WHERE provider_id = ?1 AND reported_reserved IS NOT NULL
@@ -40,7 +40,7 @@ pub fn expect_of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
     tx.expect(OF_ROOT, params![root])
 }
 
-/// The drained ones among some providers, existing or not.
+/// The drained providers among these, which need not exist.
 pub fn of(tx: &mut Tx<'_>, providers: &[ProviderId]) -> Result<HashSet<ProviderId>, Error> {
     let asked = ask_of(tx, providers)?;
     found(tx, asked)
@@ -57,7 +57,7 @@ pub fn found(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<HashSet<ProviderId>, 
     tx.answers(asked)?.iter().map(|row| row.id("provider_id")).collect()
 }
 
-/// Drains a provider, existing or not; idempotent.
+/// Drains a provider, which need not exist; idempotent.
 pub fn set(tx: &mut Tx<'_>, provider: ProviderId, now: Timestamp) -> Result<(), Error> {
     tx.defer(SET, params![provider, now])
 }

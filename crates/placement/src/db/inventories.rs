@@ -47,21 +47,21 @@ statements! {
         updated_at = ?11, shrunk = CASE WHEN used > CAST(?3 AS BIGINT) * CAST(?8 AS DOUBLE PRECISION)
         THEN 1 ELSE 0 END WHERE provider_id = ?1 AND class = ?2";
     /// Updates the reserved amounts of inventories that exist. The transaction also writes the row
-    /// of the provider, so no other transaction deletes the inventories meanwhile.
+    /// of the provider, so no other transaction can delete the inventories meanwhile.
     RESERVE = "INSERT INTO inventories (provider_id, class, total, reserved, min_unit, max_unit,
         step_size, allocation_ratio, reported_reserved, operator_reserved, updated_at, used)
         VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
         ON CONFLICT (provider_id, class) DO UPDATE SET reserved = excluded.reserved,
         reported_reserved = excluded.reported_reserved, updated_at = excluded.updated_at";
-    /// Raises `reserved` to the amount that the host of a device cannot offer, if it is less.
+    /// Raises a device's `reserved` to the amount that its host cannot offer, if it is lower.
     WITHHOLD = "UPDATE inventories SET reserved = reported_reserved WHERE provider_id = ?1
         AND reported_reserved > reserved AND EXISTS (SELECT 1 FROM resource_providers p
         WHERE p.id = ?1 AND p.parent_id IS NOT NULL)";
-    /// Claims amounts of up to four classes and returns the resulting rows, so that one query tells
-    /// whether they fit and what usage to publish.
+    /// Claims amounts of up to four classes and returns the resulting rows, which show whether the
+    /// amounts fit and what usage to publish.
     CLAIM = concat!(claim!(), " RETURNING ", columns!());
-    /// Releases amounts like [`CLAIM`], and returns the usage to publish with the provider's
-    /// version.
+    /// Releases amounts (negative ones, as in [`CLAIM`]), and returns the usage to publish and the
+    /// provider's version.
     RELEASE = concat!(claim!(), " RETURNING class, used,
         (SELECT p.version FROM resource_providers p WHERE p.id = ?1) AS version");
     /// Claims the first amounts of a claim with more than four classes.
@@ -124,7 +124,7 @@ pub fn expect_of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
     tx.expect(OF_ROOT, params![root])
 }
 
-/// The inventories of the providers of a tree, each provider's by class.
+/// The inventories of the providers of a tree, ordered by class within each provider.
 pub fn of_root(
     tx: &mut Tx<'_>,
     root: ProviderId,
@@ -242,8 +242,8 @@ pub fn ask_claim(
     tx.ask(CLAIM, &last)
 }
 
-/// Subtracts amounts from the usage, after a change of the provider's version. [`released`] reads the
-/// answer.
+/// Subtracts amounts from the usage. The caller has already incremented the provider's version.
+/// [`released`] reads the answer.
 pub fn ask_release(
     tx: &mut Tx<'_>,
     provider: ProviderId,
@@ -254,7 +254,7 @@ pub fn ask_release(
     tx.ask(RELEASE, &last)
 }
 
-/// The version of a provider and its usage by class, as [`ask_release`] left them; `None` without rows.
+/// The version of a provider and its usage by class, as [`ask_release`] left them; `None` if there are no rows.
 pub fn released(rows: &[Row]) -> Option<(i64, Vec<(ResourceClass, i64)>)> {
     let version = rows.first()?.int("version").ok()?;
     let used = rows.iter().map(|row| Ok((row.class("class")?, row.int("used")?)));
@@ -289,8 +289,8 @@ pub fn claimed(tx: &mut Tx<'_>, asked: Asked) -> Result<Vec<InventoryRow>, Error
     tx.answer(asked)?.iter().map(read).collect()
 }
 
-/// Adds an amount to the usage, or subtracts it, without a check. Returns false if the provider has
-/// no inventory of the class.
+/// Adds an amount to the usage, or subtracts it, without checking the capacity. Returns false if
+/// the provider has no inventory of the class.
 pub fn add_usage(
     tx: &mut Tx<'_>,
     provider: ProviderId,
@@ -300,7 +300,7 @@ pub fn add_usage(
     Ok(tx.execute(ADD_USAGE, params![provider, class, by])? > 0)
 }
 
-/// Raises `reserved` of a device to the amount that its host cannot offer, if it is less.
+/// Raises a device's `reserved` to the amount that its host cannot offer, if it is lower.
 pub fn withhold(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
     tx.defer(WITHHOLD, params![provider])
 }

@@ -13,7 +13,7 @@ pub mod schema;
 pub mod traits;
 pub mod trees;
 
-/// All statement lists of this service. A test prepares each on both databases.
+/// All statement lists of this service. A test prepares each statement on both databases.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![
         aggregates::STATEMENTS,

@@ -31,7 +31,7 @@ statements! {
     /// One provider by its unique name.
     BY_NAME = concat!("SELECT ", columns!(), " FROM resource_providers
         WHERE name = ?1");
-    /// A whole tree in no particular order; callers sort.
+    /// A whole tree in order of creation, in which a child may precede its parent.
     OF_ROOT = concat!("SELECT ", columns!(), " FROM resource_providers
         WHERE root_id = ?1 ORDER BY seq");
     /// Direct children.
@@ -41,24 +41,24 @@ statements! {
     INSERT = "INSERT INTO resource_providers
         (id, name, parent_id, root_id, generation, version, reported, updated_at, report)
         VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}) ON CONFLICT DO NOTHING RETURNING id";
-    /// A change that increments the generation, which clients see.
+    /// Increments the version and the generation; clients see the latter.
     BUMP = concat!(bump!(), " RETURNING generation, version, root_id");
     /// The same for a caller that does not need the counters.
     DEFERRED_BUMP = bump!();
-    /// The same for [`TOGETHER`] providers.
+    /// The same for up to [`TOGETHER`] providers.
     BUMP_SOME = "UPDATE resource_providers
         SET generation = generation + 1, version = version + 1, updated_at = ?1
         WHERE id IN (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-    /// A change that does not increment the generation.
+    /// Increments the version but not the generation.
     TOUCH = "UPDATE resource_providers SET version = version + 1
         WHERE id = ?1 RETURNING generation, version, root_id";
     /// The same for a caller that does not need the counters.
     DEFERRED_TOUCH = "UPDATE resource_providers SET version = version + 1 WHERE id = ?1";
-    /// Records a change of the tree, and clears the fingerprint of its last report.
+    /// Records a change to the tree, and clears the fingerprint of its last report.
     CHANGED = "UPDATE resource_providers SET version = version + 1, report = NULL WHERE id = ?1";
     /// The fingerprint of the report that the tree matches.
     REPORT = "SELECT report FROM resource_providers WHERE id = ?1";
-    /// Number of providers of a tree, and of inventories, that a host reported.
+    /// The numbers of providers and inventories in a tree that a host reported.
     REPORTED_BELOW = "SELECT COUNT(*) AS providers, (SELECT COUNT(*) FROM inventories i
             JOIN resource_providers o ON o.id = i.provider_id
             WHERE o.root_id = ?1 AND i.reported_reserved IS NOT NULL) AS inventories
@@ -77,7 +77,7 @@ statements! {
     DELETE = "DELETE FROM resource_providers WHERE id = ?1";
 }
 
-/// The number of providers in [`BUMP_SOME`].
+/// The maximum number of providers in [`BUMP_SOME`].
 const TOGETHER: usize = 8;
 
 /// Statements for PostgreSQL only.
@@ -159,7 +159,7 @@ pub fn of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<Vec<ProviderRow>, Er
     rows(&tx.rows(OF_ROOT, params![root])?)
 }
 
-/// The providers of the rows of [`OF_ROOT`].
+/// The providers in rows of [`OF_ROOT`].
 pub fn rows(rows: &[Row]) -> Result<Vec<ProviderRow>, Error> {
     rows.iter().map(read).collect()
 }
@@ -246,7 +246,7 @@ pub fn mark_reported(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
     tx.defer(MARK_REPORTED, params![id])
 }
 
-/// Deletes a provider without inventories, traits, aggregates and allocations.
+/// Deletes a provider, which must have no inventories, traits, aggregates or allocations.
 pub fn delete(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
     tx.defer(DELETE, params![id])
 }
@@ -311,7 +311,7 @@ pub fn bumped(tx: &mut Tx<'_>, asked: Asked) -> Result<Option<Counters>, Error> 
     counters(row)
 }
 
-/// Increments the version of a root after a change of its tree.
+/// Increments the version of a root and clears its report after a change to its tree.
 pub fn changed(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
     tx.defer(CHANGED, params![root])?;
     Ok(())
@@ -338,13 +338,13 @@ pub fn ask_reported_below(tx: &mut Tx<'_>, root: ProviderId) -> Result<Asked, Er
     tx.ask(REPORTED_BELOW, params![root])
 }
 
-/// Number of providers of the tree, and of inventories, that a host reported.
+/// The numbers of providers and inventories in the tree that a host reported.
 pub fn reported_below(tx: &mut Tx<'_>, asked: Asked) -> Result<(i64, i64), Error> {
     let row = tx.answer_row(asked)?;
     row.map_or(Ok((0, 0)), |row| Ok((row.int("providers")?, row.int("inventories")?)))
 }
 
-/// Increments the version only.
+/// Increments only the version; `None` if the provider does not exist.
 pub fn touch(tx: &mut Tx<'_>, id: ProviderId) -> Result<Option<Counters>, Error> {
     counters(tx.row(TOUCH, params![id])?)
 }

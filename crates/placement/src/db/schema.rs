@@ -1,12 +1,12 @@
-//! The tables. `version` of a provider orders the commits for the in-memory copy and increments
-//! with every write; `generation` is visible to clients and increments as Placement specifies.
-//! `used` is stored in the inventory row so that a claim is one guarded update; the audit proves it
-//! equal to the sum of the allocations. `shrunk` marks an inventory that was made smaller than its
-//! usage, which is allowed: no claim caused that over-commitment.
+//! The tables. `version` of a provider orders the commits for the in-memory copy and is incremented
+//! by every write; `generation` is visible to clients and is incremented as Placement specifies.
+//! `used` is stored in the inventory row so that one statement claims and returns the row to check;
+//! the audit verifies that it equals the sum of the allocations. `shrunk` marks an inventory that
+//! was made smaller than its usage, which is allowed: no claim caused that over-commitment.
 
 use kilonova_store::Migration;
 
-/// Schema of this service, in order.
+/// The schema migrations of this service, in order.
 pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "placement-0001-tables", sql: TABLES },
     Migration {

@@ -50,7 +50,7 @@ pub fn expect_of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
     tx.expect(OF_ROOT, params![root])
 }
 
-/// The traits of the providers of a tree, and whether their host reports each.
+/// The traits of the providers of a tree, and whether the host reports each.
 pub fn of_root(
     tx: &mut Tx<'_>,
     root: ProviderId,
@@ -98,8 +98,8 @@ fn as_custom(name: &str) -> Option<&str> {
     (!names::is_standard_trait(name)).then_some(name)
 }
 
-/// Adds traits that the providers' hosts report, and creates missing custom ones. No pair may occur
-/// twice.
+/// Adds traits that the providers' hosts report, and creates missing custom ones. No pair of
+/// provider and trait may occur twice.
 pub fn report(
     tx: &mut Tx<'_>,
     reported: &[(ProviderId, &str)],
@@ -126,7 +126,8 @@ pub fn clear(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
     tx.defer(CLEAR, params![id])
 }
 
-/// Deletes a custom trait; returns false if some provider has it. The transaction must then end.
+/// Deletes a custom trait. Returns false if some provider has it; the caller must then abort the
+/// transaction.
 pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
     match tx.execute(DELETE, params![name]) {
         Ok(_) => Ok(true),

@@ -10,22 +10,22 @@ use kilonova_store::{Error, Row, Tx, params, statements};
 use super::providers::ProviderRow;
 use super::{aggregates, inventories, providers};
 
-/// The columns of an inventory. No joined table has a column of the same name.
+/// The columns of an inventory. No joined table has a column with any of these names.
 macro_rules! inventory {
     () => {
         "provider_id, class, total, reserved, min_unit, max_unit, step_size, allocation_ratio, used"
     };
 }
 
-/// The number of trees that are read in one round trip.
+/// The maximum number of trees that are read in one round trip.
 const TOGETHER: usize = 32;
 
 statements! {
     /// All inventories.
     ALL_INVENTORIES = concat!("SELECT ", inventory!(), " FROM inventories ORDER BY class");
-    /// All traits of providers.
+    /// The traits of all providers.
     ALL_TRAITS = "SELECT provider_id, trait FROM provider_traits ORDER BY trait";
-    /// All aggregates of providers.
+    /// The aggregates of all providers.
     ALL_AGGREGATES = "SELECT provider_id, aggregate FROM provider_aggregates ORDER BY aggregate";
     /// Inventories of a tree.
     INVENTORIES = concat!("SELECT ", inventory!(), " FROM inventories i

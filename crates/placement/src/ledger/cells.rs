@@ -2,7 +2,7 @@
 //! inventories and allocations between the root and the cells.
 //!
 //! The cells of a host are direct children of its root, each with the trait `HW_NUMA_ROOT` and an
-//! id that is derived from the root's id and the cell's number. A change of the division moves all
+//! id that is derived from the root's id and the cell's number. A change in the division moves all
 //! allocations or none, in the transaction of the host's report. This file must never choose the
 //! cells of a guest.
 
@@ -20,7 +20,7 @@ use crate::db::providers::NewProvider;
 use crate::db::{consumers, inventories, providers};
 use crate::{Error, World};
 
-/// The provider of a host's NUMA cell.
+/// The id of the provider for a host's NUMA cell.
 pub fn cell_provider(root: ProviderId, cell: u32) -> ProviderId {
     let name = format!("{root} NUMA{cell}");
     let id = uuid::Uuid::new_v3(&uuid::Uuid::NAMESPACE_OID, name.as_bytes());
@@ -46,7 +46,7 @@ pub fn ask_cells(tx: &mut Tx<'_>, cells: Vec<ProviderId>) -> Result<AskedCells, 
     Ok(AskedCells { cells, asked })
 }
 
-/// The inventories of the cells with their usage, in the order of [`ask_cells`].
+/// The inventories of the cells with their usage, in the order passed to [`ask_cells`].
 pub fn cells(
     tx: &mut Tx<'_>,
     asked: AskedCells,
@@ -95,8 +95,8 @@ pub fn held_of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<Vec<Held>, Erro
     Ok(held.collect())
 }
 
-/// The number of consumers with allocations at the cells of a root: no other provider below a root
-/// offers CPUs or memory.
+/// The number of consumers with allocations at the cells of a root. Providers below the root that
+/// offer CPUs or memory are cells.
 ///
 /// # Errors
 /// Store errors only.
@@ -112,10 +112,10 @@ pub fn consumers_at_cells(tx: &mut Tx<'_>, root: ProviderId) -> Result<usize, Er
     Ok(consumers.len())
 }
 
-/// Divides a host whose report now has cells below the root. `parts` are the new allocations of
-/// each consumer. Together they must be exactly the allocations that [`held_of_root`] returned in
-/// this transaction. `share` divides the amount that an operator has reserved on the root among the
-/// cells, as the host divides its own reserved amount.
+/// Divides a host whose report now contains cells below the root. `parts` are the new allocations
+/// of each consumer. Together they must be exactly the allocations that [`held_of_root`] returned
+/// in this transaction. `share` divides the amount that an operator has reserved on the root among
+/// the cells, in the same way as the host divides its own reserved amount.
 ///
 /// # Errors
 /// [`Error::Taken`] if another provider has the name of a cell; store errors.
@@ -184,9 +184,9 @@ pub fn divide(
     report_host(tx, world, root, &all)
 }
 
-/// Ends the division of a host: the root offers CPUs and memory again, and gets all allocations of
-/// the cells. This always succeeds. A root that offers less than its usage accepts no new
-/// allocation until it has room.
+/// Ends the division of a host: the root offers CPUs and memory again, and takes over all
+/// allocations of the cells. This always succeeds. A root that offers less than its usage accepts
+/// no new allocation until it has room.
 ///
 /// # Errors
 /// Store errors only.
@@ -254,7 +254,7 @@ pub fn unite(
         offered.push(row);
     }
     moved.record(tx, now)?;
-    // This comes after the usage, because it also records whether the usage exceeds the inventory.
+    // This follows the usage updates, because it also records whether the usage exceeds the inventory.
     for row in &offered {
         inventories::put(tx, root.id, row, false)?;
     }
@@ -283,7 +283,8 @@ impl Moved {
         *self.usage.entry((to, class.clone())).or_default() += amount;
     }
 
-    /// Changes the usage, by one statement for each provider and class, and increments the generation of each consumer once.
+    /// Changes the usage, with one statement for each provider and class, and increments the generation of each
+    /// consumer once.
     fn record(self, tx: &mut Tx<'_>, now: Timestamp) -> Result<(), Error> {
         for ((provider, class), by) in &self.usage {
             inventories::add_usage(tx, *provider, class, *by)?;

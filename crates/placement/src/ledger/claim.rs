@@ -1,7 +1,7 @@
 //! Claim and release. A claim first adds its amounts and then checks the resulting rows, which it
-//! has locked: a stale snapshot can cost an attempt but never an over-commit. The consumer's row is
-//! written first, then the providers' rows in the order of their ids, so that two claims cannot
-//! deadlock.
+//! has locked: a stale snapshot can cost an attempt but never cause an over-commit. The consumer's
+//! row is written first, then the providers' rows in the order of their ids, so that two claims
+//! cannot deadlock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -278,7 +278,7 @@ fn release_usage(
     log_trees(tx, world, roots, now)
 }
 
-/// Releases some resources of a consumer, which keeps others.
+/// Releases some of a consumer's resources; the consumer keeps the others.
 ///
 /// # Errors
 /// Store errors only.
@@ -309,8 +309,8 @@ pub fn release_part(
     release_usage(tx, world, &released, now)
 }
 
-/// Publishes the provider's usage of all classes after the commit. On PostgreSQL, hooks may run in
-/// either order, so each update must be complete, to replace any older one.
+/// Publishes the provider's usage of all classes after the commit. On PostgreSQL, the hooks of two
+/// transactions may run in either order, so each update must be complete and replace any older one.
 pub(crate) fn publish_usage(
     tx: &mut Tx<'_>,
     world: &World,

@@ -51,8 +51,8 @@ pub fn drain(
     }
 }
 
-/// Notifies the followers of a host's tree that facts other than its providers' amounts have changed, such as the
-/// health of a device. Call this after the transaction's last write to the tree.
+/// Notifies the followers of a host's tree that something other than its amounts has changed, such as the health of a
+/// device. Call this after the transaction's last write to the tree.
 ///
 /// # Errors
 /// Store errors only.

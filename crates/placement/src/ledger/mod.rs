@@ -87,7 +87,7 @@ pub fn expect_root_by_name(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
     Ok(db::providers::expect_by_name(tx, name)?)
 }
 
-/// The root provider of that name.
+/// The root provider with this name.
 ///
 /// # Errors
 /// Store errors only.

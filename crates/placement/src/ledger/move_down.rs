@@ -1,5 +1,5 @@
-//! Reshape of root inventories: a class may move from a host's root provider to its children (VGPU,
-//! which was on the root before providers were nested). The first report that names the children
+//! Reshape of root inventories: a class may move from a host's root provider to its children (VGPU
+//! was on the root before providers were nested). The first report that names the children
 //! moves the class's allocations to them. The old inventory is removed, because it would offer the
 //! same units twice.
 //!
@@ -42,7 +42,7 @@ impl Child {
     }
 }
 
-/// True if now only the children offer the class.
+/// True if only the children now offer the class.
 pub(super) fn is_below(
     root: &ProviderSpec,
     reported: &[ProviderSpec],
@@ -100,8 +100,8 @@ pub(super) fn move_down(
     Ok((old, moved))
 }
 
-/// Distributes an amount over children. Prefers a single child: the one with the least sufficient
-/// room.
+/// Distributes an amount over children. Prefers a single child: of those with enough room, the one
+/// with the least. Returns `None` if the amount does not fit.
 fn shares(children: &[Child], amount: i64) -> Option<Vec<(usize, i64)>> {
     let whole = children.iter().enumerate().filter(|(_, child)| child.share(amount) == amount);
     if let Some((at, _)) = whole.min_by_key(|(_, child)| child.room) {

@@ -1,13 +1,13 @@
 //! Applies the report of a host to its provider tree. Hosts repeat reports often, and an unchanged
 //! report writes nothing: the root stores a fingerprint of the last report, which every other
-//! change of the tree clears. If the fingerprint is equal, nothing is compared. A report that
+//! change to the tree clears. A report with the same fingerprint is not compared. A report that
 //! leaves something to remove later (an absent device with allocations) stores no fingerprint.
 //!
 //! Drained providers stay drained. Traits that operators added stay, and so does a `reserved` that
-//! they set; for a device it is the minimum, because the part that the host cannot offer is always
-//! reserved. A device that disappears while it has allocations keeps its provider, fully reserved,
-//! until they are released. Its location traits are removed, because another device may have its
-//! place now. Inventories of the root that its children now offer move to them
+//! they set; for a device it is only a minimum, because the part that the host cannot offer is
+//! always reserved. A device that disappears while it has allocations keeps its provider, fully
+//! reserved, until they are released. Its location traits are removed, because another device may
+//! now be in its place. Inventories of the root that its children now offer move to them
 //! ([`super::move_down`]). Children that no host reported (created through the API) are left
 //! unchanged.
 
@@ -30,7 +30,8 @@ use crate::{Error, World, names};
 /// Makes the host's tree match `root` and `children`.
 ///
 /// # Errors
-/// Store errors; a unique key violation if another provider has one of the names.
+/// Store errors. If another provider has one of the names: [`Error::Taken`] for a new provider, a
+/// unique key violation for a renamed one.
 pub fn report_host(
     tx: &mut Tx<'_>,
     world: &World,
@@ -161,7 +162,7 @@ fn new_tree<'a>(
     }
     let mut traits: HashMap<ProviderId, Vec<Arc<str>>> = HashMap::new();
     for (id, name) in &rows.traits {
-        // Sorted, because each provider's traits come from a sorted set.
+        // Already sorted, because each provider's traits come from a sorted set.
         traits.entry(*id).or_default().push(Arc::from(*name));
     }
     let provider = |(spec, parent): (&ProviderSpec, Option<ProviderId>)| {
@@ -180,7 +181,7 @@ fn new_tree<'a>(
     Tree { providers: specs.map(provider).collect() }
 }
 
-/// The rows of a tree, read before the first write, in two round trips for any number of providers.
+/// The rows of a tree, read before the first write, in two round trips regardless of its size.
 struct StoredTree {
     providers: HashMap<ProviderId, ProviderRow>,
     inventories: HashMap<ProviderId, Vec<InventoryRow>>,
@@ -212,7 +213,7 @@ impl StoredTree {
     }
 }
 
-/// Moves allocations of classes that the children now offer from the root to the children.
+/// Moves allocations from the root to the children, for classes that only the children now offer.
 fn moved_down(
     tx: &mut Tx<'_>,
     root: &ProviderSpec,
@@ -265,7 +266,7 @@ fn write_positions<'a>(
     Ok(placed || !new.is_empty())
 }
 
-/// Inserts providers; refuses if the id or the name of one is taken.
+/// Inserts providers; fails if the id or the name of one is taken.
 fn insert(tx: &mut Tx<'_>, new: &[NewProvider<'_>], now: Timestamp) -> Result<(), Error> {
     let asked = providers::ask_insert(tx, new, now)?;
     let inserted = providers::inserted(tx, asked)?;
@@ -293,7 +294,7 @@ impl ReservedRule {
     }
 }
 
-/// Rows that are written together, so that a report takes few statements.
+/// Rows that are written together, so that a report needs few statements.
 #[derive(Default)]
 struct NewRows<'a> {
     inventories: Vec<(ProviderId, InventoryRow)>,
@@ -311,7 +312,7 @@ impl NewRows<'_> {
 }
 
 /// Writes changed inventories and traits, and collects new ones in `new`. Returns whether anything
-/// changed that clients see.
+/// visible to clients changed.
 fn write_contents<'a>(
     tx: &mut Tx<'_>,
     spec: &'a ProviderSpec,

@@ -1,4 +1,4 @@
-//! Changes of traits between two reports of a host.
+//! Changes to traits between two reports from a host.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
@@ -7,8 +7,9 @@ use kilonova_wire::time;
 use crate::db::{providers, traits};
 use crate::{Error, World};
 
-/// Makes `wanted` the provider's only reported trait with this prefix, or removes them all. Traits
-/// that an operator added stay. A provider that does not exist is not an error.
+/// Makes `wanted` the provider's only reported trait with this prefix; `None` removes all reported
+/// traits with the prefix. Traits that an operator added stay. A provider that does not exist is
+/// not an error.
 ///
 /// # Errors
 /// Store errors only.

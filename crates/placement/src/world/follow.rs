@@ -98,7 +98,7 @@ impl World {
         Ok(self.apply_trees(trees))
     }
 
-    /// The trees of entries that are not our own, each with its last entry.
+    /// The trees named by entries that are not our own, each with its last entry.
     fn others(&self, entries: &[Entry]) -> BTreeMap<ProviderId, i64> {
         let mut writer = self.lock();
         writer.followed = true;

@@ -1,4 +1,4 @@
-//! Attachments: reserved, found again after a crash, and connected to hosts.
+//! Reserves attachments, finds them again after a crash, and connects hosts.
 
 use kilonova_cinder::Call;
 use kilonova_compute_db::volumes::{
@@ -70,7 +70,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// An attachment of a volume to the server that exists in Cinder and has no row.
+    /// Finds the id of an attachment of this volume to the server, if Cinder has one that no row records.
     async fn reserved_before(
         &self,
         scene: &Scene,
@@ -83,8 +83,8 @@ impl Worker<'_> {
         Ok(all.iter().find(|one| one.volume_id == volume && !is_known(one.id)).map(|one| one.id))
     }
 
-    /// Resolves a reservation whose answer is unknown: the attachment ends if Cinder has it, and the row is deleted
-    /// otherwise.
+    /// Resolves a reservation whose result is unknown: if Cinder has the attachment, it is ended; otherwise the row is
+    /// deleted.
     pub(super) async fn find(
         &mut self,
         scene: &Scene,

@@ -12,7 +12,7 @@ use crate::volumes::documents as composed;
 use crate::volumes::plan::Scene;
 
 impl Worker<'_> {
-    /// Writes the volumes of a host's document.
+    /// Writes a guest's volumes to the document of its host.
     pub(super) async fn deliver(
         &mut self,
         scene: &Scene,

@@ -13,7 +13,7 @@ use kilonova_wire::time;
 use super::{StepError, Worker};
 use crate::flows;
 
-/// The key of a volume's metadata that names the row for which the volume was created.
+/// A key of volumes' metadata: its value is the id of the row for which the volume was created.
 const MADE_FOR: &str = "kilonova_block_device";
 /// Maximum time that a worker sleeps before it renews its lease.
 const LONGEST_SLEEP: Duration = Duration::from_secs(20);
@@ -116,8 +116,9 @@ impl Worker<'_> {
         Err(StepError::Permanent(unfinished(volume, begun.elapsed(), most, &status)))
     }
 
-    /// Makes Cinder replace the data of a volume by an image's, and waits for the result. An attempt after a crash
-    /// may repeat the call. If another rebuild replaces this one meanwhile, the next scene has its image.
+    /// Makes Cinder replace the data of a volume with those of an image, and waits for the result. An attempt after a
+    /// crash may repeat the call. If another rebuild replaces this one meanwhile, the next scene contains the other
+    /// rebuild's image.
     pub(super) async fn reimage(&mut self, device: &BlockDevice) -> Result<(), StepError> {
         let (Some(volume), Some(image)) = (device.volume, device.reimage) else {
             return Err(StepError::Permanent("there is no volume, or no image".into()));

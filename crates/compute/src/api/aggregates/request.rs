@@ -66,7 +66,7 @@ fn of_host(action: &str) -> Schema {
     object(action, &json!({"host": host}), &json!({"required": ["host"]}))
 }
 
-/// Name and zone of a new aggregate.
+/// Reads the name and the zone of a new aggregate.
 ///
 /// # Errors
 /// 400 naming the field.
@@ -82,8 +82,8 @@ pub(super) fn create(body: &Value) -> Result<(String, Option<String>), Refusal> 
     Ok((name, zone))
 }
 
-/// Refuses names of zones that Nova's `az_name` format refuses: a request for a server names a zone
-/// and a host as `ZONE:HOST`, so no zone may contain a colon.
+/// Refuses zone names that Nova's `az_name` format refuses: a request that creates a server names a
+/// zone and a host as `ZONE:HOST`, so no zone name may contain a colon.
 fn check_zone(zone: &str) -> Result<(), Refusal> {
     input::check_name("availability_zone", zone)?;
     if zone.contains(':') {
@@ -94,8 +94,9 @@ fn check_zone(zone: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The change of name and zone. As upstream (`nova/api/openstack/compute/schemas/aggregates.py`),
-/// the new name may have spaces around it, which are removed; the name of a new aggregate may not.
+/// Reads the change of name and zone. As in upstream
+/// (`nova/api/openstack/compute/schemas/aggregates.py`), leading and trailing spaces of the name are
+/// removed here, but refused for a new aggregate.
 ///
 /// # Errors
 /// 400 naming the field.
@@ -111,7 +112,7 @@ pub(super) fn update(body: &Value) -> Result<Change, Refusal> {
     Ok(Change { name, zone })
 }
 
-/// The action in a body.
+/// Reads the action from a body.
 ///
 /// # Errors
 /// 400 naming the field or the unknown action.

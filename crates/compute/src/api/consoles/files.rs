@@ -1,6 +1,6 @@
-//! The files of the page: the unchanged noVNC from its registry package, and our page around it.
+//! The files of the console page: noVNC, unchanged from its registry package, and our page around it.
 //!
-//! `console/novnc.sha256` has the hash of each file of the package; a test compares them.
+//! `console/novnc.sha256` contains the hash of each noVNC file; a test compares the files with it.
 
 macro_rules! embedded {
     ($folder:literal; $($name:literal,)*) => {
@@ -14,7 +14,7 @@ macro_rules! embedded {
 /// Names and contents.
 type Files = &'static [(&'static str, &'static [u8])];
 
-/// Our own files. [`PAGE_NAMES`] are the names of the page in operators' base URLs.
+/// Our own files. [`PAGE_NAMES`] are the names that operators' base URLs may use for the page.
 const PAGE: Files = embedded! { ""; "page.html", "page.css", "page.js", };
 const PAGE_NAMES: [&str; 3] = ["vnc_auto.html", "vnc_lite.html", "vnc.html"];
 

@@ -1,5 +1,5 @@
-//! `/console`: the websocket of consoles, and the page with noVNC. A token in the URL grants
-//! access; no request here has an identity.
+//! `/console`: the websocket for consoles, and the page with noVNC. Requests are not authenticated;
+//! the console token in them grants access.
 
 mod files;
 mod origin;
@@ -39,8 +39,8 @@ async fn file(
 ) -> Result<Response, Refusal> {
     let (content, media) =
         files::find(&name).ok_or_else(|| Refusal::not_found("The resource could not be found."))?;
-    // The page loads nothing from other origins, and never sends its address, which contains the
-    // token.
+    // The page loads nothing from other origins, and the browser never sends the page's URL, which
+    // contains the token, as a referrer.
     let policy = format!(
         "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: \
          blob:; connect-src 'self' ws: wss:; base-uri 'none'; form-action 'none'; frame-ancestors {}",

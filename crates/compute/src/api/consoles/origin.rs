@@ -1,5 +1,5 @@
-//! The check of `Origin`, as Nova's proxy makes it: a page of another site must not use a console with the
-//! cookies and the network of its visitor (cross-site websocket hijacking).
+//! Checks the `Origin` header like Nova's proxy: a page of another site must not open a console with its
+//! visitor's cookies and network access (cross-site websocket hijacking).
 
 use http::{HeaderMap, header};
 
@@ -7,18 +7,18 @@ const INVALID: &str = "Origin header not valid.";
 const FOREIGN: &str = "Origin header does not match this host.";
 const OTHER_SCHEME: &str = "Origin header protocol does not match this host.";
 
-/// Checks the origin of the page that requests a console. `base` is the URL with which the token
-/// was issued, `own` the one at which the client reached this process.
+/// Checks the origin of the page that requests a console. `base` is the base URL for which the
+/// token was issued, and `own` the URL at which the client reached this process.
 ///
 /// # Errors
-/// Nova's reason.
+/// The reason, in Nova's words.
 pub(super) fn check(
     headers: &HeaderMap,
     base: &str,
     own: &str,
     allowed: &[String],
 ) -> Result<(), &'static str> {
-    // A client that sends none is not a browser.
+    // Browsers always send this header, so this client is not a browser.
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
     let (scheme, host) = origin.to_str().ok().and_then(split).ok_or(INVALID)?;
     // A browser cannot set this header; a proxy that terminates TLS does.

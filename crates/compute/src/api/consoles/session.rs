@@ -38,7 +38,7 @@ const SILENCE: Duration = Duration::from_secs(90);
 const STALL: Duration = Duration::from_secs(60);
 /// Maximum time for sending the close frame and receiving the client's answer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of bytes of a reason in a close frame.
+/// Maximum length of the reason in a close frame, in bytes.
 const MAX_REASON: usize = 123;
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
@@ -49,7 +49,7 @@ type Halves = (SplitSink<Socket, Message>, SplitStream<Socket>);
 pub(super) enum Encoding {
     /// Binary messages.
     Binary,
-    /// Text messages in base64, as early versions of noVNC use them.
+    /// Text messages in base64, which early versions of noVNC use.
     Base64,
 }
 
@@ -96,7 +96,7 @@ impl Encoding {
     }
 }
 
-/// A client, as its request describes it.
+/// The data of a client that its request contains.
 pub(super) struct Client {
     pub token: String,
     pub address: IpAddr,

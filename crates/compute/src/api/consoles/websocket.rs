@@ -1,7 +1,7 @@
 //! The handshake of the websocket (RFC 6455), and the token in its request.
 //!
-//! Like Nova's proxy, it completes the handshake before it checks the token, because a close frame can
-//! carry the reason for a refusal, and a refused handshake cannot.
+//! As in Nova's proxy, the handshake is completed before the token is checked, because a close frame
+//! can carry the reason for a refusal, whereas a refused handshake cannot.
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -68,13 +68,13 @@ pub(super) async fn connect(
     Ok(answer)
 }
 
-/// True if a request is for a websocket.
+/// True if a request asks for an upgrade to a websocket.
 fn is_upgrade(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(header::UPGRADE).and_then(|value| value.to_str().ok());
     upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"))
 }
 
-/// The token of a request: in its query, within the query's `path`, or in the cookie `token`.
+/// The token of a request: from its query, from the query in its parameter `path`, or from the cookie `token`.
 fn token(query: &Query, headers: &HeaderMap) -> Option<String> {
     let within = |path: &str| {
         let (_, query) = path.split_once('?')?;

@@ -77,8 +77,8 @@ async fn list(
     let filter = FlavorFilter::read(&query, version, caller.is_admin())?;
     let page = Page::read(&query)?;
     let (publicity, context) = (filter.publicity, caller.context.clone());
-    // The marker is any visible flavor, also one that the filters exclude: the page begins after its
-    // place in the order (`_flavor_get_all_from_db` in upstream's `nova/objects/flavor.py`).
+    // The marker may be any visible flavor, even one that the filters exclude: the page begins after
+    // its position in the sort order (`_flavor_get_all_from_db` in upstream's `nova/objects/flavor.py`).
     let found = compute.store.read(move |tx| {
         let marker = page.marker.as_ref().map(|id| {
             let missing = || Refusal::bad_request(format!("marker [{id}] not found"));

@@ -1,7 +1,8 @@
 //! `/os-hypervisors`: compute hosts and their usage.
 //!
-//! A hypervisor has the id of its root provider, as in Nova, so that operators can look up one from
-//! the other. The route `search` ended with 2.53, `statistics` and `uptime` with 2.88.
+//! From 2.53 on, a hypervisor has the id of its root provider, as in Nova, so that operators can look
+//! up one from the other. The routes `search` and `servers` exist only before 2.53, `statistics` and
+//! `uptime` only before 2.88.
 
 mod list;
 mod view;
@@ -30,7 +31,7 @@ struct Parts {
     servers: bool,
 }
 
-/// A host with the parts that an answer shows; the others are empty.
+/// A host with the parts that an answer shows; the other parts are empty.
 struct Shown {
     host: Host,
     usage: HostUsage,

@@ -31,7 +31,7 @@ pub(super) fn brief(fleet: &Fleet, host: &Host, version: Microversion, now: Time
     })
 }
 
-/// True if a form shows the usage: the full form until 2.88.
+/// True if a form shows the usage: only the full form before 2.88 does.
 pub(super) fn has_usage(detail: bool, version: Microversion) -> bool {
     detail && version < microversions::HYPERVISOR_UPTIME
 }

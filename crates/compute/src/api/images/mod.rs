@@ -1,8 +1,8 @@
-//! `/images`: Nova's proxy of the image service, up to microversion 2.35, and up to 2.38 for
+//! `/images`: Nova's proxy for the image service, up to microversion 2.35, and up to 2.38 for
 //! metadata.
 //!
 //! The image service applies its own policy, as Glance does when Nova passes on the user's token;
-//! Nova has no rules for these paths. If the cloud has a Glance, that Glance alone decides. This
+//! Nova has no rules for these paths. If the cloud has a Glance, only Glance's policy applies. This
 //! module must access images only through [`ImageService`].
 
 mod metadata;
@@ -110,7 +110,7 @@ async fn list(
     Ok(Json(answer))
 }
 
-/// The filters that Nova passes on. It ignores every other key.
+/// The filters that Nova passes on to the image service. Other keys are ignored.
 fn filters(query: &Query) -> Result<ImageFilters, Refusal> {
     let mut filters =
         ImageFilters { shared: Some(Acceptance::Accepted), ..ImageFilters::default() };

@@ -1,7 +1,7 @@
 //! `/os-keypairs`: SSH keys and X.509 certificates of users.
 //!
-//! Before 2.92 a request without a public key generates a key pair. Its private key is returned in
-//! that answer and never stored.
+//! Before 2.92 a request without a public key generates a key pair. The private key is returned in
+//! the answer and never stored.
 
 mod request;
 mod view;
@@ -38,8 +38,8 @@ pub(super) fn routes() -> Routes<Compute> {
         )
 }
 
-/// The owner of the key pairs: the caller, or from 2.10 on `requested`, unless it is empty, if the
-/// policy allows it.
+/// The owner of the key pairs: from 2.10 on, `requested` if it is not empty; otherwise the caller.
+/// Refuses an owner that the policy does not allow.
 fn owner(
     caller: &Caller,
     requested: Option<&str>,
@@ -52,7 +52,7 @@ fn owner(
     Ok(user.to_owned())
 }
 
-/// The user in a query: the first one, as upstream (`_get_user_id` in
+/// The first user that a query names, as in upstream (`_get_user_id` in
 /// `nova/api/openstack/compute/keypairs.py`).
 fn requested(query: &Query) -> Option<&str> {
     query.all("user_id").next()

@@ -48,7 +48,7 @@ body_schemas!(CREATE, schema, the_schemas_of_a_new_key_pair_compile);
 pub(super) struct CreateKeypair {
     pub name: String,
     pub kind: Kind,
-    /// `None` generates a key pair.
+    /// `None` if a key pair must be generated.
     pub public_key: Option<String>,
 }
 

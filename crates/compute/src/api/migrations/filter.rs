@@ -34,7 +34,7 @@ impl MigrationFilter {
         if at(microversions::CHANGES_BEFORE) {
             known.push("changes-before");
         }
-        // Before 2.59 every key was accepted as a filter.
+        // Before 2.59 Nova accepts every key as a filter, so these two also apply there.
         if at(microversions::MIGRATION_OWNERS) || !at(microversions::MIGRATION_PAGES) {
             known.extend(["user_id", "project_id"]);
         }

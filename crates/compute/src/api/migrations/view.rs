@@ -1,4 +1,4 @@
-//! Views of a migration, in `/os-migrations` and below its server.
+//! Views of a migration, in `/os-migrations` and in `/servers/{id}/migrations`.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 const IN_PROGRESS: [Status; 4] =
     [Status::Queued, Status::Preparing, Status::Running, Status::PostMigrating];
 
-/// True if it is a live migration in progress, which clients can read below its server.
+/// True for a live migration in progress, which clients can also read in `/servers/{id}/migrations`.
 pub fn is_in_progress(one: &Move) -> bool {
     one.kind == Kind::Live && IN_PROGRESS.contains(&one.status)
 }
@@ -30,7 +30,7 @@ pub struct MigrationViews {
 }
 
 impl MigrationViews {
-    /// Reads the data for some migrations.
+    /// Reads the data for these migrations.
     ///
     /// # Errors
     /// Store errors only.
@@ -86,7 +86,7 @@ impl MigrationViews {
         shown
     }
 
-    /// A migration below its server, with its progress.
+    /// A migration in `/servers/{id}/migrations`, with its progress.
     pub fn progress(&self, one: &Move, version: Microversion) -> Value {
         let progress = one.progress.unwrap_or_else(|| initial_progress(one.old_flavor.ram));
         let mut shown = json!({

@@ -1,6 +1,6 @@
-//! `/kilonova/doctor`: the findings of `kilonova doctor` in the database, each with its remedy.
+//! `/kilonova/doctor`: what `kilonova doctor` finds by reading the database, each finding with its remedy.
 //!
-//! It omits the checks that need the controller's machine: configuration, files, free space, secrets.
+//! Checks that need the controller's machine (configuration, files, free space, secrets) are omitted.
 
 use axum::Json;
 use axum::extract::State;

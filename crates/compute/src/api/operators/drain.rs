@@ -1,4 +1,4 @@
-//! `/kilonova/hosts/{host}/drain`: begins and stops the drain of a host. The host's description shows its progress.
+//! `/kilonova/hosts/{host}/drain`: begins and stops the drain of a host. `/kilonova/hosts/{host}` shows its progress.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,5 @@
-//! `/kilonova/hosts/{host}`: the guests and devices of a host, the guests that can live-migrate, and its drain.
+//! `/kilonova/hosts/{host}`: the state of a host, its guests with their devices, which of them cannot live-migrate,
+//! and its drain.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -74,7 +75,7 @@ fn drain_view(drain: &Drain, moves: &[DrainMove]) -> Value {
     })
 }
 
-/// The state of a host.
+/// The view of a host's state.
 pub(super) fn host_view(host: &HostNow) -> Value {
     let row = &host.row;
     json!({
@@ -89,7 +90,7 @@ pub(super) fn host_view(host: &HostNow) -> Value {
     })
 }
 
-/// An open operation.
+/// The view of an open operation.
 pub(super) fn operation_view(
     open: &Operation,
     awaited: Option<&Awaited>,
@@ -108,7 +109,7 @@ pub(super) fn operation_view(
     })
 }
 
-/// A migration.
+/// The view of a migration.
 pub(super) fn migration_view(one: &Move) -> Value {
     json!({
         "id": one.number,

@@ -1,6 +1,6 @@
-//! `/kilonova/…`: views for the operators' commands, the moves of a rebalance, and the drains of hosts, at every
-//! microversion. Upstream has no such paths. They are for administrators, with two exceptions: the owner of a server
-//! sees part of the server's view, and a member of a project sees the room for a flavor.
+//! `/kilonova/…`: views for the operators' commands, and requests that begin a move of a rebalance or drain a host.
+//! They exist at every microversion; upstream has no such paths. They are for administrators, with two exceptions: the
+//! owner of a server sees part of the server's view, and a member of a project sees the room for a flavor.
 
 mod capacity;
 mod doctor;

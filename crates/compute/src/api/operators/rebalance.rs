@@ -23,7 +23,7 @@ pub(super) async fn show(
     Ok(Json(json!({"rebalance": view(&compute, &plan)})))
 }
 
-/// The view of a move of a plan.
+/// The view of a planned move.
 pub(super) fn planned(one: &PlannedMove) -> Value {
     json!({
         "server": one.server,
@@ -34,7 +34,7 @@ pub(super) fn planned(one: &PlannedMove) -> Value {
     })
 }
 
-/// The view of a drain: its host, and how many more servers of the flavor fit after it.
+/// The view of a drain: the host, the number of its servers, and how many more servers of the flavor fit afterwards.
 pub(super) fn drain(one: &Drain) -> Value {
     json!({"host": one.host, "servers": one.servers, "gain": one.gain})
 }

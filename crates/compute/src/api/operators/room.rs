@@ -1,6 +1,6 @@
-//! `/kilonova/room`: shows users whether servers of a flavor fit now.
+//! `/kilonova/room`: shows users how many servers of a flavor fit now.
 //!
-//! The answer has numbers and general reasons; it names no hosts, projects or devices.
+//! The answer contains numbers and a general reason; it names no hosts, projects or devices.
 
 use axum::Json;
 use axum::extract::State;

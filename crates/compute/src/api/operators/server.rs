@@ -1,7 +1,7 @@
-//! `/kilonova/servers/{id}`: all records of a server, including a deleted one, and the next steps for
-//! the operator.
+//! `/kilonova/servers/{id}`: all records of a server, even of a deleted one, and the next steps for the
+//! operator.
 //!
-//! The owner's view contains no hosts, no messages of hosts and nothing else that only
+//! The owner's view contains no hosts, no messages from hosts and nothing else that only
 //! administrators may see.
 
 use axum::Json;
@@ -45,7 +45,7 @@ pub(super) async fn show(
     Ok(Json(json!({"server": shown})))
 }
 
-/// The owner's view: the contents of `GET /servers/{id}` and of its actions, and the next steps.
+/// The owner's view: data that `GET /servers/{id}` and the server's instance actions also show, and the next steps.
 fn owner_view(explained: &ServerExplanation) -> Value {
     let mut shown = server_fields(&explained.server);
     for admin_only in ["host", "instance_name"] {

@@ -87,7 +87,7 @@ async fn list(
     if version >= microversions::STRICT_REQUESTS {
         input::check_query_keys(&query, &["all_projects", "limit", "offset"])?;
     }
-    // Upstream's `common.limited` reads 0 as no limit.
+    // Upstream's `common.limited` treats 0 as no limit.
     let limit = number(&query, "limit")?.filter(|limit| *limit > 0);
     let limit = limit.unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
     let offset = number(&query, "offset")?.unwrap_or(0);

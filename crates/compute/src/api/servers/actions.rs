@@ -44,9 +44,9 @@ fn view(operation: &Operation, version: Microversion) -> Value {
 /// The parts of an event that the policy lets the caller see.
 #[derive(Clone, Copy)]
 struct EventVisibility {
-    /// Tracebacks and hosts, and before 2.51 any event.
+    /// Tracebacks and hosts; before 2.51, also the events themselves.
     all: bool,
-    /// The error message of the host.
+    /// The host's error message.
     details: bool,
 }
 
@@ -84,10 +84,10 @@ struct History {
     operations: Vec<Operation>,
 }
 
-/// The actions of a server, which from 2.21 on may be deleted (`_get_instance` of upstream's
-/// `instance_actions.py`). Access is checked against the server's project, because an action has the
-/// project of its requester, such as an administrator's. Once the row of a deleted server is purged,
-/// the oldest action stands in for it.
+/// The actions of a server. From 2.21 on, the server may be deleted (`_get_instance` of upstream's
+/// `instance_actions.py`). Access is checked against the server's project, because an action records
+/// its requester's project, which may be an administrator's. Once the row of a deleted server is
+/// purged, the oldest action supplies the project and the user.
 fn history(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -146,7 +146,7 @@ impl ActionQuery {
         Ok(Some(request))
     }
 
-    /// The page, and true if another one follows.
+    /// Returns the page, and true if another page follows.
     fn cut(&self, mut all: Vec<Operation>) -> Result<(Vec<Operation>, bool), Refusal> {
         all.retain(|operation| {
             self.since.is_none_or(|since| operation.updated_at >= since)

@@ -1,4 +1,4 @@
-//! `/servers/{id}/remote-consoles`: a URL with a token for a console.
+//! `/servers/{id}/remote-consoles`: the URL of a console, with a token.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -14,7 +14,7 @@ use crate::api::links::Base;
 
 body_schemas!(SCHEMAS, schema, the_schemas_of_a_console_compile);
 
-/// Nova's schema. It does not compare the protocol with the type.
+/// Nova's schema. It does not check that the protocol and the type match.
 fn schema(version: Microversion) -> Value {
     let mut protocols = vec!["vnc", "spice", "rdp", "serial"];
     let mut types = vec!["novnc", "xvpvnc", "spice-html5", "rdp-html5", "serial"];

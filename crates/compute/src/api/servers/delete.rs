@@ -1,4 +1,4 @@
-//! `DELETE /servers/{id}`: answers 204 immediately. The deletion has ended when `GET` answers 404.
+//! `DELETE /servers/{id}`: answers 204 immediately. The deletion is complete when `GET` answers 404.
 
 use axum::extract::{Path, State};
 use http::StatusCode;

@@ -1,6 +1,6 @@
 //! `/servers/{id}/diagnostics`: the resource usage of a running guest, measured by its host. Before
-//! 2.48 with libvirt's counters; from 2.48 on in the form that all drivers share, in which a missing
-//! value is null.
+//! 2.48 the answer contains libvirt's counters; from 2.48 on it has the form that all drivers share,
+//! with null for missing values.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -80,7 +80,7 @@ fn details(server: &Server, usage: &Usage) -> Value {
     let disks: Vec<Value> = usage.disks.iter().map(disk_details).collect();
     json!({
         "state": usage.state,
-        // Clients compare it with the names of upstream's drivers.
+        // Clients compare this value with the names of upstream's drivers.
         "driver": "libvirt",
         "hypervisor": usage.hypervisor,
         "hypervisor_os": usage.hypervisor_os,

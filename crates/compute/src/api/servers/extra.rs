@@ -1,4 +1,4 @@
-//! The keys of a server that depend on the microversion or the caller. Values are borrowed from the
+//! The keys of a server's view that depend on the microversion or the caller. Values are borrowed from the
 //! server because lists of a thousand servers are common.
 
 use std::borrow::Cow;
@@ -82,7 +82,7 @@ impl<'a> Extra<'a> {
         }
         let reason = server.lock.as_ref().and_then(|lock| lock.reason.as_deref());
         add(microversions::LOCK_REASON, "locked_reason", reason.into());
-        // Administrators see it from an earlier microversion on.
+        // Administrators see the host name from an earlier microversion on.
         let hostname = if view_context.visibility.attributes {
             microversions::EXTENDED_ATTRIBUTES
         } else {

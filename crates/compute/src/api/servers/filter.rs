@@ -19,7 +19,7 @@ use super::filter_keys::{ADMIN_FILTERS, PUBLIC_FILTERS, check_fields, check_keys
 use super::view;
 use crate::api::input;
 
-/// The rule for using every filter.
+/// The policy rule that permits every filter.
 const ALL_FILTERS: &str = "os_compute_api:servers:allow_all_filters";
 
 /// The filters of one request.
@@ -27,7 +27,7 @@ const ALL_FILTERS: &str = "os_compute_api:servers:allow_all_filters";
 pub(super) struct ServerFilter {
     pub which: Which,
     pub conditions: Vec<Condition>,
-    /// Patterns of texts, by their filter.
+    /// The patterns, each with its filter.
     patterns: Vec<(&'static str, Regex)>,
     /// Filters that the filter by status replaces.
     replaced: Vec<&'static str>,
@@ -51,7 +51,7 @@ impl ServerFilter {
     /// Reads the query.
     ///
     /// # Errors
-    /// 403 for filters of administrators, 400 for invalid values.
+    /// 403 if the caller may not list deleted servers or all projects; 400 for invalid values.
     pub(super) fn read(
         query: &Query,
         context: &Caller,
@@ -100,7 +100,7 @@ impl ServerFilter {
         let named = query.get("project_id").or(query.get("tenant_id"));
         let named = named.filter(|_| context.is_admin());
         let all = match query.get("all_tenants") {
-            // Without `all_tenants` upstream ignores a named project (bug 1185290).
+            // Without `all_tenants`, upstream ignores a named project (bug 1185290).
             None => false,
             Some("") => true,
             Some(word) => boolean(word)
@@ -124,8 +124,8 @@ impl ServerFilter {
         self.by_pattern("name", TextIn::Column("name"), pattern)
     }
 
-    /// A filter that is an unanchored regular expression. For a plain text, the database query
-    /// evaluates it, or excludes most other rows.
+    /// Adds a filter that is an unanchored regular expression. If the pattern is plain text and the
+    /// field is in a column, the database query evaluates the filter or excludes most other rows.
     fn by_pattern(
         &mut self,
         field: &'static str,
@@ -352,8 +352,8 @@ impl ServerFilter {
             && self.fields.iter().all(|(field, value)| matches(server, field, value))
     }
 
-    /// True if the pattern is found in the text of the field. Upstream has no text where this one is
-    /// empty, and no pattern matches there.
+    /// True if the pattern matches the text of the field. No pattern matches an empty text, because
+    /// upstream stores no text there.
     fn finds(&self, server: &Server, field: &str, pattern: &Regex) -> bool {
         let spec = &server.spec;
         let zone;
@@ -378,7 +378,7 @@ impl ServerFilter {
     }
 }
 
-/// The place of a text that upstream filters by an unanchored regular expression
+/// The place of a text that upstream filters with an unanchored regular expression
 /// (`_regex_instance_filter` in `db/main/api.py`).
 #[derive(Clone, Copy)]
 enum TextIn {
@@ -406,8 +406,8 @@ impl TextIn {
     }
 }
 
-/// A condition that holds for every row whose JSON contains the value; `None` for values that JSON
-/// escapes.
+/// A condition that holds for every row whose JSON contains the value; `None` for a value that JSON
+/// may escape.
 fn json_contains(column: &'static str, value: &str) -> Option<Condition> {
     let plain = value.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\'));
     plain.then(|| Condition::Contains(column, format!("\"{value}\"")))

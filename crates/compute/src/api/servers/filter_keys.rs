@@ -6,8 +6,8 @@ use kilonova_wire::{Microversion, Refusal};
 
 use crate::api::input;
 
-/// The filters of all callers, each with its first microversion. Administrators may use them at every
-/// microversion.
+/// The filters that every caller may use, each with its first microversion. Administrators may use
+/// them at every microversion.
 pub(super) const PUBLIC_FILTERS: &[(&str, Microversion)] = &[
     ("image", microversions::MIN),
     ("flavor", microversions::MIN),
@@ -27,7 +27,7 @@ pub(super) const PUBLIC_FILTERS: &[(&str, Microversion)] = &[
     ("user_id", microversions::MORE_FILTERS),
     ("hostname", microversions::HOSTNAME),
 ];
-/// The filters of administrators. They are ignored for other callers.
+/// The filters that only administrators may use. They are ignored for other callers.
 pub(super) const ADMIN_FILTERS: &[&str] = &[
     "host",
     "node",

@@ -1,5 +1,5 @@
-//! Finds the server of a path. As in upstream, a server of another project does not exist for a caller
-//! who is not an administrator.
+//! Finds the server that a path names. As in upstream, a server of another project does not exist for
+//! a caller who is not an administrator.
 
 use kilonova_access::Caller;
 use kilonova_compute_app::Error;
@@ -16,7 +16,7 @@ pub(super) fn find(tx: &mut Tx<'_>, caller: &Caller, id: &str) -> Result<Server,
     find_with(tx, caller, id, |_, _| Ok(()))
 }
 
-/// [`find`], after `announce` has announced reads about the server that the caller makes next.
+/// Like [`find`], but first calls `announce`, which announces the reads that the caller makes next.
 ///
 /// # Errors
 /// Those of [`find`] and of `announce`.

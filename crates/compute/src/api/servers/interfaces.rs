@@ -195,8 +195,8 @@ fn read_interface(body: &Value, version: Microversion) -> Result<PortRequest, Re
     Ok(line)
 }
 
-/// Looks up the requested network or port if the network service is external, after it has checked that
-/// the caller may change the server.
+/// If the network service is external, checks that the caller may change the server, and then looks up
+/// the requested network or port.
 async fn look_up(
     compute: &Compute,
     caller: &Caller,

@@ -149,7 +149,7 @@ struct ServerQuery {
 }
 
 impl ServerQuery {
-    /// The servers of the page and one more if another page follows.
+    /// The servers of the page, and at least one more if another page follows.
     fn collect(
         &self,
         tx: &mut Tx<'_>,

@@ -68,7 +68,7 @@ async fn change(
     Ok(compute
         .store
         .write(move |tx| {
-            // A delete is allowed while the server has more items than a lowered limit allows.
+            // Deleting an item is allowed even if a lowered limit is exceeded.
             let limit = (action == UPDATE).then(|| quotas::ask_metadata_items(tx, &context));
             let limit = limit.transpose()?;
             let server = super::find::find(tx, &context, &id)?;

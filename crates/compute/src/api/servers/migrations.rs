@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::api::input;
 use crate::api::migrations::view::{MigrationViews, is_in_progress, with_hosts};
 
-/// The number of a migration in a path.
+/// Parses the number of a migration in a path.
 fn number(text: &str, server: &str) -> Result<i64, Refusal> {
     text.parse().map_err(|_| {
         Refusal::not_found(format!(

@@ -106,7 +106,7 @@ pub fn routes() -> Routes<Compute> {
         .merge(sub_resources())
 }
 
-/// Sub-resources of a server, and its interfaces.
+/// Routes of the other sub-resources of a server.
 fn sub_resources() -> Routes<Compute> {
     Routes::new()
         .route(

@@ -30,7 +30,7 @@ pub(super) async fn show(
     Ok(Json(json!({"password": read.await?.unwrap_or_default()})))
 }
 
-/// Removes the stored password. The password inside the guest stays.
+/// Removes the stored password. The password inside the guest does not change.
 pub(super) async fn clear(
     State(compute): State<Compute>,
     caller: Caller,

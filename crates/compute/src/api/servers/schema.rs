@@ -1,5 +1,5 @@
 //! The schema of the body of `POST /servers`, by microversion. Fields that the microversion does not
-//! have are refused.
+//! define are refused.
 
 use kilonova_compute_app::microversions::{
     ALWAYS, DESCRIPTION, DEVICE_TAGS, DEVICE_TAGS_AGAIN, FILES_GONE, FQDN_HOSTNAME, HOST_AT_BOOT,

@@ -32,7 +32,7 @@ pub(super) struct RelatedData {
 }
 
 impl RelatedData {
-    /// Announces what [`RelatedData::of`] reads for every server.
+    /// Announces the read that [`RelatedData::of`] makes for every server.
     pub fn expect(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
         Ok(server_groups::expect_of_server(tx, server)?)
     }
@@ -59,7 +59,7 @@ pub(super) fn answer(
     axum::Json(Answer { server: Detail::of(server, &view_context) }).into_response()
 }
 
-/// [`answer`] after a change. Before 2.75 it has fewer keys.
+/// Like [`answer`], for a request that changed the server. Before 2.75 the view has fewer keys.
 pub(super) fn answer_to_change(
     compute: &Compute,
     context: &Caller,
@@ -83,7 +83,7 @@ pub(super) fn answer_to_change(
     Ok(axum::Json(json!({"server": shown})).into_response())
 }
 
-/// Removes the keys that only `GET` showed before 2.75, from the server and from its addresses.
+/// Removes from a server and its addresses the keys that only `GET` showed before 2.75.
 pub(super) fn without_extensions(fields: &mut Map<String, Value>) {
     const NAMES: [&str; 3] = ["config_drive", "security_groups", "host_status"];
     const PREFIXES: [&str; 3] = ["OS-EXT-", "OS-SRV-USG:", "os-extended-volumes:"];

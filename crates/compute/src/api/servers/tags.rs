@@ -20,7 +20,7 @@ const MAX_TAGS: usize = 50;
 /// Reads and checks a list of tags. Duplicates are dropped.
 ///
 /// # Errors
-/// 400 if the value is not a list, or has too many tags or an invalid one.
+/// 400 if the value is not a list, or contains too many tags or an invalid one.
 pub(super) fn parse(value: &Value) -> Result<Vec<String>, Refusal> {
     let list = value.as_array().ok_or_else(|| {
         Refusal::bad_request(format!(
@@ -73,8 +73,8 @@ fn check_microversion(version: Microversion) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Applies `change` to the tags of a server, and stores them if it returns true. A refusal names the change by
-/// `action`.
+/// Applies `change` to the tags of a server, and stores them if it returns true. `action` is the name of the
+/// change in a refusal.
 async fn change(
     compute: &Compute,
     context: Caller,

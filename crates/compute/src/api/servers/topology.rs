@@ -28,7 +28,7 @@ pub(super) struct Shown {
 struct Node {
     vcpu_set: Cpus,
     memory_mb: u64,
-    /// The vCPUs that share a core of the guest. Always empty, because the CPU topology is that of the whole guest.
+    /// The vCPUs that share a core of the guest. Always empty, because the CPU topology applies to the whole guest.
     siblings: Vec<Cpus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_pinning: Option<BTreeMap<u32, u32>>,

@@ -1,5 +1,5 @@
-//! `PUT /servers/{id}`: changes name, description, host name, access addresses, disk configuration and
-//! pinned zone.
+//! `PUT /servers/{id}`: changes the name, description, host name, access addresses, disk configuration
+//! or pinned zone.
 
 use axum::extract::{Path, State};
 use axum::response::Response;

@@ -34,7 +34,7 @@ pub(super) struct Visibility {
 }
 
 impl Visibility {
-    /// The parts that the policy lets the caller see of servers of its own project.
+    /// The parts that the policy lets the caller see in servers of its own project.
     pub(super) fn of(caller: &Caller) -> Self {
         Self {
             admin: caller.is_admin(),
@@ -94,7 +94,7 @@ pub(super) struct ViewContext<'a> {
     pub volumes: &'a ServerVolumes,
 }
 
-/// A volume as its server shows it.
+/// A volume in the view of its server.
 #[derive(Serialize)]
 struct AttachedVolume {
     id: VolumeId,
@@ -232,7 +232,7 @@ impl<'a> Brief<'a> {
     }
 }
 
-/// The full form. A skipped `None` omits the key at this microversion or for this caller.
+/// The full form. The status decides whether `progress` and `fault` are omitted.
 #[derive(Serialize)]
 pub(super) struct Detail<'a> {
     id: kilonova_ids::ServerId,
@@ -328,7 +328,7 @@ impl<'a> Detail<'a> {
     }
 }
 
-/// True for a status with the key `progress`. No driver of upstream reports more than 0.
+/// True if a server with this status has the key `progress`. Its value is always 0 here.
 fn shows_progress(status: &str) -> bool {
     matches!(status, "ACTIVE" | "BUILD" | "REBUILD" | "RESIZE" | "VERIFY_RESIZE" | "MIGRATING")
 }
@@ -404,8 +404,8 @@ impl<'a> Flavor<'a> {
     }
 }
 
-/// The zone of a server's host, or the requested one while it has never had a host (Nova's
-/// `get_instance_availability_zone`); empty without either.
+/// The zone of a server's host, or the requested zone if the server has no host and has never run
+/// (Nova's `get_instance_availability_zone`); empty if there is neither.
 pub(super) fn zone(fleet: &Fleet, server: &Server) -> String {
     match &server.host {
         Some(host) => fleet.by_name(host).map(|host| host.zone()).unwrap_or_default(),

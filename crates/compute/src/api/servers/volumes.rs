@@ -119,7 +119,7 @@ fn current(rows: &[AttachmentRow], server: &Server) -> HashMap<BlockDeviceId, At
     found
 }
 
-/// The view of a volume; `None` if it must show the attachment and the attachment does not exist yet.
+/// The view of a volume; `None` if it must contain the attachment's id and there is no attachment yet.
 fn view(
     server: &Server,
     device: &BlockDevice,
@@ -161,7 +161,7 @@ pub(super) async fn list(
     if version >= microversions::STRICT_REQUESTS {
         input::check_query_keys(&query, &["limit", "offset"])?;
     }
-    // Upstream's `common.limited` reads 0 as no limit.
+    // Upstream's `common.limited` treats 0 as no limit.
     let limit = match Page::read(&query)?.limit {
         0 => MAX_LIMIT,
         limit => limit,
@@ -214,7 +214,7 @@ fn not_attached(compute: &Compute, server: &Server, volume: &str) -> Refusal {
     Refusal::not_found(format!("Instance {} is not attached to volume {volume}", server.id))
 }
 
-/// Finds the server that a request changes, for its rule.
+/// Finds the server that a request changes, and checks the route's rule.
 async fn target(compute: &Compute, caller: &Caller, id: String) -> Result<Server, Refusal> {
     let caller = caller.clone();
     Ok(compute.store.read(move |tx| find(tx, &caller, &id)).await?)

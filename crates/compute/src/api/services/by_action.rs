@@ -1,4 +1,4 @@
-//! Changes of a service before 2.53: the path names the action, the body names the host.
+//! Changes to a service before 2.53: the path names the action, the body names the host.
 
 use std::sync::LazyLock;
 

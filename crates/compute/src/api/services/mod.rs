@@ -149,7 +149,7 @@ fn host_of(tx: &mut Tx<'_>, id: HostId, now: Timestamp) -> Result<HostName, Erro
     }
 }
 
-/// 400 for a service other than `nova-compute`, which cannot be changed.
+/// 400 for a request to change a service other than `nova-compute`.
 fn not_compute(binary: &str) -> Refusal {
     Refusal::bad_request(format!(
         "Updating a {binary} service is not supported. Only nova-compute services can be updated."

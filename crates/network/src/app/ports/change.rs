@@ -130,11 +130,11 @@ pub(crate) fn keep(requested: &[FixedIp], has: &[(SubnetId, IpAddr)]) -> Vec<Fix
     kept
 }
 
-/// Attributes that no update may change on a port of a router or of a floating IP.
+/// Attributes that no update may change if the port belongs to a router or to a floating IP.
 const FIXED: &[&str] =
     &["fixed_ips", "mac_address", "device_id", "device_owner", "binding:host_id"];
 
-/// Refuses changes of attributes that attach the port to its server.
+/// Refuses changes to attributes that attach the port to its server.
 fn refuse_attached(port: &Port, set: &Body) -> Result<(), Refusal> {
     let Some(server) = port.server else { return Ok(()) };
     let differs = |key: &str, has: &Value| set.get(key).is_some_and(|value| value != has);

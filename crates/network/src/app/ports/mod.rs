@@ -33,7 +33,7 @@ pub(crate) use view::{view, views};
 
 pub(crate) const KIND: &str = "port";
 
-/// Random MAC addresses to try before a port is refused.
+/// Number of random MAC addresses to try before the port is refused.
 const ATTEMPTS: usize = 16;
 
 /// The attributes.
@@ -81,7 +81,7 @@ fn visible(caller: &Caller, port: &Port, network: &Network) -> bool {
     reached && caller.allows("get_port", &targets::of_port(port, network))
 }
 
-/// The host of a request; an empty name means none.
+/// The host in a request; an empty name means no host.
 fn host_of(value: &Value) -> Option<HostName> {
     value.as_str().filter(|name| !name.is_empty()).map(HostName::verbatim)
 }
@@ -190,14 +190,14 @@ pub(crate) fn begin_insert(
     Err(mac_in_use(&port).into())
 }
 
-/// The MAC address of a port that gets automatic addresses; `None` for a port of the service
+/// The MAC address from which automatic addresses are derived; `None` for a port of the service
 /// itself.
 fn own_mac(port: &Port) -> Option<&str> {
     (!port.record.text("device_owner").starts_with("network:")).then_some(&*port.mac)
 }
 
 /// Allocates addresses to the ports of a network on a new subnet with automatic addresses. The
-/// caller records the change of the network.
+/// caller records the change to the network.
 pub(crate) fn add_automatic(tx: &mut Tx<'_>, subnet: &Subnet, prefix: &Cidr) -> Result<(), Error> {
     let query = rows::PortQuery { network: Some(subnet.network.to_string()), ..Default::default() };
     let (mut given, mut groups) = (Vec::new(), BTreeSet::new());
@@ -217,7 +217,7 @@ pub(crate) fn add_automatic(tx: &mut Tx<'_>, subnet: &Subnet, prefix: &Cidr) -> 
     members(tx, &groups.into_iter().collect::<Vec<_>>())
 }
 
-/// Records that the members of groups changed.
+/// Records that the members of these groups changed.
 fn members(tx: &mut Tx<'_>, groups: &[String]) -> Result<(), Error> {
     for group in groups.iter().filter_map(|group| group.parse().ok()) {
         changes::record(tx, NetworkChange::Members(group))?;

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::error::{not_found, refused};
 use crate::record::Body;
 
-/// Refuses an address pair that occurs twice. A pair without a MAC address has the port's, as in
+/// Refuses an address pair that occurs twice. A pair without a MAC address uses the port's, as in
 /// `neutron/db/allowedaddresspairs_db.py`.
 pub(super) fn check_pairs(body: &Body, mac: Option<&str>) -> Result<(), Refusal> {
     let pairs = body.get("allowed_address_pairs").and_then(Value::as_array);
@@ -37,8 +37,8 @@ pub(super) fn check_pairs(body: &Body, mac: Option<&str>) -> Result<(), Refusal>
     Ok(())
 }
 
-/// Sets a port's groups: the requested ones, or the project's default; none without port security. An update that
-/// disables port security must also remove the groups, as in `_portsec_ext_port_update_processing` of
+/// Sets a port's groups: the requested ones, or the project's default group; no groups without port security. An update
+/// that disables port security must also remove the groups, as in `_portsec_ext_port_update_processing` of
 /// `neutron/plugins/ml2/plugin.py`.
 pub(super) fn secure(
     tx: &mut Tx<'_>,

@@ -77,14 +77,14 @@ pub(crate) fn view(
     }
     let pairs = view.get_mut("allowed_address_pairs").and_then(Value::as_array_mut);
     for pair in pairs.into_iter().flatten().filter_map(Value::as_object_mut) {
-        // A pair without a MAC address is of the port's present one; upstream stores that of the pair's creation.
+        // A pair without a MAC address shows the port's current one; upstream stores the one at the pair's creation.
         pair.entry("mac_address").or_insert_with(|| json!(port.mac));
     }
     hide(&mut view, "get_port", caller, &targets::of_port(port, network));
     view
 }
 
-/// The binding profile: the user's, with the device that the ledger assigned.
+/// The user's binding profile, plus the device that the ledger assigned.
 fn profile(port: &Port) -> Value {
     let mut profile = port.record.body.get("binding:profile").cloned().unwrap_or(json!({}));
     if let (Some(arq), Some(slot)) = (port.arq, &port.pci_slot) {

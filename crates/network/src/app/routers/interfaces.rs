@@ -19,7 +19,7 @@ use crate::db::{floating, subnets as subnet_rows};
 use crate::error::{bad, malformed, not_found, refused};
 use crate::record::Body;
 
-/// The subnet and the port of a request.
+/// The subnet and the port in a request.
 fn sent_ids(sent: &Body) -> Result<(Option<SubnetId>, Option<PortId>), Refusal> {
     let text = |key: &str| -> Result<Option<&str>, Refusal> {
         match sent.get(key) {
@@ -39,7 +39,7 @@ fn sent_ids(sent: &Body) -> Result<(Option<SubnetId>, Option<PortId>), Refusal> 
     }
 }
 
-/// Adds an interface on a subnet, or with an existing port. Returns its description.
+/// Adds an interface on a subnet, or with an existing port. Returns the API view of the interface.
 pub(crate) fn add(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -107,7 +107,7 @@ fn on_subnet(
     port_app::insert(tx, port, true, Some(&requested))
 }
 
-/// An existing port that no device uses.
+/// Turns an existing port into an interface; refuses a port that a device uses.
 fn with_port(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -149,7 +149,8 @@ fn with_port(
     Ok(port)
 }
 
-/// Removes an interface by its subnet or its port, and deletes the port. Returns its description.
+/// Removes an interface by its subnet or its port, and deletes the port. Returns the API view of
+/// the interface.
 pub(crate) fn remove(
     tx: &mut Tx<'_>,
     caller: &Caller,

@@ -1,5 +1,5 @@
-//! Routers between networks and to an external network. One host realizes a router; the compute service chooses the
-//! host. Every change of a router is one transaction, which also records the change for the host.
+//! Routers between networks and to an external network. Each router runs on one host, which the compute service
+//! chooses. Every change to a router is one transaction, which also records the change for the host.
 
 mod gateway;
 mod interfaces;
@@ -138,7 +138,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: RouterId) -> Result<(
     noted(tx, id)
 }
 
-/// Records the router's change for its host.
+/// Records a change to the router for its host.
 fn noted(tx: &mut Tx<'_>, id: RouterId) -> Result<(), Error> {
     Ok(changes::record(tx, NetworkChange::Router(id))?)
 }
@@ -158,7 +158,7 @@ pub(crate) fn check_port(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
     .into())
 }
 
-/// Refuses to change the gateway address of a subnet while a router has it.
+/// Refuses to change the gateway address of a subnet while a router uses it.
 pub(crate) fn check_gateway(tx: &mut Tx<'_>, subnet: &Subnet, set: &Body) -> Result<(), Error> {
     let old = subnet.record.body.get("gateway_ip").unwrap_or(&Value::Null);
     if set.get("gateway_ip").is_none_or(|new| new == old) {

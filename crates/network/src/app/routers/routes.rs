@@ -71,7 +71,7 @@ pub(super) fn needs(tx: &mut Tx<'_>, router: &Router, subnet: SubnetId) -> Resul
     Ok(routes.iter().filter_map(hop).any(|hop| prefix.contains(hop)))
 }
 
-/// The routes of a request.
+/// The routes in a request.
 fn sent_routes(sent: &Body) -> Result<Vec<Value>, Refusal> {
     let router = sent.get("router").and_then(Value::as_object);
     let router = router.ok_or_else(|| malformed("Unable to find 'router' in request body"))?;

@@ -1,4 +1,4 @@
-//! `os-getVNCConsole` and similar actions, up to 2.5: a URL with a token for a console.
+//! `os-getVNCConsole` and similar actions, up to 2.5, which return a console's URL with a token.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};

@@ -21,7 +21,7 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
         .await?;
     match ask::ask(&compute, &server, Topic::Console { lines }).await? {
         ReplyBody::Console { text } => {
-            // Control characters other than tabs and line breaks are removed, as in Nova.
+            // Control characters other than tabs and newlines are removed, as in Nova.
             let is_kept = |c: &char| !matches!(c, '\0'..='\u{8}' | '\u{b}'..='\u{1f}');
             let output: String = text.chars().filter(is_kept).collect();
             Ok(Json(json!({"output": output})).into_response())

@@ -1,4 +1,4 @@
-//! `forceDelete`: deletes a server from any state, irreversibly. `restore`: restores a soft-deleted
+//! `forceDelete`: deletes a server in any state, irreversibly. `restore`: restores a soft-deleted
 //! server.
 
 use axum::response::Response;

@@ -1,4 +1,4 @@
-//! Changes in place of a guest: `pause`, `suspend`, `rescue`, their opposites, and the verbs that the host carries
+//! Changes to a guest in place: `pause`, `suspend`, `rescue`, their opposites, and the verbs that the host carries
 //! out.
 
 use axum::Json;
@@ -49,8 +49,8 @@ pub(super) async fn rescue(request: ActionRequest) -> Result<Response, Refusal> 
     Ok(Json(json!({"adminPass": password})).into_response())
 }
 
-/// Refuses to rescue a volume-backed server, unless the image defines how the rescue disk is attached in addition to
-/// the server's own disks.
+/// Refuses to rescue a volume-backed server, except from 2.87 on with an image whose properties define how the rescue
+/// disk is attached in addition to the server's own disks.
 fn check_root_volume(
     request: &ActionRequest,
     server: &Server,

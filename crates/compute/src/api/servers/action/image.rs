@@ -67,7 +67,7 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
 /// `check_img_metadata_properties_quota` in `nova/api/openstack/common.py`.)
 ///
 /// # Errors
-/// 403, after the refusals of a server that the caller may not see or use.
+/// 403. A server that the caller may not see or use is refused first.
 async fn check_limit(request: &ActionRequest, items: usize) -> Result<(), Refusal> {
     let request = request.clone();
     let store = request.compute.store.clone();
@@ -88,7 +88,7 @@ fn number(value: &Value) -> i64 {
     value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or_default()
 }
 
-/// The id of the image in the body from 2.45 on; before, its URL in `Location`.
+/// The answer: the image's id in the body from 2.45 on, its URL in `Location` before.
 fn answer(version: Microversion, base: &Base, image: ImageId) -> Response {
     if version >= microversions::IMAGE_ID_IN_BODY {
         return (StatusCode::ACCEPTED, Json(json!({"image_id": image}))).into_response();

@@ -59,7 +59,7 @@ pub(super) async fn evacuate(request: ActionRequest) -> Result<Response, Refusal
     Ok(Json(json!({"adminPass": password})).into_response())
 }
 
-/// The destination that the argument names. Null names none.
+/// The destination that the argument names; `None` if its `host` is null or missing.
 pub(super) fn requested_host(argument: &Value) -> Option<HostName> {
     argument["host"].as_str().map(HostName::verbatim)
 }
@@ -84,7 +84,7 @@ pub(super) fn check_host_exists(
     })
 }
 
-/// Refuses the server's current host.
+/// Refuses the server's current host as the destination.
 fn check_other_host(server: &Server, host: Option<&HostName>) -> Result<(), Refusal> {
     if host.is_some() && host == server.host.as_ref() {
         return Err(Refusal::bad_request("The target host can't be the same one."));

@@ -1,8 +1,8 @@
-//! `POST /servers/{id}/action`: the only key of the body names the action. Each family of actions has a
-//! file.
+//! `POST /servers/{id}/action`: the only key of the body names the action. Each family of actions has
+//! its own file.
 //!
 //! The table of actions ([`kilonova_compute_app::actions`]) defines the rule, the microversions and the
-//! schema. A handler receives only requests that satisfy all three.
+//! schema of each action. A handler receives only requests that satisfy all three.
 
 mod console;
 mod console_output;
@@ -49,7 +49,7 @@ struct ActionRequest {
     /// The caller, with the rule of the action.
     caller: Caller,
     version: Microversion,
-    /// The root of links.
+    /// The prefix of links.
     base: Base,
     /// The id in the path, as sent.
     id: String,
@@ -86,7 +86,7 @@ impl ActionRequest {
         self.write_with(|_, _| Ok(()), act).await
     }
 
-    /// [`ActionRequest::write`] with announced reads.
+    /// Like [`ActionRequest::write`], with the reads that `announce` announces.
     async fn write_with<T, A, F>(mut self, announce: A, act: F) -> Result<T, Refusal>
     where
         A: Fn(&mut Tx<'_>, ServerId) -> Result<(), Error> + Send + 'static,
@@ -104,12 +104,12 @@ impl ActionRequest {
         Ok(answer)
     }
 
-    /// The server's own image, for checks that need more than the server's row.
+    /// Looks up the server's own image, for checks that need more than the server's row.
     async fn look_up_own(&self) -> Result<SeenImages, Refusal> {
         if self.compute.images.glance().is_none() {
             return Ok(SeenImages::InRows);
         }
-        // Only a flavor without a disk did not limit the image's size at boot.
+        // The image is needed only if the flavor's disk is 0: any other disk has limited the image's size at boot.
         let own = |_: &Self, server: &Server| {
             Ok(server.spec.image.filter(|_| server.spec.flavor.disk == 0))
         };
@@ -138,7 +138,7 @@ impl ActionRequest {
         self.clone().read(check).await
     }
 
-    /// Prepares the image of the server that `describe` requires, for `begin`.
+    /// Prepares the snapshot image that `describe` defines, before the transaction that begins the operation.
     async fn prepare_image<F>(&self, describe: F) -> Result<PreparedImage, Refusal>
     where
         F: FnOnce(&Server) -> Snapshot,
@@ -152,7 +152,7 @@ impl ActionRequest {
         };
         let server = self.clone().read(check).await?;
         if server.spec.image.is_none() {
-            // No image is created from the volume of a volume-backed server.
+            // For a volume-backed server, no image is created in advance.
             return Ok(PreparedImage::InTransaction);
         }
         let (images, store) = (&self.compute.images, &self.compute.store);
@@ -175,7 +175,7 @@ impl ActionRequest {
         Ok(answer)
     }
 
-    /// 400 for the argument.
+    /// 400 for an invalid argument.
     fn invalid_argument(&self, why: &str) -> Refusal {
         Refusal::bad_request(format!(
             "Invalid input for field/attribute {}. Value: {}. {why}",

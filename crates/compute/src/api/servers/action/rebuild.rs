@@ -32,8 +32,8 @@ use super::super::{create, metadata};
 use super::ActionRequest;
 use crate::api::input;
 
-/// A request to rebuild a server. A field that it does not name is unchanged; an inner `None` clears
-/// the field.
+/// A request to rebuild a server. An outer `None` leaves the field unchanged; an inner `None` clears
+/// it.
 struct RebuildServer {
     image: ImageId,
     name: Option<String>,
@@ -48,7 +48,7 @@ struct RebuildServer {
     access: [Option<String>; 2],
     /// `AUTO` or `MANUAL`.
     disk_config: Option<String>,
-    /// Sent or generated.
+    /// The requested password, or a generated one.
     admin_password: String,
 }
 
@@ -114,11 +114,11 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
 }
 
 impl RebuildServer {
-    /// Reads the argument, and does all checks that need no database. The order of the checks is
+    /// Reads the argument and performs all checks that need no database. The order of the checks is
     /// visible to clients and must not change.
     ///
     /// # Errors
-    /// 400 naming the field; 403 for fields that the policy does not allow the caller.
+    /// 400 naming the field; 403 for fields that the policy does not let the caller set.
     fn read(argument: &Value, caller: &Caller) -> Result<Self, Refusal> {
         let string = |key: &str| argument[key].as_str().map(str::to_owned);
         let nullable = |key: &str| argument.get(key).map(|value| value.as_str().map(str::to_owned));
@@ -216,8 +216,9 @@ fn apply(
     }
     if let Some(key_name) = key_name {
         server.spec.key = match key_name {
-            // Key pairs belong to users: the caller may rebuild a server that another user of the
-            // project created. (Upstream: `rebuild` in `nova/compute/api.py`.)
+            // The caller's key pair: key pairs belong to users, and the caller may rebuild a server
+            // that another user of the project created (upstream's `rebuild` in
+            // `nova/compute/api.py`).
             Some(name) => Some(resolve::key_pair(tx, &context.user_id, name)?),
             None => None,
         };

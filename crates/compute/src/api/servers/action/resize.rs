@@ -23,7 +23,7 @@ pub(super) async fn confirm(request: ActionRequest) -> Result<Response, Refusal>
 }
 
 pub(super) async fn revert(request: ActionRequest) -> Result<Response, Refusal> {
-    // Checked first, so that a request that is refused anyway causes no request to Neutron.
+    // Checked first, so that a refused action sends no request to Neutron.
     let check = |request: &ActionRequest, server: &Server| {
         states::allow(&request.context, server, request.action)?;
         Ok(server.spec.networked.then_some(server.id))
@@ -43,7 +43,7 @@ pub(super) async fn revert(request: ActionRequest) -> Result<Response, Refusal> 
         .await
 }
 
-/// `OS-DCF:diskConfig` is stored and shown only, because disks are never partitioned here.
+/// `OS-DCF:diskConfig` is only stored and shown, because disks are never partitioned here.
 pub(super) async fn resize(request: ActionRequest) -> Result<Response, Refusal> {
     let flavor_id = match &request.argument["flavorRef"] {
         Value::String(id) => id.clone(),

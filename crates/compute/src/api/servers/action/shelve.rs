@@ -33,7 +33,7 @@ pub(super) async fn offload(request: ActionRequest) -> Result<Response, Refusal>
 pub(super) async fn unshelve(request: ActionRequest) -> Result<Response, Refusal> {
     let to = destination(&request)?;
     if to.host.is_some() {
-        // Another controller may have registered the host, or put it into the zone, just now.
+        // Another controller may have just registered the host or added it to the zone.
         request.compute.catch_up().await;
     }
     request
@@ -56,7 +56,7 @@ pub(super) async fn unshelve(request: ActionRequest) -> Result<Response, Refusal
         .await
 }
 
-/// The requested destination. Arguments of later microversions are ignored.
+/// The requested destination. Ignores arguments that the request's microversion does not define.
 fn destination(request: &ActionRequest) -> Result<UnshelveTarget, Refusal> {
     let mut to = UnshelveTarget::default();
     let version = request.version;

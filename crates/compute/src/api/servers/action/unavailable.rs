@@ -1,5 +1,5 @@
 //! Actions that need guest agents, which this cloud does not have, and actions that Nova has removed: each returns the
-//! answer that clients expect. Also the actions on security groups.
+//! answer that clients expect. This module also contains the actions on security groups.
 
 use axum::response::Response;
 use kilonova_compute_app::actions::ServerAction;
@@ -16,7 +16,7 @@ pub(super) async fn addresses(request: ActionRequest) -> Result<Response, Refusa
     Err(Refusal::bad_request("Change the addresses of the server's ports in the network service."))
 }
 
-/// Adds a security group to all ports of the server, or removes it from all.
+/// Adds a security group to all ports of the server, or removes it from them.
 pub(super) async fn groups(request: ActionRequest) -> Result<Response, Refusal> {
     let name = request.argument["name"].as_str().unwrap_or_default().to_owned();
     if let Some(cloud) = request.compute.neutron.clone() {
@@ -62,7 +62,7 @@ async fn check_exists(request: ActionRequest) -> Result<(), Refusal> {
     request.read(|_, _| Ok(())).await
 }
 
-/// `changePassword`: recorded as failed, because it needs a guest agent, which no guest has.
+/// `changePassword`: recorded as failed, because no guest has the agent that it needs.
 pub(super) async fn password(request: ActionRequest) -> Result<Response, Refusal> {
     const WHY: &str = "QEMU guest agent is not enabled";
     request

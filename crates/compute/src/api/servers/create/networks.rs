@@ -1,6 +1,7 @@
-//! Reads `networks` of `POST /servers`. It must not look up networks: the application does.
+//! Reads `networks` of `POST /servers`. This module must not look up networks; the application does
+//! that.
 //!
-//! The schema has accepted the value.
+//! The value has already passed the schema.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -10,7 +11,7 @@ use kilonova_ids::parse_uuid_like;
 use kilonova_wire::Refusal;
 use serde_json::Value;
 
-/// Reads the field; `None` if it was not sent. An empty list has the same meaning.
+/// Reads the field. `value` is `None` if the field was not sent; an empty list means the same.
 ///
 /// # Errors
 /// 400 with Nova's message for inconsistent input.

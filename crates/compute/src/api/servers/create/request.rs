@@ -1,6 +1,6 @@
 //! The body of `POST /servers` as a type. All checks that need no database are done here.
 //!
-//! The schema has accepted the body. The order of the checks is visible to clients and must not
+//! The body has already passed the schema. The order of the checks is visible to clients and must not
 //! change.
 
 use std::collections::BTreeMap;
@@ -18,13 +18,13 @@ use super::super::{metadata, tags};
 use super::{generate_password, networks};
 use crate::api::input;
 
-/// Maximum number of servers of one request.
+/// Maximum number of servers per request.
 const MAX_SERVERS: usize = 1000;
 
 /// A request for servers, with names not yet resolved.
 #[derive(Debug, Clone)]
 pub(super) struct CreateServer {
-    /// The name, or its prefix for several servers.
+    /// The server's name; for several servers, the prefix of their names.
     pub name: String,
     pub description: Option<String>,
     /// The id of the flavor.
@@ -49,7 +49,7 @@ pub(super) struct CreateServer {
     pub access: [String; 2],
     /// `AUTO` or `MANUAL`.
     pub disk_config: String,
-    /// Sent or generated.
+    /// The requested password, or a generated one.
     pub admin_password: String,
     pub min_count: usize,
     pub max_count: usize,
@@ -74,7 +74,7 @@ impl CreateServer {
     /// Reads the body.
     ///
     /// # Errors
-    /// 400 naming the field; 403 for fields that the policy does not allow the caller.
+    /// 400 naming the field; 403 for fields that the policy does not let the caller set.
     pub(super) fn read(
         body: &Value,
         caller: &Caller,
@@ -154,8 +154,8 @@ impl Destination {
         Ok(Self { zone, host, forced, named_host, named_node })
     }
 
-    /// Refuses a `host` or `hypervisor_hostname` that does not exist, and two that differ. The
-    /// scheduler checks the host of `zone:host`.
+    /// Refuses an unknown `host` or `hypervisor_hostname`, and a pair that differs. The scheduler
+    /// checks the host of `zone:host`.
     ///
     /// # Errors
     /// 400 naming the host.
@@ -227,8 +227,8 @@ fn checked_hostname(name: String, version: Microversion) -> Result<String, Refus
     )))
 }
 
-/// The host name that Nova derives from the display name (`utils.sanitize_hostname`); empty if the name has no character
-/// of a host name.
+/// The host name that Nova derives from the display name (`utils.sanitize_hostname`); empty if the
+/// name contains no character that is valid in a host name.
 fn hostname_from_name(name: &str) -> String {
     let plain: String = name
         .chars()

@@ -22,11 +22,12 @@ use kilonova_wire::{Context, Refusal};
 use super::random_text;
 use super::request::CreateServer;
 
-/// A resolved request.
+/// The result of [`resolve()`].
 pub(super) enum Resolved {
-    /// Everything is known.
+    /// The resolved request.
     Boot(Box<BootRequest>),
-    /// The image names volumes in these properties, which must first be added to [`CreateServer::disks`].
+    /// The image's properties, which name volumes. The caller must add the volumes to [`CreateServer::disks`] and
+    /// resolve again.
     OfVolumes(BTreeMap<String, String>),
 }
 
@@ -169,7 +170,7 @@ fn check_bitstreams(
     Ok(ledger::orders::check(tx, bitstreams, &profile.groups)?)
 }
 
-/// `r-` and eight random characters, as upstream.
+/// `r-` and eight random characters, as in upstream.
 fn reservation_id() -> String {
     format!("r-{}", random_text(b"0123456789abcdefghijklmnopqrstuvwxyz", 8))
 }
