@@ -416,7 +416,7 @@ async fn quotas_show_what_is_used() {
             let mut member = Browser::of(&cloud, user, "red").await;
             let page = member.get("/dashboard/quotas").await;
             page.has_status(200).shows("unlimited").shows("data-label=\"Used\">64");
-            page.shows("Your role may not read these limits.");
+            page.shows("Security group rules").hides("may not read");
             // Limits per user, group or server are shown without usage.
             let row = page.html.split("Key pairs</th>").nth(1).expect("a row of key pairs");
             let row = row.split("</tr>").next().unwrap_or_default();
