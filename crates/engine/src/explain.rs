@@ -407,11 +407,10 @@ fn alone(group: &Group, part: &Part, needs: &[&(ResourceClass, i64)], test: Test
         }
         Test::Forbidden => Condition::have(
             format!("required{suffix}=!{}", group.forbidden.join(",!")),
-            &format!("{what} without {}", {
-                let single: Vec<Vec<String>> =
-                    group.forbidden.iter().map(|name| vec![name.clone()]).collect();
-                traits(&single)
-            }),
+            &match group.forbidden.as_slice() {
+                [one] => format!("{what} without trait {one}"),
+                several => format!("{what} without any of the traits {}", list(several, "and")),
+            },
         ),
         Test::Aggregates => {
             let mut wanted: Vec<String> =

@@ -38,6 +38,26 @@ fn conditions_are_counted_in_order() {
     assert_eq!(nearest.lacks, "does not have VGPU with trait CUSTOM_FAST");
 }
 
+/// A provider with one of several forbidden traits does not fit.
+#[test]
+fn forbidden_traits_are_listed() {
+    let mut host = gpu_host(1, 1, 4);
+    host[1] = host[1].clone().is("CUSTOM_A");
+    let snapshot = forest([host]);
+    for (forbidden, sentence) in [
+        (&["CUSTOM_A"][..], "The only host does not have VGPU without trait CUSTOM_A."),
+        (
+            &["CUSTOM_A", "CUSTOM_B"],
+            "The only host does not have VGPU without any of the traits CUSTOM_A and CUSTOM_B.",
+        ),
+    ] {
+        let forbidden = forbidden.iter().map(|name| (*name).to_owned()).collect();
+        let group = Group { forbidden, ..group("1", &[("VGPU", 1)]) };
+        let why = snapshot.explain(&query(vec![group])).to_string();
+        assert!(why.contains(sentence), "{why}");
+    }
+}
+
 #[test]
 fn joint_conditions_are_told_apart() {
     let snapshot = forest([gpu_host(1, 2, 2)]);
