@@ -16,7 +16,7 @@ use kilonova_wire::Refusal;
 use crate::Error;
 
 const KEY: &str = "pci_passthrough:alias";
-/// The prefix of these groups' suffixes. It contains a dot, which suffixes in extra specs cannot contain.
+/// The prefix of the suffix of each alias's group. It contains a dot, which suffixes in extra specs cannot contain.
 const SUFFIX: &str = "_pci_alias.";
 /// Maximum number of devices that one flavor may request.
 const MOST: usize = 256;

@@ -1,6 +1,7 @@
-//! The servers with anything on a host, with the columns that the decisions of a drain need. Read-only.
+//! The servers with anything on a host: the server itself, a document, or a claim of a migration. Each row has the
+//! columns that the decisions of a drain need. Read-only.
 //!
-//! A drain reads them each second, so the number of statements must not depend on the number of servers.
+//! A drain reads the rows every second, so the number of statements must not depend on the number of servers.
 
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::Desired;

@@ -97,7 +97,7 @@ pub struct HostRow {
 pub struct Version {
     /// The number of the row; a later insert has a greater one.
     pub number: i64,
-    /// The number of changes of this row.
+    /// The number of changes to this row.
     pub revision: i64,
     /// The epoch, which controllers of earlier builds increment without the revision.
     pub epoch: i64,

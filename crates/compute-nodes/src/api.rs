@@ -5,7 +5,7 @@
 //! GET  /v1/clock                                            -> Clock: the controller's
 //! POST /v1/register                             Registration   -> Session
 //! GET  /v1/hosts/{host}/desired?epoch=&since=                  -> Batch (a long poll)
-//!      X-Kilonova-Clock: the node's time, in microseconds since 1970
+//!      X-Kilonova-Clock: the host's time, in microseconds since 1970
 //! POST /v1/hosts/{host}/observed?epoch=         [Observation]  -> 204
 //! POST /v1/hosts/{host}/carried_out?epoch=      [OrderResult]  -> 204
 //! GET  /v1/hosts/{host}/images/{image}?epoch=&offset=          -> a chunk; X-Image-Size: the image's size
@@ -56,8 +56,8 @@ const SHA512: HeaderName = HeaderName::from_static("x-image-sha512");
 /// The time on the caller's clock, in microseconds since 1970.
 const CLOCK: HeaderName = HeaderName::from_static("x-kilonova-clock");
 
-/// The routes of the API. With the extension [`Drain`], a controller that stops ends the waiting
-/// polls.
+/// The routes of the API. With the extension [`Drain`], a controller that drains or stops ends the
+/// waiting polls.
 pub fn routes(link: Link) -> Router {
     Router::new()
         .route("/v1/clock", get(clock))

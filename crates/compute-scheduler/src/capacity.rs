@@ -1,7 +1,7 @@
-//! Counts the servers of a request that fit now, and the use of the devices.
+//! Counts the servers of a request that fit now, and the used and free devices.
 //!
-//! Performs no I/O and takes the time as an argument. It is slow on a large cloud with many distinct states: never call
-//! it in a transaction. Hosts in equal states are searched once.
+//! Performs no I/O and does not read the clock. Counting servers is slow on a large cloud with many distinct states:
+//! never do it in a transaction. Only one host of each group of equal hosts is searched.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::reason::{NoHost, is_without_device, obstacle_of_host, reason};
 /// Maximum number of servers that are counted on one host.
 const MOST_ON_HOST: u64 = 4096;
 
-/// A provider without its identity: its parent's position, traits, aggregates and inventories.
+/// A provider without its identity: the position of its parent, and its own traits, aggregates and inventories.
 type State = (Option<usize>, Vec<Arc<str>>, Vec<Uuid>, Vec<(ResourceClass, [i64; 6], u64)>);
 
 /// The hosts, grouped by equal provider trees.
@@ -57,7 +57,8 @@ impl EqualHosts {
 /// The number of servers of a request that fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capacity {
-    /// Servers that fit now, placed one after the other: a lower bound, because another order may place more.
+    /// The number of servers that fit now, placed one by one: a lower bound, because other places for the first
+    /// servers may leave room for more.
     pub servers: u64,
     /// Number of hosts on which at least one server fits.
     pub hosts: u64,
@@ -148,7 +149,7 @@ pub struct DeviceUse {
     pub free_units: i64,
     /// Free units on devices that are used in part: the fragmentation of the free units.
     pub divided_units: i64,
-    /// Units that are reserved: excluded by another use of the same device, or withdrawn.
+    /// Units that are reserved in Placement because they are withheld.
     pub reserved_units: i64,
 }
 

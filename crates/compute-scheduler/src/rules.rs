@@ -32,8 +32,8 @@ pub struct Rules {
     pub aggregate_image_properties_isolation_namespace: Option<String>,
     /// `aggregate_image_properties_isolation_separator`.
     pub aggregate_image_properties_isolation_separator: String,
-    /// `[scheduler] limit_tenants_to_placement_aggregate`: hosts in an aggregate with
-    /// `filter_tenant_id…` accept those projects only, and those projects use only these hosts.
+    /// `[scheduler] limit_tenants_to_placement_aggregate`: a project that `filter_tenant_id…` of an
+    /// aggregate names uses only hosts in such aggregates.
     pub limit_tenants_to_placement_aggregate: bool,
     /// `[scheduler] placement_aggregate_required_for_tenants`: a project without such an aggregate
     /// has no valid host.
@@ -171,7 +171,7 @@ impl Weights {
     }
 }
 
-/// The number of weighers that [`Packing::Cost`] replaces; their keys are the first of [`KEYS`].
+/// The number of weighers that [`Packing::Cost`] replaces; their keys come first in [`KEYS`].
 const REPLACED: usize = 6;
 
 const KEYS: [&str; 9] = [

@@ -1,7 +1,7 @@
 //! Explains how many trees each condition of a query removed, and which tree came nearest.
 //!
 //! Uses the tests and the solver of a search, but follows each tree until the first condition that
-//! empties it. An explanation must never contradict a search.
+//! it does not meet. An explanation must never contradict a search.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,9 +50,9 @@ pub struct Nearest {
 pub struct Explanation {
     /// Number of trees in the snapshot.
     pub hosts: usize,
-    /// Trees examined within the bound on effort. The other fields count these only.
+    /// Trees examined within the bound on effort. The fields below refer to these only.
     pub looked_at: usize,
-    /// Trees that have a candidate, including trees for which the search ran out of tries.
+    /// Trees that have a candidate, plus trees for which the search ran out of tries.
     pub left: usize,
     /// Conditions that removed at least one tree, in the order in which they were tested.
     pub steps: Vec<Step>,
@@ -109,7 +109,9 @@ const TREE: u64 = 1;
 /// Number of a solver's steps that cost as much as a tree.
 const STEPS: u64 = 4;
 
-/// Position of a condition in the order of testing: stage, part or group, test.
+/// Position of a condition in the order of testing. The first element is the stage: [`ROOT`],
+/// [`PER_PART`] or [`JOINT`]. The other two are [`REQUIRED`] or [`FORBIDDEN`] and the trait in the root
+/// stage, the part and the test per part, and the number of the condition and 0 in the joint stage.
 type Rank = (u8, usize, usize);
 
 pub(crate) fn explain(snapshot: &Snapshot, query: &Query) -> Explanation {
@@ -176,7 +178,7 @@ const REQUIRED: usize = 0;
 const FORBIDDEN: usize = 1;
 const PER_PART: u8 = 1;
 const JOINT: u8 = 2;
-/// The joint stage to report if no stage could be decided within the tries.
+/// The condition of the joint stage to report if none could be decided within the tries.
 const PACKING: usize = 1;
 
 /// The effort so far, and the number of wasted tries that solvers may still make.
@@ -185,8 +187,8 @@ struct Effort {
     tries_left: u64,
 }
 
-/// The first condition that leaves a tree without providers. `None` if the tree has a candidate, or
-/// if a search could not decide within its tries.
+/// The first condition that a tree does not meet. `None` if the tree has a candidate, or if a search
+/// could not decide within its tries.
 fn first_unmet(snapshot: &Snapshot, plan: &Plan, slot: Slot, effort: &mut Effort) -> Option<Rank> {
     let tree = snapshot.forest.get(slot)?;
     let root = tree.root();
@@ -345,7 +347,7 @@ fn list(words: &[String], last: &str) -> String {
     }
 }
 
-/// A list of required traits, each possibly an "any of": `trait A and one of B or C`.
+/// A list of required traits, each possibly an "any of": `traits A and one of B or C`.
 fn traits(lists: &[Vec<String>]) -> String {
     let each = |list_of: &Vec<String>| match list_of.as_slice() {
         [one] => one.clone(),
@@ -356,7 +358,7 @@ fn traits(lists: &[Vec<String>]) -> String {
     format!("{what} {}", list(&words, "and"))
 }
 
-/// The traits that the providers of the unsuffixed group must have collectively.
+/// The condition that the providers of the unsuffixed group collectively have its required traits.
 fn spread(query: &Query) -> Condition {
     let groups = query.groups.iter().filter(|group| group.suffix.is_empty());
     let wanted: Vec<Vec<String>> = groups.flat_map(|group| group.required.clone()).collect();

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use kilonova_ids::ResourceClass;
 
-/// A resource class or a trait.
+/// The number of a resource class or of a trait.
 pub(crate) type Name = u32;
 
-/// The number of a name that no provider has. It equals no interned number.
+/// Stands for every name that has not been interned. It equals no interned number.
 pub(crate) const UNKNOWN: Name = Name::MAX;
 
 /// The trait of a sharing provider: trees in one of its aggregates may use its inventory.

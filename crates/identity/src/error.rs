@@ -22,7 +22,7 @@ pub enum Error {
     /// The request is refused for another reason.
     #[error("{0}")]
     Refused(String),
-    /// A default role is protected against accidental changes.
+    /// An immutable role must not be changed or deleted.
     #[error(
         "Unable to {0} immutable {1} resource: `{2}`. Set resource option \"immutable\" to false first."
     )]

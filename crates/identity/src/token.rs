@@ -1,7 +1,7 @@
 //! The contents of a token and its form on the wire: a few bytes sealed with Fernet.
 //!
-//! A token contains identities and times only. Names, roles and enabled states are read at
-//! validation, so that changes affect issued tokens.
+//! A token contains only ids, times, and the scope and methods of the login. Names, roles and enabled
+//! states are read at validation, so that changes affect issued tokens.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

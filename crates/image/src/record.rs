@@ -9,7 +9,7 @@ use kilonova_wire::Context;
 
 /// The disk formats that the hypervisors support.
 pub const DISK_FORMATS: [&str; 6] = ["raw", "qcow2", "iso", "aki", "ami", "ari"];
-/// The container formats: `bare` for none, and the three formats of kernel images.
+/// The container formats: `bare` for none, and Amazon's formats for kernel, machine and ramdisk images.
 pub const CONTAINER_FORMATS: [&str; 4] = ["bare", "aki", "ami", "ari"];
 
 macro_rules! words {

@@ -54,14 +54,15 @@ pub trait Network: Send + Sync + 'static {
     /// Reconciles the host with the desired state.
     fn make<'a>(&'a self, wanted: &'a DesiredNetworks) -> NetworkFuture<'a>;
 
-    /// Passes the guests' metadata requests to `guests` from now on. Returns false if guests cannot
+    /// From now on, passes the guests' metadata requests to this handler. Returns false if guests cannot
     /// send any.
     fn serve_metadata(&self, _guests: Arc<dyn GuestRequests>) -> bool {
         false
     }
 
-    /// Serves metadata again on those networks of these guests that still exist. Changes nothing
-    /// else, because the agent has no documents yet and therefore no packet filters.
+    /// Serves metadata again on the networks of these guests, except networks that no longer exist on
+    /// the host. Changes nothing else, because the agent has no documents yet and therefore no packet
+    /// filters.
     fn resume<'a>(&'a self, _guests: &'a DesiredNetworks) -> ResumeFuture<'a> {
         Box::pin(std::future::ready(()))
     }

@@ -1,9 +1,10 @@
 //! The database behind one small interface: SQLite and PostgreSQL, with the same SQL on both.
 //!
-//! A unit of work is a *synchronous closure* over a [`Tx`]. There is no await between two writes,
-//! so a crash leaves either all of the work or none of it. The closure may run again if the
-//! database requires it (a serialization failure on PostgreSQL), hence `FnMut`. Effects that must
-//! happen once belong in [`Tx::on_commit`].
+//! A unit of work is a *synchronous closure* over a [`Tx`]. It is one transaction, so a crash leaves
+//! either all of the work or none of it; and it contains no await, so a caller that gives up cannot
+//! interrupt it between two writes. The closure may run again if the database requires it (a
+//! serialization failure on PostgreSQL), hence `FnMut`. Effects that must happen once belong in
+//! [`Tx::on_commit`].
 //!
 //! The SQL is the common subset: `?1` placeholders (rewritten to `$1` for PostgreSQL), `BIGINT` and
 //! `TEXT` columns, `RETURNING`, `ON CONFLICT`. Sums are written `CAST(SUM(x) AS BIGINT)`.
@@ -170,8 +171,8 @@ impl Store {
     /// The applied migrations, in order.
     ///
     /// # Errors
-    /// [`Error::Copy`] for an incomplete copy ([`copy`]), and store errors; a new database has no table of
-    /// migrations.
+    /// [`Error::Copy`] for an incomplete copy ([`copy`]); otherwise store errors, also for a new database,
+    /// which has no table of migrations yet.
     pub async fn applied(&self) -> Result<Vec<String>, Error> {
         migrate::applied(self).await
     }
@@ -215,8 +216,9 @@ impl Store {
     /// transaction and its commit. Each piece of work has a savepoint: an error rolls back only its
     /// own effects. Work sees the earlier writes of the others in its transaction.
     ///
-    /// `order` is the key of the other row that the work locks. The work of one transaction runs in
-    /// this order, so that two transactions for different rows seldom wait for each other.
+    /// `order` is the key of the other row that the work locks. The pieces of work in one transaction
+    /// run in the order of these keys, so that two transactions for different rows seldom wait for
+    /// each other.
     ///
     /// # Errors
     /// Like [`Store::write`].

@@ -48,7 +48,7 @@ pub fn quality(headers: &HeaderMap, media: &str) -> f32 {
 }
 
 /// The format of webob's own faults, which Glance returns: HTML or JSON, whichever the caller
-/// prefers (HTML if equal); plain text if it accepts neither or sends no `Accept` header.
+/// prefers (HTML if equal); plain text if it accepts neither, or if the header is absent or empty.
 pub fn webob_form(headers: &HeaderMap) -> Form {
     if headers.get(header::ACCEPT).is_none_or(|value| value.as_bytes().trim_ascii().is_empty()) {
         return Form::Plain;

@@ -66,7 +66,7 @@ impl Context {
         self.is_admin() || (!project_id.is_empty() && self.project_id == project_id)
     }
 
-    /// `req-<uuid>`.
+    /// `req-<uuid>`; empty without a request id.
     pub fn request_id_text(&self) -> String {
         self.request_id.map_or_else(String::new, |id| format!("req-{id}"))
     }

@@ -1,7 +1,7 @@
 //! The GPU instances of cards in MIG mode: the slices that they occupy, and the vGPUs that still fit.
 //!
-//! The geometry is the one that the card's host reported. The rows determine which handles are in use: the host creates
-//! an instance only after the claim, so the instances of this control plane that it reports do not count.
+//! The card's host reports the geometry and the foreign GPU instances. The instances of this control plane are read
+//! from the rows of the handles, because the host creates an instance only after the claim.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,10 +50,10 @@ struct Part {
 pub(crate) struct MigCard {
     address: String,
     geometry: Geometry,
-    /// The profile of each vGPU type.
+    /// The index of each vGPU type's profile in the geometry.
     profiles: BTreeMap<String, usize>,
     instances: Instances,
-    /// Other occupied slices, each with a name.
+    /// Other occupied slices, with a name for the instance that occupies them.
     others: Vec<(Placement, String)>,
     parts: BTreeMap<ProviderId, Part>,
     /// The number of functions without a handle in use.

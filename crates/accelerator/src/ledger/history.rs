@@ -6,7 +6,7 @@ use kilonova_store::Tx;
 use crate::Error;
 use crate::db::history::{self, HandleChange, HeldAccelerator, LeftHandle};
 
-/// The requests of a server and of its migrations.
+/// The accelerator requests of a server and of its migrations.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.

@@ -16,7 +16,7 @@ use crate::{Compute, Error, flows};
 /// The time between two attempts.
 const RETRY_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
-/// Retries each of these operations once.
+/// Retries each operation that has not advanced, and starts queued live migrations.
 ///
 /// # Errors
 /// Store errors only.

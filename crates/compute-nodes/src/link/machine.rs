@@ -19,9 +19,9 @@ const NAMED: usize = 3;
 
 /// The parts of a registration that guests under the machine's other names may use.
 pub(super) struct Offered<'a> {
-    /// The devices; all of them count as failed if servers of another name have accelerators.
+    /// The devices; all of them count as failed if another name of the machine has handles that are not free.
     pub devices: Cow<'a, [Device]>,
-    /// The NUMA cells; none if servers of another name have dedicated CPUs.
+    /// The NUMA cells; none if servers under another name of the machine have dedicated CPUs.
     pub cells: Option<&'a [NumaCell]>,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn identify<'a>(
     Ok(offered)
 }
 
-/// The devices of a machine as failed, because servers of its old name have accelerators.
+/// The devices of a machine, marked as failed because its old name has handles that are not free.
 fn as_failed(devices: &[Device], old: &HostName, held: i64) -> Vec<Device> {
     let reason = format!(
         "this machine was registered as host {old}, whose servers hold accelerators ({held}): move or \

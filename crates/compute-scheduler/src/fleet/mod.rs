@@ -53,12 +53,12 @@ impl Metadata {
     }
 }
 
-/// The newest state of a host for its agent.
+/// The valid epoch of a host and the newest generation of its documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Newest {
-    /// The epoch of the valid session.
+    /// The epoch of the agent's valid session.
     pub epoch: i64,
-    /// The generation of its documents.
+    /// The newest generation of the host's documents.
     pub generation: i64,
 }
 
@@ -142,7 +142,7 @@ impl Host {
         self.facts().availability_zone.clone()
     }
 
-    /// The properties that `capabilities:…` and images can name: `hypervisor_type`,
+    /// The value of a property that `capabilities:…` or an image can name: `hypervisor_type`,
     /// `hypervisor_version`, `host`, and so on.
     pub fn capability(&self, key: &str) -> Option<String> {
         let facts = self.facts();
@@ -157,7 +157,7 @@ impl Host {
         }
     }
 
-    /// The version of its row in memory. Each change of the row's content changes the version.
+    /// The version of its row as memory has it. Each change to the row's content changes the version.
     pub fn version(&self) -> Version {
         self.facts().version
     }
@@ -167,12 +167,12 @@ impl Host {
         self.aggregates.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Builds that failed here since the last success.
+    /// The number of builds that failed here since the last success.
     pub fn build_failures(&self) -> i64 {
         self.build_failures.load(Ordering::Relaxed)
     }
 
-    /// Records the number of failures since a success, at this or another controller.
+    /// Records the number of failed builds since the last success, as this or another controller counted them.
     pub fn record_build_failures(&self, failures: i64) {
         if failures == 0 {
             self.build_failures.store(0, Ordering::Relaxed);
@@ -206,7 +206,7 @@ impl Host {
         self.noted.advance(seen);
     }
 
-    /// When it last sent a registration: at its start, and whenever its hardware changed.
+    /// When it last registered. It does so when it starts and whenever its hardware changes.
     pub fn reported_at(&self) -> Timestamp {
         self.reported_at.get()
     }
@@ -236,7 +236,7 @@ impl Host {
         self.clock_skew.get()
     }
 
-    /// Records the time of its clock from a message. Ignores the short transmission time of the message.
+    /// Records the skew of its clock, given the time in its message. Ignores the short transmission time.
     pub fn record_clock(&self, clock: Timestamp, now: Timestamp) {
         self.clock_skew.set(clock.duration_since(now));
     }
@@ -286,7 +286,7 @@ impl Host {
         self.clear.fetch_max(generation, Ordering::Relaxed);
     }
 
-    /// Wakes the long polls that wait for documents older than `generation`.
+    /// Records a generation of its documents. If it is newer, wakes the long polls that wait for a change.
     pub fn publish(&self, generation: i64) {
         self.newest.send_if_modified(|newest| {
             let grew = generation > newest.generation;
@@ -472,7 +472,7 @@ impl Fleet {
         found.map(|host| host.name.clone()).collect()
     }
 
-    /// True if servers may request a zone: some host in it is enabled, up or down.
+    /// True if servers may request a zone: some host in it is enabled, whether up or down.
     pub fn has_zone(&self, zone: &str) -> bool {
         self.read().by_name.values().any(|host| host.is_enabled() && host.is_in(zone))
     }

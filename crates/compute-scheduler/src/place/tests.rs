@@ -35,13 +35,13 @@ fn provider(number: u128, parent: Option<u128>, class: &str, total: i64, used: i
     }
 }
 
-/// A host with one GPU of 16 units.
+/// Adds a host with one GPU of 16 units, of which `used` are in use.
 fn host(fleet: &Fleet, world: &mut Snapshot, number: u128, used: i64) {
     let gpu = provider(number * 10 + 1, Some(number * 10), "VGPU", 16, used);
     host_of(fleet, world, number, vec![gpu]);
 }
 
-/// A host with these devices.
+/// Adds a host with these devices.
 fn host_of(fleet: &Fleet, world: &mut Snapshot, number: u128, devices: Vec<Provider>) {
     let mut providers = vec![provider(number * 10, None, "VCPU", 64, 0)];
     providers.extend(devices);
@@ -73,7 +73,7 @@ fn spec() -> Spec {
     .expect("a specification")
 }
 
-/// Requests for a share of a device, one for each seed.
+/// Requests for one unit of a device, each with a different seed.
 fn queries(count: u64) -> Vec<Query> {
     let device = Group {
         suffix: "_1".into(),
@@ -195,7 +195,8 @@ fn hosts_of_another_controller_are_used_if_there_are_too_few_others() {
     assert_eq!(first(&[10, 20, 30]), id(10), "all are used again");
 }
 
-/// Cards in MIG mode have a provider for each type. The usage of the other types shows which of two cards is fuller.
+/// A card in MIG mode has one provider for each type of vGPU. How full a card is depends also on the usage of the types
+/// that the request does not name.
 #[test]
 fn of_the_cards_of_a_host_the_fullest_one_gets_an_instance() {
     let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());
@@ -225,8 +226,8 @@ fn of_the_cards_of_a_host_the_fullest_one_gets_an_instance() {
     }
 }
 
-/// Most hosts have no islands. All hosts but the last are excluded, so the number of rejected hosts
-/// in the decision is the number of hosts examined.
+/// Only the last host has an island. All other hosts are excluded, so the number of rejected hosts
+/// in the decision shows how many of them were examined.
 #[test]
 fn hosts_that_cannot_meet_a_condition_on_places_are_not_examined() {
     let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());

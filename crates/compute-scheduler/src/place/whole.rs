@@ -13,13 +13,14 @@ use kilonova_packing::SPLIT;
 
 use crate::packer::is_device;
 
-/// The islands and switches of a host with at least two devices of the requested classes.
+/// A host's islands and switches that contain at least two devices of the requested classes.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     islands: Vec<Place>,
     switches: Vec<Place>,
-    /// The groups that request devices, and the classes.
+    /// The suffixes of the groups that request devices.
     groups: Vec<String>,
+    /// The requested classes of devices.
     classes: Vec<ResourceClass>,
 }
 

@@ -1,4 +1,4 @@
-//! Removed resources of Nova: 410 at every microversion.
+//! Removed resources of Nova: 410 at every microversion, or 404 for reads of Nova's Neutron proxy.
 
 use axum::http::Method;
 use kilonova_access::{Guard, Routes, any, get, on};

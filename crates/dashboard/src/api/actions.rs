@@ -1,4 +1,4 @@
-//! `/servers/{id}/actions/{action}`: the effect and the cost of an action, and its request.
+//! `/servers/{id}/actions/{action}`: the page that explains an action, and the request for the action.
 //!
 //! The metadata and the tags of a server are replaced as a whole. A form therefore includes a key derived from the
 //! values that it shows, and a form with outdated values is refused, so that another user's change is not lost.

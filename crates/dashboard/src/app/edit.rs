@@ -24,7 +24,7 @@ pub(crate) fn metadata_text(server: &Value) -> String {
 /// Parses the text of metadata.
 ///
 /// # Errors
-/// The reason, as a text for the user.
+/// The reason, as text for the user.
 pub(crate) fn metadata(text: &str) -> Result<BTreeMap<String, String>, &'static str> {
     let mut all = BTreeMap::new();
     for line in text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)) {

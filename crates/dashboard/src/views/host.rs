@@ -335,7 +335,7 @@ fn begin(shown: &Shown<'_>, here: &str) -> Markup {
     }
 }
 
-/// The drain of the host with its progress, and the buttons for a disabled host.
+/// The drain of the host with its progress. Without a drain, the button that enables a disabled host.
 fn drain(shown: &Shown<'_>, here: &str) -> Markup {
     let host = &shown.found.drained;
     let enables = shown.changes && host.status == HostStatus::Disabled;

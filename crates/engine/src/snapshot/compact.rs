@@ -1,6 +1,6 @@
-//! One tree in a snapshot's internal form: a shape that rarely changes, and columns that do.
+//! One tree in a snapshot's internal form: a shape that rarely changes, and columns that often change.
 //!
-//! The split makes a usage update cheap: a commit copies two short columns, and never the traits,
+//! The split makes a usage update cheap: a commit copies three short columns, and never the traits,
 //! names or aggregates. A provider is identified by its position; the root's position is 0.
 
 use std::collections::HashMap;
@@ -43,8 +43,8 @@ pub(crate) struct Shape {
     pub(crate) sharing: Box<[usize]>,
     /// Aggregates of all providers; sorted.
     pub(crate) aggregates: Box<[Uuid]>,
-    /// Class and terms of every inventory, in the order of the nodes. The field `used` of each
-    /// inventory is ignored.
+    /// The class of every inventory and its other values, in the order of the nodes. The field `used`
+    /// of each inventory is ignored.
     stock: Box<[(Name, Inventory)]>,
 }
 

@@ -139,7 +139,8 @@ impl Snapshot {
         }
     }
 
-    /// Subtracts a departing consumer's amounts from the usage. Used on a scratch copy for planning.
+    /// Subtracts the amounts that a consumer is to release from the usage. Used on a scratch copy for
+    /// planning.
     pub fn subtract_usage(&mut self, held: &[(ProviderId, ResourceClass, i64)]) {
         for (provider, class, amount) in held {
             let Some((slot, node)) = self.locations.get(*provider) else { continue };
@@ -152,7 +153,8 @@ impl Snapshot {
     /// Finds candidates for a query one at a time: first one from every tree, then a second from
     /// every tree, and so on, starting at a tree that the seed determines. Within a tree, the first
     /// candidate of each kind precedes those that differ from it only in interchangeable providers
-    /// or groups. Without a limit every candidate appears exactly once.
+    /// or groups. Without a limit every candidate appears exactly once, unless the search runs out of
+    /// tries ([`Search::gave_up`]).
     ///
     /// # Errors
     /// Returns an error if the query is invalid. A query that merely cannot be met yields no
@@ -224,7 +226,7 @@ impl<'a> TreeView<'a> {
         self.tree.providers(self.names)
     }
 
-    /// The same providers without copies, for responses that list thousands of providers.
+    /// The same providers as views that copy nothing, for responses that list thousands of providers.
     pub fn nodes(&self) -> impl Iterator<Item = NodeView<'a>> + use<'a> {
         let Self { tree, names } = *self;
         (0..tree.nodes().len()).map(move |position| NodeView { tree, names, position })

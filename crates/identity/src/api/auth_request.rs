@@ -36,8 +36,8 @@ pub(super) fn read(body: &Value) -> Result<(Proof, RequestedScope), Refusal> {
 /// The supported methods of a login.
 const METHODS: [&str; 3] = ["password", "token", "application_credential"];
 
-/// Refuses a method without its object, and then, with a 401, one that this service does not have, in
-/// the order of `_validate_auth_methods` of `keystone/auth/core.py`.
+/// Refuses a method whose object is missing, and otherwise, with a 401, an unsupported method. This is
+/// the order of `_validate_auth_methods` in `keystone/auth/core.py`.
 fn check_supported(identity: &Value, methods: &[Value]) -> Result<(), Refusal> {
     let named = || methods.iter().filter_map(Value::as_str);
     if let Some(without) = named().find(|method| identity.get(method).is_none()) {
@@ -107,7 +107,7 @@ fn scope(auth: &Value) -> Result<RequestedScope, Refusal> {
     }
 }
 
-/// True if the reference, by id or name, is to the only domain.
+/// True if `domain` refers, by id or name, to the only domain.
 fn domain_is_ours(domain: &Value) -> Result<bool, Refusal> {
     match (domain.get("id"), domain.get("name")) {
         (Some(Value::String(id)), _) => Ok(id == DOMAIN_ID),
@@ -116,7 +116,7 @@ fn domain_is_ours(domain: &Value) -> Result<bool, Refusal> {
     }
 }
 
-/// A user or project by id, or by name and domain.
+/// Parses a reference to a user or a project: by id, or by name and domain.
 fn named(value: &Value, what: &str) -> Result<Named, Refusal> {
     if value.get("id").is_some() {
         return Ok(known(string(value, "id", what)?).map_or(Named::UnknownDomain, Named::Id));

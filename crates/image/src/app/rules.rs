@@ -28,7 +28,7 @@ const READ_ONLY: [&str; 14] = [
 const RESERVED: [&str; 4] = ["location", "locations", "deleted", "deleted_at"];
 /// The prefix that Glance reserves.
 const NAMESPACE: &str = "os_glance";
-/// Attributes of every image.
+/// The writable attributes of every image.
 pub(crate) const BASE: [&str; 10] = [
     "name",
     "owner",

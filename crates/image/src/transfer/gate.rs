@@ -1,7 +1,7 @@
 //! Limits on concurrent transfers, in total and per project or host.
 //!
-//! A transfer holds a connection, an open file and memory for as long as its client likes. The limits
-//! protect this process; they are not a quota of the project.
+//! A transfer holds a connection, an open file and memory until its client has finished. The limits
+//! protect this process; they are not a project quota.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

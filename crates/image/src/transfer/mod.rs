@@ -1,4 +1,4 @@
-//! Image data in transfer: limits, pace, hashes, formats. It uses streams and stores, but no rows.
+//! Transfers of image data: limits, pace, hashes and formats. This module uses streams and stores, but no rows.
 
 mod deliver;
 pub(crate) mod format;

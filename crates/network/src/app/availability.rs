@@ -50,7 +50,7 @@ fn view(tx: &mut Tx<'_>, network: &Network, own: &[&Subnet]) -> Result<Body, Err
     Ok(view.as_object().cloned().unwrap_or_default())
 }
 
-/// JSON integers are limited to 64 bits here; a larger number is written as a floating-point
+/// Converts a count to JSON. An integer has at most 64 bits; a larger count becomes a floating-point
 /// number.
 #[allow(clippy::cast_precision_loss, reason = "a count beyond 2^64 is shown rounded")]
 fn count(number: u128) -> Value {

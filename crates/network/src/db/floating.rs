@@ -1,5 +1,5 @@
-//! Rows of `floating_ips`. A floating address has a port of its own on its external network, which reserves the
-//! address, and at most one fixed address, which is reached through a router.
+//! Rows of `floating_ips`. On its external network, a floating address has a port of its own that reserves the address.
+//! It has at most one fixed address, which is reached through a router.
 
 use std::net::IpAddr;
 

@@ -139,8 +139,8 @@ fn pairs(body: &Body) -> Vec<AllowedAddressPair> {
     pairs.into_iter().flatten().filter_map(pair).collect()
 }
 
-/// A prefix without its host bits, or a single address. Stored prefixes keep the host bits, but nftables intervals
-/// start at the first address.
+/// Parses a prefix and clears its host bits, or parses a single address. Stored prefixes keep the host bits, but
+/// nftables intervals start at the first address.
 fn prefix(text: &str) -> Option<Prefix> {
     match Cidr::parse(text) {
         Some(cidr) => Some(Prefix { address: cidr.base(), length: cidr.prefix }),
@@ -148,7 +148,7 @@ fn prefix(text: &str) -> Option<Prefix> {
     }
 }
 
-/// Converts a stored rule to the form for hosts.
+/// Converts a stored rule to the form that hosts need.
 fn rule(body: &Body) -> Result<FilterRule, Error> {
     let text = |key: &str| body.get(key).and_then(Json::as_str);
     let end = |key: &str| {

@@ -12,7 +12,7 @@ use crate::db::ports::Port;
 use crate::db::{networks, ports, subnets};
 use crate::{Error, VnicType};
 
-/// The facts of a network that a boot needs.
+/// The facts about a network that a boot needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkFacts {
     /// Its id.
@@ -31,7 +31,7 @@ pub struct NetworkFacts {
     pub has_subnets: bool,
 }
 
-/// The facts of a port that a boot needs.
+/// The facts about a port that a boot needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortFacts {
     /// Its id.

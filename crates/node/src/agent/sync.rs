@@ -1,6 +1,6 @@
-//! Reports guests whose state changed although their document did not, such as a guest that was
-//! shut down from inside, and guests that wait for their ports. Repeats each report until the
-//! control plane sends a new desired state. Changes nothing.
+//! Reports guests that are not in the state that their document requests: a guest that was shut down
+//! from inside, for example, or one that waits for its ports. Repeats each report until the control
+//! plane sends a new desired state. Changes nothing.
 
 use std::collections::HashSet;
 
@@ -69,7 +69,8 @@ async fn running(work: &Work) -> HashSet<ServerId> {
     }
 }
 
-/// The state of a domain, or `None` if it was migrated out or waits for an incoming migration.
+/// The state of a domain. `None` if the domain was migrated out, waits for an incoming migration, does
+/// not exist or cannot be read.
 async fn state(work: &Work, server: ServerId) -> Option<DomainState> {
     match work.hypervisor.domain(server).await {
         Ok(found) => found

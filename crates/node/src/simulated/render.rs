@@ -175,7 +175,8 @@ fn below_mdev(uuid: Uuid, kind: Kind, rest: &str) -> Option<Node> {
     }
 }
 
-/// The path of a node with all links resolved.
+/// The path of a node with all links resolved; for a file, except an additional one, the path of its
+/// directory.
 pub(super) fn real(tree: &Tree, node: &Node) -> String {
     let device = |slot: usize| tree.slots[slot].path.as_str();
     let kind_path = |(slot, kind): Kind| {

@@ -1,4 +1,4 @@
-//! Tests of the simulated kernel through its trait.
+//! Tests of the simulated kernel through the Rust trait [`Sysfs`].
 
 use std::path::Path;
 use std::sync::Arc;

@@ -37,7 +37,7 @@ pub struct AllocationChange {
 }
 
 /// Another service that creates consumers through the ledger, together with rows of its own.
-/// Clients of the API must not change those consumers.
+/// Clients of the API may change those consumers only as far as the service permits.
 pub trait ConsumerManager: Send + Sync + 'static {
     /// The reason why clients must not change the consumer, and what to do instead. `None` if they
     /// may change it.

@@ -1,5 +1,5 @@
-//! The operations of the Placement API: one file per resource, each operation a function over a
-//! transaction. HTTP belongs to `api`, SQL to `db`.
+//! The operations of the Placement API: one file per resource or task, each operation a function over
+//! a transaction. HTTP belongs to `api`, SQL to `db`.
 
 pub mod aggregates;
 pub mod allocations;

@@ -13,7 +13,7 @@ use crate::db::consumers;
 /// Moves all allocations to a consumer that has none yet. Returns whether there were any.
 ///
 /// # Errors
-/// [`Error::ConsumerExists`] if the other consumer has allocations; otherwise store errors only.
+/// [`Error::ConsumerExists`] if `to` has allocations already; otherwise store errors only.
 pub fn hand_over(
     tx: &mut Tx<'_>,
     from: ConsumerId,

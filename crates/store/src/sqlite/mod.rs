@@ -143,7 +143,7 @@ pub(crate) fn visit<E>(
     visited
 }
 
-/// A column. SQLite does not check text: bytes that are not UTF-8 are replaced.
+/// The value of a column. SQLite does not check text: bytes that are not UTF-8 are replaced.
 fn field<'a>(row: &'a rusqlite::Row<'_>, index: usize) -> Result<Field<'a>, Error> {
     Ok(match row.get_ref(index)? {
         ValueRef::Null => Field::Null,

@@ -175,8 +175,8 @@ impl Compute {
     }
 
     /// Waits at most a few seconds until a worker has read a server's ports after a change in Neutron, because a client
-    /// expects to see its change once it has received the answer. Makes no call itself: a client that disconnects would
-    /// cancel it, and the server would stay leased.
+    /// expects to see its change once it has received the answer. This function makes no call to Neutron: a client that
+    /// disconnects would cancel the call, and the server would stay leased.
     ///
     /// # Errors
     /// Store errors only.
@@ -206,8 +206,8 @@ impl Compute {
     }
 }
 
-/// Schedules another attempt if a document is still held back, because there may be no flow left that replaces it: the
-/// host receives it once Neutron has recovered. Returns the pause before that attempt.
+/// Schedules another attempt if a document is still held back. There may be no flow left to replace that document, so
+/// the host must receive it once Neutron has recovered. Returns the pause before the attempt.
 fn keep_trying(
     tx: &mut Tx<'_>,
     taken: &Taken,

@@ -78,7 +78,7 @@ pub(super) fn detail(
     shown
 }
 
-/// Adds the servers. Before 2.75 a host without servers has no such key.
+/// Adds the servers. Before 2.75, a host without servers has no `servers` key.
 pub(super) fn add_servers(shown: &mut Value, servers: &[NamedServer], version: Microversion) {
     if servers.is_empty() && version < microversions::STRICT_REQUESTS {
         return;

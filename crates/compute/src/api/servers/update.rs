@@ -1,4 +1,4 @@
-//! `PUT /servers/{id}`: changes the name, description, host name, access addresses, disk configuration
+//! `PUT /servers/{id}`: changes the name, description, hostname, access addresses, disk configuration
 //! or pinned zone.
 
 use axum::extract::{Path, State};
@@ -108,7 +108,7 @@ fn apply(server: &mut Server, changes: &Value, fleet: &Fleet) -> Result<(), Refu
     Ok(())
 }
 
-/// Pins a server to its current zone, or unpins it.
+/// Pins a server to a zone, or unpins it. If the server has a host, the host must be in the zone.
 fn pin(server: &mut Server, zone: Option<String>, fleet: &Fleet) -> Result<(), Refusal> {
     if let Some(zone) = &zone {
         let shown = zone.escape_debug();
