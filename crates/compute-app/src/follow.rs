@@ -11,6 +11,7 @@ use kilonova_changes::{Applied, Entry, Subscriber, Topic};
 use kilonova_compute_db::{aggregates, documents, fleet, volumes};
 use kilonova_ids::HostName;
 use kilonova_store::Tx;
+use tokio::time::{sleep, timeout};
 
 use crate::{Compute, Error};
 
@@ -18,6 +19,8 @@ use crate::{Compute, Error};
 const REQUESTS: usize = 10;
 /// The pause before failed requests are repeated.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long the start of a process waits for the requests.
+const START: Duration = Duration::from_secs(5);
 
 impl Subscriber for Compute {
     fn apply<'a>(&'a self, entries: &'a [Entry]) -> Applied<'a> {
@@ -60,17 +63,7 @@ impl Subscriber for Compute {
 
     /// In a task of its own: the hosts' rows may be locked for long, and the follower must not wait for them.
     fn reloaded(&self) {
-        let compute = self.clone();
-        tokio::spawn(async move {
-            let mut requested = BTreeSet::new();
-            while let Err(error) = request_reports(&compute, &mut requested).await {
-                tracing::warn!(
-                    %error,
-                    "could not request the reports that the database may have lost; retrying every second"
-                );
-                tokio::time::sleep(PAUSE).await;
-            }
-        });
+        request_all_reports(self.clone(), BTreeSet::new());
     }
 }
 
@@ -86,13 +79,36 @@ pub async fn read_hosts(compute: &Compute) -> Result<(), Error> {
     read_aggregates(compute).await
 }
 
+/// Requests the reports before this process serves requests, but does not delay its start for long: the rest is requested by
+/// a task.
+pub(crate) async fn request_reports_at_start(compute: &Compute) {
+    let mut requested = BTreeSet::new();
+    let asked = timeout(START, request_reports(compute, &mut requested)).await;
+    if !matches!(asked, Ok(Ok(()))) {
+        request_all_reports(compute.clone(), requested);
+    }
+}
+
+/// Starts the task that requests the reports until it succeeds.
+fn request_all_reports(compute: Compute, mut requested: BTreeSet<HostName>) {
+    tokio::spawn(async move {
+        while let Err(error) = request_reports(&compute, &mut requested).await {
+            tracing::warn!(
+                %error,
+                "could not request the reports that the database may have lost; retrying every second"
+            );
+            sleep(PAUSE).await;
+        }
+    });
+}
+
 /// Requests a report on every guest from the hosts for whose report something waits, except those in `requested`, to which
 /// it adds each host. The database may have lost their last report, by a restore or the takeover of a standby, but not the
 /// document that it answered: the host has the newest generation and nothing to report.
 ///
 /// # Errors
 /// Store errors only.
-pub(crate) async fn request_reports(
+async fn request_reports(
     compute: &Compute,
     requested: &mut BTreeSet<HostName>,
 ) -> Result<(), Error> {

@@ -1,6 +1,5 @@
 //! The state that every handler of the compute API receives: handles that are cheap to clone.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -114,7 +113,7 @@ impl Compute {
             reasons,
         };
         follow::read_hosts(&compute).await?;
-        follow::request_reports(&compute, &mut BTreeSet::new()).await?;
+        follow::request_reports_at_start(&compute).await;
         Ok(compute)
     }
 

@@ -22,7 +22,7 @@ kilonova_store::statements! {
     TAKE = "UPDATE leases SET holder = ?3, epoch = epoch + 1, expires_at = ?4
         WHERE name = ?1 AND epoch = ?2";
     /// Ends the lease.
-    RELEASE = "UPDATE leases SET expires_at = 0 WHERE name = ?1 AND epoch = ?2";
+    RELEASE = "UPDATE leases SET expires_at = 0 WHERE name = ?1 AND epoch = ?2 AND holder = ?3";
     /// The present epoch and holder.
     EPOCH = "SELECT epoch, holder FROM leases WHERE name = ?1";
 }
@@ -87,8 +87,13 @@ impl Lease {
     /// Store errors only.
     pub async fn release(&self, store: &Store) -> Result<(), Error> {
         let held = self.0.held.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (Some(held), name) = (held, self.0.name) else { return Ok(()) };
-        store.write(move |tx| tx.execute(RELEASE, params![name, held.epoch]).map(|_| ())).await
+        let Some(held) = held else { return Ok(()) };
+        let inner = Arc::clone(&self.0);
+        let release = move |tx: &mut Tx<'_>| {
+            let holder = inner.holder.as_str();
+            tx.execute(RELEASE, params![inner.name, held.epoch, holder]).map(drop)
+        };
+        store.write(release).await
     }
 
     /// Refuses a transaction unless this process holds the lease. It cannot be taken over before the

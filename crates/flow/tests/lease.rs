@@ -65,6 +65,10 @@ async fn a_holder_whose_takeover_the_database_lost_is_fenced() {
         store.write(change).await.expect("the row is changed");
         assert!(lost.is_held(), "{database}: it does not know yet");
         fenced(&store, &lost).await.expect_err("the other holder may work");
+        lost.release(&store).await.expect("the statement succeeds");
+        let other = Lease::new("loops", "two", LONG);
+        assert!(other.renew(&store).await.expect("the query succeeds"));
+        fenced(&store, &other).await.expect("its lease was not released");
     }
 }
 

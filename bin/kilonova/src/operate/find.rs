@@ -7,6 +7,11 @@ use super::text;
 use crate::cloud::{Compute, ComputeError};
 use crate::failure::Failure;
 
+/// Selects soft-deleted servers too, for every user: the filter by time selects all, and the statuses those that exist.
+const EXISTING: &str = "changes-since=1970-01-01T00:00:00Z&status=ACTIVE&status=BUILD&status=ERROR\
+    &status=PAUSED&status=RESCUE&status=SHELVED&status=SHELVED_OFFLOADED&status=SHUTOFF\
+    &status=SOFT_DELETED&status=SUSPENDED&status=VERIFY_RESIZE";
+
 /// The uuid of the named server.
 ///
 /// # Errors
@@ -15,8 +20,8 @@ pub async fn server(compute: &Compute, named: &str) -> Result<String, Failure> {
     if uuid::Uuid::try_parse(named).is_ok() {
         return Ok(named.to_owned());
     }
-    let path = format!("/servers?name={}", text::segment(&pattern(named)));
-    let list = match compute.get(&format!("{path}&all_tenants=True&soft_deleted=True")).await {
+    let path = format!("/servers?name={}&{EXISTING}", text::segment(&pattern(named)));
+    let list = match compute.get(&format!("{path}&all_tenants=True")).await {
         // Only administrators see other projects' servers; others search their own project.
         Err(ComputeError::Refused { status: StatusCode::FORBIDDEN, .. }) => {
             compute.get(&path).await
