@@ -78,7 +78,6 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
             ("compute_db::servers::listing::BOTH_ALL", "deleted_servers"),
             ("compute_db::servers::listing::BOTH_ALL", "servers"),
             ("compute_db::servers::listing::DELETED_ALL", "deleted_servers"),
-            ("compute_db::servers::listing::REMOVED_ALL", "deleted_servers"),
             ("compute_db::servers::listing::LIVE_ALL", "servers"),
             ("image::db::images::LIST", "images"),
             ("image::db::images::WEIGHTS", "images"),

@@ -250,7 +250,11 @@ impl ServerFilter {
             }
             None if self.by_time => self.which = Which::Both,
             Some(true) if soft_deleted == Some(false) => self.which = Which::Deleted,
-            Some(true) => self.which = Which::Removed,
+            Some(true) => {
+                self.which = Which::Both;
+                let states = names(&[VmState::Deleted, VmState::SoftDeleted]);
+                self.conditions.push(Condition::Among("vm_state", states));
+            }
             None | Some(false) => {
                 self.which = Which::Live;
                 if soft_deleted != Some(true) {
