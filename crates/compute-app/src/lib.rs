@@ -44,6 +44,7 @@ pub mod server_groups;
 pub mod services;
 pub mod state;
 pub mod states;
+pub mod statuses;
 mod tokens;
 pub mod unsupported;
 pub mod usage;

@@ -1,16 +1,12 @@
 //! Finds a server by uuid, or by a unique name.
 
 use http::StatusCode;
+use kilonova_compute_app::statuses;
 use serde_json::Value;
 
 use super::text;
 use crate::cloud::{Compute, ComputeError};
 use crate::failure::Failure;
-
-/// Selects soft-deleted servers too, for every user: the filter by time selects all, and the statuses those that exist.
-const EXISTING: &str = "changes-since=1970-01-01T00:00:00Z&status=ACTIVE&status=BUILD&status=ERROR\
-    &status=PAUSED&status=RESCUE&status=SHELVED&status=SHELVED_OFFLOADED&status=SHUTOFF\
-    &status=SOFT_DELETED&status=SUSPENDED&status=VERIFY_RESIZE";
 
 /// The uuid of the named server.
 ///
@@ -20,7 +16,10 @@ pub async fn server(compute: &Compute, named: &str) -> Result<String, Failure> {
     if uuid::Uuid::try_parse(named).is_ok() {
         return Ok(named.to_owned());
     }
-    let path = format!("/servers?name={}&{EXISTING}", text::segment(&pattern(named)));
+    // The filter by time selects soft-deleted and deleted servers too, for every user.
+    let mut path = "/servers?changes-since=1970-01-01T00:00:00Z&name=".to_owned();
+    path.push_str(&text::segment(&pattern(named)));
+    path.extend(statuses::OF_EXISTING.map(|status| format!("&status={status}")));
     let list = match compute.get(&format!("{path}&all_tenants=True")).await {
         // Only administrators see other projects' servers; others search their own project.
         Err(ComputeError::Refused { status: StatusCode::FORBIDDEN, .. }) => {

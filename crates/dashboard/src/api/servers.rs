@@ -6,6 +6,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect};
 use axum::routing::get;
+use kilonova_compute_app::statuses;
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_wire::query::{Query, escaped};
 use serde_json::Value;
@@ -25,22 +26,6 @@ const PAGE: usize = 50;
 /// Makes a list contain soft-deleted servers, which can be restored. Users without all filters have no
 /// other filter with this effect.
 const SINCE: &str = "changes-since=1970-01-01T00:00:00Z";
-/// The statuses of all states but `DELETED`. As filters they ignore tasks, so that they select every
-/// server that exists.
-const STATES: [&str; 11] = [
-    "ACTIVE",
-    "BUILD",
-    "ERROR",
-    "PAUSED",
-    "RESCUE",
-    "SHELVED",
-    "SHELVED_OFFLOADED",
-    "SHUTOFF",
-    "SOFT_DELETED",
-    "SUSPENDED",
-    "VERIFY_RESIZE",
-];
-
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new()
         .route("/", get(|| async { Redirect::to(&format!("{PATH}/servers")).into_response() }))
@@ -123,7 +108,7 @@ impl Filters {
     fn path(&self) -> String {
         let mut path = format!("/compute/v2.1/servers/detail?limit={}&{SINCE}", PAGE + 1);
         if self.status.is_empty() {
-            path.extend(STATES.map(|status| format!("&status={status}")));
+            path.extend(statuses::OF_EXISTING.map(|status| format!("&status={status}")));
         }
         if !self.name.is_empty() {
             // The service expects a regular expression; users type literal text.

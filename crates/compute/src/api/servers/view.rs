@@ -415,3 +415,17 @@ pub(super) fn zone(fleet: &Fleet, server: &Server) -> String {
         None => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kilonova_compute_app::statuses;
+
+    use super::*;
+
+    #[test]
+    fn clients_select_existing_servers_by_every_status_of_a_state() {
+        let of_state = |status: &&&str| states_and_tasks(status).1.is_empty();
+        let existing = STATUSES.iter().filter(|status| **status != "DELETED").filter(of_state);
+        assert_eq!(Vec::from_iter(existing.copied()), statuses::OF_EXISTING);
+    }
+}
