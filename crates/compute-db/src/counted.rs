@@ -13,6 +13,7 @@ use kilonova_store::{Asked, Error as StoreError, Migration, Row, Tx, params};
 
 use super::usage::ProjectUsage;
 use crate::Error;
+use crate::servers::VmState;
 
 /// The tables, filled from the existing servers.
 pub const COUNTED: Migration = Migration {
@@ -60,10 +61,11 @@ kilonova_store::statements! {
     LEAVES = "INSERT INTO usage_changes (scope, instances, cores, ram)
         SELECT 'servers/' || project_id, -1, -vcpus, -memory_mb FROM servers
         WHERE id = ?1 AND vm_state <> 'soft-delete'";
-    /// Adds a server again.
+    /// Adds a server again. The state is a parameter, so that PostgreSQL finds the server by its id and does not read the
+    /// index of all soft-deleted servers.
     RETURNS = "INSERT INTO usage_changes (scope, instances, cores, ram)
         SELECT 'servers/' || project_id, 1, vcpus, memory_mb FROM servers
-        WHERE id = ?1 AND vm_state = 'soft-delete'";
+        WHERE id = ?1 AND vm_state = ?2";
     /// Adjusts the usage to a server's new size.
     RESIZES = "INSERT INTO usage_changes (scope, instances, cores, ram)
         SELECT 'servers/' || project_id, 0, CAST(?2 AS BIGINT) - vcpus,
@@ -125,7 +127,7 @@ pub(super) fn subtract(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
 
 /// Adds a server that is about to leave the soft-deleted state.
 pub(super) fn add_back(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
-    tx.defer(RETURNS, params![server])?;
+    tx.defer(RETURNS, params![server, VmState::SoftDeleted.as_str()])?;
     Ok(())
 }
 

@@ -54,11 +54,13 @@ pub const HELD: Migration = Migration {
     sql: "ALTER TABLE documents ADD COLUMN held BIGINT NOT NULL DEFAULT 0;",
 };
 
-/// Adds the generation from which a host has reported on every guest, and the index of removals.
+/// Adds the generation from which a host has reported on every guest, and indexes of what waits for a host's report and of
+/// soft-deleted servers.
 pub const REPORTS: Migration = Migration {
     name: "compute-0870-requested-reports",
     sql: "
 ALTER TABLE hosts ADD COLUMN reports_from BIGINT NOT NULL DEFAULT 0;
+CREATE INDEX servers_soft_deleted ON servers (seq) WHERE vm_state = 'soft-delete';
 CREATE INDEX documents_absent ON documents (host) WHERE body = '{\"state\":\"absent\"}';
 CREATE INDEX volume_attachments_given ON volume_attachments (host) WHERE plug = 'given';
 CREATE INDEX block_devices_leaving ON block_devices (server_id)

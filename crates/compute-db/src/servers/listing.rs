@@ -20,6 +20,8 @@ pub enum Which {
     Deleted,
     /// Both.
     Both,
+    /// Deleted servers, and existing ones that are soft-deleted.
+    Removed,
 }
 
 /// A condition on a column.
@@ -160,6 +162,12 @@ fn statement(listing: &Listing, after: Option<&[Value]>, limit: i64) -> Text {
             "SELECT * FROM (SELECT {COLUMNS}, CAST(NULL AS BIGINT) AS deleted_at FROM servers
              UNION ALL SELECT {COLUMNS}, deleted_at FROM deleted_servers) both_kinds"
         ),
+        // The state is a literal, so that the index of soft-deleted servers applies.
+        Which::Removed => format!(
+            "SELECT * FROM (SELECT {COLUMNS}, CAST(NULL AS BIGINT) AS deleted_at FROM servers
+             WHERE vm_state = 'soft-delete'
+             UNION ALL SELECT {COLUMNS}, deleted_at FROM deleted_servers) both_kinds"
+        ),
     };
     let mut text = Text { sql: format!("{from} WHERE 1 = 1"), params: Vec::new() };
     for condition in &listing.conditions {
@@ -182,8 +190,12 @@ fn statement(listing: &Listing, after: Option<&[Value]>, limit: i64) -> Text {
 /// Example lists by name, for a test of their plans.
 pub fn examples() -> Vec<(String, String)> {
     let mut examples = Vec::new();
-    for (kind, which) in [("LIVE", Which::Live), ("DELETED", Which::Deleted), ("BOTH", Which::Both)]
-    {
+    for (kind, which) in [
+        ("LIVE", Which::Live),
+        ("DELETED", Which::Deleted),
+        ("BOTH", Which::Both),
+        ("REMOVED", Which::Removed),
+    ] {
         let project = Condition::Is("project_id", Value::Null);
         for (whose, mut conditions) in [("ALL", Vec::new()), ("OF_PROJECT", vec![project])] {
             conditions.push(Condition::IsNot("vm_state", Value::Null));

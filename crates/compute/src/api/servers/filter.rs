@@ -250,11 +250,7 @@ impl ServerFilter {
             }
             None if self.by_time => self.which = Which::Both,
             Some(true) if soft_deleted == Some(false) => self.which = Which::Deleted,
-            Some(true) => {
-                self.which = Which::Both;
-                let states = names(&[VmState::Deleted, VmState::SoftDeleted]);
-                self.conditions.push(Condition::Among("vm_state", states));
-            }
+            Some(true) => self.which = Which::Removed,
             None | Some(false) => {
                 self.which = Which::Live;
                 if soft_deleted != Some(true) {
