@@ -227,7 +227,7 @@ impl Host {
     }
 
     /// Makes [`Self::new_skew`] return the skew again, because the database may have lost it.
-    pub fn renew_skew(&self) {
+    pub fn forget_noted_skew(&self) {
         self.noted_skew.clear();
     }
 

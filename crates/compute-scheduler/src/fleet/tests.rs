@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::aggregates::{Aggregate, Grouping};
 use kilonova_compute_db::fleet::{About, HostRow, Version};
 use kilonova_ids::{HostId, HostName, ProviderId};
@@ -59,6 +59,21 @@ fn is_enabled(fleet: &Fleet) -> Option<bool> {
 fn disk(fleet: &Fleet) -> String {
     let metadata = fleet.by_name("a").expect("the host is known").aggregates();
     metadata.values("disk").collect()
+}
+
+/// A database that lost its last commits gets the skew again.
+#[test]
+fn a_skew_is_stored_once_until_its_note_is_forgotten() {
+    let fleet = Fleet::default();
+    fleet.refresh(&row(1));
+    let host = fleet.by_name("a").expect("the host is known");
+    let skew = SignedDuration::from_secs(3);
+    host.record_clock(Timestamp::UNIX_EPOCH + skew, Timestamp::UNIX_EPOCH);
+    assert_eq!(host.new_skew(), Some(skew));
+    host.skew_is_noted(skew);
+    assert_eq!(host.new_skew(), None);
+    host.forget_noted_skew();
+    assert_eq!(host.new_skew(), Some(skew));
 }
 
 #[test]
