@@ -57,15 +57,7 @@ impl Api {
 
     /// Sends a request; the path is relative to `/v2.0`.
     pub async fn call(&self, token: &str, what: &str, body: Option<Value>) -> (u16, Value) {
-        let (method, path) = what.split_once(' ').unwrap();
-        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("/network/v2.0{path}"))
-            .header("x-auth-token", token)
-            .body(body)
-            .unwrap();
-        self.send(request).await
+        self.call_with(&[("x-auth-token", token)], what, body).await
     }
 
     /// [`Api::call`] with exactly these roles, without implied ones.
@@ -75,16 +67,7 @@ impl Api {
         what: &str,
         body: Option<Value>,
     ) -> (u16, Value) {
-        let (method, path) = what.split_once(' ').unwrap();
-        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("/network/v2.0{path}"))
-            .header("x-auth-token", token)
-            .header("x-roles", roles)
-            .body(body)
-            .unwrap();
-        self.send(request).await
+        self.call_with(&[("x-auth-token", token), ("x-roles", roles)], what, body).await
     }
 
     /// [`Api::call`] with a header `If-Match`.
@@ -95,16 +78,21 @@ impl Api {
         what: &str,
         body: Option<Value>,
     ) -> (u16, Value) {
+        self.call_with(&[("x-auth-token", token), ("if-match", condition)], what, body).await
+    }
+
+    async fn call_with(
+        &self,
+        headers: &[(&str, &str)],
+        what: &str,
+        body: Option<Value>,
+    ) -> (u16, Value) {
         let (method, path) = what.split_once(' ').unwrap();
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("/network/v2.0{path}"))
-            .header("x-auth-token", token)
-            .header("if-match", condition)
-            .body(body)
-            .unwrap();
-        self.send(request).await
+        let request = Request::builder().method(method).uri(format!("/network/v2.0{path}"));
+        let request =
+            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        self.send(request.body(body).unwrap()).await
     }
 
     pub async fn ok(&self, token: &str, what: &str, body: Option<Value>) -> Value {
