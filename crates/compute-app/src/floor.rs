@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kilonova_accelerator::ledger as devices;
-pub use kilonova_accelerator::ledger::{FloorDevice, FloorHandle, FloorPart};
+pub use kilonova_accelerator::ledger::{Extent, FloorDevice, FloorHandle, FloorPart};
 pub use kilonova_accelerator::{DeviceStatus, HandleState, HealthState};
 use kilonova_compute_db::aggregates;
 use kilonova_compute_db::fleet::Version;
@@ -26,7 +26,7 @@ use crate::{Compute, Error};
 pub const MOST: usize = 1000;
 
 /// The selection of hosts to show.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct FloorQuery {
     /// Only these hosts, as far as they exist; all hosts if empty.
     pub hosts: Vec<HostName>,
@@ -34,8 +34,8 @@ pub struct FloorQuery {
     pub after: Option<HostName>,
     /// Maximum number of hosts.
     pub limit: usize,
-    /// True if the names of their servers are also read.
-    pub names: bool,
+    /// The values to read. The names of the servers are details.
+    pub extent: Extent,
 }
 
 /// A page of hosts, in the order of their names.
@@ -43,7 +43,7 @@ pub struct FloorQuery {
 pub struct Floor {
     /// The hosts.
     pub hosts: Vec<FloorHost>,
-    /// The names of the servers on them, if requested.
+    /// The names of the servers on them; a detail.
     pub names: HashMap<ServerId, String>,
     /// The provider snapshot with the amounts.
     pub world: Arc<Snapshot>,
@@ -126,14 +126,17 @@ pub async fn floor(compute: &Compute, query: FloorQuery) -> Result<Floor, Error>
     compute.catch_up().await;
     let (chosen, more) = choose(compute.fleet.all(), &query);
     let names: Vec<HostName> = chosen.iter().map(|host| host.name.clone()).collect();
-    let named = query.names;
+    let extent = query.extent;
     let read = compute.store.read(move |tx| {
         if names.is_empty() {
             return Ok(Default::default());
         }
-        let devices = devices::floor(tx, &names)?;
+        let devices = devices::floor(tx, &names, extent)?;
         let counts = on_hosts::counts(tx, &names)?;
-        let named = if named { on_hosts::names(tx, &names)? } else { HashMap::new() };
+        let named = match extent {
+            Extent::Details => on_hosts::names(tx, &names)?,
+            Extent::Drawing => HashMap::new(),
+        };
         Ok::<_, Error>((devices, counts, named, aggregates::all(tx)?))
     });
     let (mut devices, counts, names, aggregates) = read.await?;

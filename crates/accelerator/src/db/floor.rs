@@ -1,11 +1,12 @@
 //! The devices of many hosts, with the users of their parts. Read-only.
 //!
-//! Free handles are not read: an idle cloud has many, and the providers' amounts already include them.
+//! Free handles are not read: an idle cloud has many, and the providers' amounts already include them. A drawing of
+//! many hosts needs only a few columns, so the others, the *details*, are read on request.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashSet};
 use jiff::Timestamp;
 use kilonova_ids::{ArqId, DeviceId, HostName, ProviderId, ResourceClass, ServerId};
 use kilonova_node_api::DeviceKind;
@@ -18,8 +19,8 @@ use crate::states::{AttachType, DeviceStatus, HandleState, HealthState, device_k
 pub struct FloorDevice {
     /// Its row id, by which the devices of a host are sorted.
     row: i64,
-    /// The device.
-    pub device: DeviceId,
+    /// The device; a detail.
+    pub device: Option<DeviceId>,
     /// Its address on its host.
     pub address: Arc<str>,
     /// The address of the physical function that it belongs to, usually its own.
@@ -34,9 +35,9 @@ pub struct FloorDevice {
     pub model: Arc<str>,
     /// Its NUMA node; `None` if the kernel reports none.
     pub numa_node: Option<i64>,
-    /// The PCIe switch above it.
+    /// The PCIe switch above it; a detail.
     pub switch: Option<Arc<str>>,
-    /// The first card of its island.
+    /// The first card of its island; a detail.
     pub island: Option<Arc<str>>,
     /// The administrative status.
     pub status: DeviceStatus,
@@ -44,9 +45,9 @@ pub struct FloorDevice {
     pub present: bool,
     /// Its health.
     pub health: HealthState,
-    /// Why it is not healthy.
+    /// Why it is not healthy; a detail.
     pub reason: Option<String>,
-    /// When the health changed.
+    /// When the health changed; a detail.
     pub since: Option<Timestamp>,
     /// True while a bitstream is loaded into it.
     pub programming: bool,
@@ -61,8 +62,8 @@ pub struct FloorPart {
     row: i64,
     /// Its resource provider.
     pub provider: ProviderId,
-    /// Its name.
-    pub name: String,
+    /// Its name; a detail.
+    pub name: Option<String>,
     /// Its resource class.
     pub resource_class: ResourceClass,
     /// Its handles that are not free.
@@ -72,12 +73,12 @@ pub struct FloorPart {
 /// A handle that is not free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FloorHandle {
-    /// How a guest gets it.
-    pub attach_type: AttachType,
-    /// Its address, or that of the mediated device's parent.
-    pub address: Arc<str>,
-    /// The type of a mediated device; otherwise empty.
-    pub mdev_type: Arc<str>,
+    /// How a guest gets it; a detail.
+    pub attach_type: Option<AttachType>,
+    /// Its address, or that of the mediated device's parent; a detail.
+    pub address: Option<Arc<str>>,
+    /// The type of a mediated device; a detail.
+    pub mdev_type: Option<Arc<str>>,
     /// Its state.
     pub state: HandleState,
     /// True if it waits to be cleaned.
@@ -88,48 +89,83 @@ pub struct FloorHandle {
     pub project: Option<Arc<str>>,
 }
 
+/// The values to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Extent {
+    /// All values except the details, which are `None`.
+    Drawing,
+    /// All values.
+    Details,
+}
+
 statements! {
     /// The devices of some hosts, each with its deployables. The caller sorts them, which is cheaper than in the
     /// database.
-    DEVICES = "SELECT d.id, d.host, d.uuid, d.address, d.card, d.kind, d.vendor_id, d.product_id, d.model,
-        d.numa_node, d.pcie_switch, d.island, d.status, d.present, d.health, d.health_reason, d.health_since,
-        p.id AS part, p.provider_id, p.name, p.resource_class
+    DRAWN_DEVICES = "SELECT d.id, d.host, d.address, d.card, d.kind, d.vendor_id, d.product_id, d.model,
+        d.numa_node, d.status, d.present, d.health, p.id AS part, p.provider_id, p.resource_class
+        FROM devices d LEFT JOIN deployables p ON p.device_id = d.id WHERE d.host IN ({})";
+    /// The same with the details.
+    DETAILED_DEVICES = "SELECT d.id, d.host, d.address, d.card, d.kind, d.vendor_id, d.product_id, d.model,
+        d.numa_node, d.status, d.present, d.health, d.uuid, d.pcie_switch, d.island, d.health_reason, d.health_since,
+        p.id AS part, p.provider_id, p.resource_class, p.name
         FROM devices d LEFT JOIN deployables p ON p.device_id = d.id WHERE d.host IN ({})";
     /// Some deployables' handles that are not free. The statement has no ORDER BY and no join with the deployables,
     /// because for either PostgreSQL would read all handles if it has no statistics.
-    HANDLES = "SELECT id, deployable_id, attach_type, address, mdev_type, state, parked, arq_id
+    DRAWN_HANDLES = "SELECT id, deployable_id, state, parked, arq_id
+        FROM attach_handles WHERE deployable_id IN ({}) AND state <> 'free'";
+    /// The same with the details.
+    DETAILED_HANDLES = "SELECT id, deployable_id, state, parked, arq_id, attach_type, address, mdev_type
         FROM attach_handles WHERE deployable_id IN ({}) AND state <> 'free'";
     /// The requests on some hosts. A handle's request is on the host of its device.
     OWNERS = "SELECT uuid, server_id, project_id FROM arqs WHERE host IN ({})";
     /// Requests by id.
     OTHER_OWNERS = "SELECT uuid, server_id, project_id FROM arqs WHERE uuid IN ({})";
-    /// The devices that are being programmed.
-    PROGRAMMED = "SELECT device_id FROM device_orders
-        WHERE host IN ({}) AND state = 'open' AND task = 'program'";
+    /// The row ids of the devices that are being programmed.
+    PROGRAMMED = "SELECT d.id FROM device_orders o JOIN devices d ON d.uuid = o.device_id
+        WHERE o.host IN ({}) AND o.state = 'open' AND o.task = 'program'";
+}
+
+impl Extent {
+    fn devices(self) -> &'static str {
+        match self {
+            Self::Drawing => DRAWN_DEVICES,
+            Self::Details => DETAILED_DEVICES,
+        }
+    }
+
+    fn handles(self) -> &'static str {
+        match self {
+            Self::Drawing => DRAWN_HANDLES,
+            Self::Details => DETAILED_HANDLES,
+        }
+    }
 }
 
 /// The devices of these hosts, sorted by row id.
 pub(crate) fn devices(
     tx: &mut Tx<'_>,
     hosts: &[HostName],
-) -> Result<HashMap<HostName, Vec<FloorDevice>>, Error> {
+    extent: Extent,
+) -> Result<FloorDevices, Error> {
     // Sorted like the index.
     let mut names: Vec<&HostName> = hosts.iter().collect();
     names.sort_unstable();
     names.dedup();
     let names: Vec<Value> = names.into_iter().map(Value::from).collect();
-    for statement in [PROGRAMMED, DEVICES, OWNERS] {
+    for statement in [PROGRAMMED, extent.devices(), OWNERS] {
         tx.expect_list(statement, &names)?;
     }
-    let mut reading = Reading::of(hosts);
+    let mut reading = Reading::of(hosts, extent);
     tx.visit_list(PROGRAMMED, &names, |row| reading.programmed(row))?;
-    tx.visit_list(DEVICES, &names, |row| reading.device(row))?;
-    let mut owners = Owners::new();
+    tx.visit_list(extent.devices(), &names, |row| reading.device(row))?;
+    let mut owners = Owners::default();
     tx.visit_list(OWNERS, &names, |row| reading.owner(row, &mut owners))?;
     let handles = read_handles(tx, &mut reading, owners)?;
     Ok(reading.with(handles))
 }
 
+/// The devices by the name of their host.
+pub type FloorDevices = HashMap<HostName, Vec<FloorDevice>>;
 /// The handles by the row id of their deployable.
 type Handles = HashMap<i64, Vec<FloorHandle>>;
 /// The server and the project of each request.
@@ -137,9 +173,10 @@ type Owners = HashMap<ArqId, (Option<ServerId>, Arc<str>)>;
 
 /// The devices read so far.
 struct Reading {
+    extent: Extent,
     texts: Texts,
-    programmed: HashSet<DeviceId>,
-    found: HashMap<HostName, Vec<FloorDevice>>,
+    programmed: HashSet<i64>,
+    found: FloorDevices,
     /// The position of each device among the devices of its host, by row id.
     places: HashMap<i64, usize>,
     /// The rows of all deployables.
@@ -147,40 +184,48 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(hosts: &[HostName]) -> Self {
+    fn of(hosts: &[HostName], extent: Extent) -> Self {
         Self {
+            extent,
             texts: Texts::default(),
-            programmed: HashSet::new(),
+            programmed: HashSet::default(),
             found: hosts.iter().map(|host| (host.clone(), Vec::new())).collect(),
-            places: HashMap::new(),
+            places: HashMap::default(),
             parts: Vec::new(),
         }
     }
 
     fn programmed(&mut self, row: &Row) -> Result<(), Error> {
-        self.programmed.insert(row.id("device_id")?);
+        self.programmed.insert(row.int("id")?);
         Ok(())
     }
 
     /// Adds a row: a device with one of its deployables. A device with several deployables has a row for each.
     fn device(&mut self, row: &Row) -> Result<(), Error> {
-        let Self { texts, programmed, found, places, parts } = self;
         let id = row.int("id")?;
-        let Some(of_host) = found.get_mut(row.text("host")?) else { return Ok(()) };
-        let place = match places.entry(id) {
+        let Some(of_host) = self.found.get_mut(row.text("host")?) else { return Ok(()) };
+        let place = match self.places.entry(id) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
-                of_host.push(read_device(row, id, texts, programmed)?);
+                let programming = self.programmed.contains(&id);
+                let mut device = read_device(row, id, &mut self.texts, programming)?;
+                if self.extent == Extent::Details {
+                    read_details(row, &mut device, &mut self.texts)?;
+                }
+                of_host.push(device);
                 *new.insert(of_host.len() - 1)
             }
         };
         if let (Some(part), Some(device)) = (row.int_opt("part")?, of_host.get_mut(place)) {
-            parts.push(part);
+            self.parts.push(part);
             device.parts.push(FloorPart {
                 row: part,
                 provider: row.id("provider_id")?,
-                name: row.string("name")?,
-                resource_class: texts.class(row, "resource_class")?,
+                resource_class: self.texts.class(row, "resource_class")?,
+                name: match self.extent {
+                    Extent::Drawing => None,
+                    Extent::Details => Some(row.string("name")?),
+                },
                 handles: Vec::new(),
             });
         }
@@ -193,8 +238,32 @@ impl Reading {
         Ok(())
     }
 
+    fn handle(&mut self, row: &Row) -> Result<ReadHandle, Error> {
+        let (id, part) = (row.int("id")?, row.int("deployable_id")?);
+        let state = HandleState::read(row, "state")?;
+        let cleaning = row.text_opt("parked")?.is_some();
+        let request = row.id_opt("arq_id")?;
+        let mut handle = FloorHandle {
+            attach_type: None,
+            address: None,
+            mdev_type: None,
+            state,
+            cleaning,
+            server: None,
+            project: None,
+        };
+        if self.extent == Extent::Details {
+            handle.attach_type = Some(AttachType::read(row, "attach_type")?);
+            handle.address = Some(self.texts.get(row, "address")?);
+            handle.mdev_type = Some(row.text("mdev_type")?)
+                .filter(|name| !name.is_empty())
+                .map(|name| self.texts.of(name));
+        }
+        Ok(ReadHandle { id, part, request, handle })
+    }
+
     /// Adds the handles to their deployables, and returns the devices.
-    fn with(self, mut handles: Handles) -> HashMap<HostName, Vec<FloorDevice>> {
+    fn with(self, mut handles: Handles) -> FloorDevices {
         let mut found = self.found;
         for of_host in found.values_mut() {
             of_host.sort_unstable_by_key(|device| device.row);
@@ -209,16 +278,22 @@ impl Reading {
     }
 }
 
+/// A handle with its row id, the row id of its deployable, and the request that owns it.
+struct ReadHandle {
+    id: i64,
+    part: i64,
+    request: Option<ArqId>,
+    handle: FloorHandle,
+}
+
 fn read_device(
     row: &Row,
     id: i64,
     texts: &mut Texts,
-    programmed: &HashSet<DeviceId>,
+    programming: bool,
 ) -> Result<FloorDevice, Error> {
-    let device = row.id("uuid")?;
     Ok(FloorDevice {
         row: id,
-        device,
         address: texts.get(row, "address")?,
         card: texts.get(row, "card")?,
         kind: device_kind(row, "kind")?,
@@ -226,16 +301,26 @@ fn read_device(
         product_id: texts.get(row, "product_id")?,
         model: texts.get(row, "model")?,
         numa_node: Some(row.int("numa_node")?).filter(|node| *node >= 0),
-        switch: texts.get_opt(row, "pcie_switch")?,
-        island: texts.get_opt(row, "island")?,
         status: DeviceStatus::read(row, "status")?,
         present: row.bool("present")?,
         health: HealthState::read(row, "health")?,
-        reason: row.string_opt("health_reason")?,
-        since: row.time_opt("health_since")?,
-        programming: programmed.contains(&device),
+        device: None,
+        switch: None,
+        island: None,
+        reason: None,
+        since: None,
+        programming,
         parts: Vec::new(),
     })
+}
+
+fn read_details(row: &Row, device: &mut FloorDevice, texts: &mut Texts) -> Result<(), Error> {
+    device.device = Some(row.id("uuid")?);
+    device.switch = texts.get_opt(row, "pcie_switch")?;
+    device.island = texts.get_opt(row, "island")?;
+    device.reason = row.string_opt("health_reason")?;
+    device.since = row.time_opt("health_since")?;
+    Ok(())
 }
 
 /// The handles by the row id of their deployable, sorted by their own row ids.
@@ -246,31 +331,21 @@ fn read_handles(
 ) -> Result<Handles, Error> {
     reading.parts.sort_unstable();
     let parts: Vec<Value> = reading.parts.iter().map(|part| Value::from(*part)).collect();
-    tx.expect_list(HANDLES, &parts)?;
-    let mut found: Vec<(i64, i64, Option<ArqId>, FloorHandle)> = Vec::new();
-    let texts = &mut reading.texts;
-    tx.visit_list(HANDLES, &parts, |row| {
-        let (id, part) = (row.int("id")?, row.int("deployable_id")?);
-        let handle = FloorHandle {
-            attach_type: AttachType::read(row, "attach_type")?,
-            address: texts.get(row, "address")?,
-            mdev_type: texts.get(row, "mdev_type")?,
-            state: HandleState::read(row, "state")?,
-            cleaning: row.text_opt("parked")?.is_some(),
-            server: None,
-            project: None,
-        };
-        found.push((part, id, row.id_opt("arq_id")?, handle));
+    let statement = reading.extent.handles();
+    tx.expect_list(statement, &parts)?;
+    let mut found: Vec<ReadHandle> = Vec::new();
+    tx.visit_list(statement, &parts, |row| {
+        found.push(reading.handle(row)?);
         Ok::<_, Error>(())
     })?;
-    let requests = found.iter().filter_map(|(_, _, request, _)| *request);
+    let requests = found.iter().filter_map(|one| one.request);
     let elsewhere: Vec<Value> =
         requests.filter(|request| !owners.contains_key(request)).map(Value::from).collect();
     tx.expect_list(OTHER_OWNERS, &elsewhere)?;
     tx.visit_list(OTHER_OWNERS, &elsewhere, |row| reading.owner(row, &mut owners))?;
-    found.sort_unstable_by_key(|(part, id, _, _)| (*part, *id));
-    let mut handles = Handles::new();
-    for (part, _, request, mut handle) in found {
+    found.sort_unstable_by_key(|one| (one.part, one.id));
+    let mut handles = Handles::default();
+    for ReadHandle { part, request, mut handle, .. } in found {
         if let Some((server, project)) = request.and_then(|request| owners.get(&request)) {
             (handle.server, handle.project) = (*server, Some(Arc::clone(project)));
         }

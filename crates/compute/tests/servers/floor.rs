@@ -1,6 +1,6 @@
 //! The floor: every host with its devices and their users, in a fixed number of statements.
 
-use kilonova_compute_app::floor::{FloorQuery, MOST, floor as read_floor};
+use kilonova_compute_app::floor::{Extent, FloorQuery, MOST, floor as read_floor};
 use kilonova_store::testing::Meter;
 use serde_json::{Value, json};
 
@@ -96,18 +96,19 @@ async fn the_number_of_statements_does_not_grow_with_devices_or_servers() {
         let meter = Meter::listing();
         let mut counted = running.compute.clone();
         counted.store = counted.store.with_meter(meter.clone());
-        let statements = async || {
-            let query = FloorQuery { limit: MOST, names: true, ..FloorQuery::default() };
+        let statements = async |extent| {
+            let query = FloorQuery { hosts: Vec::new(), after: None, limit: MOST, extent };
             let found = read_floor(&counted, query).await.expect("the tables are readable");
             assert_eq!(found.hosts.len(), 3);
             let all = meter.take_transactions();
             all.iter().map(|one| one.statements.len()).sum::<usize>()
         };
-        let idle = statements().await;
+        let idle = statements(Extent::Details).await;
         for _ in 0..4 {
             running.active_server(&cloud, "one", "vgpu").await;
         }
-        assert_eq!((statements().await, idle), (8, 8), "{}", cloud.name);
+        assert_eq!((statements(Extent::Details).await, idle), (8, 8), "{}", cloud.name);
+        assert_eq!(statements(Extent::Drawing).await, 7, "{}", cloud.name);
         cloud.teardown(&running, "statements").await;
     }
 }

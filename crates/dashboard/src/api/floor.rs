@@ -8,7 +8,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::sse::Event;
 use axum::routing::get;
-use kilonova_compute_app::floor::FloorQuery;
+use kilonova_compute_app::floor::{Extent, FloorQuery};
 use kilonova_ids::HostName;
 use kilonova_wire::IntoRefusal;
 use kilonova_wire::query::{Query, escaped};
@@ -171,14 +171,18 @@ impl Floor {
         viewer: &Viewer,
         choices: &Choices,
     ) -> Result<Self, Error> {
-        let (Page { mut hosts, next }, names) = page_of(dashboard, viewer, choices).await?;
+        let (Page { mut hosts, next }, extent) = page_of(dashboard, viewer, choices).await?;
         let all = hosts.len();
         hosts.retain(|host| choices.pass(host));
         // The filters leave few hosts, which are drawn large, but hosts that were read for a small drawing lack the
-        // names of servers.
-        if !names && !choices.is_small(hosts.len()) {
+        // details.
+        if extent == Extent::Drawing && !choices.is_small(hosts.len()) {
             let few = hosts.iter().map(|host| HostName::verbatim(host.name.as_str())).collect();
-            hosts = chosen_hosts(dashboard, few, true).await?.into_iter().map(Arc::new).collect();
+            hosts = chosen_hosts(dashboard, few, Extent::Details)
+                .await?
+                .into_iter()
+                .map(Arc::new)
+                .collect();
         }
         Ok(Self { hosts, all, next, projects: projects(dashboard, viewer).await? })
     }
@@ -191,39 +195,40 @@ impl Floor {
 }
 
 /// The hosts of a page: those of the last read, updated with the hosts that have changed since, or all hosts read anew.
-/// The second value is true if they include the names of servers.
+/// The second value is what was read of them.
 async fn page_of(
     dashboard: &Dashboard,
     viewer: &Viewer,
     choices: &Choices,
-) -> Result<(Page, bool), Error> {
+) -> Result<(Page, Extent), Error> {
     admit(dashboard, viewer).await?;
     // Taken first, so that a change during the read counts as a change at the next read.
     dashboard.0.compute.catch_up().await;
     let before = Before { marks: dashboard.0.compute.floor_marks(), at: Instant::now() };
     let floor = &dashboard.0.recent_floor;
-    let names = !choices.is_small(before.marks.hosts());
-    let which = Which { marker: choices.marker.clone(), names };
+    let extent = extent_of(choices.is_small(before.marks.hosts()));
+    let which = Which { marker: choices.marker.clone(), extent };
     if let Some(recent) = floor.get(&which, &before) {
-        let now = chosen_hosts(dashboard, recent.changed.clone(), which.names).await?;
+        let now = chosen_hosts(dashboard, recent.changed.clone(), extent).await?;
         let recent = recent.with(now);
         if recent.page.hosts.len() <= PAGE {
             floor.update(&which, &recent, before);
-            return Ok((recent.page, names));
+            return Ok((recent.page, extent));
         }
     }
     let after = Some(which.marker.as_str()).filter(|marker| !marker.is_empty());
-    let query = FloorQuery {
-        after: after.map(HostName::verbatim),
-        limit: PAGE,
-        names: which.names,
-        ..FloorQuery::default()
-    };
+    let after = after.map(HostName::verbatim);
+    let query = FloorQuery { hosts: Vec::new(), after, limit: PAGE, extent };
     let (hosts, more) = read(dashboard, query).await?;
     let next = hosts.last().filter(|_| more).map(|host| host.name.clone());
     let page = Page { hosts: floor.with_known(&which, hosts), next };
     floor.keep(&which, &page, before);
-    Ok((page, names))
+    Ok((page, extent))
+}
+
+/// The values that a drawing shows.
+fn extent_of(is_small: bool) -> Extent {
+    if is_small { Extent::Drawing } else { Extent::Details }
 }
 
 /// Lets the compute service decide whether the viewer may see the floor, by a request for no host.
@@ -254,13 +259,13 @@ async fn read(dashboard: &Dashboard, query: FloorQuery) -> Result<(Vec<Host>, bo
 async fn chosen_hosts(
     dashboard: &Dashboard,
     hosts: Vec<HostName>,
-    names: bool,
+    extent: Extent,
 ) -> Result<Vec<Host>, Error> {
     if hosts.is_empty() {
         return Ok(Vec::new());
     }
     let limit = hosts.len();
-    Ok(read(dashboard, FloorQuery { hosts, limit, names, ..FloorQuery::default() }).await?.0)
+    Ok(read(dashboard, FloorQuery { hosts, after: None, limit, extent }).await?.0)
 }
 
 /// The projects of the cloud; none for an operator who may not list them.
@@ -279,7 +284,8 @@ pub(super) async fn some_hosts(
     names: impl IntoIterator<Item = &str>,
 ) -> Result<Vec<Host>, Error> {
     admit(dashboard, viewer).await?;
-    chosen_hosts(dashboard, names.into_iter().map(HostName::verbatim).collect(), true).await
+    chosen_hosts(dashboard, names.into_iter().map(HostName::verbatim).collect(), Extent::Details)
+        .await
 }
 
 async fn show(
@@ -328,7 +334,7 @@ impl Open {
         }
         admit(dashboard, viewer).await?;
         let changed = names.iter().cloned().collect();
-        let changed = chosen_hosts(dashboard, changed, !self.small).await?;
+        let changed = chosen_hosts(dashboard, changed, extent_of(self.small)).await?;
         let mut changed: BTreeMap<String, Host> =
             changed.into_iter().map(|host| (host.name.clone(), host)).collect();
         let projects = projects(dashboard, viewer).await?;

@@ -5,13 +5,15 @@
 //! ```
 //!
 //! A unit is what a guest can get: a vGPU, a virtual function, a whole card. The service reports the amounts of a
-//! part and its handles that are not free; the units follow from both.
+//! part and its handles that are not free; the units follow from both. Small drawings show no *details*, which are
+//! therefore `None` in hosts that were read for them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use foldhash::quality::FixedState;
 use kilonova_compute_app::floor as service;
 pub(crate) use kilonova_compute_app::floor::Amounts;
 use kilonova_ids::{DeviceId, ResourceClass, ServerId};
@@ -91,7 +93,8 @@ pub(crate) struct Sums {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct Device {
-    pub uuid: DeviceId,
+    /// The device; a detail.
+    pub uuid: Option<DeviceId>,
     pub address: Arc<str>,
     pub card: Arc<str>,
     #[cfg_attr(test, serde(rename = "type"))]
@@ -100,14 +103,16 @@ pub(crate) struct Device {
     pub product_id: Arc<str>,
     pub model: Arc<str>,
     pub numa_node: Option<i64>,
-    /// The address of the PCIe switch above it.
+    /// The address of the PCIe switch above it; a detail.
     pub pcie_switch: Option<Arc<str>>,
-    /// The first card of its NVLink island.
+    /// The first card of its NVLink island; a detail.
     pub island: Option<Arc<str>>,
     pub status: Word,
     pub present: bool,
     pub health: Word,
+    /// A detail.
     pub health_reason: Option<String>,
+    /// A detail.
     pub health_since: Option<String>,
     pub programming: bool,
     pub parts: Vec<Part>,
@@ -131,9 +136,12 @@ pub(crate) struct Part {
 pub(crate) struct Handle {
     pub state: Word,
     pub cleaning: bool,
-    pub address: Arc<str>,
+    /// A detail.
+    pub address: Option<Arc<str>>,
+    /// A detail.
     pub mdev_type: Option<Arc<str>>,
     pub server: Option<ServerId>,
+    /// A detail.
     pub server_name: Option<String>,
     pub project_id: Option<Arc<str>>,
 }
@@ -371,7 +379,10 @@ impl Host {
             for unit in self.devices.iter().flat_map(units_of) {
                 *sums.states.entry(unit.state).or_default() += unit.count;
                 let class = &unit.part.resource_class;
-                let of_class = sums.classes.entry(class.clone()).or_default();
+                let of_class = match sums.classes.get_mut(class) {
+                    Some(known) => known,
+                    None => sums.classes.entry(class.clone()).or_default(),
+                };
                 *of_class.entry(unit.state).or_default() += unit.count;
                 if let (Use::Owned, Some(handle)) = (unit.state, unit.handle) {
                     let project = handle.project_id.clone().unwrap_or_default();
@@ -385,10 +396,8 @@ impl Host {
     /// A digest of the state, computed once: two states that are drawn differently have different fingerprints.
     pub fn fingerprint(&self) -> u64 {
         *self.derived.fingerprint.get_or_init(|| {
-            // The hash is the same on every controller of one build.
-            let mut hasher = DefaultHasher::new();
-            self.hash(&mut hasher);
-            hasher.finish()
+            // The seed is fixed, so that the hash is the same on every controller of one build.
+            FixedState::default().hash_one(self)
         })
     }
 
@@ -416,7 +425,7 @@ impl Device {
                 state: handle.state.as_str().into(),
                 cleaning: handle.cleaning,
                 address: handle.address,
-                mdev_type: Some(handle.mdev_type).filter(|text| !text.is_empty()),
+                mdev_type: handle.mdev_type,
                 server_name: handle.server.and_then(|id| floor.names.get(&id).cloned()),
                 server: handle.server,
                 project_id: handle.project,

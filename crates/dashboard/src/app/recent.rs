@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use kilonova_compute_app::floor::FloorMarks;
+use kilonova_compute_app::floor::{Extent, FloorMarks};
 use kilonova_ids::HostName;
 
 use super::floor::Host;
@@ -26,8 +26,8 @@ const PAGES: usize = 5;
 pub(crate) struct Which {
     /// The host after which it begins; empty for the first one.
     pub marker: String,
-    /// True if it contains the names of servers.
-    pub names: bool,
+    /// The values that were read of its hosts.
+    pub extent: Extent,
 }
 
 /// The hosts of one page of the service, in the order of their names, before filters.
@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn which(marker: &str) -> Which {
-        Which { marker: marker.to_owned(), names: false }
+        Which { marker: marker.to_owned(), extent: Extent::Drawing }
     }
 
     #[tokio::test]
@@ -200,8 +200,8 @@ mod tests {
         assert_eq!((kept.page.hosts.len(), kept.changed.len()), (1, 0));
         recent.update(&first, &kept, before(begun + KEPT));
         assert!(recent.get(&which("a"), &before(begun)).is_none(), "another page");
-        let named = Which { names: true, ..first.clone() };
-        assert!(recent.get(&named, &before(begun)).is_none(), "this one has no names");
+        let detailed = Which { extent: Extent::Details, ..first.clone() };
+        assert!(recent.get(&detailed, &before(begun)).is_none(), "this one lacks the details");
         let late = begun + KEPT + Duration::from_secs(1);
         assert!(recent.get(&first, &before(late)).is_none(), "a change does not make it younger");
         let late = begun + COMPARED + Duration::from_secs(1);

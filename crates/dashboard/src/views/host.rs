@@ -201,9 +201,11 @@ fn device_row(
     let maintaining = device.status == "maintaining";
     let button = |change: &str, label: &str| {
         html! {
-            form method="post" action={ (here) "/devices/" (device.uuid) "/" (change) } {
-                (csrf(shown.session))
-                button aria-label={ (label) " " (device.address) } { (label) }
+            @if let Some(uuid) = device.uuid {
+                form method="post" action={ (here) "/devices/" (uuid) "/" (change) } {
+                    (csrf(shown.session))
+                    button aria-label={ (label) " " (device.address) } { (label) }
+                }
             }
         }
     };

@@ -66,7 +66,7 @@ fn owned(unit: &Unit<'_>, handle: &Handle, look: &Look<'_>, health: &str) -> Mar
         name.or(server.as_deref()).unwrap_or(texts::NO_SERVER),
         look.projects.name(project),
         handle.mdev_type.as_deref().unwrap_or(&unit.part.resource_class),
-        &handle.address,
+        handle.address.as_deref().unwrap_or_default(),
     );
     let sign = sign_of_owner(handle, look, health);
     let class = format!("unit owned c{}", colour(handle, look, health));

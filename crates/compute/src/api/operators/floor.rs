@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use kilonova_accelerator::{AttachType, DeviceStatus, HandleState, HealthState};
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::floor::{
-    Amounts, Floor, FloorDevice, FloorHandle, FloorHost, FloorPart, FloorQuery, MOST, floor,
+    Amounts, Extent, Floor, FloorDevice, FloorHandle, FloorHost, FloorPart, FloorQuery, MOST, floor,
 };
 use kilonova_ids::{DeviceId, HostId, HostName, ResourceClass, ServerId};
 use kilonova_node_api::DeviceKind;
@@ -38,7 +38,8 @@ pub(super) async fn show(
         return Err(Refusal::bad_request(format!("The query may name at most {MOST} hosts.")));
     }
     let after = query.get("marker").map(HostName::verbatim);
-    let found = floor(&compute, FloorQuery { hosts, after, limit, names: true }).await?;
+    let query = FloorQuery { hosts, after, limit, extent: Extent::Details };
+    let found = floor(&compute, query).await?;
     let hosts = found.hosts.iter().map(|host| host_view(&found, host)).collect();
     let next_marker = found.hosts.last().filter(|_| found.more).map(|last| &last.host.name);
     // Serialized directly, without an intermediate JSON value, because a page may have 8,000 devices.
@@ -72,7 +73,7 @@ struct HostView<'a> {
 
 #[derive(Serialize)]
 struct DeviceView<'a> {
-    uuid: DeviceId,
+    uuid: Option<DeviceId>,
     address: &'a str,
     card: &'a str,
     #[serde(rename = "type")]
@@ -94,7 +95,7 @@ struct DeviceView<'a> {
 
 #[derive(Serialize)]
 struct PartView<'a> {
-    name: &'a str,
+    name: Option<&'a str>,
     resource_class: &'a ResourceClass,
     total: i64,
     reserved: i64,
@@ -108,8 +109,8 @@ struct HandleView<'a> {
     state: HandleState,
     cleaning: bool,
     #[serde(rename = "type")]
-    kind: AttachType,
-    address: &'a str,
+    kind: Option<AttachType>,
+    address: Option<&'a str>,
     mdev_type: Option<&'a str>,
     server: Option<ServerId>,
     server_name: Option<&'a str>,
@@ -162,7 +163,7 @@ fn device_view<'a>(
 fn part_view<'a>(floor: &'a Floor, part: &'a FloorPart, amounts: Amounts) -> PartView<'a> {
     let Amounts { total, reserved, used, free } = amounts;
     PartView {
-        name: &part.name,
+        name: part.name.as_deref(),
         resource_class: &part.resource_class,
         total,
         reserved,
@@ -178,8 +179,8 @@ fn handle_view<'a>(floor: &'a Floor, handle: &'a FloorHandle) -> HandleView<'a> 
         state: handle.state,
         cleaning: handle.cleaning,
         kind: handle.attach_type,
-        address: &handle.address,
-        mdev_type: Some(&*handle.mdev_type).filter(|text| !text.is_empty()),
+        address: handle.address.as_deref(),
+        mdev_type: handle.mdev_type.as_deref(),
         server: handle.server,
         server_name: name.map(String::as_str),
         project_id: handle.project.as_deref(),
