@@ -9,26 +9,36 @@ use serde::Deserialize;
 use super::servers::VmState;
 use crate::Error;
 
-kilonova_store::statements! {
-    /// Servers with numbers above a given one that existed between two times, in order of creation.
-    BETWEEN = "SELECT seq, id, project_id, name, vm_state, vcpus, memory_mb, spec, launched_at,
-        deleted_at FROM (
-            SELECT seq, id, project_id, name, vm_state, vcpus, memory_mb, spec, launched_at,
+/// Selects existing and deleted servers.
+macro_rules! select {
+    () => {
+        "SELECT id, project_id, name, vm_state, vcpus, memory_mb, spec, launched_at, deleted_at FROM (
+            SELECT id, project_id, name, vm_state, vcpus, memory_mb, spec, launched_at,
             CAST(NULL AS BIGINT) AS deleted_at FROM servers
-            UNION ALL SELECT seq, id, project_id, name, vm_state, vcpus, memory_mb, spec, launched_at,
-            deleted_at FROM deleted_servers) every_server
+            UNION ALL SELECT id, project_id, name, vm_state, vcpus, memory_mb, spec, launched_at,
+            deleted_at FROM deleted_servers) every_server"
+    };
+}
+
+kilonova_store::statements! {
+    /// Servers after a place that existed between two times, in the order of projects and ids. The
+    /// indexes by project serve the first key, so that at most the servers of one project are sorted
+    /// at a time.
+    BETWEEN = concat!(select!(), "
         WHERE launched_at < ?2 AND (deleted_at IS NULL OR deleted_at >= ?1)
-        AND (CAST(?3 AS TEXT) IS NULL OR project_id = ?3) AND seq > ?4 ORDER BY seq LIMIT ?5";
-    /// The number of a server, existing or deleted.
-    NUMBER = "SELECT seq FROM servers WHERE id = ?1
-        UNION ALL SELECT seq FROM deleted_servers WHERE id = ?1";
+        AND project_id >= ?3 AND (project_id > ?3 OR id > ?4) ORDER BY project_id, id LIMIT ?5");
+    /// The same for one project.
+    BETWEEN_OF_PROJECT = concat!(select!(), "
+        WHERE launched_at < ?2 AND (deleted_at IS NULL OR deleted_at >= ?1)
+        AND project_id = ?5 AND (?5 > CAST(?3 AS TEXT) OR (?5 = ?3 AND id > ?4)) ORDER BY id LIMIT ?6");
+    /// The project of a server, existing or deleted.
+    PROJECT = "SELECT project_id FROM servers WHERE id = ?1
+        UNION ALL SELECT project_id FROM deleted_servers WHERE id = ?1";
 }
 
 /// A server in a usage report.
 #[derive(Debug, Clone)]
 pub struct Ran {
-    /// Its sequence number; grows with time.
-    pub seq: i64,
     /// Id.
     pub id: String,
     /// Owner.
@@ -67,7 +77,6 @@ fn read(row: &Row) -> Result<Ran, Error> {
     let spec: Spec = serde_json::from_str(row.text("spec")?)
         .map_err(|error| StoreError::Shape(format!("spec of a server: {error}")))?;
     Ok(Ran {
-        seq: row.int("seq")?,
         id: row.string("id")?,
         project_id: row.string("project_id")?,
         name: row.string("name")?,
@@ -81,7 +90,15 @@ fn read(row: &Row) -> Result<Ran, Error> {
     })
 }
 
-/// At most `limit` servers with numbers above `after` that existed between `start` and `stop`.
+/// A place in the order of a report: the project and the id of a server. The default is before all servers.
+#[derive(Debug, Clone, Default)]
+pub struct Place {
+    project_id: String,
+    id: String,
+}
+
+/// At most `limit` servers after `after` that existed between `start` and `stop`, of one project or of all. Servers of
+/// a project are adjacent. The database's collation determines the order of projects.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
@@ -89,13 +106,24 @@ pub fn between(
     tx: &mut Tx<'_>,
     (start, stop): (Timestamp, Timestamp),
     project_id: Option<&str>,
-    after: i64,
+    after: &Place,
     limit: i64,
 ) -> Result<Vec<Ran>, Error> {
-    tx.rows(BETWEEN, params![start, stop, project_id, after, limit])?.iter().map(read).collect()
+    let Place { project_id: after, id } = after;
+    let rows = match project_id {
+        None => tx.rows(BETWEEN, params![start, stop, after, id, limit]),
+        Some(project) => {
+            tx.rows(BETWEEN_OF_PROJECT, params![start, stop, after, id, project, limit])
+        }
+    };
+    rows?.iter().map(read).collect()
 }
 
-/// The number of a server, existing or deleted.
-pub fn number(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<i64>, Error> {
-    Ok(tx.row(NUMBER, params![id])?.map(|row| row.int("seq")).transpose()?)
+/// The place of a server, existing or deleted.
+pub fn place(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<Place>, Error> {
+    let row = tx.row(PROJECT, params![id])?;
+    let place = |row: Row| {
+        Ok::<_, StoreError>(Place { project_id: row.string("project_id")?, id: id.to_string() })
+    };
+    Ok(row.map(place).transpose()?)
 }

@@ -1,14 +1,15 @@
 //! `/os-simple-tenant-usage`: hours of servers, vCPUs, memory and disk per project. A period that
 //! ends in the future is cut off at the current time, both in the sums and in the answer.
-
-use std::collections::BTreeMap;
+//!
+//! Pages are in the order of projects and servers' ids, as in `instance_get_active_by_window_joined` of
+//! `nova/db/main/api.py`: clients take the last server of the last project that they were shown as the marker.
 
 use axum::Json;
 use axum::extract::{Path, State};
 use jiff::{SignedDuration, Timestamp};
 use kilonova_access::{Caller, Routes, get};
 use kilonova_compute_app::{Compute, Error, microversions};
-use kilonova_compute_db::tenant_usage::{self as db, Ran};
+use kilonova_compute_db::tenant_usage::{self as db, Place, Ran};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
@@ -128,12 +129,12 @@ fn hours(ran: SignedDuration) -> f64 {
     ran.as_micros().max(0) as f64 / 3_600_000_000.0
 }
 
-/// The usage of each project, and the id of the last server counted if more follow.
+/// The usage of each project, in the order of the pages, and the id of the last server counted if more follow.
 async fn totals(
     compute: &Compute,
     request: &UsageRequest,
     project: Option<String>,
-) -> Result<(BTreeMap<String, UsageTotal>, Option<String>), Refusal> {
+) -> Result<(Vec<(String, UsageTotal)>, Option<String>), Refusal> {
     let (span, marker) = ((request.start, request.stop), request.page.marker.clone());
     let limit = request.page.limit;
     let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
@@ -141,11 +142,11 @@ async fn totals(
         .store
         .read(move |tx| {
             let after = match &marker {
-                None => 0,
+                None => Place::default(),
                 Some(marker) => {
                     let id = parse_uuid_like::<ServerId>(marker);
-                    let number = id.map(|id| db::number(tx, id)).transpose()?.flatten();
-                    number.ok_or_else(|| {
+                    let place = id.map(|id| db::place(tx, id)).transpose()?.flatten();
+                    place.ok_or_else(|| {
                         Refusal::bad_request(format!(
                             "marker [{}] not found",
                             marker.escape_debug()
@@ -153,16 +154,25 @@ async fn totals(
                     })?
                 }
             };
-            db::between(tx, span, project.as_deref(), after, most).map_err(Error::from)
+            db::between(tx, span, project.as_deref(), &after, most).map_err(Error::from)
         })
         .await
         .map_err(|error: Error| Refusal::from(error))?;
     let more = ran.len() > limit;
     ran.truncate(limit);
     let now = time::now();
-    let mut totals: BTreeMap<String, UsageTotal> = BTreeMap::new();
+    let mut totals: Vec<(String, UsageTotal)> = Vec::new();
     for server in &ran {
-        totals.entry(server.project_id.clone()).or_default().add(server, request, now);
+        match totals.last_mut() {
+            Some((project, total)) if *project == server.project_id => {
+                total.add(server, request, now);
+            }
+            _ => {
+                let mut total = UsageTotal::default();
+                total.add(server, request, now);
+                totals.push((server.project_id.clone(), total));
+            }
+        }
     }
     Ok((totals, ran.last().filter(|_| more).map(|last| last.id.clone())))
 }
@@ -196,8 +206,8 @@ async fn show(
 ) -> Result<Json<Value>, Refusal> {
     caller.may_on(&[("project_id", &project)])?;
     let request = UsageRequest::read(&query, version)?;
-    let (mut totals, last) = totals(&compute, &request, Some(project.clone())).await?;
-    let usage = totals.remove(&project).map(|total| total.shown(&project, &request, true));
+    let (totals, last) = totals(&compute, &request, Some(project.clone())).await?;
+    let usage = totals.into_iter().next().map(|(_, total)| total.shown(&project, &request, true));
     let usage = usage.unwrap_or_else(|| json!({}));
     let mut shown = Map::from_iter([("tenant_usage".to_owned(), usage)]);
     if let Some(last) = last {
