@@ -60,7 +60,7 @@ async fn list(
     may(&caller, "identity:list_application_credentials", &[("user_id", &user)])?;
     id_of("user", &user)?;
     identity.user(&user).await?;
-    let filter = ListFilter::read(&query)?;
+    let filter = ListFilter::read(&query);
     let found = if filter.matches_nothing {
         Vec::new()
     } else {

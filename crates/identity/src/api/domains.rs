@@ -6,7 +6,7 @@ use kilonova_wire::Base;
 use kilonova_wire::query::Query;
 use serde_json::{Value, json};
 
-use super::{Answer, listing, may, ok, resembles, self_link};
+use super::{Answer, as_boolean, listing, may, ok, resembles, self_link};
 use crate::db::assignments::Target;
 use crate::{DOMAIN_ID, DOMAIN_NAME, Error, Identity};
 
@@ -33,7 +33,7 @@ fn view(base: &Base) -> Value {
 async fn list(caller: Caller, base: Base, query: Query) -> Answer {
     may(&caller, "identity:list_domains", &[])?;
     let fits = query.get("name").is_none_or(|name| name.eq_ignore_ascii_case(DOMAIN_NAME))
-        && query.get("enabled").is_none_or(|enabled| enabled.eq_ignore_ascii_case("true"));
+        && query.get("enabled").is_none_or(as_boolean);
     let fits = |view: &Value| fits && resembles(&query, &["name", "enabled"], view);
     let items = [view(&base)].into_iter().filter(fits).collect();
     listing(&base, "/v3/domains", "domains", items)

@@ -148,20 +148,20 @@ struct ListFilter {
 }
 
 impl ListFilter {
-    fn read(query: &Query) -> Result<Self, Refusal> {
+    fn read(query: &Query) -> Self {
         let name = query.get("name").map(str::to_owned);
-        let enabled = match query.get("enabled") {
-            None => None,
-            Some(text) => match text.to_ascii_lowercase().as_str() {
-                "true" | "1" | "" => Some(true),
-                "false" | "0" => Some(false),
-                _ => return Err(Refusal::bad_request("enabled must be true or false.")),
-            },
-        };
+        let enabled = query.get("enabled").map(as_boolean);
         let other_domain = query.get("domain_id").is_some_and(|id| id != DOMAIN_ID);
         let invalid_name = name.as_ref().is_some_and(|name| name.chars().any(char::is_control));
-        Ok(Self { name, enabled, matches_nothing: other_domain || invalid_name })
+        Self { name, enabled, matches_nothing: other_domain || invalid_name }
     }
+}
+
+/// The boolean that a filter's text means, as in `attr_as_boolean` of `keystone/common/utils.py`: every text is true
+/// except for these words.
+fn as_boolean(text: &str) -> bool {
+    let text = text.trim().to_ascii_lowercase();
+    !["0", "f", "false", "n", "no", "off"].contains(&text.as_str())
 }
 
 /// True if a view passes the filters `ATTRIBUTE__COMPARATOR` of a query for these attributes, as in
@@ -187,11 +187,7 @@ fn resembles(query: &Query, attributes: &[&str], view: &Value) -> bool {
         };
         let have = match &view[attribute] {
             Value::String(text) => text,
-            // Upstream: `attr_as_boolean`.
-            Value::Bool(value) if comparator == "equals" => {
-                let wanted = wanted.trim().to_ascii_lowercase();
-                return *value != ["0", "f", "false", "n", "no", "off"].contains(&&*wanted);
-            }
+            Value::Bool(value) if comparator == "equals" => return *value == as_boolean(wanted),
             _ => return false,
         };
         match ignore_case {

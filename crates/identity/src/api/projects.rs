@@ -60,7 +60,7 @@ async fn list(
     query: Query,
 ) -> Answer {
     may(&caller, "identity:list_projects", &[])?;
-    let filter = ListFilter::read(&query)?;
+    let filter = ListFilter::read(&query);
     let beneath = query.get("parent_id").is_some_and(|id| id != DOMAIN_ID);
     let domains = query.get("is_domain").is_some_and(|flag| flag.eq_ignore_ascii_case("true"));
     let found = if filter.matches_nothing || beneath || domains {
@@ -104,7 +104,7 @@ async fn of_user(
 ) -> Answer {
     may(&caller, "identity:list_user_projects", &[("target.user.id", &id)])?;
     id_of("user", &id)?;
-    let filter = ListFilter::read(&query)?;
+    let filter = ListFilter::read(&query);
     identity.user(&id).await?;
     let found = if filter.matches_nothing {
         Vec::new()

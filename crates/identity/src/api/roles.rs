@@ -57,7 +57,7 @@ async fn list(
     let domain = query.get("domain_id");
     let of_domain = domain.is_some_and(|id| !id.is_empty());
     may(&caller, if of_domain { LIST_OF_DOMAIN } else { LIST }, &[])?;
-    let filter = ListFilter::read(&query)?;
+    let filter = ListFilter::read(&query);
     let found = if filter.matches_nothing || domain.is_some() {
         Vec::new()
     } else {

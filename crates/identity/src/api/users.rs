@@ -61,7 +61,7 @@ async fn list(
     query: Query,
 ) -> Answer {
     may(&caller, "identity:list_users", &[])?;
-    let filter = ListFilter::read(&query)?;
+    let filter = ListFilter::read(&query);
     let found = if filter.matches_nothing {
         Vec::new()
     } else {

@@ -405,6 +405,37 @@ async fn no_role_belongs_to_a_domain() {
     }
 }
 
+/// Horizon's tables send what their users type.
+#[tokio::test]
+async fn filters_by_enabled_take_keystones_words() {
+    for cloud in clouds().await {
+        let admin = cloud.admin().await;
+        let off = json!({"name": "off", "enabled": false, "password": "x"});
+        cloud.make(&admin, "user", off).await;
+        cloud.make(&admin, "project", json!({"name": "off", "enabled": false})).await;
+        for (word, users, projects, domains) in [
+            ("Yes", "admin", "admin", 1),
+            ("t", "admin", "admin", 1),
+            ("", "admin", "admin", 1),
+            ("No", "off", "off", 0),
+            ("n", "off", "off", 0),
+            ("0", "off", "off", 0),
+        ] {
+            for (kind, name) in [("users", users), ("projects", projects)] {
+                let path = format!("/v3/{kind}?enabled={word}");
+                let reply = cloud.as_user(&admin, "GET", &path, Value::Null).await;
+                assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+                let found = reply.body[kind].as_array().unwrap().iter();
+                let names: Vec<&str> = found.map(|one| one["name"].as_str().unwrap()).collect();
+                assert_eq!(names, [name], "{path}");
+            }
+            let path = format!("/v3/domains?enabled={word}");
+            let reply = cloud.as_user(&admin, "GET", &path, Value::Null).await;
+            assert_eq!(reply.body["domains"].as_array().unwrap().len(), domains, "{path}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_projects_of_a_user_and_the_users_of_a_group_are_filtered() {
     for cloud in clouds().await {
@@ -426,6 +457,10 @@ async fn the_projects_of_a_user_and_the_users_of_a_group_are_filtered() {
             ("name__startswith=de", vec![&project]),
             ("enabled=true", vec![&project]),
             ("enabled=0", vec![&off]),
+            ("enabled=Yes", vec![&project]),
+            ("enabled=anything", vec![&project]),
+            ("enabled=No", vec![&off]),
+            ("enabled=%20OFF", vec![&off]),
             ("domain_id=default", vec![&project, &off]),
             ("domain_id=other", vec![]),
         ] {
