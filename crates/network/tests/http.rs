@@ -328,7 +328,7 @@ async fn lists_are_filtered_sorted_trimmed_and_paged() {
         let (_, query) = next.split_once('?').unwrap();
         let rest = api.ok("ann:red", &format!("GET /networks?{query}"), None).await;
         assert_eq!(rest["networks"].as_array().unwrap().len(), 2);
-        for wrong in ["colour=red", "sort_key=colour", "limit=x", "marker=x"] {
+        for wrong in ["colour=red", "sort_key=colour", "limit=x", "limit=2&marker=x"] {
             let path = format!("GET /networks?{wrong}");
             api.refused("ann:red", &path, None, 400, "HTTPBadRequest").await;
         }
@@ -339,6 +339,54 @@ async fn lists_are_filtered_sorted_trimmed_and_paged() {
         let bulk = json!({"networks": [{"name": "d"}, {"name": "e"}]});
         let (status, made) = api.call("ann:red", "POST /networks", Some(bulk)).await;
         assert_eq!((status, made["networks"].as_array().unwrap().len()), (201, 2));
+    }
+}
+
+#[tokio::test]
+async fn a_marker_need_not_pass_the_filters() {
+    for api in apis().await {
+        let mut ids = Vec::new();
+        for name in ["c", "a", "b", "a"] {
+            let net = api.make("ann:red", "network", json!({"name": name})).await;
+            ids.push(net["id"].as_str().unwrap().to_owned());
+        }
+        let listed = async |query: &str| -> Vec<String> {
+            let list = api.ok("ann:red", &format!("GET /networks?{query}"), None).await;
+            let nets = list["networks"].as_array().unwrap().iter();
+            nets.map(|net| net["id"].as_str().unwrap().to_owned()).collect()
+        };
+        let [c, first, b, second] = ids.as_slice() else { panic!("there are four networks") };
+        for (query, expected) in [
+            (format!("name=a&limit=5&marker={c}"), vec![first, second]),
+            (format!("name=a&limit=1&marker={c}"), vec![first]),
+            (format!("name=a&limit=5&marker={first}"), vec![second]),
+            (format!("name=a&limit=5&marker={b}"), vec![second]),
+            (format!("name=a&limit=5&marker={b}&page_reverse=True"), vec![first]),
+            (format!("name=a&limit=5&marker={b}&sort_key=name&sort_dir=asc"), vec![]),
+            (format!("name=c&limit=5&marker={b}&sort_key=name&sort_dir=asc"), vec![c]),
+            // Without a limit, a marker has no effect.
+            (format!("name=a&marker={b}"), vec![first, second]),
+            ("name=a&marker=x".to_owned(), vec![first, second]),
+            (format!("name=a&limit=0&marker={b}"), vec![first, second]),
+        ] {
+            assert_eq!(listed(&query).await.iter().collect::<Vec<_>>(), expected, "{query}");
+        }
+        // The database applies this filter of ports.
+        let mut ports = Vec::new();
+        for device in ["one", "two", "one"] {
+            let body = json!({"network_id": c, "device_id": device});
+            let port = api.make("ann:red", "port", body).await;
+            ports.push(port["id"].as_str().unwrap().to_owned());
+        }
+        for (marker, expected) in [(&ports[0], &ports[2..]), (&ports[1], &ports[2..])] {
+            let path = format!("GET /ports?device_id=one&limit=5&marker={marker}");
+            let list = api.ok("ann:red", &path, None).await;
+            let found = list["ports"].as_array().unwrap().iter();
+            let found: Vec<&str> = found.map(|port| port["id"].as_str().unwrap()).collect();
+            assert_eq!(found, expected, "{path}");
+        }
+        let other = "GET /ports?device_id=one&limit=5&marker=x";
+        api.refused("ann:red", other, None, 400, "HTTPBadRequest").await;
     }
 }
 

@@ -119,7 +119,11 @@ async fn list(
                 let mut values = filters.all(key);
                 values.next().filter(|_| values.next().is_none()).map(str::to_owned)
             };
-            kind.list(tx, &request, filter)
+            let views = kind.list(tx, &request, filter)?;
+            match listing::lacks_marker(&views, &filters) {
+                true => kind.list(tx, &request, |_| None),
+                false => Ok(views),
+            }
         })
         .await?;
     listing::answer(&kind.collection(), &kind.known(), views, &query, &base)

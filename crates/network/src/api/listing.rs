@@ -44,11 +44,12 @@ pub(super) fn answer(
 ) -> Result<Response, Refusal> {
     check(known, query)?;
     let filters = converted(query)?;
-    views.retain(|view| passes(view, &filters));
-    sort(&mut views, known, query)?;
     let limit = limit(query)?;
+    let marker = marker(query, limit);
+    views.retain(|view| passes(view, &filters) || marker.is_some_and(|id| has_id(view, id)));
+    sort(&mut views, known, query)?;
     let reverse = query.get("page_reverse").is_some_and(is_true);
-    let (first, last) = page(&views, query, limit, reverse)?;
+    let (first, last) = page(&mut views, &filters, marker, limit, reverse)?;
     let mut links = Vec::new();
     let mut link = |rel: &str, view: Option<&Body>, backwards: bool| {
         let Some(marker) = view.and_then(|view| view.get("id")).and_then(Value::as_str) else {
@@ -239,27 +240,46 @@ fn limit(query: &Query) -> Result<Option<usize>, Refusal> {
     }
 }
 
-/// The index range of the page.
+/// The marker of a query; without a limit it has no effect, as in `get_limit_and_marker` of
+/// `neutron/api/api_common.py`.
+fn marker(query: &Query, limit: Option<usize>) -> Option<&str> {
+    query.get("marker").filter(|marker| !marker.is_empty() && limit.is_some())
+}
+
+fn has_id(view: &Body, wanted: &str) -> bool {
+    view.get("id").is_some_and(|id| id == wanted)
+}
+
+/// True if a query has a marker that is not among the views. A marker need not pass the filters, so the caller then
+/// lists again without those of the database.
+pub(super) fn lacks_marker(views: &[Body], query: &Query) -> bool {
+    let limit = limit(query).ok().flatten();
+    marker(query, limit).is_some_and(|id| !views.iter().any(|view| has_id(view, id)))
+}
+
+/// The index range of the page. A marker that does not pass the filters only determines where the page begins, as in
+/// `_get_networks` of `neutron/db/db_base_plugin_v2.py`, and is removed from the views.
 fn page(
-    views: &[Body],
-    query: &Query,
+    views: &mut Vec<Body>,
+    filters: &Query,
+    marker: Option<&str>,
     limit: Option<usize>,
     reverse: bool,
 ) -> Result<(usize, usize), Refusal> {
-    let at = match query.get("marker") {
-        None | Some("") => None,
-        Some(marker) => {
-            let at = views.iter().position(|view| view.get("id").is_some_and(|id| id == marker));
-            Some(at.ok_or_else(|| {
-                malformed(format!("The marker '{}' could not be found", marker.escape_debug()))
-            })?)
+    let (mut before, mut after) = (views.len(), 0);
+    if let Some(marker) = marker {
+        let at = views.iter().position(|view| has_id(view, marker)).ok_or_else(|| {
+            malformed(format!("The marker '{}' could not be found", marker.escape_debug()))
+        })?;
+        (before, after) = (at, at + 1);
+        if !views.get(at).is_some_and(|view| passes(view, filters)) {
+            views.remove(at);
+            after = at;
         }
-    };
+    }
     let limit = limit.unwrap_or(usize::MAX);
     if reverse {
-        let last = at.unwrap_or(views.len());
-        return Ok((last.saturating_sub(limit), last));
+        return Ok((before.saturating_sub(limit), before));
     }
-    let first = at.map_or(0, |at| at + 1);
-    Ok((first, first.saturating_add(limit).min(views.len())))
+    Ok((after, after.saturating_add(limit).min(views.len())))
 }
