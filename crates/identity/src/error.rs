@@ -55,6 +55,9 @@ pub enum Error {
         "Conflict occurred attempting to store {0} - it is not possible to store the name {1} twice."
     )]
     Duplicate(&'static str, String),
+    /// The id is taken.
+    #[error("Conflict occurred attempting to store {0} - Duplicate entry found with ID {1}.")]
+    DuplicateId(&'static str, String),
     /// The limit does not exist.
     #[error("Could not find {0} for {1}.")]
     NoLimit(&'static str, String),
@@ -132,7 +135,9 @@ impl IntoRefusal for Error {
             Self::NotFound(..) | Self::NotImplied(..) | Self::NoSuchToken | Self::NoLimit(..) => {
                 Refusal::not_found(text)
             }
-            Self::Duplicate(..) | Self::DuplicateLimit(_) => Refusal::conflict(text),
+            Self::Duplicate(..) | Self::DuplicateId(..) | Self::DuplicateLimit(_) => {
+                Refusal::conflict(text)
+            }
             Self::Invalid(_) | Self::Missing(..) => Refusal::new(Kind::BadRequest, text),
             Self::Store(error) => match error.severity() {
                 Severity::DiskFull => Refusal::no_space(error),

@@ -1,5 +1,6 @@
 //! Keystone v3, the part that clients need: users, groups, projects and roles of one domain, token
-//! scopes, trusts, application credentials, and the service catalog with registered services.
+//! scopes, trusts, application credentials, credentials for other services, and the service catalog with
+//! registered services.
 //!
 //! ```text
 //!   api/       one file per resource: routes, request, view

@@ -19,6 +19,7 @@ mod registered_limits;
 mod role_assignments;
 mod roles;
 mod rules;
+mod secrets;
 mod services;
 mod tags;
 mod token_view;
@@ -60,6 +61,7 @@ fn table() -> Routes<Identity> {
         .merge(grants::routes())
         .merge(role_assignments::routes())
         .merge(credentials::routes())
+        .merge(secrets::routes())
         .merge(trusts::routes())
         .merge(registered_limits::routes())
         .merge(limits::routes())
@@ -118,6 +120,12 @@ const DOMAIN_ATTRIBUTES: [(&str, &str); 6] = [
 fn may(caller: &Caller, rule: &str, target: &[(&str, &str)]) -> Result<(), Refusal> {
     let target: Vec<(&str, &str)> = DOMAIN_ATTRIBUTES.iter().chain(target).copied().collect();
     caller.may(rule, &target)
+}
+
+/// True if a rule allows the caller to act on the target.
+fn allows(caller: &Caller, rule: &str, target: &[(&str, &str)]) -> bool {
+    let target: Vec<(&str, &str)> = DOMAIN_ATTRIBUTES.iter().chain(target).copied().collect();
+    caller.allows(rule, &target)
 }
 
 /// The object under `key` in a body.

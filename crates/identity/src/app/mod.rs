@@ -11,6 +11,7 @@ mod lockout;
 pub(crate) mod login;
 mod projects;
 mod roles;
+pub(crate) mod secrets;
 pub(crate) mod session;
 pub(crate) mod trusts;
 mod users;

@@ -12,6 +12,7 @@ pub(crate) mod projects;
 pub(crate) mod revocations;
 pub(crate) mod roles;
 mod schema;
+pub(crate) mod secrets;
 pub(crate) mod trusts;
 pub(crate) mod users;
 
@@ -30,6 +31,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         projects::STATEMENTS,
         revocations::STATEMENTS,
         roles::STATEMENTS,
+        secrets::STATEMENTS,
         trusts::STATEMENTS,
         users::STATEMENTS,
     ]

@@ -150,4 +150,17 @@ CREATE INDEX identity_limits_project ON identity_limits (project_id);
 CREATE INDEX identity_limits_registered ON identity_limits (registered_id);
 ",
     },
+    // Credentials for other services. A sealed key encrypts their content.
+    Migration {
+        name: "identity-5-secrets",
+        sql: "
+CREATE TABLE identity_secrets (
+    id TEXT PRIMARY KEY,
+    user_id TEXT NOT NULL REFERENCES identity_users(id) ON DELETE CASCADE,
+    project_id TEXT REFERENCES identity_projects(id) ON DELETE CASCADE,
+    type TEXT NOT NULL, encrypted_blob TEXT NOT NULL, extra TEXT NOT NULL);
+CREATE INDEX identity_secrets_user ON identity_secrets (user_id);
+CREATE INDEX identity_secrets_project ON identity_secrets (project_id);
+",
+    },
 ];

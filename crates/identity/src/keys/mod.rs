@@ -9,6 +9,7 @@
 //! operator's command that prints the sealing keys may be slow. If the token cannot be validated by
 //! then, the request fails with [`Error::KeysUnread`].
 
+mod blobs;
 mod import;
 mod rotate;
 

@@ -17,6 +17,7 @@ mod limits;
 mod login;
 mod management;
 mod registered;
+mod secrets;
 mod starvation;
 mod statements;
 mod tokens;

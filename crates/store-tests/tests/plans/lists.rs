@@ -102,6 +102,7 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
             ("identity::db::assignments::LIST_USERS", "identity_user_grants"),
             ("identity::db::limits::ALL", "identity_limits"),
             ("identity::db::projects::LIST", "identity_projects"),
+            ("identity::db::secrets::ALL", "identity_secrets"),
             ("identity::db::trusts::ALL", "identity_trusts"),
             ("identity::db::users::LIST", "identity_users"),
             ("image::db::images::PUBLIC", "images"),

@@ -223,6 +223,13 @@ pub const SEEDS: &[Seed] = &[
         "/v3/users/{users}/application_credentials/{application_credentials}",
         "",
     ),
+    ("identity", "GET", "/v3/credentials", ""),
+    (
+        "identity",
+        "POST",
+        "/v3/credentials",
+        r#"{"credential": {"type": "ec2", "blob": "{\"access\": \"a\", \"secret\": \"s\"}", "user_id": "$users", "project_id": "$projects"}}"#,
+    ),
     ("identity", "GET", "/v3/services", ""),
     ("identity", "GET", "/v3/endpoints", ""),
     ("identity", "GET", "/v3/domains", ""),

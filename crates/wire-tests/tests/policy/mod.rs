@@ -354,8 +354,10 @@ impl Trial {
 
 const TRUSTS: &str = "/v3/OS-TRUST/trusts";
 
-/// True if the operation creates or deletes an application credential or a trust.
+/// True if the operation creates or deletes an application credential or a trust, or uses a credential, which belongs
+/// to a project.
 fn hands_on(operation: &Operation) -> bool {
     let kinds = [TRUSTS, "/v3/users/{user}/application_credentials"];
-    operation.method != Method::GET && kinds.contains(&operation.path.trim_end_matches("/{id}"))
+    let path = operation.path.trim_end_matches("/{id}");
+    path == "/v3/credentials" || operation.method != Method::GET && kinds.contains(&path)
 }

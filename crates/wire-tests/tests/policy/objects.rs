@@ -257,7 +257,7 @@ impl Objects {
             let id = made[kind][0]["id"].as_str().expect("the object has an id");
             self.ids.insert(kind, id.to_owned());
         }
-        // Both require a token of ann's own.
+        // They require a token of ann's own.
         let name = format!("ann-{password}");
         let (signed, token) = login(cloud, &name, &password, &red).await;
         let headers = [("x-auth-token", token), ("content-type", "application/json".to_owned())];
@@ -269,6 +269,7 @@ impl Objects {
         for (kind, one, path, body) in [
             ("application_credentials", "application_credential", path.as_str(), robot),
             ("trusts", "trust", "/v3/OS-TRUST/trusts", trust),
+            ("credentials", "credential", "/v3/credentials", self.credential()),
         ] {
             let made = send(&signed, &Method::POST, path, &headers, &body).await;
             assert_eq!(made.status, 201, "{path}: {}", made.text);
@@ -276,6 +277,11 @@ impl Objects {
             self.ids
                 .insert(kind, made[one]["id"].as_str().expect("the object has an id").to_owned());
         }
+    }
+
+    /// A credential of ann's for another service.
+    fn credential(&self) -> Value {
+        json!({"credential": {"user_id": self.ann, "type": "cert", "blob": "x"}})
     }
 
     /// The path with its parts replaced, and whether each of them exists.
@@ -388,6 +394,8 @@ impl Objects {
             ("identity", "POST", ["OS-TRUST", "trusts"]) => json!({"trust": {
                 "trustor_user_id": self.ann, "trustee_user_id": self.bob,
                 "project_id": self.red, "impersonation": true, "roles": [{"id": id("roles")}]}}),
+            ("identity", "POST", ["credentials"]) => self.credential(),
+            ("identity", "PATCH", ["credentials", _]) => json!({"credential": {"type": "y"}}),
             ("identity", "POST", ["users", _, "application_credentials"]) => {
                 json!({"application_credential": {"name": name, "roles": [{"id": id("roles")}]}})
             }
