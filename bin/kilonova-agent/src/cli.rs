@@ -138,6 +138,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         }
         Command::Join(options) => {
             let settings = options.common.settings(None, None)?;
+            // The log says what the command waits for.
+            kilonova_program::logs::start(settings.debug, settings.log_format);
             let report =
                 runtime()?.block_on(join::join(&settings, &options.url, &options.token))?;
             say(&report.text());

@@ -16,6 +16,26 @@ pub(super) fn is_unsent(error: &dyn std::error::Error) -> bool {
     chain(error).ends_with("connection was not ready")
 }
 
+/// True if no part of the request was sent and another attempt may succeed: there was no connection, or
+/// it ended. An error of TLS is a judgement about the peer, which another attempt does not change.
+pub(super) fn is_unreached(error: &reqwest::Error) -> bool {
+    is_unsent(error) || (error.is_connect() && !is_of_tls(error))
+}
+
+/// True if an error of the chain is one of TLS. The library wraps it in an I/O error, which hides it
+/// from the chain.
+fn is_of_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        let wrapped = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if cause.is::<rustls::Error>() || wrapped.is_some_and(|inner| is_of_tls(inner)) {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
+}
+
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -74,5 +94,14 @@ mod tests {
         {
             assert_eq!(is_unsent(&std::io::Error::other(text)), unsent, "{text}");
         }
+    }
+
+    #[test]
+    fn errors_of_tls_are_recognized_below_errors_of_the_connection() {
+        let wrapped = |error: std::io::Error| std::io::Error::other(error);
+        let tls = std::io::Error::other(rustls::Error::General("another authority".into()));
+        assert!(is_of_tls(&tls) && is_of_tls(&wrapped(wrapped(tls))));
+        let closed = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+        assert!(!is_of_tls(&wrapped(closed)));
     }
 }

@@ -111,7 +111,8 @@ impl Identity {
     }
 
     /// Joins with a new key. It first checks that the identity can be written, because a token
-    /// works only once.
+    /// works only once. Waits up to [`JOIN_LIMIT`](super::JOIN_LIMIT) for a control plane that cannot be
+    /// reached yet.
     ///
     /// # Errors
     /// If the control plane refuses, or the identity cannot be written.
@@ -125,7 +126,8 @@ impl Identity {
         let request = Request::new(host)?;
         self.try_to_write()?;
         let renewal = Renewal { csr: request.csr, addresses };
-        let credential = super::join(url, token, host, renewal).await.map_err(Error::Refused)?;
+        let joined = super::join(url, token, host, renewal, super::JOIN_LIMIT).await;
+        let credential = joined.map_err(Error::Refused)?;
         let given = kilonova_pki::fingerprint(&credential.authority)?;
         if given != token.authority {
             return Err(Error::Refused(Refusal::Rejected(format!(

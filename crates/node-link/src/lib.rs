@@ -1,9 +1,9 @@
 //! The control plane for an agent on another machine: [`ControlPlane`] over HTTP.
 //!
 //! Owns the connection and the mapping of refusals. It must never wait, or retry a request that may
-//! have been sent: the agent decides that, in the same way for every control plane. If a request
-//! gets no answer, or a controller answers that it is unavailable, the next request goes to the
-//! next address.
+//! have been sent: the agent decides that, in the same way for every control plane. Only [`join()`]
+//! waits, because it precedes the agent. If a request gets no answer, or a controller answers that it
+//! is unavailable, the next request goes to the next address.
 
 mod addresses;
 mod connect_error;
@@ -35,7 +35,7 @@ use serde::de::DeserializeOwned;
 
 use addresses::Addresses;
 pub use identity::{HostIdentity, Identity};
-pub use join::join;
+pub use join::{JOIN_LIMIT, join};
 pub use renewal::keep_certified;
 pub use revocations::follow_revocations;
 pub use url::Error;
@@ -181,21 +181,31 @@ impl Remote {
     }
 
     async fn try_send(&self, request: RequestBuilder) -> Result<(HeaderMap, Vec<u8>), Refusal> {
-        let unavailable =
-            |error: reqwest::Error| Refusal::Unavailable(connect_error::explain(&error));
-        let answer = sent(request).await.map_err(unavailable)?;
-        let status = answer.status();
-        let headers = answer.headers().clone();
-        let body = answer.bytes().await.map_err(unavailable)?.to_vec();
-        if status.is_success() { Ok((headers, body)) } else { Err(refusal::read(status, &body)) }
+        read(sent(request).await.map_err(unavailable)?).await
     }
 
     async fn ask<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Refusal> {
         let (_, body) = self.send(request).await?;
-        serde_json::from_slice(&body).map_err(|error| {
-            Refusal::Unavailable(format!("unexpected answer from the control plane: {error}"))
-        })
+        parse(&body)
     }
+}
+
+fn unavailable(error: reqwest::Error) -> Refusal {
+    Refusal::Unavailable(connect_error::explain(&error))
+}
+
+/// The headers and the body of an answer, if it is a success.
+async fn read(answer: Response) -> Result<(HeaderMap, Vec<u8>), Refusal> {
+    let status = answer.status();
+    let headers = answer.headers().clone();
+    let body = answer.bytes().await.map_err(unavailable)?.to_vec();
+    if status.is_success() { Ok((headers, body)) } else { Err(refusal::read(status, &body)) }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(body).map_err(|error| {
+        Refusal::Unavailable(format!("unexpected answer from the control plane: {error}"))
+    })
 }
 
 /// Sends a request. A server that rejects the client's certificate may close the connection before

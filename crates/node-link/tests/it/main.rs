@@ -7,6 +7,8 @@
     reason = "a test fails by a panic"
 )]
 
+mod joining;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
