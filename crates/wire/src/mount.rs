@@ -5,6 +5,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use axum::Router;
@@ -14,7 +15,7 @@ use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kilonova_ids::RequestId;
-use tracing::{Instrument, Level};
+use tracing::{Instrument, Level, Span};
 
 use crate::accept::{self, Form};
 use crate::query::check_readable;
@@ -71,8 +72,21 @@ pub fn logged_path(
     route: Option<&MatchedPath>,
     parameters: Result<&RawPathParams, &RawPathParamsRejection>,
 ) -> String {
-    let Some(route) = route else { return "(no route)".to_owned() };
-    let mut path = route.as_str().to_owned();
+    match route {
+        Some(route) => with_ids(route.as_str().to_owned(), parameters),
+        None => NO_ROUTE.to_owned(),
+    }
+}
+
+/// The path for the log of a request without a route.
+const NO_ROUTE: &str = "(no route)";
+
+/// The template with the ids of its objects.
+fn with_ids(
+    template: String,
+    parameters: Result<&RawPathParams, &RawPathParamsRejection>,
+) -> String {
+    let mut path = template;
     for (name, value) in parameters.into_iter().flatten() {
         if LOGGED_PARAMETERS.contains(&name) {
             path = path.replacen(&format!("{{{name}}}"), value, 1);
@@ -81,28 +95,71 @@ pub fn logged_path(
     path
 }
 
+/// The span of a request for which the middleware knows no route. A span gets its path once, because the text format of
+/// the log appends fields.
+#[derive(Debug, Clone)]
+struct Unnamed {
+    span: Span,
+    is_named: Arc<AtomicBool>,
+}
+
+impl Unnamed {
+    fn new(span: &Span) -> Self {
+        Self { span: span.clone(), is_named: Arc::default() }
+    }
+
+    /// Records the path for the log, unless there is one.
+    fn name(&self, path: &str) {
+        if !self.is_named.swap(true, Ordering::Relaxed) {
+            self.span.record("path", path);
+        }
+    }
+}
+
+/// Lets `routes`, which serve the paths below another one (`Router::nest_service`), log their template: the middleware
+/// of [`mount()`] is outside of them and knows no route. `shown` returns the template that callers know for that of
+/// `routes`, which begins with the path of the service.
+pub fn logged(routes: Router, shown: fn(&str) -> String) -> Router {
+    let name = move |route: Option<MatchedPath>,
+                     parameters: Result<RawPathParams, RawPathParamsRejection>,
+                     request: Request,
+                     next: Next| {
+        if let (Some(unnamed), Some(route)) = (request.extensions().get::<Unnamed>(), &route) {
+            unnamed.name(&with_ids(shown(route.as_str()), parameters.as_ref()));
+        }
+        next.run(request)
+    };
+    routes.layer(middleware::from_fn(name))
+}
+
 async fn handle(
     State(mounted): State<Arc<Mounted>>,
     route: Option<MatchedPath>,
     parameters: Result<RawPathParams, RawPathParamsRejection>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let request_id: RequestId = RequestId::new_v4();
+    let path = route.map(|route| with_ids(route.as_str().to_owned(), parameters.as_ref()));
     let span = tracing::info_span!(
         "request",
         id = %format_args!("req-{request_id}"),
         service = mounted.service.name,
         method = %request.method(),
-        path = logged_path(route.as_ref(), parameters.as_ref()),
+        path,
     );
-    answer(mounted, request_id, request, next).instrument(span).await
+    let unnamed = path.is_none().then(|| Unnamed::new(&span));
+    if let Some(unnamed) = &unnamed {
+        request.extensions_mut().insert(unnamed.clone());
+    }
+    answer(mounted, request_id, request, unnamed, next).instrument(span).await
 }
 
 async fn answer(
     mounted: Arc<Mounted>,
     request_id: RequestId,
     request: Request,
+    unnamed: Option<Unnamed>,
     next: Next,
 ) -> Response {
     let begun = Instant::now();
@@ -120,6 +177,9 @@ async fn answer(
         Ok(request) => next.run(request).await,
         Err(fault) => fault.into_response(),
     };
+    if let Some(unnamed) = unnamed {
+        unnamed.name(NO_ROUTE);
+    }
     let request_id = format!("req-{request_id}");
     if let Some(mut fault) = response.extensions_mut().remove::<Fault>() {
         text::tidy(&mut fault.refusal.message);

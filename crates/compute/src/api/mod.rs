@@ -59,6 +59,13 @@ pub fn routes(state: Compute) -> Router {
     all.layer(axum::middleware::from_fn(in_project::check))
 }
 
+/// The template that callers know for that of a route of [`versions::legacy`] or [`volumes_boot::alias`]. Their routes
+/// are those of v2.1 and of servers, below the path of the service.
+fn shown(template: &str) -> String {
+    let template = template.replacen("/v2/v2.1", "/v2", 1);
+    template.replacen("/os-volumes_boot/v2.1/servers", "/os-volumes_boot", 1)
+}
+
 /// All operations of the API, each with its policy rule.
 pub fn operations() -> Vec<Operation> {
     table().operations()

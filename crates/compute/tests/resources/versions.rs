@@ -1,8 +1,14 @@
 //! Version documents, microversion negotiation, and the headers of every answer.
 
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 use crate::resources::kit::{ADMIN, ANN, apis};
 
@@ -162,4 +168,69 @@ async fn the_callers_project_may_follow_the_version() {
 fn strip_token(mut request: Request<Body>) -> Request<Body> {
     request.headers_mut().remove("x-auth-token");
     request
+}
+
+/// Collects the paths that the spans of requests have in the log.
+#[derive(Clone, Default)]
+struct Paths(Arc<Mutex<Vec<String>>>);
+
+impl Visit for Paths {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "path" {
+            self.0.lock().expect("no test panicked").push(value.to_owned());
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
+}
+
+impl Subscriber for Paths {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_span() && metadata.name() == "request"
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        span.record(&mut self.clone());
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        values.record(&mut self.clone());
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn the_log_has_the_template_of_an_older_path() {
+    for api in apis().await {
+        for (path, logged) in [
+            ("/v2", "/v2"),
+            ("/v2/servers", "/v2/servers"),
+            ("/v2/0a/servers/7b1e", "/v2/servers/7b1e"),
+            ("/v2.1/os-volumes_boot", "/v2.1/os-volumes_boot"),
+            ("/v2.1/os-volumes_boot/detail", "/v2.1/os-volumes_boot/detail"),
+            ("/v2.1/os-volumes_boot/7b1e", "/v2.1/os-volumes_boot/7b1e"),
+            ("/v2.1/os-volumes_boot/7b1e/action", "/v2.1/os-volumes_boot/7b1e/action"),
+            ("/v2/os-volumes_boot", "/v2/os-volumes_boot"),
+            ("/v2/os-volumes_boot/7b1e", "/v2/os-volumes_boot/7b1e"),
+            ("/v2/os-console-auth-tokens/s3cret", "/v2/os-console-auth-tokens/{token}"),
+            ("/v2.1/os-volumes_boot/7b1e/s3cret", "(no route)"),
+            ("/v2/s3cret", "(no route)"),
+            ("/v2.1/s3cret", "(no route)"),
+        ] {
+            let paths = Paths::default();
+            let subscribed = tracing::subscriber::set_default(paths.clone());
+            let request = Request::get(path).header("x-auth-token", "ann:0a");
+            api.send(request.body(Body::empty()).expect("the request is valid")).await;
+            drop(subscribed);
+            assert_eq!(*paths.0.lock().expect("no test panicked"), [logged], "{path}");
+        }
+    }
 }
