@@ -207,6 +207,48 @@ async fn a_renamed_machine_offers_nothing_that_its_old_name_holds() {
     }
 }
 
+/// A handle without an owner is not counted among those of servers: moving servers does not free it.
+#[tokio::test]
+async fn a_dirty_handle_of_an_old_name_is_no_servers() {
+    for cloud in clouds().await {
+        cloud.register("old", "m1").await.expect("the controller accepts the report");
+        let (provider, _) = cloud.gpu_of("old").await;
+        let (dirty, owned) = (ConsumerId::new_v4(), ConsumerId::new_v4());
+        let write = move |tx: &mut kilonova_store::Tx<'_>| {
+            for consumer in [dirty, owned] {
+                let want = ledger::BindRequest { provider, count: 1, group: 0, profile: None };
+                let (world, host) = (World::new(), HostName::verbatim("old"));
+                let server = ServerId::new_v4();
+                ledger::bind(tx, &world, server, consumer, "p1", &host, &[want])?;
+                if consumer == dirty {
+                    let sql = "UPDATE attach_handles SET state = 'dirty', arq_id = NULL, \
+                        dirty_of = ?1 WHERE state = 'owned'";
+                    tx.execute(sql, params![dirty])?;
+                }
+            }
+            Ok::<_, kilonova_accelerator::Error>(())
+        };
+        cloud.store.write(write).await.expect("the handles are bound");
+        let registered = async || {
+            cloud.register("new", "m1").await.expect("the controller accepts the report");
+            assert_eq!(cloud.gpu_of("new").await.1, 4, "{}: nothing of it", cloud.name);
+            cloud.notices().await
+        };
+        let text = registered().await;
+        assert!(text.contains("whose servers hold accelerators (1)"), "{}: {text}", cloud.name);
+        let world = World::new();
+        let write =
+            move |tx: &mut kilonova_store::Tx<'_>| ledger::release(tx, &world, owned).map(drop);
+        cloud.store.write(write).await.expect("the claims are released");
+        let text = registered().await;
+        assert!(!text.contains("whose servers"), "{}: {text}", cloud.name);
+        for part in ["no server holds and that are not clean (1)", "restore the machine's old name"]
+        {
+            assert!(text.contains(part), "{}: {part}: {text}", cloud.name);
+        }
+    }
+}
+
 /// Machines that were installed from one image may share its machine id.
 #[tokio::test]
 async fn the_names_of_a_machine_cost_no_statement_each() {

@@ -70,21 +70,41 @@ statements! {
         passes!(),
         " AND a.server_id IS NOT NULL ORDER BY a.server_id"
     );
-    /// The number of handles that are not free, for each host with such handles.
-    HELD = "SELECT d.host, COUNT(*) AS held FROM attach_handles h
+    /// The number of handles that are not free, and of those with an owner, for each host with such handles.
+    HELD = "SELECT d.host, COUNT(*) AS held, COUNT(CASE WHEN h.state = 'owned' THEN 1 END) AS owned
+        FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id
         JOIN devices d ON d.id = p.device_id WHERE d.host IN ({}) AND h.state <> 'free'
         GROUP BY d.host";
 }
 
-/// The number of handles that are not free, for each of these hosts with such handles.
+/// The numbers of handles of a host that are not free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldHandles {
+    /// Those with an owner.
+    pub owned: i64,
+    /// Those without an owner: dirty, or withdrawn by an operator.
+    pub ownerless: i64,
+}
+
+impl HeldHandles {
+    /// Their number.
+    pub const fn all(self) -> i64 {
+        self.owned + self.ownerless
+    }
+}
+
+/// The handles that are not free, for each of these hosts with such handles.
 pub(crate) fn held_on(
     tx: &mut Tx<'_>,
     hosts: &[HostName],
-) -> Result<BTreeMap<HostName, i64>, Error> {
+) -> Result<BTreeMap<HostName, HeldHandles>, Error> {
     let hosts: Vec<Value> = hosts.iter().map(Value::from).collect();
     let asked = tx.ask_list(HELD, &hosts)?;
-    let read = |row: &Row| Ok((row.host("host")?, row.int("held")?));
+    let read = |row: &Row| {
+        let owned = row.int("owned")?;
+        Ok((row.host("host")?, HeldHandles { owned, ownerless: row.int("held")? - owned }))
+    };
     tx.answers(asked)?.iter().map(read).collect()
 }
 

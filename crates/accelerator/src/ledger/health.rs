@@ -8,13 +8,16 @@ use kilonova_ids::HostName;
 use kilonova_store::Tx;
 
 use crate::Error;
-use crate::db::health::{self, CheckedDevice, HealthFilter};
+use crate::db::health::{self, CheckedDevice, HealthFilter, HeldHandles};
 
-/// The number of handles that are owned or dirty, for each of these hosts with such handles.
+/// The handles that are not free, for each of these hosts with such handles.
 ///
 /// # Errors
 /// Store errors only.
-pub fn held_on(tx: &mut Tx<'_>, hosts: &[HostName]) -> Result<BTreeMap<HostName, i64>, Error> {
+pub fn held_on(
+    tx: &mut Tx<'_>,
+    hosts: &[HostName],
+) -> Result<BTreeMap<HostName, HeldHandles>, Error> {
     Ok(health::held_on(tx, hosts)?)
 }
 

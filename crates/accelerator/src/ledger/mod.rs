@@ -65,7 +65,7 @@ pub use crate::db::awaiting::PendingRelease;
 pub use crate::db::census::{Devices, Handles};
 pub use crate::db::changes::Actor;
 pub use crate::db::floor::{Extent, FloorDevice, FloorDevices, FloorHandle, FloorPart};
-pub use crate::db::health::{CheckedDevice, HealthFilter};
+pub use crate::db::health::{CheckedDevice, HealthFilter, HeldHandles};
 pub use crate::db::history::{Handle, HandleChange, HeldAccelerator, LeftHandle};
 
 use crate::{Error, db};

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use kilonova_accelerator::ledger as devices;
+use kilonova_accelerator::ledger::{self as devices, HeldHandles};
 use kilonova_compute_db::documents::{self, OfServer};
 use kilonova_compute_db::drains::{self, Drain, DrainMove};
 use kilonova_compute_db::moves::{self, Move};
@@ -76,7 +76,8 @@ pub fn explain_host(
     ids.extend(documents::servers_on(tx, name)?);
     ids.extend(moves::servers_held_on(tx, name)?);
     let guests = guests(tx, name, ids.into_iter().collect())?;
-    let devices_held = devices::held_on(tx, std::slice::from_ref(name))?.into_values().sum();
+    let devices_held = devices::held_on(tx, std::slice::from_ref(name))?;
+    let devices_held = devices_held.into_values().map(HeldHandles::all).sum();
     // A controller of an earlier version enables a host without deleting its drain.
     let drain = match drains::of_host(tx, name)?.filter(|_| !row.enabled) {
         Some(drain) => Some((drain, drains::moves(tx, name)?)),

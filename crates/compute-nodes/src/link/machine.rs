@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
-use kilonova_accelerator::ledger as devices;
+use kilonova_accelerator::ledger::{self as devices, HeldHandles};
 use kilonova_compute_app::{Compute, Error, services};
 use kilonova_compute_db::hosts::Host;
 use kilonova_compute_db::{fits, machines};
@@ -71,12 +71,19 @@ pub(super) fn identify<'a>(
     Ok(offered)
 }
 
-/// The devices of a machine, marked as failed because its old name has handles that are not free.
-fn as_failed(devices: &[Device], old: &HostName, held: i64) -> Vec<Device> {
-    let reason = format!(
-        "this machine was registered as host {old}, whose servers hold accelerators ({held}): move or \
-         delete the servers of {old}, or restore the machine's old name"
-    );
+/// The devices of a machine, marked as failed because its old name has handles that are not free. Handles with an
+/// owner are free again without their servers; the others wait for the agent of the old name.
+fn as_failed(devices: &[Device], old: &HostName, held: HeldHandles) -> Vec<Device> {
+    let reason = match held {
+        HeldHandles { owned: 0, ownerless } => format!(
+            "this machine was registered as host {old}, which has accelerators that no server holds \
+             and that are not clean ({ownerless}): restore the machine's old name until they are"
+        ),
+        HeldHandles { owned, .. } => format!(
+            "this machine was registered as host {old}, whose servers hold accelerators ({owned}): move \
+             or delete the servers of {old}, or restore the machine's old name"
+        ),
+    };
     let as_failed = |device: &Device| Device {
         health: Health::Failed { reason: reason.clone(), since: None },
         ..device.clone()
