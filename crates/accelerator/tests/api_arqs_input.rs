@@ -46,6 +46,10 @@ async fn malformed_bodies_are_refused_with_the_reason() {
             reason("Unknown field x in a step"),
         ),
         (json!({"abc": place()}), reason("abc is not the uuid")),
+        (
+            json!({(ABSENT.to_uppercase()): place(), ABSENT: place()}),
+            reason(&format!("{ABSENT} names an accelerator request again")),
+        ),
     ];
     let posts = [
         (json!([]), "must be an object"),

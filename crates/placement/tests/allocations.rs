@@ -341,3 +341,57 @@ async fn a_negative_allocation_ratio_is_no_violation() {
         api.put(&format!("/allocations/{ONE}"), claim).await.is(409);
     }
 }
+
+/// A uuid in two spellings would be written twice: the amounts in use would then be wrong.
+#[tokio::test]
+async fn two_spellings_of_one_uuid_in_a_body_are_refused() {
+    const PROVIDER: &str = "bbbbbbbb-0000-4000-8000-000000000001";
+    const CONSUMER: &str = "cccccccc-0000-4000-8000-000000000001";
+    let upper = |uuid: &str| uuid.to_uppercase();
+    let moved_dash = |uuid: &str| format!("{}-{}{}", &uuid[..7], &uuid[7..8], &uuid[9..]);
+    let spellings: [&dyn Fn(&str) -> String; 2] = [&upper, &moved_dash];
+    for (name, store, _guard) in stores().await {
+        let api = Api::new(&store);
+        api.post("/resource_providers", json!({"name": "a", "uuid": PROVIDER})).await.is(200);
+        let inventories = json!({"VCPU": {"total": 8}});
+        let body = json!({"resource_provider_generation": 0, "inventories": inventories});
+        api.put(&format!("/resource_providers/{PROVIDER}/inventories"), body).await.is(200);
+        let target = json!({"resource_provider_generation": 1, "inventories": inventories});
+        let one = holding(PROVIDER, &json!({"VCPU": 1}), None);
+        for respelt in spellings {
+            let other = respelt(CONSUMER);
+            let consumers = json!({CONSUMER: one, (other): one});
+            let mut providers = one.clone();
+            let amounts = json!({"resources": {"VCPU": 2}});
+            providers["allocations"][respelt(PROVIDER)] = amounts;
+            let targets = json!({PROVIDER: target, (respelt(PROVIDER)): target});
+            let reshape = |inventories: &Value, allocations: &Value| json!({"inventories": inventories, "allocations": allocations});
+            let allocation = format!("/allocations/{CONSUMER}");
+            for (method, path, body) in [
+                ("POST", "/allocations", consumers.clone()),
+                ("POST", "/allocations", json!({CONSUMER: providers})),
+                ("PUT", &*allocation, providers.clone()),
+                ("POST", "/reshaper", reshape(&json!({PROVIDER: target}), &consumers)),
+                ("POST", "/reshaper", reshape(&targets, &json!({}))),
+            ] {
+                let refused = api.ask(method, path, Some(body)).await.is(400);
+                let why = refused.detail();
+                assert!(why.contains("JSON does not validate: '"), "{name} {method} {path}: {why}");
+                assert!(why.contains("are the same uuid"), "{name} {method} {path}: {why}");
+            }
+        }
+        let entry = |uuid: &str, amount: i64| json!({"resource_provider": {"uuid": uuid}, "resources": {"VCPU": amount}});
+        let old = |second: &str| {
+            let list = [entry(PROVIDER, 1), entry(second, 2)];
+            json!({"allocations": list, "project_id": "p", "user_id": "u"})
+        };
+        let path = format!("/allocations/{CONSUMER}");
+        api.at(8, "PUT", &path, Some(old(&upper(PROVIDER)))).await.is(400);
+        let usages = format!("/resource_providers/{PROVIDER}/usages");
+        assert_eq!(api.get(&usages).await.is(200).body["usages"], json!({"VCPU": 0}), "{name}");
+        // Of two entries with one text the last counts, as upstream.
+        api.at(8, "PUT", &path, Some(old(PROVIDER))).await.is(204);
+        assert_eq!(api.get(&usages).await.is(200).body["usages"], json!({"VCPU": 2}), "{name}");
+        audited(&store).await;
+    }
+}

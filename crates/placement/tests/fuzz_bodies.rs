@@ -45,7 +45,7 @@ struct Write {
     body: Option<Value>,
 }
 
-/// A mutation of a body at its n-th value.
+/// A mutation of a body at its n-th value; `Respell` counts only values under a uuid.
 #[derive(Debug, Clone)]
 enum Mutation {
     Remove(usize),
@@ -53,6 +53,7 @@ enum Mutation {
     Add(usize, String, Value),
     Rename(usize, String),
     Repeat(usize),
+    Respell(usize),
     Wrap(usize, usize),
 }
 
@@ -281,6 +282,7 @@ fn mutation() -> impl Strategy<Value = Mutation> {
         2 => (at(), key(), nasty()).prop_map(|(n, key, value)| Mutation::Add(n, key, value)),
         2 => (at(), key()).prop_map(|(n, key)| Mutation::Rename(n, key)),
         1 => at().prop_map(Mutation::Repeat),
+        1 => at().prop_map(Mutation::Respell),
         1 => (at(), 1usize..200).prop_map(|(n, deep)| Mutation::Wrap(n, deep)),
     ]
 }
@@ -325,14 +327,31 @@ fn paths(value: &Value, here: &str, found: &mut Vec<String>) {
     }
 }
 
+fn is_uuid(key: &str) -> bool {
+    PROVIDERS.contains(&key) || CONSUMERS.contains(&key)
+}
+
+/// The same uuid, with its first dash one digit earlier.
+fn respelt(uuid: &str) -> String {
+    format!("{}-{}{}", &uuid[..7], &uuid[7..8], &uuid[9..])
+}
+
 fn mutate(body: &mut Value, mutation: &Mutation) {
     let mut found = Vec::new();
     paths(body, "", &mut found);
+    if matches!(mutation, Mutation::Respell(_)) {
+        let is_uuid = |path: &String| path.rsplit('/').next().is_some_and(is_uuid);
+        found.retain(is_uuid);
+        if found.is_empty() {
+            return;
+        }
+    }
     let (Mutation::Remove(n)
     | Mutation::Replace(n, _)
     | Mutation::Add(n, ..)
     | Mutation::Rename(n, _)
     | Mutation::Repeat(n)
+    | Mutation::Respell(n)
     | Mutation::Wrap(n, _)) = mutation;
     let path = found[n % found.len()].clone();
     let (parent, key) = path.rsplit_once('/').unwrap_or(("", ""));
@@ -364,6 +383,13 @@ fn mutate(body: &mut Value, mutation: &Mutation) {
                 && let Some(last) = list.last().cloned()
             {
                 list.push(last);
+            }
+        }
+        Mutation::Respell(_) => {
+            if let Some(Value::Object(map)) = body.pointer_mut(parent)
+                && let Some(value) = map.get(&key).cloned()
+            {
+                map.insert(respelt(&key), value);
             }
         }
         Mutation::Wrap(_, deep) => {

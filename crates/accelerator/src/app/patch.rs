@@ -4,6 +4,8 @@
 //! Pure. The order of the checks and their messages are Cyborg's (`_validate_arq_patch` of
 //! `api/controllers/v2/arqs.py`). The caller checks the permission that [`sets_project`] reports.
 
+use std::collections::BTreeSet;
+
 use kilonova_ids::{ArqId, HostName, ProviderId, ServerId, parse_uuid_like};
 use newtype_uuid::GenericUuid;
 use serde_json::{Map, Value};
@@ -84,10 +86,15 @@ fn adds(steps: &[Value]) -> Result<bool, Error> {
 pub(crate) fn parse(body: &Value) -> Result<Patch, Error> {
     check_ops(body)?;
     let mut patch = Patch::default();
+    let mut seen: BTreeSet<ArqId> = BTreeSet::new();
     for (key, steps) in body.as_object().into_iter().flatten() {
         let Some(arq) = parse_uuid_like(key) else {
             return refuse(format!("{} is not the uuid of an accelerator request", shown(key)));
         };
+        // Two spellings of one uuid would be two changes of one request.
+        if !seen.insert(arq) {
+            return refuse(format!("{} names an accelerator request again", shown(key)));
+        }
         let steps = steps.as_array().map_or(&[][..], Vec::as_slice);
         for step in steps {
             check_step(step)?;

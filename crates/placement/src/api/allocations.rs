@@ -13,6 +13,7 @@ use kilonova_wire::{Body, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::call::{Call, integer, only};
+use super::validate::spelt_once;
 use super::{Placement, schemas};
 use crate::Error;
 use crate::app::allocations::{self, AllocationChange};
@@ -109,6 +110,9 @@ fn amounts(resources: &Value) -> BTreeMap<ResourceClass, i64> {
 }
 
 /// Parses one consumer's allocations from a body.
+///
+/// # Errors
+/// 400 for a provider that cannot exist, or that the body spells in two ways.
 pub fn read(consumer: ConsumerId, data: &Value) -> Result<AllocationChange, Refusal> {
     let pairs: Vec<(&str, &Value)> = match &data["allocations"] {
         Value::Array(list) => list
@@ -121,6 +125,7 @@ pub fn read(consumer: ConsumerId, data: &Value) -> Result<AllocationChange, Refu
         _ => Vec::new(),
     };
     let mut allocations = BTreeMap::new();
+    let mut seen = BTreeMap::new();
     for (uuid, resources) in pairs {
         // Unlike elsewhere, a uuid without dashes is unknown here.
         let whole = Some(uuid).filter(|uuid| uuid.len() == 36);
@@ -129,6 +134,7 @@ pub fn read(consumer: ConsumerId, data: &Value) -> Result<AllocationChange, Refu
                 "Allocation for resource provider '{uuid}' that does not exist."
             ))
         })?;
+        spelt_once(&mut seen, provider, uuid)?;
         allocations.insert(provider, amounts(resources));
     }
     let text = |key: &str| data[key].as_str().map(str::to_owned);
@@ -141,11 +147,17 @@ pub fn read(consumer: ConsumerId, data: &Value) -> Result<AllocationChange, Refu
     })
 }
 
-/// Parses the allocations of several consumers from a body.
+/// Parses the allocations of several consumers from a body. Each consumer occurs once in the result.
+///
+/// # Errors
+/// Like [`read`], also for consumers.
 pub fn read_many(data: &Value) -> Result<Vec<AllocationChange>, Refusal> {
     let mut changes = Vec::new();
-    for (consumer, one) in data.as_object().into_iter().flatten() {
-        changes.push(read(consumer_id(consumer)?, one)?);
+    let mut seen = BTreeMap::new();
+    for (text, one) in data.as_object().into_iter().flatten() {
+        let consumer = consumer_id(text)?;
+        spelt_once(&mut seen, consumer, text)?;
+        changes.push(read(consumer, one)?);
     }
     changes.sort_by_key(|change| change.consumer);
     Ok(changes)

@@ -3,6 +3,8 @@
 //!
 //! A library validates, and `wire` writes the error messages.
 
+use std::collections::BTreeMap;
+
 use jsonschema::error::ValidationErrorKind as Kind;
 use jsonschema::{ValidationError, Validator};
 use kilonova_wire::Refusal;
@@ -71,6 +73,26 @@ impl Schema {
             }
             kind => (reason(error, &self.source), kind.keyword().to_owned()),
         }
+    }
+}
+
+/// Records that the body names the object `id` as `text`. A uuid has several spellings: upper and
+/// lower case, and dashes in other places. Two of them in one body would write one object twice. The
+/// same text twice is not an error here: the caller lets the last one count, as JSON does.
+///
+/// # Errors
+/// 400 in the form of [`Schema::check`] if the body has named the object with another text.
+pub fn spelt_once<'a, T: Ord>(
+    seen: &mut BTreeMap<T, &'a str>,
+    id: T,
+    text: &'a str,
+) -> Result<(), Refusal> {
+    match seen.insert(id, text) {
+        Some(other) if other != text => Err(Refusal::bad_request(format!(
+            "JSON does not validate: '{other}' and '{text}' are the same uuid\n\nFailed validating \
+             'uniqueItems' in schema\n\nOn instance"
+        ))),
+        _ => Ok(()),
     }
 }
 
