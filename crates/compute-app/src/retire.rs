@@ -56,6 +56,7 @@ pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Err
             id: host.root_provider,
             name: name.into(),
             inventories: Vec::new(),
+            initial_ratios: Vec::new(),
             traits: Vec::new(),
         };
         placement::ledger::report_host(tx, &compute.world, &root, &[])?;

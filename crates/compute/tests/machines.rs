@@ -83,6 +83,7 @@ impl Cloud {
             memory_mb: 4096,
             disk_gb: 10,
             ratios: [1.0; 3],
+            initial_ratios: [false; 3],
             reserved_memory_mb: 0,
             traits: Vec::new(),
             devices: vec![gpu()],

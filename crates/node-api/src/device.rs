@@ -39,6 +39,10 @@ pub struct Registration {
     pub disk_gb: i64,
     /// Overcommit ratios: VCPU, MEMORY_MB, DISK_GB.
     pub ratios: [f64; 3],
+    /// For each ratio, true if it applies only to a new inventory, so that a ratio that an operator sets through
+    /// Placement stays: Nova's `initial_cpu_allocation_ratio` and so on. False from agents of earlier builds.
+    #[serde(default, skip_serializing_if = "are_fixed")]
+    pub initial_ratios: [bool; 3],
     /// Memory reserved for the host itself, MiB.
     pub reserved_memory_mb: i64,
     /// Traits of the host itself, such as `COMPUTE_NODE`.
@@ -66,6 +70,11 @@ pub struct Registration {
     /// True if the host offers its CPUs and memory as one resource provider for each NUMA cell. False from agents of earlier builds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub numa_in_placement: bool,
+}
+
+/// True if no ratio is an initial one.
+fn are_fixed(initial: &[bool; 3]) -> bool {
+    !initial.contains(&true)
 }
 
 /// An attempt to register. A controller that answers late may still carry out an attempt that its

@@ -327,7 +327,8 @@ fn a_registration_keeps_its_names() {
     assert_round_trip::<Registration>(json!({
         "host": "a", "hypervisor_type": "QEMU", "hypervisor_version": 8002002,
         "host_ip": "192.0.2.1", "vcpus": 4, "memory_mb": 1024, "disk_gb": 10,
-        "ratios": [4.0, 1.0, 1.5], "reserved_memory_mb": 512, "traits": [], "devices": [],
+        "ratios": [4.0, 1.0, 1.5], "initial_ratios": [true, false, true], "reserved_memory_mb": 512,
+        "traits": [], "devices": [],
         "agent_version": "1.2.3",
         "cells": [
             {

@@ -1,6 +1,8 @@
 //! Resource providers, inventories, traits, aggregates and classes over HTTP, on both stores.
 
+use kilonova_ids::ResourceClass;
 use kilonova_placement::{Error, ledger};
+use kilonova_store::Tx;
 use serde_json::{Value, json};
 
 use crate::common::http::Api;
@@ -322,5 +324,43 @@ async fn a_host_report_preserves_the_operators_settings() {
         assert_eq!((&shown["total"], &shown["reserved"]), (&json!(16), &json!(2)));
         let traits = api.get(&format!("{base}/traits")).await.is(200).body;
         assert_eq!(traits["traits"], json!(["HW_CPU_X86_AVX", "CUSTOM_GOLD"]));
+    }
+}
+
+/// A ratio of the option `cpu_allocation_ratio` overrides Placement's, one of `initial_cpu_allocation_ratio` does not.
+#[tokio::test]
+async fn a_report_preserves_a_ratio_unless_the_host_fixes_it() {
+    for (name, store, _guard) in stores().await {
+        let api = Api::new(&store);
+        let mut host = spec("h1", &[("VCPU", 8), ("MEMORY_MB", 1024)], &[]);
+        host.initial_ratios = vec![ResourceClass::verbatim("VCPU")];
+        for (_, inventory) in &mut host.inventories {
+            inventory.allocation_ratio = 4.0;
+        }
+        let report = async |host: &ledger::ProviderSpec| {
+            let (world, host) = (api.world.clone(), host.clone());
+            let report = move |tx: &mut Tx<'_>| ledger::report_host(tx, &world, &host, &[]);
+            store.write(report).await.expect("the report is applied");
+        };
+        let ratios = async || {
+            let path = format!("/resource_providers/{}/inventories", host.id);
+            let shown = api.get(&path).await.is(200).body["inventories"].clone();
+            ["VCPU", "MEMORY_MB"].map(|class| shown[class]["allocation_ratio"].as_f64())
+        };
+        report(&host).await;
+        assert_eq!(ratios().await, [Some(4.0), Some(4.0)], "{name}: both are new");
+        for (generation, class) in [(1, "VCPU"), (2, "MEMORY_MB")] {
+            let body = json!({
+                "resource_provider_generation": generation, "total": 8, "allocation_ratio": 2.0,
+            });
+            let path = format!("/resource_providers/{}/inventories/{class}", host.id);
+            api.put(&path, body).await.is(200);
+        }
+        for total in [8, 16] {
+            let mut host = host.clone();
+            host.inventories[0].1.total = total;
+            report(&host).await;
+            assert_eq!(ratios().await, [Some(2.0), Some(4.0)], "{name}: {total}");
+        }
     }
 }

@@ -45,7 +45,7 @@ pub struct Settings {
     /// `[compute] numa_in_placement`: CPUs and memory as one resource provider for each NUMA cell.
     pub numa_in_placement: bool,
     /// Overcommit ratios: VCPU, MEMORY_MB, DISK_GB.
-    pub ratios: [f64; 3],
+    pub ratios: [Ratio; 3],
     /// Interval of checks for guests whose power state changed outside the API.
     pub power_sync: Option<Duration>,
     /// Number of servers that are reconciled concurrently.
@@ -167,17 +167,29 @@ fn least(file: &File, option: &str, usual: i64) -> Result<i64, Failure> {
     }
 }
 
-/// An overcommit ratio, also accepted as `initial_…`; in Nova, Placement's value overrides the latter.
-fn ratio(file: &File, option: &str, usual: f64) -> Result<f64, Failure> {
+/// An overcommit ratio.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ratio {
+    /// The ratio.
+    pub value: f64,
+    /// True if a ratio that is set through Placement overrides it.
+    pub is_initial: bool,
+}
+
+/// An overcommit ratio (`_get_allocation_ratios` of `nova/virt/driver.py`). The option itself always counts. The option
+/// `initial_…` and its default are only the ratio of a new inventory.
+fn ratio(file: &File, option: &str, usual: f64) -> Result<Ratio, Failure> {
     let initial = format!("initial_{option}");
-    for option in [option, &initial] {
+    for (option, is_initial) in [(option, false), (&initial, true)] {
         match file.parse::<f64>("DEFAULT", option, "a number above 0")? {
             None => {}
-            Some(value) if value.is_finite() && value > 0.0 => return Ok(value),
+            Some(value) if value.is_finite() && value > 0.0 => {
+                return Ok(Ratio { value, is_initial });
+            }
             Some(_) => return Err(file.wrong("DEFAULT", option, "it must be above 0")),
         }
     }
-    Ok(usual)
+    Ok(Ratio { value: usual, is_initial: true })
 }
 
 fn power_sync(file: &File) -> Result<Option<Duration>, Failure> {

@@ -35,13 +35,16 @@ fn vendor_data_of_a_file_is_read_at_the_start() {
 fn groups_of_a_nova_conf_are_accepted() {
     let text = "[DEFAULT]\nhost = gpu-1\nmy_ip = 192.0.2.7\nstate_path = /s\n\
                 reserved_host_memory_mb = 2048\ninitial_cpu_allocation_ratio = 16\n\
+                ram_allocation_ratio = 1.5\n\
                 sync_power_state_interval = -1\n[devices]\nenabled_mdev_types = nvidia-35\n\
                 [pci]\ndevice_spec = {\"vendor_id\": \"10de\"}\n\
                 alias = {\"name\": \"gpu\", \"resource_class\": \"GPU\"}\n";
     let read = settings(text).expect("the configuration is valid");
     assert_eq!(read.host.as_deref(), Some("gpu-1"));
     assert_eq!(read.files.instances_path, PathBuf::from("/s/instances"));
-    assert_eq!((read.reserved_memory_mb, read.ratios), (2048, [16.0, 1.0, 1.0]));
+    assert_eq!(read.reserved_memory_mb, 2048);
+    assert_eq!(read.ratios.map(|ratio| ratio.value), [16.0, 1.5, 1.0]);
+    assert_eq!(read.ratios.map(|ratio| ratio.is_initial), [true, false, true]);
     assert_eq!((read.power_sync, read.concurrency), (None, 10));
     assert_eq!((read.mdev.enabled.len(), read.sources.specs.len()), (1, 1));
     assert_eq!(

@@ -73,6 +73,7 @@ impl DeployablePlan<'_> {
             id: self.provider,
             name: self.name.clone(),
             inventories: units(&self.class, total, withheld),
+            initial_ratios: Vec::new(),
             traits: with_places(self.deployable.traits.clone(), &self.places),
         }
     }

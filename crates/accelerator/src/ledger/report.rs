@@ -184,6 +184,7 @@ fn as_last_reported(row: &DeployableRow, plans: &[DevicePlan<'_>], known: &Known
         id: row.provider,
         name: row.name.clone(),
         inventories: units(&row.resource_class, row.handles, withheld::ALL),
+        initial_ratios: Vec::new(),
         traits: with_places(traits.map(|one| one.value.clone()).collect(), places),
     }
 }

@@ -87,6 +87,7 @@ pub async fn report_host(store: &Store, world: &World, devices: Vec<Device>) -> 
         )),
         name: HOST.into(),
         inventories: Vec::new(),
+        initial_ratios: Vec::new(),
         traits: Vec::new(),
     };
     store

@@ -50,6 +50,7 @@ async fn set_up_host(store: &Store, world: &World) {
         id: ProviderId::new_v4(),
         name: common::HOST.into(),
         inventories: Vec::new(),
+        initial_ratios: Vec::new(),
         traits: Vec::new(),
     };
     // The recorded card and its deployable have the id 2, and both were updated after their creation.

@@ -15,7 +15,7 @@ use kilonova_store::Tx;
 use kilonova_topology::share;
 
 use super::owner_traits;
-use super::register::{MAX_UNIT, root_of};
+use super::register::{MAX_UNIT, initial_ratios, root_of};
 
 /// How a host's CPUs and memory are offered after its registration.
 pub(super) struct Reported {
@@ -64,8 +64,8 @@ pub(super) fn report(
     }
     let (mut new, specs): (Vec<NewCell>, Vec<ProviderSpec>) = cells.into_iter().unzip();
     let held = placement::held_of_root(tx, root)?;
-    for (class, amount) in placement::reserved_of_root(tx, root)? {
-        keep_reserved(&mut new, &specs, &class, amount);
+    for own in placement::of_operator(tx, root)? {
+        keep_of_operator(&mut new, &specs, &own);
     }
     let strategy = compute.options.numa_strategy;
     let why = match divide(tx, &registration.host, &new, &held, strategy)? {
@@ -125,16 +125,20 @@ pub(super) fn check_hand_over(
     }
 }
 
-/// Divides the amount that an operator has reserved at the root among the cells, in proportion to their totals. A cell
-/// keeps its own reserved amount if that is larger.
-fn keep_reserved(
-    cells: &mut [NewCell],
-    specs: &[ProviderSpec],
-    class: &ResourceClass,
-    amount: i64,
-) {
-    let Some(at) = CELL_CLASSES.iter().position(|known| class == *known) else { return };
-    let totals: Vec<i64> = specs.iter().map(|spec| total_of(spec, class)).collect();
+/// Applies what an operator has set at the root to the cells. A ratio that the host does not fix is that of the root. The
+/// reserved amount is divided in proportion to the totals of the cells. A cell keeps its own reserved amount if that is
+/// larger.
+fn keep_of_operator(cells: &mut [NewCell], specs: &[ProviderSpec], own: &placement::OfOperator) {
+    let Some(at) = CELL_CLASSES.iter().position(|known| own.class == *known) else { return };
+    for (cell, spec) in cells.iter_mut().zip(specs) {
+        if let Some(inventory) = &mut cell.inventories[at]
+            && spec.initial_ratios.contains(&own.class)
+        {
+            inventory.allocation_ratio = own.allocation_ratio;
+        }
+    }
+    let Some(amount) = own.reserved else { return };
+    let totals: Vec<i64> = specs.iter().map(|spec| total_of(spec, &own.class)).collect();
     for (cell, amount) in cells.iter_mut().zip(share(amount, &totals)) {
         if let Some(inventory) = &mut cell.inventories[at] {
             inventory.reserved = inventory.reserved.max(amount);
@@ -187,7 +191,9 @@ fn cells_of(registration: &Registration, root: ProviderId) -> Vec<(NewCell, Prov
         let mut traits = vec![CELL_TRAIT.to_owned()];
         owner_traits::mark_root(&mut traits);
         let name = format!("{}_NUMA{}", registration.host, cell.id);
-        let spec = ProviderSpec { id: provider, name, inventories: offered, traits };
+        let initial_ratios = initial_ratios(registration);
+        let spec =
+            ProviderSpec { id: provider, name, inventories: offered, initial_ratios, traits };
         Some((NewCell { number: cell.id, provider, inventories }, spec))
     });
     cells.collect()

@@ -33,6 +33,7 @@ mod tests {
             id: kilonova_ids::ProviderId::new_v4(),
             name: "gpu1_pci_0000_84_00_0".into(),
             inventories: Vec::new(),
+            initial_ratios: Vec::new(),
             traits: traits.iter().map(|&name| name.to_owned()).collect(),
         }
     }

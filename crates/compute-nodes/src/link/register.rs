@@ -207,8 +207,16 @@ pub(super) fn root_of(registration: &Registration, id: ProviderId) -> placement:
             .filter(|(_, inventory)| inventory.total > 0)
             .map(|(class, inventory)| (ResourceClass::verbatim(class), inventory))
             .collect(),
+        initial_ratios: initial_ratios(registration),
         traits,
     }
+}
+
+/// The classes whose ratio an operator may change through Placement.
+pub(super) fn initial_ratios(registration: &Registration) -> Vec<ResourceClass> {
+    let classes = ["VCPU", "MEMORY_MB", "DISK_GB"].into_iter().zip(registration.initial_ratios);
+    let initial = classes.filter(|(_, is_initial)| *is_initial);
+    initial.map(|(class, _)| ResourceClass::verbatim(class)).collect()
 }
 
 /// The numbers of shared and of dedicated CPUs. All CPUs of a host without NUMA cells are shared.

@@ -24,6 +24,7 @@ fn registration(host: &str, attempt: Option<Attempt>) -> Registration {
         memory_mb: 8192,
         disk_gb: 100,
         ratios: [1.0; 3],
+        initial_ratios: [false; 3],
         reserved_memory_mb: 0,
         traits: Vec::new(),
         devices: Vec::new(),

@@ -454,6 +454,7 @@ async fn a_divided_host_is_not_given_to_another_nova_with_its_guests() {
             memory_mb: 65_536,
             disk_gb: 100,
             ratios: [1.0; 3],
+            initial_ratios: [false; 3],
             reserved_memory_mb: 0,
             traits: Vec::new(),
             devices: Vec::new(),
@@ -618,4 +619,47 @@ async fn every_move_claims_cells_at_the_destination() {
 async fn two_controllers_claim_the_cells_of_one_host() {
     let lines: &[&str] = &[TWO_CELLS, BY_CELL];
     boot_at_two_controllers(hosts(&[("a", lines), ("b", lines)])).await;
+}
+
+/// Sets the ratio of a class at a provider.
+async fn set_ratio(running: &RunningCloud, provider: &str, class: &str, ratio: f64) {
+    let path = format!("/resource_providers/{provider}/inventories/{class}");
+    let mut own = placement(running, "GET", &path, Value::Null).await;
+    own["allocation_ratio"] = json!(ratio);
+    placement(running, "PUT", &path, own).await;
+}
+
+/// A ratio that the host does not fix is the operator's, also when the host is divided and united. `b` fixes its own.
+#[tokio::test]
+async fn a_ratio_set_through_placement_outlives_registrations() {
+    const FIXED: &str = "cpu_allocation_ratio = 2.0";
+    let topology = hosts(&[("a", &[CELLS]), ("b", &[FIXED])]);
+    for (mut cloud, mut running) in Cloud::all_running(topology).await {
+        let ratio = async |running: &RunningCloud, provider: &str| {
+            inventories(running, provider).await["VCPU"][3].as_f64().expect("a ratio")
+        };
+        let (a, b) =
+            (tree(&running, "a").await["a"].clone(), tree(&running, "b").await["b"].clone());
+        assert_eq!([ratio(&running, &a).await, ratio(&running, &b).await], [4.0, 2.0]);
+        for provider in [&a, &b] {
+            set_ratio(&running, provider, "VCPU", 8.0).await;
+        }
+        restart_with(&mut cloud, &mut running, "a", &[CELLS]).await;
+        restart_with(&mut cloud, &mut running, "b", &[FIXED]).await;
+        assert_eq!([ratio(&running, &a).await, ratio(&running, &b).await], [8.0, 2.0]);
+
+        restart_with(&mut cloud, &mut running, "a", &[CELLS, BY_CELL]).await;
+        let cells = tree(&running, "a").await;
+        for cell in ["a_NUMA0", "a_NUMA1"] {
+            assert_eq!(ratio(&running, &cells[cell]).await, 8.0, "{cell}");
+        }
+        set_ratio(&running, &cells["a_NUMA1"], "VCPU", 6.0).await;
+        restart_with(&mut cloud, &mut running, "a", &[CELLS, BY_CELL]).await;
+        let both =
+            [ratio(&running, &cells["a_NUMA0"]).await, ratio(&running, &cells["a_NUMA1"]).await];
+        assert_eq!(both, [8.0, 6.0]);
+        restart_with(&mut cloud, &mut running, "a", &[CELLS]).await;
+        assert_eq!(ratio(&running, &a).await, 6.0, "the lower ratio");
+        cloud.assert_consistent(&running, "united").await;
+    }
 }

@@ -224,6 +224,7 @@ async fn register(cloud: &Cloud, running: &RunningCloud, host: &str, routes: Opt
         memory_mb: 4096,
         disk_gb: 10,
         ratios: [1.0; 3],
+        initial_ratios: [false; 3],
         reserved_memory_mb: 0,
         traits: Vec::new(),
         devices: Vec::new(),

@@ -37,6 +37,7 @@ impl Node {
             memory_mb: template.memory_mb,
             disk_gb: template.disk_gb,
             ratios: template.ratios,
+            initial_ratios: template.initial_ratios,
             reserved_memory_mb: template.reserved_memory_mb,
             traits: template.traits.clone(),
             devices: Vec::new(),

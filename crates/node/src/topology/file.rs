@@ -87,12 +87,9 @@ pub(super) struct HostEntry {
     pub vcpus: i64,
     pub memory_mb: i64,
     pub disk_gb: i64,
-    #[serde(default = "cpu_ratio")]
-    pub cpu_allocation_ratio: f64,
-    #[serde(default = "one")]
-    pub ram_allocation_ratio: f64,
-    #[serde(default = "one")]
-    pub disk_allocation_ratio: f64,
+    pub cpu_allocation_ratio: Option<f64>,
+    pub ram_allocation_ratio: Option<f64>,
+    pub disk_allocation_ratio: Option<f64>,
     #[serde(default = "reserved")]
     pub reserved_host_memory_mb: i64,
     pub traits: Option<Vec<String>>,
@@ -120,14 +117,6 @@ pub(super) struct HostEntry {
     pub times_ms: BTreeMap<String, u64>,
     #[serde(default)]
     pub fail: Vec<FailEntry>,
-}
-
-fn cpu_ratio() -> f64 {
-    4.0
-}
-
-fn one() -> f64 {
-    1.0
 }
 
 fn reserved() -> i64 {

@@ -57,6 +57,8 @@ pub struct HostTemplate {
     pub disk_gb: i64,
     /// Overcommit ratios: VCPU, MEMORY_MB, DISK_GB.
     pub ratios: [f64; 3],
+    /// For each ratio, true if the file does not set it: then a ratio that is set through Placement overrides it.
+    pub initial_ratios: [bool; 3],
     /// Memory reserved for the host itself, MiB.
     pub reserved_memory_mb: i64,
     /// Traits of the host itself.

@@ -126,8 +126,10 @@ fn template(
     if let Some((field, _)) = sizes.iter().find(|(_, size)| *size < 0) {
         return Err((format!("{key}.{field}"), "it must not be negative".to_owned()));
     }
-    let ratios =
+    let given =
         [entry.cpu_allocation_ratio, entry.ram_allocation_ratio, entry.disk_allocation_ratio];
+    let [cpu, ram, disk] = given;
+    let ratios = [cpu.unwrap_or(CPU_RATIO), ram.unwrap_or(1.0), disk.unwrap_or(1.0)];
     if ratios.iter().any(|ratio| !ratio.is_finite() || *ratio <= 0.0) {
         return Err((
             format!("{key}.cpu_allocation_ratio"),
@@ -200,6 +202,7 @@ fn template(
         memory_mb: entry.memory_mb,
         disk_gb: entry.disk_gb,
         ratios,
+        initial_ratios: given.map(|ratio| ratio.is_none()),
         reserved_memory_mb: entry.reserved_host_memory_mb,
         traits: entry.traits.unwrap_or_else(|| TRAITS.map(str::to_owned).to_vec()),
         cells,
@@ -245,6 +248,9 @@ fn fake_of(key: &str, entry: &FakeEntry) -> Result<Fake, Refusal> {
 }
 
 /// The traits of a host without explicit traits.
+/// Nova's default of `initial_cpu_allocation_ratio`.
+const CPU_RATIO: f64 = 4.0;
+
 const TRAITS: [&str; 4] =
     ["COMPUTE_NODE", "COMPUTE_ACCELERATORS", VGPU_LIVE_MIGRATION, VARIANT_LIVE_MIGRATION];
 

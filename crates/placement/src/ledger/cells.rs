@@ -72,16 +72,30 @@ pub struct Held {
     pub amount: i64,
 }
 
-/// The amounts that an operator has reserved on a root, by class.
+/// An inventory of a root, as far as an operator determines it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OfOperator {
+    /// The class.
+    pub class: ResourceClass,
+    /// The amount that the operator has reserved.
+    pub reserved: Option<i64>,
+    /// The ratio, which is the operator's unless the host fixes it.
+    pub allocation_ratio: f64,
+}
+
+/// What an operator may have set on a root, by class.
 ///
 /// # Errors
 /// Store errors only.
-pub fn reserved_of_root(
-    tx: &mut Tx<'_>,
-    root: ProviderId,
-) -> Result<Vec<(ResourceClass, i64)>, Error> {
+pub fn of_operator(tx: &mut Tx<'_>, root: ProviderId) -> Result<Vec<OfOperator>, Error> {
     let rows = inventories::of_provider(tx, root)?.into_iter();
-    Ok(rows.filter_map(|row| Some((row.class, row.operator_reserved?))).collect())
+    Ok(rows
+        .map(|row| OfOperator {
+            class: row.class,
+            reserved: row.operator_reserved,
+            allocation_ratio: row.inventory.allocation_ratio,
+        })
+        .collect())
 }
 
 /// The allocations of CPUs and memory on a root. Locks the whole tree against other claims first.
@@ -154,13 +168,19 @@ pub fn divide(
             if there.iter().any(|row| row.class == *class) {
                 continue;
             }
-            let by_operator = of_root.iter().find(|row| row.class == *class);
-            let by_operator = by_operator.and_then(|row| row.operator_reserved);
+            let own = of_root.iter().find(|row| row.class == *class);
+            let ratio = own.filter(|_| cell.initial_ratios.contains(class));
+            let ratio = ratio.map(|row| row.inventory.allocation_ratio);
+            let by_operator = own.and_then(|row| row.operator_reserved);
             let by_operator = by_operator
                 .map(|reserved| share(class, reserved).get(at).copied().unwrap_or_default());
             let row = InventoryRow {
                 class: class.clone(),
-                inventory: Inventory { used: 0, ..*inventory },
+                inventory: Inventory {
+                    used: 0,
+                    allocation_ratio: ratio.unwrap_or(inventory.allocation_ratio),
+                    ..*inventory
+                },
                 reported_reserved: Some(inventory.reserved),
                 operator_reserved: by_operator,
                 updated_at: now,
@@ -226,7 +246,16 @@ pub fn unite(
         let of_cells: Vec<&InventoryRow> = of_cells.filter(|row| row.class == class).collect();
         // Guests may have allocations of a class that the host no longer offers.
         let inventory = match reported {
-            Some((_, inventory)) => *inventory,
+            Some((_, inventory)) => Inventory {
+                // The operator may have set different ratios at the cells; none may be exceeded.
+                allocation_ratio: of_cells
+                    .iter()
+                    .filter(|_| root.initial_ratios.contains(&class))
+                    .map(|row| row.inventory.allocation_ratio)
+                    .reduce(f64::min)
+                    .unwrap_or(inventory.allocation_ratio),
+                ..*inventory
+            },
             None if used => {
                 let total = of_cells.iter().map(|row| row.inventory.total).sum::<i64>().max(1);
                 Inventory { reserved: total, ..Inventory::of(total) }

@@ -18,8 +18,8 @@ use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_store::Tx;
 
 pub use cells::{
-    AskedCells, CellInventories, Held as HeldOfRoot, ask_cells, cell_provider, cells,
-    consumers_at_cells, divide, held_of_root, reserved_of_root, unite,
+    AskedCells, CellInventories, Held as HeldOfRoot, OfOperator, ask_cells, cell_provider, cells,
+    consumers_at_cells, divide, held_of_root, of_operator, unite,
 };
 pub use claim::{
     AskedClaim, CheckedClaim, Held, ask_claim, ask_first_part, claim, expect_held, extend, held,
@@ -75,6 +75,8 @@ pub struct ProviderSpec {
     pub name: String,
     /// Its inventories; `used` is ignored.
     pub inventories: Vec<(ResourceClass, kilonova_engine::Inventory)>,
+    /// The classes whose `allocation_ratio` applies only to a new inventory. A stored inventory keeps its own.
+    pub initial_ratios: Vec<ResourceClass>,
     /// Its traits.
     pub traits: Vec<String>,
 }

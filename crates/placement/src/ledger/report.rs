@@ -3,8 +3,9 @@
 //! change to the tree clears. A report with the same fingerprint is not compared. A report that
 //! leaves something to remove later (an absent device with allocations) stores no fingerprint.
 //!
-//! Drained providers stay drained. Traits that operators added stay, and so does a `reserved` that
-//! they set; for a device it is only a minimum, because the part that the host cannot offer is
+//! Drained providers stay drained. Traits that operators added stay, and so does an
+//! `allocation_ratio` that the host reports only for a new inventory, and a `reserved` that they set;
+//! for a device it is only a minimum, because the part that the host cannot offer is
 //! always reserved. A device that disappears while it has allocations keeps its provider, fully
 //! reserved, until they are released. Its location traits are removed, because another device may
 //! now be in its place. Inventories of the root that its children now offer move to them
@@ -361,9 +362,14 @@ fn write_inventories(
             changed = true;
             continue;
         };
+        let allocation_ratio = match spec.initial_ratios.contains(class) {
+            true => before.inventory.allocation_ratio,
+            false => reported.allocation_ratio,
+        };
         let wanted = Inventory {
             reserved: reserved(before.operator_reserved, reported),
             used: before.inventory.used,
+            allocation_ratio,
             ..*reported
         };
         if same(&wanted, &before.inventory) && before.reported_reserved == Some(reported.reserved) {

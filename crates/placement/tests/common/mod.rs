@@ -27,6 +27,7 @@ pub fn spec(name: &str, inventories: &[(&str, i64)], traits: &[&str]) -> Provide
             .iter()
             .map(|(c, n)| (ResourceClass::verbatim(*c), inventory(*n)))
             .collect(),
+        initial_ratios: Vec::new(),
         traits: traits.iter().map(|t| (*t).to_owned()).collect(),
     }
 }

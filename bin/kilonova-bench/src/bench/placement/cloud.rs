@@ -90,6 +90,7 @@ fn spec(name: &str, inventories: &[(&str, i64, f64)], traits: &[&str]) -> Provid
         id: ProviderId::new_v4(),
         name: name.to_owned(),
         inventories: inventories.iter().map(stock).collect(),
+        initial_ratios: Vec::new(),
         traits: traits.iter().map(|name| (*name).to_owned()).collect(),
     }
 }

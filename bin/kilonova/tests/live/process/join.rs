@@ -92,6 +92,7 @@ pub(super) fn registration(host: &str) -> Registration {
         memory_mb: 1,
         disk_gb: 1,
         ratios: [1.0; 3],
+        initial_ratios: [false; 3],
         reserved_memory_mb: 0,
         traits: Vec::new(),
         devices: Vec::new(),

@@ -219,6 +219,7 @@ fn root(name: &str) -> ProviderSpec {
         id: ProviderId::new_v4(),
         name: name.to_owned(),
         inventories: vec![stock("VCPU", 256), stock("MEMORY_MB", 1 << 20)],
+        initial_ratios: Vec::new(),
         traits: Vec::new(),
     }
 }
