@@ -49,6 +49,7 @@ pub fn of_session(
     }
     let newest = documents::newest(tx, host, since)?;
     check_session(host, newest.epoch, epoch)?;
+    let register = newest.registers_at > since;
     let since = match check_generation(host, &newest, since)? {
         since if since < newest.reports_from => 0,
         since => since,
@@ -80,6 +81,7 @@ pub fn of_session(
         consoles,
         filters,
         routers,
+        register,
     };
     let is_clear = !devices::awaits_acknowledgement(tx, host, devices::EVERYTHING)?;
     Ok(Handed { batch, is_clear })

@@ -3,27 +3,42 @@
 //! running guest without its claim. The claims for the ports of a server are the exception: Neutron changes them when
 //! the QoS policy of a bound port changes.
 //!
+//! Clients may change the providers of hosts. The host then registers again, which repairs what it reports.
+//!
 //! Consumers without a server here (those of an external Nova, or an operator's own) may be
 //! changed.
 
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
+use kilonova_compute_db::documents::Wake;
 use kilonova_compute_db::kept::{self, Kept};
-use kilonova_compute_db::{self as db, external_ports, port_claims};
+use kilonova_compute_db::{self as db, documents, external_ports, port_claims};
 use kilonova_ids::{ConsumerId, ProviderId, ServerId};
 use kilonova_placement::app::allocations::{AmountChanges, ConsumerManager};
 use kilonova_store::{Error, Tx};
 use kilonova_wire::time;
 use newtype_uuid::GenericUuid;
 
+use crate::Compute;
+
 /// The delay between a change of allocations and the read of the ports, because Neutron changes the ports after the
 /// allocations.
 const READ_AFTER: SignedDuration = SignedDuration::from_secs(5);
 
 /// The consumer manager for the servers of this database.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Servers;
+#[derive(Clone, Default)]
+pub struct Servers {
+    /// The compute service, if this process runs it. Hosts that poll other processes follow the change log.
+    compute: Option<Compute>,
+}
+
+impl Servers {
+    /// The manager for a process that may run the compute service.
+    pub fn new(compute: Option<Compute>) -> Self {
+        Self { compute }
+    }
+}
 
 impl ConsumerManager for Servers {
     fn refusal(&self, tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Option<String>, Error> {
@@ -46,6 +61,15 @@ impl ConsumerManager for Servers {
         changes: &AmountChanges,
     ) -> Result<bool, Error> {
         adjust(tx, consumer, changes).map_err(|db::Error::Store(error)| error)
+    }
+
+    fn tree_changed(&self, tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
+        let requested = documents::request_registration(tx, root);
+        let requested = requested.map_err(|db::Error::Store(error)| error)?;
+        if let (Some((host, generation)), Some(compute)) = (requested, &self.compute) {
+            compute.wake_on_commit(tx, &host, generation);
+        }
+        Ok(())
     }
 }
 

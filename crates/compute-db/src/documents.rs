@@ -9,7 +9,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use kilonova_changes::Topic;
-use kilonova_ids::{HostName, ImageId, ServerId};
+use kilonova_ids::{HostName, ImageId, ProviderId, ServerId};
 use kilonova_node_api::{Desired, Document};
 use kilonova_store::{Asked, Migration, Row, Tx, Value, listed, params};
 use kilonova_wire::time;
@@ -67,6 +67,12 @@ CREATE INDEX block_devices_leaving ON block_devices (server_id)
     WHERE phase IN ('detaching', 'failed', 'reimaging');",
 };
 
+/// Adds the generation with which a host registers again, because a client of the Placement API changed its providers.
+pub const REGISTRATIONS: Migration = Migration {
+    name: "compute-0880-requested-registrations",
+    sql: "ALTER TABLE hosts ADD COLUMN registers_at BIGINT NOT NULL DEFAULT 0;",
+};
+
 kilonova_store::statements! {
     /// The hosts that have documents of these servers.
     HOSTS_OF = "SELECT DISTINCT host FROM documents WHERE server_id IN ({})";
@@ -79,7 +85,8 @@ kilonova_store::statements! {
     NEXT = concat!("UPDATE hosts SET ", next!(), " WHERE host = ?1 RETURNING generation");
     /// The epoch and the newest generation of a host, the generations before it, and whether it has
     /// unanswered questions and console requests since a given generation.
-    NEWEST = "SELECT epoch, generation, history, filtered, reports_from, EXISTS (SELECT 1 FROM questions q
+    NEWEST = "SELECT epoch, generation, history, filtered, reports_from, registers_at, EXISTS (SELECT 1
+        FROM questions q
         WHERE q.host = ?1 AND q.generation > ?2 AND q.answer IS NULL) AS asked, EXISTS (SELECT 1
         FROM console_requests c WHERE c.host = ?1 AND c.generation > ?2) AS watched
         FROM hosts WHERE host = ?1";
@@ -89,6 +96,9 @@ kilonova_store::statements! {
     /// Increases the generation of a host, which gets all documents until it has the new generation.
     REQUEST_REPORTS = concat!("UPDATE hosts SET reports_from = ", later!(), ", ", next!(), "
         WHERE host = ?1 RETURNING generation");
+    /// Increases the generation of the host with a root provider. The host registers again when it gets the new generation.
+    REQUEST_REGISTRATION = concat!("UPDATE hosts SET registers_at = ", later!(), ", ", next!(), "
+        WHERE root_provider = ?1 RETURNING host, generation");
     /// Writes the document of a server on a host.
     PUT = "INSERT INTO documents (host, server_id, generation, body, lacks_volumes, held)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (host, server_id) DO UPDATE SET
@@ -439,6 +449,8 @@ pub struct Newest {
     pub filtered: i64,
     /// A host with an earlier generation must report on every guest again.
     pub reports_from: i64,
+    /// The generation with which the host must register again; 0 if it has registered since.
+    pub registers_at: i64,
     /// True if there may be unanswered questions to the host since the given generation.
     pub asked: bool,
     /// True if there may be console requests to the host since the given generation.
@@ -493,6 +505,7 @@ pub fn newest(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Newest, Er
             history: history(&row)?,
             filtered: row.int("filtered")?,
             reports_from: row.int("reports_from")?,
+            registers_at: row.int("registers_at")?,
             asked: row.bool("asked")?,
             watched: row.bool("watched")?,
         },
@@ -502,6 +515,7 @@ pub fn newest(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Newest, Er
             history: Vec::new(),
             filtered: 0,
             reports_from: 0,
+            registers_at: 0,
             asked: true,
             watched: true,
         },
@@ -553,6 +567,23 @@ pub fn filter(tx: &mut Tx<'_>, wake: &impl Wake, host: &HostName) -> Result<(), 
 /// Store errors only.
 pub fn request_reports(tx: &mut Tx<'_>, wake: &impl Wake, host: &HostName) -> Result<(), Error> {
     increase(tx, wake, host, REQUEST_REPORTS)
+}
+
+/// Increases the generation of the host with a root provider, and returns both. The host then registers again at its next
+/// scan of its devices. A registration withdraws the request. `None` if no host has the provider.
+///
+/// # Errors
+/// Store errors only.
+pub fn request_registration(
+    tx: &mut Tx<'_>,
+    root: ProviderId,
+) -> Result<Option<(HostName, i64)>, Error> {
+    let Some(row) = tx.row(REQUEST_REGISTRATION, params![root, time::now()])? else {
+        return Ok(None);
+    };
+    let host = row.host("host")?;
+    let generation = logged(tx, &host, row.int("generation")?)?;
+    Ok(Some((host, generation)))
 }
 
 /// Increases the generation of a host, if it has a row, with the statement, and wakes the host on commit.
@@ -628,6 +659,7 @@ mod tests {
             history: vec![80, 70],
             filtered: 0,
             reports_from: 0,
+            registers_at: 0,
             asked: false,
             watched: false,
         };

@@ -86,7 +86,7 @@ kilonova_store::statements! {
             hypervisor_version = excluded.hypervisor_version, host_ip = excluded.host_ip,
             vcpus = excluded.vcpus, memory_mb = excluded.memory_mb, disk_gb = excluded.disk_gb,
             last_seen = excluded.last_seen, reported_at = excluded.reported_at,
-            agent = excluded.agent, attempt = excluded.attempt,
+            agent = excluded.agent, attempt = excluded.attempt, registers_at = 0,
             agent_version = excluded.agent_version, agent_version_epoch = hosts.epoch + 1
         RETURNING ", columns!());
     /// Sets the physical networks between which a host can route.

@@ -36,6 +36,7 @@ pub const SERVERS: &[Migration] = &[
     super::hosts::VERSIONS,
     super::cells::DIVISION,
     super::documents::REPORTS,
+    super::documents::REGISTRATIONS,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -133,6 +133,7 @@ fn nothing_newer(since: i64) -> Batch {
         consoles: Vec::new(),
         filters: None,
         routers: None,
+        register: false,
     }
 }
 

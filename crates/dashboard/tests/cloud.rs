@@ -11,6 +11,7 @@ use http::{Method, Request};
 use http_body_util::BodyExt;
 use kilonova_cinder::Cinder;
 use kilonova_compute_app::Compute;
+use kilonova_compute_app::managed_consumers::Servers;
 use kilonova_compute_app::volumes::{VolumeOptions, Volumes};
 use kilonova_compute_nodes::Link;
 use kilonova_dashboard::{Dashboard, Parts, Policies};
@@ -159,7 +160,7 @@ async fn open(
         .with_nodes(Arc::new(compute.clone()));
     let policy = kilonova_placement::policy(&[], Default::default()).unwrap();
     let networks = kilonova_network::Networks::new(store.clone());
-    let manager = Some(Arc::new(kilonova_compute_app::managed_consumers::Servers) as _);
+    let manager = Some(Arc::new(Servers::new(Some(compute.clone()))) as _);
     let policies = Policies {
         accelerator: accelerator.policy().clone(),
         image: images.policy().clone(),

@@ -307,4 +307,8 @@ pub struct Batch {
     /// The complete list of the host's routers, if it may have changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routers: Option<Vec<Router>>,
+    /// True if the host's providers may no longer be as it has reported them: the host registers again at its next scan
+    /// of its devices. Agents of earlier builds ignore it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub register: bool,
 }

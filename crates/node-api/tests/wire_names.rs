@@ -229,6 +229,7 @@ fn a_document_keeps_its_names() {
             }],
             "members": [{"group": OTHER, "addresses": [prefix]}],
         },
+        "register": true,
     }));
 }
 

@@ -12,6 +12,7 @@ use axum::routing::get;
 use axum::{Json, Router, middleware};
 use http::{HeaderMap, Method};
 use kilonova_compute_app::Compute;
+use kilonova_compute_app::managed_consumers::Servers;
 use kilonova_enroll::Enrollment;
 use kilonova_network::Networks;
 use kilonova_wire::noauth::NoAuth;
@@ -188,7 +189,7 @@ fn mounted(
             let (store, world) = (services.store.clone(), services.world.clone());
             let policy = settings.policies.of(service);
             // Servers are rows of the same database, even if compute runs in another process.
-            let manager = Some(Arc::new(kilonova_compute_app::managed_consumers::Servers) as _);
+            let manager = Some(Arc::new(Servers::new(services.compute.clone())) as _);
             let placement = kilonova_placement::Placement { store, world, policy, manager };
             put(kilonova_placement::routes(placement), kilonova_placement::service())
         }

@@ -68,6 +68,7 @@ pub(super) async fn desired(
             consoles: Vec::new(),
             filters: None,
             routers: None,
+            register: false,
         });
     }
     entry.seen(time::now());

@@ -64,6 +64,7 @@ mod power;
 mod power_failures;
 mod power_sync;
 mod rebalance;
+mod repaired;
 mod resize;
 mod retyping;
 mod round_trips;

@@ -5,7 +5,7 @@
 //! hosts.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +40,9 @@ pub(super) struct Inventory {
     /// When the host registers again even if nothing has changed, because it cannot yet offer its CPUs and memory by
     /// NUMA cell.
     again: Mutex<Option<Instant>>,
+    /// True if the control plane has requested a registration: a client of the Placement API has changed the host's
+    /// providers.
+    requested: AtomicBool,
     /// Fingerprint of devices, cells and hypervisor in the last registration.
     last_fingerprint: AtomicU64,
     /// Device problems that have been logged.
@@ -57,6 +60,7 @@ impl Inventory {
             watch,
             next_log_read,
             again: Mutex::default(),
+            requested: AtomicBool::new(false),
             last_fingerprint: AtomicU64::new(0),
             logged: Mutex::default(),
             found: Mutex::default(),
@@ -103,8 +107,15 @@ impl Inventory {
         }
     }
 
-    /// The registration, if devices, cells or hypervisor have changed since the last one, or if an undivided host must
-    /// retry.
+    /// Requests a registration at the next scan, even if nothing changes on the host. It is not sent at once: a client
+    /// may make several changes, and the registration would compete with them for the providers' generations. Nova's
+    /// hosts compare their providers once a minute (`update_available_resource` of `nova/compute/manager.py`).
+    pub(super) fn request(&self) {
+        self.requested.store(true, Ordering::Relaxed);
+    }
+
+    /// The registration, if devices, cells or hypervisor have changed since the last one, if the control plane has
+    /// requested it, or if an undivided host must retry.
     pub(super) async fn changed(&self) -> Result<Option<Registration>, Error> {
         let (devices, cells) = (self.scan().await?, self.cells().await?);
         let info = self.parts.hypervisor.info();
@@ -112,7 +123,9 @@ impl Inventory {
         let last_fingerprint = self.last_fingerprint.swap(seen, Ordering::Relaxed);
         let again = *self.again.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = again.is_some_and(|again| again <= Instant::now());
-        Ok((is_due || seen != last_fingerprint).then(|| self.registration(devices, cells, info)))
+        let is_requested = self.requested.swap(false, Ordering::Relaxed);
+        Ok((is_due || is_requested || seen != last_fingerprint)
+            .then(|| self.registration(devices, cells, info)))
     }
 
     /// Waits until the kernel log contains an unreported event about a device's health. Cancel-safe. An

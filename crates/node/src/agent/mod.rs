@@ -395,7 +395,12 @@ impl Agent {
     /// The documents newer than `since`; `None` if the control plane no longer knows this agent.
     async fn batch(&self, since: i64) -> Result<Option<Box<Batch>>, Box<Error>> {
         match self.link.desired(since).await {
-            Ok(batch) => Ok(Some(batch)),
+            Ok(batch) => {
+                if batch.register {
+                    self.inventory.request();
+                }
+                Ok(Some(batch))
+            }
             Err(Stop::Rejected(why)) => {
                 tracing::warn!(host = %self.link.host(), %why, "the control plane no longer knows this host; registering again");
                 Ok(None)

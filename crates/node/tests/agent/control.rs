@@ -224,6 +224,7 @@ impl ControlPlane for Control {
                             consoles: Vec::new(),
                             filters: state.filters.clone().map(Box::new),
                             routers: None,
+                            register: false,
                         });
                     }
                 }

@@ -7,6 +7,7 @@ use axum::response::Response;
 use axum::routing::get;
 use kilonova_engine::Inventory;
 use kilonova_ids::{ProviderId, ResourceClass};
+use kilonova_store::Tx;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::{Body, Refusal};
 use serde_json::{Map, Value, json};
@@ -124,8 +125,11 @@ async fn create(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Resp
     let data = call.body(&body, &schemas::POST_INVENTORY)?;
     let class = ResourceClass::verbatim(data["resource_class"].as_str().unwrap_or_default());
     let wanted = (class.clone(), read(&data));
-    let (world, version) = (call.app.world.clone(), call.version);
-    call.app.store.write(move |tx| inventories::add(tx, &world, id, &wanted, version)).await?;
+    let (app, version) = (call.app.clone(), call.version);
+    let add = move |tx: &mut Tx<'_>| {
+        app.change_trees(tx, [id], |tx| inventories::add(tx, &app.world, id, &wanted, version))
+    };
+    call.app.store.write(add).await?;
     let response = single(&call, id, &class, StatusCode::CREATED).await?;
     Ok(call.located(response, &format!("/resource_providers/{id}/inventories/{class}")))
 }
@@ -138,11 +142,13 @@ async fn replace(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Res
     let data = call.body(&body, &schemas::PUT_INVENTORIES)?;
     let generation = integer(&data["resource_provider_generation"]);
     let wanted = read_all(&data);
-    let (world, version) = (call.app.world.clone(), call.version);
-    call.app
-        .store
-        .write(move |tx| inventories::replace(tx, &world, id, generation, &wanted, version))
-        .await?;
+    let (app, version) = (call.app.clone(), call.version);
+    let replace = move |tx: &mut Tx<'_>| {
+        app.change_trees(tx, [id], |tx| {
+            inventories::replace(tx, &app.world, id, generation, &wanted, version)
+        })
+    };
+    call.app.store.write(replace).await?;
     all(&call, id).await
 }
 
@@ -159,11 +165,13 @@ async fn update(
     let data = call.body(&body, &schemas::PUT_INVENTORY)?;
     let generation = integer(&data["resource_provider_generation"]).unwrap_or_default();
     let wanted = (class.clone(), read(&data));
-    let (world, version) = (call.app.world.clone(), call.version);
-    call.app
-        .store
-        .write(move |tx| inventories::update(tx, &world, id, generation, &wanted, version))
-        .await?;
+    let (app, version) = (call.app.clone(), call.version);
+    let update = move |tx: &mut Tx<'_>| {
+        app.change_trees(tx, [id], |tx| {
+            inventories::update(tx, &app.world, id, generation, &wanted, version)
+        })
+    };
+    call.app.store.write(update).await?;
     single(&call, id, &class, StatusCode::OK).await
 }
 
@@ -173,8 +181,11 @@ async fn delete(
 ) -> Result<Response, Refusal> {
     call.may("placement:resource_providers:inventories:delete")?;
     let (id, class) = (provider_id(&uuid)?, ResourceClass::verbatim(class));
-    let world = call.app.world.clone();
-    call.app.store.write(move |tx| inventories::delete(tx, &world, id, &class)).await?;
+    let app = call.app.clone();
+    let delete = move |tx: &mut Tx<'_>| {
+        app.change_trees(tx, [id], |tx| inventories::delete(tx, &app.world, id, &class))
+    };
+    call.app.store.write(delete).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))
 }
 
@@ -187,10 +198,12 @@ async fn clear(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal
     }
     call.may("placement:resource_providers:inventories:delete")?;
     let id = provider_id(&uuid)?;
-    let (world, version) = (call.app.world.clone(), call.version);
-    call.app
-        .store
-        .write(move |tx| inventories::replace(tx, &world, id, None, &[], version))
-        .await?;
+    let (app, version) = (call.app.clone(), call.version);
+    let clear = move |tx: &mut Tx<'_>| {
+        app.change_trees(tx, [id], |tx| {
+            inventories::replace(tx, &app.world, id, None, &[], version)
+        })
+    };
+    call.app.store.write(clear).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))
 }

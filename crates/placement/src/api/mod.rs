@@ -21,14 +21,17 @@ mod usages;
 mod validate;
 mod version;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Router;
+use kilonova_ids::ProviderId;
 use kilonova_policy::Policy;
 use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, Service};
 
 use crate::app::allocations::{self as consumers, AllocationChange, ConsumerManager};
+use crate::db::providers;
 use crate::{Error, World};
 pub use rules::{RULES, policy};
 
@@ -41,7 +44,7 @@ pub struct Placement {
     pub world: World,
     /// The policy.
     pub policy: Arc<Policy>,
-    /// Identifies consumers that clients of the API must not change.
+    /// Identifies consumers that clients of the API must not change, and learns of their changes to providers.
     pub manager: Option<Arc<dyn ConsumerManager>>,
 }
 
@@ -52,6 +55,27 @@ impl Placement {
         changes.iter().try_for_each(|change| {
             consumers::refuse_managed(tx, &**manager, change.consumer, Some(change))
         })
+    }
+
+    /// Performs a client's change to the trees of some providers, and then tells the manager. In this order, because a
+    /// host's registration also locks the tree before the row of the host.
+    fn change_trees<T>(
+        &self,
+        tx: &mut Tx<'_>,
+        changed: impl IntoIterator<Item = ProviderId>,
+        work: impl FnOnce(&mut Tx<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let Some(manager) = &self.manager else { return work(tx) };
+        let mut roots = BTreeSet::new();
+        for provider in changed {
+            // Read first, because the change may delete the provider.
+            roots.extend(providers::by_id(tx, provider)?.map(|row| row.root));
+        }
+        let done = work(tx)?;
+        for root in roots {
+            manager.tree_changed(tx, root)?;
+        }
+        Ok(done)
     }
 }
 

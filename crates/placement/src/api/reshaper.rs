@@ -52,11 +52,11 @@ async fn run(call: Call, body: Body) -> Result<Response, Refusal> {
     let data = call.body(&body, schema)?;
     let targets = targets(&data)?;
     let changes = allocations::read_many(&data["allocations"])?;
-    let world = call.app.world.clone();
     let app = call.app.clone();
     let work = move |tx: &mut Tx<'_>| {
         app.refuse_managed(tx, &changes)?;
-        reshape::run(tx, &world, &targets, &changes)
+        let providers = targets.iter().map(|target| target.provider);
+        app.change_trees(tx, providers, |tx| reshape::run(tx, &app.world, &targets, &changes))
     };
     call.app.store.write(work).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
 use kilonova_ids::{ProviderId, parse_uuid_like};
+use kilonova_store::Tx;
 use kilonova_wire::{Body, Refusal};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -13,7 +14,6 @@ use serde_json::{Value, json};
 
 use super::call::{Call, only, provider_id};
 use super::{Placement, filters, schemas};
-use crate::Error;
 use crate::app::{self, providers};
 use crate::db::providers::ProviderRow;
 
@@ -133,12 +133,13 @@ async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Resp
     let data = call.body(&body, schema)?;
     let name = name_of(&data)?;
     let (parent, may_move) = (parent_of(&data), call.speaks(37));
-    let world = call.app.world.clone();
-    let row = call
-        .app
-        .store
-        .write(move |tx| providers::update(tx, &world, id, &name, parent, may_move))
-        .await?;
+    let app = call.app.clone();
+    let update = move |tx: &mut Tx<'_>| {
+        app.change_trees(tx, [id], |tx| {
+            providers::update(tx, &app.world, id, &name, parent, may_move)
+        })
+    };
+    let row = call.app.store.write(update).await?;
     Ok(call.json(StatusCode::OK, &view(&call, &row), Some(row.updated_at)))
 }
 
@@ -147,10 +148,10 @@ async fn delete(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusa
     let id = parse_uuid_like(&uuid).ok_or_else(|| {
         Refusal::not_found(format!("No resource provider with uuid {uuid} found for delete"))
     })?;
-    let world = call.app.world.clone();
-    call.app
-        .store
-        .write(move |tx| -> Result<(), Error> { providers::delete(tx, &world, id) })
-        .await?;
+    let app = call.app.clone();
+    let delete = move |tx: &mut Tx<'_>| {
+        app.change_trees(tx, [id], |tx| providers::delete(tx, &app.world, id))
+    };
+    call.app.store.write(delete).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))
 }

@@ -5,6 +5,7 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
+use kilonova_store::Tx;
 use kilonova_wire::{Body, Refusal};
 use serde_json::{Value, json};
 
@@ -123,9 +124,11 @@ async fn set(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Respons
         .filter_map(Value::as_str)
         .map(str::to_owned)
         .collect();
-    let world = call.app.world.clone();
-    let (row, names) =
-        call.app.store.write(move |tx| traits::set(tx, &world, id, generation, &wanted)).await?;
+    let app = call.app.clone();
+    let set = move |tx: &mut Tx<'_>| {
+        app.change_trees(tx, [id], |tx| traits::set(tx, &app.world, id, generation, &wanted))
+    };
+    let (row, names) = call.app.store.write(set).await?;
     let body = json!({"traits": names, "resource_provider_generation": row.generation});
     Ok(call.json(StatusCode::OK, &body, None))
 }
@@ -135,7 +138,10 @@ async fn clear(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal
     call.may("placement:resource_providers:traits:delete")?;
     let id = provider_id(&uuid)?;
     call.app.store.read(move |tx| providers::get(tx, id)).await?;
-    let world = call.app.world.clone();
-    call.app.store.write(move |tx| traits::set(tx, &world, id, None, &[])).await?;
+    let app = call.app.clone();
+    let clear = move |tx: &mut Tx<'_>| {
+        app.change_trees(tx, [id], |tx| traits::set(tx, &app.world, id, None, &[]))
+    };
+    call.app.store.write(clear).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))
 }

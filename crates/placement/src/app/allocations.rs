@@ -36,7 +36,7 @@ pub struct AllocationChange {
     pub allocations: BTreeMap<ProviderId, BTreeMap<ResourceClass, i64>>,
 }
 
-/// Another service that creates consumers through the ledger, together with rows of its own.
+/// Another service that creates consumers and reports providers through the ledger, together with rows of its own.
 /// Clients of the API may change those consumers only as far as the service permits.
 pub trait ConsumerManager: Send + Sync + 'static {
     /// The reason why clients must not change the consumer, and what to do instead. `None` if they
@@ -61,6 +61,13 @@ pub trait ConsumerManager: Send + Sync + 'static {
         consumer: ConsumerId,
         changes: &AmountChanges,
     ) -> Result<bool, kilonova_store::Error>;
+
+    /// Called after a client has changed inventories, traits or providers of a tree, in the transaction of the change.
+    /// If a host reports the tree, the manager has it report again, which repairs what the client damaged.
+    ///
+    /// # Errors
+    /// Store errors only.
+    fn tree_changed(&self, tx: &mut Tx<'_>, root: ProviderId) -> Result<(), kilonova_store::Error>;
 }
 
 /// The changes in a consumer's amounts, by provider and class. Every change is nonzero.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::bitstreams::ImageBitstreams;
+use kilonova_compute_app::managed_consumers::Servers;
 use kilonova_compute_nodes::Link;
 use kilonova_identity::Identity;
 use kilonova_ids::ImageId;
@@ -108,7 +109,7 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
     let policy =
         kilonova_placement::policy(&[], Default::default()).expect("the default policy is valid");
     let networks = kilonova_network::Networks::new(store.clone());
-    let manager = Some(Arc::new(kilonova_compute_app::managed_consumers::Servers) as _);
+    let manager = Some(Arc::new(Servers::new(Some(compute.clone()))) as _);
     let placement = Placement { store, world, policy: Arc::new(policy), manager };
     let auth = || Arc::new(NoAuth);
     let mount = |routes, service| kilonova_wire::mount(routes, service, "", auth());

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use kilonova_compute_app::Compute;
+use kilonova_compute_app::managed_consumers::Servers;
 use kilonova_compute_nodes::Link;
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{ControlPlane, Observation, Outcome};
@@ -256,7 +257,7 @@ impl RunningCloud {
         let policy = kilonova_placement::policy(&[], Default::default())
             .expect("the default policy is valid");
         let policy = Arc::new(policy);
-        let manager = Some(Arc::new(kilonova_compute_app::managed_consumers::Servers) as _);
+        let manager = Some(Arc::new(Servers::new(Some(self.compute.clone()))) as _);
         let state = Placement { store, world, policy, manager };
         let routes = kilonova_placement::routes(state);
         let service = kilonova_placement::service();
