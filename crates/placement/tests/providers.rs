@@ -3,6 +3,7 @@
 use kilonova_ids::ResourceClass;
 use kilonova_placement::{Error, ledger};
 use kilonova_store::Tx;
+use kilonova_store::testing::Meter;
 use serde_json::{Value, json};
 
 use crate::common::http::Api;
@@ -36,9 +37,9 @@ async fn version_negotiation_has_upstreams_messages() {
         ask("placement 1.5").await.is(404);
         ask("compute 2.1").await.is(404);
         let far = ask("placement 1.99").await.is(406);
-        assert!(far.detail().contains("Unacceptable version header: 1.99"));
+        assert!(far.detail().contains("Invalid microversion: Unacceptable version header: 1.99"));
         let odd = ask("placement pony").await.is(400);
-        assert!(odd.detail().contains("invalid version string: pony"));
+        assert!(odd.detail().contains("Invalid microversion: invalid version string: pony"));
     }
 }
 
@@ -361,6 +362,48 @@ async fn a_report_preserves_a_ratio_unless_the_host_fixes_it() {
             host.inventories[0].1.total = total;
             report(&host).await;
             assert_eq!(ratios().await, [Some(2.0), Some(4.0)], "{name}: {total}");
+        }
+    }
+}
+
+/// A filter for one provider must not read the inventories, traits and aggregates of the whole cloud.
+#[tokio::test]
+async fn filters_of_one_provider_read_only_its_tree() {
+    for (name, store, _guard) in stores().await {
+        let meter = Meter::listing();
+        let api = Api::new(&store.with_meter(meter.clone()));
+        let a = api.provider("a", None, &[("VCPU", 4)]).await;
+        api.provider("b", None, &[("VCPU", 4)]).await;
+        for filter in ["name=a".to_owned(), format!("uuid={a}"), format!("in_tree={a}")] {
+            meter.take_transactions();
+            let path = format!("/resource_providers?{filter}&resources=VCPU:1");
+            let found = api.get(&path).await.is(200).body;
+            assert_eq!(found["resource_providers"].as_array().map(Vec::len), Some(1), "{filter}");
+            let reads = meter.take_transactions();
+            let mut statements = reads.iter().flat_map(|read| &read.statements);
+            let whole = statements
+                .find(|one| one.sql.contains("FROM inventories") && !one.sql.contains("WHERE"));
+            assert_eq!(whole, None, "{name} {filter}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_aggregate_with_some_of_the_dashes_is_kept() {
+    const SPARSE: &str = "5e08ea53c4c6-448e-9334-ac4953de3cfa";
+    for (name, store, _guard) in stores().await {
+        let api = Api::new(&store);
+        let a = api.provider("a", None, &[]).await;
+        let path = format!("/resource_providers/{a}/aggregates");
+        let body = json!({"resource_provider_generation": 0, "aggregates": [SPARSE]});
+        api.put(&path, body).await.is(200);
+        let shown = api.get(&path).await.is(200).body;
+        assert_eq!(shown["aggregates"], json!([SPARSE]), "{name}");
+        for spelling in [SPARSE, "5e08ea53-c4c6-448e-9334-ac4953de3cfa"] {
+            let path = format!("/resource_providers?member_of={spelling}");
+            let found = api.get(&path).await.is(200).body;
+            let found = found["resource_providers"].as_array().map(Vec::len);
+            assert_eq!(found, Some(1), "{name} {spelling}");
         }
     }
 }

@@ -149,3 +149,84 @@ async fn faults_are_html_for_browsers_and_name_the_versions() {
         assert!(answer.body["errors"][0]["code"].is_null());
     }
 }
+
+/// Upstream words the error of an unknown class, and of an inventory in use, for each request.
+#[tokio::test]
+async fn unknown_classes_and_inventories_in_use_have_the_words_of_their_request() {
+    for (name, store, _guard) in stores().await {
+        let api = Api::new(&store);
+        let host = api.provider("host", None, &[("VCPU", 4)]).await;
+        let inventories = format!("/resource_providers/{host}/inventories");
+        let consumer = "0b8ae9a1-6d8a-4f38-9f5e-5f1c0c0d1a77";
+        let claim = |class: &str| {
+            json!({
+                "allocations": {&host: {"resources": {class: 1}}},
+                "project_id": "p", "user_id": "u",
+                "consumer_generation": null, "consumer_type": "INSTANCE",
+            })
+        };
+        let reshape = |class: &str, allocations: serde_json::Value| {
+            let target = json!({
+                "resource_provider_generation": 1,
+                "inventories": {"VCPU": {"total": 4}, class: {"total": 4}},
+            });
+            json!({"inventories": {&host: target}, "allocations": allocations})
+        };
+        let unknown = "No such resource class CUSTOM_NO.";
+        let sized = json!({"resource_provider_generation": 1, "total": 4});
+        let one = format!("/allocations/{consumer}");
+        let update = format!("{inventories}/CUSTOM_NO");
+        for (method, path, body, status, begin) in [
+            (
+                "PUT",
+                &*one,
+                claim("CUSTOM_NO"),
+                400,
+                format!("Unable to allocate inventory for consumer {consumer}: "),
+            ),
+            (
+                "POST",
+                "/allocations",
+                json!({consumer: claim("CUSTOM_NO")}),
+                400,
+                "Unable to allocate inventory ".into(),
+            ),
+            (
+                "POST",
+                "/reshaper",
+                reshape("CUSTOM_NO", json!({})),
+                400,
+                "malformed reshaper data: ".into(),
+            ),
+            (
+                "POST",
+                "/reshaper",
+                reshape("VCPU", json!({consumer: claim("CUSTOM_NO")})),
+                400,
+                "malformed reshaper data: ".into(),
+            ),
+            ("PUT", &*update, sized, 404, String::new()),
+        ] {
+            let refused = api.ask(method, path, Some(body)).await.is(status);
+            let why = refused.detail();
+            assert!(why.contains(&format!("{begin}{unknown}")), "{name} {method} {path}: {why}");
+        }
+        // A class that exists, but not at this provider.
+        let sized = json!({"resource_provider_generation": 1, "total": 4});
+        let refused = api.put(&format!("{inventories}/VGPU"), sized).await.is(400);
+        assert!(refused.detail().contains("No inventory of class VGPU found."), "{name}");
+
+        api.put(&one, claim("VCPU")).await.is(204);
+        let used = format!("Inventory for 'VCPU' on resource provider '{host}' in use.");
+        let refused = api.ask("DELETE", &inventories, None).await.is(409);
+        assert_eq!(refused.code(), "placement.inventory.inuse", "{name}");
+        let why = refused.detail();
+        assert!(why.contains(&used) && !why.contains("update conflict"), "{name}: {why}");
+        let generation =
+            api.get(&inventories).await.is(200).body["resource_provider_generation"].clone();
+        let body = json!({"resource_provider_generation": generation, "inventories": {}});
+        let refused = api.put(&inventories, body).await.is(409);
+        let wanted = format!("update conflict: {used}");
+        assert!(refused.detail().contains(&wanted), "{name}: {}", refused.detail());
+    }
+}

@@ -5,6 +5,7 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
+use kilonova_ids::parse_uuid_like;
 use kilonova_wire::{Body, Refusal};
 use serde_json::{Value, json};
 
@@ -52,7 +53,7 @@ async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Resp
         .into_iter()
         .flatten()
         .filter_map(Value::as_str)
-        .filter_map(|text| Some((text.parse().ok()?, text.to_owned())))
+        .filter_map(|text| Some((parse_uuid_like(text)?, text.to_owned())))
         .collect();
     let world = call.app.world.clone();
     let shown: Vec<String> = wanted.iter().map(|(_, sent)| sent.clone()).collect();

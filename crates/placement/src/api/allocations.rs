@@ -16,7 +16,7 @@ use super::call::{Call, integer, only};
 use super::validate::spelt_once;
 use super::{Placement, schemas};
 use crate::Error;
-use crate::app::allocations::{self, AllocationChange};
+use crate::app::allocations::{self, AllocationChange, Request};
 use crate::db::{consumers, providers};
 
 pub fn routes() -> Router<Placement> {
@@ -168,14 +168,18 @@ fn consumer_id(text: &str) -> Result<ConsumerId, Refusal> {
         .ok_or_else(|| Refusal::bad_request(format!("Malformed consumer_uuid: {text}")))
 }
 
-async fn write(call: &Call, changes: Vec<AllocationChange>) -> Result<Response, Refusal> {
+async fn write(
+    call: &Call,
+    changes: Vec<AllocationChange>,
+    request: Request,
+) -> Result<Response, Refusal> {
     let world = call.app.world.clone();
     let rows: BTreeSet<ProviderId> =
         changes.iter().flat_map(|change| change.allocations.keys().copied()).collect();
     let app = call.app.clone();
     let work = move |tx: &mut Tx<'_>| {
         app.refuse_managed(tx, &changes)?;
-        allocations::replace(tx, &world, &changes)
+        allocations::replace(tx, &world, &changes, request)
     };
     call.app.store.write_on(rows, work).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))
@@ -198,7 +202,7 @@ async fn replace(
         _ => &schemas::PUT_ALLOCATIONS_1_38,
     };
     let change = read(consumer, &call.body(&body, schema)?)?;
-    write(&call, vec![change]).await
+    write(&call, vec![change], Request::One).await
 }
 
 async fn replace_many(call: Call, body: Body) -> Result<Response, Refusal> {
@@ -212,7 +216,7 @@ async fn replace_many(call: Call, body: Body) -> Result<Response, Refusal> {
         _ => &schemas::POST_ALLOCATIONS_1_38,
     };
     let changes = read_many(&call.body(&body, schema)?)?;
-    write(&call, changes).await
+    write(&call, changes, Request::Many).await
 }
 
 async fn delete(call: Call, Path(consumer): Path<String>) -> Result<Response, Refusal> {

@@ -198,11 +198,9 @@ async fn clear(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal
     }
     call.may("placement:resource_providers:inventories:delete")?;
     let id = provider_id(&uuid)?;
-    let (app, version) = (call.app.clone(), call.version);
+    let app = call.app.clone();
     let clear = move |tx: &mut Tx<'_>| {
-        app.change_trees(tx, [id], |tx| {
-            inventories::replace(tx, &app.world, id, None, &[], version)
-        })
+        app.change_trees(tx, [id], |tx| inventories::clear(tx, &app.world, id))
     };
     call.app.store.write(clear).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))

@@ -165,8 +165,10 @@ pub fn aggregates(call: &Call, key: &str) -> Result<Aggregates, Refusal> {
     Ok(found)
 }
 
+/// Parses the uuid of an aggregate. `PUT …/aggregates` accepts only some dashes too, and a filter
+/// must find what it stores.
 fn aggregate(text: &str) -> Result<Uuid, Refusal> {
-    text.parse().map_err(|_| {
+    parse_uuid_like(text).or_else(|| text.parse().ok()).ok_or_else(|| {
         bad_query(&format!("Expected 'member_of' parameter to contain valid UUID(s). Got: {text}"))
     })
 }

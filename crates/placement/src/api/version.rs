@@ -9,6 +9,9 @@ pub const MIN: Microversion = Microversion(1, 0);
 /// The newest supported version.
 pub const MAX: Microversion = Microversion(1, 39);
 
+/// Begins every error of the negotiation (`MicroversionMiddleware` of microversion-parse).
+const INVALID: &str = "Invalid microversion: ";
+
 /// Placement's version negotiation.
 pub struct Versions;
 
@@ -17,13 +20,15 @@ impl Negotiate for Versions {
         let version = match microversion::requested(headers, "placement") {
             None => return Ok(MIN),
             Some("latest") => return Ok(MAX),
-            Some(text) => Microversion::parse(text)
-                .ok_or_else(|| Refusal::bad_request(format!("invalid version string: {text}")))?,
+            Some(text) => Microversion::parse(text).ok_or_else(|| {
+                Refusal::bad_request(format!("{INVALID}invalid version string: {text}"))
+            })?,
         };
         if (MIN..=MAX).contains(&version) {
             return Ok(version);
         }
-        Err(Refusal::not_acceptable(format!("Unacceptable version header: {version}"))
+        let why = format!("{INVALID}Unacceptable version header: {version}");
+        Err(Refusal::not_acceptable(why)
             .with_extra("max_version", MAX.to_string())
             .with_extra("min_version", MIN.to_string())
             .into())

@@ -122,12 +122,46 @@ fn amount_changes(
     Ok(Some(changes))
 }
 
-/// Replaces the allocations of all these consumers, or of none.
+/// The request that replaces allocations. Upstream words the error of an unknown class for each of
+/// them (`placement/handlers/allocation.py`, `placement/handlers/reshaper.py`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// `PUT /allocations/{consumer}`.
+    One,
+    /// `POST /allocations`.
+    Many,
+    /// `POST /reshaper`.
+    Reshape,
+}
+
+impl Request {
+    /// The error of an unknown class.
+    fn unknown_class(self, consumer: ConsumerId, class: &ResourceClass) -> Refusal {
+        let why = classes::unknown(class);
+        Refusal::bad_request(match self {
+            Self::One => format!("Unable to allocate inventory for consumer {consumer}: {why}"),
+            Self::Many => format!("Unable to allocate inventory {why}"),
+            Self::Reshape => malformed_reshape(&why),
+        })
+    }
+}
+
+/// The message about a reshape that names something unknown.
+pub(super) fn malformed_reshape(why: &str) -> String {
+    format!("malformed reshaper data: {why}")
+}
+
+/// Replaces the allocations of all these consumers, or of none. No consumer may occur twice.
 ///
 /// # Errors
 /// 400 for an unknown provider or class; 409 for an old consumer generation or for amounts that do
 /// not fit.
-pub fn replace(tx: &mut Tx<'_>, world: &World, changes: &[AllocationChange]) -> Result<(), Error> {
+pub fn replace(
+    tx: &mut Tx<'_>,
+    world: &World,
+    changes: &[AllocationChange],
+    request: Request,
+) -> Result<(), Error> {
     let now = time::now();
     let mut known: Vec<Option<ConsumerRow>> = Vec::new();
     for change in changes {
@@ -149,12 +183,7 @@ pub fn replace(tx: &mut Tx<'_>, world: &World, changes: &[AllocationChange]) -> 
             }
             for (class, amount) in amounts {
                 if !classes::exists(tx, class)? {
-                    return Err(Refusal::bad_request(format!(
-                        "Unable to allocate inventory for consumer {}: {}",
-                        change.consumer,
-                        classes::unknown(class)
-                    ))
-                    .into());
+                    return Err(request.unknown_class(change.consumer, class).into());
                 }
                 shifts.take(*provider, class, *amount);
             }

@@ -1,9 +1,9 @@
 //! Filters of the list of providers. Each provider must pass on its own: unlike in a search for
 //! candidates, the rest of its tree does not count.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use kilonova_engine::Provider;
+use kilonova_engine::{Provider, Tree};
 use kilonova_ids::{ProviderId, ResourceClass};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
@@ -42,6 +42,11 @@ impl ProviderFilters {
             && self.required.is_empty()
             && self.forbidden.is_empty()
             && self.resources.is_empty())
+    }
+
+    /// True if the filters leave at most the providers of one tree.
+    fn is_narrow(&self) -> bool {
+        self.name.is_some() || self.id.is_some() || self.in_tree.is_some()
     }
 
     fn pass(&self, row: &ProviderRow) -> bool {
@@ -84,7 +89,15 @@ pub fn list(tx: &mut Tx<'_>, filters: &ProviderFilters) -> Result<Vec<ProviderRo
     };
     rows.retain(|row| filters.pass(row));
     if filters.looks_inside() && !rows.is_empty() {
-        let inside: HashMap<ProviderId, Provider> = db::trees::all(tx)?
+        // The other filters may leave few providers; then only their trees are read.
+        let trees: Vec<Tree> = if filters.is_narrow() {
+            let roots: BTreeSet<ProviderId> = rows.iter().map(|row| row.root).collect();
+            let roots: Vec<ProviderId> = roots.into_iter().collect();
+            db::trees::some(tx, &roots)?.into_iter().flatten().collect()
+        } else {
+            db::trees::all(tx)?
+        };
+        let inside: HashMap<ProviderId, Provider> = trees
             .into_iter()
             .flat_map(|tree| tree.providers)
             .map(|provider| (provider.id, provider))

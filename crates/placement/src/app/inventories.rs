@@ -50,6 +50,20 @@ pub fn replace(
     world.tree_changed(tx, row.root)
 }
 
+/// Removes all inventories of a provider.
+///
+/// # Errors
+/// 404, 409 for an inventory in use.
+pub fn clear(tx: &mut Tx<'_>, world: &World, id: ProviderId) -> Result<(), Error> {
+    let row = providers::lock(tx, id)?;
+    let have = db::inventories::of_provider(tx, id)?;
+    // Unlike `set_inventories`, upstream's `delete_inventories` puts nothing before this message.
+    refuse_used(id, &have, "")?;
+    write(tx, id, &[], true)?;
+    db::providers::bump(tx, id, time::now())?;
+    world.tree_changed(tx, row.root)
+}
+
 /// Adds the inventory of a class that the provider does not have yet.
 ///
 /// # Errors
@@ -83,7 +97,8 @@ pub fn add(
 /// Changes the inventory of a class.
 ///
 /// # Errors
-/// 400 if it does not exist or the numbers are invalid, 404, 409 for an old generation.
+/// 400 if it does not exist or the numbers are invalid, 404 also for an unknown class, 409 for an old
+/// generation.
 pub fn update(
     tx: &mut Tx<'_>,
     world: &World,
@@ -98,6 +113,11 @@ pub fn update(
     let (class, inventory) = wanted;
     check(id, class, inventory, version).map_err(|why| refused("update", id, &why))?;
     if !have.iter().any(|old| old.class == *class) {
+        // Upstream's `update_inventory` (handlers/inventory.py) does not catch the error of an
+        // unknown class.
+        if !classes::exists(tx, class)? {
+            return Err(Refusal::not_found(classes::unknown(class)).into());
+        }
         return Err(Refusal::bad_request(format!(
             "No inventory record with resource class for resource provider {id}: No inventory of \
              class {class} found."
@@ -194,21 +214,27 @@ pub fn write(
     if !all {
         return Ok(());
     }
-    let mut held: Vec<&str> =
-        old.values().filter(|row| row.inventory.used > 0).map(|row| row.class.as_str()).collect();
-    if !held.is_empty() {
-        held.sort_unstable_by_key(|class| (names::standard_class(class), *class));
-        return Err(Refusal::conflict(format!(
-            "update conflict: {}",
-            in_use(id, &held.join(", "))
-        ))
-        .with_code(codes::INVENTORY_IN_USE)
-        .into());
-    }
+    refuse_used(id, old.values(), "update conflict: ")?;
     for class in old.keys() {
         db::inventories::delete_idle(tx, id, class)?;
     }
     Ok(())
+}
+
+/// Refuses to remove inventories in use, with a message that begins with `prefix`.
+fn refuse_used<'a>(
+    id: ProviderId,
+    removed: impl IntoIterator<Item = &'a InventoryRow>,
+    prefix: &str,
+) -> Result<(), Refusal> {
+    let used = removed.into_iter().filter(|row| row.inventory.used > 0);
+    let mut held: Vec<&str> = used.map(|row| row.class.as_str()).collect();
+    if held.is_empty() {
+        return Ok(());
+    }
+    held.sort_unstable_by_key(|class| (names::standard_class(class), *class));
+    let why = in_use(id, &held.join(", "));
+    Err(Refusal::conflict(format!("{prefix}{why}")).with_code(codes::INVENTORY_IN_USE))
 }
 
 fn in_use(id: ProviderId, classes: &str) -> String {

@@ -8,9 +8,9 @@ use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
 use kilonova_wire::{Refusal, time};
 
-use super::allocations::{self, AllocationChange};
+use super::allocations::{self, AllocationChange, Request, malformed_reshape};
 use super::inventories::{self, ClassInventory};
-use super::providers;
+use super::{classes, providers};
 use crate::{Error, World, codes, db};
 
 /// The requested inventories of a provider.
@@ -55,12 +55,18 @@ pub fn run(
             ),
         )?;
         roots.push(row.root);
+        for (class, _) in &target.inventories {
+            if !classes::exists(tx, class)? {
+                let why = malformed_reshape(&classes::unknown(class));
+                return Err(Refusal::bad_request(why).into());
+            }
+        }
         if !target.inventories.is_empty() {
             inventories::write(tx, id, &target.inventories, false)?;
             db::providers::bump(tx, id, time::now())?;
         }
     }
-    allocations::replace(tx, world, changes)?;
+    allocations::replace(tx, world, changes, Request::Reshape)?;
     for target in targets {
         inventories::write(tx, target.provider, &target.inventories, true)?;
         db::providers::bump(tx, target.provider, time::now())?;
