@@ -22,7 +22,7 @@ pub enum Error {
     /// The request is refused for another reason.
     #[error("{0}")]
     Refused(String),
-    /// An immutable role must not be changed or deleted.
+    /// An immutable project or role must not be changed or deleted.
     #[error(
         "Unable to {0} immutable {1} resource: `{2}`. Set resource option \"immutable\" to false first."
     )]
@@ -38,6 +38,9 @@ pub enum Error {
     /// The resource does not exist.
     #[error("Could not find {0}: {1}.")]
     NotFound(&'static str, String),
+    /// The marker of a list does not exist.
+    #[error("Marker {0} could not be found.")]
+    NoMarker(String),
     /// The first role does not imply the second.
     #[error("{0} does not imply {1}.")]
     NotImplied(String, String),
@@ -95,6 +98,14 @@ impl Error {
         if found { Ok(()) } else { Err(Self::NotFound(kind, id.to_owned())) }
     }
 
+    /// Maps the error of a marker's lookup.
+    pub(crate) fn no_marker(self) -> Self {
+        match self {
+            Self::NotFound(_, id) => Self::NoMarker(id),
+            other => other,
+        }
+    }
+
     /// Maps a violated unique key to [`Error::Duplicate`].
     pub(crate) fn taken(
         kind: &'static str,
@@ -132,9 +143,11 @@ impl IntoRefusal for Error {
                 Refusal::new(kind, text).with_retry_after(seconds)
             }
             Self::KeysUnread => Refusal::new(Kind::Unavailable, text).with_retry_after(1),
-            Self::NotFound(..) | Self::NotImplied(..) | Self::NoSuchToken | Self::NoLimit(..) => {
-                Refusal::not_found(text)
-            }
+            Self::NotFound(..)
+            | Self::NotImplied(..)
+            | Self::NoSuchToken
+            | Self::NoLimit(..)
+            | Self::NoMarker(_) => Refusal::not_found(text),
             Self::Duplicate(..) | Self::DuplicateId(..) | Self::DuplicateLimit(_) => {
                 Refusal::conflict(text)
             }

@@ -1,28 +1,34 @@
 //! Domains: there is exactly one.
 
 use axum::extract::{Path, State};
-use kilonova_access::{Caller, Guard, Routes, get};
-use kilonova_wire::Base;
+use kilonova_access::{Caller, Guard, Routes, get, patch};
 use kilonova_wire::query::Query;
+use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
-use super::{Answer, as_boolean, listing, may, ok, resembles, self_link};
+use super::{Answer, as_boolean, fields, listing, may, ok, resembles, self_link};
 use crate::db::assignments::Target;
 use crate::{DOMAIN_ID, DOMAIN_NAME, Error, Identity};
 
 pub(super) fn routes() -> Routes<Identity> {
     Routes::new()
         .route("/v3/domains", [get(Guard::Object(&["identity:list_domains"]), list)])
-        .route("/v3/domains/{id}", [get(Guard::Object(&["identity:get_domain"]), show)])
+        .route(
+            "/v3/domains/{id}",
+            [
+                get(Guard::Object(&["identity:get_domain"]), show),
+                patch(Guard::Object(&["identity:update_domain"]), update),
+            ],
+        )
         .route("/v3/auth/domains", [get("identity:get_auth_domains", scopes)])
         .route("/v3/auth/system", [get("identity:get_auth_system", system)])
 }
 
-fn view(base: &Base) -> Value {
+fn view(description: &str, base: &Base) -> Value {
     json!({
         "id": DOMAIN_ID,
         "name": DOMAIN_NAME,
-        "description": "The default domain",
+        "description": description,
         "enabled": true,
         "tags": [],
         "options": {},
@@ -30,19 +36,28 @@ fn view(base: &Base) -> Value {
     })
 }
 
-async fn list(caller: Caller, base: Base, query: Query) -> Answer {
+async fn list(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    query: Query,
+) -> Answer {
     may(&caller, "identity:list_domains", &[])?;
     let fits = query.get("name").is_none_or(|name| name.eq_ignore_ascii_case(DOMAIN_NAME))
         && query.get("enabled").is_none_or(as_boolean);
     let fits = |view: &Value| fits && resembles(&query, &["name", "enabled"], view);
-    let items = [view(&base)].into_iter().filter(fits).collect();
+    let description = identity.domain_description().await?;
+    let items = [view(&description, &base)].into_iter().filter(fits).collect();
     listing(&base, "/v3/domains", "domains", items)
 }
 
 /// The domain, if the caller has a role on it.
 async fn scopes(State(identity): State<Identity>, caller: Caller, base: Base) -> Answer {
     let has = identity.has_roles_on(&caller.user_id, Target::Domain).await?;
-    let items = if has { vec![view(&base)] } else { Vec::new() };
+    let mut items = Vec::new();
+    if has {
+        items.push(view(&identity.domain_description().await?, &base));
+    }
     listing(&base, "/v3/auth/domains", "domains", items)
 }
 
@@ -53,10 +68,34 @@ async fn system(State(identity): State<Identity>, caller: Caller, base: Base) ->
     ok(json!({"system": items, "links": {"self": format!("{}/v3/auth/system", base.0)}}))
 }
 
-async fn show(caller: Caller, base: Base, Path(id): Path<String>) -> Answer {
-    may(&caller, "identity:get_domain", &[])?;
-    if id == DOMAIN_ID {
-        return ok(json!({"domain": view(&base)}));
+/// 404 for every domain but the one.
+fn known(id: &str) -> Result<(), Error> {
+    match id == DOMAIN_ID {
+        true => Ok(()),
+        false => Err(Error::NotFound("domain", id.escape_debug().to_string())),
     }
-    Err(Error::NotFound("domain", id.escape_debug().to_string()).into())
+}
+
+async fn show(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    Path(id): Path<String>,
+) -> Answer {
+    may(&caller, "identity:get_domain", &[])?;
+    known(&id)?;
+    ok(json!({"domain": view(&identity.domain_description().await?, &base)}))
+}
+
+async fn update(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Answer {
+    may(&caller, "identity:update_domain", &[])?;
+    known(&id)?;
+    let description = identity.update_domain(fields(body, "domain")?).await?;
+    ok(json!({"domain": view(&description, &base)}))
 }

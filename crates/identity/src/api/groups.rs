@@ -7,11 +7,11 @@ use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, resembles, self_link,
+    Answer, ListFilter, Page, created, fields, id_of, may, no_content, ok, resembles, self_link,
     users, with_extra,
 };
 use crate::db::groups::Group;
-use crate::{DOMAIN_ID, Identity};
+use crate::{DOMAIN_ID, Error, Identity};
 
 pub(super) fn routes() -> Routes<Identity> {
     let rule = |rules| Guard::Object(rules);
@@ -64,6 +64,10 @@ async fn list(
 ) -> Answer {
     may(&caller, "identity:list_groups", &[])?;
     let filter = ListFilter::read(&query);
+    let page = Page::read(&query)?;
+    if let Some(marker) = &page.marker {
+        identity.group(marker).await.map_err(Error::no_marker)?;
+    }
     let found =
         if filter.matches_nothing { Vec::new() } else { identity.groups(filter.name).await? };
     let items = found
@@ -71,7 +75,7 @@ async fn list(
         .map(|group| view(group, &base))
         .filter(|view| resembles(&query, &["name", "domain_id"], view))
         .collect();
-    listing(&base, "/v3/groups", "groups", items)
+    page.listing(&query, &base, "/v3/groups", "groups", items)
 }
 
 async fn of_user(
@@ -84,13 +88,17 @@ async fn of_user(
     may(&caller, "identity:list_groups_for_user", &[("user_id", &id), ("target.user.id", &id)])?;
     id_of("user", &id)?;
     let filter = ListFilter::read(&query);
+    let page = Page::read(&query)?;
+    if let Some(marker) = &page.marker {
+        identity.group(marker).await.map_err(Error::no_marker)?;
+    }
     let found = identity.groups_of(&id, filter.name).await?;
     let items = found
         .iter()
         .map(|group| view(group, &base))
         .filter(|view| resembles(&query, &["name"], view))
         .collect();
-    listing(&base, &format!("/v3/users/{id}/groups"), "groups", items)
+    page.listing(&query, &base, &format!("/v3/users/{id}/groups"), "groups", items)
 }
 
 async fn show(
@@ -149,6 +157,10 @@ async fn members(
     may(&caller, "identity:list_users_in_group", &[])?;
     id_of("group", &id)?;
     let filter = ListFilter::read(&query);
+    let page = Page::read(&query)?;
+    if let Some(marker) = &page.marker {
+        identity.user(marker).await.map_err(Error::no_marker)?;
+    }
     let found = identity.members(&id, filter.name).await?;
     let items = found
         .iter()
@@ -158,7 +170,7 @@ async fn members(
         .map(|user| users::view(user, &base))
         .filter(|view| resembles(&query, &["name", "enabled", "domain_id"], view))
         .collect();
-    listing(&base, &format!("/v3/groups/{id}/users"), "users", items)
+    page.listing(&query, &base, &format!("/v3/groups/{id}/users"), "users", items)
 }
 
 async fn contains(

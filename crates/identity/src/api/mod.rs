@@ -33,6 +33,7 @@ use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::{Caller, Operation, Routes};
+use kilonova_wire::paging;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Dialect, Fault, JsonBody, Refusal, Service};
 use serde_json::{Value, json};
@@ -225,12 +226,82 @@ fn listing(base: &Base, path: &str, key: &str, items: Vec<Value>) -> Answer {
     }))
 }
 
+/// The page of a list that `limit` and `marker` request, as in `build_driver_hints` and
+/// `wrap_collection` of `keystone/server/flask/common.py`. Without both, the list is complete.
+///
+/// Upstream applies no marker to the lists below a user or a group, so that a client that pages
+/// through them never ends. Here they have pages too.
+#[derive(Debug)]
+struct Page {
+    limit: Option<usize>,
+    marker: Option<String>,
+}
+
+impl Page {
+    fn read(query: &Query) -> Result<Self, Refusal> {
+        let limit = match query.get("limit") {
+            None | Some("") => None,
+            Some(_) => Some(paging::Page::read(query)?.limit),
+        };
+        let marker = query.get("marker").filter(|marker| !marker.is_empty()).map(str::to_owned);
+        if let Some(marker) = marker.iter().find(|marker| marker.chars().any(char::is_control)) {
+            return Err(Error::NoMarker(marker.escape_debug().to_string()).into());
+        }
+        Ok(Self { limit, marker })
+    }
+
+    /// [`listing`] of one page. The items of pages are in the order of their ids, so that a marker
+    /// need not pass the list's filters. As upstream, a full page has a link to the next one, which
+    /// may be empty.
+    fn listing(
+        &self,
+        query: &Query,
+        base: &Base,
+        path: &str,
+        key: &str,
+        mut items: Vec<Value>,
+    ) -> Answer {
+        if self.limit.is_none() && self.marker.is_none() {
+            return listing(base, path, key, items);
+        }
+        items.sort_by(|a, b| a["id"].as_str().cmp(&b["id"].as_str()));
+        if let Some(marker) = &self.marker {
+            items.retain(|item| item["id"].as_str() > Some(marker));
+        }
+        let mut next = Value::Null;
+        let mut truncated = false;
+        if let Some(limit) = self.limit {
+            truncated = items.len() >= limit;
+            items.truncate(limit);
+            if let Some(last) =
+                items.last().filter(|_| truncated).and_then(|last| last["id"].as_str())
+            {
+                let pairs = [("marker", last), ("limit", &limit.to_string())];
+                next = json!(format!("{}{path}?{}", base.0, query.with(&pairs)));
+            }
+        }
+        let mut body = json!({
+            key: items,
+            "links": {"next": next, "previous": null, "self": format!("{}{path}", base.0)},
+        });
+        if truncated {
+            body["truncated"] = json!(true);
+        }
+        ok(body)
+    }
+}
+
 /// The attributes of a resource: those that the service stores without interpreting them, and its
 /// own.
 fn with_extra<const N: usize>(extra: &Fields, own: [(&str, Value); N]) -> Fields {
     let mut view = extra.clone();
     view.extend(own.map(|(key, value)| (key.to_owned(), value)));
     view
+}
+
+/// The options of a project or a role.
+fn options(immutable: bool) -> Value {
+    if immutable { json!({"immutable": true}) } else { json!({}) }
 }
 
 fn self_link(base: &Base, collection: &str, id: &str) -> Value {

@@ -7,11 +7,11 @@ use kilonova_wire::{Base, JsonBody, Refusal};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, resembles, self_link,
-    with_extra,
+    Answer, ListFilter, Page, created, fields, id_of, listing, may, no_content, ok, options,
+    resembles, self_link, with_extra,
 };
 use crate::db::projects::Project;
-use crate::{DOMAIN_ID, Identity};
+use crate::{DOMAIN_ID, Error, Identity};
 
 pub(super) fn routes() -> Routes<Identity> {
     let rule = |rules| Guard::Object(rules);
@@ -47,7 +47,7 @@ pub(super) fn view(project: &Project, base: &Base) -> Value {
             ("parent_id", json!(DOMAIN_ID)),
             ("is_domain", json!(false)),
             ("tags", json!(project.tags)),
-            ("options", json!({})),
+            ("options", options(project.immutable)),
             ("links", self_link(base, "projects", &project.id)),
         ],
     ))
@@ -61,6 +61,10 @@ async fn list(
 ) -> Answer {
     may(&caller, "identity:list_projects", &[])?;
     let filter = ListFilter::read(&query);
+    let page = Page::read(&query)?;
+    if let Some(marker) = &page.marker {
+        identity.project(marker).await.map_err(Error::no_marker)?;
+    }
     let beneath = query.get("parent_id").is_some_and(|id| id != DOMAIN_ID);
     let domains = query.get("is_domain").is_some_and(|flag| flag.eq_ignore_ascii_case("true"));
     let found = if filter.matches_nothing || beneath || domains {
@@ -74,7 +78,7 @@ async fn list(
         .map(|project| view(project, &base))
         .filter(|view| resembles(&query, &["name", "enabled", "domain_id", "parent_id"], view))
         .collect();
-    listing(&base, "/v3/projects", "projects", items)
+    page.listing(&query, &base, "/v3/projects", "projects", items)
 }
 
 /// True if tags match the filters `tags`, `tags-any`, `not-tags` and `not-tags-any`.
@@ -106,6 +110,10 @@ async fn of_user(
     id_of("user", &id)?;
     let filter = ListFilter::read(&query);
     identity.user(&id).await?;
+    let page = Page::read(&query)?;
+    if let Some(marker) = &page.marker {
+        identity.project(marker).await.map_err(Error::no_marker)?;
+    }
     let found = if filter.matches_nothing {
         Vec::new()
     } else {
@@ -116,7 +124,7 @@ async fn of_user(
         .map(|project| view(project, &base))
         .filter(|view| resembles(&query, &["name", "enabled", "domain_id"], view))
         .collect();
-    listing(&base, &format!("/v3/users/{id}/projects"), "projects", items)
+    page.listing(&query, &base, &format!("/v3/users/{id}/projects"), "projects", items)
 }
 
 async fn show(

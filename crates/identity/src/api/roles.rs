@@ -7,7 +7,8 @@ use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, resembles, self_link,
+    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, options, resembles,
+    self_link,
 };
 use crate::Identity;
 use crate::db::roles::Role;
@@ -35,13 +36,12 @@ pub(super) fn routes() -> Routes<Identity> {
 }
 
 pub(super) fn view(role: &Role, base: &Base) -> Value {
-    let options = if role.immutable { json!({"immutable": true}) } else { json!({}) };
     json!({
         "id": role.id,
         "name": role.name,
         "domain_id": null,
         "description": role.description,
-        "options": options,
+        "options": options(role.immutable),
         "links": self_link(base, "roles", &role.id),
     })
 }

@@ -8,6 +8,7 @@ use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
 use super::{Answer, id_of, may, no_content, ok};
+use crate::db::projects::Project;
 use crate::{Error, Identity};
 
 pub(super) fn routes() -> Routes<Identity> {
@@ -35,16 +36,16 @@ fn view(tags: &[String], id: &str, base: &Base) -> Value {
     json!({"tags": tags, "links": {"self": format!("{}/v3/projects/{id}/tags", base.0)}})
 }
 
-/// The tags of a project, if the rule allows the caller to read or change them.
-async fn tags(
+/// A project, if the rule allows the caller to read or change its tags.
+async fn tagged(
     identity: &Identity,
     caller: &Caller,
     rule: &str,
     id: &str,
-) -> Result<Vec<String>, kilonova_wire::Refusal> {
+) -> Result<Project, kilonova_wire::Refusal> {
     may(caller, rule, &[("target.project.id", id)])?;
     id_of("project", id)?;
-    Ok(identity.project(id).await?.tags)
+    Ok(identity.project(id).await?)
 }
 
 async fn list(
@@ -53,8 +54,8 @@ async fn list(
     base: Base,
     Path(id): Path<String>,
 ) -> Answer {
-    let tags = tags(&identity, &caller, "identity:list_project_tags", &id).await?;
-    ok(view(&tags, &id, &base))
+    let project = tagged(&identity, &caller, "identity:list_project_tags", &id).await?;
+    ok(view(&project.tags, &id, &base))
 }
 
 async fn replace(
@@ -64,14 +65,15 @@ async fn replace(
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Answer {
-    tags(&identity, &caller, "identity:update_project_tags", &id).await?;
-    let project = identity.change_tags(&id, move |tags| *tags = body["tags"].clone()).await?;
+    tagged(&identity, &caller, "identity:update_project_tags", &id).await?;
+    let project =
+        identity.change_tags(&id, "update", move |tags| *tags = body["tags"].clone()).await?;
     ok(view(&project.tags, &id, &base))
 }
 
 async fn clear(State(identity): State<Identity>, caller: Caller, Path(id): Path<String>) -> Answer {
-    tags(&identity, &caller, "identity:delete_project_tags", &id).await?;
-    identity.change_tags(&id, |tags| *tags = json!([])).await?;
+    tagged(&identity, &caller, "identity:delete_project_tags", &id).await?;
+    identity.change_tags(&id, "update", |tags| *tags = json!([])).await?;
     no_content()
 }
 
@@ -84,7 +86,8 @@ async fn has(
     caller: Caller,
     Path((id, tag)): Path<(String, String)>,
 ) -> Answer {
-    match tags(&identity, &caller, "identity:get_project_tag", &id).await?.contains(&tag) {
+    let project = tagged(&identity, &caller, "identity:get_project_tag", &id).await?;
+    match project.tags.contains(&tag) {
         true => no_content(),
         false => Err(missing(&tag).into()),
     }
@@ -96,10 +99,10 @@ async fn add(
     base: Base,
     Path((id, tag)): Path<(String, String)>,
 ) -> Answer {
-    tags(&identity, &caller, "identity:create_project_tag", &id).await?;
+    tagged(&identity, &caller, "identity:create_project_tag", &id).await?;
     let new = tag.clone();
     identity
-        .change_tags(&id, move |tags| {
+        .change_tags(&id, "create", move |tags| {
             if let Value::Array(tags) = tags
                 && !tags.iter().any(|have| *have == new)
             {
@@ -120,12 +123,13 @@ async fn remove(
     caller: Caller,
     Path((id, tag)): Path<(String, String)>,
 ) -> Answer {
-    let before = tags(&identity, &caller, "identity:delete_project_tag", &id).await?;
-    if !before.contains(&tag) {
+    let before = tagged(&identity, &caller, "identity:delete_project_tag", &id).await?;
+    // As upstream, an immutable project is 403 without it too.
+    if !before.immutable && !before.tags.contains(&tag) {
         return Err(missing(&tag).into());
     }
     identity
-        .change_tags(&id, move |tags| {
+        .change_tags(&id, "delete", move |tags| {
             if let Value::Array(tags) = tags {
                 tags.retain(|have| *have != tag);
             }

@@ -7,7 +7,7 @@ use kilonova_wire::{Base, JsonBody, PeerAddress};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, resembles, self_link,
+    Answer, ListFilter, Page, created, fields, id_of, may, no_content, ok, resembles, self_link,
     with_extra,
 };
 use crate::db::users::User;
@@ -62,6 +62,10 @@ async fn list(
 ) -> Answer {
     may(&caller, "identity:list_users", &[])?;
     let filter = ListFilter::read(&query);
+    let page = Page::read(&query)?;
+    if let Some(marker) = &page.marker {
+        identity.user(marker).await.map_err(Error::no_marker)?;
+    }
     let found = if filter.matches_nothing {
         Vec::new()
     } else {
@@ -72,7 +76,7 @@ async fn list(
         .map(|user| view(user, &base))
         .filter(|view| resembles(&query, &["name", "enabled", "domain_id"], view))
         .collect();
-    listing(&base, "/v3/users", "users", items)
+    page.listing(&query, &base, "/v3/users", "users", items)
 }
 
 async fn show(

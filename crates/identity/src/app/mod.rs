@@ -4,6 +4,7 @@ pub(crate) mod assignments;
 mod bootstrap;
 pub(crate) mod catalog;
 pub(crate) mod credentials;
+mod domains;
 mod groups;
 mod implied;
 pub(crate) mod limits;
@@ -56,6 +57,35 @@ fn only_domain(fields: &Fields) -> Result<(), Error> {
     match text(fields, "domain_id")? {
         Some(id) if id != DOMAIN_ID => Err(Error::NotFound("domain", id)),
         _ => Ok(()),
+    }
+}
+
+/// True if an update only resets `immutable`, the one change of an immutable resource that
+/// `check_immutable_update` of `keystone/common/resource_options/options/immutable.py` allows.
+fn only_unprotects(fields: &Fields) -> bool {
+    let option = fields.get("options").and_then(|options| options.get("immutable"));
+    fields.len() == 1 && matches!(option, Some(Value::Null | Value::Bool(false)))
+}
+
+/// The value of the option `immutable` after a request, if it is `now` before. It is the only option
+/// of projects and roles.
+fn immutable(now: bool, fields: &Fields, kind: &str) -> Result<bool, Error> {
+    let options = match fields.get("options") {
+        None => return Ok(now),
+        Some(Value::Object(options)) => options,
+        Some(_) => return Err(Error::Invalid("options must be an object.".into())),
+    };
+    if let Some(other) = options.keys().find(|key| *key != "immutable") {
+        return Err(Error::Invalid(format!(
+            "{} is not an option of a {kind}.",
+            other.escape_debug()
+        )));
+    }
+    match options.get("immutable") {
+        None => Ok(now),
+        Some(Value::Null) => Ok(false),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(_) => Err(Error::Invalid("immutable must be true or false.".into())),
     }
 }
 

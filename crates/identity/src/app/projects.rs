@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Fields, extras, flag, named, only_domain, text};
+use super::{Fields, extras, flag, immutable, named, only_domain, only_unprotects, text};
 use crate::db::projects::{self, Project};
 use crate::{DOMAIN_ID, Error, Identity, new_id};
 
@@ -45,6 +45,7 @@ impl Identity {
             description: String::new(),
             enabled: true,
             tags: Vec::new(),
+            immutable: false,
             extra: Fields::new(),
         };
         apply(&mut project, &fields)?;
@@ -61,6 +62,9 @@ impl Identity {
         self.change(move |tx| {
             let mut project =
                 projects::by_id(tx, &id)?.ok_or_else(Error::not_found("project", &id))?;
+            if project.immutable && !only_unprotects(&fields) {
+                return Err(Error::Immutable("update", "project", id.clone()));
+            }
             apply(&mut project, &fields)?;
             named(&project.name, LONGEST)?;
             projects::update(tx, &project).map_err(Error::taken("project", &project.name))?;
@@ -69,8 +73,14 @@ impl Identity {
         .await
     }
 
-    /// Applies `change` to the tags and validates the result.
-    pub(crate) async fn change_tags<F>(&self, id: &str, change: F) -> Result<Project, Error>
+    /// Applies `change` to the tags and validates the result. `verb` says what it does, for the
+    /// refusal of an immutable project (`keystone/resource/core.py`).
+    pub(crate) async fn change_tags<F>(
+        &self,
+        id: &str,
+        verb: &'static str,
+        change: F,
+    ) -> Result<Project, Error>
     where
         F: Fn(&mut Value) + Send + 'static,
     {
@@ -78,6 +88,12 @@ impl Identity {
         self.change(move |tx| {
             let mut project =
                 projects::by_id(tx, &id)?.ok_or_else(Error::not_found("project", &id))?;
+            if project.immutable {
+                return Err(Error::Refused(format!(
+                    "Cannot {verb} project tags for {id}, project is immutable. Set \"immutable\" \
+                     option to false before creating project tags."
+                )));
+            }
             let mut tags = Value::from(project.tags.clone());
             change(&mut tags);
             project.tags = read_tags(&tags)?;
@@ -89,7 +105,14 @@ impl Identity {
 
     pub(crate) async fn delete_project(&self, id: &str) -> Result<(), Error> {
         let id = id.to_owned();
-        self.change(move |tx| Error::unless_found(projects::delete(tx, &id)?, "project", &id)).await
+        self.change(move |tx| {
+            let project = projects::by_id(tx, &id)?;
+            if project.is_some_and(|project| project.immutable) {
+                return Err(Error::Immutable("delete", "project", id.clone()));
+            }
+            Error::unless_found(projects::delete(tx, &id)?, "project", &id)
+        })
+        .await
     }
 }
 
@@ -113,6 +136,7 @@ fn apply(project: &mut Project, fields: &Fields) -> Result<(), Error> {
     if let Some(tags) = fields.get("tags") {
         project.tags = read_tags(tags)?;
     }
+    project.immutable = immutable(project.immutable, fields, "project")?;
     extras(&mut project.extra, fields, &KNOWN)
 }
 

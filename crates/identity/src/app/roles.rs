@@ -1,9 +1,7 @@
 //! Roles. Role names are unique regardless of case, because policies ignore case: a role `Admin`
 //! would have the rights of `admin`.
 
-use serde_json::Value;
-
-use super::{Fields, named, only_domain, text};
+use super::{Fields, immutable, named, only_domain, only_unprotects, text};
 use crate::db::credentials;
 use crate::db::roles::{self, Role};
 use crate::{Error, Identity, new_id};
@@ -60,12 +58,6 @@ impl Identity {
     }
 }
 
-/// True if an update only resets `immutable`.
-fn only_unprotects(fields: &Fields) -> bool {
-    let option = fields.get("options").and_then(|options| options.get("immutable"));
-    fields.len() == 1 && matches!(option, Some(Value::Null | Value::Bool(false)))
-}
-
 fn apply(role: &mut Role, fields: &Fields) -> Result<(), Error> {
     if fields.get("domain_id").is_some_and(|id| !id.is_null()) {
         only_domain(fields)?;
@@ -79,25 +71,6 @@ fn apply(role: &mut Role, fields: &Fields) -> Result<(), Error> {
     if fields.contains_key("description") {
         role.description = text(fields, "description")?;
     }
-    match fields.get("options") {
-        None => {}
-        Some(Value::Object(options)) => role.immutable = immutable(role.immutable, options)?,
-        Some(_) => return Err(Error::Invalid("options must be an object.".into())),
-    }
+    role.immutable = immutable(role.immutable, fields, "role")?;
     named(&role.name, LONGEST)
-}
-
-fn immutable(now: bool, options: &Fields) -> Result<bool, Error> {
-    if let Some(other) = options.keys().find(|key| *key != "immutable") {
-        return Err(Error::Invalid(format!(
-            "{} is not an option of a role.",
-            other.escape_debug()
-        )));
-    }
-    match options.get("immutable") {
-        None => Ok(now),
-        Some(Value::Null) => Ok(false),
-        Some(Value::Bool(flag)) => Ok(*flag),
-        Some(_) => Err(Error::Invalid("immutable must be true or false.".into())),
-    }
 }

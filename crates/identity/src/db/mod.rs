@@ -4,6 +4,7 @@
 pub(crate) mod assignments;
 pub(crate) mod catalog;
 pub(crate) mod credentials;
+pub(crate) mod domains;
 pub(crate) mod groups;
 pub(crate) mod keys;
 pub(crate) mod limits;
@@ -24,6 +25,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         assignments::STATEMENTS,
         catalog::STATEMENTS,
         credentials::STATEMENTS,
+        domains::STATEMENTS,
         groups::STATEMENTS,
         keys::STATEMENTS,
         limits::STATEMENTS,

@@ -13,26 +13,29 @@ pub(crate) struct Project {
     pub description: String,
     pub enabled: bool,
     pub tags: Vec<String>,
+    /// True if the project cannot be changed or deleted until this is reset.
+    pub immutable: bool,
     pub extra: Map<String, Value>,
 }
 
 /// Selects [`Project`]s.
 macro_rules! select {
     () => {
-        "SELECT id, name, description, enabled, tags, extra FROM identity_projects"
+        "SELECT id, name, description, enabled, tags, immutable, extra FROM identity_projects"
     };
 }
 
 statements! {
     /// Adds a project.
-    INSERT = "INSERT INTO identity_projects (id, name, description, enabled, tags, extra)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    INSERT = "INSERT INTO identity_projects
+        (id, name, description, enabled, tags, immutable, extra)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     /// Adds a project, unless its name is taken.
     INSERT_MISSING = "INSERT INTO identity_projects (id, name, description, enabled, tags, extra)
         VALUES (?1, ?2, ?3, 1, '[]', '{}') ON CONFLICT (name) DO NOTHING";
     /// Updates all columns but the id.
     UPDATE = "UPDATE identity_projects SET name = ?2, description = ?3, enabled = ?4, tags = ?5,
-        extra = ?6 WHERE id = ?1";
+        immutable = ?6, extra = ?7 WHERE id = ?1";
     /// One project by id.
     BY_ID = concat!(select!(), " WHERE id = ?1");
     /// One project by name.
@@ -57,6 +60,7 @@ fn read(row: &Row) -> Result<Project, Error> {
         description: row.string("description")?,
         enabled: row.bool("enabled")?,
         tags: serde_json::from_str(row.text("tags")?).map_err(|e| Error::Shape(e.to_string()))?,
+        immutable: row.bool("immutable")?,
         extra: json(row.text("extra")?)?.as_object().cloned().unwrap_or_default(),
     })
 }
@@ -88,6 +92,7 @@ fn values(project: &Project) -> Vec<kilonova_store::Value> {
         &project.description,
         project.enabled,
         Value::from(project.tags.clone()).to_string(),
+        project.immutable,
         Value::Object(project.extra.clone()).to_string(),
     ]
     .to_vec()

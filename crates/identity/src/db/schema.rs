@@ -163,4 +163,17 @@ CREATE INDEX identity_secrets_user ON identity_secrets (user_id);
 CREATE INDEX identity_secrets_project ON identity_secrets (project_id);
 ",
     },
+    Migration {
+        name: "identity-6-immutable-projects",
+        sql: "
+ALTER TABLE identity_projects ADD COLUMN immutable BIGINT NOT NULL DEFAULT 0;
+",
+    },
+    // A domain without a row has the default description.
+    Migration {
+        name: "identity-7-domains",
+        sql: "
+CREATE TABLE identity_domains (id TEXT PRIMARY KEY, description TEXT NOT NULL);
+",
+    },
 ];

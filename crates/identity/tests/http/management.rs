@@ -477,3 +477,168 @@ async fn the_projects_of_a_user_and_the_users_of_a_group_are_filtered() {
         }
     }
 }
+
+#[tokio::test]
+async fn an_immutable_project_changes_only_after_its_release() {
+    for cloud in clouds().await {
+        let admin = cloud.admin().await;
+        let ask = async |method: &str, path: &str, body: Value| {
+            cloud.as_user(&admin, method, path, body).await
+        };
+        let options = |value: Value| json!({"options": {"immutable": value}});
+        let fields = json!({"name": "kept", "tags": ["a"], "options": {"immutable": true}});
+        let id = cloud.make(&admin, "project", fields).await;
+        let path = format!("/v3/projects/{id}");
+        let shown = ask("GET", &path, Value::Null).await;
+        assert_eq!(shown.body["project"]["options"], json!({"immutable": true}));
+
+        let both = json!({"description": "d", "options": {"immutable": false}});
+        for fields in [json!({"name": "x"}), options(json!(true)), both] {
+            let reply = ask("PATCH", &path, json!({"project": fields})).await;
+            let words = format!(
+                "Unable to update immutable project resource: `{id}`. Set resource option \
+                 \"immutable\" to false first."
+            );
+            assert_eq!(
+                (reply.status.as_u16(), &reply.body["error"]["message"]),
+                (403, &json!(words))
+            );
+        }
+        assert_eq!(ask("DELETE", &path, Value::Null).await.status, 403);
+        let tags = format!("{path}/tags");
+        for (method, path, body, verb) in [
+            ("PUT", tags.clone(), json!({"tags": ["b"]}), "update"),
+            ("DELETE", tags.clone(), Value::Null, "update"),
+            ("PUT", format!("{tags}/b"), Value::Null, "create"),
+            ("DELETE", format!("{tags}/a"), Value::Null, "delete"),
+            ("DELETE", format!("{tags}/b"), Value::Null, "delete"),
+        ] {
+            let reply = ask(method, &path, body).await;
+            let words = format!(
+                "Cannot {verb} project tags for {id}, project is immutable. Set \"immutable\" option \
+                 to false before creating project tags."
+            );
+            let message = &reply.body["error"]["message"];
+            assert_eq!((reply.status.as_u16(), message), (403, &json!(words)), "{method} {path}");
+        }
+        assert_eq!(ask("GET", &tags, Value::Null).await.body["tags"], json!(["a"]));
+
+        let release = json!({"project": options(Value::Null)});
+        let released = ask("PATCH", &path, release).await;
+        assert_eq!(released.status, 200);
+        assert_eq!(released.body["project"]["options"], json!({}));
+        assert_eq!(ask("DELETE", &path, Value::Null).await.status, 204);
+        for options in [json!({"colour": true}), json!({"immutable": "yes"}), json!(7)] {
+            let body = json!({"project": {"name": "p", "options": options}});
+            assert_eq!(ask("POST", "/v3/projects", body).await.status, 400);
+        }
+    }
+}
+
+#[tokio::test]
+async fn lists_have_pages_in_the_order_of_ids() {
+    for cloud in clouds().await {
+        let (_, user, member) = cloud.demo().await;
+        let admin = cloud.admin().await;
+        let put = async |path: String| {
+            assert_eq!(
+                cloud.as_user(&admin, "PUT", &path, Value::Null).await.status,
+                204,
+                "{path}"
+            );
+        };
+        let group = cloud.make(&admin, "group", json!({"name": "g"})).await;
+        for name in ["c", "a", "b"] {
+            let project = cloud.make(&admin, "project", json!({"name": name})).await;
+            put(format!("/v3/projects/{project}/users/{user}/roles/{member}")).await;
+            let one = cloud.make(&admin, "user", json!({"name": name})).await;
+            put(format!("/v3/groups/{group}/users/{one}")).await;
+            let other = cloud.make(&admin, "group", json!({"name": name})).await;
+            put(format!("/v3/groups/{other}/users/{user}")).await;
+        }
+        for (path, kind) in [
+            ("/v3/users".to_owned(), "users"),
+            ("/v3/projects".to_owned(), "projects"),
+            ("/v3/groups".to_owned(), "groups"),
+            (format!("/v3/groups/{group}/users"), "users"),
+            (format!("/v3/users/{user}/projects"), "projects"),
+            (format!("/v3/users/{user}/groups"), "groups"),
+        ] {
+            let get = async |path: &str| cloud.as_user(&admin, "GET", path, Value::Null).await;
+            let ids = |body: &Value| -> Vec<String> {
+                let list = body[kind].as_array().unwrap().iter();
+                list.map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+            };
+            let whole = get(&path).await.body;
+            assert_eq!(whole["links"]["next"], Value::Null);
+            assert!(whole.get("truncated").is_none());
+            let mut all = ids(&whole);
+            all.sort_unstable();
+
+            let mut found = Vec::new();
+            let mut next = format!("{path}?limit=2");
+            loop {
+                let page = get(&next).await;
+                assert_eq!(page.status, 200, "{next}: {}", page.body);
+                found.extend(ids(&page.body));
+                let Some(link) = page.body["links"]["next"].as_str() else { break };
+                assert_eq!(page.body["truncated"], true);
+                let prefix = "http://cloud.example:8000/identity";
+                next = link.strip_prefix(prefix).expect("the link is absolute").to_owned();
+            }
+            assert_eq!(found, all, "{path}");
+            // The client asks for a page after the last one.
+            let after = format!("{path}?limit=2&marker={}", all.last().unwrap());
+            assert_eq!(ids(&get(&after).await.body), Vec::<String>::new(), "{path}");
+
+            let unknown = get(&format!("{path}?marker=nothing")).await;
+            let words = "Marker nothing could not be found.";
+            assert_eq!(unknown.status, 404, "{path}");
+            assert_eq!(unknown.body["error"]["message"], words);
+            assert_eq!(get(&format!("{path}?marker=a%00b")).await.status, 404);
+            assert_eq!(get(&format!("{path}?limit=-1")).await.status, 400);
+        }
+        // The marker need not match the filter.
+        let admin_id = cloud.find(&admin, "user", "admin").await;
+        let path = format!("/v3/users?name=nobody&limit=1&marker={admin_id}");
+        assert_eq!(cloud.as_user(&admin, "GET", &path, Value::Null).await.body["users"], json!([]));
+    }
+}
+
+#[tokio::test]
+async fn the_description_of_the_domain_can_be_changed() {
+    for cloud in clouds().await {
+        cloud.demo().await;
+        let admin = cloud.admin().await;
+        let patch = async |token: &str, id: &str, fields: Value| {
+            let path = format!("/v3/domains/{id}");
+            cloud.as_user(token, "PATCH", &path, json!({"domain": fields})).await
+        };
+        let described = json!({"description": "ours", "name": "Default", "enabled": true});
+        let reply = patch(&admin, "default", described).await;
+        assert_eq!(
+            (reply.status.as_u16(), &reply.body["domain"]["description"]),
+            (200, &json!("ours"))
+        );
+        for path in ["/v3/domains/default", "/v3/domains"] {
+            let reply = cloud.as_user(&admin, "GET", path, Value::Null).await;
+            assert!(reply.body.to_string().contains("ours"), "{}", reply.body);
+        }
+        for fields in [
+            json!({"name": "other"}),
+            json!({"description": "x", "enabled": false}),
+            json!({"options": {"immutable": true}}),
+            json!({"tags": ["a"]}),
+            json!({"colour": "red"}),
+            json!({"description": "a\u{0}b"}),
+        ] {
+            let reply = patch(&admin, "default", fields.clone()).await;
+            assert_eq!(reply.status, 400, "{fields}");
+        }
+        let shown = cloud.as_user(&admin, "GET", "/v3/domains/default", Value::Null).await;
+        assert_eq!(shown.body["domain"]["description"], "ours");
+        assert_eq!(patch(&admin, "other", json!({"description": "x"})).await.status, 404);
+        let demo = cloud.token("demo", "demo", "demo").await;
+        assert_eq!(patch(&demo, "default", json!({"description": "x"})).await.status, 403);
+    }
+}

@@ -9,6 +9,7 @@ pub const SMALL: &[(&str, &[&str])] = &[
             "aggregates_revision",
             "change_log_start",
             "enroll_authority",
+            "identity_domains",
             "image_clouds",
             "seal_current",
         ],
