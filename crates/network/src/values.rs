@@ -11,8 +11,12 @@ use crate::address::{self, Cidr};
 
 type Checked = Result<Value, String>;
 
-/// Upstream's default for `max_subnet_host_routes`, used here for `max_routes` too.
-const MOST_ROUTES: usize = 20;
+/// Upstream's default for `max_subnet_host_routes`.
+const MOST_HOST_ROUTES: usize = 20;
+/// Maximum number of addresses of a port.
+pub(crate) const MOST_FIXED_IPS: usize = 50;
+/// Upstream's default for `max_routes` (`neutron/conf/db/extraroute_db.py`).
+const MOST_ROUTES: usize = 30;
 
 fn display(value: &Value) -> String {
     match value {
@@ -223,9 +227,39 @@ pub(crate) fn prefix_or_none(value: &Value) -> Checked {
     }
 }
 
+/// The routes of a router.
 pub(crate) fn routes(value: &Value) -> Checked {
+    distinct_routes(value, MOST_ROUTES)
+}
+
+/// The routes that a subnet announces.
+pub(crate) fn host_routes(value: &Value) -> Checked {
+    distinct_routes(value, MOST_HOST_ROUTES)
+}
+
+/// At most `most` routes without duplicates, as in `validate_hostroutes` of
+/// `neutron_lib/api/validators/__init__.py`.
+fn distinct_routes(value: &Value, most: usize) -> Checked {
+    let routes = any_routes(value)?;
+    if routes.len() > most {
+        return Err(format!("at most {most} routes can be set"));
+    }
+    for (at, route) in routes.iter().enumerate() {
+        if routes.iter().take(at).any(|earlier| earlier == route) {
+            return Err(format!(
+                "Duplicate hostroute '{{'destination': '{}', 'nexthop': '{}'}}'",
+                display(&route["destination"]),
+                display(&route["nexthop"])
+            ));
+        }
+    }
+    Ok(routes.into())
+}
+
+/// Routes, some of which may be equal.
+pub(crate) fn any_routes(value: &Value) -> Result<Vec<Value>, String> {
     if value.is_null() {
-        return Ok(json!([]));
+        return Ok(Vec::new());
     }
     let route = |value: &Value| -> Checked {
         let fields = value.as_object().filter(|fields| fields.len() == 2);
@@ -233,11 +267,7 @@ pub(crate) fn routes(value: &Value) -> Checked {
         let get = |key| fields.get(key).ok_or_else(|| format!("a route needs a {key}"));
         Ok(json!({"destination": cidr(get("destination")?)?, "nexthop": parsed(get("nexthop")?)?}))
     };
-    let routes = list(value)?;
-    if routes.len() > MOST_ROUTES {
-        return Err(format!("at most {MOST_ROUTES} routes can be set"));
-    }
-    Ok(routes.iter().map(route).collect::<Result<Vec<_>, _>>()?.into())
+    list(value)?.iter().map(route).collect()
 }
 
 pub(crate) fn pools(value: &Value) -> Checked {
@@ -278,8 +308,8 @@ pub(crate) fn fixed_ips(value: &Value) -> Checked {
         return Ok(Value::Null);
     }
     let all = list(value)?;
-    if all.len() > 50 {
-        return Err("at most 50 fixed IPs can be set".into());
+    if all.len() > MOST_FIXED_IPS {
+        return Err(format!("at most {MOST_FIXED_IPS} fixed IPs can be set"));
     }
     Ok(all.iter().map(one).collect::<Result<Vec<_>, _>>()?.into())
 }

@@ -867,6 +867,15 @@ async fn administrators_see_address_availability() {
         assert_eq!(api.ok("admin", &query, None).await["network_ip_availabilities"], json!([]));
         let shown = api.ok("admin", &format!("{path}/{net}"), None).await;
         assert_eq!(shown["network_ip_availability"], *one);
+        let other = api.network("ann:red", &["10.1.0.0/29"]).await;
+        let page = api.ok("admin", &format!("{path}?limit=1"), None).await;
+        assert_eq!(page["network_ip_availabilities"][0]["network_id"], net);
+        let next = page["network_ip_availabilities_links"][0]["href"].as_str().unwrap();
+        assert!(next.ends_with(&format!("limit=1&marker={net}")), "{next}");
+        let (_, query) = next.split_once('?').unwrap();
+        let rest = api.ok("admin", &format!("{path}?{query}"), None).await;
+        let rest = rest["network_ip_availabilities"].as_array().unwrap().clone();
+        assert_eq!((rest.len(), &rest[0]["network_id"]), (1, &json!(other)));
         assert_eq!(api.ok("ann:red", path, None).await["network_ip_availabilities"], json!([]));
         api.refused("ann:red", &format!("{path}/{net}"), None, 404, "NetworkNotFound").await;
         let missing = format!("{path}/11111111-1111-4111-8111-111111111111");
@@ -887,6 +896,88 @@ async fn unconfigured_physical_networks_are_refused() {
             );
             assert_eq!((status, &body["NeutronError"]["message"]), (400, &json!(words)));
         }
+    }
+}
+
+#[tokio::test]
+async fn agents_cannot_be_changed_because_there_are_none() {
+    for api in apis().await {
+        for token in ["admin", "ann:red"] {
+            let body = Some(json!({"agent": {"admin_state_up": false}}));
+            api.refused(token, "PUT /agents/x", body, 404, "AgentNotFound").await;
+            api.refused(token, "DELETE /agents/x", None, 404, "AgentNotFound").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_network_moves_to_another_vlan_while_no_port_is_bound() {
+    for api in apis().await {
+        let net = api.network("ann:red", &["10.0.0.0/24"]).await;
+        let path = format!("/networks/{net}");
+        let (get, put) = (format!("GET {path}"), format!("PUT {path}"));
+        let body = |fields: Value| Some(json!({"network": fields}));
+        let was = api.ok("admin", &get, None).await["network"].clone();
+        let vlan = was["provider:segmentation_id"].clone();
+        let same = json!({"name": "n", "provider:network_type": "vlan",
+            "provider:physical_network": was["provider:physical_network"],
+            "provider:segmentation_id": vlan});
+        let shown = api.ok("admin", &put, body(same)).await["network"].clone();
+        assert_eq!((&shown["name"], &shown["provider:segmentation_id"]), (&json!("n"), &vlan));
+        for fields in [
+            json!({"provider:network_type": "flat"}),
+            json!({"provider:physical_network": "other"}),
+        ] {
+            let (status, answer) = api.call("admin", &put, body(fields)).await;
+            let words = "Invalid input for operation: Plugin does not support updating the following \
+                         provider network attributes: provider:network_type, \
+                         provider:physical_network.";
+            assert_eq!((status, &answer["NeutronError"]["message"]), (400, &json!(words)));
+        }
+        let moved = json!({"provider:segmentation_id": 300});
+        api.refused("ann:red", &put, body(moved.clone()), 403, "PolicyNotAuthorized").await;
+        let shown = api.ok("admin", &put, body(moved.clone())).await;
+        assert_eq!(shown["network"]["provider:segmentation_id"], 300);
+        assert_eq!(api.ok("admin", &get, None).await["network"]["provider:segmentation_id"], 300);
+        // The old VLAN is free again, and the new one is not.
+        let made = api.make("admin", "network", json!({})).await;
+        assert_eq!(made["provider:segmentation_id"], vlan);
+        let other = format!("PUT /networks/{}", made["id"].as_str().unwrap());
+        api.refused("admin", &other, body(moved), 409, "VlanIdInUse").await;
+        let shown = api.ok("admin", &other.replace("PUT", "GET"), None).await;
+        assert_eq!(shown["network"]["provider:segmentation_id"], vlan);
+        let flat =
+            json!({"provider:network_type": "flat", "provider:physical_network": "physnet1"});
+        let flat = api.make("admin", "network", flat).await;
+        let put_flat = format!("PUT /networks/{}", flat["id"].as_str().unwrap());
+        let third = json!({"provider:segmentation_id": 301});
+        api.refused("admin", &put_flat, body(third.clone()), 400, "InvalidInput").await;
+
+        let bound = json!({"network_id": net, "binding:host_id": "a"});
+        api.make("admin", "port", bound).await;
+        api.refused("admin", &put, body(third), 400, "InvalidInput").await;
+        let present = json!({"provider:segmentation_id": 300});
+        api.ok("admin", &put, body(present)).await;
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn host_routes_are_limited_and_distinct() {
+    for api in apis().await {
+        let net = api.network("ann:red", &[]).await;
+        let route = |number: usize| json!({"destination": format!("10.9.{number}.0/24"), "nexthop": "10.0.0.7"});
+        let subnet = |routes: Vec<Value>| json!({"network_id": net, "cidr": "10.0.0.0/24", "ip_version": 4, "host_routes": routes});
+        let post = |routes| Some(json!({"subnet": subnet(routes)}));
+        let (status, body) =
+            api.call("ann:red", "POST /subnets", post(vec![route(1), route(2), route(1)])).await;
+        let words = "Invalid input for host_routes. Reason: Duplicate hostroute '{'destination': \
+                     '10.9.1.0/24', 'nexthop': '10.0.0.7'}'.";
+        assert_eq!((status, &body["NeutronError"]["message"]), (400, &json!(words)));
+        let most = (0..21).map(route).collect();
+        api.refused("ann:red", "POST /subnets", post(most), 400, "HTTPBadRequest").await;
+        let made = api.make("ann:red", "subnet", subnet((0..20).map(route).collect())).await;
+        assert_eq!(made["host_routes"].as_array().unwrap().len(), 20);
     }
 }
 

@@ -283,6 +283,23 @@ async fn routes_lead_through_the_routers_subnets() {
         let to = format!("{path}/remove_extraroutes");
         let gone = put(&api, "ann:red", &to, all(&[a, b])).await;
         assert_eq!(gone["router"]["routes"], json!([]));
+
+        let many = |count: usize| -> Vec<Value> {
+            (0..count).map(|at| route(&format!("10.20.{at}.0/24"), "10.0.0.7")).collect()
+        };
+        let what = format!("PUT /{path}");
+        let twice = [many(2), many(1)].concat();
+        let (status, body) = api.call("ann:red", &what, Some(all(&twice))).await;
+        let words = "Invalid input for routes. Reason: Duplicate hostroute '{'destination': \
+                     '10.20.0.0/24', 'nexthop': '10.0.0.7'}'.";
+        assert_eq!((status, &body["NeutronError"]["message"]), (400, &json!(words)));
+        // A duplicate of an added route is merged.
+        let to = format!("{path}/add_extraroutes");
+        let added = put(&api, "ann:red", &to, all(&twice)).await;
+        assert_eq!(added["router"]["routes"], json!(many(2)));
+        let set = put(&api, "ann:red", &path, all(&many(30))).await;
+        assert_eq!(set["router"]["routes"].as_array().unwrap().len(), 30);
+        api.refused("ann:red", &what, Some(all(&many(31))), 400, "HTTPBadRequest").await;
         api.audit().await;
     }
 }

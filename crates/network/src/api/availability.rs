@@ -13,8 +13,13 @@ use crate::Networks;
 use crate::app::{availability, id};
 use crate::error::not_found;
 
-const COLLECTION: Collection =
-    Collection { path: "network-ip-availabilities", key: "network_ip_availabilities", hidden: &[] };
+/// The primary key is upstream's (`neutron_lib/api/definitions/network_ip_availability.py`).
+const COLLECTION: Collection = Collection {
+    path: "network-ip-availabilities",
+    key: "network_ip_availabilities",
+    primary_key: "network_id",
+    hidden: &[],
+};
 
 /// Attributes that filters and sort keys may name.
 const KNOWN: &[&str] =

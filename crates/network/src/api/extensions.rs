@@ -2,7 +2,7 @@
 //! hosts get their configuration from the compute service.
 
 use axum::extract::Path;
-use kilonova_access::{Caller, Guard, Routes, get};
+use kilonova_access::{Caller, Guard, Routes, delete, get, put};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Context, Refusal};
 use serde_json::{Value, json};
@@ -105,7 +105,14 @@ pub(super) fn routes() -> Routes<Networks> {
         .route("/v2.0/extensions/{alias}", [get(Guard::Anyone, show)])
         .route("/v2.0/availability_zones", [get("get_availability_zone", zones)])
         .route("/v2.0/agents", [get(AGENTS, agents)])
-        .route("/v2.0/agents/{id}", [get(AGENTS, agent)])
+        .route(
+            "/v2.0/agents/{id}",
+            [
+                get(AGENTS, agent),
+                put(Guard::Object(&["update_agent"]), agent),
+                delete(Guard::Object(&["delete_agent"]), agent),
+            ],
+        )
 }
 
 fn view((alias, name, description): &(&str, &str, &str)) -> Value {
@@ -128,8 +135,12 @@ async fn show(_: Context, Path(alias): Path<String>) -> Answer {
     }
 }
 
-const ZONES: Collection =
-    Collection { path: "availability_zones", key: "availability_zones", hidden: &[] };
+const ZONES: Collection = Collection {
+    path: "availability_zones",
+    key: "availability_zones",
+    primary_key: "id",
+    hidden: &[],
+};
 
 async fn zones(_: Context, base: Base, query: Query) -> Answer {
     let zone = |resource: &str| {
@@ -145,6 +156,7 @@ async fn agents(_: Caller) -> Answer {
     ok(json!({"agents": []}))
 }
 
+/// Upstream looks an agent up before it applies the rule, so that every caller gets 404.
 async fn agent(_: Caller, Path(id): Path<String>) -> Answer {
     Err(Refusal::not_found(format!("Agent {} could not be found.", id.escape_debug()))
         .with_code("AgentNotFound"))

@@ -16,6 +16,8 @@ use crate::values;
 pub(super) struct Collection {
     pub path: &'static str,
     pub key: &'static str,
+    /// The key of views that markers name.
+    pub primary_key: &'static str,
     /// Keys of views that filters and sort keys may name but that no response shows.
     pub hidden: &'static [&'static str],
 }
@@ -45,14 +47,16 @@ pub(super) fn answer(
     check(known, query)?;
     let filters = converted(query)?;
     let limit = limit(query)?;
-    let marker = marker(query, limit);
-    views.retain(|view| passes(view, &filters) || marker.is_some_and(|id| has_id(view, id)));
+    let marker = marker(collection.primary_key, query, limit);
+    views.retain(|view| passes(view, &filters) || marker.is_some_and(|marker| marker.names(view)));
     sort(&mut views, known, query)?;
     let reverse = query.get("page_reverse").is_some_and(is_true);
     let (first, last) = page(&mut views, &filters, marker, limit, reverse)?;
     let mut links = Vec::new();
     let mut link = |rel: &str, view: Option<&Body>, backwards: bool| {
-        let Some(marker) = view.and_then(|view| view.get("id")).and_then(Value::as_str) else {
+        let Some(marker) =
+            view.and_then(|view| view.get(collection.primary_key)).and_then(Value::as_str)
+        else {
             return;
         };
         let reversed: &[_] = if backwards { &[("page_reverse", "True")] } else { &[] };
@@ -242,19 +246,30 @@ fn limit(query: &Query) -> Result<Option<usize>, Refusal> {
 
 /// The marker of a query; without a limit it has no effect, as in `get_limit_and_marker` of
 /// `neutron/api/api_common.py`.
-fn marker(query: &Query, limit: Option<usize>) -> Option<&str> {
-    query.get("marker").filter(|marker| !marker.is_empty() && limit.is_some())
+fn marker<'a>(key: &'static str, query: &'a Query, limit: Option<usize>) -> Option<Marker<'a>> {
+    let value = query.get("marker").filter(|value| !value.is_empty() && limit.is_some())?;
+    Some(Marker { key, value })
 }
 
-fn has_id(view: &Body, wanted: &str) -> bool {
-    view.get("id").is_some_and(|id| id == wanted)
+/// The value of a collection's primary key that a query names as its marker.
+#[derive(Clone, Copy)]
+struct Marker<'a> {
+    key: &'static str,
+    value: &'a str,
+}
+
+impl Marker<'_> {
+    fn names(self, view: &Body) -> bool {
+        view.get(self.key).is_some_and(|id| id == self.value)
+    }
 }
 
 /// True if a query has a marker that is not among the views. A marker need not pass the filters, so the caller then
 /// lists again without those of the database.
 pub(super) fn lacks_marker(views: &[Body], query: &Query) -> bool {
     let limit = limit(query).ok().flatten();
-    marker(query, limit).is_some_and(|id| !views.iter().any(|view| has_id(view, id)))
+    let marker = marker("id", query, limit);
+    marker.is_some_and(|marker| !views.iter().any(|view| marker.names(view)))
 }
 
 /// The index range of the page. A marker that does not pass the filters only determines where the page begins, as in
@@ -262,14 +277,15 @@ pub(super) fn lacks_marker(views: &[Body], query: &Query) -> bool {
 fn page(
     views: &mut Vec<Body>,
     filters: &Query,
-    marker: Option<&str>,
+    marker: Option<Marker<'_>>,
     limit: Option<usize>,
     reverse: bool,
 ) -> Result<(usize, usize), Refusal> {
     let (mut before, mut after) = (views.len(), 0);
     if let Some(marker) = marker {
-        let at = views.iter().position(|view| has_id(view, marker)).ok_or_else(|| {
-            malformed(format!("The marker '{}' could not be found", marker.escape_debug()))
+        let at = views.iter().position(|view| marker.names(view)).ok_or_else(|| {
+            let value = marker.value.escape_debug();
+            malformed(format!("The marker '{value}' could not be found"))
         })?;
         (before, after) = (at, at + 1);
         if !views.get(at).is_some_and(|view| passes(view, filters)) {

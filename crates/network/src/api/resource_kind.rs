@@ -99,7 +99,7 @@ impl ResourceKind {
             Self::Subnet => &["shared"][..],
             _ => &[][..],
         };
-        Collection { path, key, hidden }
+        Collection { path, key, primary_key: "id", hidden }
     }
 
     fn attributes(self) -> &'static [Attribute] {

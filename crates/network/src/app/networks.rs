@@ -35,9 +35,9 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("router:external", values::flag, no),
     Attribute::new("is_default", values::flag, no),
     Attribute::new("dns_domain", values::dns_name, empty),
-    Attribute::new("provider:network_type", values::network_type, none).fixed(),
-    Attribute::new("provider:physical_network", values::text_or_none, none).fixed(),
-    Attribute::new("provider:segmentation_id", values::vlan, none).fixed(),
+    Attribute::new("provider:network_type", values::network_type, none),
+    Attribute::new("provider:physical_network", values::text_or_none, none),
+    Attribute::new("provider:segmentation_id", values::vlan, none),
     Attribute::new("segments", values::segments, none).fixed(),
     Attribute::new("availability_zone_hints", values::zone_hints, nothing).fixed(),
     Attribute::new("vlan_transparent", values::only_none, none).fixed(),
@@ -256,8 +256,9 @@ pub(crate) fn update(
 ) -> Result<Network, Error> {
     let mut network = seen(tx, caller, id)?;
     caller.may("update_network", &targets::network(&network))?;
-    let set = of_change(ATTRIBUTES, sent)?;
+    let mut set = of_change(ATTRIBUTES, sent)?;
     permitted(ATTRIBUTES, "update_network", caller, &set, &targets::network(&network))?;
+    let segment = new_segment(tx, options, &network, &mut set)?;
     check_mtu(options, &set)?;
     let hidden = set.get("shared") == Some(&json!(false)) && network.flag("shared");
     if hidden && foreign_ports(tx, &network)? {
@@ -275,8 +276,61 @@ pub(crate) fn update(
     }
     network.change(set, now);
     rows::update(tx, &network)?;
+    if let Some(segment) = segment {
+        rows::set_segment(tx, id, &segment).map_err(|error| match error {
+            kilonova_store::Error::Unique(_) => in_use(&network).into(),
+            other => Error::Store(other),
+        })?;
+    }
     changes::record(tx, NetworkChange::Network(network.id))?;
     Ok(network)
+}
+
+/// The segment that an update gives a network, and its VLAN in `set`, which keeps no other provider
+/// attribute. `None` if the segment stays.
+///
+/// This is `_update_provider_network_attributes` of `neutron/plugins/ml2/plugin.py`. Upstream's
+/// agents also move bound ports to another VLAN. Here a network with such ports keeps its VLAN.
+/// Upstream refuses the present VLAN as in use; here it changes nothing.
+fn new_segment(
+    tx: &mut Tx<'_>,
+    options: &NetworkOptions,
+    network: &Network,
+    set: &mut Body,
+) -> Result<Option<String>, Error> {
+    const FIXED: [&str; 2] = ["provider:network_type", "provider:physical_network"];
+    const VLAN: &str = "provider:segmentation_id";
+    for key in FIXED {
+        let sent = set.remove(key).filter(|value| !value.is_null());
+        if sent.is_some_and(|value| Some(&value) != network.body.get(key)) {
+            return Err(invalid(format!(
+                "Plugin does not support updating the following provider network attributes: {}",
+                FIXED.join(", ")
+            ))
+            .into());
+        }
+    }
+    let Some(vlan) = set.remove(VLAN).filter(|value| !value.is_null()) else { return Ok(None) };
+    if Some(&vlan) == network.body.get(VLAN) {
+        return Ok(None);
+    }
+    if ports::has_bound(tx, network.id)? {
+        return Err(invalid(
+            "Provider network attribute provider:segmentation_id cannot be updated if any port in \
+             the network has not the following binding:vif_type: unbound, binding_failed",
+        )
+        .into());
+    }
+    if network.text("provider:network_type") != "vlan" {
+        return Err(invalid("Only VLAN type networks can be updated.").into());
+    }
+    let physical = network.text("provider:physical_network").to_owned();
+    if !options.vlan_networks.contains(&physical) {
+        return Err(unknown(&physical, "VLAN").into());
+    }
+    let segment = format!("vlan:{physical}:{vlan}");
+    set.insert(VLAN.into(), vlan);
+    Ok(Some(segment))
 }
 
 fn foreign_ports(tx: &mut Tx<'_>, network: &Network) -> Result<bool, Error> {

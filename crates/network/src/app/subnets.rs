@@ -36,7 +36,7 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute { name: "gateway_ip", check: values::ip_or_none, on: On::Both, default: Some(none) },
     Attribute::new("allocation_pools", values::pools, none),
     Attribute::new("dns_nameservers", values::ips, nothing),
-    Attribute::new("host_routes", values::routes, nothing),
+    Attribute::new("host_routes", values::host_routes, nothing),
     Attribute::new("enable_dhcp", values::flag, yes),
     Attribute::new("ipv6_ra_mode", values::ipv6_mode, none).fixed(),
     Attribute::new("ipv6_address_mode", values::ipv6_mode, none).fixed(),

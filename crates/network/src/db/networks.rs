@@ -15,6 +15,8 @@ statements! {
     /// Updates the mutable columns.
     UPDATE = "UPDATE networks SET shared = ?2, body = ?3, revision = ?4, updated_at = ?5,
         external = ?6 WHERE id = ?1";
+    /// Moves a network to another segment.
+    SET_SEGMENT = "UPDATE networks SET segment = ?2 WHERE id = ?1";
     /// Conflicts with every change to the network.
     TOUCH = "UPDATE networks SET revision = revision WHERE id = ?1";
     /// One network.
@@ -69,6 +71,11 @@ pub(crate) fn update(tx: &mut Tx<'_>, network: &Network) -> Result<(), Error> {
         network.flag("router:external"),
     ];
     tx.execute(UPDATE, values).map(|_| ())
+}
+
+/// Moves a network to another segment, which must be free.
+pub(crate) fn set_segment(tx: &mut Tx<'_>, id: NetworkId, segment: &str) -> Result<(), Error> {
+    tx.execute(SET_SEGMENT, params![id, segment]).map(|_| ())
 }
 
 /// Conflicts with every change to the network.

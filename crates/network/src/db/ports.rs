@@ -117,6 +117,8 @@ statements! {
         WHERE p.server_id IS NOT NULL AND a.address LIKE ?1 ESCAPE '\\'";
     /// Up to ten ports on a network.
     ON_NETWORK = "SELECT id FROM ports WHERE network_id = ?1 ORDER BY mac LIMIT 10";
+    /// A port on a network that is bound to a host.
+    BOUND_ON_NETWORK = "SELECT id FROM ports WHERE network_id = ?1 AND host <> '' LIMIT 1";
     /// A port in a security group.
     WITH_GROUP = "SELECT port_id FROM port_groups WHERE group_id = ?1 LIMIT 1";
     /// The allocated addresses in a range.
@@ -294,6 +296,11 @@ pub(crate) fn servers_at(tx: &mut Tx<'_>, text: &str) -> Result<HashSet<ServerId
 /// Up to ten ports on a network.
 pub(crate) fn on_network(tx: &mut Tx<'_>, network: NetworkId) -> Result<Vec<String>, Error> {
     tx.rows(ON_NETWORK, params![network])?.iter().map(|row| row.string("id")).collect()
+}
+
+/// True if a port on the network is bound to a host.
+pub(crate) fn has_bound(tx: &mut Tx<'_>, network: NetworkId) -> Result<bool, Error> {
+    Ok(tx.row(BOUND_ON_NETWORK, params![network])?.is_some())
 }
 
 /// True if a port is in the security group.

@@ -71,13 +71,12 @@ pub(super) fn needs(tx: &mut Tx<'_>, router: &Router, subnet: SubnetId) -> Resul
     Ok(routes.iter().filter_map(hop).any(|hop| prefix.contains(hop)))
 }
 
-/// The routes in a request.
+/// The routes in a request. As upstream, only the resulting routes of the router are limited.
 fn sent_routes(sent: &Body) -> Result<Vec<Value>, Refusal> {
     let router = sent.get("router").and_then(Value::as_object);
     let router = router.ok_or_else(|| malformed("Unable to find 'router' in request body"))?;
     let value = router.get("routes").unwrap_or(&Value::Null);
-    let value = values::routes(value).map_err(|why| invalid_value("routes", why))?;
-    Ok(value.as_array().cloned().unwrap_or_default())
+    values::any_routes(value).map_err(|why| invalid_value("routes", why))
 }
 
 /// Adds routes to a router.
@@ -89,7 +88,7 @@ pub(crate) fn add(
     now: Timestamp,
 ) -> Result<Router, Error> {
     change(tx, caller, id, sent, "add_extraroutes", now, |mut has, new| {
-        has.extend(new.into_iter().filter(|route| !has.contains(route)).collect::<Vec<_>>());
+        has.extend(new);
         has
     })
 }
@@ -119,7 +118,12 @@ fn change(
 ) -> Result<Router, Error> {
     let mut router = seen(tx, caller, id)?;
     caller.may(rule, &targets::of_project(&router.project))?;
-    let all = change(routes(&router), sent_routes(sent)?);
+    let mut all: Vec<Value> = Vec::new();
+    for route in change(routes(&router), sent_routes(sent)?) {
+        if !all.contains(&route) {
+            all.push(route);
+        }
+    }
     let all = values::routes(&json!(all)).map_err(|why| invalid_value("routes", why))?;
     let mut set = Body::new();
     set.insert("routes".into(), all);
