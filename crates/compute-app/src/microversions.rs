@@ -195,6 +195,8 @@ changes! {
     EVACUATED_STAY_STOPPED = 95;
     /// Servers show the zone to which they are pinned.
     PINNED_ZONE = 96;
+    /// Servers have shares of Manila.
+    SHARES = 97;
     /// Servers show the properties of their image.
     IMAGE_PROPERTIES = 98;
     /// `remote-consoles` takes the type `spice-direct`.

@@ -37,7 +37,7 @@ pub use error::{Error, Refused, Type};
 pub use extensions::Extension;
 pub use floating_ip::FloatingIp;
 pub use network::{Network, NetworkFilter, Route, Segment, Subnet};
-pub use port::{FixedIp, NewPort, Port, PortChange, PortFilter, RequestedIp};
+pub use port::{ChangedIp, FixedIp, NewPort, Port, PortChange, PortFilter, RequestedIp};
 pub use profile::{Profile, released};
 pub use resources::{RequestGroup, ResourceRequest, allocation};
 pub use security_group::{GroupFilter, SecurityGroup};

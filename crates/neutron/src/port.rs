@@ -161,6 +161,16 @@ pub struct RequestedIp {
     pub ip_address: IpAddr,
 }
 
+/// An address that a change of a port keeps, or the next one of a subnet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ChangedIp {
+    /// The subnet.
+    pub subnet_id: SubnetId,
+    /// The address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ip_address: Option<IpAddr>,
+}
+
 /// A change of a port; attributes with `None` remain unchanged.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct PortChange {
@@ -185,6 +195,9 @@ pub struct PortChange {
     /// All its security groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security_groups: Option<Vec<String>>,
+    /// All its addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fixed_ips: Option<Vec<ChangedIp>>,
 }
 
 /// The ports to list.

@@ -243,6 +243,30 @@ pub(super) fn security_group(_: Microversion) -> Value {
     json!({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
 }
 
+/// `addFixedIp`.
+pub(super) fn add_fixed_ip(_: Microversion) -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "networkId": {"type": ["string", "number"], "minLength": 1, "maxLength": 36},
+        },
+        "required": ["networkId"],
+        "additionalProperties": false,
+    })
+}
+
+/// `removeFixedIp`.
+pub(super) fn remove_fixed_ip(_: Microversion) -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "address": {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
+        },
+        "required": ["address"],
+        "additionalProperties": false,
+    })
+}
+
 /// The actions that open a console.
 pub(super) fn console(_: Microversion) -> Value {
     json!({"type": "object", "properties": {"type": {"type": "string"}}, "required": ["type"]})

@@ -116,10 +116,10 @@ const CREATE_IMAGE: Row = Row {
     ..ROW
 };
 
-const ADD_FIXED_IP: Row = Row {
-    request: Request::Body("addFixedIp"),
+const ADD_FLOATING_IP: Row = Row {
+    request: Request::Body("addFloatingIp"),
     span: before(ADDRESS_ACTIONS_GONE),
-    rules: &[changed("os_compute_api:os-multinic:add", MEMBER, OWNER, PROJECT)],
+    rules: &[changed("os_compute_api:os-floating-ips:add", MEMBER, OWNER, PROJECT)],
     about: "Refused: addresses belong to ports.",
     ..ROW
 };
@@ -465,21 +465,33 @@ table! {
         about: "Removed, as upstream.",
         ..ROW
     };
-    AddFixedIp = ADD_FIXED_IP;
+    AddFixedIp = Row {
+        request: Request::Body("addFixedIp"),
+        span: before(ADDRESS_ACTIONS_GONE),
+        rules: &[changed("os_compute_api:os-multinic:add", MEMBER, OWNER, PROJECT)],
+        requires: Some(Requires { launched: false, ..ANY_TASK }),
+        refused_as: "addFixedIp",
+        body: Body::Schema(bodies::add_fixed_ip),
+        command: Some("openstack server add fixed ip"),
+        about: "Adds an address of a network to the server's port there.",
+        ..ROW
+    };
     RemoveFixedIp = Row {
         request: Request::Body("removeFixedIp"),
+        span: before(ADDRESS_ACTIONS_GONE),
         rules: &[changed("os_compute_api:os-multinic:remove", MEMBER, OWNER, PROJECT)],
-        ..ADD_FIXED_IP
+        requires: Some(Requires { launched: false, ..ANY_TASK }),
+        refused_as: "removeFixedIp",
+        body: Body::Schema(bodies::remove_fixed_ip),
+        command: Some("openstack server remove fixed ip"),
+        about: "Removes an address from the server's port.",
+        ..ROW
     };
-    AddFloatingIp = Row {
-        request: Request::Body("addFloatingIp"),
-        rules: &[changed("os_compute_api:os-floating-ips:add", MEMBER, OWNER, PROJECT)],
-        ..ADD_FIXED_IP
-    };
+    AddFloatingIp = ADD_FLOATING_IP;
     RemoveFloatingIp = Row {
         request: Request::Body("removeFloatingIp"),
         rules: &[changed("os_compute_api:os-floating-ips:remove", MEMBER, OWNER, PROJECT)],
-        ..ADD_FIXED_IP
+        ..ADD_FLOATING_IP
     };
     AddSecurityGroup = Row {
         request: Request::Body("addSecurityGroup"),

@@ -4,6 +4,7 @@
 //! transaction that creates, moves or deletes the server. A server without ports costs no statement, because its row
 //! records that it has none (`Spec::networked`).
 
+mod addresses;
 mod attach;
 mod connections;
 pub mod external;
@@ -19,6 +20,7 @@ use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Address, Attachment, Interface};
 use kilonova_store::Tx;
 
+pub use addresses::{AddressChange, address_changed, change_address, no_network};
 pub use attach::{Added, add, group_changed, record_guest_change, refresh, remove, set_group};
 pub use connections::{Connections, connections};
 pub use kilonova_network::ledger::{Fixed, GroupFacts, ServerPort};

@@ -19,6 +19,7 @@ use kilonova_node_api::{Filters, Interface, Router};
 use kilonova_store::Tx;
 use kilonova_wire::Context;
 
+use super::addresses::AddressChange;
 use super::external::{External, SeenNetworks};
 use super::request::{NetworkRequest, PortRequest};
 use crate::Error;
@@ -311,6 +312,15 @@ pub trait Networks: Send + Sync {
         add: bool,
         now: Timestamp,
     ) -> Result<usize, Error>;
+
+    /// Adds an address to a port of a server, or removes one: 400 and 404 with Nova's messages.
+    fn change_address(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        change: AddressChange,
+        now: Timestamp,
+    ) -> Result<(), Error>;
 
     /// Announces [`Networks::ports`] and [`Networks::group_names`].
     fn expect_ports(&self, tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<(), Error>;

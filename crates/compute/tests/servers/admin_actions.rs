@@ -124,7 +124,8 @@ async fn unsupported_actions_are_refused() {
                 "Unavailable console",
             ),
             ("2.16", json!({"trigger_crash_dump": null}), 404, "not supported"),
-            ("2.43", json!({"addFixedIp": {"networkId": "n"}}), 400, "network service"),
+            ("2.43", json!({"addFixedIp": {"networkId": "n"}}), 404, "Network could not be found"),
+            ("2.43", json!({"addFloatingIp": {"address": "192.0.2.9"}}), 400, "network service"),
             ("2.44", json!({"addFixedIp": {"networkId": "n"}}), 404, "not supported"),
             ("2.90", json!({"addSecurityGroup": {"name": "web"}}), 404, "Security group web"),
         ] {

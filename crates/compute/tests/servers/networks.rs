@@ -499,3 +499,86 @@ async fn updates_show_fewer_address_keys_before_2_75() {
         }
     }
 }
+
+#[tokio::test]
+async fn fixed_addresses_are_added_and_removed() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/29").await;
+        let other = running.network_with_subnet(ANN, "other", "10.1.0.0/29").await;
+        let id =
+            active_server_with_networks(&cloud, &running, "plain", json!([{"uuid": net}]), "a")
+                .await;
+        let path = format!("POST /servers/{id}/action");
+        let act = async |action: Value| running.call(ANN, "2.43", &path, Some(action)).await;
+        let add = |network: &str| json!({"addFixedIp": {"networkId": network}});
+        let remove = |address: &str| json!({"removeFixedIp": {"address": address}});
+        let shown = async || -> Vec<String> {
+            let list = running.server(&id).await["addresses"]["private"].clone();
+            let list = list.as_array().into_iter().flatten();
+            list.filter_map(|address| address["addr"].as_str().map(str::to_owned)).collect()
+        };
+        act(add(&net)).await.expect(202);
+        assert_eq!(shown().await, ["10.0.0.2", "10.0.0.3"]);
+        kilonova_compute_app::reconcile::networks::run(running.compute.clone())
+            .await
+            .expect("the periodic task succeeds");
+        let documents = cloud.column("SELECT body FROM documents").await;
+        assert!(documents[0].contains("10.0.0.3"), "{documents:?}");
+        act(remove("10.0.0.2")).await.expect(202);
+        assert_eq!(shown().await, ["10.0.0.3"]);
+        let words = format!("Instance {id} does not have fixed IP '10.0.0.2'.");
+        act(remove("10.0.0.2")).await.refused(400, &words);
+
+        // Of the five addresses, the network's DHCP port has one.
+        for _ in 0..3 {
+            act(add(&net)).await.expect(202);
+        }
+        let words = format!("No fixed IP addresses available for network: {net}");
+        act(add(&net)).await.refused(400, &words);
+        assert_eq!(shown().await.len(), 4);
+        for address in shown().await {
+            act(remove(&address)).await.expect(202);
+        }
+        let port = running.ports().await.into_iter().find(|port| port["device_id"] == id.as_str());
+        assert_eq!(port.expect("the server keeps its port")["fixed_ips"], json!([]));
+
+        let words = format!("Network could not be found for instance {id}.");
+        act(add(&other)).await.refused(404, &words);
+        act(json!({"addFixedIp": {}})).await.refused(400, "networkId");
+        act(remove("here")).await.refused(400, "here");
+        running.call(BOB, "2.43", &path, Some(add(&net))).await.refused(404, "");
+        running.act(&id, json!({"lock": null})).await;
+        act(add(&net)).await.refused(409, &format!("Instance {id} is locked"));
+        running.act(&id, json!({"unlock": null})).await;
+        cloud.teardown(&running, "changed").await;
+    }
+}
+
+#[tokio::test]
+async fn no_server_has_shares() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let path = format!("/servers/{id}/shares");
+        let share = "e8debdc0-447a-4376-a10a-4cd9122d7986";
+        running.get(ANN, "2.96", &path).await.refused(404, "not supported");
+        let listed = running.get(ANN, "2.97", &path).await.expect(200);
+        assert_eq!(listed, json!({"shares": []}));
+        running.get(ANN, "2.97", &format!("{path}?limit=1")).await.refused(400, "limit");
+        running.get(BOB, "2.97", &path).await.refused(404, "");
+        let missing = format!("Share {share} could not be found.");
+        for method in ["GET", "DELETE"] {
+            let what = format!("{method} {path}/{share}");
+            running.call(ANN, "2.97", &what, None).await.refused(404, &missing);
+        }
+        let post = format!("POST {path}");
+        for (version, body, status, words) in [
+            ("2.96", json!({"share": {"share_id": share}}), 404, "not supported"),
+            ("2.97", json!({"share": {}}), 400, "share_id"),
+            ("2.97", json!({"share": {"share_id": share, "tag": "a/b"}}), 400, "tag"),
+            ("2.97", json!({"share": {"share_id": share}}), 409, "Feature not supported"),
+        ] {
+            running.call(ANN, version, &post, Some(body)).await.refused(status, words);
+        }
+        cloud.teardown(&running, "without shares").await;
+    }
+}

@@ -252,8 +252,8 @@ fn exactly(
     .into())
 }
 
-/// The next free address of the first subnet that has one.
-fn next(
+/// Allocates one more address to a port: the next free one of the first of these subnets that has one.
+pub(crate) fn next(
     tx: &mut Tx<'_>,
     port: PortId,
     ordinal: usize,

@@ -9,6 +9,7 @@
 //!
 //! This module must never open a transaction, wait, or depend on anything about a server except its id.
 
+mod addresses;
 mod attach;
 mod hosts;
 mod query;
@@ -16,6 +17,7 @@ mod routers;
 mod show;
 
 pub use crate::db::AUDIT;
+pub use addresses::{add_address, remove_address};
 pub use attach::{
     Attach, NewPorts, PendingAddresses, PortSource, attach, bind, detach, detach_all, set_device,
 };

@@ -448,7 +448,23 @@ fn allocate(state: &State, network: &str, asked: &Value) -> Result<Vec<Value>, V
 }
 
 fn update_port(state: &mut State, identity: &Identity, id: &str, change: &Value) -> Answer {
-    let change = change.as_object().cloned().unwrap_or_default();
+    let mut change = change.as_object().cloned().unwrap_or_default();
+    if let Some(asked) = change.get("fixed_ips").and_then(Value::as_array).cloned() {
+        let network = state.ports[id].text("network_id").to_owned();
+        let mut fixed_ips = Vec::new();
+        for one in asked {
+            if one.get("ip_address").is_some() {
+                fixed_ips.push(one);
+                continue;
+            }
+            let Ok(next) = allocate(state, &network, &Value::Null) else {
+                let message = format!("No more IP addresses available on network {network}.");
+                return refuse(409, "IpAddressGenerationFailure", message);
+            };
+            fixed_ips.extend(next);
+        }
+        change.insert("fixed_ips".into(), fixed_ips.into());
+    }
     if let Some(key) =
         change.keys().find(|key| key.starts_with("binding:host") || *key == "binding:profile")
         && !identity.admin

@@ -46,7 +46,7 @@ pub async fn ask(
     }
     let newer = *method == Method::GET || path.contains("/tags");
     if newer && path.starts_with("/v2.1/servers/") {
-        headers.push(("openstack-api-version", "compute 2.90".to_owned()));
+        headers.push(("openstack-api-version", "compute 2.97".to_owned()));
     }
     headers.push(("content-type", kind.to_owned()));
     send(router, method, path, &headers, body).await

@@ -16,6 +16,7 @@ use super::view::PortView;
 use super::{CloudNeutron, OWN_TIME};
 use crate::Error;
 use crate::boot::PortResources;
+use crate::ports::AddressChange;
 use crate::ports::networks::{
     GuestPorts, Networks, PortOwner, Requested, ResolvedPort, ServerPorts,
 };
@@ -372,6 +373,16 @@ impl Networks for CloudNeutron {
         _: bool,
         _: Timestamp,
     ) -> Result<usize, Error> {
+        Err(unseen())
+    }
+
+    fn change_address(
+        &self,
+        _: &mut Tx<'_>,
+        _: ServerId,
+        _: AddressChange,
+        _: Timestamp,
+    ) -> Result<(), Error> {
         Err(unseen())
     }
 

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kilonova_ids::{PortId, SecurityGroupId};
+use kilonova_ids::{PortId, SecurityGroupId, ServerId, SubnetId, parse_uuid_like};
 use kilonova_keystone::Caller;
-use kilonova_neutron::{Call, GroupFilter, Port, PortChange, PortFilter};
+use kilonova_neutron::{Call, ChangedIp, FixedIp, GroupFilter, Port, PortChange, PortFilter};
 use kilonova_wire::{Context, IntoRefusal, Refusal, UserToken};
 
 use super::{CloudNeutron, own};
@@ -13,7 +13,7 @@ use crate::boot::{PortResources, ProfileGroups};
 use crate::ports::attach::{cannot_apply, without_ports};
 use crate::ports::networks::Requested;
 use crate::ports::neutron::{Connection, ForUser, Resolved, Source, resolve, resolve_one};
-use crate::ports::{NetworkRequest, PortRequest, no_port};
+use crate::ports::{AddressChange, NetworkRequest, PortRequest, no_port};
 use crate::{Compute, Error};
 
 /// The networks that a request names, as the service shows them to the caller.
@@ -144,7 +144,7 @@ impl CloudNeutron {
     pub async fn set_group(
         &self,
         context: &Context,
-        server: kilonova_ids::ServerId,
+        server: ServerId,
         name: &str,
         add: bool,
     ) -> Result<usize, Error> {
@@ -156,7 +156,7 @@ impl CloudNeutron {
             found.map_err(IntoRefusal::into_refusal)
         };
         let mut found = Vec::new();
-        if kilonova_ids::parse_uuid_like::<SecurityGroupId>(name).is_some() {
+        if parse_uuid_like::<SecurityGroupId>(name).is_some() {
             found = list(GroupFilter::Ids(&[name.to_owned()])).await?;
         }
         if found.is_empty() {
@@ -202,6 +202,72 @@ impl CloudNeutron {
         }
         Ok(changed)
     }
+
+    /// Adds an address to a port of a server, or removes one, with the token of the caller
+    /// (`add_fixed_ip_to_instance` and `remove_fixed_ip_from_instance` of `nova/network/neutron.py`).
+    ///
+    /// # Errors
+    /// 404 if the server has no port on the network or no subnet there has a free address, 400 if it does not have the
+    /// address; 503 if Neutron does not answer.
+    pub async fn change_address(
+        &self,
+        context: &Context,
+        server: ServerId,
+        change: AddressChange,
+    ) -> Result<(), Error> {
+        let token = user_token(context)?;
+        let request_id = request_id(context);
+        let user = self.for_user(token, request_id.as_deref());
+        let device = server.to_string();
+        let ports = self.client.ports(own(), PortFilter::Device(&device), &[]).await;
+        let ports = ports.map_err(IntoRefusal::into_refusal)?;
+        let update = async |port: PortId, fixed_ips: Vec<ChangedIp>| {
+            let change = PortChange { fixed_ips: Some(fixed_ips), ..PortChange::default() };
+            self.client.update_port(user.call, port, &change).await
+        };
+        let kept = |fixed: &FixedIp| ChangedIp {
+            subnet_id: fixed.subnet_id,
+            ip_address: Some(fixed.ip_address),
+        };
+        match change {
+            AddressChange::Add(network) => {
+                let found = match self.client.network(user.call, network).await {
+                    Ok(network) => network.subnets,
+                    Err(error) if error.is_not_found() => Vec::new(),
+                    Err(error) => return Err(error.into_refusal().into()),
+                };
+                let found: Vec<SubnetId> =
+                    found.iter().filter_map(|id| parse_uuid_like(id)).collect();
+                for port in ports.iter().filter(|port| port.network_id == Some(network)) {
+                    for subnet_id in &found {
+                        let mut fixed: Vec<ChangedIp> = port.fixed_ips.iter().map(kept).collect();
+                        fixed.push(ChangedIp { subnet_id: *subnet_id, ip_address: None });
+                        match update(port.id, fixed).await {
+                            Ok(_) => return Ok(()),
+                            // Another subnet may have a free address.
+                            Err(error) if refuses_address(&error) => {}
+                            Err(error) => return Err(error.into_refusal().into()),
+                        }
+                    }
+                }
+            }
+            AddressChange::Remove(address) => {
+                let has = |port: &&Port| port.fixed_ips.iter().any(|ip| ip.ip_address == address);
+                if let Some(port) = ports.iter().find(has) {
+                    let rest = port.fixed_ips.iter().filter(|ip| ip.ip_address != address);
+                    let updated = update(port.id, rest.map(kept).collect()).await;
+                    updated.map_err(IntoRefusal::into_refusal)?;
+                    return Ok(());
+                }
+            }
+        }
+        Err(change.no_port(server).into())
+    }
+}
+
+/// True if Neutron refuses the addresses of a port, rather than the caller.
+fn refuses_address(error: &kilonova_neutron::Error) -> bool {
+    error.refused().is_some_and(|refused| matches!(refused.status.as_u16(), 400 | 409))
 }
 
 fn user_token(context: &Context) -> Result<&UserToken, Refusal> {

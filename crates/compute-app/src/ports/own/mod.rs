@@ -18,6 +18,7 @@ use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 
+use super::addresses::AddressChange;
 use super::attach::{cannot_apply, without_ports};
 use super::external::SeenNetworks;
 use super::networks::{GuestPorts, Networks, PortOwner, Requested, ResolvedPort, ServerPorts};
@@ -246,6 +247,24 @@ impl Networks for Own {
             GroupChange::CannotApply => Err(cannot_apply().into()),
             GroupChange::Done(changed) => Ok(changed),
         }
+    }
+
+    fn change_address(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        change: AddressChange,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let changed = match change {
+            AddressChange::Add(network) => {
+                let source = PortSource::New { network, fixed_ip: None, secure: false };
+                ledger::add_address(tx, server, network, now)
+                    .map_err(|error| upstream_error(error, source))?
+            }
+            AddressChange::Remove(address) => ledger::remove_address(tx, server, address, now)?,
+        };
+        if changed { Ok(()) } else { Err(change.no_port(server).into()) }
     }
 
     fn expect_ports(&self, tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<(), Error> {

@@ -17,6 +17,7 @@ mod migrations;
 mod password;
 mod ports_view;
 mod schema;
+mod shares;
 mod show;
 mod sort;
 mod tags;
@@ -153,6 +154,20 @@ fn sub_resources() -> Routes<Compute> {
                 get("os_compute_api:os-volumes-attachments:show", volumes::show),
                 put("os_compute_api:os-volumes-attachments:update", volumes::update),
                 delete("os_compute_api:os-volumes-attachments:delete", volumes::detach),
+            ],
+        )
+        .route(
+            "/v2.1/servers/{id}/shares",
+            [
+                get("os_compute_api:os-server-shares:index", shares::list),
+                post("os_compute_api:os-server-shares:create", shares::attach),
+            ],
+        )
+        .route(
+            "/v2.1/servers/{id}/shares/{share}",
+            [
+                get("os_compute_api:os-server-shares:show", shares::missing),
+                delete("os_compute_api:os-server-shares:delete", shares::missing),
             ],
         )
         .route(

@@ -552,6 +552,43 @@ async fn security_groups_are_changed_on_the_ports() {
     }
 }
 
+#[tokio::test]
+async fn addresses_are_changed_on_the_ports() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let network = text(&cloud.networks()[0], "uuid");
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let path = format!("POST /servers/{id}/action");
+        let act = async |action: Value| running.call(ANN, "2.43", &path, Some(action)).await;
+        let fixed = || -> Vec<String> {
+            let fixed = port_of(&neutron, &id)["fixed_ips"].clone();
+            fixed.as_array().into_iter().flatten().map(|ip| text(ip, "ip_address")).collect()
+        };
+        let shown = async || -> Vec<String> {
+            let list = running.server(&id).await["addresses"]["net"].clone();
+            list.as_array().into_iter().flatten().map(|address| text(address, "addr")).collect()
+        };
+        let before = fixed();
+        act(json!({"addFixedIp": {"networkId": network}})).await.expect(202);
+        let both = fixed();
+        assert_eq!((both.len(), &both[0]), (2, &before[0]));
+        assert_eq!(shown().await, both, "at once");
+        wait_until("the host learns the address", async || {
+            cloud.column("SELECT body FROM documents").await[0].contains(&both[1])
+        })
+        .await;
+        let remove = json!({"removeFixedIp": {"address": before[0]}});
+        act(remove.clone()).await.expect(202);
+        assert_eq!(fixed(), both[1..]);
+        assert_eq!(shown().await, both[1..], "at once");
+        let words = format!("Instance {id} does not have fixed IP '{}'.", before[0]);
+        act(remove).await.refused(400, &words);
+        let unknown = json!({"addFixedIp": {"networkId": NetworkId::new_v4()}});
+        let words = format!("Network could not be found for instance {id}.");
+        act(unknown).await.refused(404, &words);
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
 /// A request that changes ports waits for a worker: calls of its own would end with its client, and block the workers.
 #[tokio::test]
 async fn a_client_that_waits_for_its_ports_leases_no_server() {

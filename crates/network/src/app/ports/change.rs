@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use kilonova_access::Caller;
-use kilonova_ids::{PortId, SubnetId};
+use kilonova_ids::{NetworkId, PortId, ServerId, SubnetId};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
@@ -21,8 +21,9 @@ use crate::db::floating;
 use crate::db::networks::Network;
 use crate::db::ports::{self as rows, Port};
 use crate::db::subnets;
-use crate::error::refused;
+use crate::error::{invalid_value, refused};
 use crate::record::Body;
+use crate::values::MOST_FIXED_IPS;
 use crate::{Error, VnicType};
 
 pub(crate) fn update(
@@ -100,15 +101,79 @@ pub(crate) fn update(
             });
         if !same {
             let keep = keep(&requested, &chosen);
-            rows::release(tx, id)?;
-            let mac = own_mac(&port).map(str::to_owned);
-            port.addresses =
-                addresses::allocate(tx, id, port.network, mac.as_deref(), Some(&keep))?;
-            floating::release_lost(tx, id, now)?;
+            readdress(tx, &mut port, &keep, now)?;
         }
     }
     record_change(tx, &port, &before)?;
     Ok((port, network))
+}
+
+/// Gives a port exactly these addresses, and those that its MAC address determines.
+fn readdress(
+    tx: &mut Tx<'_>,
+    port: &mut Port,
+    addresses: &[FixedIp],
+    now: Timestamp,
+) -> Result<(), Error> {
+    let id = port.record.id;
+    rows::release(tx, id)?;
+    let mac = own_mac(port).map(str::to_owned);
+    port.addresses = addresses::allocate(tx, id, port.network, mac.as_deref(), Some(addresses))?;
+    Ok(floating::release_lost(tx, id, now)?)
+}
+
+/// Adds an address of a network to the server's first port there. Returns false if the server has no port on the
+/// network, or the network has no subnet whose addresses can be chosen.
+pub(crate) fn add_address(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    network: NetworkId,
+    now: Timestamp,
+) -> Result<bool, Error> {
+    let mut on_network =
+        rows::of_server(tx, server)?.into_iter().filter(|port| port.network == network);
+    let Some(mut port) = on_network.next() else { return Ok(false) };
+    let mut all = subnets::of_network(tx, network)?;
+    all.retain(|subnet| !subnet_app::is_automatic(&subnet.record));
+    if all.is_empty() {
+        return Ok(false);
+    }
+    if port.addresses.len() >= MOST_FIXED_IPS {
+        let why = format!("at most {MOST_FIXED_IPS} fixed IPs can be set");
+        return Err(invalid_value("fixed_ips", why).into());
+    }
+    let among: Vec<_> = all.iter().collect();
+    let added = addresses::next(tx, port.record.id, port.addresses.len(), network, &among)?;
+    port.addresses.push(added);
+    changed(tx, &mut port, now)?;
+    Ok(true)
+}
+
+/// Removes an address from the port of a server that has it. Returns false if there is none.
+pub(crate) fn remove_address(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    address: IpAddr,
+    now: Timestamp,
+) -> Result<bool, Error> {
+    let has = |port: &Port| port.addresses.iter().any(|(_, ip)| *ip == address);
+    let Some(mut port) = rows::of_server(tx, server)?.into_iter().find(has) else {
+        return Ok(false);
+    };
+    let rest = port.addresses.iter().filter(|(_, ip)| *ip != address);
+    let rest: Vec<FixedIp> =
+        rest.map(|(subnet, ip)| FixedIp { subnet: Some(*subnet), address: Some(*ip) }).collect();
+    readdress(tx, &mut port, &rest, now)?;
+    changed(tx, &mut port, now)?;
+    Ok(true)
+}
+
+/// Counts a change to a port's addresses as a change to the port, and records it for the hosts.
+fn changed(tx: &mut Tx<'_>, port: &mut Port, now: Timestamp) -> Result<(), Error> {
+    port.record.change(Body::new(), now);
+    rows::update(tx, port)?;
+    let groups = port.record.texts("security_groups");
+    record_change(tx, port, &groups)
 }
 
 /// Completes each requested fixed IP that names only a subnet: the port keeps an address that it

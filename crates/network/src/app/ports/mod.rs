@@ -27,7 +27,7 @@ use crate::error::{not_found, refused};
 use crate::record::{Body, Record};
 use crate::{Error, VnicType, values};
 
-pub(crate) use change::{keep, update};
+pub(crate) use change::{add_address, keep, remove_address, update};
 use secure::{check_pairs, secure};
 pub(crate) use view::{view, views};
 

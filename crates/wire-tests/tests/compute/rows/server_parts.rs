@@ -18,6 +18,7 @@ pub async fn row(api: Api<'_>) {
     api.ask(&format!("GET {path}/os-security-groups"), ALL, 200).await;
     api.ask(&format!("GET {path}/os-interface"), ALL, 200).await;
     api.ask(&format!("GET {path}/os-volume_attachments"), ALL, 200).await;
+    api.ask(&format!("GET {path}/shares"), 97..=104, 200).await;
     api.ask(&format!("GET {path}/os-server-password"), ALL, 200).await;
     api.ask(&format!("DELETE {path}/os-server-password"), ALL, 204).await;
     let console = json!({"remote_console": {"protocol": "vnc", "type": "novnc"}});

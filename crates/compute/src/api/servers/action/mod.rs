@@ -4,6 +4,7 @@
 //! The table of actions ([`kilonova_compute_app::actions`]) defines the rule, the microversions and the
 //! schema of each action. A handler receives only requests that satisfy all three.
 
+mod addresses;
 mod console;
 mod console_output;
 mod delete;
@@ -239,10 +240,10 @@ pub(super) async fn action(
         ServerAction::ConsoleOutput => console_output::act(request).await,
         ServerAction::ChangePassword => unavailable::password(request).await,
         ServerAction::InjectNetworkInfo => Err(unavailable::gone()),
-        ServerAction::AddFixedIp
-        | ServerAction::RemoveFixedIp
-        | ServerAction::AddFloatingIp
-        | ServerAction::RemoveFloatingIp => unavailable::addresses(request).await,
+        ServerAction::AddFixedIp | ServerAction::RemoveFixedIp => addresses::act(request).await,
+        ServerAction::AddFloatingIp | ServerAction::RemoveFloatingIp => {
+            unavailable::addresses(request).await
+        }
         ServerAction::AddSecurityGroup | ServerAction::RemoveSecurityGroup => {
             unavailable::groups(request).await
         }

@@ -10,10 +10,12 @@ use kilonova_wire::refusal::Kind;
 
 use super::ActionRequest;
 
-/// `addFixedIp` and similar actions, up to 2.43: refused.
+/// `addFloatingIp` and `removeFloatingIp`, up to 2.43: refused.
 pub(super) async fn addresses(request: ActionRequest) -> Result<Response, Refusal> {
     check_exists(request).await?;
-    Err(Refusal::bad_request("Change the addresses of the server's ports in the network service."))
+    Err(Refusal::bad_request(
+        "Change the floating IPs of the server's ports in the network service.",
+    ))
 }
 
 /// Adds a security group to all ports of the server, or removes it from them.
