@@ -163,6 +163,21 @@ pub fn finish(
     Ok(())
 }
 
+/// Turns an operation that was recorded as done into a failed one, and its events into failures.
+///
+/// # Errors
+/// Store errors only.
+pub fn fail_recorded(
+    tx: &mut Tx<'_>,
+    operation: OperationId,
+    message: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    tx.defer(sql::FAIL_RECORDED, params![operation, message, now])?;
+    tx.defer(sql::FAIL_EVENTS, params![operation, message, now])?;
+    Ok(())
+}
+
 /// Sets operation times later than `now` to `now`. Returns the number of changed operations.
 ///
 /// # Errors

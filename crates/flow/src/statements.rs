@@ -36,6 +36,12 @@ kilonova_store::statements! {
     /// Ends an operation.
     FINISH = "UPDATE operations SET outcome = ?2, message = ?3, open_subject = NULL,
         version = version + 1, updated_at = ?4 WHERE id = ?1 AND outcome = 'open'";
+    /// Turns an operation that was recorded as done into a failed one.
+    FAIL_RECORDED = "UPDATE operations SET outcome = 'failed', message = ?2, version = version + 1,
+        updated_at = ?3 WHERE id = ?1 AND outcome = 'done'";
+    /// Turns the events of an operation into failures.
+    FAIL_EVENTS = "UPDATE operation_events SET result = 'Error', details = ?2, finished_at = ?3
+        WHERE operation_id = ?1";
     /// The operations of a server, newest first.
     HISTORY = concat!(select!(), " WHERE subject = ?1
         ORDER BY created_at DESC, id DESC LIMIT ?2");

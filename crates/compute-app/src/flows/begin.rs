@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Server, TaskState};
 use kilonova_flow::{self as flow, Outcome};
-use kilonova_ids::{HostName, RequestId};
+use kilonova_ids::{HostName, OperationId, RequestId};
 use kilonova_store::{Asked, Tx};
 use kilonova_wire::Context;
 
@@ -64,7 +64,7 @@ pub(super) fn ask_begin(
     journal::ask_begin(tx, server.id, &Requester::from(context), state, now)
 }
 
-/// Records an action that is complete when it is requested, such as a lock.
+/// Records an action that is complete when it is requested, such as a lock, with Nova's event.
 ///
 /// # Errors
 /// Store errors only.
@@ -75,9 +75,48 @@ pub fn record_action(
     action: Action,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let (by, state) = (Requester::from(context), Operation::Recorded(action));
-    journal::record(tx, server.id, &by, &state, Outcome::Done, now)?;
+    record_until_failed(tx, context, server, action, now)?;
     Ok(())
+}
+
+/// [`record_action`] for an action that may still fail: [`fail_recorded`] then changes the record.
+///
+/// # Errors
+/// Store errors only.
+pub fn record_until_failed(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    server: &Server,
+    action: Action,
+    now: Timestamp,
+) -> Result<OperationId, Error> {
+    let (by, state) = (Requester::from(context), Operation::Recorded(action));
+    let id = journal::record(tx, server.id, &by, &state, Outcome::Done, now)?;
+    // Upstream: `lock` and `unlock` in `nova/compute/api.py`, `attach_interface` and `detach_interface` in
+    // `nova/compute/manager.py`.
+    let (name, host) = match action {
+        Action::Lock => ("api_lock", None),
+        Action::Unlock => ("api_unlock", None),
+        Action::AttachInterface => ("compute_attach_interface", server.host.clone()),
+        Action::DetachInterface => ("compute_detach_interface", server.host.clone()),
+        _ => return Ok(id),
+    };
+    let done = event(name, &nowhere(), None, now, now);
+    flow::event(tx, id, &flow::Event { host, ..done })?;
+    Ok(id)
+}
+
+/// Turns a recorded action into a failed one, with the reason.
+///
+/// # Errors
+/// Store errors only.
+pub fn fail_recorded(
+    tx: &mut Tx<'_>,
+    recorded: OperationId,
+    why: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    Ok(flow::fail_recorded(tx, recorded, why, now)?)
 }
 
 /// Records an action that could not begin, with an event that contains the reason.

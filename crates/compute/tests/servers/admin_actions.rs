@@ -4,6 +4,7 @@ use kilonova_node_api::Outcome;
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, RunningCloud, hosts, wait_until};
+use crate::servers::instance_actions::{actions, succeeded};
 
 async fn admin(running: &RunningCloud, id: &str, action: Value) -> Answer {
     running.call(ADMIN, "2.90", &format!("POST /servers/{id}/action"), Some(action)).await
@@ -102,6 +103,36 @@ async fn a_lock_refuses_users() {
         running.delete(&id).await;
         running.wait_until_gone(&id).await;
         cloud.assert_empty(&running, "unlocked").await;
+    }
+}
+
+/// Upstream: `lock` and `unlock` in `nova/compute/api.py`.
+#[tokio::test]
+async fn an_owners_lock_does_not_replace_another() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let reason = async || running.server(&id).await["locked_reason"].clone();
+        for words in ["first", "second"] {
+            running.act(&id, json!({"lock": {"locked_reason": words}})).await;
+            assert_eq!(reason().await, "first");
+        }
+        assert_eq!(admin(&running, &id, json!({"lock": null})).await.status, 202);
+        assert_eq!(reason().await, "first", "a lock without a reason keeps the last one");
+        running.act(&id, json!({"lock": {"locked_reason": "third"}})).await;
+        assert_eq!(reason().await, "first");
+        running.try_act(&id, json!({"unlock": null})).await.refused(403, "Policy");
+        assert_eq!(running.server(&id).await["locked"], true);
+        assert_eq!(admin(&running, &id, json!({"unlock": null})).await.status, 202);
+        assert_eq!(running.server(&id).await["locked"], false);
+        assert_eq!(
+            actions(&running, &id).await[1..],
+            [
+                succeeded("lock", "api_lock"),
+                succeeded("lock", "api_lock"),
+                succeeded("unlock", "api_unlock"),
+            ]
+        );
+        cloud.teardown(&running, "unlocked").await;
     }
 }
 

@@ -13,6 +13,7 @@ use kilonova_compute_app::ports::{self, Added, Connections, PortRequest, ServerP
 use kilonova_compute_app::{Compute, Error, flows, microversions, states};
 use kilonova_compute_db::servers::Server;
 use kilonova_ids::{PortId, parse_uuid_like};
+use kilonova_store::Tx;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Context, JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
@@ -241,20 +242,30 @@ async fn add_port(
     let seen = look_up(compute, caller, id, line).await?;
     let (service, context) = (compute.clone(), caller.clone());
     let (server_id, line) = (id.to_owned(), line.clone());
-    let (server, added) = compute
+    let (server, added, recorded) = compute
         .store
         .write(move |tx| {
             let server = find(tx, &context, &server_id)?;
             let now = time::now();
             states::allow(&context, &server, ServerAction::AttachInterface)?;
             let added = ports::add(tx, &service, &context, &server, &line, &seen, now)?;
-            flows::record_action(tx, &context, &server, Action::AttachInterface, now)?;
-            Ok::<_, Error>((server.id, added))
+            let action = Action::AttachInterface;
+            let recorded = flows::record_until_failed(tx, &context, &server, action, now)?;
+            Ok::<_, Error>((server.id, added, recorded))
         })
         .await?;
-    match added {
-        Added::Now(port) => Ok(port),
-        Added::Later(place) => Ok(compute.finish_attach(server, place).await?),
+    let place = match added {
+        Added::Now(port) => return Ok(port),
+        Added::Later(place) => place,
+    };
+    match compute.finish_attach(server, place).await.map_err(Refusal::from) {
+        Ok(port) => Ok(port),
+        Err(refusal) => {
+            let why = refusal.message.clone();
+            let fail = move |tx: &mut Tx<'_>| flows::fail_recorded(tx, recorded, &why, time::now());
+            compute.store.write(fail).await?;
+            Err(refusal)
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use kilonova_wire::time;
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, BOB, Cloud, RunningCloud, fault, hosts, wait_until};
+use crate::servers::instance_actions::{actions, succeeded};
 
 const BAD: &str = "fail = [{ step = \"start\" }]";
 
@@ -373,10 +374,15 @@ async fn interfaces_come_and_go() {
         }
         neutron.state().set_port_quota("red", 3);
         attach(body).await.refused(403, "Maximum number of ports exceeded");
+        let (action, message, events) = actions(&running, &id).await.pop().expect("an action");
+        assert_eq!((action.as_str(), message), ("attach_interface", json!("Error")));
+        assert_eq!(events, [("compute_attach_interface".into(), "Error".into())]);
 
         for port in [&made, &supplied] {
             let what = format!("DELETE {path}/{port}");
             running.call(ANN, "2.90", &what, None).await.expect(202);
+            let last = actions(&running, &id).await.pop().expect("an action");
+            assert_eq!(last, succeeded("detach_interface", "compute_detach_interface"));
             running.call(ANN, "2.90", &what, None).await.refused(404, "");
         }
         cloud.wait_for_neutron().await;
