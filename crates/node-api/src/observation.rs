@@ -85,6 +85,8 @@ pub enum Outcome {
 
 /// The step of a snapshot in observations.
 pub const SNAPSHOT_STEP: &str = "snapshot";
+/// The step that powers a guest off at once. If it fails, the guest still runs.
+pub const DESTROY_STEP: &str = "destroy";
 
 impl Outcome {
     /// True for a failed snapshot or verb of the driver, which leaves the guest unchanged.

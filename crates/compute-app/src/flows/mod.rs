@@ -6,7 +6,7 @@
 //!   delete:     destroy ──Absent──► row and claims removed
 //!                 ├─a cloud's Neutron or Cinder─► release ──ports and volumes released──► row removed
 //!                 └─host down─► row removed, devices dirty; freed when the host reports Absent
-//!   power:      settle ──as requested──► done │ Failed ──► ERROR with the reason
+//!   power:      settle ──as requested──► done │ Failed ──► as before (start, stop) │ ERROR with the reason (reboot)
 //!   in_place:   changes to a guest on its host, shelving (see there)
 //!   migration:  moves; the only flows that handle reports from two hosts (see there)
 //!   power_sync: a guest that changes although no operation is open
@@ -205,7 +205,9 @@ fn advance(
         Operation::Delete(Delete::Release { .. }) => {
             delete::dropped(tx, compute, host, observation)
         }
-        Operation::Power(power) => power::settled(tx, host, open, *power, observation, now),
+        Operation::Power(power) => {
+            power::settled(tx, compute, host, open, *power, observation, now)
+        }
         Operation::InPlace(change) => {
             in_place::changed(tx, compute, host, open, change, &observation.outcome, now)
         }

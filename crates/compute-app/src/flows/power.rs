@@ -5,7 +5,7 @@ use kilonova_compute_db::documents::{self, Delivery};
 use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState};
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::{HostName, ServerId};
-use kilonova_node_api::{Desired, Observation, Outcome, Power, Verb};
+use kilonova_node_api::{DESTROY_STEP, Desired, Domain, Observation, Outcome, Power, Verb};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
 
@@ -127,8 +127,12 @@ pub fn force_reboot(
     change_power(tx, compute, &context, &server, PowerCommand::RebootHard, now)
 }
 
+/// Applies a host's report. After a failed start or stop, the server and its guest's document are as before, as upstream
+/// (`reverts_task_state` in `nova/compute/manager.py`). A failed reboot puts the server into `ERROR`, unless its guest was
+/// never shut off (`_reboot_instance`); so does a failed start after the host booted (`_resume_guests_state`).
 pub(super) fn settled(
     tx: &mut Tx<'_>,
+    compute: &Compute,
     host: &HostName,
     open: &OpenOperation,
     power: PowerAction,
@@ -166,12 +170,51 @@ pub(super) fn settled(
     let Some(message) = failure else {
         return journal::finish(tx, open, End::Done, None, now);
     };
-    let summary = match power {
-        PowerAction::Stop => "The host could not shut the guest off.",
-        PowerAction::Reboot => "The host could not restart the guest.",
-        PowerAction::Start => "The host could not start the guest.",
+    let Some(server) = servers::find(tx, id)? else {
+        return journal::finish(tx, open, End::Cancelled, None, now);
     };
-    let fault = servers::Fault::new(summary, &*message, now);
-    servers::set_error(tx, id, &fault, now)?;
+    let outcome = &observation.outcome;
+    let still_runs = server.power_state == PowerState::Running
+        && matches!(outcome, Outcome::Failed { step, .. } if step == DESTROY_STEP);
+    let summary = match power {
+        PowerAction::Reboot if !still_runs => Some("The host could not restart the guest."),
+        // Only after the host booted is an active server started.
+        PowerAction::Start if server.vm_state == VmState::Active => {
+            Some("The host could not start the guest.")
+        }
+        PowerAction::Reboot | PowerAction::Start | PowerAction::Stop => None,
+    };
+    match summary {
+        Some(summary) => {
+            let fault = servers::Fault::new(summary, &*message, now);
+            servers::set_error(tx, id, &fault, now)?;
+        }
+        None => as_before(tx, compute, host, &server, now)?,
+    }
     journal::finish(tx, open, End::Failed, Some(&message), now)
+}
+
+/// Ends the task, and requests the power state that the guest had before. The document must not keep the power state of
+/// a failed change: a later move would take the guest for stopped.
+fn as_before(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &HostName,
+    server: &Server,
+    now: Timestamp,
+) -> Result<(), Error> {
+    if let Some(Desired::Present(domain)) =
+        documents::get(tx, host, server.id)?.map(|document| document.desired)
+    {
+        let power = match server.power_state {
+            PowerState::Running => Power::On,
+            PowerState::Paused => Power::Paused,
+            PowerState::Suspended => Power::Suspended,
+            PowerState::NoState | PowerState::Shutdown => Power::Off,
+        };
+        let before = Domain { power, starts_paused: false, verb: None, ..*domain };
+        let before = Desired::Present(Box::new(before));
+        documents::put_as(tx, compute, host, server.id, &before, Delivery::AsBefore)?;
+    }
+    Ok(servers::set_task(tx, server.id, None, now)?)
 }

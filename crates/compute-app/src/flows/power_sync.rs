@@ -2,8 +2,8 @@
 //! synchronization and its clean-up of deleted instances).
 //!
 //! ```text
-//!   ACTIVE, PAUSED, SUSPENDED   shut off       → SHUTOFF; started again if its host has just booted and
-//!                                                resume_guests_state_on_host_boot is set
+//!   ACTIVE, PAUSED, SUSPENDED   shut off       → SHUTOFF; an active one is started instead if its host has
+//!                                                just booted and resume_guests_state_on_host_boot is set
 //!   ACTIVE                      suspended      → stop
 //!   SHUTOFF                     not shut off   → stop
 //!   otherwise                                    only the power state is recorded
@@ -99,7 +99,8 @@ pub(super) fn observed(
     match (&observation.outcome, state) {
         (Outcome::Stopped, Active) if resume => {
             tracing::info!(server = %id, %host, "the guest ran before its host booted; starting it");
-            servers::set_state(tx, id, Stopped, None, PowerState::Shutdown, now)?;
+            // The server stays ACTIVE, as upstream: if the start fails, it goes to `ERROR`.
+            idle.set_power_state(tx, PowerState::Shutdown)?;
             idle.begin(tx, PowerAction::Start, TaskState::PoweringOn, Power::On)
         }
         (Outcome::Stopped, Active | Paused | Suspended) => {

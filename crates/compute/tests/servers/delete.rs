@@ -27,9 +27,9 @@ async fn delete_in_idle_states() {
         let id = running.boot(&cloud, "one", "fpga").await;
         running.wait_for_status(&id, "ERROR").await;
         delete_and_assert_empty(&running, &cloud, &id, "ERROR without a host").await;
-        running.restart_failing(&cloud, "a", &[("stop", Some(1))]).await;
         let id = running.active_server(&cloud, "one", "vgpu").await;
-        running.act(&id, json!({"os-stop": null})).await;
+        running.restart_failing(&cloud, "a", &[("start", Some(1))]).await;
+        running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
         running.wait_for_status(&id, "ERROR").await;
         delete_and_assert_empty(&running, &cloud, &id, "ERROR on a host").await;
     }

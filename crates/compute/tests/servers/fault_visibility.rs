@@ -29,17 +29,17 @@ async fn action(running: &RunningCloud, token: &str, id: &str) -> Value {
 async fn hosts_and_details_are_shown_to_administrators_only() {
     for (cloud, mut running) in Cloud::all_running(hosts(&[("secret-1", &[GPU])])).await {
         let id = running.active_server(&cloud, "one", "vgpu").await;
-        running.restart_failing(&cloud, "secret-1", &[("stop", Some(1))]).await;
-        running.act(&id, json!({"os-stop": null})).await;
+        running.restart_failing(&cloud, "secret-1", &[("start", Some(1))]).await;
+        running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
         running.wait_for_status(&id, "ERROR").await;
 
         let notified = fault(&running, ANN, &id).await;
-        assert_eq!(notified["message"], "The host could not shut the guest off.");
+        assert_eq!(notified["message"], "The host could not restart the guest.");
         assert_eq!(notified.get("details"), None, "{notified}");
         let all = fault(&running, ADMIN, &id).await;
         assert_eq!(all["message"], notified["message"]);
         assert!(
-            all["details"].as_str().is_some_and(|d| d.starts_with("secret-1: stop: ")),
+            all["details"].as_str().is_some_and(|d| d.starts_with("secret-1: start: ")),
             "{all}"
         );
 
@@ -53,7 +53,7 @@ async fn hosts_and_details_are_shown_to_administrators_only() {
         let event = &all["events"][0];
         assert_eq!(event["host"], "secret-1");
         assert!(
-            event["details"].as_str().is_some_and(|d| d.starts_with("secret-1: stop")),
+            event["details"].as_str().is_some_and(|d| d.starts_with("secret-1: start")),
             "{all}"
         );
     }

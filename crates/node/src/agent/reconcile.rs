@@ -335,11 +335,13 @@ impl Work {
             match tokio::time::timeout(self.soft_reboot, self.hypervisor.reboot(definition.server))
                 .await
             {
-                Ok(result) => {
-                    // A failed reboot counts as done: a later document must not reboot the guest.
-                    let result = result.map_err(Halt::from);
-                    self.tried(definition, &result, turn).await?;
-                    return result.map(|()| DomainState::Running);
+                Ok(Ok(())) => {
+                    self.tried(definition, &Ok(()), turn).await?;
+                    return Ok(DomainState::Running);
+                }
+                // As upstream (`reboot` in `nova/virt/libvirt/driver.py`).
+                Ok(Err(error)) => {
+                    tracing::info!(server = %definition.server, %error, "the guest could not be rebooted; resetting it")
                 }
                 Err(_) => {
                     tracing::info!(server = %definition.server, "the guest did not reboot in time; resetting it")
