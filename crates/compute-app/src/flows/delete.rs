@@ -85,11 +85,33 @@ pub fn delete_without_hosts(
     server: ServerId,
     now: Timestamp,
 ) -> Result<bool, Error> {
-    let Some(open) = journal::open_of(tx, server)?.filter(is_deletion) else { return Ok(false) };
+    let Some(open) = journal::open_of(tx, server)? else { return Ok(false) };
+    if open.state.is_soft_delete() {
+        return soft_delete_without_host(tx, compute, server, now);
+    }
+    if !is_deletion(&open) {
+        return Ok(false);
+    }
     let own = servers::host_of(tx, server)?;
     let documents = documents::of_server(tx, server)?;
     let hosts: Vec<HostName> = documents.into_iter().map(|(host, _)| host).collect();
     end_without_hosts(tx, compute, &open, own.as_ref(), &hosts, now)
+}
+
+/// Deletes a server permanently if the host that should shut it off for its soft deletion is down.
+fn soft_delete_without_host(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<bool, Error> {
+    let Some(server) = servers::find(tx, server)? else { return Ok(false) };
+    let Some(host) = &server.host else { return Ok(false) };
+    if !compute.host_is_lost(tx, host, now)? {
+        return Ok(false);
+    }
+    delete(tx, compute, &begin::owner_context(&server), &server, now)?;
+    Ok(true)
 }
 
 /// Implements [`delete_without_hosts`] for an open deletion. `own` is the server's host, and `hosts` are those with its

@@ -1,6 +1,6 @@
 //! Retries operations that have not advanced for a while.
 //!
-//! A host that failed to remove a guest is sent a new generation of the same document. Deletions and
+//! A host that failed to remove a guest is sent a new generation of the same document. Deletions (soft ones too) and
 //! moves that wait for a host that is down continue without it. Queued live migrations start when
 //! their source has room. If a live migration does not advance, its hosts are sent another request to
 //! locate the guest.
@@ -38,6 +38,13 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
         let compute_ = compute.explaining();
         let own = compute_.clone();
         let write = move |tx: &mut Tx<'_>| flows::start_queued(tx, &compute_, &host, time::now());
+        own.write(write).await?;
+    }
+    for server in compute.store.read(move |tx| stuck::soft_deleting(tx, before)).await? {
+        let compute_ = compute.explaining();
+        let own = compute_.clone();
+        let write =
+            move |tx: &mut Tx<'_>| flows::delete_without_hosts(tx, &compute_, server, time::now());
         own.write(write).await?;
     }
     let stuck = compute.store.read(move |tx| stuck::clearing(tx, before)).await?;

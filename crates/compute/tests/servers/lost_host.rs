@@ -1,6 +1,7 @@
 //! Deletion of servers whose host is down: the server is gone immediately, and its devices cannot be
 //! claimed again until the host is back and has removed the guest.
 
+use jiff::SignedDuration;
 use kilonova_compute_app::reconcile::nudge;
 use kilonova_node_api::Outcome;
 use kilonova_store::testing::CrashPlan;
@@ -155,6 +156,36 @@ async fn a_pending_delete_ends_when_the_host_is_lost() {
             running.delete(&id).await;
             nudge::run(running.compute.clone()).await.expect("the periodic task succeeds");
             assert_eq!(running.server(&id).await["OS-EXT-STS:task_state"], "deleting");
+            running.force_down("a", true).await;
+            if by_itself {
+                execute(&cloud, "UPDATE operations SET updated_at = 0").await;
+                nudge::run(running.compute.clone()).await.expect("the periodic task succeeds");
+            } else {
+                running.delete(&id).await;
+            }
+            assert_deleted(&cloud, &running, &id, 1).await;
+            running.start_node(&cloud, "a").await;
+            running.wait_for_host_cleanup(&cloud).await;
+            cloud.assert_empty(&running, "dropped").await;
+            running.force_down("a", false).await;
+        }
+    }
+}
+
+/// With `reclaim_instance_interval`, a server whose host is down is deleted permanently, as upstream.
+#[tokio::test]
+async fn a_soft_delete_does_not_wait_for_a_lost_host() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
+        cloud.options.reclaim_instance_interval = SignedDuration::from_secs(3600);
+        let mut running = cloud.start().await;
+        running.wait_for_hosts().await;
+        for (is_lost_before, by_itself) in [(true, false), (false, false), (false, true)] {
+            let id = running.active_server(&cloud, "one", "vgpu").await;
+            running.nodes.kill("a").await;
+            if !is_lost_before {
+                running.delete(&id).await;
+                assert_eq!(running.server(&id).await["OS-EXT-STS:task_state"], "soft-deleting");
+            }
             running.force_down("a", true).await;
             if by_itself {
                 execute(&cloud, "UPDATE operations SET updated_at = 0").await;

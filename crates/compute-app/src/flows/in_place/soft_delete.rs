@@ -16,7 +16,8 @@ use crate::flows::operation::Operation;
 use crate::{Compute, Error, flows, states, usage};
 
 /// Soft-deletes a server, so that `restore` can undo the deletion; deletes it permanently if soft
-/// delete is disabled or impossible. Idempotent.
+/// delete is disabled or impossible, for example because the server's host is down (`_local_delete` in
+/// `nova/compute/api.py`). Idempotent.
 ///
 /// # Errors
 /// 409 when the server is locked; store errors.
@@ -34,6 +35,11 @@ pub fn soft_delete(
     let enabled = compute.options.reclaim_instance_interval.is_positive();
     let restorable = server.launched_at.is_some() && server.vm_state != VmState::Resized;
     if !(enabled && restorable) || super::guest_of(tx, server).is_err() {
+        return flows::delete(tx, compute, context, server, now);
+    }
+    if let Some(host) = &server.host
+        && compute.host_is_lost(tx, host, now)?
+    {
         return flows::delete(tx, compute, context, server, now);
     }
     if let Some(open) = journal::open_of(tx, server.id)? {
