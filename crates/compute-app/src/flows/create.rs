@@ -233,6 +233,10 @@ fn cleared(
     };
     ports::set_host(tx, &*compute.networks, server.id, None, now)?;
     ports::detach_all(tx, &*compute.networks, &server, now)?;
+    if aborted {
+        // Upstream: `_cleanup_volumes` in `nova/compute/manager.py`.
+        volumes::release_failed(tx, compute, server.id, &summary, now)?;
+    }
     let fault = Fault::new(&summary, &*message, now);
     servers::set_error(tx, server.id, &fault, now)?;
     journal::finish(tx, open, End::Failed, Some(&message), now)
@@ -261,7 +265,8 @@ pub fn fail_slow_build(
 }
 
 /// Fails a build for a reason that applies to every host: the server is in `ERROR` and holds
-/// nothing. Its devices stay dirty until their host has removed the guest.
+/// nothing, as upstream (`_cleanup_allocated_networks` in `nova/compute/manager.py`). Its devices stay dirty until their
+/// host has removed the guest.
 ///
 /// # Errors
 /// Store errors only.
@@ -283,6 +288,9 @@ pub fn fail_build(
     ports::set_host(tx, &*compute.networks, server, None, now)?;
     compute.note_build(tx, &host, false)?;
     boot::abandon(tx, compute, server)?;
+    if let Some(server) = servers::find(tx, server)? {
+        ports::detach_all(tx, &*compute.networks, &server, now)?;
+    }
     for (host, _) in documents::of_server(tx, server)? {
         documents::put(tx, compute, &host, server, &Desired::Absent)?;
     }

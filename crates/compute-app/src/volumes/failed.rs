@@ -52,6 +52,26 @@ fn record(
     }
 }
 
+/// Releases the volumes of a server whose build was aborted. The worker ends their attachments, and deletes those that
+/// were created for the server with `delete_on_termination`.
+pub(crate) fn release_failed(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    why: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    if compute.volumes.is_none() {
+        return Ok(());
+    }
+    for device in rows::of_server(tx, server)? {
+        if matches!(device.phase, Phase::Attaching | Phase::Attached) {
+            rows::set_phase(tx, device.id, device.phase, Phase::Failed, Some(why))?;
+        }
+    }
+    super::nudge(tx, compute, server, now)
+}
+
 /// Permanently fails the operation that waits for a device. Returns false if there is no such
 /// operation, in which case the worker must retry later.
 pub(super) fn give_up(

@@ -49,6 +49,7 @@ use tokio::sync::Notify;
 
 pub use attach::{AttachRequest, Change, attach, change, detach, extend_soon, extended};
 pub(crate) use documents::{complete, forget_connections, placeholders};
+pub(crate) use failed::release_failed;
 pub use image::{create_image, sweep as sweep_snapshots};
 pub(crate) use report::observed;
 pub(crate) use root::end_reimage;

@@ -5,7 +5,7 @@ use kilonova_compute_app::Options;
 use kilonova_compute_app::reconcile::{rest, slow};
 use serde_json::{Value, json};
 
-use crate::kit::{Cloud, GPU, RunningCloud, fault, hosts, wait_until};
+use crate::kit::{ANN, Cloud, GPU, RunningCloud, fault, hosts, wait_until};
 use crate::servers::instance_actions::actions;
 
 /// A cloud on each store with these options.
@@ -25,8 +25,10 @@ async fn a_build_past_its_timeout_fails_and_releases_its_claims() {
     let options =
         Options { instance_build_timeout: SignedDuration::from_secs(1000), ..Options::default() };
     for (cloud, mut running) in clouds(options, "").await {
+        let network = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
         running.nodes.kill("a").await;
-        let id = running.boot(&cloud, "one", "vgpu").await;
+        let connected = json!({"networks": [{"uuid": network}]});
+        let id = running.boot_with(&cloud, "one", "vgpu", connected).await;
         slow::run(running.compute.clone()).await.expect("the periodic task succeeds");
         assert_eq!(running.server(&id).await["status"], "BUILD", "the build is within its timeout");
         cloud.execute("UPDATE servers SET created_at = created_at - 1001000000").await;
@@ -39,6 +41,8 @@ async fn a_build_past_its_timeout_fails_and_releases_its_claims() {
             cloud.column("SELECT class FROM allocations").await.is_empty(),
             "the server has no allocations"
         );
+        let listed = running.get(ANN, "2.90", "/servers/detail").await.expect(200);
+        assert_eq!(listed["servers"][0]["addresses"], json!({}), "its ports are deleted");
         slow::run(running.compute.clone()).await.expect("the periodic task succeeds");
 
         running.start_node(&cloud, "a").await;

@@ -13,7 +13,7 @@ use super::{
     actions_of, attach, boot, clouds, finish, root, settled, shown, try_attach, try_boot,
     try_detach, volume, wait_for, with_disks,
 };
-use crate::kit::{ADMIN, wait_until};
+use crate::kit::{ADMIN, Cloud, hosts, wait_until};
 
 #[tokio::test]
 async fn a_cinder_that_fails_leaves_nothing_behind() {
@@ -136,6 +136,44 @@ async fn a_host_that_fails_or_a_guest_that_refuses_is_reported() {
         try_detach(&running, &id, &disk).await.expect(202);
         wait_for(&cinder, &disk, "available").await;
         finish(&cloud, &running, &cinder, "held").await;
+    }
+}
+
+/// The ports of the guest cannot be plugged, so its build is aborted.
+#[tokio::test]
+async fn an_aborted_build_releases_its_volumes() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[])])).await {
+        let neutron = cloud.start_neutron().await;
+        let cinder = cloud.start_cinder().await;
+        if let Some(network) = &mut cloud.neutron {
+            network.options.vif_plugging_timeout = SignedDuration::from_secs(300);
+        }
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
+        let disk = volume(&cinder, json!({"bootable": "true"}));
+        let made = json!({
+            "source_type": "blank", "destination_type": "volume", "volume_size": 1,
+            "delete_on_termination": true,
+        });
+        let disks = json!([root("volume", json!({"uuid": disk})), made]);
+        let id = boot(&running, with_disks(&running, &cloud, disks)).await;
+        let waiting = "SELECT server_id FROM external_servers WHERE waits_since IS NOT NULL";
+        wait_until("the guest waits for its ports", async || {
+            cloud.column(waiting).await == [id.as_str()]
+        })
+        .await;
+        let port = neutron.state().ports()[0]["id"].clone();
+        let event = json!({
+            "server_uuid": id, "name": "network-vif-plugged", "status": "failed", "tag": port,
+        });
+        let body = json!({"events": [event]});
+        running.admin("2.1", "POST /os-server-external-events", body).await.expect(200);
+        let server = running.wait_for_status(&id, "ERROR").await;
+        assert!(crate::kit::fault(&server).contains("aborted"), "{server}");
+        wait_for(&cinder, &disk, "available").await;
+        wait_until("the new volume is deleted", async || cinder.state().volumes().len() == 1).await;
+        assert_eq!(shown(&running, &id, "2.90").await, json!([]));
+        finish(&cloud, &running, &cinder, "aborted").await;
     }
 }
 
