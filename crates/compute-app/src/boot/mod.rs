@@ -9,6 +9,7 @@
 
 mod claim;
 mod guest_metadata;
+mod image_traits;
 pub mod machine;
 mod near;
 mod port_claims;
@@ -26,6 +27,7 @@ pub(crate) use claim::{
     reclaim, release_held,
 };
 pub use guest_metadata::{GuestSource, guest_metadata};
+pub use image_traits::check_image_traits;
 pub(crate) use port_claims::{change_claims, claim_again, claim_port, release_port};
 pub use query::{PortResources, ProfileGroups, Profiles, on_host, query_of};
 pub use request::BootRequest;

@@ -114,3 +114,33 @@ async fn a_trait_that_the_image_requires_restricts_the_hosts() {
         assert!(fault["message"].as_str().is_some_and(|m| m.contains("CUSTOM_QUIET")), "{fault}");
     }
 }
+
+/// Upstream: `_validate_image_traits_for_rebuild` in `nova/conductor/manager.py`.
+#[tokio::test]
+async fn a_rebuild_needs_the_traits_of_its_image() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let image = async |name: &str| {
+            let required = [(&*format!("trait:{name}"), "required")];
+            cloud.image_with(name, &required, b"disk".to_vec()).await
+        };
+        let (quiet, node) = (image("CUSTOM_QUIET").await, image("COMPUTE_NODE").await);
+        running.flavor("loud", json!({})).await;
+        let specs = json!({"extra_specs": {"trait:CUSTOM_QUIET": "forbidden"}});
+        running.admin("2.61", "POST /flavors/loud/os-extra_specs", specs).await.expect(200);
+        for (flavor, words) in [
+            ("plain", "Image traits cannot be satisfied by the current resource providers."),
+            ("loud", "Image traits are part of forbidden traits in flavor"),
+        ] {
+            let id = running.active_server(&cloud, flavor, flavor).await;
+            let rebuild = json!({"rebuild": {"imageRef": quiet}});
+            let words = format!("No valid host was found. {words}");
+            running.try_act(&id, rebuild).await.refused(400, &words);
+            let server = running.wait_for_status(&id, "ACTIVE").await;
+            assert_eq!(server["image"]["id"], json!(cloud.image), "nothing has changed");
+            running.act(&id, json!({"rebuild": {"imageRef": node}})).await;
+            let server = running.wait_for_status(&id, "ACTIVE").await;
+            assert_eq!(server["image"]["id"], json!(node));
+        }
+        cloud.teardown(&running, "rebuilt").await;
+    }
+}

@@ -193,6 +193,10 @@ fn apply(
         quotas::ask_metadata_items(tx, context)?.check(tx, metadata.len())?;
     }
     let before = server.spec.image_properties.clone();
+    let is_other_image = match root {
+        Some(root) => root.is_replaced,
+        None => server.spec.image != Some(*image),
+    };
     server.spec.image_properties = match root {
         Some(root) => {
             let root = RootImage::of(*image, root.size_gb);
@@ -205,6 +209,9 @@ fn apply(
         }
     };
     unsupported::rebuild(*image, &flavor, &before, &server.spec.image_properties)?;
+    if is_other_image {
+        boot::check_image_traits(tx, compute, &server)?;
+    }
     server.spec.image_numbers = image_numbers::of_changed(tx, &server.spec)?;
     server.spec.dynamic_vendordata = request.compute.vendordata.is_some();
     server.spec.config_drive |= boot::machine::needs_config_drive(&server.spec.image_properties);
