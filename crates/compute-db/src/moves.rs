@@ -22,11 +22,12 @@ macro_rules! select {
 }
 
 kilonova_store::statements! {
-    /// Inserts a migration.
+    /// Inserts a migration, unless the server has an open one.
     INSERT = "INSERT INTO moves (id, server_id, open_server, kind, status, source_host, was,
         old_flavor, new_flavor, old_domain, user_id, project_id, created_at, updated_at, most_vcpus,
         most_memory)
-        VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14)";
+        VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14)
+        ON CONFLICT DO NOTHING";
     /// The open migration of a server: the one that can still be rolled back.
     OPEN_OF = concat!(select!(), " WHERE open_server = ?1");
     /// The open migrations of some servers.

@@ -52,7 +52,7 @@ pub use in_place::{
 };
 pub(crate) use in_place::{not_reimaged, reimaged};
 pub use migration::{
-    ColdRequest, EvacuateRequest, LiveRequest, abandon_dest, abort, address_of, confirm,
+    ColdRequest, EvacuateRequest, LiveRequest, abandon_dest, abort, address_of, allow_end, confirm,
     confirm_expired, evacuate, force_complete, initial_progress, locate_guest, migrate_cold,
     migrate_live, required_for_running, revert, start_queued, unmigratable_device,
 };

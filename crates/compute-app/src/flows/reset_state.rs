@@ -2,6 +2,9 @@
 //!
 //! A move or a removal must run to its end: otherwise its devices would have no owner. An accepted
 //! deletion is not cancelled either, nor is a soft delete, which `restore` undoes.
+//!
+//! A reset deletes no data. The migration of a server in `VERIFY_RESIZE` stays finished, as upstream (`_reset_state` in
+//! `nova/api/openstack/compute/admin_actions.py`), and can still be confirmed or reverted.
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents;
@@ -12,7 +15,7 @@ use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
 
 use super::operation::Action;
-use super::{in_place, journal, migration, plugging, record_action};
+use super::{in_place, journal, plugging, record_action};
 use crate::{Compute, Error};
 
 /// Sets the state.
@@ -48,7 +51,6 @@ pub fn reset_state(
         // No flow waits for the guest's ports any longer.
         plugging::run(tx, compute, server.id)?;
     }
-    migration::confirm_on_reset(tx, compute, server.id, now)?;
     servers::set_state(tx, server.id, state, None, server.power_state, now)?;
     record_action(tx, context, server, Action::ResetState, now)
 }

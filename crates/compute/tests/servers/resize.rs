@@ -319,19 +319,41 @@ async fn resizes_are_confirmed_automatically() {
     }
 }
 
+/// A reset deletes no disk: the migration stays finished, and is confirmed or reverted later.
 #[tokio::test]
-async fn reset_state_confirms_the_server_on_its_host() {
+async fn reset_state_keeps_the_migration() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
         let id = running.active_server_on(&cloud, "a", "vgpu").await;
-        for host in ["b", "a"] {
+        for (end, code, host) in
+            [("revertResize", 202, "a"), ("confirmResize", 204, "b"), ("", 0, "a")]
+        {
             migrate(&running, &id).await;
             running.wait_for_status(&id, "VERIFY_RESIZE").await;
-            let reset = json!({"os-resetState": {"state": "active"}});
-            admin(&running, "2.90", &id, reset).await.expect(202);
-            running.wait_for_status(&id, "ACTIVE").await;
-            assert_eq!(host_of(&running, &id).await, host);
-            running.wait_for_host_cleanup(&cloud).await;
+            for (state, shown) in [("error", "ERROR"), ("active", "ACTIVE")] {
+                let reset = json!({"os-resetState": {"state": state}});
+                admin(&running, "2.90", &id, reset).await.expect(202);
+                running.wait_for_status(&id, shown).await;
+                assert_eq!(status(&cloud).await, "finished");
+            }
+            assert_eq!(cloud.column("SELECT host FROM documents").await.len(), 2);
+            assert_eq!(cloud.used("VGPU").await, 2, "both places are claimed");
             cloud.assert_consistent(&running, "reset").await;
+            let words = "confirm or revert that first";
+            for other in [json!({"migrate": null}), resize("vgpu4"), json!({"shelve": null})] {
+                admin(&running, "2.90", &id, other).await.refused(409, words);
+            }
+            cloud.assert_consistent(&running, "refused").await;
+            if end.is_empty() {
+                break;
+            }
+            admin(&running, "2.90", &id, json!({end: null})).await.expect(code);
+            running.wait_for_status(&id, "ACTIVE").await;
+            running.wait_for_host_cleanup(&cloud).await;
+            assert_eq!(host_of(&running, &id).await, host);
+            assert_eq!(cloud.used("VGPU").await, 1, "{end}");
+            cloud.assert_consistent(&running, end).await;
+            let words = format!("Cannot '{end}' instance {id} while it is in vm_state active");
+            admin(&running, "2.90", &id, json!({end: null})).await.refused(409, &words);
         }
         cloud.teardown(&running, "reset").await;
     }

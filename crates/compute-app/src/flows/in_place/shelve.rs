@@ -13,6 +13,7 @@ use kilonova_wire::Context;
 use super::super::begin;
 use super::{FlowContext, ServerCommand};
 use crate::actions::ServerAction;
+use crate::flows::migration;
 use crate::flows::operation::{Before, Offload, OffloadCause, Operation};
 use crate::images::{self, PreparedImage, Snapshot};
 use crate::{Compute, Error, boot, ports, states};
@@ -35,6 +36,7 @@ pub fn shelve(
     now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::Shelve)?;
+    migration::check_none_waits(tx, server)?;
     if server.spec.image.is_none() {
         return shelve_volume_backed(tx, compute, context, server, now);
     }

@@ -17,7 +17,7 @@ use kilonova_wire::{Context, Refusal};
 use super::super::begin;
 use super::super::journal::{self, OpenOperation};
 use super::super::operation::{Attempts, Operation};
-use super::{FlowContext, device_pairing};
+use super::{FlowContext, confirm, device_pairing};
 use crate::boot::Placement;
 use crate::moves::{self as claims, Search};
 use crate::numa::RunningGuest;
@@ -59,6 +59,9 @@ pub(super) fn check_source_is_up(
 }
 
 /// Writes the operation and the migration.
+///
+/// # Errors
+/// 409 if an earlier migration waits for its confirmation.
 pub(super) fn begin(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -92,6 +95,9 @@ pub(super) fn begin(
     let inserted = moves::ask_open_of(tx, server.id)?;
     journal::begun(tx, &open, begun)?;
     let migration = moves::found_open_of(tx, inserted)?.ok_or_else(|| shape("no migration"))?;
+    if migration.id != row.id {
+        return Err(confirm::must_end_first(server));
+    }
     Ok((open, migration))
 }
 

@@ -25,6 +25,46 @@ fn finished(tx: &mut Tx<'_>, server: &Server) -> Result<Move, Error> {
     open.ok_or_else(|| Refusal::bad_request("Instance has not been resized.").into())
 }
 
+/// [`states::allow`] for the confirmation or the revert of a resize. Both are also allowed if `os-resetState` has replaced
+/// the state `RESIZED`; otherwise the source would keep its disk until the server is deleted.
+///
+/// # Errors
+/// 409 with Nova's message when the server's state does not allow it.
+pub fn allow_end(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    server: &Server,
+    action: ServerAction,
+) -> Result<(), Error> {
+    let may_be_reset =
+        matches!(server.vm_state, VmState::Active | VmState::Stopped | VmState::Error);
+    let waits = |open: Move| open.status == Status::Finished;
+    if may_be_reset && moves::open_of(tx, server.id)?.is_some_and(waits) {
+        let as_resized = Server { vm_state: VmState::Resized, ..server.clone() };
+        return states::allow(context, &as_resized, action);
+    }
+    states::allow(context, server, action)
+}
+
+/// Refuses an operation that could lose one of the two places of a server whose resize waits for its confirmation, after
+/// `os-resetState` has replaced the state `RESIZED`.
+///
+/// # Errors
+/// 409.
+pub(in crate::flows) fn check_none_waits(tx: &mut Tx<'_>, server: &Server) -> Result<(), Error> {
+    match moves::open_of(tx, server.id)? {
+        Some(_) => Err(must_end_first(server)),
+        None => Ok(()),
+    }
+}
+
+/// The refusal of [`check_none_waits`].
+pub(super) fn must_end_first(server: &Server) -> Error {
+    let words =
+        format!("Instance {} was resized or migrated: confirm or revert that first.", server.id);
+    Refusal::conflict(words).into()
+}
+
 /// Confirms a resize or a cold migration: the server stays at the destination. The claims on the source are released
 /// when the source reports that it has removed the guest; no operation waits for that.
 ///
@@ -37,7 +77,7 @@ pub fn confirm(
     server: &Server,
     now: Timestamp,
 ) -> Result<(), Error> {
-    states::allow(context, server, ServerAction::ConfirmResize)?;
+    allow_end(tx, context, server, ServerAction::ConfirmResize)?;
     let migration = finished(tx, server)?;
     confirmed(tx, compute, server, &migration, &Requester::from(context), now)
 }
@@ -72,8 +112,11 @@ fn confirmed(
     by: &Requester,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let state = state_of_power(server.power_state);
-    servers::set_state(tx, server.id, state, None, server.power_state, now)?;
+    // `os-resetState` may have set another state, which stays.
+    if server.vm_state == VmState::Resized {
+        let state = state_of_power(server.power_state);
+        servers::set_state(tx, server.id, state, None, server.power_state, now)?;
+    }
     release_source(tx, compute, server.id, migration, now)?;
     let action = Operation::Recorded(Action::ConfirmResize);
     let id = journal::record(tx, server.id, by, &action, End::Done, now)?;
@@ -101,22 +144,6 @@ fn release_source(
     Ok(())
 }
 
-/// Confirms a migration that waits to be confirmed, when `os-resetState` is called.
-///
-/// # Errors
-/// Store errors only.
-pub(in crate::flows) fn confirm_on_reset(
-    tx: &mut Tx<'_>,
-    compute: &Compute,
-    server: ServerId,
-    now: Timestamp,
-) -> Result<(), Error> {
-    match moves::open_of(tx, server)?.filter(|open| open.status == Status::Finished) {
-        Some(migration) => release_source(tx, compute, server, &migration, now),
-        None => Ok(()),
-    }
-}
-
 /// Begins `revertResize`: from now on the server holds the claims at the source and its old flavor, and the guest is
 /// started there once the destination has removed it. At the source, the server claims the resources that its ports
 /// request now; a change to their QoS policy may have changed them.
@@ -132,7 +159,7 @@ pub fn revert(
     requests: &SeenRequests,
     now: Timestamp,
 ) -> Result<(), Error> {
-    states::allow(context, server, ServerAction::RevertResize)?;
+    allow_end(tx, context, server, ServerAction::RevertResize)?;
     let migration = finished(tx, server)?;
     if compute.host_is_lost(tx, &migration.source, now)? {
         return Err(Refusal::conflict("Service is unavailable at this time.").into());

@@ -4,13 +4,13 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use kilonova_compute_app::flows::{self, ColdRequest};
 use kilonova_compute_app::ports::external::SeenRequests;
-use kilonova_compute_app::{resolve, states};
-use kilonova_compute_db::servers::Server;
+use kilonova_compute_app::{Error, resolve};
 use kilonova_compute_db::{flavors, servers};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use serde_json::Value;
 
+use super::super::find::find;
 use super::ActionRequest;
 
 pub(super) async fn confirm(request: ActionRequest) -> Result<Response, Refusal> {
@@ -24,12 +24,14 @@ pub(super) async fn confirm(request: ActionRequest) -> Result<Response, Refusal>
 
 pub(super) async fn revert(request: ActionRequest) -> Result<Response, Refusal> {
     // Checked first, so that a refused action sends no request to Neutron.
-    let check = |request: &ActionRequest, server: &Server| {
-        states::allow(&request.context, server, request.action)?;
-        Ok(server.spec.networked.then_some(server.id))
+    let own = request.clone();
+    let check = move |tx: &mut Tx<'_>| {
+        let server = find(tx, &own.caller, &own.id)?;
+        flows::allow_end(tx, &own.context, &server, own.action)?;
+        Ok::<_, Error>(server.spec.networked.then_some(server.id))
     };
     let networked = match request.compute.neutron.is_some() {
-        true => request.clone().read(check).await?,
+        true => request.compute.store.read(check).await?,
         false => None,
     };
     let requests = match networked {
