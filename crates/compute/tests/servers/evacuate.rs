@@ -138,6 +138,7 @@ async fn a_failed_evacuation_keeps_the_server_on_its_host() {
         evacuate(&running, "2.90", &id).await;
         running.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(host_of(&running, &id).await, "a");
+        assert_eq!(cloud.column("SELECT status FROM moves").await, ["failed"]);
         running.force_down("a", false).await;
         wait_until("the guest runs again", async || cloud.files("a", "running") == [id.as_str()])
             .await;

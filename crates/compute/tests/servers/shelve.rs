@@ -115,6 +115,29 @@ async fn unshelve_to_a_host_outside_the_zone_is_refused() {
     }
 }
 
+/// The image of a shelved server is deleted when it is unshelved, so an evacuation recreates the disk from the server's own
+/// image.
+#[tokio::test]
+async fn an_unshelved_server_can_be_evacuated() {
+    for (cloud, running) in clouds(Options::default()).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        admin(&running, &id, shelve()).await.expect(202);
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        let shelved = cloud.column("SELECT id FROM images WHERE name = 'one-shelved'").await;
+        assert_eq!(shelved.len(), 1);
+        admin(&running, &id, json!({"unshelve": {"host": "a"}})).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.force_down("a", true).await;
+        admin(&running, &id, json!({"evacuate": {}})).await.expect(200);
+        let server = running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(server["OS-EXT-SRV-ATTR:host"], "b");
+        let body = cloud.column("SELECT body FROM documents WHERE host = 'b'").await.concat();
+        assert!(body.contains(&cloud.image.to_string()) && !body.contains(&shelved[0]), "{body}");
+        running.force_down("a", false).await;
+        cloud.teardown(&running, "evacuated").await;
+    }
+}
+
 #[tokio::test]
 async fn without_room_the_server_stays_shelved() {
     for (cloud, mut running) in clouds(Options::default()).await {

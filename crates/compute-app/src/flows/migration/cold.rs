@@ -263,6 +263,10 @@ pub(super) fn guest_at_dest(
             // A resized guest runs immediately, as upstream.
             domain.starts_paused = ports.are_awaited && power == Power::On;
             domain.config.guest = boot::guest_metadata(ctx.compute, &ctx.server, Some(dest));
+            // The disks are created anew. The image of a guest that was unshelved is deleted (upstream: `_unshelve_instance`
+            // in `nova/compute/manager.py` restores the server's `image_ref`).
+            domain.config.boot.image =
+                ctx.server.spec.image.filter(|_| !domain.config.is_volume_backed());
         }
     }
     // A verb that the source carried out must not be repeated at the destination.

@@ -432,7 +432,8 @@ fn end(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: &FailedMove) -> Result<()
     let (id, now) = (ctx.open.row.id, ctx.now);
     let reason = failed.attempts().map_or("The move failed.", Attempts::reason);
     let (event, status) = match failed {
-        FailedMove::Evacuation(_) => ("rebuild_server", Status::Error),
+        // As upstream (`rebuild_instance` in `nova/compute/manager.py`).
+        FailedMove::Evacuation(_) => ("rebuild_server", Status::Failed),
         FailedMove::Cold(..) | FailedMove::Revert(_) => ("conductor_migrate_server", Status::Error),
         FailedMove::Live(transit) => {
             let status = match (transit.cancelled, transit.sent) {
