@@ -175,6 +175,16 @@ pub fn set_launched(tx: &mut Tx<'_>, id: ServerId, now: Timestamp) -> Result<(),
     Ok(())
 }
 
+/// Records that the guest was spawned, rescued, resized or reverted: `launched_at` changes even if it is set, as in Nova
+/// (`_update_instance_after_spawn` in `nova/compute/manager.py`).
+///
+/// # Errors
+/// Store errors only.
+pub fn set_relaunched(tx: &mut Tx<'_>, id: ServerId, now: Timestamp) -> Result<(), Error> {
+    tx.defer(sql::SET_RELAUNCHED, params![id, now])?;
+    Ok(())
+}
+
 /// Sets or clears the host, and ends the tokens for consoles on the former host. Returns true if the server
 /// has ports, which must follow the server.
 ///

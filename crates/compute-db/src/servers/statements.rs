@@ -33,6 +33,8 @@ kilonova_store::statements! {
     SET_TASK = "UPDATE servers SET task_state = ?2, updated_at = ?3 WHERE id = ?1";
     /// Records the first start.
     SET_LAUNCHED = "UPDATE servers SET launched_at = ?2 WHERE id = ?1 AND launched_at IS NULL";
+    /// Records a start on new disks or at another place.
+    SET_RELAUNCHED = "UPDATE servers SET launched_at = ?2 WHERE id = ?1";
     /// Sets the host.
     SET_HOST = "UPDATE servers SET host = ?2, updated_at = ?3 WHERE id = ?1 RETURNING spec";
     /// Replaces the spec.

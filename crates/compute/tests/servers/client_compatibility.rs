@@ -38,6 +38,35 @@ async fn a_resize_keeps_the_disk_config_that_it_is_given() {
     }
 }
 
+/// Upstream sets it after each spawn, rescue, resize and revert, and not when a guest starts on its disk.
+#[tokio::test]
+async fn launched_at_is_the_time_of_the_last_spawn() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        running.flavor("large", json!({"vcpus": 2})).await;
+        let id = running.active_server(&cloud, "one", "plain").await;
+        for (action, status, changes) in [
+            (json!({"reboot": {"type": "HARD"}}), "ACTIVE", false),
+            (json!({"os-stop": null}), "SHUTOFF", false),
+            (json!({"rebuild": {"imageRef": cloud.image}}), "SHUTOFF", true),
+            (json!({"os-start": null}), "ACTIVE", false),
+            (json!({"rescue": {}}), "RESCUE", true),
+            (json!({"unrescue": null}), "ACTIVE", false),
+            (json!({"shelve": null}), "SHELVED_OFFLOADED", false),
+            (json!({"unshelve": null}), "ACTIVE", true),
+            (json!({"resize": {"flavorRef": "large"}}), "VERIFY_RESIZE", true),
+            (json!({"revertResize": null}), "ACTIVE", true),
+        ] {
+            cloud.execute("UPDATE servers SET launched_at = 1").await;
+            let answer = running.try_act(&id, action.clone()).await;
+            assert!(answer.status.is_success(), "{action}: {}", answer.body);
+            running.wait_for_status(&id, status).await;
+            let launched = cloud.column("SELECT CAST(launched_at AS TEXT) FROM servers").await;
+            assert_eq!(launched != ["1"], changes, "{action}");
+        }
+        cloud.teardown(&running, "reverted").await;
+    }
+}
+
 #[tokio::test]
 async fn access_addresses_are_normalized() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {

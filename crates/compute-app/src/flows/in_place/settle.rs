@@ -80,30 +80,25 @@ pub(super) fn settled(
                 return shelve::shelved(tx, ctx, &operation.before, *image);
             }
             servers::set_state(tx, id, vm_state, None, power_state, now)?;
-            after(tx, ctx, change, vm_state)?;
+            after(tx, ctx, change)?;
         }
     }
     ctx.finish(tx, End::Done, None)
 }
 
 /// Applies the effects of the change on the server, other than its state.
-fn after(
-    tx: &mut Tx<'_>,
-    ctx: &FlowContext<'_>,
-    change: &InPlaceChange,
-    vm_state: VmState,
-) -> Result<(), Error> {
+fn after(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, change: &InPlaceChange) -> Result<(), Error> {
     let (id, now) = (ctx.server.id, ctx.now);
     match change {
         InPlaceChange::SoftDelete => soft_delete::deleted(tx, ctx),
         InPlaceChange::Unshelve => shelve::discard_shelved_image(tx, ctx.compute, id),
         InPlaceChange::Restore | InPlaceChange::Unrescue => Ok(resting::end(tx, id)?),
-        InPlaceChange::Rescue => Ok(resting::put(tx, id, Why::Rescued, None, now)?),
-        InPlaceChange::Rebuild if vm_state == VmState::Active => {
-            Ok(servers::set_launched(tx, id, now)?)
+        InPlaceChange::Rescue => {
+            servers::set_relaunched(tx, id, now)?;
+            Ok(resting::put(tx, id, Why::Rescued, None, now)?)
         }
-        InPlaceChange::Rebuild
-        | InPlaceChange::Pause
+        InPlaceChange::Rebuild => Ok(servers::set_relaunched(tx, id, now)?),
+        InPlaceChange::Pause
         | InPlaceChange::Unpause
         | InPlaceChange::Suspend
         | InPlaceChange::Resume

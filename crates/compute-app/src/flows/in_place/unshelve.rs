@@ -160,6 +160,7 @@ pub(super) fn spawned(
         Outcome::Running => {
             let (id, now) = (ctx.server.id, ctx.now);
             servers::set_state(tx, id, VmState::Active, None, PowerState::Running, now)?;
+            servers::set_relaunched(tx, id, now)?;
             shelve::discard_shelved_image(tx, ctx.compute, id)?;
             ctx.event(tx, ServerAction::Unshelve, None)?;
             ctx.finish(tx, End::Done, None)

@@ -338,6 +338,7 @@ fn dest_made(
             ports::set_host(tx, &*ctx.compute.networks, id, Some(&dest), now)?;
             servers::set_flavor(tx, &ctx.server, &ctx.migration.new_flavor, now)?;
             servers::set_state(tx, id, VmState::Resized, None, power_state, now)?;
+            servers::set_relaunched(tx, id, now)?;
             moves::set_status(tx, ctx.migration.id, Status::Finished, now)?;
             ports::record_guest_change(tx, ctx.compute, &ctx.server)?;
             journal::finish(tx, ctx.open, End::Done, None, now)

@@ -245,7 +245,7 @@ fn dest_made(
             let source = &ctx.migration.source;
             let vm_state = state_of_power(power_state);
             servers::set_state(tx, id, vm_state, None, power_state, now)?;
-            servers::set_launched(tx, id, now)?;
+            servers::set_relaunched(tx, id, now)?;
             moves::close(tx, ctx.migration.id, Status::Done, now)?;
             ctx.put(tx, source, &Desired::Absent)?;
             if ctx.compute.host_is_lost(tx, source, now)? {

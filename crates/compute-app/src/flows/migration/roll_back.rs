@@ -388,6 +388,7 @@ pub(super) fn restored(
     servers::set_state(tx, id, ctx.migration.was, None, power_state, now)?;
     if reverts {
         confirm::record_revert(tx, &ctx, None)?;
+        servers::set_relaunched(tx, id, now)?;
         moves::close(tx, ctx.migration.id, Status::Reverted, now)?;
         ports::record_guest_change(tx, ctx.compute, &ctx.server)?;
         return journal::finish(tx, ctx.open, End::Done, None, now);
