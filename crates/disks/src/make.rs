@@ -33,11 +33,7 @@ impl Disks {
     pub async fn prepare(&self, definition: &Definition) -> Result<(), Error> {
         self.layout.is_ours(definition.server)?;
         let folder = self.layout.make(definition.server)?;
-        let record = self.layout.record(definition.server).filter(|record| {
-            record.rebuilt == rebuilt(definition)
-                && (definition.config.is_volume_backed() || folder.join(layout::ROOT).is_file())
-        });
-        let (record, _held) = match record {
+        let (record, _held) = match self.kept_record(definition) {
             Some(record) => (record, None),
             None => {
                 layout::invalidate_record(&folder)?;
@@ -48,6 +44,20 @@ impl Disks {
             }
         };
         self.complete(definition, &folder, record).await
+    }
+
+    /// True if [`Self::prepare`] keeps the guest's disks.
+    pub fn has_disks(&self, definition: &Definition) -> bool {
+        self.kept_record(definition).is_some()
+    }
+
+    /// The record of the disks, if they are complete and of the definition's rebuild.
+    fn kept_record(&self, definition: &Definition) -> Option<Record> {
+        let root = self.layout.folder(definition.server).join(layout::ROOT);
+        self.layout.record(definition.server).filter(|record| {
+            record.rebuilt == rebuilt(definition)
+                && (definition.config.is_volume_backed() || root.is_file())
+        })
     }
 
     /// Creates the root disk, unless it is a volume.

@@ -144,6 +144,9 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn running(&self) -> DriverFuture<'_, Vec<ServerId>>;
     /// The domain of a server, if it is defined.
     fn domain(&self, server: ServerId) -> DriverFuture<'_, Option<DefinedDomain>>;
+    /// True if the host has the guest's disks, so that [`Self::prepare`] creates none. Not for a guest whose root disk
+    /// is a volume.
+    fn has_disks<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, bool>;
     /// Creates or grows the disks of a guest that is shut off. Disks of an earlier rebuild are
     /// replaced.
     fn prepare<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()>;

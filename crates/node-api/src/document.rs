@@ -43,6 +43,10 @@ pub struct Domain {
     /// meaningful with [`Power::On`]. Agents of earlier versions start the guest.
     #[serde(default)]
     pub starts_paused: bool,
+    /// True if the host already has the guest's disks. A host without the guest and without its root disk then fails
+    /// instead of creating an empty guest. Agents of earlier versions create it.
+    #[serde(default)]
+    pub existing: bool,
     /// The last one-shot verb; it is carried out once per operation id.
     pub verb: Option<(OperationId, Verb)>,
     /// The host that has the guest or its disks. Before the domain is first defined, the agent
@@ -96,7 +100,7 @@ pub struct DomainConfig {
 /// document yields the same bytes. A flattened configuration would change the order.
 impl Serialize for Domain {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { config, power, starts_paused, verb, from, outgoing_migration } = self;
+        let Self { config, power, starts_paused, existing, verb, from, outgoing_migration } = self;
         let DomainConfig {
             name,
             display_name,
@@ -121,6 +125,7 @@ impl Serialize for Domain {
         entry_unless_default(&mut members, "guest", guest)?;
         members.serialize_entry("power", power)?;
         entry_unless_default(&mut members, "starts_paused", starts_paused)?;
+        entry_unless_default(&mut members, "existing", existing)?;
         members.serialize_entry("verb", verb)?;
         members.serialize_entry("devices", devices)?;
         entry_unless_default(&mut members, "interfaces", interfaces)?;

@@ -55,7 +55,9 @@ pub use interface::{Address, Interface, MacvtapMode, OVS_HYBRID_PLUG, Vif, link_
 pub use join::{Authorities, Clock, Credential, Join, Renewal, Revocations, RevokedHost};
 pub use machine::{Bus, Firmware, Machine, Medium, SecureBoot, Topology};
 pub use numa::{GUEST_DEVICE_CELLS, GUEST_NUMA, GuestNuma, GuestNumaCell, GuestVcpu};
-pub use observation::{DESTROY_STEP, Observation, Outcome, Phase, Progress, SNAPSHOT_STEP};
+pub use observation::{
+    DESTROY_STEP, Observation, Outcome, Phase, Progress, REMOVED_STEP, SNAPSHOT_STEP,
+};
 pub use order::{
     CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, Chunk, End, ON_RELEASE, Order, OrderResult, Task,
 };

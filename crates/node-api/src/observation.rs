@@ -76,7 +76,7 @@ pub enum Outcome {
     /// The desired state could not be reached. Partial changes are rolled back as far as possible.
     Failed {
         /// The step that failed: `create_mdev`, `network`, `volume`, `image`, `define`, `start`,
-        /// `reboot`, `stop`, `destroy`, `pause`, `unpause`, `suspend`, `resume`, `snapshot`, `crash_dump`.
+        /// `reboot`, `stop`, `destroy`, `pause`, `unpause`, `suspend`, `resume`, `snapshot`, `crash_dump`, `removed`.
         step: String,
         /// The reason.
         message: String,
@@ -87,6 +87,10 @@ pub enum Outcome {
 pub const SNAPSHOT_STEP: &str = "snapshot";
 /// The step that powers a guest off at once. If it fails, the guest still runs.
 pub const DESTROY_STEP: &str = "destroy";
+
+/// The step in observations of a document from before the removal of its guest: the host has carried out the later
+/// document that requested the removal, and the control plane has lost that document.
+pub const REMOVED_STEP: &str = "removed";
 
 impl Outcome {
     /// True for a failed snapshot or verb of the driver, which leaves the guest unchanged.

@@ -156,7 +156,7 @@ fn a_document_keeps_its_names() {
             "launch_index": 1, "reservation": "r-1", "flavor": "m1",
             "images": {"machine": 1, "kernel": 2, "ramdisk": 3}, "dynamic_vendordata": true,
         },
-        "power": "as_is", "starts_paused": true,
+        "power": "as_is", "starts_paused": true, "existing": true,
         "verb": [OTHER, {"snapshot": {"image": OTHER}}],
         "devices": [
             mdev,

@@ -425,6 +425,7 @@ pub fn desired(
         },
         power: Power::On,
         starts_paused: ports.are_awaited,
+        existing: false,
         verb: None,
         from: None,
         outgoing_migration: None,

@@ -69,6 +69,7 @@ fn definition() -> Definition {
         },
         power: Power::On,
         starts_paused: false,
+        existing: false,
         verb: None,
         from: None,
         outgoing_migration: None,

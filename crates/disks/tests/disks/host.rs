@@ -168,6 +168,7 @@ pub fn guest(image: ImageId) -> Definition {
         },
         power: Power::On,
         starts_paused: false,
+        existing: false,
         verb: None,
         from: None,
         outgoing_migration: None,

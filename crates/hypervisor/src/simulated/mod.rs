@@ -131,6 +131,11 @@ impl Hypervisor for Simulated {
         })
     }
 
+    /// The disks of a simulated guest are its domain.
+    fn has_disks<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, bool> {
+        Box::pin(async { Ok(self.guests().contains_key(&definition.server)) })
+    }
+
     fn prepare<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
         Box::pin(self.plan.step(Step::Image, &definition.config.display_name))
     }

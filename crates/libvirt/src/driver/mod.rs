@@ -272,6 +272,10 @@ impl Hypervisor for Driver {
         Box::pin(self.find(server))
     }
 
+    fn has_disks<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, bool> {
+        Box::pin(async { Ok(self.disks.has_disks(definition)) })
+    }
+
     fn prepare<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
         Box::pin(async { self.disks.prepare(definition).await.map_err(disks_error(Step::Image)) })
     }

@@ -15,6 +15,7 @@ mod order_log;
 mod orders;
 mod reconcile;
 mod recovery;
+mod removals;
 mod simulate;
 mod sync;
 mod verbs;
@@ -44,7 +45,8 @@ use link::{Link, Stop};
 use notes::Notes;
 use order_log::OrderLog;
 use orders::Orders;
-use work::Work;
+use removals::Removals;
+use work::{Records, Work};
 use workers::Workers;
 
 /// Polling interval of a host that has never had a document.
@@ -121,6 +123,7 @@ pub struct Node {
     parts: Parts,
     notes: Notes,
     order_log: OrderLog,
+    removals: Removals,
     watch: Arc<Watch>,
 }
 
@@ -130,9 +133,10 @@ impl Node {
         let state = |source| Error::State { folder: parts.state.clone(), source };
         let notes = Notes::open(parts.state.join("notes")).map_err(state)?;
         let order_log = OrderLog::open(parts.state.join("orders")).map_err(state)?;
+        let removals = Removals::open(parts.state.join("removed")).map_err(state)?;
         let kept = Some(parts.state.join("health"));
         let watch = Arc::new(Watch::open(&parts.discovery.health, kept, &boot()));
-        Ok(Self { parts, notes, order_log, watch })
+        Ok(Self { parts, notes, order_log, removals, watch })
     }
 
     /// Its components.
@@ -174,7 +178,9 @@ impl Node {
         mut shutdown: watch::Receiver<bool>,
     ) -> impl Future<Output = Result<(), Error>> + Send {
         let link = Arc::new(Link::new(control, self.parts.registration.host.clone()));
-        let work = Arc::new(Work::new(&self.parts, self.notes, self.order_log, Arc::clone(&link)));
+        let records =
+            Records { notes: self.notes, order_log: self.order_log, removals: self.removals };
+        let work = Arc::new(Work::new(&self.parts, records, Arc::clone(&link)));
         let asked = self.parts.network.serve_metadata(metadata::Guests::of(&work));
         let tools = Arc::clone(&self.parts.tools);
         let inventory = Inventory::new(self.parts, Arc::clone(&work), self.watch);

@@ -5,9 +5,11 @@
 //! unchanged. The guest's own later changes are reported, not reverted.
 
 use kilonova_devices::KernelObject;
-use kilonova_hypervisor::{Definition, DomainState, MigrationState};
+use kilonova_hypervisor::{Definition, DomainState, MigrationState, Step};
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Attachment, Domain, Outcome, OutgoingMigration, Phase, Power, Verb};
+use kilonova_node_api::{
+    Attachment, Domain, Outcome, OutgoingMigration, Phase, Power, REMOVED_STEP, Verb,
+};
 
 use super::notes::{End, Last, Note};
 use super::volumes::{must_start, reboots_hard};
@@ -17,6 +19,14 @@ const CREATE_MDEV: &str = "create_mdev";
 const DEFINE: &str = "define";
 const DESTROY: &str = "destroy";
 const NETWORK: &str = "network";
+
+const REMOVED: &str = "this host has removed the guest and its disks at the request of a later document, which the \
+    database of the control plane has lost. No empty guest is created in its place. Delete the server; or, if its data \
+    is not needed, rebuild it or reboot it hard, which creates it anew. `kilonova doctor` reports a guest that it still \
+    has on another host";
+const NO_DISK: &str = "this host has neither the guest nor its root disk, and no empty guest is created in its place. \
+    If its data is not needed, rebuild the server or reboot it hard, which creates it anew; otherwise find its disk \
+    first";
 
 /// The actual domain.
 struct Now {
@@ -63,6 +73,9 @@ impl Work {
         if let Some(migration) = &domain.outgoing_migration {
             return self.migrate_guest(server, migration, state).await.map(Applied::of);
         }
+        if now.is_none() {
+            self.check_new(&definition, domain, turn).await?;
+        }
         if state.is_up() {
             self.hypervisor.abort_migration(server).await?;
         }
@@ -80,7 +93,8 @@ impl Work {
             }
             None => {}
         }
-        let fresh = noted.as_ref().map_or(now.is_none(), |note| note.building);
+        // The rollback of an existing guest would remove its disks.
+        let fresh = !domain.existing && noted.as_ref().map_or(now.is_none(), |note| note.building);
         let noted = noted.unwrap_or_default();
         let result = self.reconcile(definition, domain, now, noted, fresh, turn).await;
         if fresh
@@ -90,6 +104,26 @@ impl Work {
             tracing::warn!(host = %self.host(), %server, ?halt, "rollback of a partial build failed");
         }
         result
+    }
+
+    /// Refuses to create a guest that must not be created: one that the host has removed since the document was issued,
+    /// or one whose disks should exist and do not. An outgoing migration and [`Power::AsIs`] never create a guest; an
+    /// incoming one is refused too, because its migration has ended.
+    async fn check_new(
+        &self,
+        definition: &Definition,
+        domain: &Domain,
+        turn: &Turn<'_>,
+    ) -> Result<(), Halt> {
+        if self.removals.of(definition.server).is_some_and(|removal| turn.generation < removal) {
+            return Err(Halt::failed(REMOVED_STEP, REMOVED));
+        }
+        let needs_disk =
+            domain.existing && domain.from.is_none() && !definition.config.is_volume_backed();
+        if needs_disk && !self.hypervisor.has_disks(definition).await? {
+            return Err(Halt::failed(Step::Image.as_str(), NO_DISK));
+        }
+        Ok(())
     }
 
     /// Reports the guest's state. The guest is not changed, except that a migration is aborted.
@@ -354,6 +388,20 @@ impl Work {
         Ok(DomainState::Shutoff)
     }
 
+    /// Removes the guest at the request of a document. The removal is recorded first, so that a crash cannot come
+    /// between the two. A full disk must not prevent a removal, which frees space: the record is then written afterwards.
+    pub(super) async fn remove(&self, server: ServerId, generation: i64) -> Result<Outcome, Halt> {
+        if let Err(error) = self.removals.record(server, generation) {
+            tracing::warn!(host = %self.host(), %server, %error, "could not record a removal in advance");
+        }
+        let outcome = self.absent(server).await?;
+        let recorded = self.removals.record(server, generation);
+        recorded
+            .map_err(|error| Halt::failed(DESTROY, format!("{}: {error}", self.state.display())))?;
+        Ok(outcome)
+    }
+
+    /// Removes everything of the server from the host.
     pub(super) async fn absent(&self, server: ServerId) -> Result<Outcome, Halt> {
         let now = self.now(server).await?;
         let mut made = self.notes.get(server).unwrap_or_default().made;

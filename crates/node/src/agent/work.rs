@@ -21,6 +21,7 @@ use super::link::Link;
 use super::metadata::Memory;
 use super::notes::{Note, Notes};
 use super::order_log::{OrderLog, Verdict};
+use super::removals::Removals;
 use crate::volumes::Volumes;
 
 const PROGRAM: &str = "program";
@@ -93,6 +94,13 @@ impl From<kilonova_hypervisor::Error> for Halt {
     }
 }
 
+/// The agent's records, which survive its restart.
+pub(super) struct Records {
+    pub notes: Notes,
+    pub order_log: OrderLog,
+    pub removals: Removals,
+}
+
 pub(super) struct Work {
     host: HostName,
     pub(super) state: PathBuf,
@@ -106,6 +114,7 @@ pub(super) struct Work {
     pub(super) metadata: Memory,
     pub(super) notes: Notes,
     pub(super) order_log: OrderLog,
+    pub(super) removals: Removals,
     pub(super) link: Arc<Link>,
     pub(super) soft_reboot: Duration,
     permits: Semaphore,
@@ -122,7 +131,8 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn new(parts: &Parts, notes: Notes, order_log: OrderLog, link: Arc<Link>) -> Self {
+    pub(super) fn new(parts: &Parts, records: Records, link: Arc<Link>) -> Self {
+        let Records { notes, order_log, removals } = records;
         Self {
             host: parts.registration.host.clone(),
             state: parts.state.clone(),
@@ -139,6 +149,7 @@ impl Work {
             metadata: Memory::new(Arc::clone(&parts.settings.metadata)),
             notes,
             order_log,
+            removals,
             link,
             soft_reboot: parts.settings.soft_reboot,
             permits: Semaphore::new(parts.settings.concurrency.max(1)),
@@ -169,7 +180,9 @@ impl Work {
         turn.current()?;
         match &document.desired {
             Desired::Present(domain) => self.present(document.server, domain, &turn).await,
-            Desired::Absent => self.absent(document.server).await.map(Applied::of),
+            Desired::Absent => {
+                self.remove(document.server, document.generation).await.map(Applied::of)
+            }
         }
     }
 

@@ -171,6 +171,9 @@ impl Hypervisor for Fragile<dyn Hypervisor> {
     fn domain(&self, server: ServerId) -> DriverFuture<'_, Option<DefinedDomain>> {
         self.inner.domain(server)
     }
+    fn has_disks<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, bool> {
+        self.inner.has_disks(definition)
+    }
     fn prepare<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
         Box::pin(self.doom.run("image", self.inner.prepare(definition)))
     }

@@ -1,9 +1,9 @@
 //! Failing steps, an unavailable control plane, and fencing.
 
 use kilonova_devices::{Mdev, create};
-use kilonova_ids::{OperationId, ServerId};
+use kilonova_ids::{HostName, OperationId, ServerId};
 use kilonova_node::Error;
-use kilonova_node_api::{Attachment, Desired, Outcome, Verb};
+use kilonova_node_api::{Attachment, Desired, Domain, Outcome, Peer, Power, REMOVED_STEP, Verb};
 
 use crate::agent::control::Control;
 use crate::agent::crashing_host::Doom;
@@ -94,6 +94,74 @@ async fn a_document_that_came_back_ends_the_removal() {
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     assert!(node.domain(server).await.expect("the domain exists").1, "the guest runs");
     assert!(control.with(|state| state.observations.iter().all(|one| one.generation != gone)));
+    node.stop().await;
+}
+
+/// The database lost a deletion that the host has carried out: no empty guest takes the place of the removed one, also
+/// after a restart of the agent. A later document may create the guest.
+#[tokio::test]
+async fn a_document_from_before_a_removal_creates_no_guest() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let domain = guest("db", vec![vgpu(GPUS[0])]);
+    let built = control.want(server, present(&domain));
+    control.expect(built, Outcome::Running).await;
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    node.stop().await;
+    let from = Peer { host: HostName::verbatim("gpu2"), address: "192.0.2.2".into() };
+    let moved = Domain { from: Some(from), ..domain.clone() };
+    let off = Domain { power: Power::Off, existing: true, ..domain.clone() };
+    let incoming = Domain { power: Power::Incoming, ..moved.clone() };
+    control.go_back(server, built, present(&domain));
+    let node = host.run(&control);
+    for (which, earlier) in [&domain, &moved, &off, &incoming].into_iter().enumerate() {
+        if which > 0 {
+            control.go_back(server, built, present(earlier));
+        }
+        let (step, message) = failed(control.outcome(built).await);
+        assert_eq!(step, REMOVED_STEP, "{which}: {message}");
+        assert!(message.contains("has lost"), "{message}");
+        host.assert_empty("after the refusal");
+    }
+    control.go_back(server, built, present(&Domain { power: Power::AsIs, ..domain.clone() }));
+    control.expect(built, Outcome::Absent).await;
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    assert_eq!(node.mdevs(), uuids(&domain.config.devices));
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    node.stop().await;
+    host.assert_empty("after the deletion");
+}
+
+/// The rollback of a build is no removal that a document has requested.
+#[tokio::test]
+async fn a_rollback_is_not_recorded_as_a_removal() {
+    let (host, control) = (Host::new("fail = [{ step = \"start\", times = 1 }]"), Control::new());
+    let node = host.run(&control);
+    let generation = control.want(ServerId::new_v4(), present(&guest("db", vec![])));
+    assert_eq!(failed(control.outcome(generation).await).0, "start");
+    node.stop().await;
+    assert!(!host.folder("removed").exists());
+}
+
+/// A guest whose disks should exist is not created empty, and is not rolled back if it fails.
+#[tokio::test]
+async fn an_existing_guest_is_neither_created_nor_rolled_back() {
+    let (host, control) = (Host::new("fail = [{ step = \"start\", times = 1 }]"), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let domain = guest("db", vec![vgpu(GPUS[0])]);
+    let existing = Domain { existing: true, ..domain.clone() };
+    let (step, message) = failed(control.outcome(control.want(server, present(&existing))).await);
+    assert_eq!(step, "image", "{message}");
+    assert!(message.contains("neither the guest nor its root disk"), "{message}");
+    host.assert_empty("after the refusal");
+    let off = Domain { power: Power::Off, ..domain };
+    control.expect(control.want(server, present(&off)), Outcome::Stopped).await;
+    let (step, _) = failed(control.outcome(control.want(server, present(&existing))).await);
+    assert_eq!(step, "start");
+    assert!(node.domain(server).await.is_some(), "the guest stays");
+    control.expect(control.want(server, present(&existing)), Outcome::Running).await;
     node.stop().await;
 }
 

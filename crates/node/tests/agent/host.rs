@@ -192,6 +192,7 @@ pub fn guest(name: &str, devices: Vec<Attachment>) -> Domain {
         },
         power: Power::On,
         starts_paused: false,
+        existing: false,
         verb: None,
         from: None,
         outgoing_migration: None,

@@ -68,6 +68,7 @@ fn guest(devices: Vec<Attachment>) -> Desired {
         },
         power: Power::On,
         starts_paused: false,
+        existing: false,
         verb: None,
         outgoing_migration: None,
         from: None,
