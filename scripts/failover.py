@@ -14,7 +14,7 @@ Starts a primary and a streaming standby, a `kilonova serve` that knows both, an
 
 With --asynchronous the standby is cut off before the primary is killed, and acknowledged work is lost: the script
 prints how much. Without a restart of anything, the hosts must then match the promoted standby's database: each active
-server runs, and no guest is destroyed unless its server was deleted.
+server runs, no guest is destroyed unless its server was deleted, and a deleted server that is back gets no new guest.
 """
 
 import argparse
@@ -212,7 +212,8 @@ def lose(pair, hosts, load):
 
 
 def converged(api, hosts, guests, load):
-    """Waits until each active server runs on its host, and checks that the guests of others stay unchanged."""
+    """Waits until each active server runs on its host, and checks that the guests of others stay unchanged: none is
+    destroyed, and none is created for a server that was deleted."""
     folders = [host.state for host in hosts]
 
     def complaints():
@@ -226,6 +227,9 @@ def converged(api, hosts, guests, load):
     destroyed = {server for _, server in guests} - running - deleted
     if destroyed:
         raise Wrong(f"{len(destroyed)} guests of servers that were not deleted are destroyed: {sorted(destroyed)[:5]}")
+    anew = (running & load.gone) - {server for _, server in guests}
+    if anew:
+        raise Wrong(f"{len(anew)} deleted servers have a new, empty guest: {sorted(anew)[:5]}")
     for host in hosts:
         host.check()
 

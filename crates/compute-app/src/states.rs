@@ -4,10 +4,29 @@
 //! This module must examine only the server's row; the actions themselves check further conditions.
 
 use kilonova_compute_db::servers::{Server, TaskState, VmState};
+use kilonova_ids::HostName;
 use kilonova_wire::{Context, Refusal};
 
 use crate::Error;
 use crate::actions::{ServerAction, Tasks};
+
+/// True if the host must already have the server's guest: the server has been built there, and no task replaces the
+/// guest.
+pub fn has_guest(server: &Server, host: &HostName) -> bool {
+    let is_built = match server.vm_state {
+        VmState::Active
+        | VmState::Paused
+        | VmState::Suspended
+        | VmState::Stopped
+        | VmState::Rescued
+        | VmState::Resized
+        | VmState::Shelved
+        | VmState::SoftDeleted => true,
+        // A failed server may lack its guest, which a hard reboot then creates.
+        VmState::Building | VmState::ShelvedOffloaded | VmState::Error | VmState::Deleted => false,
+    };
+    is_built && server.task_state.is_none() && server.host.as_ref() == Some(host)
+}
 
 /// Refuses an action that the server's state does not allow.
 ///

@@ -50,8 +50,8 @@ fn elsewhere(guest: &UnknownGuest) -> Notice {
              addresses"
         ),
         remedy: format!(
-            "decide which guest is needed; remove the one on {host} with virsh destroy and virsh \
-             undefine. This notice disappears half an hour later"
+            "decide which guest is needed: if the fault of the server says that its host has removed the guest, the one \
+             on {host} is the only one, so save its disk first. Then remove it with virsh destroy and virsh undefine. This notice disappears half an hour later"
         ),
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! A guest in its desired state uses nothing beyond its document. The claims that a finished resize on the same host
 //! still holds are therefore released. If a guest fails while no operation is open, its server is set to `ERROR` with
-//! the reason. This module must never act on reports from hosts that a server has left.
+//! the reason; also if the guest is shut off and its host has removed it, which means that the database has lost commits.
+//! This module must never act on reports from hosts that a server has left.
 
 use jiff::Timestamp;
 use kilonova_compute_db::moves;
-use kilonova_compute_db::servers::{self, Fault, VmState};
+use kilonova_compute_db::servers::{self, Fault, PowerState, VmState};
 use kilonova_ids::HostName;
-use kilonova_node_api::{Domain, Observation, Outcome, Power};
+use kilonova_node_api::{Domain, Observation, Outcome, Power, REMOVED_STEP};
 use kilonova_store::Tx;
 
 use super::journal::OpenOperation;
@@ -48,6 +49,13 @@ pub(super) fn check(
                 report.host,
             )
         }
+        // A revert asks the source first, and has not left the destination yet.
+        Outcome::Failed { step, message }
+            if step == REMOVED_STEP
+                && report.open.is_none_or(|open| open.state.action() == Action::RevertResize) =>
+        {
+            removed(tx, report, format!("{}: {step}: {message}", report.host), now)
+        }
         Outcome::Failed { step, message }
             if report.open.is_none() && !report.observation.outcome.leaves_guest() =>
         {
@@ -81,4 +89,35 @@ fn failed(tx: &mut Tx<'_>, report: &Report<'_>, why: &str, now: Timestamp) -> Re
     );
     let fault = Fault::new("The host could not keep the guest running.", why, now);
     Ok(servers::set_error(tx, server.id, &fault, now)?)
+}
+
+/// Sets a server to `ERROR` if its host has removed the guest at the request of a document that the database has lost.
+/// The guest of a shelved server is not needed: its image is. A resized server keeps its state, because its guest may be
+/// at the source, and a revert starts it there; without a power state, the resize cannot be confirmed.
+fn removed(tx: &mut Tx<'_>, report: &Report<'_>, why: String, now: Timestamp) -> Result<(), Error> {
+    let Some(server) = servers::find(tx, report.observation.server)? else { return Ok(()) };
+    if server.host.as_ref() != Some(report.host) {
+        return Ok(());
+    }
+    match server.vm_state {
+        VmState::Active
+        | VmState::Paused
+        | VmState::Suspended
+        | VmState::Stopped
+        | VmState::Rescued => {
+            tracing::warn!(server = %server.id, "the guest is gone: {why}");
+            let fault = Fault::new("The host has removed the guest.", why, now);
+            Ok(servers::set_error(tx, server.id, &fault, now)?)
+        }
+        VmState::Resized => {
+            tracing::warn!(server = %server.id, "the guest of a resized server is gone: {why}");
+            Ok(servers::set_power(tx, server.id, PowerState::NoState, now)?)
+        }
+        VmState::Building
+        | VmState::Shelved
+        | VmState::ShelvedOffloaded
+        | VmState::SoftDeleted
+        | VmState::Error
+        | VmState::Deleted => Ok(()),
+    }
 }

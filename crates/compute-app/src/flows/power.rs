@@ -87,6 +87,8 @@ pub fn change_power(
     let (open, next) = begin::begin_on(tx, context, server, task, state, hosts, now)?;
     domain.power = if command == PowerCommand::Stop { Power::Off } else { Power::On };
     domain.starts_paused = false;
+    // A hard reboot creates a guest that its host has lost anew, as upstream; no other command may do so.
+    domain.existing = command != PowerCommand::RebootHard;
     domain.verb = match command {
         PowerCommand::RebootSoft => Some((open.row.id, Verb::RebootSoft)),
         PowerCommand::RebootHard => Some((open.row.id, Verb::RebootHard)),

@@ -11,7 +11,7 @@ use kilonova_wire::{Context, Refusal};
 use super::PortRequest;
 use super::external::SeenNetworks;
 use super::networks::{PortOwner, Requested};
-use crate::{Compute, Error, boot};
+use crate::{Compute, Error, boot, states};
 
 /// Attaches a port to an existing server and updates its guest.
 ///
@@ -26,7 +26,7 @@ pub fn add(
     seen: &SeenNetworks,
     now: Timestamp,
 ) -> Result<Added, Error> {
-    let host = server.host.clone().ok_or_else(|| crate::states::not_ready(server))?;
+    let host = server.host.clone().ok_or_else(|| states::not_ready(server))?;
     let owner = Context { project_id: server.project_id.clone(), ..context.clone() };
     let networks = &*compute.networks;
     let by = Requested { policy: &compute.policy, context: &owner };
@@ -56,7 +56,7 @@ pub fn add(
     }
     servers::set_spec(tx, server.id, &spec, now)?;
     let id = networks.attach_one(tx, place, &resolved, now)?;
-    update_interfaces(tx, compute, server.id, &host)?;
+    update_interfaces(tx, compute, server, &host)?;
     Ok(Added::Now(id))
 }
 
@@ -95,7 +95,7 @@ pub fn remove(
     servers::set_spec(tx, server.id, &server.spec, now)?;
     networks.detach(tx, server.id, id, now)?;
     match &server.host {
-        Some(host) => update_interfaces(tx, compute, server.id, host),
+        Some(host) => update_interfaces(tx, compute, server, host),
         None => Ok(()),
     }
 }
@@ -104,16 +104,17 @@ pub fn remove(
 fn update_interfaces(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    server: ServerId,
+    server: &Server,
     host: &HostName,
 ) -> Result<(), Error> {
-    let document = documents::get(tx, host, server)?;
+    let document = documents::get(tx, host, server.id)?;
     let Some(Desired::Present(mut domain)) = document.map(|document| document.desired) else {
         return Ok(());
     };
-    domain.config.interfaces = compute.networks.interfaces(tx, server, host)?;
+    domain.config.interfaces = compute.networks.interfaces(tx, server.id, host)?;
+    domain.existing |= states::has_guest(server, host);
     let document = Desired::Present(domain);
-    Ok(documents::put_as(tx, compute, host, server, &document, Delivery::AsBefore)?)
+    Ok(documents::put_as(tx, compute, host, server.id, &document, Delivery::AsBefore)?)
 }
 
 /// Records a change to a server's name, host name or metadata, all of which its host serves to the guest. The hosts
@@ -178,6 +179,7 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
         domain.config.interfaces = now;
         domain.config.guest = guest;
         domain.config.display_name.clone_from(&row.name);
+        domain.existing |= states::has_guest(&row, &host);
         documents::put(tx, compute, &host, server, &Desired::Present(domain))?;
     }
     Ok(complete)

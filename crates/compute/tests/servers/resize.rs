@@ -24,7 +24,7 @@ async fn migrate(running: &RunningCloud, id: &str) {
     admin(running, "2.56", id, json!({"migrate": null})).await.expect(202);
 }
 
-async fn host_of(running: &RunningCloud, id: &str) -> String {
+pub async fn host_of(running: &RunningCloud, id: &str) -> String {
     running.server(id).await["OS-EXT-SRV-ATTR:host"]
         .as_str()
         .expect("the server has a host")
@@ -38,7 +38,7 @@ async fn status(cloud: &Cloud) -> String {
 }
 
 /// The failure recorded in the newest action.
-async fn failure(running: &RunningCloud, id: &str) -> String {
+pub async fn failure(running: &RunningCloud, id: &str) -> String {
     let path = format!("/servers/{id}/os-instance-actions");
     let list = running.get(ADMIN, "2.90", &path).await.expect(200);
     let newest = list["instanceActions"][0]["request_id"]
@@ -232,20 +232,20 @@ async fn delete_in_every_phase_of_a_migration() {
             ("make_dest", true),
             ("finished", true),
             ("drop_dest", true),
-            ("restore", false),
+            ("ask_source", false),
         ] {
             let id = running.active_server(&cloud, "one", "vgpu-pair").await;
             let old = running.server(&id).await["OS-EXT-SRV-ATTR:host"] == "a";
             // The migration waits at the step of the host that is down.
             let away = if old == new_side { "b" } else { "a" };
-            let moved = matches!(phase, "finished" | "drop_dest" | "restore");
+            let moved = matches!(phase, "finished" | "drop_dest" | "ask_source");
             if moved {
                 migrate(&running, &id).await;
                 running.wait_for_status(&id, "VERIFY_RESIZE").await;
             }
             running.nodes.kill(away).await;
             match phase {
-                "drop_dest" | "restore" => running.act(&id, json!({"revertResize": null})).await,
+                "drop_dest" | "ask_source" => running.act(&id, json!({"revertResize": null})).await,
                 "finished" => {}
                 _ => migrate(&running, &id).await,
             }

@@ -12,7 +12,7 @@ fn shelve() -> Value {
 }
 
 /// Running clouds with these options.
-async fn clouds(options: Options) -> Vec<(Cloud, RunningCloud)> {
+pub async fn clouds(options: Options) -> Vec<(Cloud, RunningCloud)> {
     let mut all = Vec::new();
     for mut cloud in Cloud::all(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
         cloud.options = options.clone();

@@ -2,23 +2,71 @@
 
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use kilonova_changes::Subscriber;
+use kilonova_compute_app::Options;
+use kilonova_store::Store;
 use kilonova_store::testing::CrashPlan;
 use serde_json::json;
 
-use crate::kit::{ANN, Cloud, Controller, GPU, INTEL, RunningCloud, hosts, wait_until};
+use super::resize::{admin, confirm_resize, failure, host_of};
+use super::shelve;
+use crate::kit::{ANN, Cloud, Controller, GPU, INTEL, RunningCloud, fault, hosts, wait_until};
+
+/// A copy of the current database for [`go_back`]; `None` on PostgreSQL.
+async fn copy(cloud: &Cloud) -> Option<Store> {
+    let copied = cloud.copy().await;
+    if copied.is_none() {
+        kilonova_testkit::skip_part("PostgreSQL; scripts/failover.py loses its commits");
+    }
+    copied
+}
+
+/// Replaces the database by an earlier copy while the hosts keep running, and waits until those that have lost documents
+/// have registered again.
+async fn go_back(cloud: &mut Cloud, running: &mut RunningCloud, copied: Store, lost: &[&str]) {
+    let epoch = |running: &RunningCloud, host: &str| {
+        running.compute.fleet.by_name(host).expect("the host is known").epoch()
+    };
+    let before: Vec<i64> = lost.iter().map(|host| epoch(running, host)).collect();
+    cloud.store = copied;
+    let restored = Controller::open(cloud).await;
+    running.compute = restored.compute.clone();
+    running.renew_client();
+    running.connect(Arc::new(restored.link()));
+    wait_until("the hosts register again", async || {
+        lost.iter().zip(&before).all(|(host, before)| epoch(running, host) > *before)
+    })
+    .await;
+}
+
+/// Deletes the server, and checks that the hosts keep no guest.
+async fn delete(cloud: &Cloud, running: &RunningCloud, id: &str, hosts: &[&str]) {
+    running.delete(id).await;
+    running.wait_until_gone(id).await;
+    running.wait_for_host_cleanup(cloud).await;
+    for host in hosts {
+        assert_eq!(cloud.files(host, "domains"), Vec::<String>::new(), "{host}");
+    }
+    cloud.audit("after the deletion").await;
+}
+
+fn has(cloud: &Cloud, host: &str, folder: &str, id: &str) -> bool {
+    cloud.files(host, folder).iter().any(|name| name.starts_with(id))
+}
 
 /// Hosts reconcile with the restored documents even if newer generations were issued before their next
-/// request. They miss no document, and do not destroy a guest that has none.
+/// request. They miss no document, do not destroy a guest that has none, and create none in place of one that they have
+/// removed.
 #[tokio::test]
 async fn hosts_reconcile_with_a_copy_that_is_put_back() {
     for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
         let Some(copied) = ({
             running.active_server(&cloud, "stopped", "plain").await;
             running.active_server(&cloud, "deleted", "plain").await;
-            cloud.copy().await
+            running.active_server(&cloud, "unneeded", "plain").await;
+            copy(&cloud).await
         }) else {
-            kilonova_testkit::skip_part("PostgreSQL; scripts/failover.py loses its commits");
             continue;
         };
         let ids = async |name: &str| {
@@ -27,11 +75,14 @@ async fn hosts_reconcile_with_a_copy_that_is_put_back() {
             found.expect("the server exists")["id"].as_str().expect("it has an id").to_owned()
         };
         let (stopped, deleted) = (ids("stopped").await, ids("deleted").await);
+        let unneeded = ids("unneeded").await;
         running.act(&stopped, json!({"os-stop": null})).await;
         running.wait_for_status(&stopped, "SHUTOFF").await;
         let lost = running.active_server(&cloud, "lost", "plain").await;
-        running.delete(&deleted).await;
-        running.wait_until_gone(&deleted).await;
+        for gone in [&deleted, &unneeded] {
+            running.delete(gone).await;
+            running.wait_until_gone(gone).await;
+        }
         running.wait_for_host_cleanup(&cloud).await;
         let before = running.compute.fleet.by_name("a").expect("the host is known").epoch();
         cloud.store = copied;
@@ -48,19 +99,36 @@ async fn hosts_reconcile_with_a_copy_that_is_put_back() {
             running.compute.fleet.by_name("a").is_some_and(|host| host.epoch() > before)
         })
         .await;
-        wait_until("every server is active and its guest runs", async || {
-            let servers = running.wait_all_idle().await;
-            let guests = cloud.files("a", "running");
-            servers.len() == 7
-                && servers.iter().all(|server| {
-                    let id = server["id"].as_str().expect("it has an id").to_owned();
-                    server["status"] == "ACTIVE" && guests.contains(&id)
-                })
-        })
+        wait_until(
+            "every server whose guest still exists is active, and its guest runs",
+            async || {
+                let servers = running.wait_all_idle().await;
+                let guests = cloud.files("a", "running");
+                servers.len() == 8
+                    && servers.iter().all(|server| {
+                        let id = server["id"].as_str().expect("it has an id").to_owned();
+                        let is_gone = id == deleted || id == unneeded;
+                        let status = if is_gone { "ERROR" } else { "ACTIVE" };
+                        server["status"] == status && guests.contains(&id) != is_gone
+                    })
+            },
+        )
         .await;
         assert!(cloud.files("a", "running").contains(&lost), "an unknown guest is left alone");
         assert!(running.nodes.is_running("a"));
+        let shown = running.server(&deleted).await;
+        assert_eq!(shown["fault"]["message"], "The host has removed the guest.", "{shown}");
+        assert!(fault(&shown).contains("a: removed: this host has removed the guest"), "{shown}");
+        for gone in [&deleted, &unneeded] {
+            assert!(!has(&cloud, "a", "domains", gone), "no empty guest replaces the removed one");
+        }
         cloud.audit("after the copy was restored").await;
+        running.delete(&deleted).await;
+        running.wait_until_gone(&deleted).await;
+        running.act(&unneeded, json!({"reboot": {"type": "HARD"}})).await;
+        running.wait_for_status(&unneeded, "ACTIVE").await;
+        assert!(has(&cloud, "a", "running", &unneeded), "a later document creates the guest");
+        cloud.audit("after the deletion").await;
     }
 }
 
@@ -116,5 +184,156 @@ async fn reports_that_the_database_lost_are_requested_again() {
             cloud.teardown(&running, "after lost reports").await;
             running.kill().await;
         }
+    }
+}
+
+/// The destination has the only copy of the guest. The source does not get an empty one, even if the revert is requested
+/// before the source has registered again, and even if its agent was restarted.
+#[tokio::test]
+async fn a_resize_whose_confirmation_was_lost_is_not_reverted() {
+    for early in [false, true] {
+        for (mut cloud, mut running) in
+            Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await
+        {
+            let id = running.active_server(&cloud, "one", "vgpu").await;
+            let source = host_of(&running, &id).await;
+            admin(&running, "2.56", &id, json!({"migrate": null})).await.expect(202);
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
+            let dest = host_of(&running, &id).await;
+            let Some(copied) = copy(&cloud).await else { continue };
+            confirm_resize(&running, &cloud, &id).await;
+            running.nodes.kill(&source).await;
+            go_back(&mut cloud, &mut running, copied, &[]).await;
+            assert_eq!(running.server(&id).await["status"], "VERIFY_RESIZE");
+            if !early {
+                running.start_node(&cloud, &source).await;
+            }
+            running.act(&id, json!({"revertResize": null})).await;
+            if early {
+                assert_eq!(running.server(&id).await["status"], "REVERT_RESIZE");
+                running.start_node(&cloud, &source).await;
+            }
+            running.wait_for_status(&id, "ACTIVE").await;
+            assert_eq!(host_of(&running, &id).await, dest);
+            assert!(has(&cloud, &dest, "running", &id), "the guest survives");
+            assert_eq!(cloud.files(&source, "domains"), Vec::<String>::new());
+            let why = failure(&running, &id).await;
+            assert!(why.contains(&format!("{source} no longer has the guest")), "{why}");
+            let again = running.try_act(&id, json!({"revertResize": null})).await;
+            again.refused(409, "vm_state active");
+            running.wait_for_host_cleanup(&cloud).await;
+            cloud.audit("after the refusal").await;
+            delete(&cloud, &running, &id, &[&source, &dest]).await;
+        }
+    }
+}
+
+/// The source has the only copy of the guest. A confirmation would remove it, so only a revert is possible.
+#[tokio::test]
+async fn a_resize_whose_revert_was_lost_is_only_reverted() {
+    for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await
+    {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        let source = host_of(&running, &id).await;
+        admin(&running, "2.56", &id, json!({"migrate": null})).await.expect(202);
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        let dest = host_of(&running, &id).await;
+        let Some(copied) = copy(&cloud).await else { continue };
+        running.act(&id, json!({"revertResize": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        go_back(&mut cloud, &mut running, copied, &[&source, &dest]).await;
+        wait_until("the destination reports that it has no guest", async || {
+            running.server(&id).await["OS-EXT-STS:power_state"] == 0
+        })
+        .await;
+        assert_eq!(cloud.files(&dest, "domains"), Vec::<String>::new());
+        let confirm = running.try_act(&id, json!({"confirmResize": null})).await;
+        confirm.refused(409, "Revert the resize");
+        running.act(&id, json!({"revertResize": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(host_of(&running, &id).await, source);
+        assert!(has(&cloud, &source, "running", &id));
+        running.wait_for_host_cleanup(&cloud).await;
+        cloud.audit("after the second revert").await;
+        delete(&cloud, &running, &id, &[&source, &dest]).await;
+    }
+}
+
+/// Neither host has the guest of a resized server whose deletion was lost.
+#[tokio::test]
+async fn a_resized_server_whose_deletion_was_lost_is_in_error_after_a_revert() {
+    for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await
+    {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        admin(&running, "2.56", &id, json!({"migrate": null})).await.expect(202);
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        let Some(copied) = copy(&cloud).await else { continue };
+        delete(&cloud, &running, &id, &["a", "b"]).await;
+        go_back(&mut cloud, &mut running, copied, &["a", "b"]).await;
+        wait_until("the destination reports that it has no guest", async || {
+            running.server(&id).await["OS-EXT-STS:power_state"] == 0
+        })
+        .await;
+        running.act(&id, json!({"revertResize": null})).await;
+        let shown = running.wait_for_status(&id, "ERROR").await;
+        assert_eq!(shown["fault"]["message"], "No host has the guest.", "{shown}");
+        running.wait_for_host_cleanup(&cloud).await;
+        cloud.audit("after the revert").await;
+        delete(&cloud, &running, &id, &["a", "b"]).await;
+    }
+}
+
+/// The image of the shelved server has its data; its host has nothing.
+#[tokio::test]
+async fn a_server_whose_offload_was_lost_is_offloaded_again() {
+    let options =
+        Options { shelved_offload_time: SignedDuration::from_secs(3600), ..Options::default() };
+    for (mut cloud, mut running) in shelve::clouds(options).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        running.act(&id, json!({"shelve": null})).await;
+        running.wait_for_status(&id, "SHELVED").await;
+        let host = host_of(&running, &id).await;
+        let Some(copied) = copy(&cloud).await else { continue };
+        let offload = json!({"shelveOffload": null});
+        admin(&running, "2.90", &id, offload.clone()).await.expect(202);
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        go_back(&mut cloud, &mut running, copied, &[&host]).await;
+        running.act(&id, json!({"unshelve": null})).await;
+        running.wait_for_status(&id, "SHELVED").await;
+        let why = failure(&running, &id).await;
+        assert!(why.contains("neither the guest nor its root disk"), "{why}");
+        assert_eq!(cloud.files(&host, "domains"), Vec::<String>::new());
+        admin(&running, "2.90", &id, offload).await.expect(202);
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        running.act(&id, json!({"unshelve": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        delete(&cloud, &running, &id, &["a", "b"]).await;
+    }
+}
+
+/// The source of a lost live migration creates no second guest; the one at the destination keeps running.
+#[tokio::test]
+async fn a_server_whose_live_migration_was_lost_has_one_guest() {
+    for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await
+    {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let source = host_of(&running, &id).await;
+        let Some(copied) = copy(&cloud).await else { continue };
+        let live = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
+        admin(&running, "2.90", &id, live).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        let dest = host_of(&running, &id).await;
+        go_back(&mut cloud, &mut running, copied, &[&source, &dest]).await;
+        wait_until("the server is in ERROR", async || {
+            running.server(&id).await["status"] == "ERROR"
+        })
+        .await;
+        assert_eq!(host_of(&running, &id).await, source);
+        assert_eq!(cloud.files(&source, "domains"), Vec::<String>::new());
+        assert!(has(&cloud, &dest, "running", &id), "the guest keeps running");
+        cloud.audit("after the copy was restored").await;
     }
 }

@@ -160,6 +160,7 @@ impl ServerCommand {
                 domain.config.machine = rebuild.machine.clone();
                 domain.config.guest = rebuild.guest.clone();
                 domain.config.rescue = None;
+                domain.existing = false;
                 if rebuild.reimages {
                     domain.power = Power::Off;
                 } else if domain.power != Power::Off {

@@ -106,11 +106,14 @@ impl<'a> FlowContext<'a> {
     }
 }
 
-/// The host of the server, and the guest that its document describes.
+/// The host of the server, and the guest that its document describes. The host must already have the guest: a change
+/// other than a rebuild never creates it.
 fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(HostName, Domain), Error> {
     let host = server.host.clone().ok_or_else(|| states::not_ready(server))?;
     match documents::on(tx, &host, server.id)?.map(|document| document.desired) {
-        Some(Desired::Present(domain)) => Ok((host, Domain { starts_paused: false, ..*domain })),
+        Some(Desired::Present(domain)) => {
+            Ok((host, Domain { starts_paused: false, existing: true, ..*domain }))
+        }
         Some(Desired::Absent) => {
             Err(Refusal::conflict(format!("Instance {} is being removed", server.id)).into())
         }

@@ -100,6 +100,7 @@ pub fn migrate_cold(
     servers::set_task(tx, server.id, Some(TaskState::ResizeMigrating), now)?;
     let mut domain = ctx.migration.old_domain.clone();
     domain.power = Power::Off;
+    domain.existing = true;
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))?;
     ctx.advance(tx, &operation(ColdMigration::StopSource(state)))
 }
@@ -253,6 +254,7 @@ pub(super) fn guest_at_dest(
     domain.config.boot.swap_mb = spec.swap_mb();
     domain.config.machine = boot::machine::of(&ctx.server.spec, flavor);
     domain.power = power;
+    domain.existing = migration.same_host();
     domain.config.devices = devices;
     domain.config.numa = numa::of_claimed(tx, &ctx.server, flavor)?;
     let mut delivery = Delivery::Now;

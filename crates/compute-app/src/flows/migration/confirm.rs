@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::moves::{self, Move, Status};
-use kilonova_compute_db::servers::{self, Server, TaskState, VmState};
+use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState};
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::ServerId;
-use kilonova_node_api::Desired;
+use kilonova_node_api::{Desired, Domain, Outcome, Power};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
 
@@ -69,7 +69,8 @@ pub(super) fn must_end_first(server: &Server) -> Error {
 /// when the source reports that it has removed the guest; no operation waits for that.
 ///
 /// # Errors
-/// 409 with Nova's message when the server's state does not allow it.
+/// 409 with Nova's message when the server's state does not allow it; 409 also if the destination has reported that it
+/// has removed the guest (`desired_state`), because the source may have the only copy.
 pub fn confirm(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -79,6 +80,14 @@ pub fn confirm(
 ) -> Result<(), Error> {
     allow_end(tx, context, server, ServerAction::ConfirmResize)?;
     let migration = finished(tx, server)?;
+    if server.power_state == PowerState::NoState {
+        return Err(Refusal::conflict(format!(
+            "Cannot 'confirmResize' instance {}: its host has removed the guest at the request of a document that the \
+             database has lost, and the guest may be at the source of the resize. Revert the resize, or delete the server.",
+            server.id
+        ))
+        .into());
+    }
     confirmed(tx, compute, server, &migration, &Requester::from(context), now)
 }
 
@@ -97,7 +106,8 @@ pub fn confirm_expired(
     let migration = moves::open_of(tx, server.id)?
         .filter(|open| open.status == Status::Finished && open.updated_at <= before);
     let Some(migration) = migration else { return Ok(false) };
-    if server.vm_state != VmState::Resized || server.task_state.is_some() {
+    let is_there = server.power_state != PowerState::NoState;
+    if server.vm_state != VmState::Resized || server.task_state.is_some() || !is_there {
         return Ok(false);
     }
     confirmed(tx, compute, &server, &migration, &Requester::service(&server), now)?;
@@ -144,9 +154,10 @@ fn release_source(
     Ok(())
 }
 
-/// Begins `revertResize`: from now on the server holds the claims at the source and its old flavor, and the guest is
-/// started there once the destination has removed it. At the source, the server claims the resources that its ports
-/// request now; a change to their QoS policy may have changed them.
+/// Begins `revertResize`. The source is asked first whether it still has the guest. If it does, the server holds the
+/// claims at the source and its old flavor from then on, and the guest is started there once the destination has removed
+/// it. At the source, the server claims the resources that its ports request now; a change to their QoS policy may have
+/// changed them.
 ///
 /// # Errors
 /// 409 with Nova's message when the server's state does not allow it, and if the source has too few resources for the
@@ -168,15 +179,90 @@ pub fn revert(
     let state = Operation::Revert(Revert::Begin);
     let open = begin::begin(tx, context, server, Some(TaskState::ResizeReverting), state, now)?;
     moves::set_status(tx, migration.id, Status::Reverting, now)?;
-    servers::set_flavor(tx, server, &migration.old_flavor, now)?;
-    ports::set_host(tx, &*compute.networks, server.id, Some(&migration.source), now)?;
     let ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
-    roll_back::drop_dest(tx, &ctx, FailedMove::Revert(RevertState::default()))?;
+    if ctx.migration.same_host() {
+        return leave_dest(tx, &ctx);
+    }
+    // The destination has the only copy of the guest if the database has lost a confirmation, and nothing but the source's
+    // own report shows that.
+    let asked = Domain { power: Power::AsIs, ..ctx.migration.old_domain.clone() };
+    ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(asked)))?;
+    ctx.advance(tx, &Operation::Revert(Revert::AskSource))
+}
+
+/// Returns the server to the claims at the source, and clears the destination.
+fn leave_dest(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
+    let (server, source, now) = (&ctx.server, &ctx.migration.source, ctx.now);
+    let networks = &*ctx.compute.networks;
+    servers::set_flavor(tx, server, &ctx.migration.old_flavor, now)?;
+    ports::set_host(tx, networks, server.id, Some(source), now)?;
+    roll_back::drop_dest(tx, ctx, FailedMove::Revert(RevertState::default()))?;
     // The ports are bound to the server's devices at the source, which the server holds only from now on.
     if server.spec.networked {
-        ports::bind(tx, &*compute.networks, server.id, Some(&ctx.migration.source), now)?;
+        ports::bind(tx, networks, server.id, Some(source), now)?;
     }
     Ok(())
+}
+
+/// Handles the source's report whether it still has the guest of a revert.
+pub(super) fn source_reported(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    match outcome {
+        Outcome::Stopped | Outcome::Running | Outcome::Paused | Outcome::Suspended => {
+            leave_dest(tx, ctx)
+        }
+        Outcome::Absent | Outcome::Ready | Outcome::MigratedOut => was_confirmed(tx, ctx),
+        Outcome::Failed { step, message } => not_asked(tx, ctx, step, message),
+        Outcome::Working { .. } | Outcome::MigratingOut(_) => Ok(()),
+    }
+}
+
+/// Ends a revert whose source no longer has the guest: only a confirmation removes it there, so the resize counts as
+/// confirmed, and the server stays at the destination.
+fn was_confirmed(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
+    let (server, migration, now) = (&ctx.server, &ctx.migration, ctx.now);
+    let why = format!(
+        "{} no longer has the guest: the resize was probably confirmed, and the database has lost the confirmation. It is \
+         confirmed now, and the server stays on its host.",
+        migration.source
+    );
+    let state = state_of_power(server.power_state);
+    servers::set_state(tx, server.id, state, None, server.power_state, now)?;
+    if server.power_state == PowerState::NoState {
+        // A deletion was lost: the destination has removed the guest too.
+        let fault = servers::Fault::new("No host has the guest.", &*why, now);
+        servers::set_error(tx, server.id, &fault, now)?;
+    }
+    release_source(tx, ctx.compute, server.id, migration, now)?;
+    refused(tx, ctx, &why)
+}
+
+/// Ends a revert whose source could not report: nothing has changed.
+fn not_asked(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    step: &str,
+    message: &str,
+) -> Result<(), Error> {
+    let (migration, now) = (&ctx.migration, ctx.now);
+    let kept =
+        Domain { power: Power::Off, existing: true, verb: None, ..migration.old_domain.clone() };
+    ctx.put(tx, &migration.source, &Desired::Present(Box::new(kept)))?;
+    moves::set_status(tx, migration.id, Status::Finished, now)?;
+    servers::set_task(tx, ctx.server.id, None, now)?;
+    refused(tx, ctx, &format!("{}: {step}: {message}", migration.source))
+}
+
+/// Records why a revert ends before it has begun.
+fn refused(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, why: &str) -> Result<(), Error> {
+    tracing::warn!(server = %ctx.server.id, "the resize is not reverted: {why}");
+    let (row, source) = (&ctx.open.row, &ctx.migration.source);
+    let failed = begin::event("compute_revert_resize", source, Some(why), row.created_at, ctx.now);
+    flow::event(tx, row.id, &failed)?;
+    journal::finish(tx, ctx.open, End::Failed, Some(why), ctx.now)
 }
 
 /// Adds the events of a revert.

@@ -100,7 +100,8 @@ pub fn evacuate(
 
 /// Prevents the old host from running the guest if it returns meanwhile.
 fn keep_shut_off(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
-    let kept = Domain { power: Power::Off, ..ctx.migration.old_domain.clone() };
+    let before = ctx.migration.old_domain.clone();
+    let kept = Domain { power: Power::Off, existing: true, ..before };
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(kept)))
 }
 
@@ -130,7 +131,7 @@ impl Interrupted {
             },
             Operation::Revert(revert) => match revert {
                 Revert::Restore(_) => Self::Cancel,
-                Revert::Begin | Revert::DropDest(_) => Self::Refuse,
+                Revert::Begin | Revert::AskSource | Revert::DropDest(_) => Self::Refuse,
             },
             Operation::Evacuate(_) => Self::Refuse,
             Operation::LiveMigration(live) => match live {
@@ -176,7 +177,8 @@ fn cancel_open(
         Interrupted::Cancel => {}
         Interrupted::Restore | Interrupted::RestoreAndDrop => {
             if let Some(migration) = moves::open_of(tx, server.id)? {
-                let as_before = Desired::Present(Box::new(migration.old_domain));
+                let as_before = Domain { existing: true, ..migration.old_domain };
+                let as_before = Desired::Present(Box::new(as_before));
                 documents::put(tx, compute, &migration.source, server.id, &as_before)?;
                 must_drop =
                     migration.dest.filter(|_| matches!(interrupted, Interrupted::RestoreAndDrop));

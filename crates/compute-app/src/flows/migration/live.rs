@@ -241,6 +241,7 @@ pub(super) fn guest_at_dest(
     let ports = ports::of_incoming_guest(tx, &*ctx.compute.networks, &ctx.server, dest)?;
     domain.config.interfaces = ports.interfaces;
     domain.power = power;
+    domain.existing = power != Power::Incoming;
     domain.verb = None;
     domain.from = None;
     if power == Power::Incoming {

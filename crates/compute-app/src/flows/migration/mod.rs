@@ -2,7 +2,7 @@
 //! switch, or until the confirmation, the migration's consumer holds the claims on the other side.
 //!
 //! ```text
-//!   resize, migrate:  stop_source ─► make_dest ─► VERIFY_RESIZE ─► confirm │ revert: drop_dest ─► restore
+//!   resize, migrate:  stop_source ─► make_dest ─► VERIFY_RESIZE ─► confirm │ revert: ask_source ─► drop_dest ─► restore
 //!   evacuate:                        make_dest ─► on the new host
 //!   live:             queued ─► receive ─► transfer ─► arrive; in doubt abort, find (`locate_guest`)
 //!   on failure:       drop_dest ─► the next host │ restore ─► as before (`roll_back`)
@@ -137,13 +137,14 @@ pub(super) fn observed(
         Operation::Resize(cold) => cold::observed(tx, ctx, Operation::Resize, cold, by, outcome),
         Operation::Migrate(cold) => cold::observed(tx, ctx, Operation::Migrate, cold, by, outcome),
         Operation::Revert(revert) => match revert {
+            Revert::AskSource if by.is_source => confirm::source_reported(tx, &ctx, outcome),
             Revert::DropDest(state) if by.is_dest => {
                 roll_back::dest_dropped(tx, ctx, FailedMove::Revert(state.clone()), outcome)
             }
             Revert::Restore(state) if by.is_source => {
                 roll_back::restored(tx, ctx, FailedMove::Revert(state.clone()), outcome)
             }
-            Revert::Begin | Revert::DropDest(_) | Revert::Restore(_) => Ok(()),
+            Revert::Begin | Revert::AskSource | Revert::DropDest(_) | Revert::Restore(_) => Ok(()),
         },
         Operation::Evacuate(evacuation) => evacuate::observed(tx, ctx, evacuation, by, outcome),
         Operation::LiveMigration(live) => live::observed(tx, ctx, live, by, observation),

@@ -46,7 +46,7 @@ impl FailedMove {
             Operation::Migrate(cold) => Self::of_cold(Operation::Migrate, cold),
             Operation::Revert(revert) => match revert {
                 Revert::DropDest(state) => Some((Self::Revert(state.clone()), DestStep::Drop)),
-                Revert::Begin | Revert::Restore(_) => None,
+                Revert::Begin | Revert::AskSource | Revert::Restore(_) => None,
             },
             Operation::Evacuate(evacuation) => match evacuation {
                 Evacuation::MakeDest(state) => {
@@ -340,8 +340,10 @@ enum Waits {
     No,
 }
 
+/// Writes the source's document from before the move. The source must still have the guest's disks.
 fn put_back(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, waits: Waits) -> Result<(), Error> {
     let mut domain = ctx.migration.old_domain.clone();
+    domain.existing = true;
     domain.config.display_name.clone_from(&ctx.server.name);
     let (networks, source) = (&*ctx.compute.networks, &ctx.migration.source);
     let mut delivery = Delivery::Now;
@@ -552,7 +554,7 @@ pub(in crate::flows) fn cancel(
     Ok(moves::close(tx, migration.id, status, now)?)
 }
 
-/// True if the server's own consumer holds the destination at this step.
+/// True if the server is still at its source while its own consumer already holds the destination.
 fn server_holds_dest(state: &Operation) -> bool {
     match state {
         Operation::Resize(cold) | Operation::Migrate(cold) => match cold {

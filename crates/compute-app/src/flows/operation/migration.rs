@@ -61,6 +61,8 @@ pub struct ColdState {
 pub enum Revert {
     /// Nothing is done yet.
     Begin,
+    /// The source reports whether it still has the guest.
+    AskSource,
     /// The destination removes the guest.
     DropDest(RevertState),
     /// The source restores the guest.
@@ -283,6 +285,7 @@ impl Revert {
         };
         match row.step {
             Step::Begin => row.nothing().map(|()| Self::Begin),
+            Step::AskSource => row.nothing().map(|()| Self::AskSource),
             Step::DropDest => state().map(Self::DropDest),
             Step::Restore => state().map(Self::Restore),
             _ => Err(row.not_a_step()),
@@ -292,6 +295,7 @@ impl Revert {
     pub(super) fn step(&self) -> Step {
         match self {
             Self::Begin => Step::Begin,
+            Self::AskSource => Step::AskSource,
             Self::DropDest(_) => Step::DropDest,
             Self::Restore(_) => Step::Restore,
         }
@@ -299,7 +303,7 @@ impl Revert {
 
     pub(super) fn data(&self) -> Result<Value, serde_json::Error> {
         match self {
-            Self::Begin => empty(),
+            Self::Begin | Self::AskSource => empty(),
             Self::DropDest(state) | Self::Restore(state) => {
                 serde_json::to_value(Data { tried: state.tried.clone(), ..Data::default() })
             }

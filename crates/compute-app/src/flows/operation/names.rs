@@ -163,6 +163,8 @@ words! {
         StopSource = "stop_source",
         /// The destination creates the guest.
         MakeDest = "make_dest",
+        /// The source of a revert reports whether it still has the guest.
+        AskSource = "ask_source",
         /// The destination removes the guest of a move that failed or is reverted.
         DropDest = "drop_dest",
         /// The source restores the state that the guest had before the move.

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 
 use kilonova_compute_db::documents::{self, Delivery};
+use kilonova_compute_db::servers;
 use kilonova_compute_db::volumes::{self as rows, Plug};
 use kilonova_ids::{AttachmentId, HostName};
 use kilonova_node_api::{Connection, Desired};
 
 use super::{StepError, Worker};
+use crate::states;
 use crate::volumes::documents as composed;
 use crate::volumes::plan::Scene;
 
@@ -58,6 +60,9 @@ impl Worker<'_> {
         self.write(move |tx, compute| {
             let document = documents::get(tx, &host, server)?.map(|document| document.desired);
             let Some(Desired::Present(mut domain)) = document else { return Ok(()) };
+            if let Some(row) = servers::find(tx, server)? {
+                domain.existing |= states::has_guest(&row, &host);
+            }
             domain.config.volumes = list.iter().map(|(.., volume)| volume.clone()).collect();
             // The document may also be held back until the guest's ports are bound.
             let (document, delivery) = (Desired::Present(domain), Delivery::AsBefore);
