@@ -1,5 +1,6 @@
 //! Validation and normalization of attribute values, with Neutron's error messages. Pure.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use kilonova_ids::{NetworkId, parse_uuid_like};
@@ -15,6 +16,10 @@ type Checked = Result<Value, String>;
 const MOST_HOST_ROUTES: usize = 20;
 /// Maximum number of addresses of a port.
 pub(crate) const MOST_FIXED_IPS: usize = 50;
+/// Maximum number of ids in a list; upstream has no limit.
+const MOST_IDS: usize = 1000;
+/// Maximum number of allocation pools of a subnet; upstream has no limit.
+const MOST_POOLS: usize = 100;
 /// Upstream's default for `max_routes` (`neutron/conf/db/extraroute_db.py`).
 const MOST_ROUTES: usize = 30;
 
@@ -160,16 +165,13 @@ pub(crate) fn uuids(value: &Value) -> Checked {
     if value.is_null() {
         return Ok(json!([]));
     }
-    let mut ids: Vec<Value> = list(value)?.iter().map(uuid).collect::<Result<_, _>>()?;
-    let mut seen = Vec::new();
-    ids.retain(|id| {
-        if seen.contains(id) {
-            false
-        } else {
-            seen.push(id.clone());
-            true
-        }
-    });
+    let ids = list(value)?;
+    if ids.len() > MOST_IDS {
+        return Err(format!("at most {MOST_IDS} ids can be set"));
+    }
+    let mut ids: Vec<Value> = ids.iter().map(uuid).collect::<Result<_, _>>()?;
+    let mut seen = HashSet::new();
+    ids.retain(|id| seen.insert(id.as_str().map(str::to_owned)));
     Ok(ids.into())
 }
 
@@ -280,7 +282,11 @@ pub(crate) fn pools(value: &Value) -> Checked {
         let get = |key| fields.get(key).ok_or_else(|| format!("a pool needs its {key}"));
         Ok(json!({"start": parsed(get("start")?)?, "end": parsed(get("end")?)?}))
     };
-    Ok(list(value)?.iter().map(pool).collect::<Result<Vec<_>, _>>()?.into())
+    let pools = list(value)?;
+    if pools.len() > MOST_POOLS {
+        return Err(format!("at most {MOST_POOLS} allocation pools can be set"));
+    }
+    Ok(pools.iter().map(pool).collect::<Result<Vec<_>, _>>()?.into())
 }
 
 pub(crate) fn fixed_ips(value: &Value) -> Checked {
@@ -408,7 +414,8 @@ pub(crate) fn segments(value: &Value) -> Checked {
 /// Names of availability zones without duplicates. As upstream, this does not check that they exist.
 pub(crate) fn zone_hints(value: &Value) -> Checked {
     let hints = list(value)?.iter().map(text).collect::<Result<Vec<_>, _>>()?;
-    if (1..hints.len()).any(|at| hints[..at].contains(&hints[at])) {
+    let mut seen = HashSet::new();
+    if !hints.iter().all(|hint| seen.insert(hint.as_str())) {
         return Err(format!("Duplicate items in the list: '{}'", display(value)));
     }
     if value.to_string().len() > 255 {

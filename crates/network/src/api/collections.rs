@@ -107,26 +107,24 @@ async fn list(
     query: Query,
     PathKind(kind): PathKind,
 ) -> Answer {
-    let (options, filters) = (networks.options.clone(), query.clone());
+    let options = networks.options.clone();
     if matches!(kind, ResourceKind::Group | ResourceKind::Rule) {
         default_group(&networks, &caller, &query).await?;
     }
-    let views = networks
-        .store
-        .read(move |tx| {
-            let request = RequestContext { options: &options, caller: &caller, now: time::now() };
-            let filter = |key: &str| {
-                let mut values = filters.all(key);
-                values.next().filter(|_| values.next().is_none()).map(str::to_owned)
-            };
-            let views = kind.list(tx, &request, filter)?;
-            match listing::lacks_marker(&views, &filters) {
-                true => kind.list(tx, &request, |_| None),
-                false => Ok(views),
-            }
-        })
-        .await?;
-    listing::answer(&kind.collection(), &kind.known(), views, &query, &base)
+    // The answer is built here too: a long list takes a while, which must not delay other requests.
+    let answer = networks.store.read(move |tx| {
+        let request = RequestContext { options: &options, caller: &caller, now: time::now() };
+        let filter = |key: &str| {
+            let mut values = query.all(key);
+            values.next().filter(|_| values.next().is_none()).map(str::to_owned)
+        };
+        let mut views = kind.list(tx, &request, filter)?;
+        if listing::lacks_marker(&views, &query) {
+            views = kind.list(tx, &request, |_| None)?;
+        }
+        Ok::<_, Error>(listing::answer(&kind.collection(), &kind.known(), views, &query, &base)?)
+    });
+    Ok(answer.await?)
 }
 
 /// The project whose default group a list shows: the project that the filter names, or else the caller's. Only
@@ -185,6 +183,10 @@ async fn create(
     JsonBody(body): JsonBody,
 ) -> Answer {
     let (all, several) = sent(kind, &body)?;
+    // A malformed resource takes no transaction.
+    for one in &all {
+        kind.check_new(&caller, one)?;
+    }
     let options = networks.options.clone();
     let mut made = networks
         .store

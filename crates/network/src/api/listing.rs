@@ -1,16 +1,15 @@
 //! Filters, fields, sorting and pagination, common to all collections and applied to views.
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 
 use axum::response::{IntoResponse as _, Response};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Refusal};
 use serde_json::{Map, Value, json};
 
-use crate::attributes::Check;
-use crate::error::{invalid_value, malformed};
+use super::filters::{Filters, NO_FILTERS, TAGS};
+use crate::error::malformed;
 use crate::record::Body;
-use crate::values;
 
 /// A collection's path segment and body key.
 pub(super) struct Collection {
@@ -22,18 +21,20 @@ pub(super) struct Collection {
     pub hidden: &'static [&'static str],
 }
 
-/// Query keys that are not filters.
-const NO_FILTERS: [&str; 6] = ["fields", "limit", "marker", "page_reverse", "sort_key", "sort_dir"];
-/// Filters that are not attributes.
-const TAGS: [&str; 4] = ["tags", "tags-any", "not-tags", "not-tags-any"];
-
 /// A view restricted to the requested `fields`.
 pub(super) fn trim(mut view: Body, query: &Query) -> Body {
-    let fields: Vec<&str> = query.all("fields").filter(|field| !field.is_empty()).collect();
-    if !fields.is_empty() {
-        view.retain(|key, _| fields.contains(&key.as_str()));
-    }
+    retain(&mut view, &fields(query));
     view
+}
+
+fn fields(query: &Query) -> HashSet<&str> {
+    query.all("fields").filter(|field| !field.is_empty()).collect()
+}
+
+fn retain(view: &mut Body, fields: &HashSet<&str>) {
+    if !fields.is_empty() {
+        view.retain(|key, _| fields.contains(key.as_str()));
+    }
 }
 
 /// The complete list response.
@@ -45,10 +46,10 @@ pub(super) fn answer(
     base: &Base,
 ) -> Result<Response, Refusal> {
     check(known, query)?;
-    let filters = converted(query)?;
+    let filters = Filters::of(query)?;
     let limit = limit(query)?;
     let marker = marker(collection.primary_key, query, limit);
-    views.retain(|view| passes(view, &filters) || marker.is_some_and(|marker| marker.names(view)));
+    views.retain(|view| filters.pass(view) || marker.is_some_and(|marker| marker.names(view)));
     sort(&mut views, known, query)?;
     let reverse = query.get("page_reverse").is_some_and(is_true);
     let (first, last) = page(&mut views, &filters, marker, limit, reverse)?;
@@ -72,9 +73,11 @@ pub(super) fn answer(
             link("previous", views.get(first), true);
         }
     }
+    let fields = fields(query);
     let shown = |mut view: Body| {
         view.retain(|key, _| !collection.hidden.contains(&key.as_str()));
-        trim(view, query)
+        retain(&mut view, &fields);
+        view
     };
     let page: Vec<Body> = views.drain(first..last).map(shown).collect();
     let mut body = Map::new();
@@ -101,96 +104,6 @@ fn check(known: &[&str], query: &Query) -> Result<(), Refusal> {
     Err(malformed(format!("[{}] is invalid attribute for filtering", names.join(", "))))
 }
 
-/// Converts the filters of a query to the form that views use, as in `get_filters_from_dict` of
-/// `neutron/api/api_common.py`.
-fn converted(query: &Query) -> Result<Query, Refusal> {
-    let convert = |(key, value): &(String, String)| {
-        let check: Check = match key.as_str() {
-            "ethertype" => values::ethertype,
-            "mac_address" => values::mac,
-            "protocol" => values::protocol,
-            "remote_ip_prefix" => values::prefix_or_none,
-            _ => return Ok((key.clone(), value.clone())),
-        };
-        let text = match check(&json!(value)) {
-            _ if is(&Value::Null, value) => value.clone(),
-            Ok(Value::String(text)) => text,
-            Ok(_) => String::new(),
-            // Upstream accepts any text as a MAC address; an invalid one matches no port.
-            Err(_) if key == "mac_address" => value.clone(),
-            Err(why) => return Err(invalid_value(key, why)),
-        };
-        Ok((key.clone(), text))
-    };
-    Ok(Query(query.0.iter().map(convert).collect::<Result<_, _>>()?))
-}
-
-fn passes(view: &Body, query: &Query) -> bool {
-    let mut keys: Vec<&str> = query.0.iter().map(|(key, _)| key.as_str()).collect();
-    keys.retain(|key| !NO_FILTERS.contains(key));
-    keys.dedup();
-    keys.into_iter().all(|key| {
-        if TAGS.contains(&key) {
-            return query.all(key).all(|value| tagged(view, key, value));
-        }
-        let has = view.get(key).unwrap_or(&Value::Null);
-        if key == "fixed_ips" {
-            return with_addresses(has, query.all(key));
-        }
-        query.all(key).any(|value| is(has, value))
-    })
-}
-
-/// True if a value matches a filter.
-fn is(has: &Value, value: &str) -> bool {
-    match has {
-        Value::Null => value.is_empty() || value == "None" || value == "null",
-        Value::Bool(has) => match value.to_ascii_lowercase().as_str() {
-            "true" | "1" => *has,
-            "false" | "0" => !has,
-            _ => false,
-        },
-        Value::String(has) => has == value,
-        Value::Array(all) => all.iter().any(|one| is(one, value)),
-        other => {
-            let has = other.to_string();
-            has == value
-        }
-    }
-}
-
-/// Matches `ip_address=10.0.0.3`, `subnet_id=…` and `ip_address_substr=10.0`. For each key that is given, at least one
-/// of its values must match, as in `_get_ports_query` of `neutron/db/db_base_plugin_v2.py`.
-fn with_addresses<'a>(has: &Value, values: impl Iterator<Item = &'a str>) -> bool {
-    let mut keys = BTreeMap::new();
-    for value in values {
-        let pair = value.split_once('=').or_else(|| value.split_once(':'));
-        let (key, value) = pair.unwrap_or((value, ""));
-        *keys.entry(key).or_insert(false) |= with_address(has, key, value);
-    }
-    keys.into_values().all(|matches| matches)
-}
-
-fn with_address(has: &Value, key: &str, value: &str) -> bool {
-    has.as_array().into_iter().flatten().any(|fixed| match key {
-        "ip_address_substr" => {
-            fixed["ip_address"].as_str().is_some_and(|address| address.contains(value))
-        }
-        key => fixed[key] == value,
-    })
-}
-
-fn tagged(view: &Body, key: &str, value: &str) -> bool {
-    let has = |tag: &str| view.get("tags").is_some_and(|tags| is(tags, tag));
-    let mut tags = value.split(',');
-    match key {
-        "tags" => tags.all(has),
-        "tags-any" => tags.any(has),
-        "not-tags" => !tags.all(has),
-        _ => !tags.any(has),
-    }
-}
-
 fn sort(views: &mut [Body], known: &[&str], query: &Query) -> Result<(), Refusal> {
     let keys: Vec<&str> = query.all("sort_key").collect();
     let directions: Vec<&str> = query.all("sort_dir").collect();
@@ -209,12 +122,21 @@ fn sort(views: &mut [Body], known: &[&str], query: &Query) -> Result<(), Refusal
             wrong.escape_debug()
         )));
     }
+    // A repeated key does not change the order.
+    let mut seen = HashSet::new();
+    let is_descending = |at: usize| directions.get(at) == Some(&"desc");
+    let keys: Vec<(&str, bool)> = keys
+        .iter()
+        .enumerate()
+        .filter(|(_, key)| seen.insert(**key))
+        .map(|(at, key)| (*key, is_descending(at)))
+        .collect();
     views.sort_by(|a, b| {
-        let by = |(at, key): (usize, &&str)| {
+        let by = |(key, is_descending): &(&str, bool)| {
             let way = compare(a.get(*key), b.get(*key));
-            if directions.get(at) == Some(&"desc") { way.reverse() } else { way }
+            if *is_descending { way.reverse() } else { way }
         };
-        keys.iter().enumerate().map(by).find(|way| way.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
+        keys.iter().map(by).find(|way| way.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
     });
     Ok(())
 }
@@ -276,7 +198,7 @@ pub(super) fn lacks_marker(views: &[Body], query: &Query) -> bool {
 /// `_get_networks` of `neutron/db/db_base_plugin_v2.py`, and is removed from the views.
 fn page(
     views: &mut Vec<Body>,
-    filters: &Query,
+    filters: &Filters,
     marker: Option<Marker<'_>>,
     limit: Option<usize>,
     reverse: bool,
@@ -288,7 +210,7 @@ fn page(
             malformed(format!("The marker '{value}' could not be found"))
         })?;
         (before, after) = (at, at + 1);
-        if !views.get(at).is_some_and(|view| passes(view, filters)) {
+        if !views.get(at).is_some_and(|view| filters.pass(view)) {
             views.remove(at);
             after = at;
         }

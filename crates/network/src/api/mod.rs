@@ -3,6 +3,7 @@
 mod availability;
 mod collections;
 mod extensions;
+mod filters;
 mod if_match;
 mod listing;
 mod quotas;

@@ -3,10 +3,11 @@
 use jiff::Timestamp;
 use kilonova_access::{Caller, Guard};
 use kilonova_store::Tx;
+use kilonova_wire::Refusal;
 
 use super::listing::Collection;
 use crate::app::{floating, groups, id, networks, ports, routers, rules, subnets, targets};
-use crate::attributes::Attribute;
+use crate::attributes::{Attribute, of_new, owner};
 use crate::record::Body;
 use crate::{Error, NetworkOptions};
 
@@ -135,6 +136,16 @@ impl ResourceKind {
             Self::FloatingIp => &["status", "router_id"][..],
         });
         known
+    }
+
+    /// Refuses the body of a new resource with the reasons of [`ResourceKind::create`] that do not depend on the
+    /// database.
+    pub fn check_new(self, caller: &Caller, sent: &Body) -> Result<(), Refusal> {
+        // A rule belongs to the project of its group.
+        if self != Self::Rule {
+            owner(caller, sent)?;
+        }
+        of_new(self.attributes(), sent).map(|_| ())
     }
 
     pub fn create(
