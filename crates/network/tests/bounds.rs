@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use kilonova_network::ledger;
+use kilonova_store::params;
 use kilonova_store::testing::Meter;
 use serde_json::{Value, json};
 
@@ -108,5 +110,68 @@ async fn repeated_filters_and_sort_keys_are_grouped() {
         assert_eq!(names(&api, &query).await.len(), 50);
         assert_eq!(names(&api, &format!("name=many{sorted}")).await.len(), 50);
         assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn concurrent_requests_do_not_exceed_a_quota() {
+    for api in apis().await {
+        let net = api.network("admin:ops", &["10.0.0.0/24"]).await;
+        let shared = Some(json!({"network": {"shared": true}}));
+        api.ok("admin:ops", &format!("PUT /networks/{net}"), shared).await;
+        // The default group exists and counts.
+        api.ok("ann:red", "GET /security-groups", None).await;
+        let limits = json!({"network": 2, "router": 2, "security_group": 3, "port": 2});
+        api.ok("admin:ops", "PUT /quotas/red", Some(json!({"quota": limits}))).await;
+        for (member, body) in [
+            ("network", json!({})),
+            ("router", json!({})),
+            ("security_group", json!({"name": "g"})),
+            ("port", json!({"network_id": net})),
+        ] {
+            let one = |_: usize| {
+                let (api, body) = (api.clone(), Some(json!({member: body})));
+                let what = format!("POST /{}s", member.replace('_', "-"));
+                async move { api.call("ann:red", &what, body).await.0 }
+            };
+            let all: Vec<_> = (0..6).map(one).map(tokio::spawn).collect();
+            let mut statuses = Vec::new();
+            for one in all {
+                statuses.push(one.await.unwrap());
+            }
+            statuses.sort_unstable();
+            assert_eq!(statuses, [201, 201, 409, 409, 409, 409], "{member}");
+        }
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn concurrent_boots_do_not_exceed_the_quota_of_ports() {
+    const PORT: &str =
+        "INSERT INTO ports (id, project_id, network_id, mac, device_id, host, ordinal, body,
+        revision, created_at, updated_at) VALUES (?1, 'red', ?2, ?1, '', '', 0, '{}', 0, 0, 0)";
+    for api in apis().await {
+        let net = api.network("ann:red", &[]).await;
+        let limits = Some(json!({"quota": {"port": 3}}));
+        api.ok("admin:ops", "PUT /quotas/red", limits).await;
+        let boot = |number: usize| {
+            let (store, net) = (api.store.clone(), net.clone());
+            async move {
+                let id = format!("port{number}");
+                let written = store.write(move |tx| {
+                    ledger::check_quota(tx, "red", 1)?;
+                    tx.execute(PORT, params![&id, &net])?;
+                    Ok::<_, kilonova_network::Error>(())
+                });
+                written.await.is_ok()
+            }
+        };
+        let all: Vec<_> = (0..8).map(boot).map(tokio::spawn).collect();
+        let mut done = 0;
+        for one in all {
+            done += usize::from(one.await.unwrap());
+        }
+        assert_eq!(done, 3);
     }
 }

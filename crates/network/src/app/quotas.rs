@@ -74,19 +74,50 @@ pub(crate) fn check_limits(
     Ok(())
 }
 
-/// Refuses an increase beyond the project's quota.
+/// Refuses an increase beyond the project's quota. Transactions that increase one usage are serialized, so that
+/// together they do not exceed a limit that each of them keeps.
 pub(crate) fn check(
     tx: &mut Tx<'_>,
     project: &str,
     resource: Resource,
     more: i64,
 ) -> Result<(), Error> {
+    check_and_guard(tx, project, resource, more, |_| true)
+}
+
+/// [`check`] for the new ports of servers. Boots are serialized only from half of the limit on, because the guard
+/// delays concurrent boots and may cost a round trip. Below that, only boots that together add more than half of the
+/// limit at the same moment exceed it.
+pub(crate) fn check_server_ports(tx: &mut Tx<'_>, project: &str, more: i64) -> Result<(), Error> {
+    check_and_guard(tx, project, PORT, more, |usage| usage.after >= usage.most / 2)
+}
+
+/// A limit, and the usage after an increase.
+struct Usage {
+    most: i64,
+    after: i64,
+}
+
+fn check_and_guard(
+    tx: &mut Tx<'_>,
+    project: &str,
+    resource: Resource,
+    more: i64,
+    needs_guard: impl Fn(&Usage) -> bool,
+) -> Result<(), Error> {
     let Some((name, default)) = RESOURCES.get(resource.0) else { return Ok(()) };
     let most = rows::of_project(tx, project)?.get(*name).copied().unwrap_or(*default);
     let used = rows::used(tx, project)?.get(resource.0).copied().unwrap_or(0);
-    if most < 0 || used + more <= most {
+    let usage = Usage { most, after: used.saturating_add(more) };
+    if most < 0 {
         return Ok(());
     }
-    let message = format!("Quota exceeded for resources: ['{name}'].");
-    Err(refused(Kind::Conflict, "OverQuota", message).into())
+    if usage.after > most {
+        let message = format!("Quota exceeded for resources: ['{name}'].");
+        return Err(refused(Kind::Conflict, "OverQuota", message).into());
+    }
+    if needs_guard(&usage) {
+        rows::guard(tx, project, name)?;
+    }
+    Ok(())
 }

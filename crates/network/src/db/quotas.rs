@@ -1,4 +1,5 @@
-//! Rows of `network_quotas` (limits that differ from the defaults), and usage counts.
+//! Rows of `network_quotas` (limits that differ from the defaults), usage counts, and the rows of
+//! `network_quota_guards` that serialize concurrent users of a limit.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,9 @@ statements! {
         ON CONFLICT (project_id, resource) DO UPDATE SET most = excluded.most";
     /// Resets a project to the defaults.
     DELETE = "DELETE FROM network_quotas WHERE project_id = ?1";
+    /// Writes the row that serializes users of one limit.
+    GUARD = "INSERT INTO network_quota_guards (project_id, resource, generation) VALUES (?1, ?2, 1)
+        ON CONFLICT (project_id, resource) DO UPDATE SET generation = network_quota_guards.generation + 1";
     /// A project's usage.
     USED = "SELECT (SELECT COUNT(*) FROM networks WHERE project_id = ?1) AS networks,
         (SELECT COUNT(*) FROM subnets WHERE project_id = ?1) AS subnets,
@@ -51,6 +55,12 @@ pub(crate) fn put(tx: &mut Tx<'_>, project: &str, resource: &str, most: i64) -> 
 /// Deletes a project's own limits; `false` if it has none.
 pub(crate) fn delete(tx: &mut Tx<'_>, project: &str) -> Result<bool, Error> {
     tx.execute(DELETE, params![project]).map(|count| count > 0)
+}
+
+/// Of two concurrent transactions that call this for one project and resource, the second one begins again after the
+/// commit of the first one, and so counts what that added.
+pub(crate) fn guard(tx: &mut Tx<'_>, project: &str, resource: &str) -> Result<(), Error> {
+    tx.defer(GUARD, params![project, resource])
 }
 
 /// The numbers of a project's networks, subnets, ports, security groups, rules, floating addresses

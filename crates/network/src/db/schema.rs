@@ -6,7 +6,7 @@
 use kilonova_store::Migration;
 
 /// The schema migrations in order.
-pub const MIGRATIONS: &[Migration] = &[TABLES, EXTERNAL, PLANS, ROUTERS];
+pub const MIGRATIONS: &[Migration] = &[TABLES, EXTERNAL, PLANS, ROUTERS, GUARDS];
 
 const TABLES: Migration = Migration {
     name: "network-1-tables",
@@ -126,5 +126,16 @@ CREATE INDEX floating_ips_network ON floating_ips (network_id);
 CREATE INDEX floating_ips_router ON floating_ips (router_id) WHERE router_id IS NOT NULL;
 CREATE UNIQUE INDEX floating_ips_fixed ON floating_ips (port_id, fixed_address, network_id)
     WHERE port_id IS NOT NULL;
+",
+};
+
+/// Adds rows that serialize the concurrent creation of a project's resources of one kind.
+const GUARDS: Migration = Migration {
+    name: "network-5-quota-guards",
+    sql: "
+CREATE TABLE network_quota_guards (
+    project_id TEXT NOT NULL, resource TEXT NOT NULL, generation BIGINT NOT NULL,
+    PRIMARY KEY (project_id, resource)
+);
 ",
 };

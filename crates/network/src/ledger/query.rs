@@ -121,7 +121,7 @@ pub fn port(tx: &mut Tx<'_>, id: PortId) -> Result<Option<PortFacts>, Error> {
 /// # Errors
 /// 409 `OverQuota`.
 pub fn check_quota(tx: &mut Tx<'_>, project: &str, more: i64) -> Result<(), Error> {
-    quotas::check(tx, project, quotas::PORT, more)
+    quotas::check_server_ports(tx, project, more)
 }
 
 /// Groups of a project by name or id; its default group if `names` is empty, created on demand.
