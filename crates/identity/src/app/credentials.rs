@@ -1,5 +1,6 @@
 //! Application credentials: a second secret of a user, for one project and some of the user's roles.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use base64::Engine as _;
@@ -10,6 +11,7 @@ use serde_json::Value;
 use super::session::Session;
 use super::{Fields, expiry, flag, named, text};
 use crate::db::credentials::{self, Credential};
+use crate::db::users;
 use crate::hashing::{self, Party};
 use crate::{Error, Identity, new_id};
 
@@ -109,6 +111,9 @@ impl Identity {
         let hash = self.inner.hasher.hash(party, secret.clone()).await?;
         let made = self
             .change(move |tx| {
+                if limit.is_some() {
+                    users::touch(tx, &credential.user_id)?;
+                }
                 check_limit(tx, &credential.user_id, limit)?;
                 let ids: Vec<String> = roles.iter().map(|(id, _)| id.clone()).collect();
                 credentials::insert(tx, &credential, &ids, &hash)
@@ -160,7 +165,8 @@ fn requested_roles(session: &Session, fields: &Fields) -> Result<Vec<(String, St
     if requested.is_empty() {
         return Ok(session.roles.iter().map(pair).collect());
     }
-    requested
+    super::check_roles(requested)?;
+    let mut roles: Vec<(String, String)> = requested
         .iter()
         .map(|role| {
             let field = |key: &str| role.get(key).and_then(Value::as_str);
@@ -175,5 +181,8 @@ fn requested_roles(session: &Session, fields: &Fields) -> Result<Vec<(String, St
                     Error::Invalid(format!("You do not have the role {label} on this project."))
                 })
         })
-        .collect()
+        .collect::<Result<_, _>>()?;
+    let mut seen = HashSet::new();
+    roles.retain(|(id, _)| seen.insert(id.clone()));
+    Ok(roles)
 }

@@ -29,6 +29,17 @@ use crate::{DOMAIN_ID, Error};
 /// The fields of a request body.
 pub(crate) type Fields = Map<String, Value>;
 
+/// Maximum number of roles that a request for a trust or an application credential may name.
+const MOST_ROLES: usize = 100;
+
+/// Refuses a list of more than [`MOST_ROLES`] roles.
+fn check_roles(requested: &[Value]) -> Result<(), Error> {
+    if requested.len() > MOST_ROLES {
+        return Err(Error::Invalid(format!("roles may have at most {MOST_ROLES} elements.")));
+    }
+    Ok(())
+}
+
 fn named(name: &str, max: usize) -> Result<(), Error> {
     check_name("name", name, max).map_err(|refusal| Error::Invalid(refusal.message))
 }

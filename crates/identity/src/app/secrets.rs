@@ -15,6 +15,8 @@ use crate::{Error, Identity, new_id};
 const MOST: i64 = 1000;
 /// Maximum number of bytes in the content, that of MySQL's type `TEXT`.
 const LONGEST: usize = 65_535;
+/// Maximum number of bytes in the other attributes, as JSON.
+const LONGEST_EXTRA: usize = 4096;
 /// Maximum number of characters in a type.
 const LONGEST_TYPE: usize = 255;
 const KNOWN: [&str; 6] = ["id", "user_id", "project_id", "type", "blob", "links"];
@@ -144,16 +146,11 @@ impl Identity {
         let encrypted_blob = self.inner.keys.of_blobs().await?.encrypt(blob.as_bytes());
         let mut secret =
             StoredSecret { id, user_id, project_id, kind, encrypted_blob, extra: Fields::new() };
-        extras(&mut secret.extra, &extra, &KNOWN)?;
+        merge(&mut secret.extra, &extra)?;
         let stored = self
             .change(move |tx| {
                 check_references(tx, &secret)?;
-                if secrets::count(tx, &secret.user_id)? >= MOST {
-                    return Err(Error::Refused(format!(
-                        "Unable to create additional credentials, maximum of {MOST} already \
-                         exceeded for user."
-                    )));
-                }
+                check_limit(tx, &secret.user_id)?;
                 secrets::insert(tx, &secret).map_err(|error| match error {
                     kilonova_store::Error::Unique(_) => {
                         Error::DuplicateId("credential", secret.id.clone())
@@ -194,7 +191,8 @@ impl Identity {
                 if let Some(kind) = &request.kind {
                     secret.kind.clone_from(kind);
                 }
-                if let Some(user_id) = &request.user_id {
+                let other_user = request.user_id.as_ref().filter(|id| **id != secret.user_id);
+                if let Some(user_id) = other_user {
                     secret.user_id.clone_from(user_id);
                 }
                 if let Some(project_id) = &request.project_id {
@@ -203,8 +201,11 @@ impl Identity {
                 if let Some(encrypted) = &encrypted {
                     secret.encrypted_blob.clone_from(encrypted);
                 }
-                extras(&mut secret.extra, &request.extra, &KNOWN)?;
+                merge(&mut secret.extra, &request.extra)?;
                 check_references(tx, &secret)?;
+                if other_user.is_some() {
+                    check_limit(tx, &secret.user_id)?;
+                }
                 secrets::update(tx, &secret)?;
                 Ok(secret)
             })
@@ -253,6 +254,29 @@ fn ec2(blob: &str) -> Result<(String, Fields), Error> {
         Some(access) => Ok((access.to_owned(), content)),
         None => Err(Error::Missing("access", "credential")),
     }
+}
+
+/// [`extras`] within [`LONGEST_EXTRA`]. A credential from before this bound can still be changed otherwise.
+fn merge(extra: &mut Fields, fields: &Fields) -> Result<(), Error> {
+    extras(extra, fields, &KNOWN)?;
+    let adds = fields.values().any(|value| !value.is_null());
+    if adds && crate::db::text(extra).len() > LONGEST_EXTRA {
+        return Err(Error::Invalid(format!(
+            "The additional attributes of a credential may have at most {LONGEST_EXTRA} bytes."
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses a further credential of a user who has the maximum number.
+fn check_limit(tx: &mut Tx<'_>, user: &str) -> Result<(), Error> {
+    users::touch(tx, user)?;
+    if secrets::count(tx, user)? >= MOST {
+        return Err(Error::Refused(format!(
+            "Unable to create additional credentials, maximum of {MOST} already exceeded for user."
+        )));
+    }
+    Ok(())
 }
 
 /// The user and the project must exist; the credential is deleted with either.

@@ -15,7 +15,7 @@ use crate::db::{projects, users};
 use crate::{Error, Identity, new_id};
 
 /// Maximum number of trusts that a user may have given.
-const MOST: usize = 10_000;
+const MOST: i64 = 10_000;
 
 /// A trust with its roles.
 pub(crate) type WithRoles = (Trust, Vec<Role>);
@@ -110,7 +110,8 @@ fn create(
     if projects::by_id(tx, &project)?.is_none() {
         return Err(Error::NotFound("project", project));
     }
-    if trusts::of_trustor(tx, &trust.trustor)?.len() >= MOST {
+    users::touch(tx, &trust.trustor)?;
+    if trusts::count(tx, &trust.trustor)? >= MOST {
         return Err(Error::Refused(format!(
             "A user may give at most {MOST} trusts. Delete some with DELETE /v3/OS-TRUST/trusts/ID."
         )));
@@ -261,7 +262,10 @@ fn read(fields: &Fields) -> Result<TrustRequest, Error> {
     let expires_at = super::expiry(fields)?;
     let roles = match fields.get("roles") {
         None | Some(Value::Null) => Vec::new(),
-        Some(Value::Array(roles)) => roles.clone(),
+        Some(Value::Array(roles)) => {
+            super::check_roles(roles)?;
+            roles.clone()
+        }
         Some(_) => return Err(Error::Invalid("roles must be a list.".into())),
     };
     let trust = Trust {

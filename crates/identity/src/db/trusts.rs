@@ -44,6 +44,8 @@ statements! {
     ALL = concat!(select!(), " ORDER BY id");
     /// The trusts that a user gave.
     OF_TRUSTOR = concat!(select!(), " WHERE trustor_id = ?1 ORDER BY id");
+    /// The number of trusts that a user gave.
+    COUNT = "SELECT COUNT(*) AS count FROM identity_trusts WHERE trustor_id = ?1";
     /// The trusts that a user received.
     OF_TRUSTEE = concat!(select!(), " WHERE trustee_id = ?1 ORDER BY id");
     /// Decrements the remaining uses, if any are left.
@@ -104,6 +106,11 @@ pub(crate) fn all(tx: &mut Tx<'_>) -> Result<Vec<Trust>, Error> {
 /// The trusts that a user gave.
 pub(crate) fn of_trustor(tx: &mut Tx<'_>, user: &str) -> Result<Vec<Trust>, Error> {
     tx.rows(OF_TRUSTOR, params![user])?.iter().map(read).collect()
+}
+
+/// The number of trusts that a user gave.
+pub(crate) fn count(tx: &mut Tx<'_>, user: &str) -> Result<i64, Error> {
+    tx.row(COUNT, params![user])?.map_or(Ok(0), |row| row.int("count"))
 }
 
 /// The trusts that a user received.

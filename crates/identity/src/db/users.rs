@@ -38,6 +38,8 @@ statements! {
     /// Sets the password.
     SET_PASSWORD = "UPDATE identity_users SET password_hash = ?2, tokens_valid_from = ?3
         WHERE id = ?1";
+    /// Detects a concurrent transaction that uses a limit of the user.
+    TOUCH = "UPDATE identity_users SET enabled = enabled WHERE id = ?1";
     /// One user by id.
     BY_ID = concat!(select_from!(), " identity_users WHERE id = ?1");
     /// One user by name.
@@ -101,6 +103,12 @@ pub(crate) fn set_password(
     tokens_valid_from: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(SET_PASSWORD, params![id, hash, tokens_valid_from]).map(|_| ())
+}
+
+/// Of two concurrent transactions that call this for one user, the second one begins again after the commit of the
+/// first one. Call this where the user's objects are counted against a limit.
+pub(crate) fn touch(tx: &mut Tx<'_>, id: &str) -> Result<(), Error> {
+    tx.defer(TOUCH, params![id])
 }
 
 /// One user by id.

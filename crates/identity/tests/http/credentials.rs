@@ -192,3 +192,35 @@ async fn the_number_and_length_of_credentials_are_limited() {
         assert_eq!(cloud.as_user(&demo, "POST", &path, third()).await.status, 201);
     }
 }
+
+#[tokio::test]
+async fn concurrent_requests_do_not_exceed_the_limit_of_credentials() {
+    for cloud in clouds_with(IdentityOptions { credential_limit: Some(2), ..options() }).await {
+        let (_, user, _) = cloud.demo().await;
+        let demo = cloud.token("demo", "demo", "demo").await;
+        let path = format!("/v3/users/{user}/application_credentials");
+        let one = |name: &'static str| {
+            let body = json!({"application_credential": {"name": name}});
+            cloud.as_user(&demo, "POST", &path, body)
+        };
+        let (a, b, c, d) = tokio::join!(one("a"), one("b"), one("c"), one("d"));
+        let mut statuses = [a, b, c, d].map(|reply| reply.status.as_u16());
+        statuses.sort_unstable();
+        assert_eq!(statuses, [201, 201, 403, 403]);
+    }
+}
+
+#[tokio::test]
+async fn the_roles_of_a_credential_are_limited_and_distinct() {
+    for cloud in clouds().await {
+        let (_, user, _) = cloud.demo().await;
+        let demo = cloud.token("demo", "demo", "demo").await;
+        let fields =
+            |roles: usize| json!({"name": "n", "roles": vec![json!({"name": "member"}); roles]});
+        let path = format!("/v3/users/{user}/application_credentials");
+        let body = json!({"application_credential": fields(101)});
+        assert_eq!(cloud.as_user(&demo, "POST", &path, body).await.status, 400);
+        let made = make(&cloud, &demo, &user, fields(100)).await;
+        assert_eq!(made["roles"].as_array().unwrap().len(), 1);
+    }
+}

@@ -214,3 +214,56 @@ async fn a_delegated_token_reaches_the_credentials_of_its_project_only() {
         assert_eq!(ids(&cloud, &demo, "").await.len(), 2);
     }
 }
+
+#[tokio::test]
+async fn additional_attributes_are_bounded() {
+    for cloud in clouds().await {
+        let (_, user, _) = cloud.demo().await;
+        let demo = cloud.token("demo", "demo", "demo").await;
+        let noted = |length: usize| json!({"type": "totp", "blob": "b", "user_id": user, "note": "x".repeat(length)});
+        let reply = post(&cloud, &demo, noted(5000)).await;
+        assert_eq!(reply.status, 400, "{}", reply.body);
+        let path = path_of(&make(&cloud, &demo, noted(3000)).await);
+        for (change, status) in [
+            (json!({"other": "x".repeat(2000)}), 400),
+            (json!({"other": "x".repeat(500)}), 200),
+            (json!({"note": null, "more": "x".repeat(2000)}), 200),
+        ] {
+            let body = json!({"credential": change});
+            let reply = cloud.as_user(&demo, "PATCH", &path, body).await;
+            assert_eq!(reply.status, status, "{}", reply.body);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_number_of_credentials_of_a_user_is_limited() {
+    /// Rows up to one below the limit.
+    const ROWS: &str = "INSERT INTO identity_secrets (id, user_id, type, encrypted_blob, extra)
+        WITH RECURSIVE numbers (number) AS
+            (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < 999)
+        SELECT 'secret' || number, CAST(?1 AS TEXT), 'totp', '', '{}' FROM numbers";
+    for cloud in clouds().await {
+        let (_, user, _) = cloud.demo().await;
+        let (admin, demo) = (cloud.admin().await, cloud.token("demo", "demo", "demo").await);
+        let owner = user.clone();
+        let rows = cloud.store.write(move |tx| tx.execute(ROWS, params![&owner]));
+        assert_eq!(rows.await.unwrap(), 999);
+        let own = json!({"type": "totp", "blob": "b", "user_id": user});
+        let one = || post(&cloud, &demo, own.clone());
+        let (first, second, third) = tokio::join!(one(), one(), one());
+        let mut statuses = [first, second, third].map(|reply| reply.status.as_u16());
+        statuses.sort_unstable();
+        assert_eq!(statuses, [201, 403, 403]);
+        // An administrator cannot give the user another one either.
+        let chief = cloud.find(&admin, "user", "admin").await;
+        let others = json!({"type": "totp", "blob": "b", "user_id": chief});
+        let path = path_of(&make(&cloud, &admin, others).await);
+        for (change, status) in [(json!({"user_id": user}), 403), (json!({"user_id": chief}), 200)]
+        {
+            let body = json!({"credential": change});
+            let reply = cloud.as_user(&admin, "PATCH", &path, body).await;
+            assert_eq!(reply.status, status, "{}", reply.body);
+        }
+    }
+}

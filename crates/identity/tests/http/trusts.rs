@@ -1,5 +1,6 @@
 //! Trusts: creation, use, redelegation, expiry.
 
+use kilonova_store::params;
 use serde_json::{Value, json};
 
 use crate::cloud::{Cloud, Reply, by_name, clouds, token_of};
@@ -208,5 +209,38 @@ async fn redelegation_never_adds_rights() {
         let path = format!("/v3/OS-TRUST/trusts/{first}");
         assert_eq!(cloud.as_user(&demo, "DELETE", &path, Value::Null).await.status, 204);
         assert!(!cloud.opens(&token_of(&reply)).await, "redelegated trusts end with the trust");
+    }
+}
+
+#[tokio::test]
+async fn the_roles_and_the_number_of_trusts_are_limited() {
+    /// Rows up to one below the limit.
+    const ROWS: &str = "INSERT INTO identity_trusts (id, trustor_id, trustee_id, impersonation,
+            redelegation_count, extra)
+        WITH RECURSIVE numbers (number) AS
+            (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < 9999)
+        SELECT 'trust' || number, CAST(?1 AS TEXT), CAST(?2 AS TEXT), 0, 0, '{}' FROM numbers";
+    for cloud in clouds().await {
+        let (trustor, trustee, project) = two(&cloud).await;
+        let demo = cloud.token("demo", "demo", "demo").await;
+        let fields = |roles: usize| {
+            json!({"trustor_user_id": trustor, "trustee_user_id": trustee, "project_id": project,
+                "impersonation": true, "roles": vec![json!({"name": "member"}); roles]})
+        };
+        let reply = give(&cloud, &demo, fields(101)).await;
+        assert_eq!(reply.status, 400, "{}", reply.body);
+        let reply = give(&cloud, &demo, fields(100)).await;
+        assert_eq!(reply.body["trust"]["roles"].as_array().unwrap().len(), 1);
+        let made = format!("/v3/OS-TRUST/trusts/{}", reply.body["trust"]["id"].as_str().unwrap());
+        assert_eq!(cloud.as_user(&demo, "DELETE", &made, Value::Null).await.status, 204);
+
+        let (giver, receiver) = (trustor.clone(), trustee.clone());
+        let rows = cloud.store.write(move |tx| tx.execute(ROWS, params![&giver, &receiver]));
+        assert_eq!(rows.await.unwrap(), 9999);
+        let one = || give(&cloud, &demo, fields(1));
+        let (first, second, third) = tokio::join!(one(), one(), one());
+        let mut statuses = [first, second, third].map(|reply| reply.status.as_u16());
+        statuses.sort_unstable();
+        assert_eq!(statuses, [201, 403, 403]);
     }
 }
