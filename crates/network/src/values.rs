@@ -387,7 +387,21 @@ pub(crate) fn ipv6_mode(value: &Value) -> Checked {
 pub(crate) const PROVIDER: [&str; 3] =
     ["provider:network_type", "provider:physical_network", "provider:segmentation_id"];
 
-/// The segments of a new network, each with all of [`PROVIDER`].
+/// True for the values that are false in Python.
+fn is_falsy(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(all) => all.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
+}
+
+/// The segments of a new network, each with all of [`PROVIDER`]. A `provider:segmentation_id` that is false in Python is
+/// unset, as in `convert_and_validate_segments` of `neutron_lib/api/validators/multiprovidernet.py`: Go clients send 0
+/// for a segment without one.
 pub(crate) fn segments(value: &Value) -> Checked {
     if value.is_null() {
         return Ok(Value::Null);
@@ -401,6 +415,7 @@ pub(crate) fn segments(value: &Value) -> Checked {
             let value = match key.as_str() {
                 "provider:network_type" => network_type(value)?,
                 "provider:physical_network" => text_or_none(value)?,
+                "provider:segmentation_id" if is_falsy(value) => Value::Null,
                 "provider:segmentation_id" => vlan(value)?,
                 _ => return Err(format!("Unrecognized attribute(s) '{}'", key.escape_debug())),
             };

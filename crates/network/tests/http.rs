@@ -27,8 +27,22 @@ async fn unmanaged_collections_are_empty_and_refuse_creation() {
             assert_eq!(status, 404);
             assert!(body["NeutronError"]["message"].as_str().unwrap().contains("a b"));
         }
+        // Rules cannot refuse what does not exist.
+        for who in [("eve:red", "clerk"), ("ann:red", "member"), ("adm:red", "admin")] {
+            let (status, body) = api.call_as(who, "GET /subnetpools", None).await;
+            assert_eq!((status, body), (200, json!({"subnetpools": []})), "{who:?}");
+            for verb in ["GET", "PUT", "DELETE"] {
+                let sent = (verb == "PUT").then(|| json!({"subnetpool": {"name": "p"}}));
+                let (status, body) =
+                    api.call_as(who, &format!("{verb} /subnetpools/x"), sent).await;
+                let error = &body["NeutronError"];
+                assert_eq!((status, &error["type"]), (404, &json!("SubnetPoolNotFound")));
+                assert_eq!(error["message"], "Subnet pool x could not be found.");
+            }
+        }
+        let (status, body) = api.call("admin", "POST /subnetpools", Some(json!({}))).await;
+        assert!((400..500).contains(&status), "{status} {body}");
         for name in [
-            "subnetpools",
             "rbac-policies",
             "address-scopes",
             "address-groups",
@@ -555,6 +569,31 @@ async fn one_segment_is_equal_to_the_provider_attributes() {
             api.refused("admin", "POST /networks", post(wrong), 400, kind).await;
         }
         api.make("ann:red", "network", json!({"segments": null})).await;
+        let path = format!("PUT /networks/{}", net["id"].as_str().unwrap());
+        let same = Some(json!({"network": {"segments": [segment]}}));
+        api.refused("admin", &path, same, 400, "HTTPBadRequest").await;
+    }
+}
+
+/// Terraform sends 0 for a segment without an id.
+#[tokio::test]
+async fn a_segment_without_an_id_may_have_zero() {
+    for api in apis().await {
+        let segment = |kind: &str, id: Value| {
+            json!({"segments": [{"provider:network_type": kind,
+                "provider:physical_network": "physnet1", "provider:segmentation_id": id}]})
+        };
+        let flat = api.make("admin", "network", segment("flat", json!(0))).await;
+        assert_eq!(flat["provider:network_type"], "flat");
+        assert_eq!(flat["provider:segmentation_id"], Value::Null);
+        for (id, chosen) in [(json!(0), 100), (json!(""), 101), (json!(false), 102)] {
+            let vlan = api.make("admin", "network", segment("vlan", id)).await;
+            assert_eq!(vlan["provider:segmentation_id"], chosen, "{vlan}");
+        }
+        for id in [json!("0"), json!(-1), json!(4095)] {
+            let body = Some(json!({"network": segment("vlan", id)}));
+            api.refused("admin", "POST /networks", body, 400, "HTTPBadRequest").await;
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Routers and floating addresses over HTTP, in process, on both stores.
 
-use kilonova_ids::{HostName, RouterId};
-use kilonova_network::ledger::{self, Place};
+use kilonova_ids::{HostName, RouterId, SecurityGroupId, ServerId};
+use kilonova_network::ledger::{self, Attach, NetworkChange, NewPorts, Place, PortSource};
 use kilonova_store::testing::Meter;
 use kilonova_wire::time;
 use serde_json::{Value, json};
@@ -176,12 +176,81 @@ async fn interfaces_are_refused_in_upstreams_words() {
         assert_eq!(added["subnet_id"], json!(bare));
         let shown = api.ok("ann:red", &format!("GET /ports/{port}"), None).await["port"].clone();
         assert_eq!(shown["device_id"], json!(scene.router));
-        assert_eq!(shown["security_groups"], json!([]));
         let mismatch = Some(json!({"port_id": port, "subnet_id": scene.subnet}));
         api.refused("ann:red", &remove, mismatch, 409, "SubnetMismatchForPort").await;
         put(&api, "ann:red", &remove[5..], json!({"port_id": port})).await;
         api.refused("ann:red", &format!("GET /ports/{port}"), None, 404, "PortNotFound").await;
         api.audit().await;
+    }
+}
+
+/// The port keeps its groups and pairs, but hosts neither filter it nor take its addresses for those of members.
+#[tokio::test]
+async fn a_port_that_becomes_an_interface_keeps_its_attributes() {
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let (server, guest) = (ServerId::new_v4(), scene.port.parse().unwrap());
+        let attached = move |tx: &mut kilonova_store::Tx<'_>| {
+            let attach = Attach {
+                server,
+                project: "red",
+                host: None,
+                owner: "compute:nova",
+                hostname: "vm",
+                source: PortSource::Existing(guest),
+                tag: None,
+                ordinal: 0,
+                groups: &[],
+            };
+            let mut new = NewPorts::default();
+            let (_, pending) = ledger::attach(tx, &attach, &mut new, time::now())?;
+            pending.check(tx)
+        };
+        api.store.write(attached).await.unwrap();
+        let (net, _) = network(&api, "ann:red", json!({}), "10.9.0.0/24").await;
+        let pairs = json!([{"ip_address": "10.10.0.7"}]);
+        let port = json!({"network_id": net, "allowed_address_pairs": pairs});
+        let before = api.make("ann:red", "port", port).await;
+        let group: SecurityGroupId = text(&before["security_groups"][0]).parse().unwrap();
+        let members = async || {
+            let read = move |tx: &mut kilonova_store::Tx<'_>| ledger::filters(tx, &[server]);
+            let filters = api.store.read(read).await.unwrap();
+            assert_eq!(filters.ports.iter().map(|one| one.port).collect::<Vec<_>>(), [guest]);
+            let all = filters.members.iter().filter(|one| one.group == group);
+            let all = all.flat_map(|one| &one.addresses).map(|one| one.address.to_string());
+            all.collect::<Vec<_>>()
+        };
+        let fixed = text(&before["fixed_ips"][0]["ip_address"]);
+        assert_eq!(members().await, [scene.fixed.as_str(), &fixed, "10.10.0.7"]);
+        api.store.write(ledger::take_changes).await.unwrap();
+
+        let id = text(&before["id"]);
+        let add = format!("routers/{}/add_router_interface", scene.router);
+        put(&api, "ann:red", &add, json!({"port_id": id})).await;
+        let after = api.ok("ann:red", &format!("GET /ports/{id}"), None).await["port"].clone();
+        assert_eq!(after["device_owner"], "network:router_interface");
+        for key in ["security_groups", "allowed_address_pairs", "port_security_enabled"] {
+            assert_eq!(after[key], before[key], "{key}");
+        }
+        assert_eq!(after["port_security_enabled"], true);
+        assert_eq!(members().await, [scene.fixed.as_str()]);
+        let changes = api.store.write(ledger::take_changes).await.unwrap();
+        assert!(changes.contains(&NetworkChange::Members(group)), "{changes:?}");
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn routers_have_no_agents() {
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let path = format!("GET /routers/{}/l3-agents", scene.router);
+        assert_eq!(api.ok("admin:ops", &path, None).await, json!({"agents": []}));
+        api.refused("ann:red", &path, None, 403, "PolicyNotAuthorized").await;
+        for other in ["0d4fb9ea-9ee0-4d83-9c0f-fb1bb4dbe9cd", "x"] {
+            let path = format!("GET /routers/{other}/l3-agents");
+            api.refused("admin:ops", &path, None, 404, "RouterNotFound").await;
+        }
     }
 }
 

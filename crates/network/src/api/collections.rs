@@ -5,7 +5,7 @@ use axum::extract::{FromRequestParts, Path, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::IntoResponse as _;
-use kilonova_access::{Caller, Routes, delete, get, patch, post, put};
+use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post, put};
 use kilonova_ids::{SecurityGroupId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
@@ -21,15 +21,37 @@ use crate::error::malformed;
 use crate::record::Body;
 use crate::{Error, Networks};
 
-/// Collections that are not managed, although every client that shows servers or cleans up requests them: path, display
-/// name of a member, and rule. Other collections do not exist, as in a Neutron without these extensions.
-const EMPTY: &[Empty] =
-    &[Empty { path: "service-providers", member: "Service provider", get: "get_service_provider" }];
+/// Collections that are not managed, although clients that show servers, clean up or monitor request them. Other
+/// collections do not exist, as in a Neutron without these extensions.
+const EMPTY: &[Empty] = &[
+    Empty {
+        path: "service-providers",
+        member: "Service provider",
+        code: None,
+        guards: [Guard::Own("get_service_provider"); 3],
+    },
+    // Upstream filters the list by the rule, and looks a pool up before it applies one: every caller gets an empty list,
+    // and 404 for a pool.
+    Empty {
+        path: "subnetpools",
+        member: "Subnet pool",
+        code: Some("SubnetPoolNotFound"),
+        guards: [
+            Guard::Object(&["get_subnetpool"]),
+            Guard::Object(&["update_subnetpool"]),
+            Guard::Object(&["delete_subnetpool"]),
+        ],
+    },
+];
 
 struct Empty {
     path: &'static str,
+    /// The display name of a member.
     member: &'static str,
-    get: &'static str,
+    /// The error type for a missing member, unless it is the default.
+    code: Option<&'static str>,
+    /// For reading, changing and deleting.
+    guards: [Guard; 3],
 }
 
 /// Maximum number of resources that one request may create.
@@ -65,10 +87,11 @@ pub(super) fn routes() -> Routes<Networks> {
         }
     }
     EMPTY.iter().fold(routes, |routes, empty| {
-        let (path, get_rule) = (format!("/v2.0/{}", empty.path), empty.get);
-        routes.route(path.as_str(), [get(get_rule, nothing)]).route(
+        let path = format!("/v2.0/{}", empty.path);
+        let [read, update, remove] = empty.guards;
+        routes.route(path.as_str(), [get(read, nothing)]).route(
             format!("{path}/{{id}}"),
-            [get(get_rule, missing), put(get_rule, missing), delete(get_rule, missing)],
+            [get(read, missing), put(update, missing), delete(remove, missing)],
         )
     })
 }
@@ -96,8 +119,13 @@ async fn nothing(uri: axum::http::Uri) -> Answer {
 
 async fn missing(uri: axum::http::Uri, Path(id): Path<String>) -> Answer {
     let path = collection(uri.path()).unwrap_or_default();
-    let member = EMPTY.iter().find(|empty| empty.path == path).map_or("Resource", |one| one.member);
-    Err(Refusal::not_found(format!("{member} {} could not be found.", id.escape_debug())))
+    let found = EMPTY.iter().find(|empty| empty.path == path);
+    let member = found.map_or("Resource", |one| one.member);
+    let refusal = Refusal::not_found(format!("{member} {} could not be found.", id.escape_debug()));
+    Err(match found.and_then(|one| one.code) {
+        Some(code) => refusal.with_code(code),
+        None => refusal,
+    })
 }
 
 async fn list(

@@ -1,7 +1,7 @@
-//! `/v2.0/routers/{id}/...`: the interfaces and the additional routes of a router.
+//! `/v2.0/routers/{id}/...`: the interfaces, the additional routes and the agents of a router.
 
 use axum::extract::{Path, State};
-use kilonova_access::{Caller, Guard, Guarded, Routes, put};
+use kilonova_access::{Caller, Guard, Guarded, Routes, get, put};
 use kilonova_wire::{JsonBody, time};
 use serde_json::{Value, json};
 
@@ -35,6 +35,7 @@ pub(super) fn routes() -> Routes<Networks> {
             "/v2.0/routers/{id}/remove_extraroutes",
             [on_put(REMOVE_ROUTES, Change::RemoveRoutes)],
         )
+        .route("/v2.0/routers/{id}/l3-agents", [get("get_l3-agents", agents)])
 }
 
 fn on_put(guard: Guard, what: Change) -> Guarded<Networks> {
@@ -71,4 +72,19 @@ async fn change(
         Ok(json!({"router": routers::shown(tx, &router, &caller)?}))
     });
     ok(changed.await?)
+}
+
+/// The L3 agents of a router: none, because hosts get their configuration from the compute service. Upstream does not look
+/// the router up, and answers with an empty list for any id (`neutron/db/l3_agentschedulers_db.py`).
+async fn agents(
+    State(networks): State<Networks>,
+    caller: Caller,
+    Path(text): Path<String>,
+) -> Answer {
+    let found = networks.store.read(move |tx| {
+        let router = id(routers::KIND, &text)?;
+        routers::seen(tx, &caller, router)
+    });
+    found.await?;
+    ok(json!({"agents": []}))
 }

@@ -56,7 +56,8 @@ statements! {
         groups_of_servers!(),
         " ORDER BY seq"
     );
-    /// Addresses of the members of the groups that those rules name as remote groups.
+    /// Addresses of the members of the groups that those rules name as remote groups. Ports of routers keep their groups,
+    /// but are no members.
     MEMBERS = concat!(
         "SELECT g.group_id, a.address, CASE
             WHEN p.body LIKE '%\"allowed_address_pairs\":[]%' THEN NULL ELSE p.body END AS body
@@ -65,7 +66,8 @@ statements! {
             SELECT r.remote_group_id FROM security_group_rules r
             WHERE r.remote_group_id IS NOT NULL AND r.security_group_id IN ",
         groups_of_servers!(),
-        ") ORDER BY a.address"
+        ") AND NOT EXISTS (SELECT 1 FROM router_ports i WHERE i.port_id = p.id)
+        ORDER BY a.address"
     );
     /// The server of a port.
     SERVER_OF_PORT = "SELECT server_id FROM ports WHERE id = ?1 AND server_id IS NOT NULL";

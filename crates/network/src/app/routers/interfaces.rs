@@ -107,7 +107,8 @@ fn on_subnet(
     port_app::insert(tx, port, true, Some(&requested))
 }
 
-/// Turns an existing port into an interface; refuses a port that a device uses.
+/// Turns an existing port into an interface; refuses a port that a device uses. Only the device and the owner of the port
+/// change, as in `_add_interface_by_port` of `neutron/db/l3_db.py`. Hosts filter the ports of servers only.
 fn with_port(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -137,15 +138,13 @@ fn with_port(
         check_overlap(tx, has, *subnet, &subnets::cidr(&found.record)?)?;
     }
     port.device_id = router.id.to_string();
-    let before = port.record.texts("security_groups");
+    let groups = port.record.texts("security_groups");
     let mut body = Body::new();
     body.insert("device_owner".into(), json!(INTERFACE));
-    body.insert("security_groups".into(), json!([]));
-    body.insert("allowed_address_pairs".into(), json!([]));
-    body.insert("port_security_enabled".into(), json!(false));
     port.record.change(body, now);
     ports::update(tx, &port)?;
-    port_app::record_change(tx, &port, &before)?;
+    // The port keeps its groups, but its addresses leave their members.
+    port_app::record_change(tx, &port, &groups)?;
     Ok(port)
 }
 
