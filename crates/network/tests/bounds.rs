@@ -1,6 +1,5 @@
-//! Bounds on the work of one request, and limits under concurrent requests.
-
-use std::time::{Duration, Instant};
+//! Bounds on the work of one request, and limits under concurrent requests. Work that grows with the square of the size of
+//! these requests exceeds the time limit of a test.
 
 use kilonova_network::ledger;
 use kilonova_store::params;
@@ -9,13 +8,9 @@ use serde_json::{Value, json};
 
 use crate::kit::{Api, apis, metered_apis};
 
-/// Much longer than the work takes, and much shorter than work that grows with the square of the request's size.
-const SOON: Duration = Duration::from_secs(10);
-
 #[tokio::test]
-async fn long_lists_are_refused_soon() {
+async fn long_lists_are_refused() {
     for api in apis().await {
-        let start = Instant::now();
         let hints: Vec<String> = (0..60_000).map(|number| format!("zone{number}")).collect();
         for member in ["network", "router"] {
             let what = format!("POST /{member}s");
@@ -52,7 +47,6 @@ async fn long_lists_are_refused_soon() {
         let pools: Vec<Value> = (0..101).map(pool).collect();
         let body = Some(json!({"subnet": {"allocation_pools": pools}}));
         api.refused("ann:red", &path, body, 400, "HTTPBadRequest").await;
-        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     }
 }
 
@@ -106,10 +100,8 @@ async fn repeated_filters_and_sort_keys_are_grouped() {
         let pairs = (0..2500).map(|number| format!("name={number}&mtu={number}"));
         let query = format!("{}&name=many&mtu=1500", pairs.collect::<Vec<_>>().join("&"));
         let sorted = "&sort_key=mtu".repeat(1500);
-        let start = Instant::now();
         assert_eq!(names(&api, &query).await.len(), 50);
         assert_eq!(names(&api, &format!("name=many{sorted}")).await.len(), 50);
-        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     }
 }
 
