@@ -276,8 +276,9 @@ fn level(status: StatusCode) -> Level {
 }
 
 fn log(fault: &Fault) {
-    let Refusal { message, internal, .. } = &fault.refusal;
-    let cause = internal.as_deref().unwrap_or_default();
+    let mut message = fault.refusal.logged().to_owned();
+    text::tidy(&mut message);
+    let cause = fault.refusal.cause().unwrap_or_default();
     let status = fault.status().as_u16();
     match level(fault.status()) {
         Level::ERROR => tracing::error!(status, cause, "{message}"),

@@ -63,12 +63,22 @@ pub struct Refusal {
     pub message: String,
     /// Placement's error code, or Neutron's error type; the compute service shows none to clients.
     pub code: &'static str,
-    /// Details for the operator's log, never shown to the user.
-    pub internal: Option<Box<str>>,
+    /// The part for the operator's log, never shown to the user.
+    pub internal: Option<Box<Internal>>,
     /// Additional keys of Placement's body.
     pub extra: Vec<(&'static str, String)>,
     /// Seconds after which a retry may succeed.
     pub retry_after: Option<u64>,
+}
+
+/// The part of a refusal that only the log has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Internal {
+    /// Details about the cause.
+    pub cause: Option<String>,
+    /// The message for the log, if it differs from the user's: a message that quotes the request may contain a
+    /// password, which the log must not have.
+    pub message: Option<String>,
 }
 
 /// An error that users may see: `?` turns it into a [`Refusal`], or into a [`Fault`](crate::Fault)
@@ -176,8 +186,26 @@ impl Refusal {
     /// Adds details for the log.
     #[must_use]
     pub fn with_internal(mut self, cause: impl std::fmt::Display) -> Self {
-        self.internal = Some(cause.to_string().into());
+        self.internal.get_or_insert_default().cause = Some(cause.to_string());
         self
+    }
+
+    /// Sets another message for the log, without the secrets that the user's message may quote.
+    #[must_use]
+    pub fn with_logged(mut self, message: impl Into<String>) -> Self {
+        self.internal.get_or_insert_default().message = Some(message.into());
+        self
+    }
+
+    /// The details for the log.
+    pub fn cause(&self) -> Option<&str> {
+        self.internal.as_deref()?.cause.as_deref()
+    }
+
+    /// The message for the log.
+    pub fn logged(&self) -> &str {
+        let other = self.internal.as_deref().and_then(|internal| internal.message.as_deref());
+        other.unwrap_or(&self.message)
     }
 
     /// Adds a key to Placement's body.

@@ -3,6 +3,8 @@
 //! The message is Nova's (`api/validation/validators.py`): `Invalid input for field/attribute <path>. Value:
 //! <value>. <reason>`. The reason has the wording of Python's validator, and values are written as in Python,
 //! because clients and upstream's tests compare the text.
+//!
+//! A value may be a secret or contain one, so the log gets another message ([`logged_reason`]).
 
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{ValidationError, Validator};
@@ -12,6 +14,23 @@ use crate::Refusal;
 
 /// The length to which a message truncates a value.
 const LONGEST: usize = 400;
+
+/// The text that the log has instead of a value that may be a secret or contain one.
+pub const MASK: &str = "***";
+
+/// Parts of the names of fields whose values the log must not have, in lower case.
+const SECRETS: [&str; 10] = [
+    "pass",
+    "pswd",
+    "secret",
+    "token",
+    "credential",
+    "private",
+    "blob",
+    "user_data",
+    "contents",
+    "connection_info",
+];
 
 /// A compiled schema and its source; create it once, in a `LazyLock`.
 pub struct Schema {
@@ -47,23 +66,49 @@ impl Schema {
             .map(|at| &path[at..])
             .find(|rest| !is_number(rest.split('/').next().unwrap_or_default()));
         let field = field.unwrap_or(path);
-        let why = reason(&error, &self.source);
-        Err(Refusal::bad_request(if field.is_empty() {
-            format!("Invalid input for body. {why}")
-        } else {
-            let value = match error.instance().as_ref() {
-                Value::String(text) => cut(text.clone()),
-                other => shown(other),
-            };
-            format!("Invalid input for field/attribute {field}. Value: {value}. {why}")
-        }))
+        let message = |value: &str, why: &str| match field {
+            "" => format!("Invalid input for body. {why}"),
+            field => format!("Invalid input for field/attribute {field}. Value: {value}. {why}"),
+        };
+        let value = match error.instance().as_ref() {
+            Value::String(text) => cut(text.clone()),
+            other => shown(other),
+        };
+        let refusal = Refusal::bad_request(message(&value, &reason(&error, &self.source)));
+        let value = if is_loggable(&error) { &value } else { MASK };
+        Err(refusal.with_logged(message(value, &logged_reason(&error, &self.source))))
     }
+}
+
+/// True if the log may have the invalid value: it is neither in a field with the name of a secret, nor an object or a
+/// list. Those may contain secrets under any name, for example a misspelled one.
+fn is_loggable(error: &ValidationError<'_>) -> bool {
+    let path = error.instance_path().to_string().to_lowercase();
+    let is_secret = SECRETS.iter().any(|part| path.contains(part));
+    !is_secret && !matches!(error.instance().as_ref(), Value::Object(_) | Value::Array(_))
 }
 
 /// Describes why a value is invalid, in the words of Python's validator (`jsonschema/_keywords.py`). `schema` is the
 /// whole schema.
 pub fn reason(error: &ValidationError<'_>, schema: &Value) -> String {
-    let value = || shown(error.instance());
+    words(error, schema, || shown(error.instance()), || error.to_string())
+}
+
+/// The same for the log: without the value if it may be a secret or contain one.
+pub fn logged_reason(error: &ValidationError<'_>, schema: &Value) -> String {
+    if is_loggable(error) {
+        return reason(error, schema);
+    }
+    words(error, schema, || MASK.to_owned(), || error.masked_with(MASK).to_string())
+}
+
+/// The words of [`reason`]. `other` describes errors for which there are none here.
+fn words(
+    error: &ValidationError<'_>,
+    schema: &Value,
+    value: impl Fn() -> String,
+    other: impl Fn() -> String,
+) -> String {
     match error.kind() {
         Kind::Required { property } => format!("{} is a required property", shown(property)),
         Kind::AdditionalProperties { unexpected } => surplus(error, unexpected, schema),
@@ -97,7 +142,7 @@ pub fn reason(error: &ValidationError<'_>, schema: &Value) -> String {
         Kind::AnyOf { .. } | Kind::OneOfNotValid { .. } => {
             format!("{} is not valid under any of the given schemas", value())
         }
-        _ => cut(error.to_string()),
+        _ => cut(other()),
     }
 }
 
@@ -196,6 +241,54 @@ mod tests {
             assert!(message.contains("Invalid input for field/attribute name. "), "{message}");
             assert!(message.contains(&wanted), "{message}");
         }
+    }
+
+    #[test]
+    fn the_log_has_no_value_that_may_be_a_secret() {
+        let server = json!({
+            "additionalProperties": false,
+            "properties": {
+                "adminPass": {"type": "string"},
+                "files": {"maxItems": 0},
+                "name": {"maxLength": 3},
+                "metadata": {"oneOf": [{"type": "object"}, {"minProperties": 1}]},
+            },
+        });
+        let schema = Schema::new(&json!({"properties": {"server": server}}));
+        for (server, logged) in [
+            (
+                json!({"adminPas": "s3cret"}),
+                "Invalid input for field/attribute server. Value: ***. Additional properties are not \
+                 allowed ('adminPas' was unexpected)",
+            ),
+            (
+                json!({"adminPass": {"x": "s3cret"}}),
+                "Invalid input for field/attribute adminPass. Value: ***. *** is not of type 'string'",
+            ),
+            (
+                json!({"adminPass": ["s3cret"]}),
+                "Invalid input for field/attribute adminPass. Value: ***. *** is not of type 'string'",
+            ),
+            (
+                json!({"files": [{"x": "s3cret"}]}),
+                "Invalid input for field/attribute files. Value: ***. *** is expected to be empty",
+            ),
+            (
+                json!({"name": "long"}),
+                "Invalid input for field/attribute name. Value: long. 'long' is too long",
+            ),
+        ] {
+            let refusal = schema.check(&json!({"server": server})).expect_err("it is refused");
+            assert_eq!(refusal.logged(), logged);
+        }
+        let refusal = schema
+            .check(&json!({"server": {"metadata": {"x": "s3cret"}}}))
+            .expect_err("both schemas match");
+        assert!(refusal.message.contains("s3cret"), "{}", refusal.message);
+        assert!(!refusal.logged().contains("s3cret"), "{}", refusal.logged());
+        let number = schema.check(&json!({"server": {"adminPass": 7}})).expect_err("it is refused");
+        assert!(number.message.contains("Value: 7. 7 is not of type 'string'"), "{number}");
+        assert!(!number.logged().contains('7'), "{}", number.logged());
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The JSON schemas of the arguments of server actions, and their check.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::LazyLock;
 
+use kilonova_wire::schema::MASK;
 use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Map, Value, json};
 
@@ -35,9 +37,12 @@ pub fn check_body(
 ) -> Result<(), Refusal> {
     let row = action.row();
     let name = row.key().unwrap_or(row.refused_as);
+    // The argument may contain a password.
     let wrong = |why: &str| {
-        let text = format!("Invalid input for field/attribute {name}. Value: {argument}. {why}");
-        Err(Refusal::bad_request(text))
+        let text = |value: &dyn Display| {
+            format!("Invalid input for field/attribute {name}. Value: {value}. {why}")
+        };
+        Err(Refusal::bad_request(text(argument)).with_logged(text(&MASK)))
     };
     let of = match row.body {
         Body::Ignored => return Ok(()),

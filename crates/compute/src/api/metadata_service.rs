@@ -55,7 +55,7 @@ impl ErrorText {
 impl From<Refusal> for ErrorText {
     fn from(refusal: Refusal) -> Self {
         tracing::error!(
-            error = %refusal.internal.as_deref().unwrap_or(&refusal.message),
+            error = %refusal.cause().unwrap_or(refusal.logged()),
             "cannot answer a guest's metadata request"
         );
         let status = match refusal.kind {

@@ -170,6 +170,76 @@ fn strip_token(mut request: Request<Body>) -> Request<Body> {
     request
 }
 
+/// Collects the messages of the log.
+#[derive(Clone, Default)]
+struct Messages(Arc<Mutex<Vec<String>>>);
+
+impl Visit for Messages {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "message" {
+            self.0.lock().expect("no test panicked").push(format!("{value:?}"));
+        }
+    }
+}
+
+impl Subscriber for Messages {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn the_log_of_a_refused_body_has_no_secret() {
+    for api in apis().await {
+        let server = |field: &str, value| {
+            let mut server = json!({"name": "a", "flavorRef": "1", "adminPass": "s3cret",
+                "imageRef": "11111111-1111-4111-8111-111111111111"});
+            server[field] = value;
+            json!({"server": server})
+        };
+        let (create, act) = ("POST /servers", "POST /servers/x/action");
+        let rescue = json!({"rescue": {"adminPass": "s3cret", "colour": "red"}});
+        for (what, body, field) in [
+            (create, server("colour", json!("red")), "('colour' was unexpected)"),
+            (create, server("adminPass", json!(["s3cret"])), "field/attribute adminPass."),
+            (create, server("user_data", json!({"x": "s3cret"})), "field/attribute user_data."),
+            (create, server("metadata", json!({"k": ["s3cret"]})), "field/attribute metadata."),
+            (act, rescue, "('colour' was unexpected)"),
+            (
+                act,
+                json!({"confirmResize": {"adminPass": "s3cret"}}),
+                "field/attribute confirmResize.",
+            ),
+        ] {
+            let messages = Messages::default();
+            let subscribed = tracing::subscriber::set_default(messages.clone());
+            let answer = api.call(ANN, "2.1", what, Some(body)).await.expect(400);
+            drop(subscribed);
+            let told = answer["badRequest"]["message"].as_str().expect("there is a message");
+            assert!(told.contains(field) && told.contains("s3cret"), "{told}");
+            let logged = messages.0.lock().expect("no test panicked").clone();
+            assert!(logged.iter().any(|message| message.contains(field)), "{logged:?}");
+            assert!(!logged.iter().any(|message| message.contains("s3cret")), "{logged:?}");
+        }
+    }
+}
+
 /// Collects the paths that the spans of requests have in the log.
 #[derive(Clone, Default)]
 struct Paths(Arc<Mutex<Vec<String>>>);

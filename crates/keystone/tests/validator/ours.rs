@@ -141,5 +141,5 @@ async fn a_wrong_service_password_is_503_and_logged_with_the_user() {
         .expect_err("the token is not accepted");
     assert_eq!(fault.status(), 503);
     assert!(!fault.refusal.message.contains("admin"), "{}", fault.refusal.message);
-    assert!(fault.refusal.internal.expect("the fault has a cause").contains("user admin"));
+    assert!(fault.refusal.cause().expect("the fault has a cause").contains("user admin"));
 }

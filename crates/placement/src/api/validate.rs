@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jsonschema::error::ValidationErrorKind as Kind;
 use jsonschema::{ValidationError, Validator};
 use kilonova_wire::Refusal;
-use kilonova_wire::schema::{reason, shown};
+use kilonova_wire::schema::{logged_reason, reason, shown};
 use serde_json::Value;
 
 /// Pattern of a uuid in bodies. A violation is reported as a format error, not as a pattern error.
@@ -50,7 +50,7 @@ impl Schema {
             return Ok(());
         };
         let error = nearest(&error);
-        let (what, keyword) = self.message(error);
+        let (what, logged, keyword) = self.message(error);
         let place = error.instance_path().to_string();
         let path = error.schema_path().to_string();
         let rule: String = path
@@ -60,18 +60,27 @@ impl Schema {
             .filter(|step| !step.is_empty())
             .map(|step| format!("['{step}']"))
             .collect();
-        Err(Refusal::bad_request(format!(
-            "JSON does not validate: {what}\n\nFailed validating '{keyword}' in schema{rule}\n\nOn \
-             instance{place}"
-        )))
+        let message = |what: &str| {
+            format!(
+                "JSON does not validate: {what}\n\nFailed validating '{keyword}' in schema{rule}\n\nOn \
+                 instance{place}"
+            )
+        };
+        Err(Refusal::bad_request(message(&what)).with_logged(message(&logged)))
     }
 
-    fn message(&self, error: &ValidationError<'_>) -> (String, String) {
+    /// The reason for the user, the one for the log, and the keyword of the violated rule.
+    fn message(&self, error: &ValidationError<'_>) -> (String, String, String) {
         match error.kind() {
             Kind::Pattern { pattern } if pattern == UUID_LIKE => {
-                (format!("{} is not a 'uuid'", shown(error.instance())), "format".into())
+                let what = format!("{} is not a 'uuid'", shown(error.instance()));
+                (what.clone(), what, "format".into())
             }
-            kind => (reason(error, &self.source), kind.keyword().to_owned()),
+            kind => (
+                reason(error, &self.source),
+                logged_reason(error, &self.source),
+                kind.keyword().to_owned(),
+            ),
         }
     }
 }

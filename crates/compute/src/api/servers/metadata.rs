@@ -9,6 +9,7 @@ use kilonova_access::Caller;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::{Compute, Error, ports, quotas, states};
 use kilonova_compute_db::servers;
+use kilonova_wire::schema::MASK;
 use kilonova_wire::{JsonBody, Refusal, time};
 use serde_json::{Value, json};
 
@@ -24,14 +25,17 @@ pub(in crate::api) fn parse(value: &Value) -> Result<Metadata, Refusal> {
     let wrong = |why: String| {
         Refusal::bad_request(format!("Invalid input for field/attribute metadata. {why}"))
     };
-    let items =
-        value.as_object().ok_or_else(|| wrong(format!("Value: {value}. It is not an object.")))?;
+    let quoted = |what: &str, value: &Value, why: &str| {
+        let logged = wrong(format!("{what}: {MASK}. {why}")).message;
+        wrong(format!("{what}: {value}. {why}")).with_logged(logged)
+    };
+    let items = value.as_object().ok_or_else(|| quoted("Value", value, "It is not an object."))?;
     items
         .iter()
         .map(|(key, value)| {
             let text = value
                 .as_str()
-                .ok_or_else(|| wrong(format!("Value of {key}: {value}. It is not a string.")))?;
+                .ok_or_else(|| quoted(&format!("Value of {key}"), value, "It is not a string."))?;
             let good = !key.is_empty()
                 && key.len() <= 255
                 && key.chars().all(|c| c.is_ascii_alphanumeric() || "-_:. ".contains(c));

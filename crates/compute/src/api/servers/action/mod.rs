@@ -33,6 +33,7 @@ use kilonova_compute_app::{Compute, Error, states};
 use kilonova_compute_db::servers::Server;
 use kilonova_ids::ServerId;
 use kilonova_store::Tx;
+use kilonova_wire::schema::MASK;
 use kilonova_wire::{Context, JsonBody, Microversion, Refusal, time};
 use serde_json::Value;
 
@@ -176,13 +177,13 @@ impl ActionRequest {
         Ok(answer)
     }
 
-    /// 400 for an invalid argument.
+    /// 400 for an invalid argument, which may contain a password.
     fn invalid_argument(&self, why: &str) -> Refusal {
-        Refusal::bad_request(format!(
-            "Invalid input for field/attribute {}. Value: {}. {why}",
-            self.action.row().key().unwrap_or_default(),
-            self.argument
-        ))
+        let name = self.action.row().key().unwrap_or_default();
+        let text = |value: &dyn std::fmt::Display| {
+            format!("Invalid input for field/attribute {name}. Value: {value}. {why}")
+        };
+        Refusal::bad_request(text(&self.argument)).with_logged(text(&MASK))
     }
 }
 
