@@ -1,6 +1,7 @@
 //! `GET /v2/images`.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use axum::extract::State;
@@ -94,7 +95,9 @@ fn read(query: &Query) -> Result<Option<ImageFilters>, Refusal> {
             "disk_format" => filters.disk_formats = words(value),
             "container_format" => filters.container_formats = words(value),
             "owner" => filters.owner = Some(value.clone()),
-            "tag" => filters.tags.push(value.clone()),
+            "tag" => {
+                filters.tags.insert(value.clone());
+            }
             "visibility" if value == "all" => filters.all = true,
             "visibility" => match Visibility::parse(value) {
                 Some(visibility) => filters.visibility = Some(visibility),
@@ -121,7 +124,9 @@ fn read(query: &Query) -> Result<Option<ImageFilters>, Refusal> {
             },
             key => match range(key, value)? {
                 Some(filter) => filters.amounts.push(filter),
-                None => filters.properties.push((key.to_owned(), value.clone())),
+                None => {
+                    filters.properties.insert((key.to_owned(), value.clone()));
+                }
             },
         }
     }
@@ -182,20 +187,23 @@ fn sort_direction(name: &str) -> Result<Direction, Refusal> {
     })
 }
 
-/// A single value, optionally prefixed with `eq:`, or the values of `in:a,"b,c"`.
-fn words(value: &str) -> Vec<String> {
+/// A single value, optionally prefixed with `eq:`, or the values of `in:a,"b,c"`. A set, because a query can have
+/// thousands and each image is compared with them.
+fn words(value: &str) -> BTreeSet<String> {
     let Some(list) = value.strip_prefix("in:") else {
-        return vec![value.strip_prefix("eq:").unwrap_or(value).to_owned()];
+        return [value.strip_prefix("eq:").unwrap_or(value).to_owned()].into();
     };
-    let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+    let (mut words, mut word, mut quoted) = (BTreeSet::new(), String::new(), false);
     for c in list.chars() {
         match c {
             '"' => quoted = !quoted,
-            ',' if !quoted => words.push(std::mem::take(&mut word)),
+            ',' if !quoted => {
+                words.insert(std::mem::take(&mut word));
+            }
             _ => word.push(c),
         }
     }
-    words.push(word);
+    words.insert(word);
     words
 }
 
@@ -259,8 +267,9 @@ mod tests {
 
     #[test]
     fn in_lists_are_split() {
+        let words = |value: &str| words(value).into_iter().collect::<Vec<_>>();
         assert_eq!(words("a,b"), ["a,b"]);
-        assert_eq!(words("in:a,b"), ["a", "b"]);
+        assert_eq!(words("in:b,a,b"), ["a", "b"]);
         assert_eq!(words("in:\"a,b\",c"), ["a,b", "c"]);
         assert_eq!(words("in:"), [""]);
         assert_eq!(words("eq:a,b"), ["a,b"]);

@@ -2,7 +2,7 @@
 //! others.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
@@ -108,15 +108,15 @@ pub struct ImageFilters {
     /// Selects images that are protected from deletion, or those that are not.
     pub protected: Option<bool>,
     /// The image has all of these tags.
-    pub tags: Vec<String>,
+    pub tags: BTreeSet<String>,
     /// The image has one of these names; no filter if empty.
-    pub names: Vec<String>,
+    pub names: BTreeSet<String>,
     /// The image has one of these statuses; no filter if empty.
-    pub statuses: Vec<String>,
+    pub statuses: BTreeSet<String>,
     /// The image has one of these disk formats; no filter if empty.
-    pub disk_formats: Vec<String>,
+    pub disk_formats: BTreeSet<String>,
     /// The image has one of these container formats; no filter if empty.
-    pub container_formats: Vec<String>,
+    pub container_formats: BTreeSet<String>,
     /// Each of these amounts of the image is in its range.
     pub amounts: Vec<(Amount, RangeInclusive<i64>)>,
     /// The image's times pass these conditions.
@@ -134,11 +134,11 @@ pub struct ImageFilters {
     /// The image was changed at this time or later.
     pub changed_since: Option<Timestamp>,
     /// The image has all of these properties with these values.
-    pub properties: Vec<(String, String)>,
+    pub properties: BTreeSet<(String, String)>,
 }
 
-fn among(allowed: &[String], value: Option<&str>) -> bool {
-    allowed.is_empty() || value.is_some_and(|value| allowed.iter().any(|one| one == value))
+fn among(allowed: &BTreeSet<String>, value: Option<&str>) -> bool {
+    allowed.is_empty() || value.is_some_and(|value| allowed.contains(value))
 }
 
 fn equal(wanted: Option<&String>, value: Option<&str>) -> bool {
@@ -363,14 +363,11 @@ fn each(
     after: Option<(Timestamp, ImageId)>,
     mut take: impl FnMut(ImageRecord) -> bool,
 ) -> Result<(), Error> {
-    let name = match filters.names.as_slice() {
-        [name] => Some(name.clone()),
-        _ => None,
-    };
+    let only = filters.names.first().filter(|_| filters.names.len() == 1);
     let mut query = ImageQuery {
         viewer: (!caller.context.is_admin()).then(|| caller.context.project_id.clone()),
         shared: filters.shared.map(Acceptance::as_str),
-        name,
+        name: only.cloned(),
         owner: filters.owner.clone(),
         after,
         limit: BATCH,

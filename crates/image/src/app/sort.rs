@@ -79,14 +79,16 @@ impl Default for Sort {
 }
 
 impl Sort {
-    /// Sorts by `keys`, then by time of creation and id in the direction `rest`, as in Glance.
-    pub fn new(mut keys: Vec<(SortKey, Direction)>, rest: Direction) -> Self {
-        for key in [SortKey::CreatedAt, SortKey::Id] {
-            if keys.iter().all(|(have, _)| *have != key) {
-                keys.push((key, rest));
+    /// Sorts by `keys`, then by time of creation and id in the direction `rest`, as in Glance. A key that is repeated
+    /// cannot change the order and is dropped, so that the place of an image is small.
+    pub fn new(keys: Vec<(SortKey, Direction)>, rest: Direction) -> Self {
+        let mut kept: Vec<(SortKey, Direction)> = Vec::new();
+        for key in keys.into_iter().chain([(SortKey::CreatedAt, rest), (SortKey::Id, rest)]) {
+            if kept.iter().all(|(have, _)| *have != key.0) {
+                kept.push(key);
             }
         }
-        Self(keys)
+        Self(kept)
     }
 
     /// True for the order in which the database lists images: newest first.
@@ -121,4 +123,24 @@ enum Part {
     Number(Option<i64>),
     Time(Timestamp),
     Id(ImageId),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_key_is_dropped() {
+        let keys =
+            [SortKey::Name, SortKey::Id, SortKey::Name].map(|key| (key, Direction::Ascending));
+        let many = keys.iter().copied().cycle().take(3000).collect();
+        assert_eq!(
+            Sort::new(many, Direction::Descending),
+            Sort(vec![
+                (SortKey::Name, Direction::Ascending),
+                (SortKey::Id, Direction::Ascending),
+                (SortKey::CreatedAt, Direction::Descending),
+            ])
+        );
+    }
 }

@@ -165,7 +165,12 @@ async fn lists_have_the_requested_order() {
             ("?sort_key=disk_format&sort_dir=asc", [&b, &a, &c]),
             ("?sort_key=disk_format&sort_dir=desc", [&c, &a, &b]),
             ("?sort_key=disk_format&sort_key=name&sort_dir=desc&sort_dir=asc", [&a, &c, &b]),
+            (
+                "?sort_key=disk_format&sort_key=disk_format&sort_key=name&sort_dir=desc&sort_dir=desc&sort_dir=asc",
+                [&a, &c, &b],
+            ),
             ("?sort=disk_format:asc,name", [&b, &c, &a]),
+            ("?sort=disk_format:asc,disk_format,name", [&b, &c, &a]),
             ("?sort=status:asc,%20size:%20desc", [&a, &c, &b]),
             ("?sort=container_format", [&c, &a, &b]),
         ] {

@@ -122,14 +122,14 @@ fn filters(query: &Query) -> Result<ImageFilters, Refusal> {
                 .map_err(|_| input::invalid_query(key, value, "It is not a number."))
         };
         let mut property = |key: &str, value: &str| {
-            filters.properties.push((key.to_owned(), value.to_owned()));
+            filters.properties.insert((key.to_owned(), value.to_owned()));
         };
         match key.as_str() {
             // The value is the server's id or a link to the server.
             "server" => property("instance_uuid", value.rsplit('/').next().unwrap_or_default()),
             "type" => property("image_type", value),
-            "name" => filters.names = vec![value.clone()],
-            "status" => filters.statuses = vec![value.to_lowercase()],
+            "name" => filters.names = [value.clone()].into(),
+            "status" => filters.statuses = [value.to_lowercase()].into(),
             "minRam" => filters.min_ram = Some(number()?),
             "minDisk" => filters.min_disk = Some(number()?),
             "changes-since" => {

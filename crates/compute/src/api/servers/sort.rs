@@ -122,7 +122,8 @@ pub(super) struct Sort {
 impl Sort {
     /// Reads the query, as upstream's `common.get_sort_params` and `db/utils.py`. Without a key, servers
     /// are sorted by their time of creation. The first direction, descending without one, is also that
-    /// of keys without a direction and of ties.
+    /// of keys without a direction and of ties. A key that is repeated cannot change the order and is dropped, so that
+    /// the query of the database is no longer than the table of keys.
     ///
     /// # Errors
     /// 400 for an unknown key or direction or more directions than keys, 403 for keys of administrators.
@@ -131,6 +132,8 @@ impl Sort {
         let directions = directions.collect::<Result<Vec<bool>, _>>()?;
         let first = directions.first().copied().unwrap_or(true);
         let mut keys = Vec::new();
+        let mut named: Vec<&str> = Vec::new();
+        let mut count = 0;
         for name in query.all("sort_key").filter(|name| !name.is_empty()) {
             let known = KEYS.iter().find(|(known, _)| *known == name);
             let (_, by) = known.ok_or_else(|| {
@@ -141,9 +144,14 @@ impl Sort {
                     "Only administrators can sort servers by {name}"
                 )));
             }
-            keys.push((*by, directions.get(keys.len()).copied().unwrap_or(first)));
+            let descending = directions.get(count).copied().unwrap_or(first);
+            count += 1;
+            if !named.contains(&name) {
+                named.push(name);
+                keys.push((*by, descending));
+            }
         }
-        if directions.len() > keys.len().max(1) {
+        if directions.len() > count.max(1) {
             return Err(Refusal::bad_request(
                 "Invalid input received: Sort direction size exceeds sort key size",
             ));
