@@ -220,6 +220,30 @@ async fn a_port_is_requested_once_and_a_disk_bus_is_known() {
     }
 }
 
+#[tokio::test]
+async fn lists_and_hints_of_a_request_are_bounded() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = "11111111-1111-4111-8111-111111111111";
+        for (field, entry) in
+            [("networks", json!({"uuid": id})), ("security_groups", json!({"name": "a"}))]
+        {
+            let mut request = running.boot_request(&cloud, "one", "plain");
+            request["server"][field] = json!(vec![entry; 256]);
+            let refused = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
+            refused.refused(400, &format!("{field}. A request may have at most 255."));
+        }
+        for (hints, words) in [
+            (json!({"same_host": vec![id; 256]}), "same_host. It may name at most 255 servers."),
+            (json!({"mine": "x".repeat(70_000)}), "The hints may have at most 65536 bytes."),
+        ] {
+            let mut request = running.boot_request(&cloud, "one", "plain");
+            request["os:scheduler_hints"] = hints;
+            let refused = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
+            refused.refused(400, words);
+        }
+    }
+}
+
 async fn limit_metadata(running: &RunningCloud, whose: &str, limit: i64) {
     let quota = json!({"quota_set": {"metadata_items": limit}});
     running.admin("2.90", &format!("PUT /os-quota-sets/{whose}"), quota).await.expect(200);

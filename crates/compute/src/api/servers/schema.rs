@@ -12,6 +12,14 @@ use serde_json::{Value, json};
 
 use crate::api::input::{self, body_schemas};
 
+/// Maximum number of networks, and of security groups, of a request. Each may cost a call to Neutron, and no guest
+/// has that many interfaces.
+const MOST_NETWORKS: usize = 255;
+/// Maximum number of bytes of the scheduler hints: each server's row has them.
+const LARGEST_HINTS: usize = 64 * 1024;
+/// Maximum number of servers in `same_host` and in `different_host`: each claim looks up the host of each.
+const MOST_HINTED: usize = 255;
+
 body_schemas!(SCHEMAS, create, the_schemas_of_a_new_server_compile);
 
 /// Checks the body of `POST /servers`.
@@ -21,12 +29,39 @@ body_schemas!(SCHEMAS, create, the_schemas_of_a_new_server_compile);
 pub(super) fn check_create(body: &Value, version: Microversion) -> Result<(), Refusal> {
     SCHEMAS.check(version, body)?;
     let server = &body["server"];
+    for field in ["networks", "security_groups"] {
+        if server[field].as_array().is_some_and(|list| list.len() > MOST_NETWORKS) {
+            return Err(Refusal::bad_request(format!(
+                "Invalid input for field/attribute {field}. A request may have at most {MOST_NETWORKS}."
+            )));
+        }
+    }
+    for field in ["os:scheduler_hints", "OS-SCH-HNT:scheduler_hints"] {
+        check_hints(field, &body[field])?;
+    }
     for field in ["name", "key_name", "availability_zone"] {
         if let Some(name) = server[field].as_str() {
             input::check_name(field, name.trim())?;
         }
     }
     check_effect(server)
+}
+
+/// Bounds the scheduler hints.
+fn check_hints(field: &str, hints: &Value) -> Result<(), Refusal> {
+    for name in ["same_host", "different_host"] {
+        if hints[name].as_array().is_some_and(|ids| ids.len() > MOST_HINTED) {
+            return Err(Refusal::bad_request(format!(
+                "Invalid input for field/attribute {name}. It may name at most {MOST_HINTED} servers."
+            )));
+        }
+    }
+    if hints.is_object() && hints.to_string().len() > LARGEST_HINTS {
+        return Err(Refusal::bad_request(format!(
+            "Invalid input for field/attribute {field}. The hints may have at most {LARGEST_HINTS} bytes."
+        )));
+    }
+    Ok(())
 }
 
 /// Refuses fields of a create or rebuild request that would have no effect here.
@@ -251,6 +286,35 @@ mod tests {
         }
         server[field] = value;
         check_create(&json!({"server": server}), version)
+    }
+
+    #[test]
+    fn lists_and_hints_are_bounded() {
+        let uuid = "11111111-1111-4111-8111-111111111111";
+        let version = microversions::MAX;
+        for (field, entry) in
+            [("networks", json!({"uuid": uuid})), ("security_groups", json!({"name": "a"}))]
+        {
+            let entries = |count: usize| json!(vec![entry.clone(); count]);
+            assert!(at(version, field, entries(255)).is_ok(), "{field}");
+            let refusal = at(version, field, entries(256)).expect_err("there are too many");
+            let words = format!("field/attribute {field}. A request may have at most 255.");
+            assert!(refusal.message.contains(&words), "{}", refusal.message);
+        }
+        let with = |key: &str, hints: Value| {
+            let server = json!({"name": "a", "flavorRef": "1", "networks": "none"});
+            check_create(&json!({"server": server, key: hints}), version)
+        };
+        for key in ["os:scheduler_hints", "OS-SCH-HNT:scheduler_hints"] {
+            for name in ["same_host", "different_host"] {
+                assert!(with(key, json!({name: vec![uuid; 255]})).is_ok(), "{name}");
+                let refusal = with(key, json!({name: vec![uuid; 256]})).expect_err("too many");
+                assert!(refusal.message.contains(name), "{}", refusal.message);
+            }
+            assert!(with(key, json!({"x": "y".repeat(65_000)})).is_ok(), "{key}");
+            let refusal = with(key, json!({"x": "y".repeat(66_000)})).expect_err("too large");
+            assert!(refusal.message.contains("at most 65536 bytes"), "{}", refusal.message);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The body has already passed the schema. The order of the checks is visible to clients and must not
 //! change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use kilonova_access::Caller;
 use kilonova_compute_app::ports::NetworkRequest;
@@ -180,13 +180,9 @@ fn hints(body: &Value) -> SchedulerHints {
 /// The names of security groups, without duplicates.
 fn security_groups(server: &Value) -> Vec<String> {
     let list = server["security_groups"].as_array().into_iter().flatten();
-    let mut names: Vec<String> = Vec::new();
-    for name in list.filter_map(|group| group["name"].as_str()) {
-        if !names.iter().any(|known| known == name) {
-            names.push(name.to_owned());
-        }
-    }
-    names
+    let mut seen = HashSet::new();
+    let names = list.filter_map(|group| group["name"].as_str());
+    names.filter(|name| seen.insert(*name)).map(str::to_owned).collect()
 }
 
 /// The minimum and the maximum number of servers.
