@@ -108,7 +108,12 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// Refuses a URI with a path that is not UTF-8, or with a NUL character, which PostgreSQL cannot store.
+/// Maximum number of pairs in a query string. A request line of 8 KiB, which is the limit of the servers in front of
+/// upstream's services and therefore of its clients, has fewer. Some handlers compare each pair with each row.
+const MOST_PAIRS: usize = 2_000;
+
+/// Refuses a URI with a path that is not UTF-8, with a NUL character, which PostgreSQL cannot store, or with too many
+/// pairs in its query string.
 ///
 /// # Errors
 /// 400.
@@ -124,6 +129,11 @@ pub(crate) fn check_readable(uri: &http::Uri) -> Result<(), Refusal> {
         return Err(Refusal::bad_request(
             "The query string of the request contains a NUL character.",
         ));
+    }
+    if uri.query().is_some_and(|query| query.split('&').count() > MOST_PAIRS) {
+        return Err(Refusal::bad_request(format!(
+            "The query string of the request has more than {MOST_PAIRS} parameters."
+        )));
     }
     Ok(())
 }
@@ -171,5 +181,15 @@ mod tests {
         assert!(!check("/servers/%FF"));
         assert!(!check("/servers/a%00"));
         assert!(!check("/servers?name=%00"));
+    }
+
+    #[test]
+    fn a_query_has_a_bounded_number_of_pairs() {
+        let check = |pairs: usize| {
+            let uri = format!("/servers?{}", vec!["a=b"; pairs].join("&"));
+            check_readable(&uri.parse().expect("the URI is valid")).is_ok()
+        };
+        assert!(check(MOST_PAIRS));
+        assert!(!check(MOST_PAIRS + 1));
     }
 }

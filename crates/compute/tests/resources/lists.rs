@@ -213,7 +213,13 @@ async fn unknown_query_keys_of_sub_resources_are_refused_from_2_102_on() {
 async fn paging_in_every_order() {
     for api in apis().await {
         fill(&api).await;
+        let repeated = format!("{}sort_dir=asc&", "sort_key=vm_state&".repeat(1000));
         for (sort, want) in [
+            (repeated.as_str(), ["web-1", "DB_1", "db-x", "web-2"]),
+            (
+                "sort_key=vm_state&sort_key=vm_state&sort_key=created_at&sort_dir=desc&sort_dir=desc&sort_dir=asc&",
+                ["web-2", "db-x", "web-1", "DB_1"],
+            ),
             ("", ["db-x", "DB_1", "web-2", "web-1"]),
             ("sort_key=created_at&sort_dir=asc&", ["web-1", "web-2", "DB_1", "db-x"]),
             ("sort_dir=asc&", ["web-1", "web-2", "DB_1", "db-x"]),
@@ -279,6 +285,9 @@ async fn unknown_values_are_refused() {
         }
         api.get(ANN, "2.100", "/servers?all_tenants=1").await.refused(403, "all_tenants");
         api.get(ANN, "2.100", "/servers?sort_key=host").await.refused(403, "host");
+        let many = format!("/servers?{}", vec!["name=a"; 2001].join("&"));
+        let refused = api.get(ANN, "2.100", &many).await;
+        refused.refused(400, "has more than 2000 parameters");
         api.get(ANN, "2.100", "/servers?status=deleted").await.refused(403, "administrators");
     }
 }
