@@ -17,6 +17,9 @@ kilonova_store::statements! {
     /// Moves that have waited for their destination since before a time.
     AWAITED = "SELECT subject FROM operations WHERE outcome = 'open'
         AND step IN ('make_dest', 'receive', 'drop_dest') AND updated_at < ?1 LIMIT 200";
+    /// Reverts that have waited for the report of their source since before a time.
+    ASKED = "SELECT subject FROM operations WHERE outcome = 'open' AND step = 'ask_source'
+        AND updated_at < ?1 LIMIT 200";
     /// Soft deletions that have waited for their host since before a time.
     SOFT_DELETING = "SELECT subject FROM operations WHERE outcome = 'open' AND kind = 'delete' AND step = 'soft'
         AND updated_at < ?1 LIMIT 200";
@@ -42,6 +45,15 @@ pub fn clearing(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<(HostName, Ser
 /// Store errors only.
 pub fn awaited(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(AWAITED, params![before])?;
+    Ok(rows.iter().map(|row| row.id("subject")).collect::<Result<_, kilonova_store::Error>>()?)
+}
+
+/// Servers whose revert has waited for the report of its source since before `before`.
+///
+/// # Errors
+/// Store errors only.
+pub fn asked(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error> {
+    let rows = tx.rows(ASKED, params![before])?;
     Ok(rows.iter().map(|row| row.id("subject")).collect::<Result<_, kilonova_store::Error>>()?)
 }
 

@@ -52,9 +52,10 @@ pub use in_place::{
 };
 pub(crate) use in_place::{not_reimaged, reimaged};
 pub use migration::{
-    ColdRequest, EvacuateRequest, LiveRequest, abandon_dest, abort, address_of, allow_end, confirm,
-    confirm_expired, evacuate, force_complete, initial_progress, locate_guest, migrate_cold,
-    migrate_live, required_for_running, revert, start_queued, unmigratable_device,
+    ColdRequest, EvacuateRequest, LiveRequest, abandon_dest, abort, address_of, allow_end,
+    ask_source_again, confirm, confirm_expired, evacuate, force_complete, initial_progress,
+    locate_guest, migrate_cold, migrate_live, required_for_running, revert, start_queued,
+    unmigratable_device,
 };
 pub use plugging::{ports_late, ports_not_plugged, ports_plugged};
 pub use power::{PowerCommand, change_power, force_reboot};

@@ -3,7 +3,8 @@
 //! A host that failed to remove a guest is sent a new generation of the same document. Deletions (soft ones too) and
 //! moves that wait for a host that is down continue without it. Queued live migrations start when
 //! their source has room. If a live migration does not advance, its hosts are sent another request to
-//! locate the guest.
+//! locate the guest. If a revert does not advance, its source is asked again whether it has the guest; the revert ends if
+//! the source is down.
 
 use jiff::SignedDuration;
 use kilonova_compute_db::{documents, queue, stuck};
@@ -32,6 +33,14 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
         let compute_ = compute.explaining();
         let own = compute_.clone();
         let write = move |tx: &mut Tx<'_>| flows::locate_guest(tx, &compute_, server, time::now());
+        own.write(write).await?;
+    }
+    for server in compute.store.read(move |tx| stuck::asked(tx, before)).await? {
+        let compute_ = compute.explaining();
+        let own = compute_.clone();
+        let write = move |tx: &mut Tx<'_>| {
+            flows::ask_source_again(tx, &compute_, server, before, time::now())
+        };
         own.write(write).await?;
     }
     for host in compute.store.read(queue::hosts).await? {

@@ -299,6 +299,49 @@ async fn a_lost_destination_is_given_up() {
     }
 }
 
+/// A source that is lost leaves the resize as it was. One that has not answered otherwise is asked again.
+#[tokio::test]
+async fn a_revert_whose_source_does_not_answer_ends() {
+    let topology = hosts(&[("a", &[GPU]), ("b", &[GPU])]);
+    for (cloud, mut running) in Cloud::all_running(topology).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        migrate(&running, &id).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        running.nodes.kill("a").await;
+        running.act(&id, json!({"revertResize": null})).await;
+        let step = "SELECT step FROM operations WHERE outcome = 'open'";
+        let document = "SELECT CAST(generation AS TEXT) FROM documents WHERE host = 'a'";
+        assert_eq!(cloud.column(step).await, ["ask_source"]);
+        let asked = cloud.column(document).await;
+        nudge::run(running.compute.clone()).await.expect("the periodic task succeeds");
+        assert_eq!(cloud.column(document).await, asked, "the source has some time to answer");
+        cloud.execute("UPDATE operations SET updated_at = 0").await;
+        nudge::run(running.compute.clone()).await.expect("the periodic task succeeds");
+        assert_ne!(cloud.column(document).await, asked, "the source is asked again");
+        assert_eq!(cloud.column(step).await, ["ask_source"]);
+        cloud.audit("asked again").await;
+
+        running.force_down("a", true).await;
+        cloud.execute("UPDATE operations SET updated_at = 0").await;
+        nudge::run(running.compute.clone()).await.expect("the periodic task succeeds");
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        assert_eq!(status(&cloud).await, "finished");
+        let why = failure(&running, &id).await;
+        assert!(why.contains("a went down."), "{why}");
+        assert_eq!(cloud.used("VGPU").await, 2, "both places are claimed");
+        cloud.audit("the source is lost").await;
+
+        running.force_down("a", false).await;
+        running.start_node(&cloud, "a").await;
+        running.act(&id, json!({"revertResize": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(host_of(&running, &id).await, "a");
+        running.wait_for_host_cleanup(&cloud).await;
+        cloud.assert_consistent(&running, "reverted").await;
+        cloud.teardown(&running, "reverted").await;
+    }
+}
+
 #[tokio::test]
 async fn resizes_are_confirmed_automatically() {
     for mut cloud in Cloud::all(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {

@@ -13,8 +13,8 @@ use kilonova_wire::{Context, Refusal};
 use super::super::begin;
 use super::super::journal::{self, Requester};
 use super::super::operation::{Action, Operation, Revert, RevertState};
-use super::FlowContext;
 use super::roll_back::{self, FailedMove, state_of_power};
+use super::{FlowContext, load};
 use crate::actions::ServerAction;
 use crate::ports::external::SeenRequests;
 use crate::{Compute, Error, moves as claims, ports, states};
@@ -183,11 +183,42 @@ pub fn revert(
     if ctx.migration.same_host() {
         return leave_dest(tx, &ctx);
     }
-    // The destination has the only copy of the guest if the database has lost a confirmation, and nothing but the source's
-    // own report shows that.
+    ask_source(tx, &ctx)
+}
+
+/// Requests the source's report whether it still has the guest. The destination has the only copy of the guest if the
+/// database has lost a confirmation, and nothing but that report shows it.
+fn ask_source(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     let asked = Domain { power: Power::AsIs, ..ctx.migration.old_domain.clone() };
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(asked)))?;
     ctx.advance(tx, &Operation::Revert(Revert::AskSource))
+}
+
+/// Continues a revert whose source has not reported since `before`: ends it if the source is lost, and asks the source
+/// again otherwise, because a controller of an earlier version may have received the report and ignored it.
+///
+/// # Errors
+/// Store errors only.
+pub fn ask_source_again(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    before: Timestamp,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let Some(open) = journal::open_of(tx, server)? else { return Ok(()) };
+    let waits = matches!(open.state, Operation::Revert(Revert::AskSource));
+    // Another controller may have asked in the meantime.
+    if !waits || open.row.updated_at >= before {
+        return Ok(());
+    }
+    let Some((server, migration)) = load(tx, &open)? else { return Ok(()) };
+    let ctx = FlowContext { compute, open: &open, server, migration, now };
+    let source = &ctx.migration.source;
+    if compute.host_is_lost(tx, source, now)? {
+        return not_asked(tx, &ctx, &format!("{source} went down."));
+    }
+    ask_source(tx, &ctx)
 }
 
 /// Returns the server to the claims at the source, and clears the destination.
@@ -215,7 +246,9 @@ pub(super) fn source_reported(
             leave_dest(tx, ctx)
         }
         Outcome::Absent | Outcome::Ready | Outcome::MigratedOut => was_confirmed(tx, ctx),
-        Outcome::Failed { step, message } => not_asked(tx, ctx, step, message),
+        Outcome::Failed { step, message } => {
+            not_asked(tx, ctx, &format!("{}: {step}: {message}", ctx.migration.source))
+        }
         Outcome::Working { .. } | Outcome::MigratingOut(_) => Ok(()),
     }
 }
@@ -241,19 +274,14 @@ fn was_confirmed(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
 }
 
 /// Ends a revert whose source could not report: nothing has changed.
-fn not_asked(
-    tx: &mut Tx<'_>,
-    ctx: &FlowContext<'_>,
-    step: &str,
-    message: &str,
-) -> Result<(), Error> {
+fn not_asked(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, why: &str) -> Result<(), Error> {
     let (migration, now) = (&ctx.migration, ctx.now);
     let kept =
         Domain { power: Power::Off, existing: true, verb: None, ..migration.old_domain.clone() };
     ctx.put(tx, &migration.source, &Desired::Present(Box::new(kept)))?;
     moves::set_status(tx, migration.id, Status::Finished, now)?;
     servers::set_task(tx, ctx.server.id, None, now)?;
-    refused(tx, ctx, &format!("{}: {step}: {message}", migration.source))
+    refused(tx, ctx, why)
 }
 
 /// Records why a revert ends before it has begun.

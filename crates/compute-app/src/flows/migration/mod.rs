@@ -40,7 +40,7 @@ use crate::{Compute, Error};
 
 pub use cold::{ColdRequest, migrate_cold};
 pub(super) use confirm::check_none_waits;
-pub use confirm::{allow_end, confirm, confirm_expired, revert};
+pub use confirm::{allow_end, ask_source_again, confirm, confirm_expired, revert};
 pub use control::{abort, force_complete, initial_progress};
 pub use device_pairing::{address_of, required_for_running, unmigratable_device};
 pub use evacuate::{EvacuateRequest, evacuate};
