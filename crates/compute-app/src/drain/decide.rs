@@ -162,10 +162,14 @@ pub fn decide(host: &HostName, up: bool, guest: &Guest, allowed: Allowed) -> Ste
 fn elsewhere(host: &HostName, up: bool, guest: &Guest) -> Step {
     let id = &guest.id;
     if let Some(open) = guest.open_move.as_ref().filter(|open| open.source == *host)
-        && guest.vm_state == Some(VmState::Resized)
         && open.status == MoveStatus::Finished
     {
-        if open.kind == MoveKind::Migration {
+        // As `flows::allow_end`: `os-resetState` may have replaced the state `RESIZED`.
+        let may_confirm = matches!(
+            guest.vm_state,
+            Some(VmState::Resized | VmState::Active | VmState::Stopped | VmState::Error)
+        );
+        if open.kind == MoveKind::Migration && may_confirm {
             return Step::Confirm;
         }
         return stays(
@@ -244,6 +248,17 @@ mod tests {
         assert_eq!(ask(&kept(MoveKind::Migration), true), Step::Confirm);
         assert_eq!(ask(&kept(MoveKind::Migration), false), Step::Confirm);
         assert!(why(ask(&kept(MoveKind::Resize), true)).contains("its owner confirms"));
+        // `os-resetState` has replaced the state.
+        for state in ["active", "stopped", "error"] {
+            let reset = |kind| Guest { vm_state: guest(state).vm_state, ..kept(kind) };
+            assert_eq!(ask(&reset(MoveKind::Migration), true), Step::Confirm, "{state}");
+            let explanation = why(ask(&reset(MoveKind::Resize), true));
+            assert!(explanation.contains("its owner confirms"), "{state}: {explanation}");
+        }
+        // A confirmation would be refused.
+        let deleted =
+            Guest { vm_state: guest("soft-delete").vm_state, ..kept(MoveKind::Migration) };
+        assert!(why(ask(&deleted, true)).contains("its owner confirms"));
         let gone = Guest { host: None, ..guest("active") };
         assert!(why(ask(&gone, true)).contains("Wait"));
         assert!(why(ask(&gone, false)).contains("when the host is up again"));

@@ -156,6 +156,7 @@ fn idle(explained: &ServerExplanation, todo: &mut Vec<String>) {
              nova-compute`, then `openstack server evacuate {id}`."
         ));
     }
+    unconfirmed(explained, todo);
     if server.vm_state == VmState::Error {
         failed(explained, todo);
     } else {
@@ -179,15 +180,22 @@ fn command(action: ServerAction) -> &'static str {
     action.row().command.unwrap_or_default()
 }
 
+/// Adds the end of a resize or a cold migration that waits for it, in any state that `os-resetState` may have set.
+pub(super) fn unconfirmed(explained: &ServerExplanation, todo: &mut Vec<String>) {
+    if explained.awaits_confirmation() {
+        let id = explained.server.id;
+        todo.push(format!(
+            "It waits for its owner to confirm or revert the resize: `{} {id}`, or `… resize \
+             revert {id}`.",
+            command(ServerAction::ConfirmResize)
+        ));
+    }
+}
+
 /// Adds the action that the server's state requires.
 pub(super) fn idle_states(explained: &ServerExplanation, todo: &mut Vec<String>) {
     let id = explained.server.id;
     match explained.server.vm_state {
-        VmState::Resized => todo.push(format!(
-            "It waits for its owner to confirm or revert the resize: `{} {id}`, or `… resize \
-             revert {id}`.",
-            command(ServerAction::ConfirmResize)
-        )),
         VmState::Stopped => {
             todo.push(format!("It is shut off: `{} {id}`.", command(ServerAction::Start)));
         }
@@ -209,7 +217,11 @@ pub(super) fn idle_states(explained: &ServerExplanation, todo: &mut Vec<String>)
             command(ServerAction::Restore),
             command(ServerAction::ForceDelete)
         )),
-        VmState::Error | VmState::Building | VmState::Active | VmState::Deleted => {}
+        VmState::Error
+        | VmState::Building
+        | VmState::Active
+        | VmState::Resized
+        | VmState::Deleted => {}
     }
 }
 

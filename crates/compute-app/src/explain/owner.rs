@@ -5,7 +5,7 @@ use kilonova_compute_db::servers::VmState;
 use kilonova_flow::Outcome;
 
 use super::SLOW;
-use super::next::{idle_states, locked};
+use super::next::{idle_states, locked, unconfirmed};
 use super::server::ServerExplanation;
 
 /// The server in one sentence.
@@ -32,6 +32,9 @@ pub fn owner_next(explained: &ServerExplanation) -> Vec<String> {
     }
     if explained.own_host().is_some_and(|host| !host.up) {
         todo.push("Its host does not answer. Ask an administrator to check the host.".to_owned());
+    }
+    if explained.operation.is_none() {
+        unconfirmed(explained, &mut todo);
     }
     match &explained.operation {
         Some(operation) if explained.age(operation) < SLOW => {

@@ -5,7 +5,7 @@ use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::documents::{self, lacking};
 use kilonova_compute_db::external_ports;
 use kilonova_compute_db::hosts::{self, Host};
-use kilonova_compute_db::moves::{self, Move};
+use kilonova_compute_db::moves::{self, Move, Status};
 use kilonova_compute_db::servers::{Server, VmState, listing};
 use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_flow::{self as flow, Event, Operation};
@@ -101,6 +101,12 @@ impl ServerExplanation {
     /// The open migration.
     pub fn open_move(&self) -> Option<&Move> {
         self.moves.iter().find(|one| one.open)
+    }
+
+    /// True if a resize or a cold migration waits to be confirmed or reverted, in any state of the server.
+    pub(super) fn awaits_confirmation(&self) -> bool {
+        self.server.vm_state == VmState::Resized
+            || self.open_move().is_some_and(|open| open.status == Status::Finished)
     }
 
     /// True while a live migration copies the guest; a user can abort it or force its completion.

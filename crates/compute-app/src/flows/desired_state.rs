@@ -93,11 +93,16 @@ fn failed(tx: &mut Tx<'_>, report: &Report<'_>, why: &str, now: Timestamp) -> Re
 
 /// Sets a server to `ERROR` if its host has removed the guest at the request of a document that the database has lost.
 /// The guest of a shelved server is not needed: its image is. A resized server keeps its state, because its guest may be
-/// at the source, and a revert starts it there; without a power state, the resize cannot be confirmed.
+/// at the source, and a revert starts it there. Without a power state, the resize cannot be confirmed; also if
+/// `os-resetState` has replaced the state.
 fn removed(tx: &mut Tx<'_>, report: &Report<'_>, why: String, now: Timestamp) -> Result<(), Error> {
     let Some(server) = servers::find(tx, report.observation.server)? else { return Ok(()) };
     if server.host.as_ref() != Some(report.host) {
         return Ok(());
+    }
+    // This is called without an open operation or during a revert, so that an open move has finished.
+    if moves::open_of(tx, server.id)?.is_some() {
+        servers::set_power(tx, server.id, PowerState::NoState, now)?;
     }
     match server.vm_state {
         VmState::Active
@@ -111,7 +116,7 @@ fn removed(tx: &mut Tx<'_>, report: &Report<'_>, why: String, now: Timestamp) ->
         }
         VmState::Resized => {
             tracing::warn!(server = %server.id, "the guest of a resized server is gone: {why}");
-            Ok(servers::set_power(tx, server.id, PowerState::NoState, now)?)
+            Ok(())
         }
         VmState::Building
         | VmState::Shelved

@@ -1,11 +1,11 @@
-//! The guests that can live-migrate, according to the rows: the server is idle and not locked, its devices can move,
-//! and its host is enabled and up.
+//! The guests that can live-migrate, according to the rows: the server is idle and not locked, none of its moves waits
+//! for its confirmation, its devices can move, and its host is enabled and up.
 
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
-use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Server, VmState};
+use kilonova_compute_db::{documents, moves};
 use kilonova_compute_scheduler::rebalance::Guest;
 use kilonova_compute_scheduler::{Subject, facts};
 use kilonova_ids::{HostName, ProviderId, ServerId};
@@ -14,7 +14,7 @@ use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 
 use crate::flows::{self, journal};
-use crate::{Compute, Error, boot, moves, numa};
+use crate::{Compute, Error, boot, moves as claims, numa};
 
 /// Maximum number of guests read for one plan.
 const MOST: usize = 512;
@@ -95,10 +95,11 @@ fn guest(
     let Some(domain) = domain else { return Ok(None) };
     let required = flows::required_for_running(compute, host, &domain.config.devices);
     let Some(required) = required else { return Ok(None) };
-    if journal::open_of(tx, id)?.is_some() {
+    // A finished migration stays open until it is confirmed or reverted, also if `os-resetState` has replaced the state.
+    if journal::open_of(tx, id)?.is_some() || moves::open_of(tx, id)?.is_some() {
         return Ok(None);
     }
-    let Ok((query, _)) = moves::query(tx, compute, server, &server.spec.flavor, &required)? else {
+    let Ok((query, _)) = claims::query(tx, compute, server, &server.spec.flavor, &required)? else {
         return Ok(None);
     };
     let rules = &compute.options.scheduler;

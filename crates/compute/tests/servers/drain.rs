@@ -147,6 +147,20 @@ async fn a_resize_is_left_to_its_owner() {
         let found = until_ended(&running, "a", 4).await;
         assert_eq!(found["drain"]["moves"], json!([]), "{found}");
         running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        // A reset keeps the migration, for which a drain does not wait either.
+        for state in ["active", "error"] {
+            let reset = json!({"os-resetState": {"state": state}});
+            admin(&running, "2.90", &id, reset).await.expect(202);
+            begin(&running, "a", json!({})).await.expect(202);
+            let found = until_ended(&running, "a", 4).await;
+            assert_eq!(found["drain"]["moves"], json!([]), "{found}");
+            for token in [ADMIN, ANN] {
+                let path = format!("/kilonova/servers/{id}");
+                let shown = running.get(token, "2.1", &path).await.expect(200);
+                let next = shown["server"]["next"].to_string();
+                assert!(next.contains("confirm or revert the resize"), "{state}: {next}");
+            }
+        }
         cloud.teardown(&running, "resized").await;
     }
 }

@@ -115,6 +115,34 @@ async fn operations_on_the_lost_host_end() {
     }
 }
 
+/// The source of a finished migration has a copy of the guest, which an evacuation would delete together with the
+/// operation that it interrupts.
+#[tokio::test]
+async fn a_finished_migration_is_not_cancelled_with_an_operation() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        admin(&running, "2.90", &id, json!({"migrate": null})).await.expect(202);
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        let reset = json!({"os-resetState": {"state": "active"}});
+        admin(&running, "2.90", &id, reset).await.expect(202);
+        running.nodes.kill("b").await;
+        admin(&running, "2.90", &id, json!({"os-stop": null})).await.expect(202);
+        running.force_down("b", true).await;
+        let refused = admin(&running, "2.90", &id, json!({"evacuate": {}})).await;
+        refused.refused(409, "confirm or revert that first");
+        assert_eq!(cloud.column("SELECT status FROM moves").await, ["finished"]);
+        cloud.audit("refused").await;
+        running.force_down("b", false).await;
+        running.start_node(&cloud, "b").await;
+        running.wait_for_status(&id, "SHUTOFF").await;
+        admin(&running, "2.90", &id, json!({"confirmResize": null})).await.expect(204);
+        wait_for_old_host_cleanup(&cloud).await;
+        assert_eq!(host_of(&running, &id).await, "b");
+        cloud.assert_consistent(&running, "confirmed").await;
+        cloud.teardown(&running, "confirmed").await;
+    }
+}
+
 #[tokio::test]
 async fn without_a_valid_host_nothing_changes() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[])])).await {

@@ -178,6 +178,29 @@ async fn a_server_that_cannot_move_stays() {
     }
 }
 
+/// A finished migration refuses other moves until it is confirmed or reverted, also after a reset.
+#[tokio::test]
+async fn a_server_with_a_finished_migration_stays() {
+    let topology = hosts(&[("a", &[ONE_GPU]), ("b", &[ONE_GPU]), ("c", &[ONE_GPU])]);
+    for (cloud, running) in clouds(topology, RebalanceOptions::default()).await {
+        let locked = running.active_server_on(&cloud, "c", "vgpu").await;
+        admin(&running, "2.90", &locked, json!({"lock": null})).await.expect(202);
+        enable(&running, "c", false).await;
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        admin(&running, "2.90", &id, json!({"migrate": null})).await.expect(202);
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        let reset = json!({"os-resetState": {"state": "active"}});
+        admin(&running, "2.90", &id, reset).await.expect(202);
+        enable(&running, "c", true).await;
+        let found = plan(&running, "?flavor=vgpu4").await;
+        assert_eq!(found["moves"], json!([]), "{found}");
+        admin(&running, "2.90", &id, json!({"confirmResize": null})).await.expect(204);
+        running.wait_for_host_cleanup(&cloud).await;
+        admin(&running, "2.90", &locked, json!({"unlock": null})).await.expect(202);
+        cloud.teardown(&running, "stays").await;
+    }
+}
+
 #[tokio::test]
 async fn moves_are_limited_across_controllers() {
     const SLOW: &str = "times_ms = { migrate = 60000 }";

@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 use kilonova_compute_app::reconcile::{confirm, nudge};
+use kilonova_node_api::{Outcome, REMOVED_STEP};
 use kilonova_testkit::shared;
 use serde_json::{Value, json};
 
@@ -399,6 +400,62 @@ async fn reset_state_keeps_the_migration() {
             admin(&running, "2.90", &id, json!({end: null})).await.refused(409, &words);
         }
         cloud.teardown(&running, "reset").await;
+    }
+}
+
+/// The source may have the only guest of a resized server whose destination has removed it, in every state that a reset
+/// sets.
+#[tokio::test]
+async fn a_reset_server_without_a_guest_is_not_confirmed() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        for state in ["error", "active"] {
+            let id = running.active_server_on(&cloud, "a", "vgpu").await;
+            migrate(&running, &id).await;
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
+            let reset = json!({"os-resetState": {"state": state}});
+            admin(&running, "2.90", &id, reset).await.expect(202);
+            let removed =
+                Outcome::Failed { step: REMOVED_STEP.to_owned(), message: "it is gone".to_owned() };
+            running.report(&cloud, "b", &id, removed).await;
+            let shown = running.wait_for_status(&id, "ERROR").await;
+            assert_eq!(shown["OS-EXT-STS:power_state"], 0, "{state}: {shown}");
+            let confirm = running.try_act(&id, json!({"confirmResize": null})).await;
+            confirm.refused(409, "Revert the resize");
+            assert_eq!(status(&cloud).await, "finished");
+            running.act(&id, json!({"revertResize": null})).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            assert_eq!(host_of(&running, &id).await, "a");
+            running.wait_for_host_cleanup(&cloud).await;
+            cloud.assert_consistent(&running, state).await;
+            cloud.teardown(&running, state).await;
+        }
+    }
+}
+
+/// A revert whose source no longer has the guest confirms the resize. Like a confirmation, it keeps the state that a
+/// reset has set.
+#[tokio::test]
+async fn a_revert_that_ends_as_a_confirmation_keeps_a_reset_state() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        migrate(&running, &id).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        let reset = json!({"os-resetState": {"state": "error"}});
+        admin(&running, "2.90", &id, reset).await.expect(202);
+        running.nodes.kill("a").await;
+        running.act(&id, json!({"revertResize": null})).await;
+        running.report(&cloud, "a", &id, Outcome::Absent).await;
+        let shown = running.server(&id).await;
+        assert_eq!(shown["status"], "ERROR", "{shown}");
+        assert_eq!(shown["OS-EXT-STS:task_state"], Value::Null, "{shown}");
+        assert_eq!(host_of(&running, &id).await, "b");
+        assert_eq!(status(&cloud).await, "confirmed");
+        let why = failure(&running, &id).await;
+        assert!(why.contains("a no longer has the guest"), "{why}");
+        cloud.audit("confirmed").await;
+        running.start_node(&cloud, "a").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        cloud.teardown(&running, "confirmed").await;
     }
 }
 

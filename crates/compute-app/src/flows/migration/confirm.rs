@@ -58,6 +58,17 @@ pub(in crate::flows) fn check_none_waits(tx: &mut Tx<'_>, server: &Server) -> Re
     }
 }
 
+/// [`check_none_waits`] for an operation that may interrupt another move.
+///
+/// # Errors
+/// 409.
+pub(super) fn check_none_is_finished(tx: &mut Tx<'_>, server: &Server) -> Result<(), Error> {
+    match moves::open_of(tx, server.id)? {
+        Some(open) if open.status == Status::Finished => Err(must_end_first(server)),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// The refusal of [`check_none_waits`].
 pub(super) fn must_end_first(server: &Server) -> Error {
     let words =
@@ -122,16 +133,21 @@ fn confirmed(
     by: &Requester,
     now: Timestamp,
 ) -> Result<(), Error> {
-    // `os-resetState` may have set another state, which stays.
-    if server.vm_state == VmState::Resized {
-        let state = state_of_power(server.power_state);
-        servers::set_state(tx, server.id, state, None, server.power_state, now)?;
-    }
+    leave_resized(tx, server, now)?;
     release_source(tx, compute, server.id, migration, now)?;
     let action = Operation::Recorded(Action::ConfirmResize);
     let id = journal::record(tx, server.id, by, &action, End::Done, now)?;
     let done = begin::event("compute_confirm_resize", &migration.source, None, now, now);
     Ok(flow::event(tx, id, &done)?)
+}
+
+/// Sets the state of a server whose resize is confirmed. Another state, which `os-resetState` has set, stays.
+fn leave_resized(tx: &mut Tx<'_>, server: &Server, now: Timestamp) -> Result<(), Error> {
+    if server.vm_state != VmState::Resized {
+        return Ok(servers::set_task(tx, server.id, None, now)?);
+    }
+    let state = state_of_power(server.power_state);
+    Ok(servers::set_state(tx, server.id, state, None, server.power_state, now)?)
 }
 
 /// Closes the migration and releases the source.
@@ -262,8 +278,7 @@ fn was_confirmed(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
          confirmed now, and the server stays on its host.",
         migration.source
     );
-    let state = state_of_power(server.power_state);
-    servers::set_state(tx, server.id, state, None, server.power_state, now)?;
+    leave_resized(tx, server, now)?;
     if server.power_state == PowerState::NoState {
         // A deletion was lost: the destination has removed the guest too.
         let fault = servers::Fault::new("No host has the guest.", &*why, now);

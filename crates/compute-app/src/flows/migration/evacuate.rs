@@ -21,7 +21,7 @@ use super::super::{begin as events, in_place};
 use super::begin::{self, NewMigration};
 use super::cold::{Made, guest_at_dest};
 use super::roll_back::{self, FailedMove, state_of_power};
-use super::{FlowContext, Reporter};
+use super::{FlowContext, Reporter, confirm};
 use crate::actions::ServerAction;
 use crate::{Compute, Error, aliases, moves as claims, ports, states};
 
@@ -39,7 +39,8 @@ pub struct EvacuateRequest {
 /// Begins an evacuation.
 ///
 /// # Errors
-/// 400 while the server's host is up, 409 with Nova's message when the server's state does not allow it.
+/// 400 while the server's host is up, 409 with Nova's message when the server's state does not allow it; 409 also if a
+/// finished migration waits for its confirmation.
 pub fn evacuate(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -55,6 +56,8 @@ pub fn evacuate(
         return Err(Refusal::bad_request(words).into());
     }
     aliases::check(&compute.options.pci_aliases, &server.spec.flavor)?;
+    // An open operation is cancelled with its migration. A finished migration keeps the guest at its source.
+    confirm::check_none_is_finished(tx, server)?;
     let must_drop = match journal::open_of(tx, server.id)? {
         Some(open) => cancel_open(tx, compute, server, &open, now)?,
         None => None,

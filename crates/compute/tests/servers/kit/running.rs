@@ -235,14 +235,15 @@ impl RunningCloud {
     /// Sends the observation that the host's agent would send for the newest document.
     pub async fn report(&self, cloud: &Cloud, host: &str, id: &str, outcome: Outcome) {
         let server: ServerId = id.parse().expect("the id is a UUID");
-        let sql = "SELECT generation FROM documents WHERE server_id = ?1";
+        let host = HostName::verbatim(host);
+        let own = host.clone();
+        let sql = "SELECT generation FROM documents WHERE server_id = ?1 AND host = ?2";
         let row = cloud
             .store
-            .read(move |tx| tx.row(sql, params![server]))
+            .read(move |tx| tx.row(sql, params![server, &own]))
             .await
             .expect("the query succeeds");
         let generation = row.expect("the document exists").int(0).expect("the value is a number");
-        let host = HostName::verbatim(host);
         let epoch = self.compute.fleet.by_name(&host).expect("the host is known").epoch();
         let report = vec![Observation::new(server, generation, outcome)];
         Link(self.compute.clone())
