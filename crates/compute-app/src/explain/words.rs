@@ -105,7 +105,7 @@ pub fn awaited(
         },
         Operation::Revert(revert) => match revert {
             Revert::Begin => (own, BEGIN.to_owned()),
-            Revert::AskSource => (source, "report that it still has the guest".to_owned()),
+            Revert::AskSource(_) => (source, "report that it still has the guest".to_owned()),
             Revert::DropDest(_) => (dest, DROP_DEST.to_owned()),
             Revert::Restore(_) => (source, RESTORE.to_owned()),
         },

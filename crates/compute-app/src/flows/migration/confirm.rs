@@ -1,22 +1,24 @@
 //! The end of a resize or a cold migration: confirm, or revert.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::moves::{self, Move, Status};
 use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState};
 use kilonova_flow::{self as flow, Outcome as End};
-use kilonova_ids::ServerId;
+use kilonova_ids::{ProviderId, ServerId};
 use kilonova_node_api::{Desired, Domain, Outcome, Power};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
 
 use super::super::begin;
 use super::super::journal::{self, Requester};
-use super::super::operation::{Action, Operation, Revert, RevertState};
+use super::super::operation::{Action, AskedSource, Operation, Revert, RevertState};
 use super::roll_back::{self, FailedMove, state_of_power};
 use super::{FlowContext, load};
 use crate::actions::ServerAction;
-use crate::ports::external::SeenRequests;
+use crate::ports::external::{self, SeenRequests};
 use crate::{Compute, Error, moves as claims, ports, states};
 
 /// The migration that waits to be confirmed or reverted.
@@ -199,15 +201,27 @@ pub fn revert(
     if ctx.migration.same_host() {
         return leave_dest(tx, &ctx);
     }
-    ask_source(tx, &ctx)
+    let claimed = claimed_for_ports(tx, &ctx)?;
+    ask_source(tx, &ctx, AskedSource { claimed })
+}
+
+/// The amounts that the server has claimed for its ports. Neutron changes these when it changes the QoS policy of a port.
+fn claimed_for_ports(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+) -> Result<BTreeMap<ProviderId, BTreeMap<String, i64>>, Error> {
+    if ctx.compute.neutron.is_none() || !ctx.server.spec.networked {
+        return Ok(BTreeMap::new());
+    }
+    external::claimed_by(tx, ctx.server.id)
 }
 
 /// Requests the source's report whether it still has the guest. The destination has the only copy of the guest if the
 /// database has lost a confirmation, and nothing but that report shows it.
-fn ask_source(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
+fn ask_source(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, state: AskedSource) -> Result<(), Error> {
     let asked = Domain { power: Power::AsIs, ..ctx.migration.old_domain.clone() };
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(asked)))?;
-    ctx.advance(tx, &Operation::Revert(Revert::AskSource))
+    ctx.advance(tx, &Operation::Revert(Revert::AskSource(state)))
 }
 
 /// Continues a revert whose source has not reported since `before`: ends it if the source is lost, and asks the source
@@ -223,9 +237,9 @@ pub fn ask_source_again(
     now: Timestamp,
 ) -> Result<(), Error> {
     let Some(open) = journal::open_of(tx, server)? else { return Ok(()) };
-    let waits = matches!(open.state, Operation::Revert(Revert::AskSource));
+    let Operation::Revert(Revert::AskSource(asked)) = &open.state else { return Ok(()) };
     // Another controller may have asked in the meantime.
-    if !waits || open.row.updated_at >= before {
+    if open.row.updated_at >= before {
         return Ok(());
     }
     let Some((server, migration)) = load(tx, &open)? else { return Ok(()) };
@@ -234,7 +248,7 @@ pub fn ask_source_again(
     if compute.host_is_lost(tx, source, now)? {
         return not_asked(tx, &ctx, &format!("{source} went down."));
     }
-    ask_source(tx, &ctx)
+    ask_source(tx, &ctx, asked.clone())
 }
 
 /// Returns the server to the claims at the source, and clears the destination.
@@ -255,10 +269,17 @@ fn leave_dest(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
 pub(super) fn source_reported(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
+    asked: &AskedSource,
     outcome: &Outcome,
 ) -> Result<(), Error> {
     match outcome {
         Outcome::Stopped | Outcome::Running | Outcome::Paused | Outcome::Suspended => {
+            if claimed_for_ports(tx, ctx)? != asked.claimed {
+                // The claims on the source are those of the earlier policy, and Neutron must be read outside of a
+                // transaction.
+                let why = "The QoS policy of a port changed while the source was asked. Revert the resize again.";
+                return not_asked(tx, ctx, why);
+            }
             leave_dest(tx, ctx)
         }
         Outcome::Absent | Outcome::Ready | Outcome::MigratedOut => was_confirmed(tx, ctx),
@@ -288,7 +309,7 @@ fn was_confirmed(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     refused(tx, ctx, &why)
 }
 
-/// Ends a revert whose source could not report: nothing has changed.
+/// Ends a revert before the server leaves the destination: nothing has changed.
 fn not_asked(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, why: &str) -> Result<(), Error> {
     let (migration, now) = (&ctx.migration, ctx.now);
     let kept =

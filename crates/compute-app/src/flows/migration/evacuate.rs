@@ -134,7 +134,7 @@ impl Interrupted {
             },
             Operation::Revert(revert) => match revert {
                 Revert::Restore(_) => Self::Cancel,
-                Revert::Begin | Revert::AskSource | Revert::DropDest(_) => Self::Refuse,
+                Revert::Begin | Revert::AskSource(_) | Revert::DropDest(_) => Self::Refuse,
             },
             Operation::Evacuate(_) => Self::Refuse,
             Operation::LiveMigration(live) => match live {

@@ -137,14 +137,18 @@ pub(super) fn observed(
         Operation::Resize(cold) => cold::observed(tx, ctx, Operation::Resize, cold, by, outcome),
         Operation::Migrate(cold) => cold::observed(tx, ctx, Operation::Migrate, cold, by, outcome),
         Operation::Revert(revert) => match revert {
-            Revert::AskSource if by.is_source => confirm::source_reported(tx, &ctx, outcome),
+            Revert::AskSource(asked) if by.is_source => {
+                confirm::source_reported(tx, &ctx, asked, outcome)
+            }
             Revert::DropDest(state) if by.is_dest => {
                 roll_back::dest_dropped(tx, ctx, FailedMove::Revert(state.clone()), outcome)
             }
             Revert::Restore(state) if by.is_source => {
                 roll_back::restored(tx, ctx, FailedMove::Revert(state.clone()), outcome)
             }
-            Revert::Begin | Revert::AskSource | Revert::DropDest(_) | Revert::Restore(_) => Ok(()),
+            Revert::Begin | Revert::AskSource(_) | Revert::DropDest(_) | Revert::Restore(_) => {
+                Ok(())
+            }
         },
         Operation::Evacuate(evacuation) => evacuate::observed(tx, ctx, evacuation, by, outcome),
         Operation::LiveMigration(live) => live::observed(tx, ctx, live, by, observation),

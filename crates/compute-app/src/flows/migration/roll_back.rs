@@ -46,7 +46,7 @@ impl FailedMove {
             Operation::Migrate(cold) => Self::of_cold(Operation::Migrate, cold),
             Operation::Revert(revert) => match revert {
                 Revert::DropDest(state) => Some((Self::Revert(state.clone()), DestStep::Drop)),
-                Revert::Begin | Revert::AskSource | Revert::Restore(_) => None,
+                Revert::Begin | Revert::AskSource(_) | Revert::Restore(_) => None,
             },
             Operation::Evacuate(evacuation) => match evacuation {
                 Evacuation::MakeDest(state) => {

@@ -1,7 +1,9 @@
 //! Moves of a server: resize, cold and live migration, revert, evacuation.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
-use kilonova_ids::HostName;
+use kilonova_ids::{HostName, ProviderId};
 use kilonova_node_api::{Attachment, Power};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -62,11 +64,20 @@ pub enum Revert {
     /// Nothing is done yet.
     Begin,
     /// The source reports whether it still has the guest.
-    AskSource,
+    AskSource(AskedSource),
     /// The destination removes the guest.
     DropDest(RevertState),
     /// The source restores the guest.
     Restore(RevertState),
+}
+
+/// The state of a revert whose source is asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AskedSource {
+    /// The amounts that the server had claimed for its ports by then, by provider and class.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub claimed: BTreeMap<ProviderId, BTreeMap<String, i64>>,
 }
 
 /// The state of a revert.
@@ -285,7 +296,7 @@ impl Revert {
         };
         match row.step {
             Step::Begin => row.nothing().map(|()| Self::Begin),
-            Step::AskSource => row.nothing().map(|()| Self::AskSource),
+            Step::AskSource => row.parse().map(Self::AskSource),
             Step::DropDest => state().map(Self::DropDest),
             Step::Restore => state().map(Self::Restore),
             _ => Err(row.not_a_step()),
@@ -295,7 +306,7 @@ impl Revert {
     pub(super) fn step(&self) -> Step {
         match self {
             Self::Begin => Step::Begin,
-            Self::AskSource => Step::AskSource,
+            Self::AskSource(_) => Step::AskSource,
             Self::DropDest(_) => Step::DropDest,
             Self::Restore(_) => Step::Restore,
         }
@@ -303,7 +314,8 @@ impl Revert {
 
     pub(super) fn data(&self) -> Result<Value, serde_json::Error> {
         match self {
-            Self::Begin | Self::AskSource => empty(),
+            Self::Begin => empty(),
+            Self::AskSource(asked) => serde_json::to_value(asked),
             Self::DropDest(state) | Self::Restore(state) => {
                 serde_json::to_value(Data { tried: state.tried.clone(), ..Data::default() })
             }

@@ -19,8 +19,8 @@ pub use in_place::{
     UnshelveState,
 };
 pub use migration::{
-    Attempts, ColdMigration, ColdState, Evacuation, EvacuationState, GuestReport, LiveMigration,
-    Revert, RevertState, Transit,
+    AskedSource, Attempts, ColdMigration, ColdState, Evacuation, EvacuationState, GuestReport,
+    LiveMigration, Revert, RevertState, Transit,
 };
 pub use names::{Action, Step};
 pub use server::{Create, Delete, PowerAction};

@@ -45,6 +45,7 @@ pub use events::{NetworkEvent, observe};
 pub use failed::Failed;
 pub(crate) use networks::{is_awaited_on, is_plugged};
 pub use requested::SeenRequests;
+pub(crate) use requested::claimed_by;
 pub use requests::{External, SeenNetworks};
 pub use settle::{Attempt, run, settle};
 pub use sweep::sweep;

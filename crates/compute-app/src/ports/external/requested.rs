@@ -104,6 +104,25 @@ fn sums(claims: &[PortClaim]) -> BTreeMap<(ConsumerId, ProviderId, &str), i64> {
     sums
 }
 
+/// The amounts that a server has claimed for its ports, without those of its migrations, by provider and class.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn claimed_by(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+) -> Result<BTreeMap<ProviderId, BTreeMap<String, i64>>, Error> {
+    let claims = port_claims::of_server(tx, server)?;
+    let own = ConsumerId::from_untyped_uuid(server.into_untyped_uuid());
+    let mut claimed: BTreeMap<_, BTreeMap<String, i64>> = BTreeMap::new();
+    for ((consumer, provider, class), amount) in sums(&claims) {
+        if consumer == own {
+            claimed.entry(provider).or_default().insert(class.to_owned(), amount);
+        }
+    }
+    Ok(claimed)
+}
+
 /// The supplied ports of a server, and the claims for them.
 fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<(Vec<PortId>, Vec<PortClaim>), Error> {
     let ports = journal::ports(tx, server)?.into_iter();

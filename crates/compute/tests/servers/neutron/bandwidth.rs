@@ -12,6 +12,7 @@ use super::{clouds, end, event, operate, text};
 use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, RunningCloud, fault, hosts, wait_until};
 use crate::servers::host_selection::{placement, send};
 use crate::servers::rebalance::two_hosts;
+use crate::servers::resize::failure;
 
 const BANDWIDTH: &str = "NET_BW_EGR_KILOBIT_PER_SEC";
 const PACKETS: &str = "NET_PACKET_RATE_KILOPACKET_PER_SEC";
@@ -623,6 +624,44 @@ async fn a_revert_claims_what_its_ports_request_by_then() {
         end(&cloud, &running, &neutron, &left).await;
         assert_eq!(agents[0].used(&running).await, (0, 0));
         assert_eq!(agents[1].used(&running).await, (0, 0));
+    }
+}
+
+/// The policy changes while the source is asked whether it has the guest. The claims on the source are those of the
+/// earlier policy then, so that the revert ends, and can be requested again.
+#[tokio::test]
+async fn a_revert_ends_if_a_policy_changes_while_the_source_is_asked() {
+    for (cloud, mut running, neutron) in clouds(&["a", "b"]).await {
+        let agents = [Agent::add(&running, "a").await, Agent::add(&running, "b").await];
+        let (port, _) = add_port(&cloud, &neutron, 300);
+        let id = boot_on_a(&running, &cloud, &port).await;
+        operate(&running, &id, json!({"migrate": null})).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        cloud.wait_for_neutron().await;
+        running.nodes.kill("a").await;
+        operate(&running, &id, json!({"revertResize": null})).await;
+        change(&running, &neutron, (&id, &port), &agents[1], (300, 500)).await;
+        running.start_node(&cloud, "a").await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        let why = failure(&running, &id).await;
+        assert!(why.contains("changed while the source was asked"), "{why}");
+        assert_eq!(running.server(&id).await["OS-EXT-SRV-ATTR:host"], "b");
+        assert_eq!(agents[0].used(&running).await, (300, 10));
+        assert_eq!(agents[1].used(&running).await, (500, 10));
+        cloud.audit("after the change").await;
+
+        cloud.wait_for_neutron().await;
+        operate(&running, &id, json!({"revertResize": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.wait_for_neutron().await;
+        assert_eq!(running.server(&id).await["OS-EXT-SRV-ATTR:host"], "a");
+        assert_eq!(agents[0].used(&running).await, (500, 10));
+        wait_until("the claims on the destination are released", async || {
+            agents[1].used(&running).await == (0, 0)
+        })
+        .await;
+        cloud.audit("after the revert").await;
+        end(&cloud, &running, &neutron, &[&port]).await;
     }
 }
 
