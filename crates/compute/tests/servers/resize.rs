@@ -25,6 +25,10 @@ async fn migrate(running: &RunningCloud, id: &str) {
     admin(running, "2.56", id, json!({"migrate": null})).await.expect(202);
 }
 
+async fn revert(running: &RunningCloud, id: &str) {
+    admin(running, "2.90", id, json!({"revertResize": null})).await.expect(202);
+}
+
 pub async fn host_of(running: &RunningCloud, id: &str) -> String {
     running.server(id).await["OS-EXT-SRV-ATTR:host"]
         .as_str()
@@ -309,7 +313,7 @@ async fn a_revert_whose_source_does_not_answer_ends() {
         migrate(&running, &id).await;
         running.wait_for_status(&id, "VERIFY_RESIZE").await;
         running.nodes.kill("a").await;
-        running.act(&id, json!({"revertResize": null})).await;
+        revert(&running, &id).await;
         let step = "SELECT step FROM operations WHERE outcome = 'open'";
         let document = "SELECT CAST(generation AS TEXT) FROM documents WHERE host = 'a'";
         assert_eq!(cloud.column(step).await, ["ask_source"]);
@@ -334,7 +338,7 @@ async fn a_revert_whose_source_does_not_answer_ends() {
 
         running.force_down("a", false).await;
         running.start_node(&cloud, "a").await;
-        running.act(&id, json!({"revertResize": null})).await;
+        revert(&running, &id).await;
         running.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(host_of(&running, &id).await, "a");
         running.wait_for_host_cleanup(&cloud).await;
@@ -419,10 +423,10 @@ async fn a_reset_server_without_a_guest_is_not_confirmed() {
             running.report(&cloud, "b", &id, removed).await;
             let shown = running.wait_for_status(&id, "ERROR").await;
             assert_eq!(shown["OS-EXT-STS:power_state"], 0, "{state}: {shown}");
-            let confirm = running.try_act(&id, json!({"confirmResize": null})).await;
+            let confirm = admin(&running, "2.90", &id, json!({"confirmResize": null})).await;
             confirm.refused(409, "Revert the resize");
             assert_eq!(status(&cloud).await, "finished");
-            running.act(&id, json!({"revertResize": null})).await;
+            revert(&running, &id).await;
             running.wait_for_status(&id, "ACTIVE").await;
             assert_eq!(host_of(&running, &id).await, "a");
             running.wait_for_host_cleanup(&cloud).await;
@@ -443,7 +447,7 @@ async fn a_revert_that_ends_as_a_confirmation_keeps_a_reset_state() {
         let reset = json!({"os-resetState": {"state": "error"}});
         admin(&running, "2.90", &id, reset).await.expect(202);
         running.nodes.kill("a").await;
-        running.act(&id, json!({"revertResize": null})).await;
+        revert(&running, &id).await;
         running.report(&cloud, "a", &id, Outcome::Absent).await;
         let shown = running.server(&id).await;
         assert_eq!(shown["status"], "ERROR", "{shown}");

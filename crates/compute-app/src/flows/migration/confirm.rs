@@ -104,7 +104,9 @@ pub fn confirm(
     confirmed(tx, compute, server, &migration, &Requester::from(context), now)
 }
 
-/// Confirms a migration that exceeds `resize_confirm_window`. Returns true if it was confirmed.
+/// Confirms a migration that exceeds `resize_confirm_window`. Returns true if it was confirmed. If `os-resetState` has
+/// replaced the state `RESIZED`, an operator has intervened and decides, as upstream (`_poll_unconfirmed_resizes` in
+/// `nova/compute/manager.py`).
 ///
 /// # Errors
 /// Store errors only.
