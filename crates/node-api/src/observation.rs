@@ -76,7 +76,7 @@ pub enum Outcome {
     /// The desired state could not be reached. Partial changes are rolled back as far as possible.
     Failed {
         /// The step that failed: `create_mdev`, `network`, `volume`, `image`, `define`, `start`,
-        /// `reboot`, `stop`, `destroy`, `pause`, `unpause`, `suspend`, `resume`, `snapshot`, `crash_dump`, `removed`.
+        /// `reboot`, `stop`, `destroy`, `pause`, `unpause`, `suspend`, `resume`, `snapshot`, `crash_dump`, `removed`, `no_disk`.
         step: String,
         /// The reason.
         message: String,
@@ -92,7 +92,16 @@ pub const DESTROY_STEP: &str = "destroy";
 /// document that requested the removal, and the control plane has lost that document.
 pub const REMOVED_STEP: &str = "removed";
 
+/// The step in observations of a document that requires existing disks, on a host that has neither the guest nor its root
+/// disk.
+pub const NO_DISK_STEP: &str = "no_disk";
+
 impl Outcome {
+    /// True if the host failed because it has neither the guest nor its root disk, and may not create them.
+    pub fn lacks_guest(&self) -> bool {
+        matches!(self, Self::Failed { step, .. } if step == REMOVED_STEP || step == NO_DISK_STEP)
+    }
+
     /// True for a failed snapshot or verb of the driver, which leaves the guest unchanged.
     pub fn leaves_guest(&self) -> bool {
         let harmless = |step: &str| {

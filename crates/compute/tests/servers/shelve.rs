@@ -5,6 +5,7 @@ use kilonova_compute_app::Options;
 use kilonova_compute_app::reconcile::rest;
 use serde_json::{Value, json};
 
+use super::resize::host_of;
 use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, GPUS, RunningCloud, hosts};
 
 fn shelve() -> Value {
@@ -261,6 +262,37 @@ async fn a_delete_does_not_wait_for_the_shelve_image() {
             cloud.assert_consistent(&running, "restored").await;
         }
         cloud.teardown(&running, "restored").await;
+    }
+}
+
+/// A host that has neither the guest nor its disk has nothing to restore.
+#[tokio::test]
+async fn a_server_whose_guest_is_gone_is_deleted_at_once() {
+    let options = Options {
+        reclaim_instance_interval: SignedDuration::from_secs(3600),
+        ..Options::default()
+    };
+    for (cloud, mut running) in clouds(options).await {
+        for stopped in [false, true] {
+            let id = running.active_server(&cloud, "one", "vgpu").await;
+            if stopped {
+                running.act(&id, json!({"os-stop": null})).await;
+                running.wait_for_status(&id, "SHUTOFF").await;
+            }
+            let host = host_of(&running, &id).await;
+            running.nodes.kill(&host).await;
+            let node = cloud.nodes().join(&host);
+            std::fs::remove_file(node.join(format!("domains/{id}.xml")))
+                .expect("the file is removed");
+            if !stopped {
+                std::fs::remove_file(node.join("running").join(&id)).expect("the file is removed");
+            }
+            running.delete(&id).await;
+            running.start_node(&cloud, &host).await;
+            running.wait_until_gone(&id).await;
+            running.wait_for_host_cleanup(&cloud).await;
+            cloud.assert_empty(&running, "deleted permanently").await;
+        }
     }
 }
 

@@ -337,3 +337,39 @@ async fn a_server_whose_live_migration_was_lost_has_one_guest() {
         cloud.audit("after the copy was restored").await;
     }
 }
+
+/// With `reclaim_instance_interval`, a server whose deletion was lost can be deleted again, although no guest is left that
+/// could be shut off. A soft deletion that was open at the time becomes a permanent one.
+#[tokio::test]
+async fn a_server_whose_deletion_was_lost_is_deleted_again() {
+    let options = Options {
+        reclaim_instance_interval: SignedDuration::from_secs(3600),
+        ..Options::default()
+    };
+    for pending in [false, true] {
+        for (mut cloud, mut running) in shelve::clouds(options.clone()).await {
+            let id = running.active_server(&cloud, "one", "vgpu").await;
+            let host = host_of(&running, &id).await;
+            if pending {
+                let delete = async |running: &RunningCloud| running.delete(&id).await;
+                running.lose_reports(1, delete).await;
+            }
+            let Some(copied) = copy(&cloud).await else { continue };
+            running.act(&id, json!({"forceDelete": null})).await;
+            running.wait_until_gone(&id).await;
+            running.wait_for_host_cleanup(&cloud).await;
+            go_back(&mut cloud, &mut running, copied, &[&host]).await;
+            if !pending {
+                wait_until("the server is in ERROR", async || {
+                    running.server(&id).await["status"] == "ERROR"
+                })
+                .await;
+                running.delete(&id).await;
+            }
+            running.wait_until_gone(&id).await;
+            running.wait_for_host_cleanup(&cloud).await;
+            assert_eq!(cloud.files(&host, "domains"), Vec::<String>::new());
+            cloud.audit("after the second deletion").await;
+        }
+    }
+}

@@ -5,10 +5,10 @@
 //! unchanged. The guest's own later changes are reported, not reverted.
 
 use kilonova_devices::KernelObject;
-use kilonova_hypervisor::{Definition, DomainState, MigrationState, Step};
+use kilonova_hypervisor::{Definition, DomainState, MigrationState};
 use kilonova_ids::ServerId;
 use kilonova_node_api::{
-    Attachment, Domain, Outcome, OutgoingMigration, Phase, Power, REMOVED_STEP, Verb,
+    Attachment, Domain, NO_DISK_STEP, Outcome, OutgoingMigration, Phase, Power, REMOVED_STEP, Verb,
 };
 
 use super::notes::{End, Last, Note};
@@ -121,7 +121,7 @@ impl Work {
         let needs_disk =
             domain.existing && domain.from.is_none() && !definition.config.is_volume_backed();
         if needs_disk && !self.hypervisor.has_disks(definition).await? {
-            return Err(Halt::failed(Step::Image.as_str(), NO_DISK));
+            return Err(Halt::failed(NO_DISK_STEP, NO_DISK));
         }
         Ok(())
     }

@@ -3,7 +3,9 @@
 use kilonova_devices::{Mdev, create};
 use kilonova_ids::{HostName, OperationId, ServerId};
 use kilonova_node::Error;
-use kilonova_node_api::{Attachment, Desired, Domain, Outcome, Peer, Power, REMOVED_STEP, Verb};
+use kilonova_node_api::{
+    Attachment, Desired, Domain, NO_DISK_STEP, Outcome, Peer, Power, REMOVED_STEP, Verb,
+};
 
 use crate::agent::control::Control;
 use crate::agent::crashing_host::Doom;
@@ -153,7 +155,7 @@ async fn an_existing_guest_is_neither_created_nor_rolled_back() {
     let domain = guest("db", vec![vgpu(GPUS[0])]);
     let existing = Domain { existing: true, ..domain.clone() };
     let (step, message) = failed(control.outcome(control.want(server, present(&existing))).await);
-    assert_eq!(step, "image", "{message}");
+    assert_eq!(step, NO_DISK_STEP, "{message}");
     assert!(message.contains("neither the guest nor its root disk"), "{message}");
     host.assert_empty("after the refusal");
     let off = Domain { power: Power::Off, ..domain };

@@ -3,6 +3,7 @@
 //! ```text
 //!   pause, suspend, rescue, …:  settle ──as requested──► done
 //!                                 └─Failed─► undo ──as before──► state as before; the action records why
+//!   soft delete:                likewise; if the host has lost the guest, deleted permanently
 //!   createImage, createBackup:  settle ──uploaded──► done     (on failure likewise, image discarded)
 //!   rebuild:                    settle ──as requested──► done │ Failed ──► ERROR with the reason
 //!     of a root volume:         reimage ──Cinder has replaced its data──► settle
@@ -252,6 +253,13 @@ pub(super) fn changed(
     now: Timestamp,
 ) -> Result<(), Error> {
     let Some(ctx) = FlowContext::load(tx, compute, host, open, now)? else { return Ok(()) };
+    // Another host may still have the source of a finished move, and report on that.
+    if open.state.is_soft_delete()
+        && outcome.lacks_guest()
+        && ctx.server.host.as_ref() == Some(host)
+    {
+        return soft_delete::without_guest(tx, &ctx, outcome);
+    }
     match &change.step {
         InPlaceStep::Settle => settle::settled(tx, &ctx, change, outcome),
         InPlaceStep::Reimage => reimage::released(tx, &ctx, change, outcome),

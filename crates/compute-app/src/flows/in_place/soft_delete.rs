@@ -6,6 +6,7 @@ use kilonova_compute_db::resting::{self, Why};
 use kilonova_compute_db::servers::{self, Server, VmState};
 use kilonova_flow::Outcome as End;
 use kilonova_ids::ServerId;
+use kilonova_node_api::Outcome;
 use kilonova_store::Tx;
 use kilonova_wire::Context;
 
@@ -59,6 +60,22 @@ pub fn soft_delete(
 pub(super) fn deleted(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     shelve::discard_shelved_image(tx, ctx.compute, ctx.server.id)?;
     Ok(resting::put(tx, ctx.server.id, Why::Deleted, None, ctx.now)?)
+}
+
+/// Deletes a server permanently whose host has neither its guest nor its disk: there is nothing that `restore` could
+/// start, and a rollback of the soft deletion would fail for the same reason.
+pub(super) fn without_guest(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    let (server, host) = (&ctx.server, ctx.host);
+    if let Outcome::Failed { step, message } = outcome {
+        let why = format!("{host}: {step}: {message}");
+        tracing::warn!(server = %server.id, "cannot be soft-deleted, and is deleted permanently: {why}");
+        ctx.event(tx, ServerAction::Delete, Some(&why))?;
+    }
+    flows::delete(tx, ctx.compute, &begin::owner_context(server), server, ctx.now)
 }
 
 /// Begins `restore`.
