@@ -389,15 +389,22 @@ impl Work {
     }
 
     /// Removes the guest at the request of a document. The removal is recorded first, so that a crash cannot come
-    /// between the two. A full disk must not prevent a removal, which frees space: the record is then written afterwards.
+    /// between the two. A full disk must not prevent a removal, which frees space: the record is then written afterwards,
+    /// or with the next removal if the state directory is still full.
     pub(super) async fn remove(&self, server: ServerId, generation: i64) -> Result<Outcome, Halt> {
         if let Err(error) = self.removals.record(server, generation) {
             tracing::warn!(host = %self.host(), %server, %error, "could not record a removal in advance");
         }
         let outcome = self.absent(server).await?;
-        let recorded = self.removals.record(server, generation);
-        recorded
-            .map_err(|error| Halt::failed(DESTROY, format!("{}: {error}", self.state.display())))?;
+        if let Err(error) = self.removals.record(server, generation) {
+            tracing::error!(
+                host = %self.host(), %server, %error,
+                "could not record a removal in {}: free space there. Until the next removal is recorded, a restart of the \
+                 agent forgets it",
+                self.state.display()
+            );
+            self.removals.keep(server, generation);
+        }
         Ok(outcome)
     }
 

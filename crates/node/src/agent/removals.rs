@@ -6,7 +6,8 @@
 //!
 //! The file has one line per removal and grows by appending. It is not synced to disk, like the other files of the agent
 //! (`kilonova_hypervisor::write_atomically`): it survives a crash of the process. Only a power loss within seconds of a
-//! removal that the database loses too could undo an entry.
+//! removal that the database loses too could undo an entry. An entry that cannot be written is kept in memory and written
+//! with the next one; a restart before that loses it.
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
@@ -31,13 +32,18 @@ struct Kept {
     list: VecDeque<(ServerId, i64)>,
     /// Number of lines of the file.
     lines: usize,
-    /// True if the file may end in an incomplete line, so that nothing may be appended.
-    is_torn: bool,
+    /// True if the file may end in an incomplete line or lacks an entry of the list. The next record then writes the
+    /// whole file instead of appending to it.
+    must_rewrite: bool,
 }
 
 impl Kept {
     fn of(&self, server: ServerId) -> Option<i64> {
         self.list.iter().rev().find(|(one, _)| *one == server).map(|(_, generation)| *generation)
+    }
+
+    fn has(&self, server: ServerId, generation: i64) -> bool {
+        self.of(server).is_some_and(|known| known >= generation)
     }
 
     fn add(&mut self, server: ServerId, generation: i64) {
@@ -60,7 +66,7 @@ impl Removals {
         let text = String::from_utf8_lossy(&text).into_owned();
         // The removal of an incomplete line was not carried out.
         let (whole, rest) = text.rsplit_once('\n').unwrap_or(("", text.as_str()));
-        let mut kept = Kept { is_torn: !rest.is_empty(), ..Kept::default() };
+        let mut kept = Kept { must_rewrite: !rest.is_empty(), ..Kept::default() };
         for line in whole.lines() {
             kept.lines += 1;
             if let Some((server, generation)) = parse(line) {
@@ -78,12 +84,15 @@ impl Removals {
     /// Records a removal, unless it or a later one is recorded.
     pub(super) fn record(&self, server: ServerId, generation: i64) -> io::Result<()> {
         let mut kept = self.kept();
-        if kept.of(server).is_some_and(|known| known >= generation) {
+        let is_known = kept.has(server, generation);
+        if is_known && !kept.must_rewrite {
             return Ok(());
         }
-        if kept.is_torn || kept.lines >= kept.list.len().saturating_mul(2).max(2) {
+        if kept.must_rewrite || kept.lines >= kept.list.len().saturating_mul(2).max(2) {
             let mut next = Kept { list: kept.list.clone(), ..Kept::default() };
-            next.add(server, generation);
+            if !is_known {
+                next.add(server, generation);
+            }
             next.lines = next.list.len();
             let text: String = next.list.iter().map(|(server, at)| line(*server, *at)).collect();
             write_atomically(&self.file, text.as_bytes())?;
@@ -91,12 +100,21 @@ impl Removals {
             return Ok(());
         }
         if let Err(error) = self.append(&line(server, generation)) {
-            kept.is_torn = true;
+            kept.must_rewrite = true;
             return Err(error);
         }
         kept.lines += 1;
         kept.add(server, generation);
         Ok(())
+    }
+
+    /// Keeps a removal that could not be recorded in memory; the next record writes it too.
+    pub(super) fn keep(&self, server: ServerId, generation: i64) {
+        let mut kept = self.kept();
+        if !kept.has(server, generation) {
+            kept.add(server, generation);
+            kept.must_rewrite = true;
+        }
     }
 
     fn append(&self, line: &str) -> io::Result<()> {
@@ -203,5 +221,20 @@ mod tests {
         std::fs::remove_dir_all(&file).expect("the directory is removed");
         removals.record(server, 5).expect("the file is written");
         assert_eq!(open(&folder).of(server), Some(5));
+    }
+
+    #[test]
+    fn a_removal_in_memory_is_written_with_the_next() {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let (one, other) = (ServerId::new_v4(), ServerId::new_v4());
+        let removals = open(&folder);
+        removals.keep(one, 5);
+        removals.keep(one, 4);
+        assert_eq!((removals.of(one), open(&folder).of(one)), (Some(5), None));
+        removals.record(other, 6).expect("the file is written");
+        assert_eq!((open(&folder).of(one), open(&folder).of(other)), (Some(5), Some(6)));
+        removals.keep(one, 7);
+        removals.record(one, 6).expect("the file is written");
+        assert_eq!(open(&folder).of(one), Some(7), "a later removal is not replaced");
     }
 }

@@ -135,6 +135,32 @@ async fn a_document_from_before_a_removal_creates_no_guest() {
     host.assert_empty("after the deletion");
 }
 
+/// The state directory of a host may be full. The agent then remembers a removal, and writes it with the next one.
+#[tokio::test]
+async fn a_removal_that_cannot_be_recorded_succeeds() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let desired = present(&guest("db", vec![vgpu(GPUS[0])]));
+    let built = control.want(server, desired.clone());
+    control.expect(built, Outcome::Running).await;
+    let in_the_way = host.folder("removed").join("in the way");
+    std::fs::create_dir_all(&in_the_way).expect("the directory is created");
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    control.go_back(server, built, desired.clone());
+    assert_eq!(failed(control.outcome(built).await).0, REMOVED_STEP);
+    std::fs::remove_dir_all(host.folder("removed")).expect("the directory is removed");
+    let other = ServerId::new_v4();
+    control.expect(control.want(other, desired), Outcome::Running).await;
+    control.expect(control.want(other, Desired::Absent), Outcome::Absent).await;
+    let text = std::fs::read_to_string(host.folder("removed")).expect("the file exists");
+    for server in [server, other] {
+        assert!(text.contains(&server.to_string()), "{text}");
+    }
+    node.stop().await;
+    host.assert_empty("after the removals");
+}
+
 /// The rollback of a build is no removal that a document has requested.
 #[tokio::test]
 async fn a_rollback_is_not_recorded_as_a_removal() {
