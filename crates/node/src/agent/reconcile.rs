@@ -183,7 +183,14 @@ impl Work {
             self.hypervisor.destroy(server).await?;
             state = DomainState::Shutoff;
         }
-        self.plug(&definition).await?;
+        let reached = !fresh && is.is_some_and(|is| is_reached(&definition, domain, is, state));
+        match self.plug(&definition).await {
+            // The rollback of a failed change must not fail for the same reason as the change.
+            Err(Halt::Failed { message, .. }) if reached => {
+                tracing::warn!(host = %self.host(), %server, %message, "a guest lacks a network");
+            }
+            plugged => plugged?,
+        }
         let done = if fresh { definition.done } else { is.and_then(|is| is.done) };
         let reboots = reboots_hard(domain, done);
         let must = fresh || must_start(domain, state, reboots);
@@ -433,6 +440,20 @@ impl Work {
             .map_err(|error| Halt::failed(DESTROY, format!("{}: {error}", self.state.display())))?;
         Ok(Outcome::Absent)
     }
+}
+
+/// True if a guest is as its document requests, so that only its networks, its volumes' connections and its devices can
+/// need repair.
+fn is_reached(
+    definition: &Definition,
+    domain: &Domain,
+    is: &Definition,
+    state: DomainState,
+) -> bool {
+    is.config == definition.without_secrets().config
+        && domain.verb.is_none_or(|(operation, _)| is.done == Some(operation))
+        && domain.power != Power::Incoming
+        && next(domain.power, domain.starts_paused, state).is_none()
 }
 
 /// The next state on the way to the desired power state; `None` if it is reached or unreachable.

@@ -118,10 +118,15 @@ async fn a_network_failure_fails_the_build_with_its_reason() {
     std::fs::write(host.folder("network_fault"), "eth1 is gone\n").expect("the file is written");
     running.stop().await;
     let running = host.run(&control);
-    let off = Domain { power: Power::Off, ..domain };
-    let generation = control.want(server, present(&off));
-    assert!(matches!(control.outcome(generation).await, Outcome::Failed { .. }));
-    assert!(running.domain(server).await.is_some(), "the guest is not rolled back");
+    let off = Domain { power: Power::Off, ..domain.clone() };
+    let more = connected("one", &[interface(NetworkId::new_v4())]);
+    for changed in [off, more] {
+        let generation = control.want(server, present(&changed));
+        assert!(matches!(control.outcome(generation).await, Outcome::Failed { .. }));
+        assert!(running.domain(server).await.is_some(), "the guest is not rolled back");
+        // The rollback of the change finds the guest as it should be.
+        control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    }
     control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
     running.stop().await;
 }
