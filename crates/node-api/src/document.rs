@@ -45,6 +45,10 @@ pub struct Domain {
     pub starts_paused: bool,
     /// True if the host already has the guest's disks. A host without the guest and without its root disk then fails
     /// instead of creating an empty guest. Agents of earlier versions create it.
+    ///
+    /// A document that creates a guest on a host does not have it, such as that of a boot, a move, a rebuild or a hard
+    /// reboot; the next start, stop or change in place sets it. Until then, only the host's record of its removals keeps an
+    /// empty guest from replacing one that the host has removed.
     #[serde(default)]
     pub existing: bool,
     /// The last one-shot verb; it is carried out once per operation id.
