@@ -168,6 +168,32 @@ async fn each_fails_alone() {
     }
 }
 
+/// Work that is refused because of an earlier write of its group is answered when others can read that write. Otherwise,
+/// callers that repeat such work would keep the group's transaction open until they give up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_returned_after_the_commit() {
+    for (name, store, _guard) in kilonova_testkit::stores(&[&[COUNTERS]]).await {
+        let held = Held::begin(&store).await;
+        let counts = together(&store, |tx| tx.execute(COUNT, params!["a"]).map(|_| true));
+        let refused = together(&store, |_| Err(Error::Shape("it was counted".into())));
+        let (tell, told) = mpsc::channel();
+        let last =
+            together(&store, move |_| Ok(told.recv_timeout(Duration::from_millis(300)).is_err()));
+        let mut works = [counts, refused, last];
+        wait(&mut works).await;
+        let [counts, refused, last] = works;
+        let (held, last) = (tokio::spawn(held.end()), tokio::spawn(last));
+        refused.await.expect_err("it is refused");
+        // The transaction has ended, so nothing receives this.
+        let _ = tell.send(());
+        held.await.expect("it commits");
+        let is_late = last.await.expect("it does not panic").expect("it commits");
+        assert!(is_late, "{name}: the refusal was returned before the commit");
+        assert!(counts.await.expect("it commits"), "{name}");
+        assert_eq!(number(&store, "SELECT n AS number FROM c WHERE id = 'a'").await, 2, "{name}");
+    }
+}
+
 /// Waiting work runs in the next transaction, in the order of its arrival, and work that arrives alone does not wait
 /// for other work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

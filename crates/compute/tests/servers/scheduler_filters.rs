@@ -98,7 +98,7 @@ async fn anti_affinity_holds_for_concurrent_boots() {
         let servers = running.wait_all_idle().await;
         let (there, refused): (Vec<Value>, Vec<Value>) =
             servers.into_iter().partition(|server| server["status"] == "ACTIVE");
-        assert_eq!((there.len(), refused.len()), (3, 2), "{}", cloud.name);
+        assert_eq!((there.len(), refused.len()), (3, 2), "{}: {refused:?}", cloud.name);
         assert_eq!(servers_per_host(&there).len(), 3);
         cloud.assert_consistent(&running, "at once").await;
         cloud.teardown(&running, "at once").await;

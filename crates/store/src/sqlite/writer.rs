@@ -4,8 +4,9 @@
 //!   receive one ──► BEGIN IMMEDIATE ──► each job in a savepoint ──► COMMIT ──► hooks, answers
 //! ```
 //!
-//! A job that fails or panics is rolled back to its savepoint; the others are unaffected. If the
-//! commit itself fails, every job of the group gets that failure.
+//! A job that fails or panics is rolled back to its savepoint; the others are unaffected. Its error is
+//! returned after the commit, because it may depend on the others' writes. If the commit itself fails,
+//! every other job of the group gets that failure.
 //!
 //! Some failures (a full disk, an I/O error, no memory) make SQLite roll back the outer transaction
 //! despite savepoints. The connection is then in autocommit mode, and a savepoint would open a
@@ -33,11 +34,11 @@ pub(super) struct Job {
     answer: oneshot::Sender<Outcome>,
 }
 
-/// A successful job that waits for the commit of its group.
+/// A job that has run and waits for the commit of its group.
 struct Finish {
-    hooks: Vec<Hook>,
     answer: oneshot::Sender<Outcome>,
-    value: Answer,
+    /// The answer and the hooks, or the failure of a job that was rolled back.
+    ran: Result<(Answer, Vec<Hook>), Failure>,
 }
 
 impl Job {
@@ -45,36 +46,38 @@ impl Job {
         Self { work, answer }
     }
 
-    /// Runs the job in a savepoint. Returns `None` if it failed, after rolling it back and answering it.
+    /// Runs the job in a savepoint, and rolls it back if it fails. Returns `None` if it panicked.
     fn run(mut self, connection: &Connection) -> Option<Finish> {
+        let ended = |answer, ran| Some(Finish { answer, ran });
         if let Err(error) = connection.execute_batch("SAVEPOINT job") {
-            drop(self.answer.send(Err(Error::from(error).into())));
-            return None;
+            return ended(self.answer, Err(Error::from(error).into()));
         }
         let mut tx = Tx::sqlite(connection);
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.work)(&mut tx)));
         let hooks = std::mem::take(&mut tx.hooks);
         // A job whose transaction has failed counts as failed, regardless of its result.
-        let ended = match (outcome, tx.ended()) {
+        let outcome = match (outcome, tx.ended()) {
             (Ok(Ok(_)), Some(error)) => Ok(Err(Failure::Store(error))),
             (outcome, _) => outcome,
         };
-        match ended {
+        match outcome {
             Ok(Ok(value)) => match connection.execute_batch("RELEASE job") {
-                Ok(()) => return Some(Finish { hooks, answer: self.answer, value }),
+                Ok(()) => ended(self.answer, Ok((value, hooks))),
                 Err(error) => {
                     roll_back(connection);
-                    drop(self.answer.send(Err(Error::from(error).into())));
+                    ended(self.answer, Err(Error::from(error).into()))
                 }
             },
             Ok(Err(failure)) => {
                 roll_back(connection);
-                drop(self.answer.send(Err(failure)));
+                ended(self.answer, Err(failure))
             }
             // The caller sees the closed channel.
-            Err(_) => roll_back(connection),
+            Err(_) => {
+                roll_back(connection);
+                None
+            }
         }
-        None
     }
 
     /// Answers the job with an error, without running it.
@@ -86,12 +89,13 @@ impl Job {
 impl Finish {
     /// Runs the hooks if the commit succeeded, and answers the job. `failure` is the commit's error.
     fn end(self, failure: Option<&Error>) {
-        let outcome = match failure {
-            None => {
-                self.hooks.into_iter().for_each(|hook| hook.run(|_| Vec::new()));
-                Ok(self.value)
+        let outcome = match (failure, self.ran) {
+            (None, Ok((value, hooks))) => {
+                hooks.into_iter().for_each(|hook| hook.run(|_| Vec::new()));
+                Ok(value)
             }
-            Some(error) => Err(error.again().into()),
+            (_, Err(own)) => Err(own),
+            (Some(error), Ok(_)) => Err(error.again().into()),
         };
         drop(self.answer.send(outcome));
     }
