@@ -97,7 +97,7 @@ async fn repeated_filters_and_sort_keys_are_grouped() {
         let (status, _) =
             api.call("ann:red", "POST /networks", Some(json!({"networks": several}))).await;
         assert_eq!(status, 201);
-        let pairs = (0..2500).map(|number| format!("name={number}&mtu={number}"));
+        let pairs = (0..990).map(|number| format!("name={number}&mtu={number}"));
         let query = format!("{}&name=many&mtu=1500", pairs.collect::<Vec<_>>().join("&"));
         let sorted = "&sort_key=mtu".repeat(1500);
         assert_eq!(names(&api, &query).await.len(), 50);

@@ -94,15 +94,15 @@ pub fn record_until_failed(
     let id = journal::record(tx, server.id, &by, &state, Outcome::Done, now)?;
     // Upstream: `lock` and `unlock` in `nova/compute/api.py`, `attach_interface` and `detach_interface` in
     // `nova/compute/manager.py`.
+    let host = server.host.clone().unwrap_or_else(nowhere);
     let (name, host) = match action {
-        Action::Lock => ("api_lock", None),
-        Action::Unlock => ("api_unlock", None),
-        Action::AttachInterface => ("compute_attach_interface", server.host.clone()),
-        Action::DetachInterface => ("compute_detach_interface", server.host.clone()),
+        Action::Lock => ("api_lock", nowhere()),
+        Action::Unlock => ("api_unlock", nowhere()),
+        Action::AttachInterface => ("compute_attach_interface", host),
+        Action::DetachInterface => ("compute_detach_interface", host),
         _ => return Ok(id),
     };
-    let done = event(name, &nowhere(), None, now, now);
-    flow::event(tx, id, &flow::Event { host, ..done })?;
+    flow::event(tx, id, &event(name, &host, None, now, now))?;
     Ok(id)
 }
 

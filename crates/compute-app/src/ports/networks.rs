@@ -32,6 +32,8 @@ pub struct ServerPorts {
     pub list: Vec<ResolvedPort>,
     /// Security groups by name or id; the project's default if none is named.
     pub groups: Vec<String>,
+    /// True if the project is near its port quota: the transaction that creates the ports checks it again.
+    pub near_quota: bool,
     /// Maximum number of servers for which the project's port quota has room.
     pub most: usize,
     /// The connections, if a cloud's Neutron manages the ports.
@@ -40,7 +42,13 @@ pub struct ServerPorts {
 
 impl Default for ServerPorts {
     fn default() -> Self {
-        Self { list: Vec::new(), groups: Vec::new(), most: usize::MAX, external: None }
+        Self {
+            list: Vec::new(),
+            groups: Vec::new(),
+            near_quota: false,
+            most: usize::MAX,
+            external: None,
+        }
     }
 }
 

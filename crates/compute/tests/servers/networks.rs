@@ -49,6 +49,44 @@ pub fn domain_xml(cloud: &Cloud, host: &str, id: &str) -> String {
     std::fs::read_to_string(path).expect("the domain XML exists")
 }
 
+/// The quota is checked without a write first, and again in the transaction that creates the ports.
+#[tokio::test]
+async fn boots_keep_the_quota_of_ports() {
+    const FULL: &str = "Maximum number of ports exceeded";
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+        let networks = || json!([{"uuid": net}]);
+        for at_once in [false, true] {
+            let quota = json!({"quota": {"port": 3}});
+            running.neutron("admin", "PUT /quotas/red", Some(quota)).await.expect(200);
+            let boot = || create_with_networks(&cloud, &running, "plain", networks());
+            let answers = match at_once {
+                false => [boot().await, boot().await, boot().await, boot().await, boot().await],
+                true => tokio::join!(boot(), boot(), boot(), boot(), boot()).into(),
+            };
+            let accepted = answers.iter().filter(|answer| answer.status == 202).count();
+            assert_eq!(accepted, 3, "{}, at once: {at_once}", cloud.name);
+            for answer in answers.into_iter().filter(|answer| answer.status != 202) {
+                answer.refused(403, FULL);
+            }
+            let servers = running.wait_all_idle().await;
+            assert_eq!(servers.len(), 3);
+            let id = servers[0]["id"].as_str().expect("it has an id");
+            let path = format!("POST /servers/{id}/os-interface");
+            let body = json!({"interfaceAttachment": {"net_id": net}});
+            running.call(ANN, "2.90", &path, Some(body)).await.refused(403, FULL);
+            let unlimited = json!({"quota": {"port": -1}});
+            running.neutron("admin", "PUT /quotas/red", Some(unlimited)).await.expect(200);
+            for server in &servers {
+                let id = server["id"].as_str().expect("it has an id");
+                running.delete(id).await;
+                running.wait_until_gone(id).await;
+            }
+        }
+        cloud.teardown(&running, "quota of ports").await;
+    }
+}
+
 #[tokio::test]
 async fn a_port_is_created_and_deleted_with_the_server() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {

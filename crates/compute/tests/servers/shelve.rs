@@ -284,6 +284,8 @@ async fn a_server_whose_guest_is_gone_is_deleted_at_once() {
             let node = cloud.nodes().join(&host);
             std::fs::remove_file(node.join(format!("domains/{id}.xml")))
                 .expect("the file is removed");
+            std::fs::remove_file(node.join(format!("console/{id}.log")))
+                .expect("the file is removed");
             if !stopped {
                 std::fs::remove_file(node.join("running").join(&id)).expect("the file is removed");
             }

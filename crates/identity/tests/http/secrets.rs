@@ -92,7 +92,6 @@ async fn users_see_and_change_their_own_credentials_only() {
             (&admin, format!("?user_id={user}"), vec![id(&own)]),
             (&admin, "?type=totp".to_owned(), vec![id(&others)]),
             (&admin, "?type__contains=er".to_owned(), vec![id(&own)]),
-            (&admin, "?user_id=a%00b".to_owned(), vec![]),
         ] {
             assert_eq!(ids(&cloud, token, &query).await, expected, "{query}");
         }

@@ -82,14 +82,24 @@ pub(crate) fn check(
     resource: Resource,
     more: i64,
 ) -> Result<(), Error> {
-    check_and_guard(tx, project, resource, more, |_| true)
+    let Some((name, _)) = RESOURCES.get(resource.0) else { return Ok(()) };
+    if usage(tx, project, resource, more)?.is_some() {
+        rows::guard(tx, project, name)?;
+    }
+    Ok(())
 }
 
-/// [`check`] for the new ports of servers. Boots are serialized only from half of the limit on, because the guard
-/// delays concurrent boots and may cost a round trip. Below that, only boots that together add more than half of the
-/// limit at the same moment exceed it.
-pub(crate) fn check_server_ports(tx: &mut Tx<'_>, project: &str, more: i64) -> Result<(), Error> {
-    check_and_guard(tx, project, PORT, more, |usage| usage.after >= usage.most / 2)
+/// Refuses new ports of servers beyond the project's quota, without a write. Returns true from half of the limit on: the
+/// transaction that creates the ports must then call [`check`] too. Below that it need not, because the guard delays
+/// concurrent boots and may cost a round trip; only boots that together add more than half of the limit at the same
+/// moment exceed it.
+pub(crate) fn is_near_limit_of_ports(
+    tx: &mut Tx<'_>,
+    project: &str,
+    more: i64,
+) -> Result<bool, Error> {
+    let usage = usage(tx, project, PORT, more)?;
+    Ok(usage.is_some_and(|usage| usage.after >= usage.most / 2))
 }
 
 /// A limit, and the usage after an increase.
@@ -98,26 +108,23 @@ struct Usage {
     after: i64,
 }
 
-fn check_and_guard(
+/// The usage after an increase; `None` without a limit. Refuses an increase beyond the limit.
+fn usage(
     tx: &mut Tx<'_>,
     project: &str,
     resource: Resource,
     more: i64,
-    needs_guard: impl Fn(&Usage) -> bool,
-) -> Result<(), Error> {
-    let Some((name, default)) = RESOURCES.get(resource.0) else { return Ok(()) };
+) -> Result<Option<Usage>, Error> {
+    let Some((name, default)) = RESOURCES.get(resource.0) else { return Ok(None) };
     let most = rows::of_project(tx, project)?.get(*name).copied().unwrap_or(*default);
     let used = rows::used(tx, project)?.get(resource.0).copied().unwrap_or(0);
     let usage = Usage { most, after: used.saturating_add(more) };
     if most < 0 {
-        return Ok(());
+        return Ok(None);
     }
     if usage.after > most {
         let message = format!("Quota exceeded for resources: ['{name}'].");
         return Err(refused(Kind::Conflict, "OverQuota", message).into());
     }
-    if needs_guard(&usage) {
-        rows::guard(tx, project, name)?;
-    }
-    Ok(())
+    Ok(Some(usage))
 }

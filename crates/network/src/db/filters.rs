@@ -57,7 +57,8 @@ statements! {
         " ORDER BY seq"
     );
     /// Addresses of the members of the groups that those rules name as remote groups. Ports of routers keep their groups,
-    /// but are no members.
+    /// but are no members. They are excluded by a scalar subquery, because PostgreSQL would turn NOT EXISTS into a join that
+    /// reads all ports.
     MEMBERS = concat!(
         "SELECT g.group_id, a.address, CASE
             WHEN p.body LIKE '%\"allowed_address_pairs\":[]%' THEN NULL ELSE p.body END AS body
@@ -66,7 +67,7 @@ statements! {
             SELECT r.remote_group_id FROM security_group_rules r
             WHERE r.remote_group_id IS NOT NULL AND r.security_group_id IN ",
         groups_of_servers!(),
-        ") AND NOT EXISTS (SELECT 1 FROM router_ports i WHERE i.port_id = p.id)
+        ") AND (SELECT i.port_id FROM router_ports i WHERE i.port_id = p.id) IS NULL
         ORDER BY a.address"
     );
     /// The server of a port.

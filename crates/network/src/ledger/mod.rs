@@ -27,7 +27,7 @@ pub use hosts::{
 };
 pub use query::{
     GroupChange, NetworkFacts, PortFacts, available, check_quota, expect_available, expect_network,
-    expect_port, expect_quota, groups_by_name, network, port, set_groups,
+    expect_port, expect_quota, groups_by_name, is_near_quota, network, port, set_groups,
 };
 pub use routers::{
     Place, ROUTERS_PAGE, RouterFacts, expect_routers, host_routes_changed, lock_router,

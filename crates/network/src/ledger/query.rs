@@ -81,7 +81,7 @@ pub fn expect_port(tx: &mut Tx<'_>, id: PortId) -> Result<(), Error> {
     Ok(ports::expect(tx, id)?)
 }
 
-/// Announces [`check_quota`].
+/// Announces [`check_quota`] and [`is_near_quota`].
 pub fn expect_quota(tx: &mut Tx<'_>, project: &str) -> Result<(), Error> {
     Ok(crate::db::quotas::expect(tx, project)?)
 }
@@ -116,12 +116,21 @@ pub fn port(tx: &mut Tx<'_>, id: PortId) -> Result<Option<PortFacts>, Error> {
     }))
 }
 
-/// Refuses more ports than the project's quota allows.
+/// Refuses more ports than the project's quota allows. Only for the transaction that creates them: it writes.
 ///
 /// # Errors
 /// 409 `OverQuota`.
 pub fn check_quota(tx: &mut Tx<'_>, project: &str, more: i64) -> Result<(), Error> {
-    quotas::check_server_ports(tx, project, more)
+    quotas::check(tx, project, quotas::PORT, more)
+}
+
+/// Refuses more ports than the project's quota allows, without a write. Returns true if the transaction that creates them
+/// must call [`check_quota`], because the project uses at least half of its quota.
+///
+/// # Errors
+/// 409 `OverQuota`.
+pub fn is_near_quota(tx: &mut Tx<'_>, project: &str, more: i64) -> Result<bool, Error> {
+    quotas::is_near_limit_of_ports(tx, project, more)
 }
 
 /// Groups of a project by name or id; its default group if `names` is empty, created on demand.

@@ -2,7 +2,7 @@
 
 use kilonova_devices::{Mdev, create};
 use kilonova_ids::{ImageId, OperationId, ServerId};
-use kilonova_node_api::{Desired, HandleSlot, Observation, Outcome, Registration, Verb};
+use kilonova_node_api::{Desired, GuestVerb, HandleSlot, Observation, Outcome, Registration, Verb};
 use uuid::Uuid;
 
 use crate::agent::control::Control;
@@ -283,16 +283,16 @@ async fn an_event_of_the_hypervisor_is_reported_at_once() {
     node.stop().await;
 }
 
-/// Crashes between noting a failed reboot and reporting it.
+/// Crashes between noting a failed verb and reporting it.
 #[tokio::test]
-async fn a_failed_reboot_stays_failed_after_a_crash() {
-    let host = Host::new("fail = [{ step = \"reboot\", times = 1 }]");
+async fn a_failed_verb_stays_failed_after_a_crash() {
+    let host = Host::new("fail = [{ step = \"crash_dump\", times = 1 }]");
     let control = Control::new();
     let node = host.run(&control);
     let server = ServerId::new_v4();
     let mut domain = guest("db", vec![vgpu(GPUS[0])]);
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
-    domain.verb = Some((OperationId::new_v4(), Verb::RebootSoft));
+    domain.verb = Some((OperationId::new_v4(), Verb::Guest(GuestVerb::CrashDump)));
     let generation = control.want(server, present(&domain));
     let failed = control.outcome(generation).await;
     assert!(matches!(failed, Outcome::Failed { .. }), "{failed:?}");

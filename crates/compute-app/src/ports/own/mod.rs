@@ -101,6 +101,11 @@ impl Networks for Own {
         if ports.list.is_empty() {
             return Ok(GuestPorts::default());
         }
+        if ports.near_quota {
+            let is_new = |port: &&ResolvedPort| matches!(port.source, PortSource::New { .. });
+            let more = i64::try_from(ports.list.iter().filter(is_new).count()).unwrap_or(i64::MAX);
+            ledger::check_quota(tx, server.project, more).map_err(resolve::over_quota)?;
+        }
         let groups = if !ports.list.iter().any(ResolvedPort::is_secure) {
             Vec::new()
         } else if ports.groups.is_empty() {
@@ -174,6 +179,9 @@ impl Networks for Own {
         port: &ResolvedPort,
         now: Timestamp,
     ) -> Result<PortId, Error> {
+        if matches!(port.source, PortSource::New { .. }) {
+            ledger::check_quota(tx, server.project, 1).map_err(resolve::over_quota)?;
+        }
         let groups = if port.is_secure() {
             ledger::groups_by_name(tx, server.project, &[], now).map_err(resolve::no_group)?
         } else {

@@ -78,21 +78,28 @@ pub(super) fn resolve(
     };
     let new =
         list.iter().filter(|resolved| matches!(resolved.source, PortSource::New { .. })).count();
+    let mut near_quota = false;
     if new > 0 {
         let more = i64::try_from(new.saturating_mul(count)).unwrap_or(i64::MAX);
-        networks::check_quota(tx, &by.context.project_id, more).map_err(|error| match error {
-            kilonova_network::Error::Refused(_) => {
-                Error::from(Refusal::forbidden("Maximum number of ports exceeded"))
-            }
-            other => other.into(),
-        })?;
+        near_quota =
+            networks::is_near_quota(tx, &by.context.project_id, more).map_err(over_quota)?;
     }
     let others: Vec<String> = groups.iter().filter(|name| *name != "default").cloned().collect();
     if !others.is_empty() {
         networks::groups_by_name(tx, &by.context.project_id, &others, Timestamp::UNIX_EPOCH)
             .map_err(no_group)?;
     }
-    Ok(ServerPorts { list, groups: groups.to_vec(), ..ServerPorts::default() })
+    Ok(ServerPorts { list, groups: groups.to_vec(), near_quota, ..ServerPorts::default() })
+}
+
+/// Nova's error for a project without room for more ports.
+pub(super) fn over_quota(error: kilonova_network::Error) -> Error {
+    match error {
+        kilonova_network::Error::Refused(_) => {
+            Refusal::forbidden("Maximum number of ports exceeded").into()
+        }
+        other => other.into(),
+    }
 }
 
 /// Nova's error for an unknown group.
