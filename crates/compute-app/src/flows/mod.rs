@@ -169,14 +169,15 @@ fn expect_advance(tx: &mut Tx<'_>, open: &OpenOperation) -> Result<(), Error> {
     }
 }
 
-/// True if only the server's own host advances the operation.
+/// True if only the server's own host advances the operation. Another host may still have the source of a finished
+/// move; its reports neither complete nor fail a change of the guest.
 fn is_bound_to_own_host(state: &Operation) -> bool {
     match state {
         Operation::Power(_)
         | Operation::InPlace(_)
         | Operation::Offload(_)
         | Operation::Unshelve(_)
-        | Operation::Recorded(_) => !state.is_soft_delete(),
+        | Operation::Recorded(_) => true,
         Operation::Create(_)
         | Operation::Delete(_)
         | Operation::Resize(_)

@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 use kilonova_compute_app::Options;
 use kilonova_compute_app::reconcile::rest;
+use kilonova_node_api::{DESTROY_STEP, Outcome};
 use serde_json::{Value, json};
 
 use super::resize::host_of;
@@ -295,6 +296,64 @@ async fn a_server_whose_guest_is_gone_is_deleted_at_once() {
             running.wait_for_host_cleanup(&cloud).await;
             cloud.assert_empty(&running, "deleted permanently").await;
         }
+    }
+}
+
+/// The source of a confirmed resize reports on its own guest only: it neither ends nor undoes a soft deletion.
+#[tokio::test]
+async fn a_soft_deletion_ignores_the_source_of_a_finished_move() {
+    let options = Options {
+        reclaim_instance_interval: SignedDuration::from_secs(3600),
+        ..Options::default()
+    };
+    for (cloud, mut running) in clouds(options).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        admin(&running, &id, json!({"migrate": null})).await.expect(202);
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        running.nodes.kill("a").await;
+        admin(&running, &id, json!({"confirmResize": null})).await.expect(204);
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.nodes.kill("b").await;
+        running.delete(&id).await;
+        let failed =
+            Outcome::Failed { step: DESTROY_STEP.to_owned(), message: "it is busy".to_owned() };
+        for outcome in [failed, Outcome::Absent] {
+            running.report(&cloud, "a", &id, outcome).await;
+            let shown = running.server(&id).await;
+            assert_eq!(shown["OS-EXT-STS:task_state"], "soft-deleting", "{shown}");
+        }
+        let hosts = cloud.column("SELECT host FROM documents").await;
+        assert_eq!(hosts, ["b"], "the source has no guest");
+        for host in ["a", "b"] {
+            running.start_node(&cloud, host).await;
+        }
+        running.wait_for_status(&id, "SOFT_DELETED").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        assert_eq!(cloud.used("VGPU").await, 1, "only the server's own host is claimed");
+        running.act(&id, json!({"restore": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.teardown(&running, "restored").await;
+    }
+}
+
+/// A reset of the state does not end the wait for the confirmation, in which a server is deleted at once.
+#[tokio::test]
+async fn a_resized_server_is_deleted_at_once_after_a_reset() {
+    let options = Options {
+        reclaim_instance_interval: SignedDuration::from_secs(3600),
+        ..Options::default()
+    };
+    for (cloud, running) in clouds(options).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        admin(&running, &id, json!({"migrate": null})).await.expect(202);
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        let reset = json!({"os-resetState": {"state": "active"}});
+        admin(&running, &id, reset).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        running.wait_for_host_cleanup(&cloud).await;
+        cloud.assert_empty(&running, "deleted permanently").await;
     }
 }
 

@@ -253,11 +253,7 @@ pub(super) fn changed(
     now: Timestamp,
 ) -> Result<(), Error> {
     let Some(ctx) = FlowContext::load(tx, compute, host, open, now)? else { return Ok(()) };
-    // Another host may still have the source of a finished move, and report on that.
-    if open.state.is_soft_delete()
-        && outcome.lacks_guest()
-        && ctx.server.host.as_ref() == Some(host)
-    {
+    if open.state.is_soft_delete() && outcome.lacks_guest() {
         return soft_delete::without_guest(tx, &ctx, outcome);
     }
     match &change.step {

@@ -2,6 +2,7 @@
 //! host, its disk and its devices until it is restored or reclaimed.
 
 use jiff::Timestamp;
+use kilonova_compute_db::moves::{self, Status};
 use kilonova_compute_db::resting::{self, Why};
 use kilonova_compute_db::servers::{self, Server, VmState};
 use kilonova_flow::Outcome as End;
@@ -36,6 +37,10 @@ pub fn soft_delete(
     let enabled = compute.options.reclaim_instance_interval.is_positive();
     let restorable = server.launched_at.is_some() && server.vm_state != VmState::Resized;
     if !(enabled && restorable) || super::guest_of(tx, server).is_err() {
+        return flows::delete(tx, compute, context, server, now);
+    }
+    // `os-resetState` may have replaced the state `RESIZED`. The source still has its disk.
+    if moves::open_of(tx, server.id)?.is_some_and(|open| open.status == Status::Finished) {
         return flows::delete(tx, compute, context, server, now);
     }
     if let Some(host) = &server.host
