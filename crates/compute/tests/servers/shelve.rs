@@ -6,7 +6,7 @@ use kilonova_compute_app::reconcile::rest;
 use kilonova_node_api::{DESTROY_STEP, Outcome};
 use serde_json::{Value, json};
 
-use super::resize::host_of;
+use super::resize::{failure, host_of};
 use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, GPUS, RunningCloud, hosts};
 
 fn shelve() -> Value {
@@ -296,6 +296,38 @@ async fn a_server_whose_guest_is_gone_is_deleted_at_once() {
             running.wait_for_host_cleanup(&cloud).await;
             cloud.assert_empty(&running, "deleted permanently").await;
         }
+    }
+}
+
+/// The image of a shelved server has its data, also if its host has lost the guest and its disk.
+#[tokio::test]
+async fn a_shelved_server_whose_guest_is_gone_keeps_its_image() {
+    let options = Options {
+        reclaim_instance_interval: SignedDuration::from_secs(3600),
+        shelved_offload_time: SignedDuration::from_secs(3600),
+        ..Options::default()
+    };
+    for (cloud, mut running) in clouds(options).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.act(&id, shelve()).await;
+        running.wait_for_status(&id, "SHELVED").await;
+        let host = host_of(&running, &id).await;
+        running.nodes.kill(&host).await;
+        let node = cloud.nodes().join(&host);
+        std::fs::remove_file(node.join(format!("domains/{id}.xml"))).expect("the file is removed");
+        running.delete(&id).await;
+        running.start_node(&cloud, &host).await;
+        running.wait_for_status(&id, "SHELVED").await;
+        let why = failure(&running, &id).await;
+        assert!(why.contains("neither the guest nor its root disk"), "{why}");
+        let kept = "SELECT id FROM images WHERE name = 'one-shelved'";
+        assert_eq!(cloud.column(kept).await.len(), 1, "the image is kept");
+        admin(&running, &id, json!({"shelveOffload": null})).await.expect(202);
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        running.act(&id, json!({"unshelve": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        cloud.teardown(&running, "unshelved").await;
     }
 }
 

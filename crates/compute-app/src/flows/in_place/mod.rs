@@ -4,6 +4,7 @@
 //!   pause, suspend, rescue, …:  settle ──as requested──► done
 //!                                 └─Failed─► undo ──as before──► state as before; the action records why
 //!   soft delete:                likewise; if the host has lost the guest, deleted permanently
+//!                                 unless the server is shelved: its image has the data
 //!   createImage, createBackup:  settle ──uploaded──► done     (on failure likewise, image discarded)
 //!   rebuild:                    settle ──as requested──► done │ Failed ──► ERROR with the reason
 //!     of a root volume:         reimage ──Cinder has replaced its data──► settle
@@ -28,7 +29,7 @@ mod unshelve;
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents::{self, Delivery};
-use kilonova_compute_db::servers::{self, Server};
+use kilonova_compute_db::servers::{self, Server, VmState};
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Desired, Domain, Outcome, Rescue};
@@ -253,7 +254,9 @@ pub(super) fn changed(
     now: Timestamp,
 ) -> Result<(), Error> {
     let Some(ctx) = FlowContext::load(tx, compute, host, open, now)? else { return Ok(()) };
-    if open.state.is_soft_delete() && outcome.lacks_guest() {
+    // The data of a shelved server is in its image, so that its soft deletion is undone instead.
+    let is_elsewhere = change.before.vm_state == VmState::Shelved;
+    if open.state.is_soft_delete() && outcome.lacks_guest() && !is_elsewhere {
         return soft_delete::without_guest(tx, &ctx, outcome);
     }
     match &change.step {

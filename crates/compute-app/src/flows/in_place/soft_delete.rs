@@ -68,7 +68,8 @@ pub(super) fn deleted(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Erro
 }
 
 /// Deletes a server permanently whose host has neither its guest nor its disk: there is nothing that `restore` could
-/// start, and a rollback of the soft deletion would fail for the same reason.
+/// start, and a rollback of the soft deletion would fail for the same reason. Not for a shelved server, which `unshelve`
+/// can still start from its image.
 pub(super) fn without_guest(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
