@@ -32,6 +32,9 @@ const SECRETS: [&str; 10] = [
     "connection_info",
 ];
 
+/// The keywords of a schema for properties whose names the client chooses, such as those of metadata and extra specs.
+const FREE_FORM: [&str; 2] = ["additionalProperties", "patternProperties"];
+
 /// A compiled schema and its source; create it once, in a `LazyLock`.
 pub struct Schema {
     source: Value,
@@ -80,12 +83,18 @@ impl Schema {
     }
 }
 
-/// True if the log may have the invalid value: it is neither in a field with the name of a secret, nor an object or a
-/// list. Those may contain secrets under any name, for example a misspelled one.
+/// True if the log may have the invalid value: it is neither in a field with the name of a secret, nor below a map whose
+/// names the client chooses, nor an object or a list. Those may contain secrets under any name, for example a misspelled
+/// one.
 fn is_loggable(error: &ValidationError<'_>) -> bool {
     let path = error.instance_path().to_string().to_lowercase();
     let is_secret = SECRETS.iter().any(|part| path.contains(part));
-    !is_secret && !matches!(error.instance().as_ref(), Value::Object(_) | Value::Array(_))
+    // A name or pattern with a slash has it escaped, so that it is one part.
+    let keywords = error.schema_path().to_string();
+    let is_free_form = keywords.split('/').any(|part| FREE_FORM.contains(&part));
+    !is_secret
+        && !is_free_form
+        && !matches!(error.instance().as_ref(), Value::Object(_) | Value::Array(_))
 }
 
 /// Describes why a value is invalid, in the words of Python's validator (`jsonschema/_keywords.py`). `schema` is the
@@ -289,6 +298,33 @@ mod tests {
         let number = schema.check(&json!({"server": {"adminPass": 7}})).expect_err("it is refused");
         assert!(number.message.contains("Value: 7. 7 is not of type 'string'"), "{number}");
         assert!(!number.logged().contains('7'), "{}", number.logged());
+    }
+
+    #[test]
+    fn the_log_has_no_value_of_a_free_form_map() {
+        let text = json!({"type": "string", "maxLength": 3});
+        let schema = Schema::new(&json!({"properties": {
+            "metadata": {"additionalProperties": text},
+            "extra_specs": {"patternProperties": {"^[a-z/]+$": text}, "additionalProperties": false},
+            "nested": {"additionalProperties": {"properties": {"x": text}}},
+            "named": {"properties": {"x": text}, "additionalProperties": false},
+        }}));
+        for (body, field) in [
+            (json!({"metadata": {"key": "s3cret"}}), "metadata/key"),
+            (json!({"extra_specs": {"key": "s3cret"}}), "extra_specs/key"),
+            (json!({"nested": {"key": {"x": "s3cret"}}}), "nested/key/x"),
+        ] {
+            let refusal = schema.check(&body).expect_err("it is refused");
+            let message = |value: &str, shown: &str| {
+                format!(
+                    "Invalid input for field/attribute {field}. Value: {value}. {shown} is too long"
+                )
+            };
+            assert_eq!(refusal.message, message("s3cret", "'s3cret'"));
+            assert_eq!(refusal.logged(), message(MASK, MASK));
+        }
+        let named = schema.check(&json!({"named": {"x": "long"}})).expect_err("it is refused");
+        assert_eq!(named.logged(), named.message);
     }
 
     #[test]
