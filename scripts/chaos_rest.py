@@ -103,8 +103,8 @@ def records(world, servers, actions):
     answers, world.answers = world.answers, []
     for name, server, request in answers:
         ends = [end for _, asked_by, end in actions[server] if asked_by == request]
-        # A second delete is not recorded.
-        if not ends and not (name == "delete" and any(row[0] == "delete" for row in actions[server])):
+        # A second delete is not recorded, nor is a lock of a locked server by its owner.
+        if not ends and not (name in ("delete", "lock") and any(row[0] == name for row in actions[server])):
             raise Wrong(f"{name} of {server} was answered ({request}) but is not recorded")
         for end in ends:
             world.note(name, {"done": "finished"}.get(end, end))
