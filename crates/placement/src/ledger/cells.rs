@@ -83,7 +83,7 @@ pub struct OfOperator {
     pub allocation_ratio: f64,
 }
 
-/// What an operator may have set on a root, by class.
+/// The values that an operator may have set on a root, by class.
 ///
 /// # Errors
 /// Store errors only.

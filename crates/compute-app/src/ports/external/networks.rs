@@ -184,6 +184,7 @@ impl Networks for CloudNeutron {
         let external =
             External { connections, groups: resolved.groups.clone(), token: token.clone() };
         Ok(ServerPorts {
+            near_quota: false,
             list: Vec::new(),
             groups: groups.to_vec(),
             most: resolved.servers.min(count),
