@@ -42,6 +42,8 @@ OWNED = """SELECT a.host, a.server_id,
 OPEN = "SELECT kind, step, subject FROM operations WHERE outcome = 'open'"
 HISTORY = "SELECT subject, kind, request_id, outcome FROM operations ORDER BY created_at DESC"
 DOCUMENTS = "SELECT host, server_id FROM documents"
+# A resize waits for its confirmation until it is confirmed or reverted, also after a reset of the state.
+WAITING = "SELECT source_host, server_id FROM moves WHERE open_server IS NOT NULL AND status = 'finished'"
 
 
 class Ledger:
@@ -143,6 +145,7 @@ def guests(api, ledger, folders, reset):
     owned = {}
     for host, server, device in ledger.query(OWNED):
         owned.setdefault((host, server), set()).add(device)
+    waiting = {(host, server) for host, server in ledger.query(WAITING)}
     found, complaints = domains(folders), []
     for server, row in servers.items():
         if row["status"] not in HERE or row[HOST] is None:
@@ -150,13 +153,14 @@ def guests(api, ledger, folders, reset):
         key = (row[HOST], server)
         has, should = found.get(key), owned.get(key, set())
         # After a resize on the same host, the old side is kept for a revert.
-        two = row["status"] == "VERIFY_RESIZE"
+        two = key in waiting
         if has is None or not (has <= should if two else has == should):
             complaints.append(f"{server}, {row['status']} on {key[0]}, has the devices {has}, "
                               f"expected {should}")
     for host, server in found:
         row = servers.get(server)
-        if row is None or not (row[HOST] == host or row["status"] in ("VERIFY_RESIZE", "ERROR")):
+        here = row and (row[HOST] == host or (host, server) in waiting or row["status"] == "ERROR")
+        if not here:
             complaints.append(f"{host} has a guest of {server}, which is "
                               f"{row and (row['status'], row[HOST])}")
     running = {key for key in named(folders, "running")}
