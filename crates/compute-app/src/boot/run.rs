@@ -224,7 +224,8 @@ fn commit(
     plan: &Plan,
 ) -> Result<Vec<ServerId>, Error> {
     let now = time::now();
-    let mut new_ports = compute.networks.ask_new(tx, &request.project_id, &request.ports)?;
+    let mut new_ports =
+        compute.networks.ask_new(tx, &request.project_id, &request.ports, plan.len())?;
     let mut counted = Some(ask_quota(tx, request, plan.len())?);
     let mut ids = Vec::with_capacity(plan.len());
     let numa = numa::requested(&request.spec.flavor, &request.spec.image_properties);

@@ -305,7 +305,7 @@ fn claim_waiting(
     let Some(found) = servers::find(tx, server)? else { return Ok(()) };
     // The row is written first, so that a concurrent deletion conflicts with this transaction.
     servers::set_task(tx, server, Some(TaskState::Spawning), now)?;
-    let mut new_ports = compute.networks.ask_new(tx, &request.project_id, &request.ports)?;
+    let mut new_ports = compute.networks.ask_new(tx, &request.project_id, &request.ports, 1)?;
     let by = Initiator { user_id: &request.user_id, request_id: &request.request_id };
     let project = &request.project_id;
     // A request with a NUMA topology does not wait.

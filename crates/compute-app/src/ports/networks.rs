@@ -202,13 +202,14 @@ pub trait Networks: Send + Sync {
         line: &PortRequest,
     ) -> Result<ResolvedPort, Error>;
 
-    /// Asks for the rows that [`Networks::attach`] needs for new ports. Call it before the
-    /// transaction's first wait.
+    /// Asks for the rows that [`Networks::attach`] needs for new ports of this many servers, and checks the port quota
+    /// again if the project is near it. Call it before the transaction's first wait.
     fn ask_new(
         &self,
         tx: &mut Tx<'_>,
         project: &str,
         ports: &ServerPorts,
+        servers: usize,
     ) -> Result<NewPorts, Error>;
 
     /// Attaches the ports of a new server. Errors have Nova's messages.

@@ -201,7 +201,13 @@ impl Networks for CloudNeutron {
         Err(unseen())
     }
 
-    fn ask_new(&self, _: &mut Tx<'_>, _: &str, _: &ServerPorts) -> Result<NewPorts, Error> {
+    fn ask_new(
+        &self,
+        _: &mut Tx<'_>,
+        _: &str,
+        _: &ServerPorts,
+        _: usize,
+    ) -> Result<NewPorts, Error> {
         Ok(NewPorts::default())
     }
 

@@ -80,7 +80,15 @@ impl Networks for Own {
         tx: &mut Tx<'_>,
         project: &str,
         ports: &ServerPorts,
+        servers: usize,
     ) -> Result<NewPorts, Error> {
+        if ports.near_quota {
+            let is_new = |port: &&ResolvedPort| matches!(port.source, PortSource::New { .. });
+            let more = ports.list.iter().filter(is_new).count().saturating_mul(servers);
+            let more = i64::try_from(more).unwrap_or(i64::MAX);
+            ledger::expect_quota(tx, project)?;
+            ledger::check_quota(tx, project, more).map_err(resolve::over_quota)?;
+        }
         let with_default =
             ports.groups.is_empty() && ports.list.iter().any(ResolvedPort::is_secure);
         let networks = ports.list.iter().filter_map(|resolved| match resolved.source {
@@ -100,11 +108,6 @@ impl Networks for Own {
     ) -> Result<GuestPorts, Error> {
         if ports.list.is_empty() {
             return Ok(GuestPorts::default());
-        }
-        if ports.near_quota {
-            let is_new = |port: &&ResolvedPort| matches!(port.source, PortSource::New { .. });
-            let more = i64::try_from(ports.list.iter().filter(is_new).count()).unwrap_or(i64::MAX);
-            ledger::check_quota(tx, server.project, more).map_err(resolve::over_quota)?;
         }
         let groups = if !ports.list.iter().any(ResolvedPort::is_secure) {
             Vec::new()
@@ -180,6 +183,7 @@ impl Networks for Own {
         now: Timestamp,
     ) -> Result<PortId, Error> {
         if matches!(port.source, PortSource::New { .. }) {
+            ledger::expect_quota(tx, server.project)?;
             ledger::check_quota(tx, server.project, 1).map_err(resolve::over_quota)?;
         }
         let groups = if port.is_secure() {
