@@ -310,9 +310,9 @@ mod tests {
             "named": {"properties": {"x": text}, "additionalProperties": false},
         }}));
         for (body, field) in [
-            (json!({"metadata": {"key": "s3cret"}}), "metadata/key"),
-            (json!({"extra_specs": {"key": "s3cret"}}), "extra_specs/key"),
-            (json!({"nested": {"key": {"x": "s3cret"}}}), "nested/key/x"),
+            (json!({"metadata": {"key": "s3cret"}}), "key"),
+            (json!({"extra_specs": {"key": "s3cret"}}), "key"),
+            (json!({"nested": {"key": {"x": "s3cret"}}}), "x"),
         ] {
             let refusal = schema.check(&body).expect_err("it is refused");
             let message = |value: &str, shown: &str| {

@@ -108,18 +108,24 @@ struct Following {
     over: bool,
 }
 
-/// The viewer of a stream. Without a session, the answer is a stream that only reports the end of the session, because
-/// a browser would reconnect after a refusal.
+/// The viewer of a stream.
 async fn viewer(request: Request, dashboard: &Dashboard) -> Result<Viewer, Response> {
     let (parts, _) = request.into_parts();
     match Viewer::of(&parts, dashboard).await {
         Ok(Some(viewer)) => Ok(viewer),
-        Ok(None) => {
-            let end = stream::iter([Ok::<_, Infallible>(end())]);
-            Err(Sse::new(end).into_response())
-        }
-        Err(error) => Err(Refusal(error).into_response()),
+        Ok(None) => Err(refuse(Error::NoSession)),
+        Err(error) => Err(refuse(error)),
     }
+}
+
+/// Refuses a stream. Without a session, or if it ends while the stream opens, the answer is a stream that only reports
+/// the end of the session, because a browser would reconnect after a refusal.
+fn refuse(error: Error) -> Response {
+    if matches!(error, Error::NoSession) || error.is(401) {
+        let end = stream::iter([Ok::<_, Infallible>(end())]);
+        return Sse::new(end).into_response();
+    }
+    Refusal(error).into_response()
 }
 
 fn end() -> Event {
@@ -133,7 +139,6 @@ async fn of_list(
 ) -> Result<Response, Response> {
     let viewer = viewer(request, &dashboard).await?;
     let filters = Filters::of(&query, May::of(&dashboard, &viewer));
-    let refuse = |error: Error| Refusal(error).into_response();
     // Pages of older servers do not show new ones.
     let project = (!filters.all_projects).then(|| viewer.session.project.clone());
     let news = filters.marker.is_empty().then_some(project);
@@ -168,7 +173,6 @@ async fn of_server(
 ) -> Result<Response, Response> {
     let viewer = viewer(request, &dashboard).await?;
     let ids: BTreeSet<ServerId> = parse_uuid_like(&id).into_iter().collect();
-    let refuse = |error: Error| Refusal(error).into_response();
     let user = &viewer.context.user_id;
     let watched = Watched { servers: ids, ..Watched::default() };
     let watcher = dashboard.0.live.watch(user, watched).await.map_err(refuse)?;
@@ -186,7 +190,6 @@ async fn of_floor(
     request: Request,
 ) -> Result<Response, Response> {
     let viewer = viewer(request, &dashboard).await?;
-    let refuse = |error: Error| Refusal(error).into_response();
     // A viewer who may not see the floor is refused before the watch begins.
     if !viewer.session.operates {
         super::floor::some_hosts(&dashboard, &viewer, [""]).await.map_err(refuse)?;
@@ -209,7 +212,6 @@ async fn of_host(
     request: Request,
 ) -> Result<Response, Response> {
     let viewer = viewer(request, &dashboard).await?;
-    let refuse = |error: Error| Refusal(error).into_response();
     let servers = host::servers(&dashboard, &viewer, &name).await.map_err(refuse)?;
     let watched = Watched {
         servers,
@@ -402,5 +404,30 @@ impl Following {
             self.ready.push_front(Event::default().event("rows").data(rows));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+
+    /// A browser that receives a refusal reconnects, and its page reports a lost connection instead of the end of the
+    /// session.
+    #[test]
+    fn a_session_that_ends_while_a_stream_opens_is_reported_as_its_end() {
+        let refused = |status| Error::Refused {
+            status,
+            message: "The request you have made requires authentication.".into(),
+            request: None,
+            retry_after: None,
+        };
+        for error in [Error::NoSession, refused(401)] {
+            let answer = refuse(error);
+            assert_eq!(answer.status(), StatusCode::OK);
+            assert_eq!(answer.headers()["content-type"], "text/event-stream");
+        }
+        assert_eq!(refuse(refused(403)).status(), StatusCode::FORBIDDEN);
     }
 }

@@ -25,6 +25,9 @@ const IMPRECISE: &[(&str, &str, &str)] = &[
     ("ServersMigrations", "0 is less than the minimum of 1", ""),
     // A network may have no name, and servers show their addresses by network name.
     ("Server", "('' was unexpected) at /server", "/addresses"),
+    // The image service accepts any name of a property, and upstream shows all properties of an
+    // image as its metadata.
+    ("Images", "Additional properties are not allowed", "/metadata"),
     // Upstream accepts no characters beyond U+FFFF; we do.
     ("FlavorUpdate", "does not match \"^[\\", ""),
 ];
