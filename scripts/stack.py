@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import select
 import shlex
 import signal
 import socket
@@ -196,6 +197,14 @@ class Api:
         context = ssl.create_default_context(cafile=self.cacert)
         return http.client.HTTPSConnection(self.host, timeout=self.timeout, context=context)
 
+    def has_ended(self):
+        """True if the server has ended the connection; there is nothing else to read between two requests."""
+        if self.connection is None or self.connection.sock is None:
+            return False
+        poll = select.poll()
+        poll.register(self.connection.sock, select.POLLIN)
+        return bool(poll.poll(0))
+
     def login(self, openrc):
         """Gets a token with the credentials of an openrc."""
         domain = {"name": openrc.get("OS_USER_DOMAIN_NAME", "Default")}
@@ -223,6 +232,9 @@ class Api:
         elif path.startswith("/placement"):
             headers.setdefault("OpenStack-API-Version", "placement 1.29")
         try:
+            # The server ends connections that are idle for long.
+            if self.has_ended():
+                self.close()
             if self.connection is None:
                 self.connection = self.connect()
             self.connection.request(method, path, body, headers)
