@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kilonova_hypervisor::HypervisorInfo;
-use kilonova_node_api::{Machine, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
+use kilonova_node_api::{VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
 use virt::connect::Connect;
 use virt::error::Error as VirtError;
 
@@ -116,13 +116,13 @@ pub(crate) fn probe(
         arch: std::env::consts::ARCH.to_owned(),
         emulator: None,
         cpu_model: None,
+        secure_boot: false,
     };
     if versions.kind != "QEMU" {
         host.cpu_model = config.cpu_models.first().cloned();
         return Ok(Ok((versions, host)));
     }
-    let machine = Machine::default();
-    let kind = xml::machine_type(&host, &machine).to_owned();
+    let kind = xml::usual_machine_type(&host).to_owned();
     let virt_type = config.virt_type.as_str();
     let capabilities =
         connect.get_domain_capabilities(None, Some(&host.arch), Some(&kind), Some(virt_type), 0);
@@ -137,6 +137,18 @@ pub(crate) fn probe(
             )));
         }
     };
+    host.secure_boot = xml::has_secure_boot(&capabilities);
+    if !host.secure_boot && host.arch == "x86_64" && !kind.contains("q35") {
+        // Only this machine type has secure boot.
+        let q35 = connect.get_domain_capabilities(
+            None,
+            Some(&host.arch),
+            Some("q35"),
+            Some(virt_type),
+            0,
+        );
+        host.secure_boot = q35.is_ok_and(|capabilities| xml::has_secure_boot(&capabilities));
+    }
     if config.cpu_mode() == CpuMode::Custom {
         let usable = xml::usable_models(&capabilities);
         let model = config.cpu_models.iter().find(|model| usable.contains(model));

@@ -37,7 +37,7 @@ use crate::probe::{self, Versions};
 use crate::state::{DomainStatus, Mark};
 use crate::sys::Event;
 use crate::tls;
-use crate::xml::{self, HostProfile};
+use crate::xml::{self, HostProfile, Kept};
 
 /// The libvirt driver of a host.
 pub struct Driver {
@@ -142,13 +142,24 @@ impl Driver {
         self.link
             .call(Step::Define, QUICK, move |connect| {
                 let old = lookup(connect, definition.server)?;
-                let old = old.map(|domain| status(&domain)).transpose()?;
-                let mark = old.as_ref().and_then(|(status, _)| status.mark);
-                let had_login = old.as_ref().is_some_and(|(_, xml)| volumes::has_login_in(xml));
+                let old = old
+                    .map(|domain| {
+                        let (status, xml) = status(&domain)?;
+                        let running = running_xml(&domain, status)?;
+                        Ok::<_, VirtError>((status, xml, running))
+                    })
+                    .transpose()?;
+                let kept = old.as_ref().map(|(_, xml, running)| {
+                    // A guest that runs has its hardware from an earlier definition, or from another host.
+                    kept(&host, running.as_ref().unwrap_or(xml), &definition)
+                });
+                let kept = kept.unwrap_or_default();
+                let mark = old.as_ref().and_then(|(status, ..)| status.mark);
+                let had_login = old.as_ref().is_some_and(|(_, xml, _)| volumes::has_login_in(xml));
                 let has_some = had_login || volumes::has_login(&definition);
-                let xml = xml::domain(&host, &definition, &layout, &numa_placement, mark);
+                let xml = xml::domain(&host, &definition, &layout, &numa_placement, mark, &kept);
                 let domain = Domain::define_xml(connect, &xml)?;
-                if old.is_some_and(|(status, _)| status.domain_state().is_up()) {
+                if old.is_some_and(|(status, ..)| status.domain_state().is_up()) {
                     plug::plug(&domain, &definition)?;
                 }
                 volumes::keep_secrets(connect, definition.server, Some(&definition), has_some)
@@ -158,6 +169,24 @@ impl Driver {
             tracing::warn!(%server, %error, "could not remove the rescue disk");
         }
         Ok(())
+    }
+
+    /// Redefines the domain of a guest that has arrived with hardware that its definition here would not give it at its next
+    /// start: with the machine type or the firmware of the host it came from.
+    pub(crate) async fn keep_hardware(&self, server: ServerId) -> Result<(), Error> {
+        let host = Arc::clone(&self.host);
+        let changed = move |_: &Connect, domain: &Domain| {
+            let (status, xml) = status(domain)?;
+            let Some(running) = running_xml(domain, status)? else { return Ok(None) };
+            let definition = Definition::from_xml(&xml).ok().filter(|definition| {
+                kept(&host, &running, definition) != kept(&host, &xml, definition)
+            });
+            Ok(definition)
+        };
+        match self.with(Step::Receive, QUICK, server, changed).await? {
+            Some(definition) => self.define_domain(&definition).await,
+            None => Ok(()),
+        }
     }
 
     async fn undefine_with_disks(&self, server: ServerId) -> Result<(), Error> {
@@ -208,6 +237,16 @@ pub(crate) fn status(domain: &Domain) -> Result<(DomainStatus, String), VirtErro
         },
         xml,
     ))
+}
+
+/// The XML of a guest that runs.
+fn running_xml(domain: &Domain, status: DomainStatus) -> Result<Option<String>, VirtError> {
+    status.domain_state().is_up().then(|| domain.get_xml_desc(0)).transpose()
+}
+
+/// The properties of a domain that its next definition keeps.
+fn kept(host: &HostProfile, xml: &str, next: &Definition) -> Kept {
+    Kept::of(host, xml, next, std::path::Path::exists)
 }
 
 pub(crate) fn domain_state(domain: &Domain) -> Result<DomainState, VirtError> {

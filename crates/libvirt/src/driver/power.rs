@@ -140,6 +140,15 @@ impl Driver {
         server: ServerId,
         domain_state: DomainState,
     ) -> Result<(), Error> {
+        self.arrive(server, domain_state).await?;
+        // The guest runs, so that this must not fail the migration. The next redefinition does the same.
+        if let Err(error) = self.keep_hardware(server).await {
+            tracing::warn!(%server, %error, "could not record the hardware of a migrated guest");
+        }
+        Ok(())
+    }
+
+    async fn arrive(&self, server: ServerId, domain_state: DomainState) -> Result<(), Error> {
         let end = Instant::now() + ARRIVAL;
         loop {
             let found = self.find(server).await?.map(|found| found.state);

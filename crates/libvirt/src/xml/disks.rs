@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use kilonova_disks::Format;
+use kilonova_hypervisor::Definition;
 use kilonova_node_api::{Bus, Machine, Medium};
 
 use super::HostProfile;
@@ -40,6 +41,28 @@ pub(super) fn disks(
             element(host, disk, bus, &names.next(bus))
         })
         .collect()
+}
+
+/// The name of the disk with the root file system: of the root volume, or of the guest's first disk, which in some rescues
+/// is the rescue disk.
+pub(super) fn root(
+    host: &HostProfile,
+    definition: &Definition,
+    machine_type: &str,
+    disks: &[Disk],
+) -> String {
+    let volumes = &definition.config.volumes;
+    let is_replaced =
+        definition.config.rescue.as_ref().is_some_and(|rescue| rescue.device.is_none());
+    match volumes.iter().find(|volume| volume.is_root() && !is_replaced) {
+        Some(volume) => volume.device.clone(),
+        None => {
+            let machine = definition.machine();
+            let bus = |disk| bus(host, machine, machine_type, disk);
+            let taken: Vec<&str> = volumes.iter().map(|volume| volume.device.as_str()).collect();
+            Names::new(&taken).next(disks.first().map_or(Bus::Virtio, bus))
+        }
+    }
 }
 
 /// The bus of a disk: the image's, else the host's. CD-ROMs use the bus that the machine type

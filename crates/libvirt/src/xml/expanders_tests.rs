@@ -89,7 +89,8 @@ fn addresses_of(xml: &str) -> Vec<Option<u32>> {
 fn a_device_returns_to_a_free_port_of_its_cell() {
     let guest = with_cells();
     let host = host(LibvirtConfig::default());
-    let running = domain(&host, &guest, &layout(&guest, volumes()), &distances(), None);
+    let running =
+        domain(&host, &guest, &layout(&guest, volumes()), &distances(), None, &Default::default());
     let addresses = |running: &str| -> Vec<Option<u32>> {
         let missing = missing_hostdevs(&guest, running, |_| false);
         let own = |xml: &String| bus(Document::parse(xml).expect("it is XML").root_element());

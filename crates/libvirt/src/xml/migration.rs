@@ -328,7 +328,8 @@ mod tests {
         guest.config.devices.retain(|device| !matches!(device, Attachment::TestPci { .. }));
         let host = host(LibvirtConfig::default());
         let layout = layout(&guest, volumes());
-        let running = crate::xml::domain(&host, &guest, &layout, &distances(), None);
+        let running =
+            crate::xml::domain(&host, &guest, &layout, &distances(), None, &Default::default());
         let replaced = |device: &Attachment| match device {
             Attachment::Mdev { parent, mdev_type, .. } => Attachment::Mdev {
                 uuid: uuid::Uuid::new_v4(),

@@ -1,8 +1,9 @@
 //! Builds domain XML from typed parts.
 //!
 //! Pure: the caller passes the host's properties ([`HostProfile`], [`Layout`]). Every domain carries the
-//! metadata that [`Definition`] reads back; the rest of the XML follows from the metadata and the
-//! host, so a domain can be redefined at any time.
+//! metadata that [`Definition`] reads back; the rest of the XML follows from the metadata, the
+//! host, and what a redefinition keeps of the existing domain ([`Kept`]), so a domain can be
+//! redefined at any time.
 
 mod cpu;
 mod devices;
@@ -11,6 +12,7 @@ mod element;
 mod expanders;
 mod hostdev;
 mod interface;
+mod kept;
 mod migration;
 mod numa;
 mod system;
@@ -25,8 +27,9 @@ pub(crate) use devices::{GUEST_AGENT, Layout};
 pub(crate) use disks::{Disk, backup};
 pub(crate) use hostdev::{mdev, missing_hostdevs};
 pub(crate) use interface::plug;
+pub(crate) use kept::Kept;
 pub(crate) use migration::migration_xml;
-pub(crate) use system::machine_type;
+pub(crate) use system::{has_secure_boot, usual_machine_type};
 pub(crate) use volumes::{
     VolumeDisk, missing_controller, name_of, secret, target, volume_disks, volume_of, volume_xml,
 };
@@ -46,6 +49,8 @@ pub(crate) struct HostProfile {
     pub emulator: Option<PathBuf>,
     /// The first of `cpu_models` that the host supports.
     pub cpu_model: Option<String>,
+    /// True if guests can have secure boot.
+    pub secure_boot: bool,
 }
 
 /// Where a guest is placed on a host with several NUMA nodes.
@@ -60,19 +65,24 @@ pub(crate) struct NumaPlacement {
     pub distances: Vec<Vec<u32>>,
 }
 
-/// The complete XML of a domain.
+/// The complete XML of a domain. `kept` is empty for a new domain.
 pub(crate) fn domain(
     host: &HostProfile,
     definition: &Definition,
     layout: &Layout,
     numa_placement: &NumaPlacement,
     mark: Option<Mark>,
+    kept: &Kept,
 ) -> String {
     let machine = definition.machine();
-    let machine_type = system::machine_type(host, machine);
+    let machine_type =
+        system::machine_type(host, definition, machine, kept.machine_type.as_deref());
     let mut metadata = Element::new("metadata").raw(definition.to_metadata());
     if let Some(mark) = mark {
         metadata = metadata.raw(format!("    {}\n", mark.to_xml()));
+    }
+    if let Some(record) = kept.record(host, definition) {
+        metadata = metadata.raw(record);
     }
     let mut xml = Element::new("domain")
         .with("type", host.config.virt_type.as_str())
@@ -97,8 +107,10 @@ pub(crate) fn domain(
         let memory = Element::new("memory").with("mode", "preferred").with("nodeset", node);
         xml.push(Element::new("numatune").child(memory));
     }
-    xml.push(system::os(host, machine, machine_type, layout));
-    xml.push(system::features(host, machine));
+    system::sysinfo(host, definition).into_iter().for_each(|sysinfo| xml.push(sysinfo));
+    let root = disks::root(host, definition, machine_type, &layout.disks);
+    xml.push(system::os(host, machine, machine_type, layout, &root, kept));
+    xml.push(system::features(host, machine, machine_type, kept));
     xml.push(cpu::cpu(host, vcpus, machine, numa, &numa_placement.distances));
     xml.push(system::clock(host, machine));
     xml.push(Element::text("on_poweroff", "destroy"));

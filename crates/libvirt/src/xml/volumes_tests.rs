@@ -66,7 +66,7 @@ fn guest(volumes: Vec<(Volume, VolumeSource)>) -> Definition {
 
 fn xml(host: &HostProfile, guest: &Definition, files: Volumes) -> String {
     let layout = layout(guest, files);
-    let xml = domain(host, guest, &layout, &NumaPlacement::default(), None);
+    let xml = domain(host, guest, &layout, &NumaPlacement::default(), None, &Default::default());
     assert_eq!(Definition::from_xml(&xml), Ok(guest.without_secrets()));
     xml
 }

@@ -83,7 +83,13 @@ fn a_backup_copies_one_disk_in_the_requested_format() {
 }
 
 pub(crate) fn host(config: LibvirtConfig) -> HostProfile {
-    HostProfile { config, arch: "x86_64".into(), emulator: None, cpu_model: None }
+    HostProfile {
+        config,
+        arch: "x86_64".into(),
+        emulator: None,
+        cpu_model: None,
+        secure_boot: true,
+    }
 }
 
 fn devices() -> Vec<Attachment> {
@@ -128,7 +134,8 @@ fn raw(
     volumes: Volumes,
     numa_placement: &NumaPlacement,
 ) -> String {
-    let xml = domain(host, definition, &layout(definition, volumes), numa_placement, None);
+    let layout = layout(definition, volumes);
+    let xml = domain(host, definition, &layout, numa_placement, None, &Kept::default());
     assert_eq!(Definition::from_xml(&xml).as_ref(), Ok(definition));
     xml
 }
@@ -227,7 +234,8 @@ fn a_guest_sees_its_devices_at_its_cells() {
 fn a_guest_sees_no_cells_of_devices_without_expander_buses() {
     let xml = |guest: &Definition| {
         let host = host(LibvirtConfig::default());
-        let xml = domain(&host, guest, &layout(guest, volumes()), &distances(), None);
+        let xml =
+            domain(&host, guest, &layout(guest, volumes()), &distances(), None, &Kept::default());
         xml.split("</metadata>").nth(1).expect("there is metadata").to_owned()
     };
     let mut earlier = with_cells();
@@ -348,6 +356,32 @@ fn direct_kernel_boot_on_an_old_machine_without_kvm() {
 }
 
 #[test]
+fn a_kernel_without_a_command_line_finds_its_root_disk() {
+    let line = |host: &HostProfile, guest: &Definition| {
+        let kernel = Some("/instances/11111111/kernel".into());
+        let xml = raw(host, guest, Volumes { kernel, ..volumes() }, &NumaPlacement::default());
+        let line = xml.split("<cmdline>").nth(1).expect("there is a command line");
+        line.split("</cmdline>").next().expect("it ends").to_owned()
+    };
+    let consoles = "console=tty0 console=ttyS0 console=hvc0";
+    let host = host(LibvirtConfig::default());
+    assert_eq!(line(&host, &definition()), format!("root=/dev/vda {consoles}"));
+    let scsi = changed(|config| config.machine.disk_bus = Some(Bus::Scsi));
+    assert_eq!(line(&host, &scsi), format!("root=/dev/sda {consoles}"));
+    let emulated = LibvirtConfig { virt_type: VirtType::Qemu, ..LibvirtConfig::default() };
+    let emulated = HostProfile { config: emulated, ..host };
+    assert_eq!(line(&emulated, &definition()), format!("root=/dev/vda {consoles} no_timer_check"));
+}
+
+#[test]
+fn guests_of_other_architectures_have_no_smbios_tables() {
+    let host = HostProfile { arch: "aarch64".into(), ..host(LibvirtConfig::default()) };
+    let xml = raw(&host, &definition(), volumes(), &NumaPlacement::default());
+    assert!(!xml.contains("<sysinfo") && !xml.contains("<smbios"), "{xml}");
+    assert!(xml.contains("<vmcoreinfo/>"), "{xml}");
+}
+
+#[test]
 fn a_guest_may_have_no_display() {
     let guest = changed(|config| config.machine.video_model = Some("none".into()));
     let xml = raw(&host(LibvirtConfig::default()), &guest, volumes(), &NumaPlacement::default());
@@ -380,7 +414,8 @@ fn marks_are_part_of_the_xml() {
     let layout = layout(&guest, volumes());
     for mark in [Mark::Incoming, Mark::MigratingOut, Mark::MigratedOut] {
         let host = host(LibvirtConfig::default());
-        let xml = domain(&host, &guest, &layout, &NumaPlacement::default(), Some(mark));
+        let xml =
+            domain(&host, &guest, &layout, &NumaPlacement::default(), Some(mark), &Kept::default());
         assert_eq!(Mark::of(&xml), Some(mark));
         assert_eq!(Definition::from_xml(&xml), Ok(guest.clone()));
     }
