@@ -89,6 +89,8 @@ pub(crate) fn check(properties: &Properties, flavor: &FlavorOf) -> Result<(), Re
     if let Some(why) = reader.wrong {
         return Err(Refusal::bad_request(format!("Invalid image metadata. Error: {why}")));
     }
+    one_secure_boot(properties, flavor)?;
+    has_its_buses(&machine)?;
     if let Some(asked) = machine.video_ram_mb {
         let most = flavor.extra_specs.get("hw_video:ram_max_mb");
         let most = most.and_then(|most| most.parse::<i64>().ok()).unwrap_or(0);
@@ -100,6 +102,38 @@ pub(crate) fn check(properties: &Properties, flavor: &FlavorOf) -> Result<(), Re
         }
     }
     topology::choose(properties, flavor).map(|_| ()).map_err(Refusal::bad_request)
+}
+
+/// Refuses an image whose secure boot is not the flavor's, as upstream (`_get_unique_flavor_image_meta` in
+/// `nova/virt/hardware.py`). Upstream names the image, which is not known here for an existing server.
+fn one_secure_boot(properties: &Properties, flavor: &FlavorOf) -> Result<(), Refusal> {
+    let ours = flavor.extra_specs.get("os:secure_boot");
+    let image = properties.get("os_secure_boot").map(|policy| policy.to_lowercase());
+    match (ours, image) {
+        (Some(ours), Some(image)) if *ours != image => Err(Refusal::bad_request(format!(
+            "Flavor {} has os:secure_boot extra spec explicitly set to {ours}, conflicting with the \
+             image, which has os_secure_boot explicitly set to {image}.",
+            flavor.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses an IDE disk of a machine type without that bus, which libvirt would refuse on each host.
+fn has_its_buses(machine: &Machine) -> Result<(), Refusal> {
+    let Some(of) = machine.machine_type.as_deref().filter(|of| of.contains("q35")) else {
+        return Ok(());
+    };
+    let of = of.escape_debug();
+    for (property, bus) in [("hw_disk_bus", machine.disk_bus), ("hw_cdrom_bus", machine.cdrom_bus)]
+    {
+        if bus == Some(Bus::Ide) {
+            return Err(Refusal::bad_request(format!(
+                "Invalid image metadata. Error: hw_machine_type={of} has no IDE bus for {property}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Reads properties, and keeps the first error.

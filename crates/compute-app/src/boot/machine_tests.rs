@@ -113,6 +113,42 @@ fn wrong_values_are_refused_in_novas_words() {
 }
 
 #[test]
+fn a_machine_without_ide_has_no_ide_disks() {
+    let given = |machine_type, bus| {
+        let properties = [("hw_machine_type", machine_type), (bus, "ide")];
+        check(&map(&properties), &flavor(1, &[])).map_err(|fault| fault.message)
+    };
+    for bus in ["hw_disk_bus", "hw_cdrom_bus"] {
+        for machine_type in ["q35", "pc-q35-8.2"] {
+            let why = format!(
+                "Invalid image metadata. Error: hw_machine_type={machine_type} has no IDE bus for {bus}"
+            );
+            assert_eq!(given(machine_type, bus).expect_err(bus).to_string(), why);
+        }
+        assert!(given("pc-i440fx-8.2", bus).is_ok());
+        assert!(check(&map(&[(bus, "ide")]), &flavor(1, &[])).is_ok());
+    }
+}
+
+#[test]
+fn flavor_and_image_agree_about_secure_boot() {
+    let given = |of_image, of_flavor| {
+        check(&map(&[("os_secure_boot", of_image)]), &flavor(1, &[("os:secure_boot", of_flavor)]))
+    };
+    assert!(given("required", "required").is_ok() && given("disabled", "disabled").is_ok());
+    for (of_image, of_flavor) in
+        [("required", "disabled"), ("optional", "required"), ("disabled", "required")]
+    {
+        let fault = given(of_image, of_flavor).expect_err(of_image);
+        let words = format!(
+            "os:secure_boot extra spec explicitly set to {of_flavor}, conflicting with the image, which \
+             has os_secure_boot explicitly set to {of_image}."
+        );
+        assert!(fault.message.contains(&words), "{}", fault.message);
+    }
+}
+
+#[test]
 fn processors_are_arranged_as_is_wished() {
     let arranged = |vcpus, properties: &[(&str, &str)], specs: &[(&str, &str)]| {
         topology::choose(&map(properties), &flavor(vcpus, specs)).map(|found| {

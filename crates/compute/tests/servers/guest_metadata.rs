@@ -187,6 +187,44 @@ async fn invalid_image_properties_are_refused_at_create() {
 }
 
 #[tokio::test]
+async fn hardware_that_no_host_can_give_is_refused_at_create() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let flavor = json!({"flavor": {"id": "secure", "name": "secure", "ram": 512, "vcpus": 1, "disk": 1}});
+        running.call(ADMIN, "2.90", "POST /flavors", Some(flavor)).await.expect(200);
+        let specs = json!({"extra_specs": {"os:secure_boot": "required"}});
+        let at = "POST /flavors/secure/os-extra_specs";
+        running.call(ADMIN, "2.90", at, Some(specs)).await.expect(200);
+        for (flavor, properties, words) in [
+            (
+                "plain",
+                [("hw_machine_type", "q35"), ("hw_disk_bus", "ide")],
+                "hw_machine_type=q35 has no IDE bus for hw_disk_bus",
+            ),
+            (
+                "plain",
+                [("hw_machine_type", "pc-q35-8.2"), ("hw_cdrom_bus", "ide")],
+                "hw_machine_type=pc-q35-8.2 has no IDE bus for hw_cdrom_bus",
+            ),
+            (
+                "secure",
+                [("hw_firmware_type", "uefi"), ("os_secure_boot", "disabled")],
+                "Flavor secure has os:secure_boot extra spec explicitly set to required, conflicting \
+                 with the image, which has os_secure_boot explicitly set to disabled.",
+            ),
+        ] {
+            let image = cloud.image_with("wrong", &properties, b"disk".to_vec()).await;
+            let mut boot_request = running.boot_request(&cloud, "two", flavor);
+            boot_request["server"]["imageRef"] = json!(image);
+            running
+                .call(ANN, "2.90", "POST /servers", Some(boot_request))
+                .await
+                .refused(400, words);
+        }
+        assert!(running.servers().await.is_empty());
+    }
+}
+
+#[tokio::test]
 async fn the_cpu_topology_follows_a_resize() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
         let flavor = |name: &str, vcpus: i64, disk: i64| json!({"flavor": {"id": name, "name": name, "ram": 512, "vcpus": vcpus, "disk": disk}});
