@@ -63,13 +63,15 @@ pub(crate) fn check_new(image: &ImageRecord, options: &ImageOptions) -> Result<(
     rules::check_limits(None, image, options)
 }
 
+/// Adds an image with an unused id. The id of a deleted image is refused, as in Glance, which keeps the rows of deleted
+/// images: hosts identify the copies in their caches by the id alone.
 pub(crate) fn insert(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> {
+    let used = || Error::Conflict(format!("Image ID {} already exists!", image.id));
     images::insert(tx, image).map_err(|error| match error {
-        kilonova_store::Error::Unique(_) => {
-            Error::Conflict(format!("Image ID {} already exists!", image.id))
-        }
+        kilonova_store::Error::Unique(_) => used(),
         other => Error::Store(other),
-    })
+    })?;
+    if images::claim(tx, image.id)? { Ok(()) } else { Err(used()) }
 }
 
 /// The caller, the policy and the options, for use inside transactions.

@@ -63,6 +63,8 @@ statements! {
     BYTES = "SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) AS bytes FROM images WHERE owner = ?1";
     /// Deletes an image.
     DELETE = "DELETE FROM images WHERE id = ?1";
+    /// Records that an id is used.
+    CLAIM = "INSERT INTO image_ids (id) VALUES (?1) ON CONFLICT (id) DO NOTHING";
 }
 
 fn shape(what: &str) -> Error {
@@ -249,7 +251,15 @@ pub(crate) fn bytes(tx: &mut Tx<'_>, owner: &str) -> Result<i64, Error> {
     tx.row(BYTES, params![owner])?.map_or(Ok(0), |row| row.int("bytes"))
 }
 
-/// Deletes an image; returns false if it does not exist.
+/// Records that an id is used; returns false if an image, which may be deleted, has used it before.
+pub(crate) fn claim(tx: &mut Tx<'_>, id: ImageId) -> Result<bool, Error> {
+    Ok(tx.execute(CLAIM, params![id])? > 0)
+}
+
+/// Deletes an image; returns false if it does not exist. Its id stays used.
 pub(crate) fn delete(tx: &mut Tx<'_>, id: ImageId) -> Result<bool, Error> {
-    Ok(tx.execute(DELETE, params![id])? > 0)
+    let existed = tx.execute(DELETE, params![id])? > 0;
+    // A controller of an earlier version creates images without a claim.
+    claim(tx, id)?;
+    Ok(existed)
 }

@@ -7,6 +7,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "image-1-tables", sql: TABLES },
     Migration { name: "image-2-members", sql: MEMBERS },
     Migration { name: "image-3-stores", sql: STORES },
+    Migration { name: "image-4-ids", sql: IDS },
 ];
 
 const TABLES: &str = "
@@ -42,4 +43,11 @@ ALTER TABLE images ADD COLUMN uploader TEXT;
 ALTER TABLE images ADD COLUMN sign BIGINT;
 CREATE INDEX images_saving ON images (id) WHERE status = 'saving';
 CREATE TABLE image_clouds (one BIGINT PRIMARY KEY, cloud TEXT NOT NULL);
+";
+
+/// `image_ids` has the id of each image that ever existed, so that no id is used twice. Its key serializes a creation with
+/// a concurrent deletion of the same id. Rows stay: one short row for each image that a project creates.
+const IDS: &str = "
+CREATE TABLE image_ids (id TEXT PRIMARY KEY);
+INSERT INTO image_ids (id) SELECT id FROM images;
 ";

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use serde_json::{Value, json};
 
-use crate::shelf::{ANNA, shelves};
+use crate::shelf::{ANNA, BEN, shelves};
 
 #[tokio::test]
 async fn an_image_is_created_as_by_the_client() {
@@ -159,5 +159,19 @@ async fn tags_are_added_and_removed() {
         assert_eq!(shown["tags"], json!(["t"]));
         assert_eq!(shelf.call(ANNA, "DELETE", &path, "", Body::empty()).await.status, 204);
         assert_eq!(shelf.call(ANNA, "DELETE", &path, "", Body::empty()).await.status, 404);
+    }
+}
+
+#[tokio::test]
+async fn the_id_of_a_deleted_image_is_never_used_again() {
+    for shelf in shelves().await {
+        let id = shelf.make(ANNA, json!({})).await;
+        for who in [ANNA, BEN] {
+            shelf.delete(ANNA, &id).await;
+            let reply = shelf.post(who, json!({"id": id})).await;
+            assert_eq!(reply.status, 409, "{who}: {}", reply.body);
+            assert_eq!(reply.body["message"], format!("Image ID {id} already exists!"));
+            assert_eq!(shelf.status(&id).await, "gone");
+        }
     }
 }
