@@ -1,7 +1,7 @@
 //! Deactivating and reactivating an image.
 
 use axum::extract::{Path, State};
-use kilonova_access::{Routes, post};
+use kilonova_access::{Guard, Routes, post};
 use kilonova_wire::Context;
 
 use super::{Answer, id_of, no_content};
@@ -9,8 +9,14 @@ use crate::{Images, Status};
 
 pub(super) fn routes() -> Routes<Images> {
     Routes::new()
-        .route("/v2/images/{id}/actions/deactivate", [post("deactivate", deactivate)])
-        .route("/v2/images/{id}/actions/reactivate", [post("reactivate", reactivate)])
+        .route(
+            "/v2/images/{id}/actions/deactivate",
+            [post(Guard::Object(&["deactivate"]), deactivate)],
+        )
+        .route(
+            "/v2/images/{id}/actions/reactivate",
+            [post(Guard::Object(&["reactivate"]), reactivate)],
+        )
 }
 
 async fn deactivate(

@@ -22,7 +22,10 @@ const IMAGE_SIZE: HeaderName = HeaderName::from_static("x-openstack-image-size")
 pub(super) fn routes() -> Routes<Images> {
     Routes::new().route(
         "/v2/images/{id}/file",
-        [put("upload_image", upload), get(Guard::Object(&["download_image"]), download)],
+        [
+            put(Guard::Object(&["upload_image"]), upload),
+            get(Guard::Object(&["download_image"]), download),
+        ],
     )
 }
 

@@ -18,8 +18,8 @@ pub(super) fn routes() -> Routes<Images> {
         "/v2/images/{id}",
         [
             get(Guard::Object(&["get_image"]), show),
-            patch("modify_image", change),
-            delete("delete_image", remove),
+            patch(Guard::Object(&["modify_image"]), change),
+            delete(Guard::Object(&["delete_image"]), remove),
         ],
     )
 }

@@ -14,14 +14,14 @@ pub(super) fn routes() -> Routes<Images> {
     Routes::new()
         .route(
             "/v2/images/{id}/members",
-            [get(Guard::Object(&["get_members"]), list), post("add_member", add)],
+            [get(Guard::Object(&["get_members"]), list), post(Guard::Object(&["add_member"]), add)],
         )
         .route(
             "/v2/images/{id}/members/{member}",
             [
                 get(Guard::Object(&["get_member"]), show),
                 put(Guard::Object(&["modify_member"]), set_member_status),
-                delete("delete_member", remove),
+                delete(Guard::Object(&["delete_member"]), remove),
             ],
         )
 }

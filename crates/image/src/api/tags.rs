@@ -1,17 +1,16 @@
 //! Adding and removing single tags.
 
 use axum::extract::{Path, State};
-use kilonova_access::{Routes, delete, put};
+use kilonova_access::{Guard, Routes, delete, put};
 use kilonova_wire::Context;
 
 use super::{Answer, id_of, no_content};
 use crate::Images;
 
+const MODIFY: Guard = Guard::Object(&["modify_image"]);
+
 pub(super) fn routes() -> Routes<Images> {
-    Routes::new().route(
-        "/v2/images/{id}/tags/{tag}",
-        [put("modify_image", add), delete("modify_image", remove)],
-    )
+    Routes::new().route("/v2/images/{id}/tags/{tag}", [put(MODIFY, add), delete(MODIFY, remove)])
 }
 
 async fn add(

@@ -13,6 +13,7 @@ mod upload;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kilonova_access::Enforcer;
 use kilonova_ids::ImageId;
 use kilonova_store::Tx;
@@ -87,6 +88,49 @@ impl Requester {
     pub fn allows(&self, rule: &str, image: &ImageRecord, member: Option<&str>) -> bool {
         allows(&self.policy, &self.context, rule, image, member)
     }
+
+    /// True if policy allows the caller to create the image. The rule sees its owner and visibility only, as in
+    /// `ImageAPIPolicy` of `glance/api/v2/policy.py`.
+    pub fn allows_new(&self, rule: &str, image: &ImageRecord) -> bool {
+        self.policy.allows(&self.context, rule, &essentials(image))
+    }
+}
+
+/// The attributes by which the default rules decide.
+fn essentials(image: &ImageRecord) -> [(&str, &str); 3] {
+    [
+        ("project_id", image.owner.as_str()),
+        ("owner", image.owner.as_str()),
+        ("visibility", image.visibility.as_str()),
+    ]
+}
+
+/// The other attributes of an image in Python's notation, for rules (`ImageTarget` of `glance/api/policy.py`). Tags are
+/// omitted: Glance's set of them has no order.
+fn attributes(image: &ImageRecord) -> [(&'static str, String); 17] {
+    let text = |value: Option<&str>| value.unwrap_or("None").to_owned();
+    let number = |value: Option<i64>| value.map_or_else(|| "None".to_owned(), |n| n.to_string());
+    let flag = |value: bool| if value { "True" } else { "False" }.to_owned();
+    let moment = |at: Timestamp| at.strftime("%Y-%m-%d %H:%M:%S").to_string();
+    [
+        ("id", image.id.to_string()),
+        ("image_id", image.id.to_string()),
+        ("name", text(image.name.as_deref())),
+        ("status", image.status.as_str().to_owned()),
+        ("disk_format", text(image.disk_format.as_deref())),
+        ("container_format", text(image.container_format.as_deref())),
+        ("min_ram", image.min_ram.to_string()),
+        ("min_disk", image.min_disk.to_string()),
+        ("protected", flag(image.protected)),
+        ("os_hidden", flag(image.hidden)),
+        ("size", number(image.size)),
+        ("virtual_size", number(image.virtual_size)),
+        ("checksum", text(image.checksum.as_deref())),
+        ("os_hash_algo", text(image.hash.as_ref().map(|_| HASH_ALGORITHM))),
+        ("os_hash_value", text(image.hash.as_deref())),
+        ("created_at", moment(image.created_at)),
+        ("updated_at", moment(image.updated_at)),
+    ]
 }
 
 fn allows(
@@ -96,12 +140,14 @@ fn allows(
     image: &ImageRecord,
     member: Option<&str>,
 ) -> bool {
-    let mut target = vec![
-        ("project_id", image.owner.as_str()),
-        ("owner", image.owner.as_str()),
-        ("visibility", image.visibility.as_str()),
-    ];
-    target.extend(member.map(|member| ("member_id", member)));
+    let mut target = essentials(image).to_vec();
+    let member = member.unwrap_or("None");
+    target.extend([("member_id", member), ("member", member)]);
+    // Attributes precede properties, so that no property stands for an attribute.
+    let attributes = attributes(image);
+    target.extend(attributes.iter().map(|(name, value)| (*name, value.as_str())));
+    let properties = image.properties.iter();
+    target.extend(properties.map(|(name, value)| (name.as_str(), value.as_str())));
     policy.allows(context, rule, &target)
 }
 
@@ -167,6 +213,23 @@ fn allowed(
         return Ok(image);
     }
     Err(refused(rule))
+}
+
+/// One image, if policy allows the operation and the caller may change the image.
+///
+/// Only the image's project and administrators may, whatever the policy says: `check_is_image_mutable` of
+/// `glance/api/v2/policy.py`, and `_check_mutate_authorization` of `glance/db/sqlalchemy/api.py`.
+fn mutable(
+    tx: &mut Tx<'_>,
+    caller: &Requester,
+    id: ImageId,
+    rule: &str,
+) -> Result<ImageRecord, Error> {
+    let image = allowed(tx, caller, id, rule)?;
+    if caller.context.may_see(&image.owner) {
+        return Ok(image);
+    }
+    Err(Error::Forbidden("You do not own this image".into()))
 }
 
 fn refused(rule: &str) -> Error {

@@ -128,7 +128,7 @@ impl Step {
                 let before = image.visibility;
                 apply(image, key, value, caller)?;
                 if key == "visibility" && image.visibility != before {
-                    check_visibility(caller, image)?;
+                    check_visibility(image, |rule| caller.allows(rule, image, None))?;
                 }
                 Ok(())
             }

@@ -102,13 +102,16 @@ pub(crate) fn apply(
 }
 
 /// Enforces the rule for making an image public or community.
-pub(crate) fn check_visibility(caller: &Requester, image: &ImageRecord) -> Result<(), Error> {
+pub(crate) fn check_visibility(
+    image: &ImageRecord,
+    allows: impl FnOnce(&str) -> bool,
+) -> Result<(), Error> {
     let rule = match image.visibility {
         Visibility::Public => "publicize_image",
         Visibility::Community => "communitize_image",
         Visibility::Shared | Visibility::Private => return Ok(()),
     };
-    if caller.allows(rule, image, None) { Ok(()) } else { Err(super::refused(rule)) }
+    if allows(rule) { Ok(()) } else { Err(super::refused(rule)) }
 }
 
 /// Refuses an image that has grown beyond a limit.

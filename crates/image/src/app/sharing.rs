@@ -1,5 +1,6 @@
 //! Sharing images with projects. The owner adds members; each member project accepts or rejects the
-//! image for its lists.
+//! image for its lists. The policy cannot change these roles: without `enforce_new_defaults`, Glance
+//! enforces them too (`_check_visibility_and_ownership` of `glance/api/v2/image_members.py`).
 
 use kilonova_ids::ImageId;
 use kilonova_store::Tx;
@@ -54,7 +55,8 @@ impl Images {
         self.store
             .write(move |tx| {
                 let seen = shared(tx, &caller, id, REFUSED)?;
-                if !caller.allows("add_member", &seen.image, seen.member.as_deref()) {
+                let owns = caller.context.may_see(&seen.image.owner);
+                if !owns || !caller.allows("add_member", &seen.image, seen.member.as_deref()) {
                     return Err(Error::Forbidden(format!("{REFUSED} {id}.")));
                 }
                 // Serializes concurrent additions on the owner's row.
@@ -140,7 +142,9 @@ impl Images {
             .write(move |tx| {
                 let seen = shared(tx, &caller, id, REFUSED)?;
                 let mut member = member(tx, &caller, &seen, &project)?;
-                if !caller.allows("modify_member", &seen.image, Some(&project)) {
+                let context = &caller.context;
+                let owns = !context.is_admin() && context.project_id == seen.image.owner;
+                if owns || !caller.allows("modify_member", &seen.image, Some(&project)) {
                     return Err(Error::Forbidden(format!("{REFUSED} {id}.")));
                 }
                 (member.status, member.updated_at) = (status, time::now());
@@ -162,7 +166,8 @@ impl Images {
             .write(move |tx| {
                 let seen = shared(tx, &caller, id, REFUSED)?;
                 member(tx, &caller, &seen, &project)?;
-                if !caller.allows("delete_member", &seen.image, seen.member.as_deref()) {
+                let owns = caller.context.may_see(&seen.image.owner);
+                if !owns || !caller.allows("delete_member", &seen.image, seen.member.as_deref()) {
                     return Err(Error::Forbidden(format!("{REFUSED} {id}.")));
                 }
                 members::delete(tx, id, &project)?;

@@ -23,7 +23,7 @@ use kilonova_wire::{Context, time};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::allowed;
+use super::mutable;
 use crate::db::images;
 use crate::db::uploads::{self, ReceivedData};
 use crate::transfer::{ImageData, Pace, Pass, Receiver, TooSlow, format};
@@ -77,7 +77,7 @@ impl Images {
         let (image, remaining) = self
             .store
             .read(move |tx| {
-                let image = allowed(tx, &caller, id, "upload_image")?;
+                let image = mutable(tx, &caller, id, "upload_image")?;
                 let remaining = remaining(tx, &image.owner, &caller.options)?;
                 Ok::<_, Error>((image, remaining))
             })

@@ -163,14 +163,14 @@ async fn a_reader_reads_and_an_unknown_role_does_nothing() {
             ("GET", &post, JSON, "", 200, 404),
             ("GET", &format!("{one}/file"), JSON, "", 403, 404),
             ("POST", "/v2/images", JSON, "{}", 403, 403),
-            ("PATCH", &one, PATCH, &step, 403, 403),
-            ("PUT", &put, "application/octet-stream", "data", 403, 403),
-            ("PUT", &format!("{one}/tags/t"), JSON, "", 403, 403),
-            ("DELETE", &format!("{one}/tags/t"), JSON, "", 403, 403),
-            ("POST", &post, JSON, &member, 403, 403),
-            ("POST", &format!("{one}/actions/deactivate"), JSON, "", 403, 403),
-            ("POST", &format!("{one}/actions/reactivate"), JSON, "", 403, 403),
-            ("DELETE", &one, JSON, "", 403, 403),
+            ("PATCH", &one, PATCH, &step, 403, 404),
+            ("PUT", &put, "application/octet-stream", "data", 403, 404),
+            ("PUT", &format!("{one}/tags/t"), JSON, "", 403, 404),
+            ("DELETE", &format!("{one}/tags/t"), JSON, "", 403, 404),
+            ("POST", &post, JSON, &member, 403, 404),
+            ("POST", &format!("{one}/actions/deactivate"), JSON, "", 403, 404),
+            ("POST", &format!("{one}/actions/reactivate"), JSON, "", 403, 404),
+            ("DELETE", &one, JSON, "", 403, 404),
         ] {
             let shown = format!("{method} {path}");
             assert_eq!(

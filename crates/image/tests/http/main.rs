@@ -17,6 +17,7 @@ mod limits;
 mod lists;
 mod members;
 mod object_store;
+mod policy;
 mod proxy;
 mod refusing_store;
 mod shelf;

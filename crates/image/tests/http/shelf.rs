@@ -8,12 +8,15 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt as _;
+use kilonova_access::Enforcer;
 use kilonova_image::{
-    ImageOptions, Images, LEAST_PART, MIGRATIONS, S3Options, Secret, StoreName, StoreOptions,
-    routes, service, statements,
+    ImageOptions, Images, LEAST_PART, MIGRATIONS, RULES, S3Options, Secret, StoreName,
+    StoreOptions, routes, service, statements,
 };
+use kilonova_policy::{Defaults, Policy};
 use kilonova_store::Store;
 pub use kilonova_testkit::http::Answer as Reply;
+use kilonova_wire::Dialect;
 use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -26,6 +29,12 @@ const PATCH_TYPE: &str = "application/openstack-images-v2.1-json-patch";
 /// Bytes that differ from part to part.
 pub fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|n| (n % 251) as u8 ^ (n >> 20) as u8).collect()
+}
+
+fn router(images: &Images) -> Router {
+    let routes = routes(images.clone());
+    let routes = kilonova_wire::mount(routes, service(), "/image", Arc::new(NoAuth));
+    Router::new().nest("/image", routes)
 }
 
 pub struct Shelf {
@@ -111,10 +120,24 @@ impl Shelf {
     pub async fn open(store: Store, directory: PathBuf, options: ImageOptions) -> Self {
         let opened = Images::open_with(store.clone(), &directory, options.clone()).await;
         let images = opened.unwrap();
-        let routes = routes(images.clone());
-        let routes = kilonova_wire::mount(routes, service(), "/image", Arc::new(NoAuth));
-        let router = Router::new().nest("/image", routes);
+        let router = router(&images);
         Self { images, store, directory, options, router, _guard: None }
+    }
+
+    /// The same controller with the operator's `policy.yaml`.
+    pub fn with_policy(&self, text: &str, defaults: Defaults) -> Self {
+        let own = kilonova_policy::read(text).unwrap();
+        let policy = Policy::build(RULES, &own, defaults).unwrap();
+        let enforcer = Enforcer::new(Arc::new(policy), Dialect::Image);
+        let images = self.images.clone().with_policy(enforcer);
+        Self {
+            router: router(&images),
+            images,
+            store: self.store.clone(),
+            directory: self.directory.clone(),
+            options: self.options.clone(),
+            _guard: None,
+        }
     }
 
     /// Sends a request as `user:project`; as `user:` without a project.

@@ -189,7 +189,7 @@ async fn a_credential_with_one_role_has_the_permissions_of_the_role() {
         let (user, token) = signed.user("dora", &["member", "service", "chef"]).await;
         let server = signed.server(&token).await;
         let path = format!("/v2.1/servers/{server}");
-        for (role, sees, least) in [("reader", 200, 90), ("service", 403, 140), ("chef", 403, 140)]
+        for (role, sees, least) in [("reader", 200, 81), ("service", 403, 131), ("chef", 403, 131)]
         {
             let narrow = signed.credential(&user, &token, role).await;
             let asked = signed.refuses(&narrow, role, &server).await;

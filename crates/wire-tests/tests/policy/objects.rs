@@ -111,7 +111,7 @@ impl Objects {
 
     async fn image(&mut self, router: &Router) {
         let image = json!({"name": "i", "visibility": "shared", "disk_format": "raw",
-            "container_format": "bare"});
+            "container_format": "bare", "tags": [TAG]});
         let caller = self.caller("member", true);
         let made = ask(router, &Method::POST, "/v2/images", Some(&caller), &image).await;
         let made: Value = serde_json::from_str(&made.text).expect("the response is JSON");

@@ -25,17 +25,19 @@ use super::{input, links};
 use crate::api::links::Base;
 
 const SHOW: Guard = Guard::Object(&["get_image"]);
+const MODIFY: Guard = Guard::Object(&["modify_image"]);
+const DELETE: Guard = Guard::Object(&["delete_image"]);
 
 /// The routes of the proxy. If `are_guarded`, the caller must guard them with the policy of our image
 /// service.
 pub(super) fn routes(are_guarded: bool) -> Routes<ImageService> {
     let guard = |guard: Guard| if are_guarded { guard } else { Guard::Anyone };
-    let (see, modify) = (guard(SHOW), guard("modify_image".into()));
+    let (see, modify) = (guard(SHOW), guard(MODIFY));
     let list = guard("get_images".into());
     Routes::new()
         .route("/v2.1/images", [get(list, brief)])
         .route("/v2.1/images/detail", [get(list, detail)])
-        .route("/v2.1/images/{id}", [get(see, show), delete(guard("delete_image".into()), remove)])
+        .route("/v2.1/images/{id}", [get(see, show), delete(guard(DELETE), remove)])
         .route(
             "/v2.1/images/{id}/metadata",
             [
