@@ -9,8 +9,10 @@ use kilonova_wire::Context;
 
 /// The disk formats that the hypervisors support.
 pub const DISK_FORMATS: [&str; 6] = ["raw", "qcow2", "iso", "aki", "ami", "ari"];
-/// The container formats: `bare` for none, and Amazon's formats for kernel, machine and ramdisk images.
-pub const CONTAINER_FORMATS: [&str; 4] = ["bare", "aki", "ami", "ari"];
+/// The container formats, as in `glance/common/config.py`. They have no effect: hosts read the data in the disk format, as
+/// Nova does.
+pub const CONTAINER_FORMATS: [&str; 8] =
+    ["ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed"];
 
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$item:meta])* $variant:ident = $word:literal,)* }) => {

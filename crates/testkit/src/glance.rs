@@ -636,9 +636,8 @@ fn assign(image: &mut FakeImage, key: &str, value: Value) -> Result<(), (u16, St
             .contains(&value.as_str().unwrap_or_default()),
         "disk_format" => ["raw", "qcow2", "iso", "aki", "ari", "ami"]
             .contains(&value.as_str().unwrap_or_default()),
-        "container_format" => {
-            ["bare", "aki", "ari", "ami"].contains(&value.as_str().unwrap_or_default())
-        }
+        "container_format" => ["ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed"]
+            .contains(&value.as_str().unwrap_or_default()),
         _ => value.is_string(),
     };
     if !is_valid {

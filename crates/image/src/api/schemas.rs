@@ -1,5 +1,5 @@
-//! The JSON schemas that clients read to learn the attributes of images, and the empty list of import methods. The
-//! schemas contain the attributes and limits of Glance's schemas, without descriptions.
+//! The JSON schemas that clients read to learn the attributes of images, and the empty lists of import methods and usages.
+//! The schemas contain the attributes and limits of Glance's schemas, without descriptions.
 
 use axum::extract::Path;
 use axum::response::IntoResponse as _;
@@ -17,6 +17,7 @@ pub(super) fn routes() -> Routes<Images> {
         .route("/v2/schemas/metadefs/{name}", [get(Guard::Anyone, metadef)])
         .route("/v2/info/import", [get(Guard::Anyone, imports)])
         .route("/v2/info/stores", [get(Guard::Anyone, stores)])
+        .route("/v2/info/usage", [get(Guard::Anyone, usage)])
 }
 
 const UUID: &str =
@@ -195,4 +196,9 @@ async fn imports(_: Context) -> Answer {
 
 async fn stores(_: Context) -> Answer {
     Err(Refusal::not_found("Multi backend is not supported at this site."))
+}
+
+/// No usages, as in Glance without unified limits (`glance/quota/keystone.py`).
+async fn usage(_: Context) -> Answer {
+    Ok(axum::Json(json!({"usage": {}})).into_response())
 }

@@ -152,16 +152,14 @@ impl ImageFilters {
         let visible = match self.visibility {
             Some(visibility) => image.visibility == visibility,
             None => {
-                self.all
-                    || own
-                    || caller.context.is_admin()
-                    || image.visibility != Visibility::Community
+                // An administrator's list has no community images of other projects either, as in `_image_get_all` of
+                // `glance/db/sqlalchemy/api.py`.
+                self.all || own || image.visibility != Visibility::Community
             }
         };
         let member = (image.visibility == Visibility::Shared && !own)
             .then_some(caller.context.project_id.as_str());
         visible
-            && caller.allows("get_image", image, member)
             && image.hidden == self.hidden
             && self.owner.as_ref().is_none_or(|owner| *owner == image.owner)
             && self.protected.is_none_or(|protected| protected == image.protected)
@@ -181,6 +179,7 @@ impl ImageFilters {
             && self.min_disk.is_none_or(|gigabytes| image.min_disk == gigabytes)
             && self.changed_since.is_none_or(|since| image.updated_at >= since)
             && self.properties.iter().all(|(key, value)| image.properties.get(key) == Some(value))
+            && caller.allows("get_image", image, member)
     }
 }
 

@@ -143,14 +143,19 @@ pub(crate) fn check_limits(
     Ok(())
 }
 
+/// True for a name or a tag, which may be empty, as in `get_base_properties` of `glance/api/v2/images.py`.
+fn is_short(text: &str) -> bool {
+    text.chars().count() <= 255 && !text.chars().any(char::is_control)
+}
+
 fn name(value: &Value) -> Result<Option<String>, Error> {
     match value {
         Value::Null => Ok(None),
-        Value::String(name) => {
-            check_name("name", name, 255).map_err(|refusal| Error::Invalid(refusal.message))?;
-            Ok(Some(name.clone()))
-        }
-        _ => wrong("name", "it must be a string"),
+        Value::String(name) if is_short(name) => Ok(Some(name.clone())),
+        _ => wrong(
+            "name",
+            "it must be a string of at most 255 characters without control characters",
+        ),
     }
 }
 
@@ -214,8 +219,8 @@ fn tags(value: &Value) -> Result<Vec<String>, Error> {
 /// Validates a tag.
 pub(crate) fn check_tag(tag: Option<&str>) -> Result<String, Error> {
     match tag {
-        Some(tag) if check_name("tag", tag, 255).is_ok() => Ok(tag.to_owned()),
-        _ => wrong("tags", "a tag must have 1 to 255 characters without control characters"),
+        Some(tag) if is_short(tag) => Ok(tag.to_owned()),
+        _ => wrong("tags", "a tag may have at most 255 characters and no control characters"),
     }
 }
 

@@ -64,7 +64,7 @@ async fn invalid_values_are_refused() {
             (json!({"name": 7}), 400),
             (json!({"id": "nonsense"}), 400),
             (json!({"disk_format": "vmdk"}), 400),
-            (json!({"container_format": "docker"}), 400),
+            (json!({"container_format": "tarball"}), 400),
             (json!({"visibility": "secret"}), 400),
             (json!({"min_ram": -1}), 400),
             (json!({"min_disk": 1_u64 << 40}), 400),
@@ -173,5 +173,28 @@ async fn the_id_of_a_deleted_image_is_never_used_again() {
             assert_eq!(reply.body["message"], format!("Image ID {id} already exists!"));
             assert_eq!(shelf.status(&id).await, "gone");
         }
+    }
+}
+
+#[tokio::test]
+async fn names_and_tags_may_be_blank_and_every_container_format_is_known() {
+    for shelf in shelves().await {
+        for name in ["", " "] {
+            let id = shelf.make(ANNA, json!({"name": name, "tags": [name]})).await;
+            let shown = shelf.get(ANNA, &format!("/v2/images/{id}")).await.body;
+            assert_eq!((&shown["name"], &shown["tags"]), (&json!(name), &json!([name])));
+        }
+        let id = shelf.make(ANNA, json!({})).await;
+        let path = format!("/v2/images/{id}/tags/%20");
+        assert_eq!(shelf.call(ANNA, "PUT", &path, "", Body::empty()).await.status, 204);
+        let step = json!([{"op": "replace", "path": "/name", "value": ""}]);
+        assert_eq!(shelf.patch(ANNA, &id, step).await.body["name"], "");
+        for format in ["ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed"] {
+            let id = shelf.make(ANNA, json!({"container_format": format})).await;
+            assert_eq!(shelf.put(ANNA, &id, "data").await.status, 204, "{format}");
+        }
+        // The data must be in the disk format in each of them.
+        let id = shelf.make(ANNA, json!({"container_format": "ova"})).await;
+        assert_eq!(shelf.put(ANNA, &id, &b"QFI\xfb"[..]).await.status, 415);
     }
 }

@@ -125,6 +125,8 @@ async fn unmanaged_collections_are_empty() {
         }
         let imports = shelf.get(ANNA, "/v2/info/import").await.body;
         assert_eq!(imports["import-methods"]["value"], json!([]));
+        let usage = shelf.get(ANNA, "/v2/info/usage").await;
+        assert_eq!((usage.status.as_u16(), usage.body), (200, json!({"usage": {}})));
         for path in
             ["/v2/info/stores", "/v2/metadefs/namespaces/x", "/v2/metadefs/namespaces/x/tags"]
         {

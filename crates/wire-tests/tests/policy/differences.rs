@@ -70,7 +70,7 @@ pub fn open(path: &str) -> bool {
 
 /// Operations that any token may use, because upstream checks no rule there either.
 pub fn anyone(operation: &Operation) -> bool {
-    const PATHS: [&str; 12] = [
+    const PATHS: [&str; 13] = [
         "/v2.1/versions/{id}",
         "/v2.1/flavors",
         "/v2.1/flavors/detail",
@@ -79,6 +79,7 @@ pub fn anyone(operation: &Operation) -> bool {
         "/v2/schemas/metadefs/{name}",
         "/v2/info/import",
         "/v2/info/stores",
+        "/v2/info/usage",
         "/v2.0/extensions",
         "/v2.0/extensions/{alias}",
         "/v2.0/quotas/project",
