@@ -530,6 +530,34 @@ async fn a_server_reset_to_active_migrates_in_any_power_state() {
     }
 }
 
+/// A guest that was resized on its host has one root disk. A rebuild before the revert has replaced it, and the revert keeps
+/// the new one.
+#[tokio::test]
+async fn a_revert_on_the_same_host_keeps_a_rebuild() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
+        cloud.options.allow_resize_to_same_host = true;
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.act(&id, resize("vgpu-pair")).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        let reset = json!({"os-resetState": {"state": "active"}});
+        admin(&running, "2.90", &id, reset).await.expect(202);
+        running.act(&id, json!({"rebuild": {"imageRef": cloud.image}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        revert(&running, &id).await;
+        let shown = running.wait_until_idle(&id).await;
+        assert_eq!(shown["status"], "ACTIVE", "{shown}");
+        assert_eq!(status(&cloud).await, "reverted");
+        let operation = cloud.column("SELECT id FROM operations WHERE kind = 'rebuild'").await;
+        let xml = cloud.nodes().join(format!("a/domains/{id}.xml"));
+        let xml = std::fs::read_to_string(xml).expect("the domain XML exists");
+        assert!(xml.contains(&format!("rebuilt='{}'", operation[0])), "{xml}");
+        cloud.assert_consistent(&running, "reverted").await;
+        cloud.teardown(&running, "reverted").await;
+    }
+}
+
 #[tokio::test]
 async fn an_ephemeral_disk_does_not_shrink() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {

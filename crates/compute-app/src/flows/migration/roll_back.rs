@@ -23,7 +23,7 @@ use super::super::operation::{
 };
 use super::cold::{self, ColdKind};
 use super::{FlowContext, begin, confirm, evacuate, live, load};
-use crate::{Compute, Error, moves as claims, ports};
+use crate::{Compute, Error, boot, moves as claims, ports};
 
 /// The state of a move that is rolled back.
 #[derive(Clone)]
@@ -340,12 +340,24 @@ enum Waits {
     No,
 }
 
-/// Writes the source's document from before the move. The source must still have the guest's disks.
+/// Writes the source's document from before the move. The source must still have the guest's disks. On one host the guest
+/// has the same disks before and after the move, also if the server was rebuilt meanwhile (`os-resetState` allows it): the
+/// document keeps that rebuild, because the host would replace the disks otherwise, or refuse.
 fn put_back(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, waits: Waits) -> Result<(), Error> {
     let mut domain = ctx.migration.old_domain.clone();
     domain.existing = true;
     domain.config.display_name.clone_from(&ctx.server.name);
     let (networks, source) = (&*ctx.compute.networks, &ctx.migration.source);
+    if ctx.migration.same_host()
+        && let Some(Desired::Present(rebuilt)) =
+            documents::get(tx, source, ctx.server.id)?.map(|document| document.desired)
+        && rebuilt.config.boot.rebuilt != domain.config.boot.rebuilt
+    {
+        domain.config.boot.image = rebuilt.config.boot.image;
+        domain.config.boot.rebuilt = rebuilt.config.boot.rebuilt;
+        domain.config.machine = boot::machine::of(&ctx.server.spec, &ctx.migration.old_flavor);
+        domain.config.guest = rebuilt.config.guest;
+    }
     let mut delivery = Delivery::Now;
     if let Some(ports) = ports::of_returning_guest(tx, networks, &ctx.server, source)? {
         (domain.config.interfaces, delivery) = (ports.interfaces, ports.delivery);
