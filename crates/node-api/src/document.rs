@@ -186,7 +186,8 @@ pub struct Boot {
     pub ephemeral_gb: i64,
     /// Swap, MiB.
     pub swap_mb: i64,
-    /// The rebuild that the disks belong to. Disks of an earlier rebuild are replaced, once.
+    /// The rebuild that the disks belong to. Disks of an earlier rebuild are replaced, once. A host that has begun a later
+    /// rebuild of the guest refuses a document with an earlier one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebuilt: Option<OperationId>,
 }

@@ -56,7 +56,8 @@ pub use join::{Authorities, Clock, Credential, Join, Renewal, Revocations, Revok
 pub use machine::{Bus, Firmware, Machine, Medium, SecureBoot, Topology};
 pub use numa::{GUEST_DEVICE_CELLS, GUEST_NUMA, GuestNuma, GuestNumaCell, GuestVcpu};
 pub use observation::{
-    DESTROY_STEP, NO_DISK_STEP, Observation, Outcome, Phase, Progress, REMOVED_STEP, SNAPSHOT_STEP,
+    DESTROY_STEP, NO_DISK_STEP, Observation, Outcome, Phase, Progress, REBUILT_STEP, REMOVED_STEP,
+    SNAPSHOT_STEP,
 };
 pub use order::{
     CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, Chunk, End, ON_RELEASE, Order, OrderResult, Task,

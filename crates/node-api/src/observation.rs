@@ -76,7 +76,8 @@ pub enum Outcome {
     /// The desired state could not be reached. Partial changes are rolled back as far as possible.
     Failed {
         /// The step that failed: `create_mdev`, `network`, `volume`, `image`, `define`, `start`,
-        /// `reboot`, `stop`, `destroy`, `pause`, `unpause`, `suspend`, `resume`, `snapshot`, `crash_dump`, `removed`, `no_disk`.
+        /// `reboot`, `stop`, `destroy`, `pause`, `unpause`, `suspend`, `resume`, `snapshot`, `crash_dump`, `removed`,
+        /// `no_disk`, `rebuilt`.
         step: String,
         /// The reason.
         message: String,
@@ -95,6 +96,10 @@ pub const REMOVED_STEP: &str = "removed";
 /// The step in observations of a document that requires existing disks, on a host that has neither the guest nor its root
 /// disk.
 pub const NO_DISK_STEP: &str = "no_disk";
+
+/// The step in observations of a document from before a rebuild of its guest: the host has carried out the later document
+/// that requested the rebuild, and the control plane has lost that document. The guest and its disks stay as they are.
+pub const REBUILT_STEP: &str = "rebuilt";
 
 impl Outcome {
     /// True if the host failed because it has neither the guest nor its root disk, and may not create them.

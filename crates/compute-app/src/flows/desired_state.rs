@@ -2,14 +2,15 @@
 //!
 //! A guest in its desired state uses nothing beyond its document. The claims that a finished resize on the same host
 //! still holds are therefore released. If a guest fails while no operation is open, its server is set to `ERROR` with
-//! the reason; also if the guest is shut off and its host has removed it, which means that the database has lost commits.
+//! the reason; also if its host has removed or rebuilt it, in any power state, which means that the database has lost
+//! commits.
 //! This module must never act on reports from hosts that a server has left.
 
 use jiff::Timestamp;
 use kilonova_compute_db::moves;
 use kilonova_compute_db::servers::{self, Fault, PowerState, VmState};
 use kilonova_ids::HostName;
-use kilonova_node_api::{Domain, Observation, Outcome, Power, REMOVED_STEP};
+use kilonova_node_api::{Domain, Observation, Outcome, Power, REBUILT_STEP, REMOVED_STEP};
 use kilonova_store::Tx;
 
 use super::journal::OpenOperation;
@@ -55,6 +56,9 @@ pub(super) fn check(
                 && report.open.is_none_or(|open| open.state.action() == Action::RevertResize) =>
         {
             removed(tx, report, format!("{}: {step}: {message}", report.host), now)
+        }
+        Outcome::Failed { step, message } if step == REBUILT_STEP && report.open.is_none() => {
+            rebuilt(tx, report, format!("{}: {step}: {message}", report.host), now)
         }
         Outcome::Failed { step, message }
             if report.open.is_none() && !report.observation.outcome.leaves_guest() =>
@@ -119,6 +123,34 @@ fn removed(tx: &mut Tx<'_>, report: &Report<'_>, why: String, now: Timestamp) ->
             Ok(())
         }
         VmState::Building
+        | VmState::Shelved
+        | VmState::ShelvedOffloaded
+        | VmState::SoftDeleted
+        | VmState::Error
+        | VmState::Deleted => Ok(()),
+    }
+}
+
+/// Sets a server to `ERROR` if its host has rebuilt the guest at the request of a document that the database has lost. The
+/// host keeps the guest and its disks, and follows no document of the earlier rebuild. The guest of a shelved server is not
+/// needed: its image is.
+fn rebuilt(tx: &mut Tx<'_>, report: &Report<'_>, why: String, now: Timestamp) -> Result<(), Error> {
+    let Some(server) = servers::find(tx, report.observation.server)? else { return Ok(()) };
+    if server.host.as_ref() != Some(report.host) {
+        return Ok(());
+    }
+    match server.vm_state {
+        VmState::Active
+        | VmState::Paused
+        | VmState::Suspended
+        | VmState::Stopped
+        | VmState::Rescued => {
+            tracing::warn!(server = %server.id, "the guest has been rebuilt: {why}");
+            let fault = Fault::new("The host has rebuilt the guest.", why, now);
+            Ok(servers::set_error(tx, server.id, &fault, now)?)
+        }
+        VmState::Building
+        | VmState::Resized
         | VmState::Shelved
         | VmState::ShelvedOffloaded
         | VmState::SoftDeleted

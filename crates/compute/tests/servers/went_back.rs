@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use kilonova_changes::Subscriber;
 use kilonova_compute_app::Options;
+use kilonova_node_api::{Outcome, REBUILT_STEP};
 use kilonova_store::Store;
 use kilonova_store::testing::CrashPlan;
 use serde_json::json;
@@ -129,6 +130,79 @@ async fn hosts_reconcile_with_a_copy_that_is_put_back() {
         running.wait_for_status(&unneeded, "ACTIVE").await;
         assert!(has(&cloud, "a", "running", &unneeded), "a later document creates the guest");
         cloud.audit("after the deletion").await;
+    }
+}
+
+/// The rebuild that the disks of a guest belong to.
+fn rebuilt(cloud: &Cloud, host: &str, id: &str) -> Option<String> {
+    let xml = cloud.nodes().join(format!("{host}/domains/{id}.xml"));
+    let xml = std::fs::read_to_string(xml).expect("the guest exists");
+    let (_, rest) = xml.split_once("rebuilt='")?;
+    rest.split_once('\'').map(|(operation, _)| operation.to_owned())
+}
+
+/// The host keeps the disks of a rebuild that the database has lost, also after a hard reboot. Another rebuild replaces
+/// them.
+#[tokio::test]
+async fn a_server_whose_rebuild_was_lost_keeps_its_disks() {
+    for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let rebuild = json!({"rebuild": {"imageRef": cloud.image}});
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.act(&id, rebuild.clone()).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        let Some(copied) = copy(&cloud).await else { continue };
+        running.act(&id, rebuild.clone()).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        let kept = rebuilt(&cloud, "a", &id);
+        go_back(&mut cloud, &mut running, copied, &["a"]).await;
+        wait_until("the server is in ERROR", async || {
+            running.server(&id).await["status"] == "ERROR"
+        })
+        .await;
+        let shown = running.server(&id).await;
+        assert_eq!(shown["fault"]["message"], "The host has rebuilt the guest.", "{shown}");
+        assert!(fault(&shown).contains("a: rebuilt: this host has rebuilt the guest"), "{shown}");
+        for reboots in [false, true] {
+            if reboots {
+                running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+                let shown = running.wait_until_idle(&id).await;
+                assert_eq!(shown["status"], "ERROR", "{shown}");
+                assert!(fault(&shown).contains("a: rebuilt: "), "{shown}");
+            }
+            assert_eq!(rebuilt(&cloud, "a", &id), kept);
+            assert!(has(&cloud, "a", "running", &id), "the guest keeps running");
+            cloud.audit("after the copy was restored").await;
+        }
+        running.act(&id, rebuild).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_ne!(rebuilt(&cloud, "a", &id), kept);
+        cloud.assert_consistent(&running, "rebuilt again").await;
+        delete(&cloud, &running, &id, &["a"]).await;
+    }
+}
+
+/// The host refuses the document of a server whose rebuild was lost, whether or not its guest should run.
+#[tokio::test]
+async fn a_server_whose_rebuild_was_lost_is_in_error() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        for action in [None, Some(("os-stop", "SHUTOFF")), Some(("suspend", "SUSPENDED"))] {
+            let id = running.active_server(&cloud, "one", "plain").await;
+            if let Some((action, status)) = action {
+                running.act(&id, json!({action: null})).await;
+                running.wait_for_status(&id, status).await;
+            }
+            let (step, message) = (REBUILT_STEP.to_owned(), "it is newer".to_owned());
+            running.report(&cloud, "a", &id, Outcome::Failed { step, message }).await;
+            let shown = running.wait_for_status(&id, "ERROR").await;
+            assert_eq!(shown["fault"]["message"], "The host has rebuilt the guest.", "{shown}");
+            assert!(fault(&shown).contains("a: rebuilt: it is newer"), "{shown}");
+            running.act(&id, json!({"rebuild": {"imageRef": cloud.image}})).await;
+            let shown = running.wait_until_idle(&id).await;
+            assert_ne!(shown["status"], "ERROR", "a rebuild is the way out: {shown}");
+            running.delete(&id).await;
+            running.wait_until_gone(&id).await;
+        }
+        cloud.teardown(&running, "rebuilt").await;
     }
 }
 

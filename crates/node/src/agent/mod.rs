@@ -8,11 +8,13 @@ mod answers;
 mod connections;
 mod consoles;
 mod inventory;
+mod kept_lines;
 mod link;
 mod metadata;
 mod notes;
 mod order_log;
 mod orders;
+mod rebuilds;
 mod reconcile;
 mod recovery;
 mod removals;
@@ -45,6 +47,7 @@ use link::{Link, Stop};
 use notes::Notes;
 use order_log::OrderLog;
 use orders::Orders;
+use rebuilds::Rebuilds;
 use removals::Removals;
 use work::{Records, Work};
 use workers::Workers;
@@ -124,6 +127,7 @@ pub struct Node {
     notes: Notes,
     order_log: OrderLog,
     removals: Removals,
+    rebuilds: Rebuilds,
     watch: Arc<Watch>,
 }
 
@@ -134,9 +138,10 @@ impl Node {
         let notes = Notes::open(parts.state.join("notes")).map_err(state)?;
         let order_log = OrderLog::open(parts.state.join("orders")).map_err(state)?;
         let removals = Removals::open(parts.state.join("removed")).map_err(state)?;
+        let rebuilds = Rebuilds::open(parts.state.join("rebuilds")).map_err(state)?;
         let kept = Some(parts.state.join("health"));
         let watch = Arc::new(Watch::open(&parts.discovery.health, kept, &boot()));
-        Ok(Self { parts, notes, order_log, removals, watch })
+        Ok(Self { parts, notes, order_log, removals, rebuilds, watch })
     }
 
     /// Its components.
@@ -178,8 +183,12 @@ impl Node {
         mut shutdown: watch::Receiver<bool>,
     ) -> impl Future<Output = Result<(), Error>> + Send {
         let link = Arc::new(Link::new(control, self.parts.registration.host.clone()));
-        let records =
-            Records { notes: self.notes, order_log: self.order_log, removals: self.removals };
+        let records = Records {
+            notes: self.notes,
+            order_log: self.order_log,
+            removals: self.removals,
+            rebuilds: self.rebuilds,
+        };
         let work = Arc::new(Work::new(&self.parts, records, Arc::clone(&link)));
         let asked = self.parts.network.serve_metadata(metadata::Guests::of(&work));
         let tools = Arc::clone(&self.parts.tools);

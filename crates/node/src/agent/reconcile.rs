@@ -8,7 +8,8 @@ use kilonova_devices::KernelObject;
 use kilonova_hypervisor::{Definition, DomainState, MigrationState};
 use kilonova_ids::ServerId;
 use kilonova_node_api::{
-    Attachment, Domain, NO_DISK_STEP, Outcome, OutgoingMigration, Phase, Power, REMOVED_STEP, Verb,
+    Attachment, Domain, NO_DISK_STEP, Outcome, OutgoingMigration, Phase, Power, REBUILT_STEP,
+    REMOVED_STEP, Verb,
 };
 
 use super::notes::{End, Last, Note};
@@ -27,6 +28,10 @@ const REMOVED: &str = "this host has removed the guest and its disks at the requ
 const NO_DISK: &str = "this host has neither the guest nor its root disk, and no empty guest is created in its place. \
     If its data is not needed, rebuild the server or reboot it hard, which creates it anew; otherwise find its disk \
     first";
+const REBUILT: &str = "this host has rebuilt the guest at the request of a later document, which the database of the \
+    control plane has lost. The guest and its disks stay as they are, because this document would replace the disks. \
+    Save their data, if it is needed, from the guest or from the disks; then rebuild the server, which replaces the \
+    disks, or delete it";
 
 /// The actual domain.
 struct Now {
@@ -69,6 +74,9 @@ impl Work {
         let state = now.as_ref().map_or(DomainState::Shutoff, |now| now.state);
         if state == DomainState::MigratedOut {
             return Ok(Applied::of(Outcome::MigratedOut));
+        }
+        if let Some(is) = now.as_ref().and_then(|now| now.definition.as_ref()) {
+            self.check_rebuilt(&definition, is, turn)?;
         }
         if let Some(migration) = &domain.outgoing_migration {
             return self.migrate_guest(server, migration, state).await.map(Applied::of);
@@ -124,6 +132,42 @@ impl Work {
             return Err(Halt::failed(NO_DISK_STEP, NO_DISK));
         }
         Ok(())
+    }
+
+    /// Refuses a document from before a rebuild of the guest, which would replace the newer disks. After a removal that the
+    /// document does not know, the guest may have been rebuilt elsewhere; its earlier rebuild is then recorded too, because
+    /// later documents may still have it.
+    fn check_rebuilt(
+        &self,
+        definition: &Definition,
+        is: &Definition,
+        turn: &Turn<'_>,
+    ) -> Result<(), Halt> {
+        let server = definition.server;
+        let (rebuilt, wanted) = (is.config.boot.rebuilt, definition.config.boot.rebuilt);
+        if rebuilt == wanted {
+            return Ok(());
+        }
+        if self.removals.of(server).is_some_and(|removal| turn.generation < removal) {
+            if let Err(error) = self.rebuilds.record(server, wanted, rebuilt) {
+                tracing::warn!(host = %self.host(), %server, %error, "could not record a rebuild");
+            }
+        } else if !self.rebuilds.is_superseded(server, wanted) {
+            return Ok(());
+        }
+        Err(Halt::failed(REBUILT_STEP, REBUILT))
+    }
+
+    /// Records a rebuild before it replaces the guest's disks, so that a crash cannot come between the two. Without the
+    /// record the disks are not replaced.
+    fn record_rebuild(&self, definition: &Definition, is: &Definition) -> Result<(), Halt> {
+        let (earlier, later) = (is.config.boot.rebuilt, definition.config.boot.rebuilt);
+        if earlier == later {
+            return Ok(());
+        }
+        self.rebuilds
+            .record(definition.server, earlier, later)
+            .map_err(|error| Halt::failed(DEFINE, format!("{}: {error}", self.state.display())))
     }
 
     /// Reports the guest's state. The guest is not changed, except that a migration is aborted.
@@ -215,6 +259,9 @@ impl Work {
             }
         } else if now.is_none() || is.is_some_and(|is| is.config.boot != definition.config.boot) {
             turn.current()?;
+            if let Some(is) = is {
+                self.record_rebuild(definition, is)?;
+            }
             self.hypervisor.prepare(definition).await?;
             let anew = is.is_none_or(|is| is.config.boot.rebuilt != definition.config.boot.rebuilt);
             if anew && definition.config.boot.rebuilt.is_some() {

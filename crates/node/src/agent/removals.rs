@@ -3,148 +3,66 @@
 //! A database that lost its last commits sends documents from before a removal. Without this record the agent would
 //! create an empty guest in place of the one that it removed. A later document has a higher generation and may create the
 //! guest again; the entry then stays, because it still tells documents from before and after the removal apart.
-//!
-//! The file has one line per removal and grows by appending. It is not synced to disk, like the other files of the agent
-//! (`kilonova_hypervisor::write_atomically`): it survives a crash of the process. Only a power loss within seconds of a
-//! removal that the database loses too could undo an entry. An entry that cannot be written is kept in memory and written
-//! with the next one; a restart before that loses it.
 
-use std::collections::VecDeque;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kilonova_hypervisor::write_atomically;
 use kilonova_ids::ServerId;
 
-/// Number of removals that are kept.
-const KEPT: usize = 4096;
+use super::kept_lines::{Entry, KeptLines};
 
-pub(super) struct Removals {
-    file: PathBuf,
-    kept: Mutex<Kept>,
+pub(super) struct Removals(KeptLines<Removal>);
+
+#[derive(Clone, Copy)]
+struct Removal {
+    server: ServerId,
+    generation: i64,
 }
 
-#[derive(Default)]
-struct Kept {
-    /// Oldest first. A list needs the least memory, of which a process with thousands of hosts has many; only removals
-    /// and guests that are created search it.
-    list: VecDeque<(ServerId, i64)>,
-    /// Number of lines of the file.
-    lines: usize,
-    /// True if the file may end in an incomplete line or lacks an entry of the list. The next record then writes the
-    /// whole file instead of appending to it.
-    must_rewrite: bool,
-}
-
-impl Kept {
-    fn of(&self, server: ServerId) -> Option<i64> {
-        self.list.iter().rev().find(|(one, _)| *one == server).map(|(_, generation)| *generation)
+impl Entry for Removal {
+    fn line(&self) -> String {
+        format!("{} {}", self.server, self.generation)
     }
 
-    fn has(&self, server: ServerId, generation: i64) -> bool {
-        self.of(server).is_some_and(|known| known >= generation)
+    fn parse(line: &str) -> Option<Self> {
+        let (server, generation) = line.split_once(' ')?;
+        Some(Self { server: server.parse().ok()?, generation: generation.parse().ok()? })
     }
 
-    fn add(&mut self, server: ServerId, generation: i64) {
-        if let Some(at) = self.list.iter().position(|(one, _)| *one == server) {
-            self.list.remove(at);
-        }
-        if self.list.len() >= KEPT {
-            self.list.pop_front();
-        }
-        self.list.push_back((server, generation));
+    fn replaces(&self, earlier: &Self) -> bool {
+        self.server == earlier.server
+    }
+
+    fn is_covered_by(&self, known: &Self) -> bool {
+        self.server == known.server && self.generation <= known.generation
     }
 }
 
 impl Removals {
     pub(super) fn open(file: PathBuf) -> io::Result<Self> {
-        let text = match std::fs::read(&file) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            other => other?,
-        };
-        let text = String::from_utf8_lossy(&text).into_owned();
-        // The removal of an incomplete line was not carried out.
-        let (whole, rest) = text.rsplit_once('\n').unwrap_or(("", text.as_str()));
-        let mut kept = Kept { must_rewrite: !rest.is_empty(), ..Kept::default() };
-        for line in whole.lines() {
-            kept.lines += 1;
-            if let Some((server, generation)) = parse(line) {
-                kept.add(server, generation);
-            }
-        }
-        Ok(Self { file, kept: Mutex::new(kept) })
+        KeptLines::open(file).map(Self)
     }
 
     /// The generation of the document that requested the last removal of the server.
     pub(super) fn of(&self, server: ServerId) -> Option<i64> {
-        self.kept().of(server)
+        let removals = self.0.matching(|removal| removal.server == server);
+        removals.last().map(|removal| removal.generation)
     }
 
     /// Records a removal, unless it or a later one is recorded.
     pub(super) fn record(&self, server: ServerId, generation: i64) -> io::Result<()> {
-        let mut kept = self.kept();
-        let is_known = kept.has(server, generation);
-        if is_known && !kept.must_rewrite {
-            return Ok(());
-        }
-        if kept.must_rewrite || kept.lines >= kept.list.len().saturating_mul(2).max(2) {
-            let mut next = Kept { list: kept.list.clone(), ..Kept::default() };
-            if !is_known {
-                next.add(server, generation);
-            }
-            next.lines = next.list.len();
-            let text: String = next.list.iter().map(|(server, at)| line(*server, *at)).collect();
-            write_atomically(&self.file, text.as_bytes())?;
-            *kept = next;
-            return Ok(());
-        }
-        if let Err(error) = self.append(&line(server, generation)) {
-            kept.must_rewrite = true;
-            return Err(error);
-        }
-        kept.lines += 1;
-        kept.add(server, generation);
-        Ok(())
+        self.0.record(Removal { server, generation })
     }
 
     /// Keeps a removal that could not be recorded in memory; the next record writes it too.
     pub(super) fn keep(&self, server: ServerId, generation: i64) {
-        let mut kept = self.kept();
-        if !kept.has(server, generation) {
-            kept.add(server, generation);
-            kept.must_rewrite = true;
-        }
+        self.0.keep(Removal { server, generation });
     }
-
-    fn append(&self, line: &str) -> io::Result<()> {
-        let open = || std::fs::File::options().append(true).create(true).open(&self.file);
-        let mut file = match (open(), self.file.parent()) {
-            (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
-                std::fs::create_dir_all(folder)?;
-                open()?
-            }
-            (opened, _) => opened?,
-        };
-        file.write_all(line.as_bytes())
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn line(server: ServerId, generation: i64) -> String {
-    format!("{server} {generation}\n")
-}
-
-fn parse(line: &str) -> Option<(ServerId, i64)> {
-    let (server, generation) = line.split_once(' ')?;
-    Some((server.parse().ok()?, generation.parse().ok()?))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::kept_lines::KEPT;
     use super::*;
 
     fn open(folder: &tempfile::TempDir) -> Removals {
@@ -205,7 +123,7 @@ mod tests {
         for removals in [removals, open(&folder)] {
             assert_eq!(removals.of(servers[oldest - 1]), None);
             assert_eq!(removals.of(servers[oldest]), i64::try_from(oldest + 1).ok());
-            assert_eq!(removals.kept().list.len(), KEPT);
+            assert_eq!(removals.0.count(), KEPT);
         }
     }
 

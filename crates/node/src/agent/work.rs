@@ -21,6 +21,7 @@ use super::link::Link;
 use super::metadata::Memory;
 use super::notes::{Note, Notes};
 use super::order_log::{OrderLog, Verdict};
+use super::rebuilds::Rebuilds;
 use super::removals::Removals;
 use crate::volumes::Volumes;
 
@@ -99,6 +100,7 @@ pub(super) struct Records {
     pub notes: Notes,
     pub order_log: OrderLog,
     pub removals: Removals,
+    pub rebuilds: Rebuilds,
 }
 
 pub(super) struct Work {
@@ -115,6 +117,7 @@ pub(super) struct Work {
     pub(super) notes: Notes,
     pub(super) order_log: OrderLog,
     pub(super) removals: Removals,
+    pub(super) rebuilds: Rebuilds,
     pub(super) link: Arc<Link>,
     pub(super) soft_reboot: Duration,
     permits: Semaphore,
@@ -132,7 +135,7 @@ pub(super) struct Work {
 
 impl Work {
     pub(super) fn new(parts: &Parts, records: Records, link: Arc<Link>) -> Self {
-        let Records { notes, order_log, removals } = records;
+        let Records { notes, order_log, removals, rebuilds } = records;
         Self {
             host: parts.registration.host.clone(),
             state: parts.state.clone(),
@@ -150,6 +153,7 @@ impl Work {
             notes,
             order_log,
             removals,
+            rebuilds,
             link,
             soft_reboot: parts.settings.soft_reboot,
             permits: Semaphore::new(parts.settings.concurrency.max(1)),

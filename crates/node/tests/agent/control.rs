@@ -48,7 +48,7 @@ pub struct State {
     pub undivided: bool,
     /// The reason for rejecting registrations, if set.
     pub rejected: Option<String>,
-    generation: i64,
+    pub generation: i64,
     epoch: i64,
 }
 

@@ -4,7 +4,8 @@ use kilonova_devices::{Mdev, create};
 use kilonova_ids::{HostName, OperationId, ServerId};
 use kilonova_node::Error;
 use kilonova_node_api::{
-    Attachment, Desired, Domain, NO_DISK_STEP, Outcome, Peer, Power, REMOVED_STEP, Verb,
+    Attachment, Desired, Domain, NO_DISK_STEP, Outcome, Peer, Power, REBUILT_STEP, REMOVED_STEP,
+    Verb,
 };
 
 use crate::agent::control::Control;
@@ -133,6 +134,118 @@ async fn a_document_from_before_a_removal_creates_no_guest() {
     control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
     node.stop().await;
     host.assert_empty("after the deletion");
+}
+
+/// The guest after the rebuild of an operation.
+fn rebuilt(domain: &Domain) -> Domain {
+    let mut anew = domain.clone();
+    anew.config.boot.rebuilt = Some(OperationId::new_v4());
+    anew
+}
+
+/// A document of a later operation, which may have the number of a lost one.
+fn later(control: &Control, server: ServerId, domain: &Domain) -> i64 {
+    control.with(|state| state.generation += 100);
+    control.want(server, present(domain))
+}
+
+/// The database lost rebuilds that the host has carried out: neither an earlier document nor a later one for an earlier
+/// rebuild replaces the disks, also after a restart of the agent. A rebuild that the host has not seen does.
+#[tokio::test]
+async fn a_document_from_before_a_rebuild_keeps_the_disks() {
+    let fails = "fail = [{ step = \"image\", times = 1, server_name = \"bad*\" }]";
+    let (host, control) = (Host::new(fails), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let domain = guest("db", vec![vgpu(GPUS[0])]);
+    let built = control.want(server, present(&domain));
+    control.expect(built, Outcome::Running).await;
+    let first = rebuilt(&domain);
+    control.expect(control.want(server, present(&first)), Outcome::Running).await;
+    let mut bad = rebuilt(&domain);
+    bad.config.display_name = "bad".into();
+    assert_eq!(failed(control.outcome(control.want(server, present(&bad))).await).0, "image");
+    let last = rebuilt(&domain);
+    control.expect(control.want(server, present(&last)), Outcome::Running).await;
+    node.stop().await;
+
+    let doom = Doom::new(None);
+    control.go_back(server, built, present(&domain));
+    let node = host.run_doomed(&control, &doom);
+    let off = Domain { power: Power::Off, existing: true, ..first.clone() };
+    let verb = Some((OperationId::new_v4(), Verb::RebootHard));
+    let reboot = Domain { verb, ..domain.clone() };
+    for (which, earlier) in [&domain, &off, &bad, &reboot].into_iter().enumerate() {
+        let generation = if which == 0 { built } else { later(&control, server, earlier) };
+        let (step, message) = failed(control.outcome(generation).await);
+        assert_eq!(step, REBUILT_STEP, "{which}: {message}");
+        assert!(message.contains("has lost"), "{message}");
+        let (is, runs) = node.domain(server).await.expect("the guest stays");
+        assert!(runs, "{which}");
+        assert_eq!(is.config.boot.rebuilt, last.config.boot.rebuilt, "{which}");
+    }
+    let steps = std::mem::take(&mut *doom.log.lock().expect("the lock is not poisoned"));
+    assert_eq!(steps, Vec::<String>::new(), "nothing was done to the guest");
+    let as_is = Domain { power: Power::AsIs, ..domain.clone() };
+    control.expect(later(&control, server, &as_is), Outcome::Running).await;
+    control.expect(later(&control, server, &last), Outcome::Running).await;
+    for anew in [rebuilt(&domain), rebuilt(&domain)] {
+        control.expect(later(&control, server, &anew), Outcome::Running).await;
+        let (is, _) = node.domain(server).await.expect("the guest exists");
+        assert_eq!(is.config.boot.rebuilt, anew.config.boot.rebuilt);
+    }
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    node.stop().await;
+    host.assert_empty("after the deletion");
+}
+
+/// A guest may be rebuilt on another host and come back. The removal tells its documents apart; a later document for the
+/// earlier rebuild is refused too.
+#[tokio::test]
+async fn a_document_from_before_a_rebuild_elsewhere_keeps_the_disks() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let domain = guest("db", vec![vgpu(GPUS[0])]);
+    let built = control.want(server, present(&domain));
+    control.expect(built, Outcome::Running).await;
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    let back = rebuilt(&domain);
+    control.expect(control.want(server, present(&back)), Outcome::Running).await;
+    control.go_back(server, built, present(&domain));
+    assert_eq!(failed(control.outcome(built).await).0, REBUILT_STEP);
+    let generation = later(&control, server, &domain);
+    assert_eq!(failed(control.outcome(generation).await).0, REBUILT_STEP);
+    let (is, _) = node.domain(server).await.expect("the guest stays");
+    assert_eq!(is.config.boot.rebuilt, back.config.boot.rebuilt);
+    // A removal makes the host forget nothing, and permits a guest with the disks of any rebuild.
+    control.expect(later(&control, server, &back), Outcome::Running).await;
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    node.stop().await;
+    host.assert_empty("after the deletion");
+}
+
+/// The disks are not replaced unless the rebuild is recorded.
+#[tokio::test]
+async fn a_rebuild_that_cannot_be_recorded_fails() {
+    let (host, control) = (Host::new(""), Control::new());
+    let doom = Doom::new(None);
+    let node = host.run_doomed(&control, &doom);
+    let server = ServerId::new_v4();
+    let domain = guest("db", vec![]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    let in_the_way = host.folder("rebuilds").join("in the way");
+    std::fs::create_dir_all(&in_the_way).expect("the directory is created");
+    doom.log.lock().expect("the lock is not poisoned").clear();
+    let anew = rebuilt(&domain);
+    assert_eq!(failed(control.outcome(control.want(server, present(&anew))).await).0, "define");
+    let steps = doom.log.lock().expect("the lock is not poisoned").clone();
+    assert!(!steps.iter().any(|step| step == "image"), "{steps:?}");
+    std::fs::remove_dir_all(host.folder("rebuilds")).expect("the directory is removed");
+    control.expect(control.want(server, present(&anew)), Outcome::Running).await;
+    node.stop().await;
 }
 
 /// The state directory of a host may be full. The agent then remembers a removal, and writes it with the next one.
