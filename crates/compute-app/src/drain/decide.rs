@@ -113,7 +113,21 @@ pub fn decide(host: &HostName, up: bool, guest: &Guest, allowed: Allowed) -> Ste
     let Some(state) = &guest.vm_state else {
         return stays("its state is unknown", format!("kilonova server explain {id}"));
     };
+    let is_unconfirmed =
+        guest.open_move.as_ref().is_some_and(|open| open.status == MoveStatus::Finished);
     match state {
+        // `os-resetState` has replaced the state `RESIZED`: every move is refused until the end of the migration, which
+        // its owner or an operator decides, as upstream.
+        VmState::Active | VmState::Stopped if is_unconfirmed => stays(
+            "its resize or migration to this host waits to be confirmed or reverted",
+            format!("openstack server resize confirm {id} (or revert), then drain again"),
+        ),
+        VmState::Paused if is_unconfirmed => stays(
+            "it is paused, and its resize or migration to this host waits to be confirmed or reverted",
+            format!(
+                "openstack server unpause {id}, openstack server resize confirm {id} (or revert), then drain again"
+            ),
+        ),
         VmState::Active => match &guest.cannot_move_running {
             None => Step::Live,
             Some(_) if allowed.cold => Step::Cold,
@@ -262,6 +276,31 @@ mod tests {
         let gone = Guest { host: None, ..guest("active") };
         assert!(why(ask(&gone, true)).contains("Wait"));
         assert!(why(ask(&gone, false)).contains("when the host is up again"));
+    }
+
+    #[test]
+    fn a_reset_server_at_its_destination_stays_until_its_migration_ends() {
+        for kind in [MoveKind::Migration, MoveKind::Resize] {
+            for (source, state) in
+                [("b", "active"), ("b", "stopped"), ("b", "paused"), ("a", "active")]
+            {
+                let open = |status| Some(Move { kind, status, source: host(source) });
+                let reset = Guest { open_move: open(MoveStatus::Finished), ..guest(state) };
+                for cannot_move_running in [None, Some("0:1".to_owned())] {
+                    let reset = Guest { cannot_move_running, ..reset.clone() };
+                    for cold in [false, true] {
+                        let step = decide(&host("a"), true, &reset, Allowed { cold });
+                        let explanation = why(step);
+                        assert!(explanation.contains("waits to be confirmed"), "{explanation}");
+                        assert!(explanation.contains("resize confirm u"), "{explanation}");
+                    }
+                }
+                let other = MoveStatus::Other("error".into());
+                let other = Guest { open_move: open(other), ..guest(state) };
+                let step = decide(&host("a"), true, &other, Allowed::default());
+                assert!(matches!(step, Step::Live | Step::Cold), "{state}: {step:?}");
+            }
+        }
     }
 
     #[test]

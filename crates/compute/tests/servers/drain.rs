@@ -163,6 +163,42 @@ async fn a_resize_is_left_to_its_owner() {
     }
 }
 
+/// After `os-resetState`, the server of a finished move is not moved from its destination, and the drain does not ask for
+/// that: the move must be confirmed or reverted first.
+#[tokio::test]
+async fn a_reset_server_waits_at_its_destination_for_its_confirmation() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        for moved in [json!({"migrate": null}), json!({"resize": {"flavorRef": "vgpu-pair"}})] {
+            let id = running.active_server_on(&cloud, "a", "vgpu").await;
+            admin(&running, "2.56", &id, moved.clone()).await.expect(202);
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
+            let reset = json!({"os-resetState": {"state": "active"}});
+            admin(&running, "2.90", &id, reset).await.expect(202);
+            for stopped in [false, true] {
+                if stopped {
+                    admin(&running, "2.90", &id, json!({"os-stop": null})).await.expect(202);
+                    running.wait_for_status(&id, "SHUTOFF").await;
+                }
+                begin(&running, "b", json!({"cold": true})).await.expect(202);
+                round(&running).await;
+                let found = shown(&running, "b").await;
+                assert_eq!(found["drain"]["state"], "ended", "at once: {found}");
+                assert_eq!(found["drain"]["moves"], json!([]), "{moved}: {found}");
+                assert_eq!(found["guests"][0]["move"]["status"], "finished", "{found}");
+            }
+            admin(&running, "2.90", &id, json!({"confirmResize": null})).await.expect(204);
+            running.wait_for_host_cleanup(&cloud).await;
+            begin(&running, "b", json!({"cold": true})).await.expect(202);
+            until_ended(&running, "b", 4).await;
+            assert_eq!(host_of(&running, &id).await, "a");
+            enable(&running, "b", true).await;
+            running.delete(&id).await;
+            running.wait_until_gone(&id).await;
+        }
+        cloud.teardown(&running, "moved").await;
+    }
+}
+
 #[tokio::test]
 async fn a_drain_is_stopped_and_ends_with_the_enabling_of_its_host() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
