@@ -17,7 +17,9 @@ use base64::prelude::BASE64_STANDARD;
 use kilonova_compute_db::guest_metadata as rows;
 use kilonova_compute_db::servers::{self, instance_name};
 use kilonova_compute_db::volumes::{self, BlockDevice, Phase};
-use kilonova_guest_metadata::{Answer, Document, Images, TaggedDisk, Vendordata, hostname};
+use kilonova_guest_metadata::{
+    Answer, Document, Images, TaggedDisk, Vendordata, VolumeDisk, hostname,
+};
 use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_node_api::Boot;
 use kilonova_store::{Severity, Tx};
@@ -236,7 +238,7 @@ impl MetadataService {
     }
 
     fn make(&self, facts: Facts) -> Result<Document, Error> {
-        let Facts { server, interfaces, disks, groups, numbers } = facts;
+        let Facts { server, interfaces, disks, volumes, groups, numbers } = facts;
         let zone = self.compute.zone_of(server.host.as_ref());
         let guest = GuestSource::of(&server, &zone).guest_metadata();
         let spec = &server.spec;
@@ -270,7 +272,11 @@ impl MetadataService {
                 ramdisk: name("ari", ramdisk),
             },
             security_groups: groups,
-            block_devices: Document::block_devices(&boot, &machine::of(spec, &spec.flavor)),
+            block_devices: Document::block_devices(
+                &boot,
+                &machine::of(spec, &spec.flavor),
+                &volumes,
+            ),
             vendordata: self.options.vendordata.clone(),
             guest,
         })
@@ -285,6 +291,7 @@ struct Facts {
     server: servers::Server,
     interfaces: Vec<kilonova_node_api::Interface>,
     disks: Vec<TaggedDisk>,
+    volumes: Vec<VolumeDisk>,
     groups: Vec<String>,
     numbers: Numbers,
 }
@@ -298,20 +305,18 @@ impl Facts {
     ) -> Result<Option<Self>, Error> {
         let Some(server) = servers::find(tx, id)? else { return Ok(None) };
         let bound = if server.spec.networked { networks.ports(tx, &[id])? } else { Vec::new() };
-        let mut ids: Vec<String> = Vec::new();
-        for group in bound.iter().flat_map(|port| &port.groups) {
-            if !ids.contains(group) {
-                ids.push(group.clone());
-            }
-        }
-        let names =
-            if ids.is_empty() { Default::default() } else { networks.group_names(tx, &[id])? };
-        let groups = ids.iter().filter_map(|id| names.get(id).cloned()).collect();
+        let groups = ports::group_names(tx, networks, id, &bound)?;
         let interfaces = match &server.host {
             Some(host) if !bound.is_empty() => ports::interfaces_of(tx, bound, id, host)?,
             _ => Vec::new(),
         };
-        let devices = if has_volumes { volumes::of_server(tx, id)? } else { Vec::new() };
+        let mut devices = if has_volumes { volumes::of_server(tx, id)? } else { Vec::new() };
+        devices.retain(is_in_guest);
+        let volumes = devices.iter().map(|device| VolumeDisk {
+            device: device.device.clone(),
+            is_root: device.boot_index == Some(0),
+        });
+        let volumes = volumes.collect();
         let disks = devices.into_iter().filter_map(tagged_disk).collect();
         let machine = machine::of(&server.spec, &server.spec.flavor);
         let images = [server.spec.image, machine.kernel, machine.ramdisk];
@@ -323,22 +328,25 @@ impl Facts {
             let [image, kernel, ramdisk] = images;
             [(image, own.machine), (kernel, own.kernel), (ramdisk, own.ramdisk)]
         };
-        Ok(Some(Self { server, interfaces, disks, groups, numbers }))
+        Ok(Some(Self { server, interfaces, disks, volumes, groups, numbers }))
     }
 }
 
-/// The disk of a volume with a tag that the guest has or is about to get (Nova's
-/// `_build_device_metadata`). A guest may ask during its boot, before its volumes are recorded as
-/// attached.
-fn tagged_disk(device: BlockDevice) -> Option<TaggedDisk> {
+/// True if the guest has the volume or is about to get it. A guest may ask during its boot, before its
+/// volumes are recorded as attached.
+fn is_in_guest(device: &BlockDevice) -> bool {
     match device.phase {
         Phase::Attaching
         | Phase::Attached
         | Phase::BeginDetaching
         | Phase::RollDetaching
-        | Phase::Reimaging => {}
-        Phase::Requested | Phase::Detaching | Phase::Failed => return None,
+        | Phase::Reimaging => true,
+        Phase::Requested | Phase::Detaching | Phase::Failed => false,
     }
+}
+
+/// The disk of a volume with a tag (Nova's `_build_device_metadata`).
+fn tagged_disk(device: BlockDevice) -> Option<TaggedDisk> {
     Some(TaggedDisk {
         device: device.device,
         bus: device.bus,

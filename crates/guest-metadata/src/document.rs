@@ -51,8 +51,17 @@ pub struct Images {
     pub ramdisk: Option<String>,
 }
 
-/// The devices of the guest's disks by their EC2 role: `ami`, `root`, `ephemeral0`, `swap`.
-pub type BlockDevices = BTreeMap<&'static str, String>;
+/// The devices of the guest's disks by their EC2 role: `ami`, `root`, `ephemeral0`, `swap`, `ebs0`.
+pub type BlockDevices = BTreeMap<String, String>;
+
+/// The disk of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeDisk {
+    /// The disk's name: `vdb`.
+    pub device: String,
+    /// True if it is the guest's root disk.
+    pub is_root: bool,
+}
 
 /// The operator's data for guests.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,6 +94,11 @@ impl Document {
         let user_data = config.guest.user_data.as_ref();
         let user_data = user_data.map(|data| BASE64_STANDARD.decode(data)).transpose()?;
         let number = config.name.rsplit('-').next().unwrap_or_default();
+        let volumes: Vec<VolumeDisk> = config
+            .volumes
+            .iter()
+            .map(|volume| VolumeDisk { device: volume.device.clone(), is_root: volume.is_root() })
+            .collect();
         Ok(Self {
             server,
             instance_id: format!("i-{number}"),
@@ -98,8 +112,8 @@ impl Document {
                 kernel: name("aki", config.guest.images.kernel, config.machine.kernel),
                 ramdisk: name("ari", config.guest.images.ramdisk, config.machine.ramdisk),
             },
-            security_groups: Vec::new(),
-            block_devices: Self::block_devices(&config.boot, &config.machine),
+            security_groups: config.guest.security_groups.clone(),
+            block_devices: Self::block_devices(&config.boot, &config.machine, &volumes),
             vendordata,
             guest: config.guest.clone(),
         })
@@ -127,27 +141,30 @@ impl Document {
         files
     }
 
-    /// The disks of a guest by their EC2 role. Disks are named in the order in which hosts attach them.
-    pub fn block_devices(boot: &Boot, machine: &Machine) -> BlockDevices {
-        let prefix = match machine.disk_bus {
-            None | Some(Bus::Virtio) => "vd",
-            Some(Bus::Scsi | Bus::Sata | Bus::Usb) => "sd",
-            Some(Bus::Ide) => "hd",
-            Some(Bus::Fdc) => "fd",
-        };
-        let mut letters = 'b'..='z';
-        let mut next = || letters.next().map(|letter| format!("/dev/{prefix}{letter}"));
-        let mut devices = BlockDevices::from([
-            ("ami", format!("{prefix}a")),
-            ("root", format!("/dev/{prefix}a")),
-        ]);
+    /// The disks of a guest by their EC2 role, volumes in the order of their names (`instance_block_mapping`
+    /// in `nova/block_device.py`). Local disks get the names that the volumes leave free, in the order in
+    /// which hosts attach them.
+    pub fn block_devices(boot: &Boot, machine: &Machine, volumes: &[VolumeDisk]) -> BlockDevices {
+        let bus = machine.disk_bus.unwrap_or(Bus::Virtio);
+        let is_free = |name: &String| volumes.iter().all(|volume| volume.device != *name);
+        let mut free = bus.disk_names().filter(is_free);
+        let mut devices = BlockDevices::new();
+        let root = volumes.iter().find(|volume| volume.is_root);
+        if let Some(root) = root.map(|root| root.device.clone()).or_else(|| free.next()) {
+            devices.insert("root".to_owned(), format!("/dev/{root}"));
+            devices.insert("ami".to_owned(), root);
+        }
         for (role, size) in [("ephemeral0", boot.ephemeral_gb), ("swap", boot.swap_mb)] {
             if size > 0
-                && let Some(device) = next()
+                && let Some(device) = free.next()
             {
-                devices.insert(role, device);
+                devices.insert(role.to_owned(), format!("/dev/{device}"));
             }
         }
+        let mut names: Vec<&str> = volumes.iter().map(|volume| volume.device.as_str()).collect();
+        names.sort_unstable();
+        let volumes = names.iter().enumerate();
+        devices.extend(volumes.map(|(at, name)| (format!("ebs{at}"), format!("/dev/{name}"))));
         devices
     }
 }

@@ -13,5 +13,5 @@ mod openstack;
 mod path;
 
 pub use disks::TaggedDisk;
-pub use document::{BlockDevices, Document, Images, Vendordata, hostname};
+pub use document::{BlockDevices, Document, Images, Vendordata, VolumeDisk, hostname};
 pub use path::{Answer, ContentType, MAX_PASSWORD, lookup_versions, texts};

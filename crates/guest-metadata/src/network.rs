@@ -44,14 +44,21 @@ fn kind(interface: &Interface) -> &'static str {
 }
 
 /// The device metadata of the interfaces with tags; newer versions of the format include the VLAN
-/// of a function and whether the host trusts it.
+/// of a function and whether the host trusts it. Where they include the VLAN, they also list
+/// functions that have one but no tag (`_build_interface_metadata` in `nova/virt/libvirt/driver.py`).
 pub(crate) fn tagged(interfaces: &[Interface], vlans: bool, trust: bool) -> Vec<Value> {
     let tagged = interfaces.iter().filter_map(|interface| {
-        let tag = interface.tag.as_ref()?;
+        let vlan = interface.vlan.filter(|_| vlans && interface.device.is_some());
+        if interface.tag.is_none() && vlan.is_none() {
+            return None;
+        }
         let mut entry = json!({
-            "type": "nic", "bus": "none", "address": "none", "mac": interface.mac, "tags": [tag],
+            "type": "nic", "bus": "none", "address": "none", "mac": interface.mac,
         });
-        if let (true, Some(vlan), Some(_)) = (vlans, interface.vlan, &interface.device) {
+        if let Some(tag) = &interface.tag {
+            entry["tags"] = json!([tag]);
+        }
+        if let Some(vlan) = vlan {
             entry["vlan"] = vlan.into();
         }
         if trust {
@@ -72,6 +79,9 @@ fn mtu(interface: &Interface) -> Option<i64> {
 
 fn network(number: usize, link: &str, interface: &Interface, address: &Address) -> Value {
     let v4 = address.address.is_ipv4();
+    // DHCPv6 without a mode: a server of Neutron assigns the address. Kilonova's own server, which has
+    // this MAC address, serves DHCPv6 only to subnets with a mode, so the guest configures the address.
+    let six_dhcp = address.dhcp && interface.dhcp_mac.is_none();
     let mut entry = json!({
         "id": format!("network{number}"),
         "link": link,
@@ -79,11 +89,12 @@ fn network(number: usize, link: &str, interface: &Interface, address: &Address) 
         "type": match (v4, address.dhcp, address.six) {
             (true, true, _) => "ipv4_dhcp".to_owned(),
             (true, false, _) => "ipv4".to_owned(),
+            (false, _, None) if six_dhcp => "ipv6_dhcp".to_owned(),
             (false, _, None) => "ipv6".to_owned(),
             (false, _, Some(mode)) => format!("ipv6_{}", mode.as_str()),
         },
     });
-    if v4 && address.dhcp {
+    if (v4 && address.dhcp) || (!v4 && address.six.is_none() && six_dhcp) {
         return entry;
     }
     entry["ip_address"] = json!(address.address);

@@ -140,7 +140,7 @@ fn meta_data(document: &Document, version: Version<'_>, seed: &str) -> Value {
         say("devices", devices.into());
     }
     if version.knows(VICTORIA) {
-        say("dedicated_cpus", json!([]));
+        say("dedicated_cpus", json!(guest.dedicated_cpus));
     }
     data.into()
 }

@@ -11,9 +11,10 @@
 use std::collections::BTreeMap;
 
 use kilonova_guest_metadata::{
-    Answer, ContentType, Document, Images, TaggedDisk, Vendordata, hostname, lookup_versions,
+    Answer, ContentType, Document, Images, TaggedDisk, Vendordata, VolumeDisk, hostname,
+    lookup_versions,
 };
-use kilonova_node_api::{Boot, GuestMetadata, Key, Machine};
+use kilonova_node_api::{Boot, GuestMetadata, Key, Machine, SixMode};
 use serde_json::{Value, json};
 
 /// Base64 of the bytes that the recording uses instead of random ones.
@@ -81,7 +82,7 @@ fn guest() -> Document {
             ramdisk: Some("ari-00000009".into()),
         },
         security_groups: vec!["default".into(), "web".into()],
-        block_devices: Document::block_devices(&boot, &Machine::default()),
+        block_devices: Document::block_devices(&boot, &Machine::default(), &[]),
         vendordata: Vendordata::default(),
     }
 }
@@ -102,7 +103,7 @@ fn plain() -> Document {
         interfaces: Vec::new(),
         images: Images { kernel: None, ramdisk: None, ..guest().images },
         security_groups: Vec::new(),
-        block_devices: Document::block_devices(&boot, &Machine::default()),
+        block_devices: Document::block_devices(&boot, &Machine::default(), &[]),
         ..guest()
     }
 }
@@ -265,7 +266,93 @@ fn volumes_with_tags_are_devices() {
 fn disks_are_named_by_their_bus() {
     let boot = Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 64, rebuilt: None };
     let machine = Machine { disk_bus: Some(kilonova_node_api::Bus::Scsi), ..Machine::default() };
-    let devices = Document::block_devices(&boot, &machine);
+    let devices = Document::block_devices(&boot, &machine, &[]);
     let expected = [("ami", "sda"), ("root", "/dev/sda"), ("swap", "/dev/sdb")];
-    assert_eq!(devices, expected.map(|(role, device)| (role, device.to_owned())).into());
+    assert_eq!(devices, named(&expected));
+}
+
+fn named(devices: &[(&str, &str)]) -> BTreeMap<String, String> {
+    devices.iter().map(|(role, device)| ((*role).to_owned(), (*device).to_owned())).collect()
+}
+
+#[test]
+fn volumes_are_ebs_devices_and_keep_their_names() {
+    let boot = Boot { image: None, root_gb: 1, ephemeral_gb: 2, swap_mb: 64, rebuilt: None };
+    let volume = |device: &str, is_root| VolumeDisk { device: device.to_owned(), is_root };
+    let volumes = [volume("vdd", false), volume("vdb", false)];
+    let devices = Document::block_devices(&boot, &Machine::default(), &volumes);
+    let expected = [
+        ("ami", "vda"),
+        ("root", "/dev/vda"),
+        ("ephemeral0", "/dev/vdc"),
+        ("swap", "/dev/vde"),
+        ("ebs0", "/dev/vdb"),
+        ("ebs1", "/dev/vdd"),
+    ];
+    assert_eq!(devices, named(&expected));
+    let backed = [volume("vda", true)];
+    let devices = Document::block_devices(&boot, &Machine::default(), &backed);
+    let expected = [
+        ("ami", "vda"),
+        ("root", "/dev/vda"),
+        ("ephemeral0", "/dev/vdb"),
+        ("swap", "/dev/vdc"),
+        ("ebs0", "/dev/vda"),
+    ];
+    assert_eq!(devices, named(&expected));
+}
+
+/// Nova: `_get_nets` in `nova/virt/netutils.py`.
+#[test]
+fn networks_have_the_mode_of_their_ipv6_subnet() {
+    for (dhcp, mode, own_server, kind, is_static) in [
+        (true, Some("slaac"), false, "ipv6_slaac", true),
+        (true, Some("dhcpv6-stateless"), false, "ipv6_dhcpv6-stateless", true),
+        (true, Some("dhcpv6-stateful"), false, "ipv6_dhcpv6-stateful", true),
+        (true, None, false, "ipv6_dhcp", false),
+        (false, None, false, "ipv6", true),
+        // The server of an own network does not serve the subnet.
+        (true, None, true, "ipv6", true),
+    ] {
+        let mut guest = guest();
+        guest.interfaces.truncate(1);
+        guest.interfaces[0].dhcp_mac = own_server.then(|| "fa:16:3e:dc:dc:dc".to_owned());
+        let address = &mut guest.interfaces[0].addresses[1];
+        address.dhcp = dhcp;
+        address.six = mode.and_then(SixMode::parse);
+        let data = text(&guest, "/openstack/latest/network_data.json").expect("the file exists");
+        let data: Value = serde_json::from_str(&data).expect("the body is JSON");
+        let network = &data["networks"][1];
+        assert_eq!(network["type"], kind);
+        assert_eq!(network["ip_address"] == "fd00::5", is_static, "{network}");
+    }
+}
+
+#[test]
+fn a_function_in_a_vlan_is_a_device_without_a_tag_too() {
+    let mut guest = guest();
+    guest.interfaces.iter_mut().for_each(|interface| interface.tag = None);
+    let devices = |version: &str| {
+        let data = text(&guest, &format!("/openstack/{version}/meta_data.json"));
+        let data: Value = serde_json::from_str(&data.expect("the file exists")).expect("JSON");
+        data["devices"].clone()
+    };
+    assert_eq!(devices("2016-10-06"), json!([]), "the version has no VLANs");
+    let mut device = json!({
+        "type": "nic", "bus": "none", "address": "none", "mac": "fa:16:3e:00:00:02", "vlan": 7,
+    });
+    assert_eq!(devices("2017-02-22"), json!([device]));
+    device["vf_trusted"] = json!(false);
+    assert_eq!(devices("latest"), json!([device]));
+}
+
+#[test]
+fn dedicated_cpus_are_listed() {
+    let mut guest = guest();
+    guest.guest.dedicated_cpus = vec![1, 3];
+    for (version, expected) in [("2018-08-27", Value::Null), ("2020-10-14", json!([1, 3]))] {
+        let data = text(&guest, &format!("/openstack/{version}/meta_data.json"));
+        let data: Value = serde_json::from_str(&data.expect("the file exists")).expect("JSON");
+        assert_eq!(data["dedicated_cpus"], expected, "{version}");
+    }
 }

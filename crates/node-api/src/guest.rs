@@ -44,6 +44,12 @@ pub struct GuestMetadata {
     /// The EC2 numbers of its images.
     #[serde(skip_serializing_if = "is_default")]
     pub images: ImageNumbers,
+    /// The vCPUs that have host CPUs of their own, in order.
+    #[serde(skip_serializing_if = "is_default")]
+    pub dedicated_cpus: Vec<u32>,
+    /// The names of the security groups of its ports, in order.
+    #[serde(skip_serializing_if = "is_default")]
+    pub security_groups: Vec<String>,
     /// True if the operator's services provide vendor data for the guest, which the host requests
     /// from the control plane.
     #[serde(skip_serializing_if = "is_default")]

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_compute_db::servers::{Server, Spec};
+use kilonova_compute_db::servers::{FlavorOf, Server, Spec};
 use kilonova_ids::HostName;
 use kilonova_node_api::GuestMetadata;
+use kilonova_store::Tx;
 
-use crate::{Compute, user_data};
+use crate::{Compute, Error, numa, ports, user_data};
 
 /// The properties of a server from which its document and its guest's metadata are derived.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +39,7 @@ impl<'a> GuestSource<'a> {
         }
     }
 
-    /// The guest's metadata.
+    /// The guest's metadata, without the names of its security groups.
     pub fn guest_metadata(&self) -> GuestMetadata {
         let spec = self.spec;
         GuestMetadata {
@@ -52,16 +53,37 @@ impl<'a> GuestSource<'a> {
             reservation: spec.reservation_id.clone(),
             flavor: spec.flavor.name.clone(),
             images: spec.image_numbers,
+            dedicated_cpus: dedicated_cpus(spec, &spec.flavor),
+            security_groups: Vec::new(),
             dynamic_vendordata: spec.dynamic_vendordata,
         }
     }
 }
 
-/// The metadata of a server's guest on this host.
+/// The vCPUs with host CPUs of their own, of a server with this flavor (`_get_instance_dedicated_cpus` in
+/// `nova/api/metadata/base.py`).
+pub fn dedicated_cpus(spec: &Spec, flavor: &FlavorOf) -> Vec<u32> {
+    let topology = numa::requested(flavor, &spec.image_properties).topology;
+    let cells = topology.into_iter().flat_map(|topology| topology.cells);
+    let mut all: Vec<u32> = cells.flat_map(|cell| cell.dedicated).collect();
+    all.sort_unstable();
+    all
+}
+
+/// The metadata of a server's guest on this host. With the cloud's Neutron, it has the names of the guest's security
+/// groups; on own networks, the host adds them from its packet filters.
+///
+/// # Errors
+/// Store errors only.
 pub fn guest_metadata(
+    tx: &mut Tx<'_>,
     compute: &Compute,
     server: &Server,
     host: Option<&HostName>,
-) -> GuestMetadata {
-    GuestSource::of(server, &compute.zone_of(host)).guest_metadata()
+) -> Result<GuestMetadata, Error> {
+    let mut guest = GuestSource::of(server, &compute.zone_of(host)).guest_metadata();
+    if server.spec.networked && compute.networks.is_external() {
+        guest.security_groups = ports::security_groups(tx, &*compute.networks, server.id)?;
+    }
+    Ok(guest)
 }

@@ -26,7 +26,7 @@ pub(crate) use claim::{
     abandon_of, actor_of, consumer_of, expect_held, expect_initiator_of, held, initiator_of,
     reclaim, release_held,
 };
-pub use guest_metadata::{GuestSource, guest_metadata};
+pub use guest_metadata::{GuestSource, dedicated_cpus, guest_metadata};
 pub use image_traits::check_image_traits;
 pub(crate) use port_claims::{change_claims, claim_again, claim_port, release_port};
 pub use query::{PortResources, ProfileGroups, Profiles, on_host, query_of};

@@ -165,7 +165,7 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
     let mut complete = true;
     for (host, mut domain) in present {
         let now = compute.networks.interfaces(tx, server, &host)?;
-        let guest = boot::guest_metadata(compute, &row, Some(&host));
+        let guest = boot::guest_metadata(tx, compute, &row, Some(&host))?;
         let is_current = domain.config.guest == guest && domain.config.display_name == row.name;
         if domain.config.interfaces == now {
             if is_current {

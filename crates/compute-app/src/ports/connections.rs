@@ -41,6 +41,42 @@ pub fn connections<'a>(
     Ok(found)
 }
 
+/// The names of the security groups of a server's ports, in the order of the ports.
+///
+/// # Errors
+/// Store errors only.
+pub fn security_groups(
+    tx: &mut Tx<'_>,
+    networks: &dyn Networks,
+    server: ServerId,
+) -> Result<Vec<String>, Error> {
+    let bound = networks.ports(tx, &[server])?;
+    group_names(tx, networks, server, &bound)
+}
+
+/// [`security_groups`] of a server with these ports.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn group_names(
+    tx: &mut Tx<'_>,
+    networks: &dyn Networks,
+    server: ServerId,
+    bound: &[ServerPort],
+) -> Result<Vec<String>, Error> {
+    let mut ids: Vec<&String> = Vec::new();
+    for group in bound.iter().flat_map(|port| &port.groups) {
+        if !ids.contains(&group) {
+            ids.push(group);
+        }
+    }
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let names = networks.group_names(tx, &[server])?;
+    Ok(ids.into_iter().filter_map(|id| names.get(id).cloned()).collect())
+}
+
 impl Connections {
     /// The ports of a server, in order.
     pub fn of(&self, server: ServerId) -> &[ServerPort] {

@@ -22,7 +22,8 @@ use kilonova_store::Tx;
 
 pub use addresses::{AddressChange, address_changed, change_address, no_network};
 pub use attach::{Added, add, group_changed, record_guest_change, refresh, remove, set_group};
-pub use connections::{Connections, connections};
+pub(crate) use connections::group_names;
+pub use connections::{Connections, connections, security_groups};
 pub use kilonova_network::ledger::{Fixed, GroupFacts, ServerPort};
 pub use networks::{GuestPorts, Networks, PortOwner, Requested, ResolvedPort, ServerPorts};
 pub use own::Own;

@@ -2,7 +2,7 @@
 
 use kilonova_compute_app::ports::neutron::{BoundPort, interface};
 use kilonova_neutron::{Network, Port, Subnet};
-use kilonova_node_api::{Interface, MacvtapMode, Vif};
+use kilonova_node_api::{Interface, MacvtapMode, SixMode, Vif};
 use serde_json::{Value, json};
 
 const PORT: &str = "aaaaaaaa-5555-4555-8555-555555555555";
@@ -57,6 +57,34 @@ fn an_interface_has_what_the_guest_is_told() {
         "vif": {"type": "ovs", "bridge": "br-int"},
     });
     assert_eq!(serde_json::to_value(made.expect("it is connected")).expect("JSON"), expected);
+}
+
+#[test]
+fn an_address_has_the_mode_of_its_subnet() {
+    for (mode, expected) in [
+        (json!("slaac"), Some(SixMode::Slaac)),
+        (json!("dhcpv6-stateless"), Some(SixMode::Stateless)),
+        (json!("dhcpv6-stateful"), Some(SixMode::Stateful)),
+        (json!(null), None),
+    ] {
+        let port: Port = serde_json::from_value(json!({
+            "id": PORT, "network_id": NETWORK, "mac_address": "fa:16:3e:00:00:01",
+            "fixed_ips": [{"subnet_id": SUBNET, "ip_address": "fd00::5"}], "binding:vif_type": "ovs",
+        }))
+        .expect("a port");
+        let network: Network =
+            serde_json::from_value(json!({"id": NETWORK, "name": "net"})).expect("a network");
+        let subnet: Subnet = serde_json::from_value(json!({
+            "id": SUBNET, "network_id": NETWORK, "cidr": "fd00::/64", "enable_dhcp": true,
+            "ipv6_address_mode": mode,
+        }))
+        .expect("a subnet");
+        let subnets = [subnet];
+        let bound =
+            BoundPort { port: &port, network: &network, subnets: &subnets, dhcp: &[], tag: None };
+        let made = interface(&bound, "br-int").expect("it is connected");
+        assert_eq!(made.addresses[0].six, expected);
+    }
 }
 
 #[test]

@@ -270,6 +270,8 @@ async fn changes_of_a_server_reach_the_host_of_a_guest_with_ports() {
         let network = running.network_with_subnet(ANN, "lan", "10.7.0.0/24").await;
         let networks = json!([{"uuid": network}]);
         let id = active_server_with_networks(&cloud, &running, "plain", networks, "a").await;
+        let groups = definition(&running, &id).await.config.guest.security_groups;
+        assert_eq!(groups, ["default"], "they are on the config drive");
         let deliver = async || {
             let done =
                 kilonova_compute_app::reconcile::networks::run(running.compute.clone()).await;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::kit::{
     ADMIN, ANN, Client, Cloud, Controllers, GPU, RunningCloud, TWO_CELLS, hosts, wait_until,
 };
+use crate::servers::metadata_service::Proxy;
 
 pub fn two_cells(names: &[&str]) -> Topology {
     let entries: Vec<(&str, &[&str])> =
@@ -86,6 +87,9 @@ async fn a_pinned_server_gets_cpus_of_its_own_until_it_is_deleted() {
         assert_eq!(pins_of_all(&cloud).await.len(), 8);
         let xml = domain(&cloud, "a", &one);
         assert!(xml.contains("\"cpus\":\"2\""), "{xml}");
+        assert!(xml.contains("\"dedicated_cpus\":[0,1,2,3]"), "{xml}");
+        let told = Proxy::of(&running).meta_data(&one).await;
+        assert_eq!(told["dedicated_cpus"], json!([0, 1, 2, 3]));
 
         // Two dedicated CPUs are left in each cell: the total suffices, but no single cell does.
         let three = running.boot(&cloud, "three", "pinned").await;

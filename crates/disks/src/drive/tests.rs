@@ -21,7 +21,7 @@ fn definition() -> Definition {
                     "address": "10.0.0.5", "prefix": 24, "gateway": "10.0.0.1", "dhcp": false,
                     "dns": ["10.0.0.2"], "routes": [["192.168.0.0/16", "10.0.0.9"]],
                 },
-                {"address": "fd00::5", "prefix": 64, "gateway": "fd00::1", "dhcp": true},
+                {"address": "fd00::5", "prefix": 64, "gateway": "fd00::1", "dhcp": false},
             ],
         },
         {
@@ -103,6 +103,15 @@ fn the_latest_files_match_the_golden_file() {
     assert_eq!(newest, golden, "{newest:#}");
     assert_eq!(files["openstack/latest/user_data"], b"#cloud-config\n");
     assert_eq!(files["ec2/latest/user-data"], b"#cloud-config\n");
+}
+
+#[test]
+fn the_drive_has_the_names_of_the_security_groups() {
+    let mut definition = definition();
+    definition.config.guest.security_groups = vec!["web".into(), "default".into()];
+    let files = files_of(&definition);
+    let data = read(&files, "ec2/latest/meta-data.json");
+    assert_eq!(data["security-groups"], json!(["web", "default"]));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use kilonova_node_api::{
     REMOVED_STEP, Verb,
 };
 
+use super::metadata;
 use super::notes::{End, Last, Note};
 use super::volumes::{must_start, reboots_hard};
 use super::work::{Applied, Halt, Turn, Work};
@@ -69,8 +70,10 @@ impl Work {
         if domain.power == Power::AsIs {
             return self.as_is(server).await.map(Applied::of);
         }
-        let definition = Definition::of(server, domain);
+        let mut definition = Definition::of(server, domain);
         let now = self.now(server).await?;
+        let is = now.as_ref().and_then(|now| now.definition.as_ref());
+        self.name_groups(&mut definition, is);
         let state = now.as_ref().map_or(DomainState::Shutoff, |now| now.state);
         if state == DomainState::MigratedOut {
             return Ok(Applied::of(Outcome::MigratedOut));
@@ -112,6 +115,18 @@ impl Work {
             tracing::warn!(host = %self.host(), %server, ?halt, "rollback of a partial build failed");
         }
         result
+    }
+
+    /// Adds the names of the guest's security groups for its config drive. On own networks, the packet filters have
+    /// them; while those are not known, the recorded names stay.
+    fn name_groups(&self, definition: &mut Definition, is: Option<&Definition>) {
+        let config = &mut definition.config;
+        let known = metadata::security_groups(&self.connections.filters(), &config.interfaces);
+        if let Some(names) = known {
+            config.guest.security_groups = names;
+        } else if let Some(is) = is.filter(|_| config.guest.security_groups.is_empty()) {
+            config.guest.security_groups.clone_from(&is.config.guest.security_groups);
+        }
     }
 
     /// Refuses to create a guest that must not be created: one that the host has removed since the document was issued,

@@ -253,6 +253,7 @@ pub(super) fn guest_at_dest(
     domain.config.boot.ephemeral_gb = spec.ephemeral_gb();
     domain.config.boot.swap_mb = spec.swap_mb();
     domain.config.machine = boot::machine::of(&ctx.server.spec, flavor);
+    domain.config.guest.dedicated_cpus = boot::dedicated_cpus(&ctx.server.spec, flavor);
     domain.power = power;
     domain.existing = migration.same_host();
     domain.config.devices = devices;
@@ -264,7 +265,7 @@ pub(super) fn guest_at_dest(
         if migration.kind == Kind::Evacuation {
             // A resized guest runs immediately, as upstream.
             domain.starts_paused = ports.are_awaited && power == Power::On;
-            domain.config.guest = boot::guest_metadata(ctx.compute, &ctx.server, Some(dest));
+            domain.config.guest = boot::guest_metadata(tx, ctx.compute, &ctx.server, Some(dest))?;
             // The disks are created anew. The image of a guest that was unshelved is deleted (upstream: `_unshelve_instance`
             // in `nova/compute/manager.py` restores the server's `image_ref`).
             domain.config.boot.image =

@@ -25,7 +25,7 @@ use crate::ports::neutron::{
     Attached, Attachment, ChangedClaims, Failure, Providers, Wanted, Wish, attach, device_profile,
     release, unbind,
 };
-use crate::ports::{name_of, refresh};
+use crate::ports::{name_of, refresh, security_groups};
 use crate::{Compute, Error, flows};
 
 /// Number of servers that this process settles concurrently.
@@ -426,6 +426,7 @@ fn deliver(tx: &mut Tx<'_>, compute: &Compute, taken: &Taken) -> Result<(), Erro
         return Ok(());
     }
     let ports = journal::ports(tx, id)?;
+    let groups = security_groups(tx, &*compute.networks, id)?;
     for (host, document) in held {
         let is = |wanted: &Option<HostName>| wanted.as_ref() == Some(&host);
         let interfaces = match (is(&taken.row.host), is(&taken.row.next_host)) {
@@ -435,6 +436,7 @@ fn deliver(tx: &mut Tx<'_>, compute: &Compute, taken: &Taken) -> Result<(), Erro
         };
         if let Desired::Present(mut domain) = document.desired {
             domain.config.interfaces = interfaces;
+            domain.config.guest.security_groups.clone_from(&groups);
             domain.starts_paused &= !are_plugged(&ports);
             documents::put(tx, compute, &host, id, &Desired::Present(domain))?;
         }

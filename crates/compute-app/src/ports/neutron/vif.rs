@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use kilonova_neutron::{FixedIp, Network, Port, Subnet};
-use kilonova_node_api::{Address, Interface, MacvtapMode, Vif};
+use kilonova_node_api::{Address, Interface, MacvtapMode, SixMode, Vif};
 use serde_json::Value;
 
 /// The length to which upstream truncates the names of bridges.
@@ -143,7 +143,7 @@ fn address(bound: &BoundPort<'_>, fixed: &FixedIp) -> Option<Address> {
             .collect(),
         dhcp: subnet.enable_dhcp,
         dhcp_server,
-        six: None,
+        six: subnet.ipv6_address_mode.as_deref().and_then(SixMode::parse),
         floating: Vec::new(),
     })
 }

@@ -112,6 +112,7 @@ async fn a_boot_creates_binds_and_shows_its_ports() {
         // The host connects the ports to Neutron's bridge.
         let document = cloud.column("SELECT body FROM documents").await.remove(0);
         assert!(document.contains(r#""vif":{"type":"ovs","bridge":"br-int"}"#), "{document}");
+        assert!(document.contains(r#""security_groups":["default"]"#), "{document}");
 
         let fixed = text(&addresses[0], "addr");
         neutron.state().add_floating_ip(&supplied, &fixed, "203.0.113.7");

@@ -31,6 +31,11 @@ async fn the_metadata_service_lists_volumes_with_tags() {
         assert_eq!(devices[0]["serial"], json!(disk));
         assert_eq!(devices[0]["tags"], json!(["data"]));
         assert_eq!(devices[0]["path"], answer["volumeAttachment"]["device"]);
+        let mapping = async |role: &str| {
+            proxy.get(&id, &format!("/latest/meta-data/block-device-mapping/{role}")).await.text
+        };
+        assert_eq!((&*mapping("ebs0").await, &*mapping("ebs1").await), ("/dev/vdb", "/dev/vdc"));
+        assert_eq!(mapping("root").await, "/dev/vda");
         try_detach(&running, &id, &disk).await;
         wait_for(&cinder, &disk, "available").await;
         tokio::time::sleep(Duration::from_millis(1100)).await;

@@ -145,7 +145,10 @@ async fn document(work: &Work, server: ServerId) -> Result<Option<Arc<Document>>
         tracing::error!(%host, %server, %error, "the user data of a guest is not base64");
         Unanswered
     })?;
-    document.security_groups = groups(&work.connections.filters(), &definition.config.interfaces);
+    let groups = security_groups(&work.connections.filters(), &definition.config.interfaces);
+    if let Some(groups) = groups {
+        document.security_groups = groups;
+    }
     let document = Arc::new(document);
     work.metadata.put(server, &document, version);
     Ok(Some(document))
@@ -179,12 +182,18 @@ async fn with_vendordata(
     Ok(Ok(complete))
 }
 
-/// The names of the security groups of these interfaces, in their order.
-fn groups(filters: &Filters, interfaces: &[Interface]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
+/// The names of the security groups of these interfaces, in their order; `None` if the filters have
+/// none of the ports, such as before the agent has received them.
+pub(super) fn security_groups(filters: &Filters, interfaces: &[Interface]) -> Option<Vec<String>> {
+    let mut names: Option<Vec<String>> = None;
     for interface in interfaces {
         let ports = filters.ports.iter().filter(|port| port.port == interface.port);
-        for id in ports.flat_map(|port| &port.groups) {
+        let ports: Vec<_> = ports.collect();
+        if ports.is_empty() {
+            continue;
+        }
+        let names = names.get_or_insert_default();
+        for id in ports.iter().flat_map(|port| &port.groups) {
             let group = filters.groups.iter().find(|group| group.id == *id);
             let name = group.map(|group| &group.name).filter(|name| !name.is_empty());
             names.extend(name.filter(|name| !names.contains(name)).cloned());

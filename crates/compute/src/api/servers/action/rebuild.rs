@@ -78,12 +78,13 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
             if let Some(root) = root.filter(|root| root.is_replaced) {
                 volumes::begin_reimage(tx, root, rebuild.image)?;
             }
+            let guest = boot::guest_metadata(tx, &request.compute, &server, server.host.as_ref())?;
             let command = ServerCommand::Rebuild(Box::new(Rebuild {
                 name: server.name.clone(),
                 image: server.spec.image,
                 reimages,
                 machine: boot::machine::of(&server.spec, &server.spec.flavor),
-                guest: boot::guest_metadata(&request.compute, &server, server.host.as_ref()),
+                guest,
             }));
             flows::command(tx, &request.compute, &request.context, &server, &command, now)?;
             let group = server_groups::of_server(tx, server.id)?;
