@@ -3,7 +3,7 @@
 
 mod of_image;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use kilonova_compute_db::servers::{FlavorOf, LocalDisks};
 use kilonova_ids::{ImageId, SnapshotId, VolumeId, parse_uuid_like};
@@ -60,6 +60,8 @@ pub struct WantedDisks {
     pub ephemeral: Vec<Option<i64>>,
     /// The size of the requested swap disk, in MiB as in Nova's API. The inner `None` is the flavor's size.
     pub swap: Option<Option<i64>>,
+    /// The requested buses of local disks.
+    pub local_buses: Vec<Bus>,
     /// The names of disks that the server does not get, although its image names them.
     pub absent: Vec<String>,
 }
@@ -75,11 +77,26 @@ impl WantedDisks {
         self.ephemeral.len() + usize::from(self.swap.is_some())
     }
 
-    /// The sizes of the local disks of a server with this flavor.
+    /// The sizes of the local disks of a server with this flavor and an image with these properties.
     ///
     /// # Errors
-    /// 400 with Nova's messages for disks that are larger than the flavor's, and for several ephemeral disks.
-    pub fn local_disks(&self, flavor: &FlavorOf) -> Result<LocalDisks, Refusal> {
+    /// 400 with Nova's messages for disks that are larger than the flavor's; 400 for several ephemeral disks, and for a
+    /// bus that the disks do not get: a server's local disks are on the bus of its image.
+    pub fn local_disks(
+        &self,
+        flavor: &FlavorOf,
+        properties: &BTreeMap<String, String>,
+    ) -> Result<LocalDisks, Refusal> {
+        let usual = properties.get("hw_disk_bus");
+        let usual = usual.and_then(|name| Bus::parse(&name.to_ascii_lowercase()));
+        let usual = usual.unwrap_or(Bus::Virtio);
+        if let Some(other) = self.local_buses.iter().find(|bus| **bus != usual) {
+            return Err(invalid(&format!(
+                "the local disks of a server are on the bus of its image, {}, not {}. Set hw_disk_bus of the image.",
+                usual.as_str(),
+                other.as_str()
+            )));
+        }
         let requested = self.ephemeral.iter().map(|size| size.unwrap_or(flavor.ephemeral));
         if requested.fold(0, i64::saturating_add) > flavor.ephemeral {
             return Err(Refusal::bad_request(
@@ -278,6 +295,20 @@ fn read_local(
     boot_index: i64,
     size: Option<i64>,
 ) -> Result<(), Refusal> {
+    let text = |key: &str| entry[key].as_str().filter(|text| !text.is_empty());
+    if text("tag").is_some() {
+        return Err(invalid("a disk with a tag must be a volume (destination_type=volume)."));
+    }
+    if let Some(word) = text("disk_bus") {
+        // The message is that of an image with this bus.
+        let bus = Bus::parse(word).ok_or_else(|| {
+            Refusal::bad_request(format!(
+                "Requested hardware '{}' is not supported by the 'kvm' virt driver",
+                word.escape_debug()
+            ))
+        })?;
+        disks.local_buses.push(bus);
+    }
     match source {
         "image" => {
             let id = entry["uuid"].as_str().or_else(|| entry["image_id"].as_str());
@@ -404,6 +435,41 @@ mod tests {
     }
 
     #[test]
+    fn local_disks_have_no_tag_and_the_bus_of_the_image() {
+        let flavor = crate::resolve::empty_flavor();
+        let asked = |image: Option<&str>, more: Value| {
+            let mut root = json!({
+                "source_type": "image", "destination_type": "local", "uuid": A, "boot_index": 0,
+            });
+            let fields = more.as_object().expect("an object").clone();
+            root.as_object_mut().expect("an object").extend(fields);
+            let properties = image.map(|bus| ("hw_disk_bus".to_owned(), bus.to_owned()));
+            let disks = v2(json!([root]))?;
+            disks.local_disks(&flavor, &properties.into_iter().collect()).map(|_| ())
+        };
+        for (image, more) in [
+            (None, json!({})),
+            (None, json!({"disk_bus": "virtio", "tag": "", "device_name": "/dev/sda"})),
+            (Some("scsi"), json!({"disk_bus": "scsi"})),
+        ] {
+            asked(image, more.clone()).expect(&more.to_string());
+        }
+        for (image, more, words) in [
+            (None, json!({"tag": "root"}), "a disk with a tag must be a volume"),
+            (None, json!({"disk_bus": "scsi"}), "on the bus of its image, virtio, not scsi."),
+            (
+                Some("ide"),
+                json!({"disk_bus": "virtio"}),
+                "on the bus of its image, ide, not virtio.",
+            ),
+            (None, json!({"disk_bus": "xen"}), "Requested hardware 'xen' is not supported"),
+        ] {
+            let refusal = asked(image, more).expect_err(words);
+            assert!(refusal.message.contains(words), "{refusal}");
+        }
+    }
+
+    #[test]
     fn local_disks_have_requested_sizes_up_to_those_of_the_flavor() {
         let flavor = crate::capacity::spec_of(FlavorOf {
             ephemeral: 4,
@@ -429,7 +495,7 @@ mod tests {
         let sizes = |entries: Value| {
             let body = json!({"imageRef": A, "block_device_mapping_v2": entries});
             read(&body)?
-                .local_disks(&flavor.flavor)
+                .local_disks(&flavor.flavor, &BTreeMap::new())
                 .map(|disks| (disks.ephemeral_gb, disks.swap_mb))
         };
         for (entries, expected) in [

@@ -181,6 +181,17 @@ async fn local_disks_have_the_requested_sizes_until_the_flavor_changes() {
             mapping(1025)["block_device_mapping_v2"].take();
         let refused = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
         refused.refused(400, "Swap drive requested is larger than instance type allows.");
+        for (key, value, words) in [
+            ("tag", "root", "a disk with a tag must be a volume (destination_type=volume)."),
+            ("disk_bus", "scsi", "on the bus of its image, virtio, not scsi."),
+        ] {
+            let mut request = running.boot_request(&cloud, "one", "disks");
+            let mut root = root.clone();
+            root[key] = json!(value);
+            request["server"]["block_device_mapping_v2"] = json!([root]);
+            let refused = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
+            refused.refused(400, words);
+        }
         let id = running.boot_with(&cloud, "one", "disks", mapping(512)).await;
         running.wait_for_status(&id, "ACTIVE").await;
         let shown = async |sizes: &str| {

@@ -72,7 +72,7 @@ pub(super) fn resolve(
     if let Some(made_of) = made_of {
         unsupported::image(made_of, &image_properties)?;
     }
-    let local_disks = new.disks.local_disks(&flavor)?;
+    let local_disks = new.disks.local_disks(&flavor, &image_properties)?;
     let key = match &new.key_name {
         Some(name) => Some(names::key_pair(tx, &context.user_id, name)?),
         None => None,
