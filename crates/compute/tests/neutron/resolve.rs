@@ -1,6 +1,6 @@
 //! The checks of a request before its boot, with upstream's messages.
 
-use kilonova_compute_app::ports::neutron::{Resolved, Source, resolve};
+use kilonova_compute_app::ports::neutron::{ForUser, Resolved, Source, resolve};
 use kilonova_compute_app::ports::{NetworkRequest, PortRequest};
 use kilonova_testkit::neutron::Failure;
 use kilonova_wire::Refusal;
@@ -114,6 +114,33 @@ async fn ports_must_be_free_and_have_an_address() {
     assert_eq!(ids, [bare, free.clone()], "in the order of the request");
     let several = ask(&cloud, &ports(&[&free]), &[], (1, 2)).await.expect_err("two servers");
     assert!(several.message.starts_with("Unable to launch multiple instances"), "{several}");
+}
+
+#[tokio::test]
+async fn a_trusted_function_is_refused() {
+    let cloud = Cloud::new().await;
+    for (kind, trusted, is_refused) in [
+        ("direct", json!(true), true),
+        ("direct", json!("True"), true),
+        ("accelerator-direct", json!("true"), true),
+        ("direct", json!("false"), false),
+        ("normal", json!(true), false),
+    ] {
+        let port = cloud.fake.state().add_port(PROJECT, &cloud.network, kind);
+        cloud.fake.state().set_profile(&port, json!({"trusted": trusted}));
+        // Only an administrator sees the profile of a port.
+        let admin = ForUser { call: cloud.own(), ..cloud.user() };
+        let request = NetworkRequest::Ports(vec![with(&port)]);
+        let found = resolve(admin, cloud.by(), &request, &[], (1, 1)).await;
+        let words = format!(
+            "Port {port} has trusted=true in its binding:profile, but trusted virtual functions are \
+             not supported."
+        );
+        assert_eq!(found.is_err(), is_refused, "{kind} {trusted}");
+        if let Err(refusal) = found {
+            assert_eq!((refusal.kind, refusal.message), (Kind::BadRequest, words));
+        }
+    }
 }
 
 #[tokio::test]

@@ -91,7 +91,12 @@ impl DeviceSpec {
                 "remote_managed functions belong to a SmartNIC, which is not supported".to_owned(),
             ));
         }
-        flag(entry, "trusted")?;
+        if flag(entry, "trusted")? == Some(true) {
+            return Err(refused(
+                "trusted virtual functions are not supported: the host would not let the guest change their addresses or \
+                 become promiscuous. Remove trusted, or set it to \"false\"".to_owned(),
+            ));
+        }
         let spec = Self {
             written: Value::Object(entry.clone()).to_string(),
             vendor_id: id(entry, "vendor_id")?,

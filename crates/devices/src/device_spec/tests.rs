@@ -113,6 +113,8 @@ fn invalid_values_are_refused_and_named() {
         (r#"{"devname": "eth0"}"#, "whose name may change"),
         (r#"{"vendor_id": "8086", "managed": "maybe"}"#, "\"yes\" or \"no\""),
         (r#"{"vendor_id": "8086", "remote_managed": "true"}"#, "SmartNIC"),
+        (r#"{"vendor_id": "8086", "trusted": "true"}"#, "trusted virtual functions are not"),
+        (r#"{"vendor_id": "8086", "trusted": "maybe"}"#, "\"yes\" or \"no\""),
         (r#"{"vendor_id": "8086", "resource_class": ""}"#, "resource_class is empty"),
         (r#"{"vendor_id": "*"}"#, "every PCI function"),
         ("{}", "every PCI function"),

@@ -16,6 +16,7 @@ use kilonova_neutron::{
 use kilonova_wire::{IntoRefusal, Refusal};
 use serde_json::Value;
 
+use super::check_trust;
 use super::connection::{Wanted, Wish};
 use super::providers::{ChangedClaims, Providers};
 use crate::ports::request::{address_in_use, no_network, no_port, taken_meanwhile};
@@ -322,6 +323,8 @@ async fn checked(
     if !port.device_id.is_empty() {
         return Err(Failure::Request(taken_meanwhile(id)));
     }
+    // A user does not see the profile, so the request may not have been refused.
+    check_trust(&port).map_err(Failure::Request)?;
     if !port.dns_name.is_empty() && port.dns_name != attachment.hostname {
         return Err(refuse(format!(
             "Port {id} not usable for instance {server}. Value {} assigned to dns_name attribute \

@@ -20,14 +20,36 @@ mod providers;
 mod resolve;
 mod vif;
 
-use kilonova_neutron::{Call, Error, Neutron};
+use kilonova_neutron::{Call, Error, Neutron, Port};
 use kilonova_wire::{IntoRefusal, Refusal};
+use serde_json::Value;
+
+use crate::boot::machine::truth;
 
 pub use attach::{Attached, Attachment, Failure, attach, device_profile, release, unbind};
 pub use connection::{Wanted, Wish};
 pub use providers::{ChangedClaims, Providers};
 pub use resolve::{Connection, Resolved, Source, resolve, resolve_one};
 pub use vif::{BoundPort, interface};
+
+/// Refuses a port whose owner wants a trusted virtual function (`trusted` in its `binding:profile`): no host configures
+/// that, and the guest would be unable to change its address or become promiscuous.
+fn check_trust(port: &Port) -> Result<(), Refusal> {
+    let is_function = matches!(port.vnic_type.as_str(), "direct" | "accelerator-direct");
+    let is_trusted = match port.profile.get("trusted") {
+        Some(Value::Bool(trusted)) => *trusted,
+        Some(Value::String(text)) => truth(text),
+        Some(Value::Number(number)) => number.as_i64() == Some(1),
+        Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => false,
+    };
+    if is_function && is_trusted {
+        return Err(Refusal::bad_request(format!(
+            "Port {} has trusted=true in its binding:profile, but trusted virtual functions are not supported.",
+            port.id
+        )));
+    }
+    Ok(())
+}
 
 /// Neutron on behalf of a user.
 #[derive(Clone, Copy)]

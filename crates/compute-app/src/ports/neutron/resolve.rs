@@ -8,7 +8,7 @@ use kilonova_ids::{NetworkId, PortId, SecurityGroupId};
 use kilonova_neutron::{Network, NetworkFilter, Port, PortFilter, Type};
 use kilonova_wire::Refusal;
 
-use super::{ForUser, groups, unnamed};
+use super::{ForUser, check_trust, groups, unnamed};
 use crate::boot::PortResources;
 use crate::ports::request::{NetworkRequest, address_in_use, ambiguous, no_network, no_port};
 use crate::ports::{PortRequest, Requested};
@@ -253,6 +253,7 @@ async fn existing(user: ForUser<'_>, id: PortId) -> Result<Port, Refusal> {
     if !port.device_id.is_empty() {
         return Err(in_use(id));
     }
+    check_trust(&port)?;
     let has_own_way = matches!(port.ip_allocation.as_str(), "deferred" | "none");
     if !has_own_way && port.fixed_ips.is_empty() {
         let words = format!("Port {id} requires a FixedIP in order to be used.");
