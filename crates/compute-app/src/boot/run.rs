@@ -274,7 +274,8 @@ fn commit(
         let source = GuestSource { seq, name, project, spec, metadata, zone };
         let (properties, flavor) = (&server.spec.image_properties, &server.spec.flavor);
         let volumes = &request.volumes;
-        let volumes = resolve::begin(tx, compute, id, project, volumes, properties, flavor)?;
+        let placed = resolve::Placed { id, project, zone };
+        let volumes = resolve::begin(tx, compute, placed, volumes, properties, flavor)?;
         let (host, delivery) = (&place.host, ports.delivery);
         let document = desired(&source, place.devices, place.numa, ports, volumes);
         documents::put_next_as(tx, compute, host, generation, id, &document, delivery)?;

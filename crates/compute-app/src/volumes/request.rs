@@ -117,6 +117,14 @@ impl WantedDisks {
         Ok(LocalDisks { ephemeral_gb: self.ephemeral.first().copied().flatten(), swap_mb })
     }
 
+    /// The images from which volumes are created.
+    pub fn of_images(&self) -> impl Iterator<Item = ImageId> {
+        self.volumes.iter().filter_map(|volume| match volume.source {
+            Wanted::Image(id) => Some(id),
+            Wanted::Volume(_) | Wanted::Snapshot(_) | Wanted::Blank => None,
+        })
+    }
+
     /// The existing volumes.
     pub fn existing(&self) -> impl Iterator<Item = VolumeId> {
         self.volumes.iter().filter_map(|volume| match volume.source {
@@ -129,6 +137,9 @@ impl WantedDisks {
 /// Maximum number of entries of a request. Each may cost a call to Cinder, and no guest has that
 /// many disks.
 const MOST_DEVICES: usize = 255;
+
+/// The name of the root disk, unless the image names another one (`_check_and_transform_bdm` in `nova/compute/api.py`).
+const ROOT_DEVICE: &str = "vda";
 
 /// The disk buses that Nova knows (`DiskBus` of `nova/objects/fields.py`).
 const DISK_BUSES: [&str; 9] = ["fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml"];
@@ -171,9 +182,8 @@ pub fn read(server: &Value) -> Result<WantedDisks, Refusal> {
     for entry in new.iter().filter(|entry| !truth(&entry["no_device"])) {
         read_entry(&mut disks, &mut has_local_root, entry)?;
     }
-    for (position, entry) in old.iter().filter(|entry| !truth(&entry["no_device"])).enumerate() {
-        let is_first = position == 0 && named.is_none();
-        disks.volumes.push(read_legacy(entry, is_first)?);
+    for entry in old.iter().filter(|entry| !truth(&entry["no_device"])) {
+        disks.volumes.push(read_legacy(entry, ROOT_DEVICE)?);
     }
     check_order(&disks, has_local_root)?;
     check_twice(&disks)?;
@@ -337,8 +347,9 @@ fn read_local(
     }
 }
 
-/// An entry of the older form, which identifies its disk by `device_name`.
-fn read_legacy(entry: &Value, is_first: bool) -> Result<WantedVolume, Refusal> {
+/// An entry of the older form, which identifies its disk by `device_name`. The one with the name of the root disk is
+/// first in the boot order, regardless of its position (`from_legacy_mapping` in `nova/block_device.py`).
+fn read_legacy(entry: &Value, root_device: &str) -> Result<WantedVolume, Refusal> {
     let text = |key: &str| entry[key].as_str().filter(|text| !text.is_empty());
     let device = text("device_name").map(|name| name.trim_start_matches("/dev/").to_owned());
     let source = if let Some(id) = text("snapshot_id") {
@@ -350,8 +361,7 @@ fn read_legacy(entry: &Value, is_first: bool) -> Result<WantedVolume, Refusal> {
     } else {
         return Err(invalid("Missing device UUID."));
     };
-    let is_root =
-        is_first || device.as_deref().is_some_and(|name| name.ends_with('a') && name.len() == 3);
+    let is_root = device.as_deref() == Some(root_device);
     Ok(WantedVolume {
         source,
         size_gb: number(&entry["volume_size"]),
@@ -466,6 +476,32 @@ mod tests {
         ] {
             let refusal = asked(image, more).expect_err(words);
             assert!(refusal.message.contains(words), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn the_older_form_names_the_root_disk() {
+        let legacy = |image: &str, names: [&str; 2]| {
+            let entries: Vec<Value> = names
+                .iter()
+                .zip([A, B])
+                .map(|(name, id)| json!({"device_name": name, "volume_id": id}))
+                .collect();
+            let disks = read(&json!({"imageRef": image, "block_device_mapping": entries}))?;
+            let order = disks.volumes.iter().map(|volume| volume.boot_index).collect::<Vec<_>>();
+            Ok::<_, Refusal>((disks.image.is_some(), order))
+        };
+        for (image, names, expected) in [
+            ("", ["vdb", "vda"], (false, vec![-1, 0])),
+            ("", ["vdb", "/dev/vda"], (false, vec![-1, 0])),
+            (A, ["sda", "vdb"], (true, vec![-1, -1])),
+            (A, ["vdb", "vda"], (false, vec![-1, 0])),
+        ] {
+            assert_eq!(legacy(image, names).expect("it is valid"), expected, "{image} {names:?}");
+        }
+        for names in [["vdb", "vdc"], ["sda", "sdb"], ["vda", "vda"]] {
+            let refusal = legacy("", names).expect_err("no disk, or two disks, are first");
+            assert!(refusal.message.contains("Boot sequence"), "{names:?}: {}", refusal.message);
         }
     }
 
@@ -588,7 +624,8 @@ mod tests {
         assert!(
             read(&both).expect_err("two forms").message.contains("different block_device_mapping")
         );
-        let twice = json!({"block_device_mapping": [{"volume_id": A}, {"volume_id": A}]});
+        let twice =
+            json!({"imageRef": A, "block_device_mapping": [{"volume_id": A}, {"volume_id": A}]});
         assert!(read(&twice).expect_err("twice").message.contains("is named twice."));
         let many =
             json!({"imageRef": A, "block_device_mapping": vec![json!({"volume_id": A}); 256]});

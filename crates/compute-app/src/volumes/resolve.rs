@@ -48,7 +48,6 @@ pub struct NewDevice {
     volume: Option<VolumeId>,
     size_gb: i64,
     volume_type: Option<String>,
-    zone: Option<String>,
     is_shared: bool,
 }
 
@@ -177,7 +176,6 @@ async fn one(
             Some(named.clone())
         }
     };
-    let zone = asked.zone.filter(|_| !volumes.options.cross_az_attach).map(str::to_owned);
     let is_root = wanted.boot_index == 0;
     let mut device = NewDevice {
         wanted: wanted.clone(),
@@ -185,7 +183,6 @@ async fn one(
         volume: None,
         size_gb: wanted.size_gb.unwrap_or_default(),
         volume_type,
-        zone,
         is_shared: false,
     };
     match wanted.source {
@@ -419,15 +416,28 @@ pub async fn reserve(
                     compute.store.write(forget).await?;
                 }
                 release(compute, taken).await?;
-                let mut refusal = error.into_refusal();
-                if refusal.kind == kilonova_wire::refusal::Kind::BadRequest {
-                    refusal.message = format!("Invalid volume: {}", refusal.message);
-                }
-                return Err(refusal.into());
+                return Err(unreserved(error, volume));
             }
         }
     }
     Ok(Some(taken))
+}
+
+/// The answer to a boot whose volume Cinder does not reserve: Cinder's words for a 400, and Nova's for its other
+/// refusals (`_validate_bdm` in `nova/compute/api.py`).
+fn unreserved(error: CallError, volume: VolumeId) -> Error {
+    match error.status().map(|status| status.as_u16()) {
+        Some(400) => {
+            let mut refusal = error.into_refusal();
+            refusal.message = format!("Invalid volume: {}", refusal.message);
+            refusal.into()
+        }
+        Some(401..=499) => {
+            let words = format!("Block Device Mapping is Invalid: failed to get volume {volume}.");
+            Refusal::bad_request(words).with_internal(error).into()
+        }
+        _ => error.into_refusal().into(),
+    }
 }
 
 /// Releases a server to the worker, which connects the volumes, or undoes the reservations for a
@@ -443,16 +453,29 @@ pub async fn release(compute: &Compute, taken: Taken) -> Result<(), Error> {
     Ok(())
 }
 
+/// A new server that has a host.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Placed<'a> {
+    /// Its id.
+    pub id: ServerId,
+    /// Its project.
+    pub project: &'a str,
+    /// The zone of its host.
+    pub zone: &'a str,
+}
+
 /// Assigns the devices to a server, within the transaction that creates it. Returns the volumes of
 /// its document, which waits until they are connected.
+///
+/// Without `cross_az_attach` the new volumes are created in the zone of the server's host
+/// (`_get_volume_create_az_value` in `nova/virt/block_device.py`).
 ///
 /// # Errors
 /// Store errors only.
 pub(crate) fn begin(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    server: ServerId,
-    project: &str,
+    Placed { id: server, project, zone }: Placed<'_>,
     found: &BootVolumes,
     properties: &BTreeMap<String, String>,
     flavor: &FlavorOf,
@@ -462,8 +485,10 @@ pub(crate) fn begin(
     }
     let now = time::now();
     let reserved = rows::of_server(tx, server)?;
+    let is_bound = compute.volumes.as_ref().is_some_and(|volumes| !volumes.options.cross_az_attach);
     let mut devices = described(server, found, properties, flavor);
     for device in &mut devices {
+        device.zone = Some(zone.to_owned()).filter(|zone| is_bound && !zone.is_empty());
         match reserved.iter().find(|one| one.ordinal == device.ordinal) {
             Some(one) => {
                 device.id = one.id;
@@ -491,7 +516,7 @@ pub(crate) fn keep_reserved(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Err
     Ok(())
 }
 
-/// The rows of the devices, with the names of their disks.
+/// The rows of the devices, with the names of their disks and without a zone.
 fn described(
     server: ServerId,
     found: &BootVolumes,
@@ -539,7 +564,7 @@ fn described(
             source: new.source,
             size_gb: new.size_gb,
             volume_type: new.volume_type.clone(),
-            zone: new.zone.clone(),
+            zone: None,
             device: name,
             bus,
             medium: new.wanted.medium.filter(|medium| *medium != Medium::Disk),

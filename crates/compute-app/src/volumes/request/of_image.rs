@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, HashSet};
 use kilonova_wire::Refusal;
 use serde_json::Value;
 
-use super::{MOST_DEVICES, Wanted, WantedDisks, check_order, check_twice, invalid, truth};
+use super::{
+    MOST_DEVICES, ROOT_DEVICE, Wanted, WantedDisks, check_order, check_twice, invalid, truth,
+};
 use crate::volumes::image::{BDM_V2, MAPPING, MAPPINGS, ROOT_DEVICE_NAME};
 
 type Properties = BTreeMap<String, String>;
@@ -32,6 +34,13 @@ pub fn without_volumes(mut properties: Properties) -> Properties {
     properties
 }
 
+/// The name of the root disk that an image's properties give (`properties_root_device_name` in `nova/block_device.py`),
+/// or else the usual one.
+fn root_device(properties: &Properties) -> String {
+    let own = properties.get(ROOT_DEVICE_NAME).map(|name| name.trim_start_matches("/dev/"));
+    own.filter(|name| !name.is_empty()).unwrap_or(ROOT_DEVICE).to_owned()
+}
+
 /// The disks of a request with the volumes that its image names.
 ///
 /// # Errors
@@ -45,10 +54,11 @@ pub fn with_image(asked: &WantedDisks, properties: &Properties) -> Result<Wanted
         }
     };
     let is_new = properties.get(BDM_V2).is_some_and(|text| truth(&Value::from(text.as_str())));
+    let root_device = root_device(properties);
     let mut of_image = WantedDisks::default();
     for entry in list.iter().filter(|entry| !truth(&entry["no_device"])) {
         if !is_new {
-            of_image.volumes.push(super::read_legacy(entry, false)?);
+            of_image.volumes.push(super::read_legacy(entry, &root_device)?);
         } else if entry["destination_type"] != "local" {
             // Local entries are ignored: a server's local disks come from its flavor.
             super::read_entry(&mut of_image, &mut false, entry)?;
@@ -161,6 +171,11 @@ mod tests {
         let old: Properties = [(MAPPING.to_owned(), old.to_string())].into();
         let expected = [volume(A, 0, "vda"), volume(B, -1, "vdb")];
         assert_eq!(merged(json!({"imageRef": C}), &old).expect("it is valid"), expected);
+        let other = json!([{"device_name": "vda", "snapshot_id": A}, {"device_name": "sda", "snapshot_id": B}]);
+        let other = [(MAPPING, other.to_string()), (ROOT_DEVICE_NAME, "/dev/sda".to_owned())];
+        let other = other.map(|(key, value)| (key.to_owned(), value)).into();
+        let expected = [volume(A, -1, "vda"), volume(B, 0, "sda")];
+        assert_eq!(merged(json!({"imageRef": C}), &other).expect("it is valid"), expected);
         let local = json!({
             "source_type": "blank", "destination_type": "local", "guest_format": "swap",
             "boot_index": -1, "volume_size": 1,

@@ -90,6 +90,9 @@ async fn boots_that_cannot_work_are_refused_or_fail_and_leave_nothing() {
         let small = json!({"bootable": "true", "volume_image_metadata": {"min_disk": "9"}});
         let small = volume(&cinder, small);
         let missing = uuid_like();
+        let unseen = json!({
+            "source_type": "image", "destination_type": "volume", "uuid": missing, "volume_size": 1,
+        });
         let of = |id: &str| root("volume", json!({"uuid": id}));
         let image = cloud.image.to_string();
         for (disks, code, words) in [
@@ -118,6 +121,11 @@ async fn boots_that_cannot_work_are_refused_or_fail_and_leave_nothing() {
                 400,
                 format!("failed to get snapshot {missing}."),
             ),
+            (
+                json!([of(&bootable), unseen]),
+                400,
+                format!("Block Device Mapping is Invalid: failed to get image {missing}."),
+            ),
         ] {
             let answer = try_boot(&running, with_disks(&running, &cloud, disks)).await;
             answer.refused(code, &words);
@@ -134,6 +142,14 @@ async fn boots_that_cannot_work_are_refused_or_fail_and_leave_nothing() {
             answer.refused(503, "The volume service is temporarily unavailable");
             cloud.finish_volume_work(&running).await;
             assert_eq!(cinder.state().status(&bootable), "available", "{failure:?}");
+        }
+        for status in [403, 404, 409, 413] {
+            cinder.fail("POST attachments", Failure::Status(status), 1);
+            let answer =
+                try_boot(&running, with_disks(&running, &cloud, json!([of(&bootable)]))).await;
+            let why = format!("Block Device Mapping is Invalid: failed to get volume {bootable}.");
+            answer.refused(400, &why);
+            cloud.finish_volume_work(&running).await;
         }
         assert_eq!(running.servers().await.len(), 0);
 
@@ -213,6 +229,58 @@ async fn volumes_may_determine_the_zone() {
             running.delete(&id).await;
             running.wait_until_gone(&id).await;
         }
+        // A new volume is created in the zone of the host, requested or not.
+        for zone in [json!(null), json!("east")] {
+            let new = json!({"volume_size": 1, "delete_on_termination": true});
+            let mut request = with_disks(&running, &cloud, json!([root("blank", new)]));
+            if !zone.is_null() {
+                request["server"]["availability_zone"] = zone.clone();
+            }
+            let id = boot(&running, request).await;
+            let server = running.wait_for_status(&id, "ACTIVE").await;
+            let disk = shown(&running, &id, "2.89").await[0]["volumeId"].clone();
+            let disk = disk.as_str().expect("an id").to_owned();
+            let created_in = cinder.state().volumes()[&disk].more.get("availability_zone").cloned();
+            assert_eq!(created_in.as_ref(), Some(&server["OS-EXT-AZ:availability_zone"]), "{zone}");
+            running.delete(&id).await;
+            running.wait_until_gone(&id).await;
+        }
         finish(&cloud, &running, &cinder, "zones").await;
+    }
+}
+
+/// In the older form of the mapping the name of a disk decides whether it is the root disk.
+#[tokio::test]
+async fn the_older_form_boots_from_the_disk_with_the_name_of_the_root_disk() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let data = volume(&cinder, json!({}));
+        let bootable = volume(&cinder, json!({"bootable": "true"}));
+        let mut request = running.boot_request(&cloud, "one", "plain");
+        request["server"]["imageRef"] = json!("");
+        request["server"]["block_device_mapping"] = json!([
+            {"device_name": "vdb", "volume_id": data}, {"device_name": "vda", "volume_id": bootable},
+        ]);
+        let id = boot(&running, request).await;
+        let server = running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(server["image"], json!(""));
+        try_detach(&running, &id, &bootable)
+            .await
+            .refused(400, "Cannot detach a root device volume");
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        cloud.finish_volume_work(&running).await;
+
+        let mut request = running.boot_request(&cloud, "two", "plain");
+        request["server"]["block_device_mapping"] =
+            json!([{"device_name": "sda", "volume_id": data}]);
+        let id = boot(&running, request.clone()).await;
+        let server = running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(server["image"]["id"], json!(cloud.image.to_string()), "the root disk is local");
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        cloud.finish_volume_work(&running).await;
+        request["server"]["imageRef"] = json!("");
+        try_boot(&running, request).await.refused(400, "Boot sequence");
+        finish(&cloud, &running, &cinder, "older form").await;
     }
 }

@@ -193,6 +193,17 @@ async fn an_image_of_volumes_is_complete_in_glance() {
         assert_eq!(cloud.column("SELECT id FROM glance_images").await, [""; 0]);
         let mut request = running.boot_request(&cloud, "two", "plain");
         request["server"]["imageRef"] = json!(made);
+        let filled = |image: &str| {
+            json!([{
+                "source_type": "image", "destination_type": "volume", "uuid": image, "volume_size": 1,
+                "delete_on_termination": true,
+            }])
+        };
+        let missing = uuid_like();
+        request["server"]["block_device_mapping_v2"] = filled(&missing);
+        let why = format!("Block Device Mapping is Invalid: failed to get image {missing}.");
+        try_boot(&running, request.clone()).await.refused(400, &why);
+        request["server"]["block_device_mapping_v2"] = filled(&cloud.image.to_string());
         let two = boot(&running, request).await;
         let booted = running.wait_for_status(&two, "ACTIVE").await;
         assert_eq!(booted["image"], json!(""));

@@ -15,7 +15,7 @@ use kilonova_compute_app::images::SeenImages;
 use kilonova_compute_app::ports::external::SeenNetworks;
 use kilonova_compute_app::volumes::resolve::BootVolumes;
 use kilonova_compute_app::{Compute, boot, microversions, volumes};
-use kilonova_ids::{ServerId, ascending};
+use kilonova_ids::{ImageId, ServerId, ascending};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
@@ -44,8 +44,8 @@ pub(super) async fn create(
     if new.destination.zone.is_none() {
         new.destination.zone.clone_from(&disks.zone);
     }
-    let root = disks.root.as_ref().and_then(|root| root.image);
-    let seen = compute.images.look_up(&caller, new.disks.image.into_iter().chain(root)).await?;
+    let images = images_of(&new, &disks);
+    let seen = compute.images.look_up(&caller, images.iter().copied()).await?;
     let (count, groups) = ((new.min_count, new.max_count), &new.security_groups);
     let networks = compute.look_up_networks(&caller, &new.networks, groups, count).await?;
     if version < microversions::PORT_RESOURCES && !networks.resources().is_empty() {
@@ -54,12 +54,16 @@ pub(super) async fn create(
              policy, is not supported until microversion 2.72.",
         ));
     }
-    let known = (compute.clone(), caller.context.clone(), seen, networks);
+    let mut known = (compute.clone(), caller.context.clone(), seen, networks);
     let resolved = resolve(known.clone(), new.clone(), disks, false).await?;
     let mut request = match resolved {
         Resolved::Boot(request) => *request,
         Resolved::OfVolumes(properties) => {
             let disks = of_image(&compute, &caller, version, &mut new, &properties).await?;
+            let more = images_of(&new, &disks);
+            if more != images {
+                known.2 = compute.images.look_up(&caller, more).await?;
+            }
             match resolve(known, new.clone(), disks, true).await? {
                 Resolved::Boot(request) => *request,
                 Resolved::OfVolumes(_) => {
@@ -125,6 +129,18 @@ async fn of_image(
         root.image = image;
     }
     Ok(disks)
+}
+
+/// The images that the disks of a request name, each once.
+fn images_of(new: &CreateServer, disks: &BootVolumes) -> Vec<ImageId> {
+    let root = disks.root.as_ref().and_then(|root| root.image);
+    let mut images = Vec::new();
+    for image in new.disks.image.into_iter().chain(root).chain(new.disks.of_images()) {
+        if !images.contains(&image) {
+            images.push(image);
+        }
+    }
+    images
 }
 
 /// The parts of a request that determine its disks.

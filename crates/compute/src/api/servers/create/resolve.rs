@@ -2,7 +2,7 @@
 //!
 //! The order of the checks is visible to clients and must not change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_accelerator::ledger;
 use kilonova_compute_app::boot::{self, BootRequest, ProfileGroups, Profiles};
@@ -15,6 +15,7 @@ use kilonova_compute_app::{
     Compute, Error, ports, quotas, resolve as names, server_groups, unsupported,
 };
 use kilonova_compute_db::servers::{Creator, SchedulerHints, Spec};
+use kilonova_ids::ImageId;
 use kilonova_node_api::ImageNumbers;
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
@@ -91,6 +92,13 @@ pub(super) fn resolve(
     for profile in &profiles.ports {
         check_bitstreams(tx, compute, profile)?;
     }
+    check_images(
+        tx,
+        compute,
+        context,
+        seen,
+        new.disks.of_images().filter(|id| Some(*id) != made_of),
+    )?;
     Ok(Resolved::Boot(Box::new(BootRequest {
         project_id: context.project_id.clone(),
         user_id: context.user_id.clone(),
@@ -133,6 +141,23 @@ pub(super) fn resolve(
         min_count: new.min_count,
         max_count: new.max_count.min(most),
     })))
+}
+
+/// Checks that the caller may see the images from which volumes are created (`_validate_bdm` in `nova/compute/api.py`).
+fn check_images(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    seen: &SeenImages,
+    images: impl Iterator<Item = ImageId>,
+) -> Result<(), Error> {
+    for id in images.collect::<BTreeSet<_>>() {
+        if seen.visible(tx, compute, context, id)?.is_none() {
+            let why = format!("Block Device Mapping is Invalid: failed to get image {id}.");
+            return Err(Refusal::bad_request(why).into());
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the hint `group` names a server group that the caller may see.
