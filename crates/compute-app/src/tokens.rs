@@ -45,6 +45,11 @@ impl<I: Copy + Eq + Hash + Ord> Tokens<I> {
         tokens.insert(id, (token, Instant::now()));
     }
 
+    /// Forgets the token for an object, so that the service login is used.
+    pub(crate) fn forget(&self, id: I) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+
     /// The token for an object.
     pub(crate) fn of(&self, id: I) -> Option<UserToken> {
         let tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,6 +79,8 @@ mod tests {
         tokens.keep(last, Some(&token));
         tokens.keep(last, None);
         let kept = tokens.of(last).expect("the token is kept");
+        tokens.forget(last);
+        assert!(tokens.of(last).is_none());
         assert!(!format!("{kept:?}").contains("secret"));
     }
 }

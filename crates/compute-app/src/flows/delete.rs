@@ -42,6 +42,7 @@ pub fn delete(
     server: &Server,
     now: Timestamp,
 ) -> Result<(), Error> {
+    volumes::keep_deleter(tx, compute, context, server)?;
     let open = journal::open_of(tx, server.id)?;
     let documents = documents::of_server(tx, server.id)?;
     let hosts: Vec<HostName> = documents.into_iter().map(|(host, _)| host).collect();

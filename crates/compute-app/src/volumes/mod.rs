@@ -39,6 +39,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_cinder::{Call, Cinder, Error as CallError};
+use kilonova_compute_db::servers::Server;
 use kilonova_compute_db::volumes::{self as rows, BlockDevice, Phase};
 use kilonova_ids::{AttachmentId, ServerId};
 use kilonova_keystone::Caller;
@@ -177,12 +178,44 @@ impl Volumes {
     where
         R: Future<Output = Result<T, CallError>>,
     {
+        let is_repeated = |error: &CallError| error.is_not_found() || is_refused_token(error);
+        self.as_user(token, project, call, is_repeated).await
+    }
+
+    /// Makes a call that Cinder's policy may deny to the user. The service login replaces a token that is unknown or
+    /// no longer valid, but never does what Cinder denies to the user.
+    async fn as_allowed<'a, T, R>(
+        &self,
+        token: Option<&'a UserToken>,
+        project: &'a str,
+        call: impl Fn(Call<'a>) -> R,
+    ) -> Result<T, CallError>
+    where
+        R: Future<Output = Result<T, CallError>>,
+    {
+        let is_repeated =
+            |error: &CallError| error.status().is_some_and(|status| status.as_u16() == 401);
+        self.as_user(token, project, call, is_repeated).await
+    }
+
+    /// Makes a call with the user's token, and repeats it with the service login after the errors that `is_repeated`
+    /// accepts.
+    async fn as_user<'a, T, R>(
+        &self,
+        token: Option<&'a UserToken>,
+        project: &'a str,
+        call: impl Fn(Call<'a>) -> R,
+        is_repeated: impl Fn(&CallError) -> bool,
+    ) -> Result<T, CallError>
+    where
+        R: Future<Output = Result<T, CallError>>,
+    {
         self.bounded(async {
             if let Some(token) = token {
                 let caller = Caller::Vouched(token);
                 let by = Call { caller, project: Some(project), request_id: None };
                 match call(by).await {
-                    Err(error) if error.is_not_found() || is_refused_token(&error) => {}
+                    Err(error) if is_repeated(&error) => {}
                     ended => return ended,
                 }
             }
@@ -285,6 +318,33 @@ pub(crate) fn nudge(
     }
     let asked = rows::ask_nudge(tx, server, now)?;
     work_after(tx, compute, server, asked);
+    Ok(())
+}
+
+/// Keeps the token of the user who deletes a server with volumes. Cinder decides by it which volumes are deleted with
+/// the server (`_cleanup_volumes` in `nova/compute/manager.py`). The service login replaces the token of an
+/// administrator of another project, which cannot be used for this project. A deletion by the service itself leaves the
+/// kept token.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn keep_deleter(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+) -> Result<(), Error> {
+    let Some(volumes) = compute.volumes.as_ref().filter(|_| context.token.is_some()) else {
+        return Ok(());
+    };
+    let (volumes, id) = (Arc::clone(volumes), server.id);
+    let token = token_of(context, &server.project_id).cloned();
+    let asked = rows::ask_has_any(tx, id)?;
+    tx.on_commit_with(asked, move |rows| match token {
+        _ if rows.is_empty() => {}
+        Some(token) => volumes.tokens.keep(id, Some(&token)),
+        None => volumes.tokens.forget(id),
+    });
     Ok(())
 }
 

@@ -49,8 +49,8 @@ pub use devices::{
     reimage, reimages, set_delete, set_phase, set_sent, set_size, set_volume,
 };
 pub use servers::{
-    Taken, add_server, ask_nudge, due, end, end_leases, forget_settled, give_back, has_any, renew,
-    settle, take, take_or_add,
+    Taken, add_server, ask_has_any, ask_nudge, due, end, end_leases, forget_settled, give_back,
+    has_any, renew, settle, take, take_or_add,
 };
 
 /// Adds the tables, the marker of documents that wait for volumes, and the connectors of hosts.

@@ -154,6 +154,11 @@ pub fn has_any(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
     Ok(tx.row(FIND, params![server])?.is_some())
 }
 
+/// Asks the store whether a server has volumes, or attachments that have to be ended: the answer then contains a row.
+pub fn ask_has_any(tx: &mut Tx<'_>, server: ServerId) -> Result<Asked, Error> {
+    Ok(tx.ask(FIND, params![server])?)
+}
+
 /// Deletes the row of a server without devices or attachments, once it is settled.
 pub fn forget_settled(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.defer(FORGET_SERVER, params![server])?;

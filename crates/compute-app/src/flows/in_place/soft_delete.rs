@@ -15,7 +15,7 @@ use super::super::{begin, journal};
 use super::{FlowContext, ServerCommand, shelve};
 use crate::actions::ServerAction;
 use crate::flows::operation::Operation;
-use crate::{Compute, Error, flows, states, usage};
+use crate::{Compute, Error, flows, states, usage, volumes};
 
 /// Soft-deletes a server, so that `restore` can undo the deletion; deletes it permanently if soft
 /// delete is disabled or impossible, for example because the server's host is down (`_local_delete` in
@@ -58,6 +58,7 @@ pub fn soft_delete(
         super::cancel(tx, compute, &open)?;
         journal::finish(tx, &open, End::Cancelled, Some("The server was deleted."), now)?;
     }
+    volumes::keep_deleter(tx, compute, context, server)?;
     super::begin(tx, compute, context, server, &ServerCommand::SoftDelete, now)
 }
 

@@ -195,7 +195,7 @@ impl Worker<'_> {
         .await
     }
 
-    /// Deletes the volume of a device.
+    /// Deletes the volume of a device, if Cinder lets the user who deletes the server do so.
     pub(super) async fn drop_volume(&mut self, device: &BlockDevice) -> Result<(), StepError> {
         let volume = match device.volume {
             Some(volume) => Some(volume),
@@ -209,7 +209,9 @@ impl Worker<'_> {
             let client = &self.volumes.client;
             let call = |by| client.delete_volume(by, volume);
             let project = &self.taken.project_id;
-            let deleted = self.volumes.for_user(self.user.as_ref(), project, call).await;
+            // The deletion may have begun after this worker.
+            let user = self.volumes.tokens.of(self.taken.server);
+            let deleted = self.volumes.as_allowed(user.as_ref(), project, call).await;
             deleted.map_err(StepError::Call)?;
         }
         let id = device.id;

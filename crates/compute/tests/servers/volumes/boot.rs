@@ -284,3 +284,35 @@ async fn the_older_form_boots_from_the_disk_with_the_name_of_the_root_disk() {
         finish(&cloud, &running, &cinder, "older form").await;
     }
 }
+
+/// The service login does not delete a volume that Cinder keeps from the user who deletes the server.
+#[tokio::test]
+async fn volumes_are_deleted_as_the_user_who_deletes_the_server() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        for (deleter, by, is_denied) in [
+            ("cat:red", "DELETE volumes (cat:red, service)", false),
+            (ADMIN, "DELETE volumes (own-", false),
+            ("cat:red", "DELETE volumes (cat:red, service)", true),
+        ] {
+            let new = json!({"volume_size": 1, "delete_on_termination": true});
+            let id =
+                boot(&running, with_disks(&running, &cloud, json!([root("blank", new)]))).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            settled(&cloud).await;
+            cinder.take_calls();
+            if is_denied {
+                cinder.fail("DELETE volumes", Failure::Status(403), 1);
+            }
+            let path = format!("DELETE /servers/{id}");
+            running.call(deleter, "2.90", &path, None).await.expect(204);
+            running.wait_until_gone(&id).await;
+            cloud.finish_volume_work(&running).await;
+            let calls = cinder.take_calls();
+            let deleted: Vec<_> =
+                calls.iter().filter(|call| call.starts_with("DELETE volumes")).collect();
+            assert!(deleted.len() == 1 && deleted[0].starts_with(by), "{deleter}: {deleted:?}");
+            assert_eq!(cinder.state().volumes().len(), usize::from(is_denied), "{deleter}");
+        }
+        finish(&cloud, &running, &cinder, "deleters").await;
+    }
+}
