@@ -462,7 +462,8 @@ mod tests {
             (None, json!({"disk_bus": "virtio", "tag": "", "device_name": "/dev/sda"})),
             (Some("scsi"), json!({"disk_bus": "scsi"})),
         ] {
-            asked(image, more.clone()).expect(&more.to_string());
+            let answer = asked(image, more.clone());
+            assert!(answer.is_ok(), "{more}: {answer:?}");
         }
         for (image, more, words) in [
             (None, json!({"tag": "root"}), "a disk with a tag must be a volume"),
