@@ -196,6 +196,26 @@ fn check_volume(
     Ok(())
 }
 
+/// Refuses a volume that another server has, unless servers may share it. Cinder checks this too, but only by the
+/// volume's status, which an administrator may have reset (`_check_volume_already_attached` in `nova/compute/api.py`).
+pub(super) fn check_unused(
+    tx: &mut Tx<'_>,
+    volume: VolumeId,
+    server: ServerId,
+    is_shared: bool,
+) -> Result<(), Error> {
+    if is_shared {
+        return Ok(());
+    }
+    let others = rows::others_with(tx, volume, server)?;
+    if others.is_empty() {
+        return Ok(());
+    }
+    let others: Vec<String> = others.iter().map(ServerId::to_string).collect();
+    let others = others.join(" ");
+    Err(bad(format!("Invalid volume: volume {volume} is already attached to instances: {others}")))
+}
+
 /// Writes the rows of a volume that is about to be reserved.
 fn prepare(
     tx: &mut Tx<'_>,
@@ -215,6 +235,7 @@ fn prepare(
             "Tagged volume attachment is not supported for shelved-offloaded instances.",
         ));
     }
+    check_unused(tx, request.volume, id, volume.multiattach)?;
     let devices = rows::of_server(tx, id)?;
     if devices.iter().any(|device| device.volume == Some(request.volume)) {
         return Err(bad(format!("Invalid volume: volume {} already attached", request.volume)));
@@ -373,7 +394,8 @@ async fn take<T: Send + 'static>(
 /// the volume.
 ///
 /// # Errors
-/// 400, 404 and 409 with Nova's messages; 503 if Cinder does not answer.
+/// 400, 404 and 409 with Nova's messages; 409 also while the server's host is silent, because its guest may still write
+/// to the volume; 503 if Cinder does not answer.
 pub async fn detach(
     compute: &Compute,
     context: &Context,
@@ -387,7 +409,7 @@ pub async fn detach(
     shown.map_err(|error| refused(error, volume))?;
     let (id, by_whom) = (server.id, context.clone());
     let allowed = by_whom.clone();
-    let (taken, (device, is_offloaded)) = take(compute, server, move |tx, _| {
+    let (taken, (device, is_offloaded)) = take(compute, server, move |tx, compute| {
         let server = present(tx, id)?;
         states::allow(&allowed, &server, ServerAction::DetachVolume)?;
         check_shelved(&server, knows_shelved, ServerAction::DetachVolume)?;
@@ -396,6 +418,12 @@ pub async fn detach(
             return Err(bad("Cannot detach a root device volume"));
         }
         let is_offloaded = server.vm_state == VmState::ShelvedOffloaded;
+        if !is_offloaded
+            && let Some(host) = &server.host
+            && compute.row_is_lost(tx, host, time::now())?
+        {
+            return Err(Refusal::conflict("Service is unavailable at this time.").into());
+        }
         let to = if is_offloaded { Phase::Detaching } else { Phase::BeginDetaching };
         if !rows::set_phase(tx, device.id, Phase::Attached, to, None)? {
             return Err(bad(

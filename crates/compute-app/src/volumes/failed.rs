@@ -91,7 +91,9 @@ pub(super) fn give_up(
         flows::fail_build(tx, compute, server, why, now)?;
         return Ok(true);
     }
-    if let Some(device) = device.filter(|device| device.phase == Phase::Attaching) {
+    // A guest never loses the disk from which it runs.
+    let is_failed = |device: &&BlockDevice| device.phase == Phase::Attaching && !device.is_root();
+    if let Some(device) = device.filter(is_failed) {
         fail_attach(tx, device, why, now)?;
         return Ok(true);
     }

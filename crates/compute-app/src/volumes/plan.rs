@@ -5,12 +5,18 @@
 //!   make ─► reserve ─► connect ─► deliver ─(host reports)─► complete
 //!                         └─ given up: reserve another, then end ─► connect elsewhere
 //!   data replaced: deliver without it ─(host reports)─► reserve another, then end ─► reimage ─► connect
-//!   detached, failed or gone: deliver without it ─(host reports)─► end ─► drop the volume ─► forget
+//!   detached or failed: deliver without it ─(host reports, or is left)─► end ─► drop the volume ─► forget
+//!   gone: end ─► drop the volume ─► forget
 //! ```
 //!
 //! An attachment that the server still needs ends only after the volume has another one, so the
 //! volume never becomes available meanwhile. A volume is connected to a second host only for a live
 //! migration; any other move waits until the first host has disconnected it.
+//!
+//! A silent host may still run the guest, which then writes to its volumes. A volume that is detached from a server
+//! of a silent host therefore stays attached until the host reports again, or until the server is evacuated.
+
+use std::collections::HashSet;
 
 use kilonova_compute_db::volumes::{AttachmentRow, BlockDevice, Phase, Plug, RowId, Source, State};
 use kilonova_ids::{AttachmentId, BlockDeviceId, HostName};
@@ -133,12 +139,31 @@ impl Scene {
         None
     }
 
-    /// The next step; `None` if everything is done, or if a host has to report first.
-    pub(super) fn next(&self) -> Option<Next> {
+    /// The next step; `None` if everything is done, or if a host has to report first. A device in `skipped` has no step:
+    /// the steps of the others do not wait for it.
+    pub(super) fn next(&self, skipped: &HashSet<BlockDeviceId>) -> Option<Next> {
         if let Some(delivery) = self.delivery() {
             return Some(delivery);
         }
-        self.devices.iter().find_map(|device| self.next_of(device))
+        let mut devices = self.devices.iter().filter(|device| !skipped.contains(&device.id));
+        devices.find_map(|device| self.next_of(device))
+    }
+
+    /// The device of a step; `None` for a step that concerns all devices.
+    pub(super) fn device_of(&self, step: &Next) -> Option<BlockDeviceId> {
+        match step {
+            Next::Make(id)
+            | Next::Reserve(id, _)
+            | Next::Join(id, ..)
+            | Next::Reimage(id)
+            | Next::RollDetaching(id)
+            | Next::DeleteVolume(id)
+            | Next::Forget(id) => Some(*id),
+            Next::Find(row) | Next::Connect(row, _) | Next::Complete(row) | Next::End(row) => {
+                self.attachments.iter().find(|one| one.id == *row).map(|row| row.device)
+            }
+            Next::Deliver(_) => None,
+        }
     }
 
     fn next_of(&self, device: &BlockDevice) -> Option<Next> {
@@ -154,8 +179,8 @@ impl Scene {
             Phase::Requested => Some(self.ending(device, &rows)),
             Phase::BeginDetaching | Phase::RollDetaching => Some(Next::RollDetaching(device.id)),
             Phase::Detaching | Phase::Failed => {
-                let is_released = rows.iter().all(|row| self.is_released(row));
-                is_released.then(|| self.ending(device, &rows))
+                let is_in_use = rows.iter().any(|row| self.may_have(row) && !self.is_left(row));
+                (!is_in_use).then(|| self.ending(device, &rows))
             }
             Phase::Attaching | Phase::Attached => {
                 let wanting = self.guests.iter().filter(|guest| guest.is_present && guest.wants);
@@ -198,6 +223,15 @@ impl Scene {
     fn is_released(&self, row: &AttachmentRow) -> bool {
         let is_lost = |host| self.guest(host).is_some_and(|guest| guest.is_lost);
         row.host.as_ref().is_some_and(is_lost) || !self.may_have(row)
+    }
+
+    /// True if the server has left the silent host of an attachment: an operator, who must have made sure that the host
+    /// is down, has evacuated it.
+    fn is_left(&self, row: &AttachmentRow) -> bool {
+        let Some(host) = &row.host else { return false };
+        let mut others = self.guests.iter().filter(|guest| guest.host != *host);
+        let is_elsewhere = self.is_offloaded || others.any(|guest| guest.is_present && guest.wants);
+        is_elsewhere && self.guest(host).is_some_and(|guest| guest.is_lost && !guest.wants)
     }
 
     /// True if the host of an attachment may use its disk.

@@ -1,6 +1,8 @@
 //! Carries out the plan against a model of Cinder and of hosts: every change of a server completes, and a volume that
 //! its server keeps is never available.
 
+use std::collections::HashSet;
+
 use kilonova_compute_db::volumes::{AttachmentRow, BlockDevice, Phase, Plug, RowId, Source, State};
 use kilonova_ids::{AttachmentId, BlockDeviceId, HostName, ImageId, ServerId, VolumeId};
 use kilonova_node_api::Bus;
@@ -69,7 +71,7 @@ impl Model {
     /// Carries out the plan until nothing is left to do.
     fn settle(&mut self) {
         for _ in 0..100 {
-            let Some(next) = self.scene.next() else { return };
+            let Some(next) = self.scene.next(&HashSet::new()) else { return };
             self.steps.push(format!("{next:?}"));
             self.apply(&next);
         }
@@ -212,6 +214,10 @@ fn a_detached_volume_ends_after_the_host_has_let_it_go() {
     model.silent = vec!["a"];
     model.settle();
     assert_eq!(model.hosts(), ["a", "a"], "the host has not reported");
+    model.scene.guests[0].is_lost = true;
+    model.settle();
+    assert_eq!(model.hosts(), ["a", "a"], "a lost host may write to it");
+    model.scene.guests[0].is_lost = false;
     model.silent.clear();
     model.deliver(&host("a"));
     model.settle();
@@ -308,9 +314,12 @@ fn a_live_migration_has_both_hosts_connected() {
     };
     model.scene.attachments.push(lost.clone());
     let device = model.scene.devices[0].id;
-    assert_eq!(model.scene.next(), Some(Next::Join(device, host("c"), Some(lost.id))));
+    assert_eq!(
+        model.scene.next(&HashSet::new()),
+        Some(Next::Join(device, host("c"), Some(lost.id)))
+    );
     model.scene.guests.pop();
-    assert_eq!(model.scene.next(), Some(Next::Find(lost.id)));
+    assert_eq!(model.scene.next(&HashSet::new()), Some(Next::Find(lost.id)));
     model.settle();
     assert_eq!(model.hosts(), ["b"]);
 }
@@ -347,6 +356,39 @@ fn an_evacuation_leaves_the_dead_host() {
     model.scene.guests.push(guest("b"));
     model.settle();
     assert_eq!(model.hosts(), ["b"]);
+}
+
+#[test]
+fn an_evacuation_ends_a_detachment_and_a_failed_attachment() {
+    for phase in [Phase::Detaching, Phase::Failed] {
+        let mut model = Model::booted(&[Source::Volume, Source::Volume]);
+        model.scene.devices[0].phase = phase;
+        model.scene.guests[0].is_lost = true;
+        model.silent = vec!["a"];
+        model.settle();
+        assert_eq!(model.hosts(), ["a", "a"], "{phase:?}: the guest may write to it");
+        // The evacuation begins: no other host has the guest.
+        (model.scene.guests[0].wants, model.scene.guests[0].is_present) = (false, false);
+        model.settle();
+        assert_eq!(model.hosts(), ["-", "a"], "{phase:?}: only the other volume is moved");
+        model.scene.guests.push(guest("b"));
+        model.settle();
+        assert_eq!((model.hosts(), model.scene.devices.len()), (vec!["b".into()], 1), "{phase:?}");
+        assert_eq!(model.scene.guests[1].has.len(), 1, "{phase:?}");
+    }
+}
+
+#[test]
+fn a_device_that_fails_does_not_block_the_others() {
+    let mut model = Model::booted(&[Source::Volume, Source::Volume]);
+    (model.scene.is_gone, model.scene.host) = (true, None);
+    model.scene.guests.clear();
+    let [first, second] = [0, 1].map(|at| model.scene.devices[at].id);
+    let next = model.scene.next(&HashSet::new()).expect("both have a step");
+    assert_eq!(model.scene.device_of(&next), Some(first));
+    let next = model.scene.next(&HashSet::from([first])).expect("the other one has a step");
+    assert_eq!(model.scene.device_of(&next), Some(second));
+    assert_eq!(model.scene.next(&HashSet::from([first, second])), None);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use kilonova_node_api::{Bus, Medium};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, IntoRefusal, Refusal, time};
 
+use super::attach::check_unused;
 use super::request::{Wanted, WantedDisks, WantedVolume, without_volumes};
 use super::{Volumes, by, documents as composed, new_token, start, until};
 use crate::aggregates::DEFAULT_ZONE;
@@ -374,6 +375,7 @@ pub async fn reserve(
             let now = time::now();
             rows::take_or_add(tx, server, &project, now, until(now), &token)?;
             for (device, volume, row) in &list {
+                check_unused(tx, *volume, server, device.is_shared)?;
                 rows::add(tx, device)?;
                 rows::add_attachment(tx, *row, device, *volume, None)?;
             }

@@ -14,7 +14,7 @@ mod attachment;
 mod document;
 mod volume;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -126,35 +126,50 @@ struct Worker<'a> {
 
 impl Worker<'_> {
     async fn work(&mut self) -> Result<(), StepError> {
+        // A device whose step has failed waits for the next run, and the other devices do not wait for it.
+        let mut failed = HashSet::new();
+        let (mut reasons, mut unanswered) = (Vec::new(), 0);
         loop {
             let scene = self.look().await?;
-            let Some(next) = scene.next() else {
+            let Some(next) = scene.next(&failed) else {
+                if !reasons.is_empty() {
+                    return self.retry_later(&reasons.join("; ")).await;
+                }
                 if self.settle(&scene).await? {
                     return Ok(());
                 }
                 continue;
             };
             tracing::debug!(server = %self.taken.server, ?next, "the next call for volumes");
-            match self.carry_out(&scene, &next).await {
-                Ok(()) => self.taken.attempts = 0,
-                Err(error @ (StepError::Fenced | StepError::Store(_))) => return Err(error),
-                Err(StepError::Permanent(why)) => {
-                    if !self.give_up(&scene, &next, &why).await? {
-                        self.retry_later(&why).await?;
-                        return Ok(());
-                    }
-                }
-                Err(StepError::Call(error)) => {
-                    let is_spent = self.taken.attempts + 1 >= self.volumes.options.attempts;
-                    let why = error.to_string();
-                    if (error.is_final() || is_spent) && self.give_up(&scene, &next, &why).await? {
+            let (why, gives_up) = match self.carry_out(&scene, &next).await {
+                Ok(()) => {
+                    if failed.is_empty() {
                         self.taken.attempts = 0;
-                        continue;
                     }
-                    self.retry_later(&why).await?;
-                    return Ok(());
+                    continue;
                 }
+                Err(error @ (StepError::Fenced | StepError::Store(_))) => return Err(error),
+                Err(StepError::Permanent(why)) => (why, true),
+                Err(StepError::Call(error)) => {
+                    unanswered += u32::from(matches!(error, CallError::NoAnswer(_)));
+                    // The guest already has the disk of an attachment that Cinder has to complete.
+                    let is_spent = self.taken.attempts + 1 >= self.volumes.options.attempts
+                        && !matches!(next, Next::Complete(_));
+                    (error.to_string(), error.is_final() || is_spent)
+                }
+            };
+            if gives_up && self.give_up(&scene, &next, &why).await? {
+                if failed.is_empty() {
+                    self.taken.attempts = 0;
+                }
+                continue;
             }
+            reasons.push(why);
+            match scene.device_of(&next) {
+                // Each further call would wait for the timeout of a Cinder that is down.
+                Some(device) if unanswered < 2 => failed.insert(device),
+                _ => return self.retry_later(&reasons.join("; ")).await,
+            };
         }
     }
 
@@ -262,11 +277,14 @@ impl Worker<'_> {
                 return Ok(true);
             }
             Next::Complete(row) => {
-                tracing::warn!(server = %self.taken.server, "cannot complete an attachment in Cinder: {why}");
-                let row = scene.attachments.iter().find(|one| one.id == *row).cloned();
-                let Some(row) = row else { return Ok(false) };
-                self.write(move |tx, _| completed(tx, &row)).await?;
-                return Ok(true);
+                // Cinder does not count the volume as used by the server. As upstream, the attachment fails. A server
+                // that has moved with its volume keeps it.
+                let row = scene.attachments.iter().find(|one| one.id == *row);
+                let device = row.and_then(|row| find(scene, row.device));
+                match device.filter(|device| device.phase == Phase::Attaching) {
+                    Some(device) => (Some(device.id), None),
+                    None => return Ok(false),
+                }
             }
             Next::RollDetaching(id) => {
                 let id = *id;

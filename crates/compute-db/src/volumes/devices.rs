@@ -27,6 +27,11 @@ kilonova_store::statements! {
     /// The devices of servers.
     OF_SERVERS = concat!("SELECT ", device!(), " FROM block_devices WHERE server_id IN ({})
         ORDER BY server_id, ordinal");
+    /// The other servers that have a volume. A volume that is not reserved yet does not count, and neither does a server
+    /// that is gone.
+    OTHERS_WITH = "SELECT d.server_id FROM block_devices d JOIN volume_servers s
+        ON s.server_id = d.server_id WHERE d.volume_id = ?1 AND d.server_id <> ?2
+        AND d.phase <> 'requested' AND s.is_gone = 0 ORDER BY d.server_id";
     /// Moves a device from one phase to another.
     SET_PHASE = "UPDATE block_devices SET phase = ?3, error = ?4 WHERE id = ?1 AND phase = ?2
         RETURNING id";
@@ -214,6 +219,16 @@ pub fn of_servers(
         }
     }
     Ok(found)
+}
+
+/// The other servers that have a volume.
+pub fn others_with(
+    tx: &mut Tx<'_>,
+    volume: VolumeId,
+    server: ServerId,
+) -> Result<Vec<ServerId>, Error> {
+    let rows = tx.rows(OTHERS_WITH, params![volume, server])?;
+    rows.iter().map(|row| Ok(row.id("server_id")?)).collect()
 }
 
 /// Moves a device from one phase to another, with the reason. False if it is not in phase `from`.

@@ -46,7 +46,7 @@ pub use attachments::{
 };
 pub use devices::{
     BlockDevice, Phase, Source, add, end_reimage, expect_of_server, forget, of_server, of_servers,
-    reimage, reimages, set_delete, set_phase, set_sent, set_size, set_volume,
+    others_with, reimage, reimages, set_delete, set_phase, set_sent, set_size, set_volume,
 };
 pub use servers::{
     Taken, add_server, ask_has_any, ask_nudge, due, end, end_leases, forget_settled, give_back,

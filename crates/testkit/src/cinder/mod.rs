@@ -109,7 +109,7 @@ impl FakeCinder {
     }
 
     /// Makes requests of a kind fail, such as `DELETE attachments` or `POST attachments
-    /// os-complete`.
+    /// os-complete`, or those for one object: `DELETE attachments/ID`.
     pub fn fail(&self, what: &str, failure: Failure, times: usize) {
         self.add_fault(what, failure, 0, times);
     }
@@ -158,9 +158,10 @@ impl FakeCinder {
     }
 
     /// The failure of a request, if it fails.
-    fn failure(&self, what: &str) -> Option<Failure> {
+    fn failure(&self, what: &str, exactly: &str) -> Option<Failure> {
         let mut control = self.control();
-        let fault = control.faults.iter_mut().find(|fault| fault.left > 0 && fault.what == what)?;
+        let fits = |fault: &&mut Fault| fault.what == what || fault.what == exactly;
+        let fault = control.faults.iter_mut().filter(|fault| fault.left > 0).find(fits)?;
         if fault.first > 0 {
             fault.first -= 1;
             return None;
@@ -267,7 +268,7 @@ async fn answer(
         return refusal(400, "badRequest", "Malformed request url").into_response();
     }
     let observer = fake.control().observer.clone();
-    let failure = fake.failure(&what);
+    let failure = fake.failure(&what, &format!("{method} {path}"));
     if let Some(observer) = &observer {
         observer(&what, false);
     }

@@ -182,6 +182,12 @@ impl State {
         &self.attachments
     }
 
+    /// Deletes the attachments of a volume, as an administrator may.
+    pub fn drop_attachments(&mut self, volume: &str) {
+        self.attachments.retain(|_, one| one.volume != volume);
+        self.settle(volume);
+    }
+
     /// The volumes that became available after being in use, since the last call.
     pub fn take_freed(&mut self) -> Vec<String> {
         std::mem::take(&mut self.freed)

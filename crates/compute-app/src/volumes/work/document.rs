@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use kilonova_compute_db::documents::{self, Delivery};
 use kilonova_compute_db::servers;
-use kilonova_compute_db::volumes::{self as rows, Plug};
+use kilonova_compute_db::volumes::{self as rows, BlockDevice, Phase, Plug};
 use kilonova_ids::{AttachmentId, HostName};
 use kilonova_node_api::{Connection, Desired};
 
@@ -34,7 +34,8 @@ impl Worker<'_> {
             })
             .await?;
         let lacks = scene.guests.iter().any(|guest| guest.host == *host && guest.lacks);
-        let mut renews = renews && lacks;
+        let is_reboot = renews && lacks;
+        let mut renews = is_reboot;
         let mut list = Vec::new();
         for (device, row) in scene.deliverable(host) {
             let Some(id) = row.attachment else { continue };
@@ -42,7 +43,13 @@ impl Worker<'_> {
                 (Some(connection), _) => connection,
                 (None, Some(connection)) if !renews => connection,
                 (None, before) => match (self.shown(id).await, before) {
-                    (Ok(connection), _) => connection,
+                    (Ok(connection), _) => {
+                        self.known.insert(id, connection.clone());
+                        connection
+                    }
+                    (Err(StepError::Call(error)), _) if is_reboot && error.is_not_found() => {
+                        return self.leave_out(device, id).await;
+                    }
                     // While Cinder is unavailable, the guest starts with its last connection data.
                     (Err(StepError::Call(error)), Some(before)) => {
                         tracing::warn!(%server, attachment = %id, %error, "cannot read a volume's connection data; using the last one");
@@ -72,6 +79,24 @@ impl Worker<'_> {
                     rows::set_plug(tx, *row, Plug::Given)?;
                 }
             }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Detaches a volume whose attachment Cinder no longer has, before a hard reboot starts the guest
+    /// (`_delete_dangling_bdms` in `nova/compute/manager.py`): another server may use the volume by now, so it is not
+    /// deleted either. Without its root disk a guest cannot start, so the reboot fails.
+    async fn leave_out(&mut self, device: &BlockDevice, id: AttachmentId) -> Result<(), StepError> {
+        let volume = device.volume.map_or_else(String::new, |volume| volume.to_string());
+        let why = format!("Cinder no longer has the attachment {id} of volume {volume}");
+        if device.is_root() {
+            return Err(StepError::Permanent(why));
+        }
+        tracing::warn!(server = %self.taken.server, "{why}; the guest starts without the volume");
+        let (device, from) = (device.id, device.phase);
+        self.write(move |tx, _| {
+            rows::set_phase(tx, device, from, Phase::Detaching, Some(&why))?;
             Ok(())
         })
         .await

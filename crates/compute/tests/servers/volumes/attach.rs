@@ -6,8 +6,8 @@ use kilonova_changes::Subscriber;
 use serde_json::{Value, json};
 
 use super::{
-    actions_of, attach, attachments, clouds, finish, hosts_of, settled, shown, try_attach,
-    try_detach, uuid_like, volume, wait_for,
+    actions_of, attach, attachments, clouds, finish, hosts_of, root, settled, shown, try_attach,
+    try_boot, try_detach, uuid_like, volume, wait_for, with_disks,
 };
 use crate::kit::{ADMIN, ANN, BOB, RunningCloud};
 use crate::servers::metadata_service::Proxy;
@@ -168,7 +168,12 @@ async fn requests_that_cannot_be_met_are_refused_with_novas_words() {
                 404,
                 format!("Volume {missing} could not be found."),
             ),
-            ("2.90", json!({"volumeId": used}), 400, "the current status is in-use".into()),
+            (
+                "2.90",
+                json!({"volumeId": used}),
+                400,
+                format!("Invalid volume: volume {used} is already attached to instances: {other}"),
+            ),
             (
                 "2.90",
                 json!({"volumeId": secret}),
@@ -221,6 +226,34 @@ async fn requests_that_cannot_be_met_are_refused_with_novas_words() {
         try_attach(&running, &other, "2.101", json!({"volumeId": shared})).await.expect(202);
         wait_for(&cinder, &shared, "in-use").await;
         finish(&cloud, &running, &cinder, "refused").await;
+    }
+}
+
+/// An administrator resets the status of a volume that a server has.
+#[tokio::test]
+async fn a_volume_whose_status_is_reset_gets_no_second_server() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let first = running.active_server(&cloud, "one", "plain").await;
+        let second = running.active_server(&cloud, "two", "plain").await;
+        let disk = volume(&cinder, json!({"bootable": "true"}));
+        attach(&running, &cinder, &first, &disk).await;
+        settled(&cloud).await;
+        cinder.state().volume_mut(&disk).status = "available".into();
+        let words =
+            format!("Invalid volume: volume {disk} is already attached to instances: {first}");
+        let wish = || json!({"volumeId": disk});
+        try_attach(&running, &second, "2.90", wish()).await.refused(400, &words);
+        let disks = json!([root("volume", json!({"uuid": disk}))]);
+        let request = with_disks(&running, &cloud, disks);
+        try_boot(&running, request).await.refused(400, &words);
+        assert_eq!(shown(&running, &second, "2.90").await, json!([]));
+        assert_eq!(hosts_of(&cinder, &disk), ["a"]);
+        cinder.state().volume_mut(&disk).status = "in-use".into();
+        running.delete(&first).await;
+        running.wait_until_gone(&first).await;
+        wait_for(&cinder, &disk, "available").await;
+        attach(&running, &cinder, &second, &disk).await;
+        finish(&cloud, &running, &cinder, "reset").await;
     }
 }
 

@@ -8,8 +8,8 @@ use kilonova_testkit::shared;
 use serde_json::json;
 
 use super::{
-    attach, clouds, crash_points, finish, has_password, hosts_of, is_idle, settled, shown,
-    through_crash, try_attach, try_detach, volume,
+    attach, boot, clouds, crash_points, finish, has_password, hosts_of, is_idle, root, settled,
+    shown, through_crash, try_attach, try_detach, volume, with_disks,
 };
 use crate::kit::{Cloud, GPU, RunningCloud, hosts, wait_until};
 
@@ -107,6 +107,54 @@ async fn a_hard_reboot_asks_again_how_to_reach_volumes() {
         assert_eq!(cinder.state().attachments_of(&disk)[0].0, attachment);
         assert_eq!(cinder.state().take_freed(), [""; 0]);
         finish(&cloud, &running, &cinder, "rebooted").await;
+    }
+}
+
+/// An administrator has deleted attachments in Cinder.
+#[tokio::test]
+async fn a_hard_reboot_removes_volumes_that_cinder_no_longer_attaches() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let disk = volume(&cinder, json!({"bootable": "true"}));
+        let made = json!({
+            "source_type": "blank", "destination_type": "volume", "volume_size": 1,
+            "delete_on_termination": true,
+        });
+        let disks = json!([root("volume", json!({"uuid": disk})), made]);
+        let id = boot(&running, with_disks(&running, &cloud, disks)).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        settled(&cloud).await;
+        let kept = volume(&cinder, json!({}));
+        attach(&running, &cinder, &id, &kept).await;
+        settled(&cloud).await;
+        let of_server = shown(&running, &id, "2.90").await;
+        let lost = of_server[1]["volumeId"].as_str().expect("an id").to_owned();
+        assert_eq!(cinder.state().status(&lost), "in-use");
+        cinder.state().drop_attachments(&lost);
+        running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+        running.wait_until_idle(&id).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        settled(&cloud).await;
+        let left = shown(&running, &id, "2.90").await;
+        let left: Vec<_> = [0, 1].map(|at| left[at]["volumeId"].clone()).into();
+        assert_eq!(left, [json!(disk), json!(kept)]);
+        assert_eq!(cloud.files("a", "volumes").len(), 2);
+        assert_eq!(cinder.state().status(&lost), "available", "not deleted");
+        // The volume may be used again.
+        attach(&running, &cinder, &id, &lost).await;
+        settled(&cloud).await;
+
+        // No guest starts without its root disk.
+        cinder.state().drop_attachments(&disk);
+        running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+        running.wait_until_idle(&id).await;
+        let server = running.wait_for_status(&id, "ERROR").await;
+        assert!(crate::kit::fault(&server).contains("no longer has the attachment"), "{server}");
+        assert_eq!(cloud.files("a", "volumes").len(), 3);
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        cloud.finish_volume_work(&running).await;
+        assert_eq!(cinder.state().status(&lost), "available");
+        finish(&cloud, &running, &cinder, "dangling").await;
     }
 }
 

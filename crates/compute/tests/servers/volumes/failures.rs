@@ -65,6 +65,62 @@ async fn a_cinder_that_fails_leaves_nothing_behind() {
     }
 }
 
+#[tokio::test]
+async fn an_attachment_that_cinder_cannot_complete_fails() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let disk = volume(&cinder, json!({}));
+        cinder.fail("POST attachments os-complete", Failure::Status(400), 1);
+        try_attach(&running, &id, "2.90", json!({"volumeId": disk})).await.expect(200);
+        wait_for(&cinder, &disk, "available").await;
+        settled(&cloud).await;
+        assert_eq!(shown(&running, &id, "2.90").await, json!([]));
+        assert_eq!(cloud.files("a", "volumes"), [""; 0]);
+        assert_eq!(actions_of(&running, &id, "attach_volume").await, ["Error", ""]);
+        // An administrator has deleted the attachment.
+        cinder.fail("POST attachments os-complete", Failure::Status(404), 2);
+        try_attach(&running, &id, "2.90", json!({"volumeId": disk})).await.expect(200);
+        wait_for(&cinder, &disk, "available").await;
+        settled(&cloud).await;
+        assert_eq!(cloud.files("a", "volumes"), [""; 0]);
+        // A temporary failure is repeated without a limit: the guest already has the disk.
+        cinder.fail("POST attachments os-complete", Failure::Status(500), 30);
+        attach(&running, &cinder, &id, &disk).await;
+        settled(&cloud).await;
+        assert_eq!(cloud.files("a", "volumes").len(), 1);
+        finish(&cloud, &running, &cinder, "completed").await;
+    }
+}
+
+/// Cinder cannot delete one of the attachments.
+#[tokio::test]
+async fn a_volume_does_not_wait_for_another_one() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let disks = [(); 3].map(|()| volume(&cinder, json!({})));
+        let [stuck, other, last] = &disks;
+        for disk in &disks {
+            attach(&running, &cinder, &id, disk).await;
+        }
+        settled(&cloud).await;
+        let attachment = cinder.state().attachments_of(stuck)[0].0.clone();
+        let request = format!("DELETE attachments/{attachment}");
+        cinder.fail(&request, Failure::Status(400), usize::MAX);
+        try_detach(&running, &id, stuck).await.expect(202);
+        try_detach(&running, &id, other).await.expect(202);
+        wait_for(&cinder, other, "available").await;
+        attach(&running, &cinder, &id, other).await;
+        running.delete(&id).await;
+        wait_for(&cinder, other, "available").await;
+        wait_for(&cinder, last, "available").await;
+        assert_eq!(cinder.state().status(stuck), "detaching");
+        cinder.heal();
+        running.wait_until_gone(&id).await;
+        wait_for(&cinder, stuck, "available").await;
+        finish(&cloud, &running, &cinder, "stuck").await;
+    }
+}
+
 /// A request whose answer arrives after its lease has ended, and after its row was deleted.
 #[tokio::test]
 async fn an_attachment_that_comes_too_late_is_withdrawn() {

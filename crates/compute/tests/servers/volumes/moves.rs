@@ -4,8 +4,8 @@ use kilonova_testkit::cinder::Failure;
 use serde_json::json;
 
 use super::{
-    attach, boot, clouds, finish, hosts_around, hosts_of, operate, root, settled, try_attach,
-    volume, wait_for, with_disks,
+    actions_of, attach, boot, clouds, finish, hosts_around, hosts_of, operate, root, settled,
+    try_attach, try_detach, volume, wait_for, with_disks,
 };
 use crate::kit::{ANN, wait_until};
 
@@ -103,6 +103,65 @@ async fn an_evacuated_server_takes_its_volumes_from_the_dead_host() {
         assert_eq!(cloud.files(&from, "volumes"), [""; 0]);
         assert_eq!(hosts_of(&cinder, &disk), [to]);
         finish(&cloud, &running, &cinder, "evacuated").await;
+    }
+}
+
+/// The guest of a silent host may still write to the volume.
+#[tokio::test]
+async fn no_volume_is_detached_while_the_host_is_silent() {
+    for (cloud, mut running, cinder) in clouds(&["a", "b"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let (from, to) = hosts_around(&running, &id).await;
+        let (kept, left) = (volume(&cinder, json!({})), volume(&cinder, json!({})));
+        attach(&running, &cinder, &id, &kept).await;
+        attach(&running, &cinder, &id, &left).await;
+        settled(&cloud).await;
+        running.nodes.kill(&from).await;
+        running.force_down(&from, true).await;
+        cinder.take_calls();
+        let words = "Service is unavailable at this time.";
+        try_detach(&running, &id, &left).await.refused(409, words);
+        assert!(!cinder.take_calls().iter().any(|call| call.contains("os-begin_detaching")));
+        assert_eq!(actions_of(&running, &id, "detach_volume").await, [""; 0], "not accepted");
+
+        // A detachment that began earlier waits until the host reports again.
+        running.force_down(&from, false).await;
+        try_detach(&running, &id, &left).await.expect(202);
+        running.force_down(&from, true).await;
+        cloud.finish_volume_work(&running).await;
+        assert_eq!(
+            (hosts_of(&cinder, &left), &*cinder.state().status(&left)),
+            (vec![from.clone()], "detaching")
+        );
+        running.force_down(&from, false).await;
+        running.start_node(&cloud, &from).await;
+        wait_for(&cinder, &left, "available").await;
+        settled(&cloud).await;
+        assert_eq!(hosts_of(&cinder, &kept), [from.as_str()]);
+
+        // Or until the server is evacuated.
+        attach(&running, &cinder, &id, &left).await;
+        settled(&cloud).await;
+        running.nodes.kill(&from).await;
+        try_detach(&running, &id, &left).await.expect(202);
+        running.force_down(&from, true).await;
+        cloud.finish_volume_work(&running).await;
+        assert_eq!(hosts_of(&cinder, &left), [from.as_str()]);
+        operate(&running, &id, json!({"evacuate": {}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        wait_for(&cinder, &left, "available").await;
+        settled(&cloud).await;
+        assert_eq!(
+            (hosts_of(&cinder, &kept).concat(), hosts_of(&cinder, &left)),
+            (to.clone(), vec![])
+        );
+        assert_eq!(cloud.files(&to, "volumes").len(), 1);
+        running.force_down(&from, false).await;
+        running.start_node(&cloud, &from).await;
+        running.wait_for_host_cleanup(&cloud).await;
+        assert_eq!(cloud.files(&from, "volumes"), [""; 0]);
+        assert_eq!(hosts_of(&cinder, &left), [""; 0]);
+        finish(&cloud, &running, &cinder, "silent").await;
     }
 }
 
