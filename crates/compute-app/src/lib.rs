@@ -36,9 +36,10 @@ pub mod ports;
 pub mod quotas;
 pub mod rebalance;
 pub mod reconcile;
+pub mod renamed_rules;
 pub mod resolve;
 pub mod retire;
-pub mod rules;
+mod rules;
 pub mod schemas;
 pub mod server_groups;
 pub mod services;
@@ -55,5 +56,6 @@ pub mod watch;
 
 pub use error::Error;
 pub use options::{Options, Orphans};
+pub use renamed_rules::RENAMED;
 pub use rules::RULES;
 pub use state::Compute;

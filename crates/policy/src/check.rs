@@ -9,7 +9,7 @@ use crate::{Credentials, Pattern, Target};
 /// The value that a field of the object must have.
 #[derive(Debug, Clone)]
 pub enum FieldMatch {
-    /// The field equals this text.
+    /// The field equals this text, or is the boolean that it names.
     Equals(String),
     /// The field begins with a match.
     Prefix(Regex),
@@ -73,7 +73,7 @@ impl Check {
             Self::Field(_, name, wanted) => {
                 let found = target.iter().find(|(have, _)| have == name);
                 found.is_some_and(|(_, value)| match wanted {
-                    FieldMatch::Equals(text) => value == text,
+                    FieldMatch::Equals(text) => value == text || same_flag(value, text),
                     FieldMatch::Prefix(expression) => expression.is_match(value),
                 })
             }
@@ -90,6 +90,21 @@ impl Check {
             Self::All(parts) | Self::Any(parts) => parts.iter().for_each(|part| part.named(each)),
             Self::Rule(name) => each(name),
             _ => {}
+        }
+    }
+
+    /// Calls `each` for every value of the target that this check needs; `true` if it is within a `not`.
+    pub(crate) fn values<'a>(&'a self, negated: bool, each: &mut dyn FnMut(&'a str, bool)) {
+        match self {
+            Self::Not(inner) => inner.values(true, each),
+            Self::All(parts) | Self::Any(parts) => {
+                parts.iter().for_each(|part| part.values(negated, each));
+            }
+            Self::Role(value) | Self::Literal(_, value) | Self::Attribute(_, value) => {
+                value.needs().for_each(|name| each(name, negated));
+            }
+            Self::Field(_, name, _) => each(name, negated),
+            Self::Anyone | Self::Nobody | Self::Rule(_) => {}
         }
     }
 
@@ -114,6 +129,16 @@ impl Check {
             }
             other => other,
         }
+    }
+}
+
+/// True if a field that is a boolean has the value that a rule writes in another form: Neutron converts such values
+/// with `convert_to_boolean` of `neutron_lib/api/converters.py`.
+fn same_flag(value: &str, wanted: &str) -> bool {
+    match value {
+        "True" => wanted == "1" || wanted.eq_ignore_ascii_case("true"),
+        "False" => wanted == "0" || wanted.eq_ignore_ascii_case("false"),
+        _ => false,
     }
 }
 

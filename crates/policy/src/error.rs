@@ -69,6 +69,18 @@ pub enum Error {
         /// The undefined name.
         missing: String,
     },
+    /// A value that no target has, within a `not`: the rule would allow everybody.
+    #[error(
+        "rule {rule} needs %({name})s within a `not`, but no object of this service has it; the values are {known}"
+    )]
+    Value {
+        /// The rule with its line.
+        rule: String,
+        /// The unknown name.
+        name: String,
+        /// The known names.
+        known: String,
+    },
     /// Rules that refer to each other in a cycle.
     #[error("rule {} refers to itself: {}", .0.first().map_or("", String::as_str), .0.join(" -> "))]
     Cycle(Vec<String>),

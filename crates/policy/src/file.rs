@@ -43,6 +43,23 @@ impl Override {
         Ok(names)
     }
 
+    /// The first value that this rule needs and that no target of the service has, and whether it is within a `not`,
+    /// where it would allow everybody.
+    ///
+    /// # Errors
+    /// Returns an error if its text is invalid.
+    pub fn lacks(&self, known: &[&str]) -> Result<Option<(String, bool)>, Error> {
+        let check = self.parsed()?;
+        let mut found: Option<(String, bool)> = None;
+        check.values(false, &mut |name, negated| {
+            let worse = found.as_ref().is_none_or(|(_, before)| negated && !before);
+            if worse && !known.contains(&name) {
+                found = Some((name.to_owned(), negated));
+            }
+        });
+        Ok(found)
+    }
+
     /// The rule's name and line for error messages.
     pub fn place(&self) -> String {
         format!("{} (line {})", self.name, self.line)
@@ -201,6 +218,18 @@ impl<'a> Events<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_that_no_target_has_are_found() {
+        let lacks = |text: &str| {
+            let own = read(&format!("a: \"{text}\"")).expect("the file is valid");
+            own[0].lacks(&["project_id", "user_id"]).expect("the rule is valid")
+        };
+        assert_eq!(lacks("user_id:%(user_id)s and not project_id:%(project_id)s"), None);
+        assert_eq!(lacks("role:a or 'x':%(name)s"), Some(("name".into(), false)));
+        assert_eq!(lacks("'x':%(b)s or not (role:a and 'x':%(c)s)"), Some(("c".into(), true)));
+        assert_eq!(lacks("not field:servers:name=x"), Some(("name".into(), true)));
+    }
 
     #[test]
     fn both_forms_are_read() {

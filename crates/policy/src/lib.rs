@@ -12,6 +12,7 @@ mod file;
 mod parse;
 mod pattern;
 mod policy;
+mod renamed;
 mod share;
 
 pub use caller::{ATTRIBUTES, Credentials, Scope, Target};
@@ -21,4 +22,5 @@ pub use file::{Override, Written, read, read_from};
 pub use parse::{parse, parse_list};
 pub use pattern::Pattern;
 pub use policy::{Defaults, Policy, Rule};
+pub use renamed::{Renamed, renamed};
 pub use share::share;

@@ -50,6 +50,14 @@ impl Pattern {
         Self(vec![Piece::Text(text.to_owned())])
     }
 
+    /// The names of the values that it needs.
+    pub(crate) fn needs(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|piece| match piece {
+            Piece::Text(_) => None,
+            Piece::Value(name) => Some(name.as_str()),
+        })
+    }
+
     /// The text for one target; `None` if the target lacks a value.
     pub fn fill(&self, target: Target<'_>) -> Option<Cow<'_, str>> {
         if let [Piece::Text(text)] = self.0.as_slice() {

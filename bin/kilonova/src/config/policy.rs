@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use kilonova_access::Enforcer;
-use kilonova_policy::{Defaults, Error, Override, Policy, Rule, read_from, share};
+use kilonova_policy::{
+    Defaults, Error, Override, Policy, Renamed, Rule, read_from, renamed, share,
+};
 use kilonova_wire::Dialect;
 
 use super::{File, ServiceName};
@@ -37,6 +39,9 @@ const SERVICES: [(ServiceName, &[Rule], &str, Dialect); 6] = [
     (ServiceName::Image, kilonova_image::RULES, "image_policy_file", Dialect::Image),
     (ServiceName::Network, kilonova_network::RULES, "network_policy_file", Dialect::Network),
 ];
+
+/// Earlier names of rules. The other services have renamed none that upstream still honours.
+const RENAMED: [&[Renamed]; 2] = [kilonova_compute_app::RENAMED, kilonova_network::RENAMED];
 
 /// The policy of every service.
 #[derive(Debug, Clone)]
@@ -80,10 +85,38 @@ pub(super) fn read(file: &File) -> Result<Policies, Failure> {
         let mut alone = share(&alone, &[table]).map_err(refused)?.concat();
         own.retain(|rule| alone.iter().all(|over| over.name != rule.name));
         own.append(&mut alone);
+        check_values(service, &own)?;
         let policy = Policy::build(table, &own, defaults).map_err(refused)?;
         policies.push((service, dialect, Arc::new(policy)));
     }
     Ok(Policies(policies))
+}
+
+/// The values of each target of the services whose targets have only owners. The targets of the others have the
+/// attributes of their objects too.
+const OWNERS: [&str; 3] = ["project_id", "tenant_id", "user_id"];
+
+/// Warns of an operator's rule that no object can pass, because it needs a value that none has. Refuses one within a
+/// `not`, which every object would pass.
+fn check_values(service: ServiceName, own: &[Override]) -> Result<(), Failure> {
+    let refused = |error: Error| Failure::Refused(error.to_string());
+    let only_owners = [ServiceName::Compute, ServiceName::Placement, ServiceName::Accelerator];
+    for rule in own.iter().filter(|_| only_owners.contains(&service)) {
+        match rule.lacks(&OWNERS).map_err(refused)? {
+            Some((name, true)) => {
+                let (rule_name, known) = (rule.place(), OWNERS.join(", "));
+                return Err(refused(rule.with_file(Error::Value { rule: rule_name, name, known })));
+            }
+            Some((name, false)) => tracing::warn!(
+                file = rule.file,
+                rule = rule.place(),
+                "no object of the service has %({name})s, so that the check with it allows nobody; use one of {}",
+                OWNERS.join(", ")
+            ),
+            None => {}
+        }
+    }
+    Ok(())
 }
 
 /// The rules of the file that an option names, or of the default file if it exists.
@@ -104,8 +137,9 @@ fn rules(file: &File, option: &str, usual: Option<&str>) -> Result<Vec<Override>
             return Err(file.wrong(GROUP, option, &why));
         }
     };
-    read_from(&path.display().to_string(), &text)
-        .map_err(|error| Failure::Refused(error.to_string()))
+    let own = read_from(&path.display().to_string(), &text)
+        .map_err(|error| Failure::Refused(error.to_string()))?;
+    Ok(renamed(own, &RENAMED.concat(), &SERVICES.map(|(_, rules, ..)| rules)))
 }
 
 #[cfg(test)]
@@ -179,6 +213,24 @@ mod tests {
     }
 
     #[test]
+    fn earlier_names_apply_to_their_successors() {
+        let text = "os_compute_api:os-services: role:clerk\nupdate_networks_tags: role:clerk\n\
+                    os_compute_api:os-services:delete: role:boss\n";
+        let policies = read_with("", &[("policy.yaml", text)]).expect("the configuration is valid");
+        let (compute, network) = (ServiceName::Compute, ServiceName::Network);
+        for (service, rule, role) in [
+            (compute, "os_compute_api:os-services:list", "clerk"),
+            (compute, "os_compute_api:os-services:update", "clerk"),
+            (compute, "os_compute_api:os-services:delete", "boss"),
+            (network, "update_network:tags", "clerk"),
+        ] {
+            for other in ["clerk", "boss", "admin"] {
+                assert_eq!(may(&policies, service, rule, other), other == role, "{rule} {other}");
+            }
+        }
+    }
+
+    #[test]
     fn invalid_files_are_refused_with_their_place() {
         let list = "placement:usages: rule:b";
         for (config, rules, why) in [
@@ -209,6 +261,11 @@ mod tests {
             ),
             ("", "cyborg:arq:x: '@'", "policy.yaml: cyborg:arq:x (line 1) is neither an operation"),
             ("", "identity:x: '@'", "policy.yaml: identity:x (line 1) is neither an operation"),
+            (
+                "",
+                "os_compute_api:servers:index: \"not 'x':%(name)s\"",
+                "policy.yaml: rule os_compute_api:servers:index (line 1) needs %(name)s within a `not`",
+            ),
             ("", "get_imgae: '@'", "policy.yaml: get_imgae (line 1) is not a rule of any service"),
             (
                 "network_policy_file = policy.yaml",

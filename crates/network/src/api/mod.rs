@@ -7,6 +7,7 @@ mod filters;
 mod if_match;
 mod listing;
 mod quotas;
+mod renamed_rules;
 mod resource_kind;
 mod routers;
 mod rules;
@@ -20,6 +21,7 @@ use serde_json::Value;
 
 use crate::Networks;
 
+pub use renamed_rules::RENAMED;
 pub use rules::RULES;
 
 fn table() -> Routes<Networks> {
