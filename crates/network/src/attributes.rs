@@ -6,6 +6,7 @@ use kilonova_wire::Refusal;
 use serde_json::{Map, Value, json};
 
 use crate::api::RULES;
+use crate::app::sets_project;
 use crate::error::{invalid_value, malformed};
 use crate::record::Body;
 
@@ -46,28 +47,20 @@ impl Attribute {
     }
 }
 
-/// The project of a new resource: the caller's, or any project if the caller is an administrator or
-/// a service.
+/// The project of a new resource: the caller's, or any project if the caller may set it.
 pub(crate) fn owner(caller: &Caller, sent: &Body) -> Result<String, Refusal> {
     let named = sent.get("project_id").or(sent.get("tenant_id")).and_then(Value::as_str);
     match named {
-        Some(other) if other != caller.project_id && restricted_to_own_project(caller) => {
-            Err(malformed(
-                "Specifying 'project_id' or 'tenant_id' other than the authenticated project in request \
+        Some(other) if other != caller.project_id && !sets_project(caller) => Err(malformed(
+            "Specifying 'project_id' or 'tenant_id' other than the authenticated project in request \
              requires admin privileges",
-            ))
-        }
+        )),
         Some(named) if !named.is_empty() => Ok(named.to_owned()),
         _ if caller.project_id.is_empty() => {
             Err(malformed("Running without keystone AuthN requires that tenant_id is specified"))
         }
         _ => Ok(caller.project_id.clone()),
     }
-}
-
-/// True if the caller may create resources only in its own project.
-fn restricted_to_own_project(caller: &Caller) -> bool {
-    crate::app::viewer(caller).is_some()
 }
 
 /// The body of a new resource, with defaults.

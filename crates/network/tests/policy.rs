@@ -215,3 +215,89 @@ async fn the_operators_rules_apply() {
         assert!(made["network"].get("provider:network_type").is_none(), "{made}");
     }
 }
+
+/// The services with these rules.
+async fn apis_under(text: &str) -> Vec<Api> {
+    let own = kilonova_policy::read(text).expect("the file parses");
+    let policy = Policy::build(RULES, &own, Defaults::default()).expect("the policy builds");
+    let enforcer = Enforcer::new(Arc::new(policy), Dialect::Network);
+    apis_with(|networks| networks.with_policy(enforcer.clone())).await
+}
+
+#[tokio::test]
+async fn rules_see_the_attributes_of_resources_and_requests() {
+    let text = "\
+update_network: \"rule:admin_only or (rule:owner and not field:networks:name=~^locked)\"
+delete_network: \"rule:admin_only or (rule:owner and field:networks:admin_state_up=false)\"
+create_network: \"rule:admin_only or (rule:owner and not 'secret':%(name)s)\"
+create_port: \"rule:admin_only or (rule:owner and not field:ports:dns_name=www)\"
+update_router: \"rule:admin_only or (rule:owner and 'mine':%(description)s)\"
+update_security_group: \"rule:admin_only or (rule:owner and not 'base':%(name)s)\"
+create_security_group_rule: \"rule:admin_only or (rule:sg_owner and 'ingress':%(direction)s)\"
+";
+    for api in apis_under(text).await {
+        let ann = WHO[2];
+        let ask = async |what: &str, body: Value| api.call_as(ann, what, Some(body)).await.0;
+        let named = |name: &str| json!({"network": {"name": name}});
+        assert_eq!(ask("POST /networks", named("secret")).await, 403);
+        let open = api.make("ann:red", "network", json!({"name": "open"})).await;
+        let open = format!("/networks/{}", open["id"].as_str().unwrap());
+        assert_eq!(ask(&format!("PUT {open}"), named("locked")).await, 403, "the request's name");
+        assert_eq!(ask(&format!("PUT {open}"), named("wide")).await, 200);
+        let (status, _) = api.call_as(WHO[6], &format!("PUT {open}"), Some(named("locked"))).await;
+        assert_eq!(status, 200);
+        assert_eq!(ask(&format!("PUT {open}"), json!({"network": {"mtu": 1400}})).await, 403);
+        assert_eq!(api.call_as(ann, &format!("DELETE {open}"), None).await.0, 403);
+        let down = json!({"network": {"admin_state_up": false}});
+        assert_eq!(api.call_as(WHO[6], &format!("PUT {open}"), Some(down)).await.0, 200);
+        assert_eq!(api.call_as(ann, &format!("DELETE {open}"), None).await.0, 204);
+
+        let net = api.network("ann:red", &[]).await;
+        let port = |name: &str| json!({"port": {"network_id": net, "dns_name": name}});
+        assert_eq!(ask("POST /ports", port("www")).await, 403);
+        assert_eq!(ask("POST /ports", port("ftp")).await, 201);
+        for (description, status) in [("mine", 200), ("yours", 403)] {
+            let router = json!({"description": description});
+            let router = api.make("ann:red", "router", router).await;
+            let path = format!("PUT /routers/{}", router["id"].as_str().unwrap());
+            assert_eq!(ask(&path, json!({"router": {"name": "r"}})).await, status, "{description}");
+        }
+        for (name, status) in [("base", 403), ("web", 200)] {
+            let group = api.make("ann:red", "security_group", json!({"name": name})).await;
+            let id = group["id"].as_str().unwrap();
+            let body = json!({"security_group": {"description": "x"}});
+            assert_eq!(ask(&format!("PUT /security-groups/{id}"), body).await, status, "{name}");
+            for (direction, status) in [("ingress", 201), ("egress", 403)] {
+                let rule = json!({"security_group_rule": {"security_group_id": id,
+                    "direction": direction, "protocol": "tcp"}});
+                assert_eq!(ask("POST /security-group-rules", rule).await, status, "{direction}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn operators_grant_global_access_and_other_projects() {
+    let text = "\
+context_with_global_access: role:auditor
+context_can_set_project_id: role:planner
+get_network: \"rule:admin_only or rule:owner or role:auditor or role:advsvc\"
+create_network: \"@\"
+";
+    for api in apis_under(text).await {
+        let net = api.network("bob:blue", &[]).await;
+        let create = json!({"network": {"project_id": "blue"}});
+        for (role, reads, creates) in [
+            ("auditor", 200, 400),
+            ("planner", 404, 201),
+            ("advsvc", 200, 201),
+            ("member", 404, 400),
+        ] {
+            let who = ("ann:red", role);
+            let (status, body) = api.call_as(who, &format!("GET /networks/{net}"), None).await;
+            assert_eq!(status, reads, "{role}: {body}");
+            let (status, body) = api.call_as(who, "POST /networks", Some(create.clone())).await;
+            assert_eq!(status, creates, "{role}: {body}");
+        }
+    }
+}

@@ -274,8 +274,8 @@ impl ResourceKind {
                 let rule = rules::seen(tx, caller, id(self.member(), text)?)?;
                 // Upstream has no policy rule for this. Only a caller that may delete the security group rule receives
                 // the reason for the refusal.
-                let target = targets::group(&rule.record.project);
-                caller.may("delete_security_group_rule", &target)?;
+                let target = targets::group(&rule.record);
+                caller.may("delete_security_group_rule", &target.pairs())?;
                 return Err(crate::error::malformed(
                     "A security group rule cannot be changed; delete it and create another.",
                 )
@@ -323,31 +323,31 @@ impl ResourceKind {
         match self {
             Self::Network => {
                 let network = networks::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::network(&network))?;
+                caller.may(rule, &targets::network(&network).pairs())?;
             }
             Self::Subnet => {
                 let (subnet, network) = subnets::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::subnet(&subnet, &network))?;
+                caller.may(rule, &targets::subnet(&subnet, &network).pairs())?;
             }
             Self::Port => {
                 let (port, network) = ports::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::of_port(&port, &network))?;
+                caller.may(rule, &targets::of_port(&port, &network).pairs())?;
             }
             Self::Group => {
                 let group = groups::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::group(&group.project))?;
+                caller.may(rule, &targets::group(&group).pairs())?;
             }
             Self::Rule => {
                 let found = rules::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::group(&found.record.project))?;
+                caller.may(rule, &targets::group(&found.record).pairs())?;
             }
             Self::Router => {
                 let router = routers::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::of_project(&router.project))?;
+                caller.may(rule, &targets::record(&router).pairs())?;
             }
             Self::FloatingIp => {
                 let floating = floating::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::of_project(&floating.record.project))?;
+                caller.may(rule, &targets::record(&floating.record).pairs())?;
             }
         }
         Ok(())

@@ -24,6 +24,8 @@ const PROJECT: &[Scope] = &[Scope::Project];
 pub const RULES: &[Rule] = &[
     rule("context_is_admin", "role:admin", &[]),
     rule("context_with_global_access", "!", &[]),
+    // Of neutron-lib.
+    rule("context_can_set_project_id", "!", &[]),
     rule("service_api", "role:service", &[]),
     rule("owner", "project_id:%(project_id)s", &[]),
     rule("admin_or_owner", "rule:context_is_admin or rule:owner", &[]),

@@ -70,9 +70,8 @@ pub(crate) fn seen(
 }
 
 fn visible(caller: &Caller, floating: &FloatingIp) -> bool {
-    let project = &floating.record.project;
-    reaches_project(caller, project)
-        && caller.allows("get_floatingip", &targets::of_project(project))
+    reaches_project(caller, &floating.record.project)
+        && caller.allows("get_floatingip", &targets::record(&floating.record).pairs())
 }
 
 pub(crate) fn create(
@@ -85,7 +84,13 @@ pub(crate) fn create(
     let body = of_new(ATTRIBUTES, sent)?;
     let mut set = body.clone();
     set.retain(|name, _| sent.contains_key(name));
-    permitted(ATTRIBUTES, "create_floatingip", caller, &set, &targets::of_project(&project))?;
+    permitted(
+        ATTRIBUTES,
+        "create_floatingip",
+        caller,
+        &set,
+        &targets::of_project(&project).sent(&body).pairs(),
+    )?;
     let text = body["floating_network_id"].as_str().unwrap_or_default();
     let id = parse_uuid_like::<NetworkId>(text).ok_or_else(|| not_found("network", text))?;
     let network = networks::seen(tx, caller, id)?;
@@ -273,11 +278,15 @@ pub(crate) fn update(
     now: Timestamp,
 ) -> Result<FloatingIp, Error> {
     let mut floating = seen(tx, caller, id)?;
-    let project = floating.record.project.clone();
-    let target = targets::of_project(&project);
-    caller.may("update_floatingip", &target)?;
+    caller.may("update_floatingip", &targets::record(&floating.record).pairs())?;
     let set = of_change(ATTRIBUTES, sent)?;
-    permitted(ATTRIBUTES, "update_floatingip", caller, &set, &target)?;
+    permitted(
+        ATTRIBUTES,
+        "update_floatingip",
+        caller,
+        &set,
+        &targets::record(&floating.record).sent(&set).pairs(),
+    )?;
     let before = floating.fixed;
     if set.contains_key("port_id") || set.contains_key("fixed_ip_address") {
         let mut wanted = set.clone();
@@ -298,7 +307,7 @@ pub(crate) fn update(
 
 pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: FloatingIpId) -> Result<(), Error> {
     let floating = seen(tx, caller, id)?;
-    caller.may("delete_floatingip", &targets::of_project(&floating.record.project))?;
+    caller.may("delete_floatingip", &targets::record(&floating.record).pairs())?;
     rows::delete(tx, id)?;
     ports::delete(tx, floating.reserving_port, time::now())?;
     note(tx, floating.fixed, None)
@@ -350,6 +359,6 @@ fn view(floating: &FloatingIp, end: Option<&Port>, caller: &Caller) -> Body {
     ] {
         view.insert(key.to_owned(), value);
     }
-    hide(&mut view, "get_floatingip", caller, &targets::of_project(&floating.record.project));
+    hide(&mut view, "get_floatingip", caller, &targets::record(&floating.record).pairs());
     view
 }

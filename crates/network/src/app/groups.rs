@@ -73,7 +73,7 @@ pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: SecurityGroupId) -> Res
 
 fn visible(caller: &Caller, group: &Group) -> bool {
     reaches_project(caller, &group.project)
-        && caller.allows("get_security_group", &targets::group(&group.project))
+        && caller.allows("get_security_group", &targets::group(group).pairs())
 }
 
 /// Checks that a port of the project may use the group, and protects it from concurrent deletion.
@@ -105,7 +105,13 @@ pub(crate) fn create(
     let body = of_new(ATTRIBUTES, sent)?;
     let mut set = body.clone();
     set.retain(|name, _| sent.contains_key(name));
-    permitted(ATTRIBUTES, "create_security_group", caller, &set, &targets::group(&project))?;
+    permitted(
+        ATTRIBUTES,
+        "create_security_group",
+        caller,
+        &set,
+        &targets::new_group(&project).sent(&body).pairs(),
+    )?;
     default_of(tx, &project, now)?;
     if body["name"] == "default" {
         return Err(refused(
@@ -134,9 +140,9 @@ pub(crate) fn update(
 ) -> Result<Group, Error> {
     let mut group = seen(tx, caller, id)?;
     let rule = "update_security_group";
-    caller.may(rule, &targets::group(&group.project))?;
+    caller.may(rule, &targets::group(&group).pairs())?;
     let set = of_change(ATTRIBUTES, sent)?;
-    permitted(ATTRIBUTES, rule, caller, &set, &targets::group(&group.project))?;
+    permitted(ATTRIBUTES, rule, caller, &set, &targets::group(&group).sent(&set).pairs())?;
     if set.contains_key("name") && (is_default(&group) || set["name"] == "default") {
         return Err(refused(
             Kind::Conflict,
@@ -168,7 +174,7 @@ pub(crate) fn delete(
     now: Timestamp,
 ) -> Result<(), Error> {
     let group = seen(tx, caller, id)?;
-    caller.may("delete_security_group", &targets::group(&group.project))?;
+    caller.may("delete_security_group", &targets::group(&group).pairs())?;
     if ports::has_group(tx, id)? {
         return Err(in_use(id).into());
     }

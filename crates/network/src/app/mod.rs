@@ -21,11 +21,23 @@ use newtype_uuid::GenericUuid;
 
 use crate::error::not_found;
 
-/// The project whose resources are searched; `None` for administrators and services, which search all projects. Policy
-/// rules then decide which of the found resources are visible.
+/// The project whose resources are searched; `None` for callers who search all projects: administrators, services, and
+/// those to whom the operator grants it (`model_query_scope_is_project` of `neutron_lib/db/utils.py`). Policy rules then
+/// decide which of the found resources are visible.
 pub(crate) fn viewer(caller: &Caller) -> Option<String> {
-    let all = caller.is_admin() || caller.allows("service_api", &[]);
+    let all =
+        caller.is_admin() || serves(caller) || caller.allows_own("context_with_global_access");
     (!all).then(|| caller.project_id.clone())
+}
+
+/// True if the caller may create resources in other projects (`can_set_project_id` of `neutron_lib/context.py`).
+pub(crate) fn sets_project(caller: &Caller) -> bool {
+    caller.is_admin() || serves(caller) || caller.allows_own("context_can_set_project_id")
+}
+
+/// True for a service, by the present or the older role (`is_service_role` of `neutron_lib/context.py`).
+fn serves(caller: &Caller) -> bool {
+    caller.allows_own("service_api") || caller.allows_own("context_is_advsvc")
 }
 
 /// True if the search of [`viewer`] covers resources of the project.

@@ -55,7 +55,7 @@ fn visible(caller: &Caller, network: &Network) -> bool {
     let reached = reaches_project(caller, &network.project)
         || network.flag("shared")
         || network.flag("router:external");
-    reached && caller.allows("get_network", &targets::network(network))
+    reached && caller.allows("get_network", &targets::network(network).pairs())
 }
 
 /// The network of a resource, unchecked: the caller checks the visibility of the resource.
@@ -99,7 +99,13 @@ pub(crate) fn create(
     let mut body = of_new(ATTRIBUTES, sent)?;
     let mut set = body.clone();
     set.retain(|name, _| sent.contains_key(name));
-    permitted(ATTRIBUTES, "create_network", caller, &set, &targets::of_project(&project))?;
+    permitted(
+        ATTRIBUTES,
+        "create_network",
+        caller,
+        &set,
+        &targets::of_project(&project).sent(&body).pairs(),
+    )?;
     if !sent.contains_key("mtu") {
         body.insert("mtu".into(), json!(options.mtu));
     }
@@ -255,9 +261,15 @@ pub(crate) fn update(
     now: Timestamp,
 ) -> Result<Network, Error> {
     let mut network = seen(tx, caller, id)?;
-    caller.may("update_network", &targets::network(&network))?;
+    caller.may("update_network", &targets::network(&network).pairs())?;
     let mut set = of_change(ATTRIBUTES, sent)?;
-    permitted(ATTRIBUTES, "update_network", caller, &set, &targets::network(&network))?;
+    permitted(
+        ATTRIBUTES,
+        "update_network",
+        caller,
+        &set,
+        &targets::network(&network).sent(&set).pairs(),
+    )?;
     let segment = new_segment(tx, options, &network, &mut set)?;
     check_mtu(options, &set)?;
     let hidden = set.get("shared") == Some(&json!(false)) && network.flag("shared");
@@ -343,7 +355,7 @@ fn foreign_ports(tx: &mut Tx<'_>, network: &Network) -> Result<bool, Error> {
 
 pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: NetworkId) -> Result<(), Error> {
     let network = seen(tx, caller, id)?;
-    caller.may("delete_network", &targets::network(&network))?;
+    caller.may("delete_network", &targets::network(&network).pairs())?;
     dhcp::remove_port(tx, &network)?;
     let used = ports::on_network(tx, network.id)?;
     if !used.is_empty() {
@@ -389,6 +401,6 @@ fn view(network: &Network, subnets: Vec<kilonova_ids::SubnetId>, caller: &Caller
     ] {
         view.insert(key.to_owned(), value);
     }
-    hide(&mut view, "get_network", caller, &targets::network(network));
+    hide(&mut view, "get_network", caller, &targets::network(network).pairs());
     view
 }

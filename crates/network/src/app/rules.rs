@@ -62,7 +62,9 @@ pub(crate) fn create(
     }
     let id = group_id(&body["security_group_id"])?;
     let group = groups::seen(tx, caller, id)?;
-    caller.may("create_security_group_rule", &targets::group(&group.project))?;
+    // The group's own attributes are not those of the rule.
+    let target = targets::new_group(&group.project).sent(&body);
+    caller.may("create_security_group_rule", &target.pairs())?;
     body.remove("security_group_id");
     make_canonical(&mut body);
     check(&body)?;
@@ -317,7 +319,7 @@ pub(crate) fn delete(
     now: Timestamp,
 ) -> Result<(), Error> {
     let rule = seen(tx, caller, id)?;
-    caller.may("delete_security_group_rule", &targets::group(&rule.record.project))?;
+    caller.may("delete_security_group_rule", &targets::group(&rule.record).pairs())?;
     changes::record(tx, NetworkChange::Rules(rule.group))?;
     rows::revise(tx, rule.group, now)?;
     Ok(rows::delete_rule(tx, rule.record.id)?)
@@ -329,7 +331,7 @@ pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error
 }
 
 fn visible(caller: &Caller, rule: &Rule) -> bool {
-    caller.allows("get_security_group_rule", &targets::group(&rule.record.project))
+    caller.allows("get_security_group_rule", &targets::group(&rule.record).pairs())
 }
 
 pub(crate) fn view(rule: &Rule) -> Body {

@@ -120,7 +120,7 @@ fn visible(caller: &Caller, subnet: &Subnet, network: &Network) -> bool {
         || reaches_project(caller, &network.project)
         || network.flag("shared")
         || network.flag("router:external");
-    reached && caller.allows("get_subnet", &targets::subnet(subnet, network))
+    reached && caller.allows("get_subnet", &targets::subnet(subnet, network).pairs())
 }
 
 pub(crate) fn create(
@@ -136,8 +136,8 @@ pub(crate) fn create(
     let mut network = networks::seen(tx, caller, id)?;
     let mut set = body.clone();
     set.retain(|name, _| sent.contains_key(name));
-    let target = targets::on_network(&project, &network);
-    permitted(ATTRIBUTES, "create_subnet", caller, &set, &target)?;
+    let target = targets::on_network(&project, &network).sent(&body);
+    permitted(ATTRIBUTES, "create_subnet", caller, &set, &target.pairs())?;
     quotas::check(tx, &project, quotas::SUBNET, 1)?;
     for gone in ["prefixlen", "use_default_subnetpool", "network_id"] {
         body.remove(gone);
@@ -289,9 +289,15 @@ pub(crate) fn update(
     now: Timestamp,
 ) -> Result<(Subnet, Network), Error> {
     let (mut subnet, mut network) = seen(tx, caller, id)?;
-    caller.may("update_subnet", &targets::subnet(&subnet, &network))?;
+    caller.may("update_subnet", &targets::subnet(&subnet, &network).pairs())?;
     let set = of_change(ATTRIBUTES, sent)?;
-    permitted(ATTRIBUTES, "update_subnet", caller, &set, &targets::subnet(&subnet, &network))?;
+    permitted(
+        ATTRIBUTES,
+        "update_subnet",
+        caller,
+        &set,
+        &targets::subnet(&subnet, &network).sent(&set).pairs(),
+    )?;
     routers::check_gateway(tx, &subnet, &set)?;
     subnet.record.change(set, now);
     let prefix = cidr(&subnet.record)?;
@@ -311,7 +317,7 @@ pub(crate) fn delete(
     now: Timestamp,
 ) -> Result<(), Error> {
     let (subnet, mut network) = seen(tx, caller, id)?;
-    caller.may("delete_subnet", &targets::subnet(&subnet, &network))?;
+    caller.may("delete_subnet", &targets::subnet(&subnet, &network).pairs())?;
     dhcp::release_address(tx, &subnet, now)?;
     if is_automatic(&subnet.record) && crate::db::routers::on_subnet(tx, id)?.is_empty() {
         // These addresses were assigned automatically, so they may be released.
@@ -349,6 +355,6 @@ pub(crate) fn view(subnet: &Subnet, network: &Network, caller: &Caller) -> Body 
     let mut view = subnet.record.view();
     view.insert("network_id".into(), json!(subnet.network));
     view.insert("router:external".into(), json!(network.flag("router:external")));
-    hide(&mut view, "get_subnet", caller, &targets::subnet(subnet, network));
+    hide(&mut view, "get_subnet", caller, &targets::subnet(subnet, network).pairs());
     view
 }

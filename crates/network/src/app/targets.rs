@@ -1,59 +1,170 @@
 //! Policy targets of networks, subnets, ports and security groups, with the attribute names that
 //! Neutron's rules use.
+//!
+//! As in `neutron/pecan_wsgi/hooks/policy_enforcement.py`, the target of an operation has the attributes of the stored
+//! resource and those that the request sends. Lists and objects are left out: no check can compare them.
+
+use std::borrow::Cow;
+
+use newtype_uuid::TypedUuidKind;
+use serde_json::Value;
 
 use crate::db::networks::Network;
 use crate::db::ports::Port;
 use crate::db::subnets::Subnet;
+use crate::record::{Body, Record};
+
+type Pair<'a> = (&'a str, Cow<'a, str>);
 
 /// Attribute names and values.
-pub(crate) type Fields<'a> = Vec<(&'a str, &'a str)>;
+#[derive(Debug, Clone)]
+pub(crate) struct Target<'a> {
+    /// Owners and the attributes of the network of a resource, which no request can replace.
+    fixed: Vec<Pair<'a>>,
+    /// The attributes of the resource.
+    own: Vec<Pair<'a>>,
+}
+
+impl<'a> Target<'a> {
+    fn fix(mut self, name: &'a str, value: impl Into<Cow<'a, str>>) -> Self {
+        self.fixed.push((name, value.into()));
+        self
+    }
+
+    /// Adds the attributes of a stored resource.
+    fn stored<K: TypedUuidKind>(mut self, record: &'a Record<K>) -> Self {
+        self.own.push(("id", record.id.to_string().into()));
+        self.own.extend(attributes(&record.body));
+        self
+    }
+
+    /// Adds the attributes that a request sends. They replace those of the stored resource.
+    pub(crate) fn sent(mut self, body: &'a Body) -> Self {
+        self.own = attributes(body).chain(self.own).collect();
+        self
+    }
+
+    /// The names and values for rules.
+    pub(crate) fn pairs(&self) -> Vec<(&str, &str)> {
+        self.fixed.iter().chain(&self.own).map(|(name, value)| (*name, value.as_ref())).collect()
+    }
+}
+
+/// The values of a body as Python writes them.
+fn attributes(body: &Body) -> impl Iterator<Item = Pair<'_>> {
+    body.iter().filter_map(|(name, value)| {
+        let text = match value {
+            Value::String(text) => Cow::Borrowed(text.as_str()),
+            Value::Bool(value) => Cow::Borrowed(flag(*value)),
+            Value::Null => Cow::Borrowed("None"),
+            Value::Number(number) => Cow::Owned(number.to_string()),
+            Value::Array(_) | Value::Object(_) => return None,
+        };
+        Some((name.as_str(), text))
+    })
+}
 
 fn flag(value: bool) -> &'static str {
     if value { "True" } else { "False" }
 }
 
-/// A resource of a project.
-pub(crate) fn of_project(project: &str) -> Fields<'_> {
-    vec![("project_id", project), ("tenant_id", project)]
+/// Something that belongs to a project, without attributes: quotas, and resources that do not exist yet.
+pub(crate) fn of_project(project: &str) -> Target<'_> {
+    Target { fixed: Vec::new(), own: Vec::new() }
+        .fix("project_id", project)
+        .fix("tenant_id", project)
+}
+
+/// A resource that depends on no other: a router or a floating address.
+pub(crate) fn record<K: TypedUuidKind>(record: &Record<K>) -> Target<'_> {
+    of_project(&record.project).stored(record)
 }
 
 /// A resource of a project on a network.
-pub(crate) fn on_network<'a>(project: &'a str, network: &'a Network) -> Fields<'a> {
-    let mut fields = of_project(project);
-    fields.push(("network:project_id", &network.project));
-    fields.push(("shared", flag(network.flag("shared"))));
-    fields.push(("router:external", flag(network.flag("router:external"))));
-    fields
+pub(crate) fn on_network<'a>(project: &'a str, network: &'a Network) -> Target<'a> {
+    of_project(project)
+        .fix("network:project_id", network.project.as_str())
+        .fix("network_id", network.id.to_string())
+        .fix("shared", flag(network.flag("shared")))
+        .fix("router:external", flag(network.flag("router:external")))
 }
 
 /// A network.
-pub(crate) fn network(network: &Network) -> Fields<'_> {
-    on_network(&network.project, network)
+pub(crate) fn network(network: &Network) -> Target<'_> {
+    let mut target = of_project(&network.project)
+        .fix("network:project_id", network.project.as_str())
+        .stored(network);
+    for name in ["shared", "router:external"] {
+        target.own.push((name, flag(network.flag(name)).into()));
+    }
+    target
 }
 
 /// A subnet.
-pub(crate) fn subnet<'a>(subnet: &'a Subnet, network: &'a Network) -> Fields<'a> {
-    on_network(&subnet.record.project, network)
+pub(crate) fn subnet<'a>(subnet: &'a Subnet, network: &'a Network) -> Target<'a> {
+    on_network(&subnet.record.project, network).stored(&subnet.record)
 }
 
 /// A port with its current or requested `device_owner`.
-pub(crate) fn port<'a>(project: &'a str, owner: &'a str, network: &'a Network) -> Fields<'a> {
-    let mut fields = on_network(project, network);
-    fields.push(("device_owner", owner));
-    fields
+pub(crate) fn port<'a>(project: &'a str, owner: &'a str, network: &'a Network) -> Target<'a> {
+    on_network(project, network).fix("device_owner", owner)
 }
 
 /// An existing port. Once detached from its server, it is no longer treated as a compute port.
-pub(crate) fn of_port<'a>(one: &'a Port, network: &'a Network) -> Fields<'a> {
+pub(crate) fn of_port<'a>(one: &'a Port, network: &'a Network) -> Target<'a> {
     let owner = one.record.text("device_owner");
     let detached = one.device_id.is_empty() && owner.starts_with("compute:");
-    port(&one.record.project, if detached { "" } else { owner }, network)
+    port_with(one, if detached { "" } else { owner }, network)
 }
 
-/// A security group of a project, or a rule in it.
-pub(crate) fn group(project: &str) -> Fields<'_> {
-    let mut fields = of_project(project);
-    fields.push(("security_group:project_id", project));
-    fields.push(("shared", flag(false)));
-    fields
+/// An existing port with this `device_owner`.
+pub(crate) fn port_with<'a>(one: &'a Port, owner: &'a str, network: &'a Network) -> Target<'a> {
+    let mut target = port(&one.record.project, owner, network).stored(&one.record);
+    let host = one.host.as_deref().unwrap_or_default();
+    for (name, value) in
+        [("mac_address", &*one.mac), ("device_id", &*one.device_id), ("binding:host_id", host)]
+    {
+        target.own.push((name, value.into()));
+    }
+    target
+}
+
+/// A new security group of a project, or a new rule in one.
+pub(crate) fn new_group(project: &str) -> Target<'_> {
+    of_project(project).fix("security_group:project_id", project).fix("shared", flag(false))
+}
+
+/// A security group, or a rule in one, which belongs to the same project.
+pub(crate) fn group<K: TypedUuidKind>(record: &Record<K>) -> Target<'_> {
+    new_group(&record.project).stored(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn body(value: Value) -> Body {
+        value.as_object().cloned().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_request_replaces_attributes_but_no_owner() {
+        let stored = body(json!({"name": "a", "shared": true, "mtu": 1500, "tags": []}));
+        let one: Network = Record::new("red", stored, Timestamp::UNIX_EPOCH);
+        let sent = body(json!({"name": "b", "shared": false, "network:project_id": "blue"}));
+        let target = network(&one).sent(&sent);
+        let pairs = target.pairs();
+        let value = |name| pairs.iter().find(|(have, _)| *have == name).map(|(_, value)| *value);
+        assert_eq!(value("name"), Some("b"));
+        assert_eq!(value("shared"), Some("False"));
+        assert_eq!(value("mtu"), Some("1500"));
+        assert_eq!(value("network:project_id"), Some("red"));
+        assert_eq!(value("tags"), None);
+        let sent = body(json!({"shared": false}));
+        let target = on_network("blue", &one).sent(&sent);
+        assert!(target.pairs().contains(&("shared", "True")), "the network's attribute");
+    }
 }

@@ -78,7 +78,7 @@ pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: PortId) -> Result<(Port
 fn visible(caller: &Caller, port: &Port, network: &Network) -> bool {
     let reached =
         reaches_project(caller, &port.record.project) || reaches_project(caller, &network.project);
-    reached && caller.allows("get_port", &targets::of_port(port, network))
+    reached && caller.allows("get_port", &targets::of_port(port, network).pairs())
 }
 
 /// The host in a request; an empty name means no host.
@@ -114,8 +114,8 @@ pub(crate) fn create(
     let mut set = body.clone();
     set.retain(|name, _| sent.contains_key(name));
     let user = body["device_owner"].as_str().unwrap_or_default();
-    let target = targets::port(&project, user, &network);
-    permitted(ATTRIBUTES, "create_port", caller, &set, &target)?;
+    let target = targets::port(&project, user, &network).sent(&body);
+    permitted(ATTRIBUTES, "create_port", caller, &set, &target.pairs())?;
     quotas::check(tx, &project, quotas::PORT, 1)?;
     if !sent.contains_key("port_security_enabled") {
         body.insert("port_security_enabled".into(), json!(network.flag("port_security_enabled")));
@@ -265,7 +265,7 @@ fn kept(mut body: Body) -> Body {
 
 pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: PortId) -> Result<(), Error> {
     let (port, network) = seen(tx, caller, id)?;
-    caller.may("delete_port", &targets::of_port(&port, &network))?;
+    caller.may("delete_port", &targets::of_port(&port, &network).pairs())?;
     dhcp::check(&port)?;
     routers::check_port(tx, &port)?;
     if let Some(server) = port.server {

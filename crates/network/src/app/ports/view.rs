@@ -80,7 +80,7 @@ pub(crate) fn view(
         // A pair without a MAC address shows the port's current one; upstream stores the one at the pair's creation.
         pair.entry("mac_address").or_insert_with(|| json!(port.mac));
     }
-    hide(&mut view, "get_port", caller, &targets::of_port(port, network));
+    hide(&mut view, "get_port", caller, &targets::of_port(port, network).pairs());
     view
 }
 

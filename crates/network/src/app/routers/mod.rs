@@ -61,7 +61,7 @@ pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: RouterId) -> Result<Rou
 
 fn visible(caller: &Caller, router: &Router) -> bool {
     reaches_project(caller, &router.project)
-        && caller.allows("get_router", &targets::of_project(&router.project))
+        && caller.allows("get_router", &targets::record(router).pairs())
 }
 
 /// True unless the request for a gateway disables SNAT. Earlier requests have no effect.
@@ -79,7 +79,13 @@ pub(crate) fn create(
     let mut body = of_new(ATTRIBUTES, sent)?;
     let mut set = body.clone();
     set.retain(|name, _| sent.contains_key(name));
-    permitted(ATTRIBUTES, "create_router", caller, &set, &targets::of_project(&project))?;
+    permitted(
+        ATTRIBUTES,
+        "create_router",
+        caller,
+        &set,
+        &targets::of_project(&project).sent(&body).pairs(),
+    )?;
     if body["routes"].as_array().is_some_and(|routes| !routes.is_empty()) {
         return Err(crate::error::malformed("Attribute 'routes' not allowed in POST").into());
     }
@@ -104,11 +110,15 @@ pub(crate) fn update(
     now: Timestamp,
 ) -> Result<Router, Error> {
     let mut router = seen(tx, caller, id)?;
-    let project = router.project.clone();
-    let target = targets::of_project(&project);
-    caller.may("update_router", &target)?;
+    caller.may("update_router", &targets::record(&router).pairs())?;
     let mut set = of_change(ATTRIBUTES, sent)?;
-    permitted(ATTRIBUTES, "update_router", caller, &set, &target)?;
+    permitted(
+        ATTRIBUTES,
+        "update_router",
+        caller,
+        &set,
+        &targets::record(&router).sent(&set).pairs(),
+    )?;
     let gateway = set.remove("external_gateway_info");
     if let Some(wanted) = &gateway {
         set.insert("enable_snat".into(), snat(wanted).into());
@@ -127,7 +137,7 @@ pub(crate) fn update(
 
 pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: RouterId) -> Result<(), Error> {
     let router = seen(tx, caller, id)?;
-    caller.may("delete_router", &targets::of_project(&router.project))?;
+    caller.may("delete_router", &targets::record(&router).pairs())?;
     rows::touch(tx, id)?;
     if rows::ports(tx, id)?.iter().any(|port| !port.gateway) {
         let message = format!("Router {id} still has ports");

@@ -41,6 +41,6 @@ fn view(router: &Router, gateway: Option<&RouterPort>, caller: &Caller) -> Body 
     ] {
         view.insert(key.to_owned(), value);
     }
-    hide(&mut view, "get_router", caller, &targets::of_project(&router.project));
+    hide(&mut view, "get_router", caller, &targets::record(router).pairs());
     view
 }
