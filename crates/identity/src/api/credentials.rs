@@ -4,11 +4,12 @@ use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use kilonova_access::{Caller, Guard, Routes, delete, get, post};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, JsonBody, PeerAddress, time};
+use kilonova_wire::{Base, Fault, JsonBody, PeerAddress, time};
 use serde_json::{Value, json};
 
 use super::{Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, resembles};
-use crate::app::credentials::{WithRoles, may_change};
+use crate::app::credentials::{WithRoles, may_change, refuse_trust};
+use crate::app::session::Session;
 use crate::{Error, Identity};
 
 pub(super) fn routes() -> Routes<Identity> {
@@ -50,14 +51,23 @@ fn view((credential, roles): &WithRoles, base: &Base) -> Value {
     })
 }
 
+/// The caller's session, which must not be that of a trust.
+async fn session(identity: &Identity, headers: &HeaderMap) -> Result<Session, Fault> {
+    let session = identity.caller(headers).await.map_err(|error| identity.refuse(error))?;
+    refuse_trust(&session)?;
+    Ok(session)
+}
+
 async fn list(
     State(identity): State<Identity>,
     caller: Caller,
+    headers: HeaderMap,
     base: Base,
     Path(user): Path<String>,
     query: Query,
 ) -> Answer {
     may(&caller, "identity:list_application_credentials", &[("user_id", &user)])?;
+    session(&identity, &headers).await?;
     id_of("user", &user)?;
     identity.user(&user).await?;
     let filter = ListFilter::read(&query);
@@ -78,10 +88,12 @@ async fn list(
 async fn show(
     State(identity): State<Identity>,
     caller: Caller,
+    headers: HeaderMap,
     base: Base,
     Path((user, id)): Path<(String, String)>,
 ) -> Answer {
     may(&caller, "identity:get_application_credential", &[("user_id", &user)])?;
+    session(&identity, &headers).await?;
     id_of("user", &user)?;
     id_of("application credential", &id)?;
     let found = identity.credential(&user, &id).await?;
@@ -98,7 +110,8 @@ async fn create(
     body: JsonBody,
 ) -> Answer {
     may(&caller, "identity:create_application_credential", &[("user_id", &user)])?;
-    let session = identity.caller(&headers).await.map_err(|error| identity.refuse(error))?;
+    let session = session(&identity, &headers).await?;
+    may_change(&session)?;
     if session.user.id != user {
         return Err(Error::Forbidden("identity:create_application_credential").into());
     }
@@ -116,10 +129,9 @@ async fn remove(
     Path((user, id)): Path<(String, String)>,
 ) -> Answer {
     may(&caller, "identity:delete_application_credential", &[("user_id", &user)])?;
+    may_change(&session(&identity, &headers).await?)?;
     id_of("user", &user)?;
     id_of("application credential", &id)?;
-    let session = identity.caller(&headers).await.map_err(|error| identity.refuse(error))?;
-    may_change(&session)?;
     identity.delete_credential(&user, &id).await?;
     no_content()
 }

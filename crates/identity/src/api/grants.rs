@@ -1,9 +1,11 @@
 //! Role grants of users and groups on projects, the domain and the system.
 
 use axum::extract::{Path, State};
+use axum::http::Uri;
 use kilonova_access::{Caller, Guard, Routes, delete, get, put};
 use kilonova_wire::{Base, Refusal};
 
+use super::target::PolicyTarget;
 use super::{Answer, id_of, listing, may, no_content, roles};
 use crate::app::assignments::Grant;
 use crate::db::assignments::{Actor, Target};
@@ -12,19 +14,19 @@ use crate::{DOMAIN_ID, Error, Identity};
 /// The rules for listing, checking, granting and revoking.
 type Rules = [&'static str; 4];
 
-const GRANTS: Rules = [
+static GRANTS: Rules = [
     "identity:list_grants",
     "identity:check_grant",
     "identity:create_grant",
     "identity:revoke_grant",
 ];
-const SYSTEM_USERS: Rules = [
+static SYSTEM_USERS: Rules = [
     "identity:list_system_grants_for_user",
     "identity:check_system_grant_for_user",
     "identity:create_system_grant_for_user",
     "identity:revoke_system_grant_for_user",
 ];
-const SYSTEM_GROUPS: Rules = [
+static SYSTEM_GROUPS: Rules = [
     "identity:list_system_grants_for_group",
     "identity:check_system_grant_for_group",
     "identity:create_system_grant_for_group",
@@ -36,6 +38,7 @@ pub(super) fn routes() -> Routes<Identity> {
     const CHECK: Guard = Guard::Object(&["identity:check_grant"]);
     const GRANT: Guard = Guard::Object(&["identity:create_grant"]);
     const REVOKE: Guard = Guard::Object(&["identity:revoke_grant"]);
+    let one = |rules: &'static Rules, at: usize| Guard::Object(std::slice::from_ref(&rules[at]));
     let mut routes = Routes::new();
     for place in ["projects", "domains"] {
         for kind in ["users", "groups"] {
@@ -47,22 +50,22 @@ pub(super) fn routes() -> Routes<Identity> {
         }
     }
     routes
-        .route("/v3/system/users/{actor}/roles", [get(SYSTEM_USERS[0], list_system)])
+        .route("/v3/system/users/{actor}/roles", [get(one(&SYSTEM_USERS, 0), list_system)])
         .route(
             "/v3/system/users/{actor}/roles/{role}",
             [
-                get(SYSTEM_USERS[1], check_system),
-                put(SYSTEM_USERS[2], grant_system),
-                delete(SYSTEM_USERS[3], revoke_system),
+                get(one(&SYSTEM_USERS, 1), check_system),
+                put(one(&SYSTEM_USERS, 2), grant_system),
+                delete(one(&SYSTEM_USERS, 3), revoke_system),
             ],
         )
-        .route("/v3/system/groups/{actor}/roles", [get(SYSTEM_GROUPS[0], list_system)])
+        .route("/v3/system/groups/{actor}/roles", [get(one(&SYSTEM_GROUPS, 0), list_system)])
         .route(
             "/v3/system/groups/{actor}/roles/{role}",
             [
-                get(SYSTEM_GROUPS[1], check_system),
-                put(SYSTEM_GROUPS[2], grant_system),
-                delete(SYSTEM_GROUPS[3], revoke_system),
+                get(one(&SYSTEM_GROUPS, 1), check_system),
+                put(one(&SYSTEM_GROUPS, 2), grant_system),
+                delete(one(&SYSTEM_GROUPS, 3), revoke_system),
             ],
         )
 }
@@ -106,35 +109,50 @@ fn actor_and_target(
     Ok((actor, target))
 }
 
-/// Enforces a grant rule with the role's name: a domain manager may grant and revoke only some roles.
+/// Enforces one of a path's rules on its target, actor and role, as `_build_enforcement_target_attr` of
+/// `keystone/api/projects.py` and `_build_enforcement_target` of `domains.py` and `system.py`. Among other things, a
+/// domain manager may grant and revoke only some roles.
 async fn enforce(
     identity: &Identity,
     caller: &Caller,
-    rule: &str,
-    role: &str,
+    uri: &Uri,
+    at: usize,
+    (place, actor, role): (Option<&str>, &str, Option<&str>),
 ) -> Result<(), Refusal> {
-    let name = match id_of("role", role) {
-        Ok(()) => identity.role(role).await.map(|role| role.name).unwrap_or_default(),
-        Err(_) => String::new(),
+    let mut words = uri.path().split('/').skip_while(|word| *word != "v3").skip(1);
+    let in_domain = words.next() == Some("domains");
+    let of_groups = words.nth(usize::from(place.is_some())) == Some("groups");
+    let mut target = PolicyTarget::default();
+    if let Some(place) = place {
+        target = match in_domain {
+            true => target.with("domain_id", place),
+            false => target.project(identity, place).await?,
+        };
+    }
+    target = match of_groups {
+        true => target.group(identity, actor).await?,
+        false => target.user(identity, actor).await?,
     };
-    may(caller, rule, &[("target.role.name", &name), ("target.role.id", role)])
+    if let Some(role) = role {
+        target = target.role(identity, role).await?;
+    }
+    let rules = match (place, of_groups) {
+        (Some(_), _) => &GRANTS,
+        (None, true) => &SYSTEM_GROUPS,
+        (None, false) => &SYSTEM_USERS,
+    };
+    may(caller, rules[at], &target.pairs())
 }
 
 type Full = Path<(String, String, String)>;
 
-fn project_or_domain_grant(
-    uri: &axum::http::Uri,
-    Path((place, actor, role)): Full,
-) -> Result<Grant, Refusal> {
+fn project_or_domain_grant(uri: &Uri, Path((place, actor, role)): Full) -> Result<Grant, Refusal> {
     id_of("role", &role)?;
     let (actor, target) = actor_and_target(uri.path(), Some(place), actor)?;
     Ok(Grant { actor, target, role })
 }
 
-fn system_grant(
-    uri: &axum::http::Uri,
-    Path((actor, role)): Path<(String, String)>,
-) -> Result<Grant, Refusal> {
+fn system_grant(uri: &Uri, Path((actor, role)): Path<(String, String)>) -> Result<Grant, Refusal> {
     id_of("role", &role)?;
     let (actor, target) = actor_and_target(uri.path(), None, actor)?;
     Ok(Grant { actor, target, role })
@@ -144,20 +162,22 @@ async fn list(
     State(identity): State<Identity>,
     caller: Caller,
     base: Base,
-    uri: axum::http::Uri,
+    uri: Uri,
     Path((place, actor)): Path<(String, String)>,
 ) -> Answer {
-    may(&caller, GRANTS[0], &[])?;
+    enforce(&identity, &caller, &uri, 0, (Some(&place), &actor, None)).await?;
     let (actor, target) = actor_and_target(uri.path(), Some(place), actor)?;
     roles_of(&identity, &base, &uri, actor, target).await
 }
 
 async fn list_system(
     State(identity): State<Identity>,
+    caller: Caller,
     base: Base,
-    uri: axum::http::Uri,
+    uri: Uri,
     Path(actor): Path<String>,
 ) -> Answer {
+    enforce(&identity, &caller, &uri, 0, (None, &actor, None)).await?;
     let (actor, target) = actor_and_target(uri.path(), None, actor)?;
     roles_of(&identity, &base, &uri, actor, target).await
 }
@@ -165,7 +185,7 @@ async fn list_system(
 async fn roles_of(
     identity: &Identity,
     base: &Base,
-    uri: &axum::http::Uri,
+    uri: &Uri,
     actor: Actor,
     target: Target,
 ) -> Answer {
@@ -174,62 +194,56 @@ async fn roles_of(
     listing(base, uri.path(), "roles", items)
 }
 
-async fn check(
-    State(identity): State<Identity>,
-    caller: Caller,
-    uri: axum::http::Uri,
-    path: Full,
-) -> Answer {
-    enforce(&identity, &caller, GRANTS[1], &path.2).await?;
+async fn check(State(identity): State<Identity>, caller: Caller, uri: Uri, path: Full) -> Answer {
+    let (place, actor, role) = &path.0;
+    enforce(&identity, &caller, &uri, 1, (Some(place), actor, Some(role))).await?;
     identity.check_grant(project_or_domain_grant(&uri, path)?).await?;
     no_content()
 }
 
-async fn grant(
-    State(identity): State<Identity>,
-    caller: Caller,
-    uri: axum::http::Uri,
-    path: Full,
-) -> Answer {
-    enforce(&identity, &caller, GRANTS[2], &path.2).await?;
+async fn grant(State(identity): State<Identity>, caller: Caller, uri: Uri, path: Full) -> Answer {
+    let (place, actor, role) = &path.0;
+    enforce(&identity, &caller, &uri, 2, (Some(place), actor, Some(role))).await?;
     identity.grant(project_or_domain_grant(&uri, path)?).await?;
     no_content()
 }
 
-async fn revoke(
-    State(identity): State<Identity>,
-    caller: Caller,
-    uri: axum::http::Uri,
-    path: Full,
-) -> Answer {
-    enforce(&identity, &caller, GRANTS[3], &path.2).await?;
+async fn revoke(State(identity): State<Identity>, caller: Caller, uri: Uri, path: Full) -> Answer {
+    let (place, actor, role) = &path.0;
+    enforce(&identity, &caller, &uri, 3, (Some(place), actor, Some(role))).await?;
     identity.revoke_grant(project_or_domain_grant(&uri, path)?).await?;
     no_content()
 }
 
 async fn check_system(
     State(identity): State<Identity>,
-    uri: axum::http::Uri,
+    caller: Caller,
+    uri: Uri,
     path: Path<(String, String)>,
 ) -> Answer {
+    enforce(&identity, &caller, &uri, 1, (None, &path.0.0, Some(&path.0.1))).await?;
     identity.check_grant(system_grant(&uri, path)?).await?;
     no_content()
 }
 
 async fn grant_system(
     State(identity): State<Identity>,
-    uri: axum::http::Uri,
+    caller: Caller,
+    uri: Uri,
     path: Path<(String, String)>,
 ) -> Answer {
+    enforce(&identity, &caller, &uri, 2, (None, &path.0.0, Some(&path.0.1))).await?;
     identity.grant(system_grant(&uri, path)?).await?;
     no_content()
 }
 
 async fn revoke_system(
     State(identity): State<Identity>,
-    uri: axum::http::Uri,
+    caller: Caller,
+    uri: Uri,
     path: Path<(String, String)>,
 ) -> Answer {
+    enforce(&identity, &caller, &uri, 3, (None, &path.0.0, Some(&path.0.1))).await?;
     identity.revoke_grant(system_grant(&uri, path)?).await?;
     no_content()
 }

@@ -3,9 +3,10 @@
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post, put};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, JsonBody};
+use kilonova_wire::{Base, JsonBody, Refusal};
 use serde_json::{Value, json};
 
+use super::target::PolicyTarget;
 use super::{
     Answer, ListFilter, Page, created, fields, id_of, may, no_content, ok, resembles, self_link,
     users, with_extra,
@@ -43,7 +44,7 @@ pub(super) fn routes() -> Routes<Identity> {
         .route("/v3/users/{id}/groups", [get(rule(&["identity:list_groups_for_user"]), of_user)])
 }
 
-fn view(group: &Group, base: &Base) -> Value {
+pub(super) fn view(group: &Group, base: &Base) -> Value {
     Value::Object(with_extra(
         &group.extra,
         [
@@ -54,6 +55,21 @@ fn view(group: &Group, base: &Base) -> Value {
             ("links", self_link(base, "groups", &group.id)),
         ],
     ))
+}
+
+/// Enforces a rule on the group of the URL, and on its user if it names one.
+async fn enforce(
+    identity: &Identity,
+    caller: &Caller,
+    rule: &str,
+    group: &str,
+    user: Option<&str>,
+) -> Result<(), Refusal> {
+    let mut target = PolicyTarget::default().group(identity, group).await?;
+    if let Some(user) = user {
+        target = target.user(identity, user).await?;
+    }
+    may(caller, rule, &target.pairs())
 }
 
 async fn list(
@@ -85,7 +101,8 @@ async fn of_user(
     Path(id): Path<String>,
     query: Query,
 ) -> Answer {
-    may(&caller, "identity:list_groups_for_user", &[("user_id", &id), ("target.user.id", &id)])?;
+    let target = PolicyTarget::default().user(&identity, &id).await?;
+    may(&caller, "identity:list_groups_for_user", &target.pairs())?;
     id_of("user", &id)?;
     let filter = ListFilter::read(&query);
     let page = Page::read(&query)?;
@@ -107,7 +124,7 @@ async fn show(
     base: Base,
     Path(id): Path<String>,
 ) -> Answer {
-    may(&caller, "identity:get_group", &[])?;
+    enforce(&identity, &caller, "identity:get_group", &id, None).await?;
     id_of("group", &id)?;
     ok(json!({"group": view(&identity.group(&id).await?, &base)}))
 }
@@ -118,7 +135,8 @@ async fn create(
     base: Base,
     body: JsonBody,
 ) -> Answer {
-    may(&caller, "identity:create_group", &[])?;
+    let target = PolicyTarget::default().sent("group", &body);
+    may(&caller, "identity:create_group", &target.pairs())?;
     let group = identity.create_group(fields(body, "group")?).await?;
     created(json!({"group": view(&group, &base)}))
 }
@@ -130,7 +148,7 @@ async fn update(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Answer {
-    may(&caller, "identity:update_group", &[])?;
+    enforce(&identity, &caller, "identity:update_group", &id, None).await?;
     id_of("group", &id)?;
     let group = identity.update_group(&id, fields(body, "group")?).await?;
     ok(json!({"group": view(&group, &base)}))
@@ -141,7 +159,7 @@ async fn remove(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Answer {
-    may(&caller, "identity:delete_group", &[])?;
+    enforce(&identity, &caller, "identity:delete_group", &id, None).await?;
     id_of("group", &id)?;
     identity.delete_group(&id).await?;
     no_content()
@@ -154,7 +172,7 @@ async fn members(
     Path(id): Path<String>,
     query: Query,
 ) -> Answer {
-    may(&caller, "identity:list_users_in_group", &[])?;
+    enforce(&identity, &caller, "identity:list_users_in_group", &id, None).await?;
     id_of("group", &id)?;
     let filter = ListFilter::read(&query);
     let page = Page::read(&query)?;
@@ -178,7 +196,7 @@ async fn contains(
     caller: Caller,
     Path((id, user)): Path<(String, String)>,
 ) -> Answer {
-    may(&caller, "identity:check_user_in_group", &[])?;
+    enforce(&identity, &caller, "identity:check_user_in_group", &id, Some(&user)).await?;
     id_of("group", &id)?;
     id_of("user", &user)?;
     identity.is_in_group(&id, &user).await?;
@@ -190,7 +208,7 @@ async fn join(
     caller: Caller,
     Path((id, user)): Path<(String, String)>,
 ) -> Answer {
-    may(&caller, "identity:add_user_to_group", &[])?;
+    enforce(&identity, &caller, "identity:add_user_to_group", &id, Some(&user)).await?;
     id_of("group", &id)?;
     id_of("user", &user)?;
     identity.join_group(&id, &user).await?;
@@ -202,7 +220,7 @@ async fn leave(
     caller: Caller,
     Path((id, user)): Path<(String, String)>,
 ) -> Answer {
-    may(&caller, "identity:remove_user_from_group", &[])?;
+    enforce(&identity, &caller, "identity:remove_user_from_group", &id, Some(&user)).await?;
     id_of("group", &id)?;
     id_of("user", &user)?;
     identity.leave_group(&id, &user).await?;

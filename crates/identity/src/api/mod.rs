@@ -22,6 +22,7 @@ mod rules;
 mod secrets;
 mod services;
 mod tags;
+mod target;
 mod token_view;
 mod tokens;
 mod trusts;
@@ -86,9 +87,10 @@ pub fn service() -> Service {
     Service { name: "identity", dialect: Dialect::Identity, versions: None, public }
 }
 
-/// `/v3/auth/tokens` checks tokens itself, because a login has none.
+/// `/v3/auth/tokens` checks tokens itself, because a login has none. A change of one's own password needs none either.
 fn public(path: &str) -> bool {
-    matches!(path.trim_end_matches('/'), "" | "/v3" | tokens::PATH)
+    let path = path.trim_end_matches('/');
+    matches!(path, "" | "/v3" | tokens::PATH) || users::is_password(path)
 }
 
 /// The result of every handler. A 401 has a header with the login's URL.
@@ -116,8 +118,8 @@ const DOMAIN_ATTRIBUTES: [(&str, &str); 6] = [
     ("target.role.domain_id", "None"),
 ];
 
-/// Enforces a rule. Handlers call this before the lookup, so that a refusal does not reveal whether
-/// the target exists.
+/// Enforces a rule. Handlers call this before they report a missing object, so that a refusal does not
+/// reveal whether the target exists.
 fn may(caller: &Caller, rule: &str, target: &[(&str, &str)]) -> Result<(), Refusal> {
     let target: Vec<(&str, &str)> = DOMAIN_ATTRIBUTES.iter().chain(target).copied().collect();
     caller.may(rule, &target)
@@ -311,6 +313,23 @@ fn self_link(base: &Base, collection: &str, id: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_logins_and_changes_of_passwords_need_no_token() {
+        for path in ["/v3/", "/v3/auth/tokens", "/v3/users/u/password", "/v3/users/u/password/"] {
+            assert!(public(path), "{path}");
+        }
+        for path in [
+            "/v3/users",
+            "/v3/users/u",
+            "/v3/users/password",
+            "/v3/users//password",
+            "/v3/users/u/v/password",
+            "/v3/groups/u/password",
+        ] {
+            assert!(!public(path), "{path}");
+        }
+    }
 
     #[test]
     fn every_rule_of_a_route_is_in_the_table() {

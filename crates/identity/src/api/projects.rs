@@ -6,6 +6,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody, Refusal};
 use serde_json::{Value, json};
 
+use super::target::PolicyTarget;
 use super::{
     Answer, ListFilter, Page, created, fields, id_of, listing, may, no_content, ok, options,
     resembles, self_link, with_extra,
@@ -51,6 +52,16 @@ pub(super) fn view(project: &Project, base: &Base) -> Value {
             ("links", self_link(base, "projects", &project.id)),
         ],
     ))
+}
+
+/// Enforces a rule on the project of the URL.
+pub(super) async fn enforce(
+    identity: &Identity,
+    caller: &Caller,
+    rule: &str,
+    id: &str,
+) -> Result<(), Refusal> {
+    may(caller, rule, &PolicyTarget::default().project(identity, id).await?.pairs())
 }
 
 async fn list(
@@ -106,7 +117,8 @@ async fn of_user(
     Path(id): Path<String>,
     query: Query,
 ) -> Answer {
-    may(&caller, "identity:list_user_projects", &[("target.user.id", &id)])?;
+    let target = PolicyTarget::default().user(&identity, &id).await?;
+    may(&caller, "identity:list_user_projects", &target.pairs())?;
     id_of("user", &id)?;
     let filter = ListFilter::read(&query);
     identity.user(&id).await?;
@@ -134,7 +146,7 @@ async fn show(
     Path(id): Path<String>,
     query: Query,
 ) -> Answer {
-    may(&caller, "identity:get_project", &[("target.project.id", &id)])?;
+    enforce(&identity, &caller, "identity:get_project", &id).await?;
     id_of("project", &id)?;
     let project = identity.project(&id).await?;
     let mut view = view(&project, &base);
@@ -182,7 +194,8 @@ async fn create(
     base: Base,
     body: JsonBody,
 ) -> Answer {
-    may(&caller, "identity:create_project", &[])?;
+    let target = PolicyTarget::default().sent("project", &body);
+    may(&caller, "identity:create_project", &target.pairs())?;
     let project = identity.create_project(fields(body, "project")?).await?;
     created(json!({"project": view(&project, &base)}))
 }
@@ -194,7 +207,7 @@ async fn update(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Answer {
-    may(&caller, "identity:update_project", &[])?;
+    enforce(&identity, &caller, "identity:update_project", &id).await?;
     id_of("project", &id)?;
     let project = identity.update_project(&id, fields(body, "project")?).await?;
     ok(json!({"project": view(&project, &base)}))
@@ -205,7 +218,7 @@ async fn remove(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Answer {
-    may(&caller, "identity:delete_project", &[])?;
+    enforce(&identity, &caller, "identity:delete_project", &id).await?;
     id_of("project", &id)?;
     identity.delete_project(&id).await?;
     no_content()

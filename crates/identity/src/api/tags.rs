@@ -7,7 +7,8 @@ use kilonova_access::{Caller, Guard, Routes, delete, get, put};
 use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
-use super::{Answer, id_of, may, no_content, ok};
+use super::projects::enforce;
+use super::{Answer, id_of, no_content, ok};
 use crate::db::projects::Project;
 use crate::{Error, Identity};
 
@@ -43,7 +44,7 @@ async fn tagged(
     rule: &str,
     id: &str,
 ) -> Result<Project, kilonova_wire::Refusal> {
-    may(caller, rule, &[("target.project.id", id)])?;
+    enforce(identity, caller, rule, id).await?;
     id_of("project", id)?;
     Ok(identity.project(id).await?)
 }

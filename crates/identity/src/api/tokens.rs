@@ -24,7 +24,7 @@ const REVOKE: &str = "identity:revoke_token";
 
 /// Maximum size of a login body in bytes: four times the longest password, because the client is not
 /// authenticated yet.
-const LOGIN_LIMIT: usize = 16 * 1024;
+pub(super) const LOGIN_LIMIT: usize = 16 * 1024;
 
 pub(super) fn routes() -> Routes<Identity> {
     Routes::new().route(

@@ -4,11 +4,13 @@ use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use kilonova_access::{Caller, Guard, Routes, delete, get, post};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, JsonBody, time};
+use kilonova_wire::{Base, Fault, JsonBody, time};
 use serde_json::{Value, json};
 
+use super::target::PolicyTarget;
 use super::{Answer, created, fields, id_of, listing, may, no_content, ok, roles};
-use crate::app::trusts::{TrustFilter, WithRoles};
+use crate::app::session::Session;
+use crate::app::trusts::{TrustFilter, WithRoles, refuse_credential};
 use crate::db::trusts::Trust;
 use crate::{Error, Identity};
 
@@ -79,22 +81,33 @@ fn view((trust, roles): &WithRoles, base: &Base) -> Value {
 async fn found(
     identity: &Identity,
     caller: &Caller,
+    headers: &HeaderMap,
     rule: &str,
     id: &str,
-) -> Result<WithRoles, kilonova_wire::Refusal> {
+) -> Result<WithRoles, Fault> {
     id_of("trust", id)?;
     let found = identity.trust(id).await?;
-    let target = [
-        ("target.trust.trustor_user_id", found.0.trustor.as_str()),
-        ("target.trust.trustee_user_id", found.0.trustee.as_str()),
-    ];
-    may(caller, rule, &target)?;
+    let view = bare(&found.0, &Base(String::new()));
+    may(
+        caller,
+        rule,
+        &PolicyTarget::default().with("trust_id", id).object("trust", &view).pairs(),
+    )?;
+    session(identity, headers).await?;
     Ok(found)
+}
+
+/// The caller's session, which must not be that of an application credential.
+async fn session(identity: &Identity, headers: &HeaderMap) -> Result<Session, Fault> {
+    let session = identity.caller(headers).await.map_err(|error| identity.refuse(error))?;
+    refuse_credential(&session)?;
+    Ok(session)
 }
 
 async fn list(
     State(identity): State<Identity>,
     caller: Caller,
+    headers: HeaderMap,
     base: Base,
     query: Query,
 ) -> Answer {
@@ -113,6 +126,7 @@ async fn list(
             TrustFilter::All
         }
     };
+    session(&identity, &headers).await?;
     let found = match &filter {
         TrustFilter::Trustor(id) | TrustFilter::Trustee(id) if id.chars().any(char::is_control) => {
             Vec::new()
@@ -133,7 +147,7 @@ async fn create(
     let fields = fields(body, "trust")?;
     let trustor = fields.get("trustor_user_id").and_then(Value::as_str).unwrap_or_default();
     may(&caller, "identity:create_trust", &[("target.trust.trustor_user_id", trustor)])?;
-    let session = identity.caller(&headers).await.map_err(|error| identity.refuse(error))?;
+    let session = session(&identity, &headers).await?;
     let made = identity.create_trust(&session, &fields).await?;
     created(json!({"trust": view(&made, &base)}))
 }
@@ -141,10 +155,11 @@ async fn create(
 async fn show(
     State(identity): State<Identity>,
     caller: Caller,
+    headers: HeaderMap,
     base: Base,
     Path(id): Path<String>,
 ) -> Answer {
-    let found = found(&identity, &caller, "identity:get_trust", &id).await?;
+    let found = found(&identity, &caller, &headers, "identity:get_trust", &id).await?;
     ok(json!({"trust": view(&found, &base)}))
 }
 
@@ -154,11 +169,7 @@ async fn remove(
     headers: HeaderMap,
     Path(id): Path<String>,
 ) -> Answer {
-    found(&identity, &caller, "identity:delete_trust", &id).await?;
-    let session = identity.caller(&headers).await.map_err(|error| identity.refuse(error))?;
-    if session.credential.is_some() {
-        return Err(Error::Forbidden("Delegated tokens cannot manage trusts").into());
-    }
+    found(&identity, &caller, &headers, "identity:delete_trust", &id).await?;
     identity.delete_trust(&id).await?;
     no_content()
 }
@@ -166,10 +177,11 @@ async fn remove(
 async fn roles_of(
     State(identity): State<Identity>,
     caller: Caller,
+    headers: HeaderMap,
     base: Base,
     Path(id): Path<String>,
 ) -> Answer {
-    let found = found(&identity, &caller, "identity:list_roles_for_trust", &id).await?;
+    let found = found(&identity, &caller, &headers, "identity:list_roles_for_trust", &id).await?;
     let items: Vec<Value> = found.1.iter().map(|role| roles::view(role, &base)).collect();
     ok(json!({"roles": items, "links": roles_link(&found.0, &base)}))
 }
@@ -177,10 +189,11 @@ async fn roles_of(
 async fn role_of(
     State(identity): State<Identity>,
     caller: Caller,
+    headers: HeaderMap,
     base: Base,
     Path((id, role)): Path<(String, String)>,
 ) -> Answer {
-    let found = found(&identity, &caller, "identity:get_role_for_trust", &id).await?;
+    let found = found(&identity, &caller, &headers, "identity:get_role_for_trust", &id).await?;
     match found.1.iter().find(|one| one.id == role) {
         Some(role) => ok(json!({"role": roles::view(role, &base)})),
         None => Err(Error::NotFound("role", role.escape_debug().to_string()).into()),

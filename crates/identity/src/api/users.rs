@@ -3,9 +3,11 @@
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, JsonBody, PeerAddress};
+use kilonova_wire::{Base, JsonBody, PeerAddress, Refusal, SmallJson};
 use serde_json::{Value, json};
 
+use super::target::PolicyTarget;
+use super::tokens::LOGIN_LIMIT;
 use super::{
     Answer, ListFilter, Page, created, fields, id_of, may, no_content, ok, resembles, self_link,
     with_extra,
@@ -31,7 +33,7 @@ pub(super) fn routes() -> Routes<Identity> {
                 delete(rule(&["identity:delete_user"]), remove),
             ],
         )
-        // Upstream has no rule for this either: knowledge of the old password suffices.
+        // As upstream, knowledge of the old password suffices.
         .route("/v3/users/{id}/password", [post(Guard::Open, change_password)])
 }
 
@@ -52,6 +54,16 @@ pub(super) fn view(user: &User, base: &Base) -> Value {
         view.insert("default_project_id".into(), json!(project));
     }
     Value::Object(view)
+}
+
+/// Enforces a rule on the user of the URL.
+async fn enforce(
+    identity: &Identity,
+    caller: &Caller,
+    rule: &str,
+    id: &str,
+) -> Result<(), Refusal> {
+    may(caller, rule, &PolicyTarget::default().user(identity, id).await?.pairs())
 }
 
 async fn list(
@@ -85,7 +97,7 @@ async fn show(
     base: Base,
     Path(id): Path<String>,
 ) -> Answer {
-    may(&caller, "identity:get_user", &[("target.user.id", &id)])?;
+    enforce(&identity, &caller, "identity:get_user", &id).await?;
     id_of("user", &id)?;
     ok(json!({"user": view(&identity.user(&id).await?, &base)}))
 }
@@ -97,7 +109,7 @@ async fn create(
     base: Base,
     body: JsonBody,
 ) -> Answer {
-    may(&caller, "identity:create_user", &[])?;
+    may(&caller, "identity:create_user", &PolicyTarget::default().sent("user", &body).pairs())?;
     let user = identity.create_user(fields(body, "user")?, peer.party()).await?;
     created(json!({"user": view(&user, &base)}))
 }
@@ -110,25 +122,29 @@ async fn update(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Answer {
-    may(&caller, "identity:update_user", &[])?;
+    enforce(&identity, &caller, "identity:update_user", &id).await?;
     id_of("user", &id)?;
     let user = identity.update_user(&id, fields(body, "user")?, peer.party()).await?;
     ok(json!({"user": view(&user, &base)}))
 }
 
+/// True for the path of a change of a user's password.
+pub(super) fn is_password(path: &str) -> bool {
+    let user = path.strip_prefix("/v3/users/").and_then(|rest| rest.strip_suffix("/password"));
+    user.is_some_and(|user| !user.is_empty() && !user.contains('/'))
+}
+
+/// Needs no token: the old password proves the user, as in a login (`UserChangePasswordResource` of
+/// `keystone/api/users.py`).
 async fn change_password(
     State(identity): State<Identity>,
-    caller: Caller,
     peer: PeerAddress,
     Path(id): Path<String>,
-    body: JsonBody,
+    body: SmallJson<LOGIN_LIMIT>,
 ) -> Answer {
     id_of("user", &id)?;
-    if caller.user_id != id && !caller.is_admin() {
-        return Err(Error::Forbidden("change the password of another user").into());
-    }
     identity
-        .change_password(&id, fields(body, "user")?, peer.party())
+        .change_password(&id, fields(JsonBody(body.0), "user")?, peer.party())
         .await
         .map_err(|error| identity.refuse(error))?;
     no_content()
@@ -139,7 +155,7 @@ async fn remove(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Answer {
-    may(&caller, "identity:delete_user", &[])?;
+    enforce(&identity, &caller, "identity:delete_user", &id).await?;
     id_of("user", &id)?;
     identity.delete_user(&id).await?;
     no_content()

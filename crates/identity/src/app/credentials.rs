@@ -60,10 +60,6 @@ impl Identity {
         fields: &Fields,
         peer: IpAddr,
     ) -> Result<(WithRoles, String), Error> {
-        may_change(session)?;
-        if session.trust.is_some() {
-            return Err(Error::Forbidden("create an application credential with a trust"));
-        }
         let Some(project) = session.project() else {
             return Err(Error::Invalid(
                 "An application credential requires a project-scoped token.".into(),
@@ -141,6 +137,17 @@ fn check_limit(tx: &mut Tx<'_>, user: &str, limit: Option<i64>) -> Result<(), Er
              exceeded for user."
         ))),
         _ => Ok(()),
+    }
+}
+
+/// Refuses to read and manage credentials with a trust, as `_block_delegated_token_app_creds` of
+/// `keystone/api/users.py`: a credential outlives the trust.
+pub(crate) fn refuse_trust(session: &Session) -> Result<(), Error> {
+    match session.trust {
+        Some(_) => Err(Error::Refused(
+            "Cannot manage application credentials with a token issued via delegation.".into(),
+        )),
+        None => Ok(()),
     }
 }
 

@@ -71,15 +71,12 @@ impl Identity {
         self.change(move |tx| Error::unless_found(trusts::delete(tx, &id)?, "trust", &id)).await
     }
 
-    /// Creates a trust given by the session's user.
+    /// Creates a trust given by the session's user. The caller has checked [`refuse_credential`].
     pub(crate) async fn create_trust(
         &self,
         session: &Session,
         fields: &Fields,
     ) -> Result<WithRoles, Error> {
-        if session.credential.is_some() {
-            return Err(Error::Forbidden("Delegated tokens cannot manage trusts"));
-        }
         let request = read(fields)?;
         if request.trust.project.is_some() && request.roles.is_empty() {
             return Err(Error::Forbidden("At least one role should be specified"));
@@ -90,6 +87,17 @@ impl Identity {
         let parent = session.trust.as_ref().map(|trust| trust.id.clone());
         let max_redelegation = self.inner.max_redelegation;
         self.change(move |tx| create(tx, &request, parent.as_deref(), max_redelegation)).await
+    }
+}
+
+/// Refuses to read and manage trusts with an application credential, restricted or not, as
+/// `_check_application_credential` of `keystone/api/trusts.py`: the credential is for one project only.
+pub(crate) fn refuse_credential(session: &Session) -> Result<(), Error> {
+    match session.credential {
+        Some(_) => Err(Error::Forbidden(
+            "Using method 'application_credential' is not allowed for managing trusts.",
+        )),
+        None => Ok(()),
     }
 }
 

@@ -102,7 +102,8 @@ impl Identity {
         Ok(Some(self.inner.hasher.hash(party, password).await?))
     }
 
-    /// Changes a user's own password; requires the old one.
+    /// Changes a user's own password; requires the old one, which is checked like that of a login. The caller need not be
+    /// authenticated, so nothing else reveals whether the user exists.
     pub(crate) async fn change_password(
         &self,
         id: &str,
@@ -114,16 +115,17 @@ impl Identity {
             text(&fields, "original_password")?.ok_or_else(|| missing("original_password"))?;
         let new = password(&fields, "password")?.ok_or_else(|| missing("password"))?;
         let (id, lookup) = (id.to_owned(), id.to_owned());
-        let user = self
-            .read(move |tx| Ok(users::by_id(tx, &lookup)?))
-            .await?
-            .ok_or(Error::Unauthorized("no such user"))?;
-        if user.options.get("lock_password") == Some(&Value::Bool(true)) {
+        let Some(user) = self.read(move |tx| Ok(users::by_id(tx, &lookup)?)).await? else {
+            self.inner.hasher.refuse().await?;
+            return Err(Error::Unauthorized("no such user"));
+        };
+        let is_locked = user.options.get("lock_password") == Some(&Value::Bool(true));
+        self.check_password(user, old, peer).await?;
+        if is_locked {
             return Err(Error::Refused(
                 "The password of this user is locked (lock_password).".into(),
             ));
         }
-        self.check_password(user, old, peer).await?;
         let party = Party { address: peer, user: id.clone() };
         let hash = self.inner.hasher.hash(party, new).await?;
         self.change(move |tx| Ok(users::set_password(tx, &id, &hash, time::now())?)).await

@@ -16,6 +16,7 @@ mod keys;
 mod limits;
 mod login;
 mod management;
+mod policy;
 mod registered;
 mod secrets;
 mod starvation;

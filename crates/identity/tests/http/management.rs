@@ -161,8 +161,15 @@ async fn a_user_changes_its_own_password() {
         let demo = cloud.token("demo", "demo", "demo").await;
         let path = format!("/v3/users/{user}/password");
         let wrong = json!({"user": {"original_password": "no", "password": "new"}});
-        assert_eq!(cloud.as_user(&demo, "POST", &path, wrong).await.status, 401);
-        let right = json!({"user": {"original_password": "demo", "password": "new"}});
+        assert_eq!(cloud.as_user(&demo, "POST", &path, wrong.clone()).await.status, 401);
+        // The old password suffices, without a token.
+        assert_eq!(cloud.call("POST", &path, &[], wrong.clone()).await.status, 401);
+        let nobody = "/v3/users/nobody/password";
+        assert_eq!(cloud.call("POST", nobody, &[], wrong).await.status, 401);
+        let once = json!({"user": {"original_password": "demo", "password": "once"}});
+        assert_eq!(cloud.call("POST", &path, &[], once).await.status, 204);
+        let demo = cloud.token("demo", "once", "demo").await;
+        let right = json!({"user": {"original_password": "once", "password": "new"}});
         assert_eq!(cloud.as_user(&demo, "POST", &path, right).await.status, 204);
         assert!(!cloud.opens(&demo).await);
         cloud.token("demo", "new", "demo").await;

@@ -56,7 +56,17 @@ async fn a_trustee_acts_with_the_roles_of_the_trust() {
         assert_eq!(cloud.login(by_trust("demo", &id)).await.status, 403, "demo is not the trustee");
         let path = format!("/v3/users/{trustor}/application_credentials");
         let body = json!({"application_credential": {"name": "x"}});
-        assert_eq!(cloud.as_user(&acting, "POST", &path, body).await.status, 403);
+        assert_eq!(cloud.as_user(&acting, "POST", &path, body.clone()).await.status, 403);
+        let made = cloud.as_user(&demo, "POST", &path, body).await;
+        let own = made.body["application_credential"]["id"].as_str().unwrap();
+        let own = format!("{path}/{own}");
+        for (method, path) in [("GET", &path), ("GET", &own), ("DELETE", &own)] {
+            let reply = cloud.as_user(&acting, method, path, Value::Null).await;
+            assert_eq!(reply.status, 403, "{method} {path}");
+            let message = reply.body["error"]["message"].as_str().unwrap();
+            assert!(message.contains("with a token issued via delegation."), "{message}");
+        }
+        assert_eq!(cloud.as_user(&demo, "GET", &own, Value::Null).await.status, 200);
         let again = give(&cloud, &acting, fields.clone()).await;
         assert_eq!(again.status, 403, "the trust does not allow redelegation");
 
@@ -243,4 +253,47 @@ async fn the_roles_and_the_number_of_trusts_are_limited() {
         statuses.sort_unstable();
         assert_eq!(statuses, [201, 403, 403]);
     }
+}
+
+#[tokio::test]
+async fn an_application_credential_neither_reads_nor_manages_trusts() {
+    for cloud in clouds().await {
+        let (trustor, trustee, project) = two(&cloud).await;
+        let demo = cloud.token("demo", "demo", "demo").await;
+        let fields = json!({"trustor_user_id": trustor, "trustee_user_id": trustee,
+            "project_id": project, "impersonation": true, "roles": [{"name": "reader"}]});
+        let made = give(&cloud, &demo, fields.clone()).await;
+        let trust = made.body["trust"]["id"].as_str().unwrap();
+        let path = format!("/v3/users/{trustor}/application_credentials");
+        let body = json!({"application_credential": {
+            "name": "robot", "secret": "s3cret", "unrestricted": true}});
+        let made = cloud.as_user(&demo, "POST", &path, body).await;
+        let reply = cloud
+            .login(json!({"auth": {"identity": {"methods": ["application_credential"],
+                "application_credential": {
+                    "id": made.body["application_credential"]["id"], "secret": "s3cret"}}}}))
+            .await;
+        let robot = token_of(&reply);
+        let one = format!("/v3/OS-TRUST/trusts/{trust}");
+        let member = &roles_of(&cloud, &demo, &one).await[0];
+        for (method, path) in [
+            ("GET", format!("/v3/OS-TRUST/trusts?trustor_user_id={trustor}")),
+            ("GET", one.clone()),
+            ("GET", format!("{one}/roles")),
+            ("GET", format!("{one}/roles/{member}")),
+            ("DELETE", one.clone()),
+        ] {
+            let reply = cloud.as_user(&robot, method, &path, Value::Null).await;
+            assert_eq!(reply.status, 403, "{method} {path}: {}", reply.body);
+        }
+        assert_eq!(give(&cloud, &robot, fields).await.status, 403);
+        assert_eq!(cloud.as_user(&demo, "GET", &one, Value::Null).await.status, 200);
+    }
+}
+
+/// The ids of a trust's roles.
+async fn roles_of(cloud: &Cloud, token: &str, trust: &str) -> Vec<String> {
+    let reply = cloud.as_user(token, "GET", &format!("{trust}/roles"), Value::Null).await;
+    let roles = reply.body["roles"].as_array().unwrap();
+    roles.iter().map(|role| role["id"].as_str().unwrap().to_owned()).collect()
 }

@@ -354,10 +354,9 @@ impl Trial {
 
 const TRUSTS: &str = "/v3/OS-TRUST/trusts";
 
-/// True if the operation creates or deletes an application credential or a trust, or uses a credential, which belongs
-/// to a project.
+/// True if the operation is about trusts or application credentials, which some delegated tokens must not even read,
+/// or uses a credential, which belongs to a project.
 fn hands_on(operation: &Operation) -> bool {
-    let kinds = [TRUSTS, "/v3/users/{user}/application_credentials"];
-    let path = operation.path.trim_end_matches("/{id}");
-    path == "/v3/credentials" || operation.method != Method::GET && kinds.contains(&path)
+    let kinds = [TRUSTS, "/v3/users/{user}/application_credentials", "/v3/credentials"];
+    kinds.iter().any(|kind| operation.path.starts_with(kind))
 }
