@@ -1,5 +1,6 @@
 //! The failures of a command.
 
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 /// A failure of a command.
@@ -11,6 +12,9 @@ pub enum Failure {
     /// The command was attempted and failed.
     #[error("{0}")]
     Failed(String),
+    /// The reader of the output has ended, such as `head` in a pipe. No error is printed.
+    #[error("the reader of the output has ended")]
+    Unread,
 }
 
 impl Failure {
@@ -18,7 +22,14 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Refused(_) => ExitCode::from(2),
-            Self::Failed(_) => ExitCode::from(1),
+            Self::Failed(_) | Self::Unread => ExitCode::from(1),
+        }
+    }
+
+    /// Prints the failure as one line to standard error, if that can be written.
+    pub fn print(&self, program: &str) {
+        if !matches!(self, Self::Unread) {
+            drop(writeln!(std::io::stderr(), "{program}: {self}"));
         }
     }
 
@@ -26,4 +37,17 @@ impl Failure {
     pub fn failed(what: &str, cause: impl std::fmt::Display) -> Self {
         Self::Failed(format!("{what}: {cause}"))
     }
+}
+
+/// Prints the result of a command to standard output.
+///
+/// # Errors
+/// If it cannot be written: then the command has not succeeded for its user.
+pub fn say(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Failure::Unread,
+        _ => Failure::failed("cannot write the output", error),
+    })
 }

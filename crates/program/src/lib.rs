@@ -11,7 +11,7 @@ pub mod signals;
 pub mod state;
 pub mod systemd;
 
-pub use failure::Failure;
+pub use failure::{Failure, say};
 
 /// The machine's host name; `localhost` if the kernel reports none.
 pub fn host_name() -> String {

@@ -1,10 +1,22 @@
 //! Logs go to standard error: text on a terminal, otherwise JSON, unless the operator chooses.
 //! `RUST_LOG` filters them.
+//!
+//! A line that cannot be written (the disk is full, the reader of a pipe has ended) is dropped and
+//! counted. It never disturbs the work that logs it.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing_subscriber::EnvFilter;
+
+/// The number of lines that could not be written.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// The number of lines of this process that could not be written.
+pub fn lost() -> u64 {
+    LOST.load(Ordering::Relaxed)
+}
 
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +49,28 @@ impl FromStr for LogFormat {
     }
 }
 
+/// Writes lines and counts those that cannot be written.
+struct Lines<W>(W);
+
+impl<W: Write> Write for Lines<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+
+    /// The subscriber calls this once for each line.
+    fn write_all(&mut self, line: &[u8]) -> std::io::Result<()> {
+        let written = self.0.write_all(line);
+        if written.is_err() {
+            LOST.fetch_add(1, Ordering::Relaxed);
+        }
+        written
+    }
+}
+
 /// Starts logging. Without a format, it depends on whether standard error is a terminal.
 pub fn start(debug: bool, format: Option<LogFormat>) {
     let default = if debug { "info,kilonova=debug,kilonova_wire=debug" } else { "info" };
@@ -46,7 +80,11 @@ pub fn start(debug: bool, format: Option<LogFormat>) {
         Ok(quiet) => filter.add_directive(quiet),
         Err(_) => filter,
     };
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // To report a line that it cannot write, the subscriber would panic on the same standard error.
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| Lines(std::io::stderr()))
+        .log_internal_errors(false);
     let started = match format.unwrap_or_else(LogFormat::fitting) {
         // Colours are only for terminals, and NO_COLOR turns them off.
         LogFormat::Text => {
@@ -56,6 +94,33 @@ pub fn start(debug: bool, format: Option<LogFormat>) {
         LogFormat::Json => logs.json().flatten_event(true).try_init(),
     };
     if let Err(error) = started {
-        eprintln!("kilonova: could not start logging: {error}");
+        drop(writeln!(std::io::stderr(), "kilonova: could not start logging: {error}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A full disk.
+    struct Full;
+
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::StorageFull.into())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_written_is_counted() {
+        let before = lost();
+        assert!(Lines(Vec::new()).write_all(b"a line\n").is_ok());
+        assert_eq!(lost(), before);
+        assert!(Lines(Full).write_all(b"a line\n").is_err());
+        assert_eq!(lost(), before + 1);
     }
 }

@@ -34,17 +34,26 @@ impl StateDir {
         }
     }
 
+    /// True if a running process owns the directory.
+    pub fn is_owned(path: &Path) -> bool {
+        let lock = File::open(path.join("lock"));
+        lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(std::fs::TryLockError::WouldBlock)))
+    }
+
     /// Checks that only the owner can access the directory. Changes nothing. An empty directory
     /// passes, as [`Self::make_private`] protects it.
     ///
     /// # Errors
-    /// If others have access, with the command to fix it.
+    /// If it is not a directory; if others have access, with the command to fix it.
     pub fn check_private(path: &Path) -> Result<(), Failure> {
         let found = match std::fs::metadata(path) {
             Ok(found) => found,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(cannot(path, &error)),
         };
+        if !found.is_dir() {
+            return Err(cannot(path, &std::io::ErrorKind::NotADirectory.into()));
+        }
         let mode = found.permissions().mode() & 0o7777;
         let empty = || std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
         if mode & OTHERS == 0 || empty() {
@@ -176,6 +185,17 @@ mod tests {
                 assert!(message.contains(&format!("chmod 700 {}", path.display())), "{message}");
             }
         }
+    }
+
+    #[test]
+    fn a_file_is_not_to_be_made_private() {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let path = folder.path().join("state");
+        std::fs::write(&path, "a file of somebody else").expect("the file is written");
+        set(&path, 0o644);
+        let refusal = StateDir::check_private(&path).expect_err("it is not a directory");
+        let message = refusal.to_string();
+        assert!(message.contains("not a directory") && !message.contains("chmod"), "{message}");
     }
 
     #[test]
