@@ -365,16 +365,14 @@ fn tls(roots: &Roots<'_>, own: Option<(&Path, &Path)>) -> Result<ClientConfig, E
         }
     };
     let wrong = |why: String| Error::Setup(format!("cafile {}: {why}", cafile.display()));
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(cafile).map_err(|e| wrong(e.to_string()))? {
-        roots
-            .add(certificate.map_err(|e| wrong(e.to_string()))?)
-            .map_err(|e| wrong(e.to_string()))?;
-    }
-    if roots.is_empty() {
+    let listed = CertificateDer::pem_file_iter(cafile)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|e| wrong(e.to_string()))?;
+    if listed.is_empty() {
         return Err(wrong("it contains no certificate in PEM form".into()));
     }
-    presenting(builder.with_root_certificates(roots), own)
+    let verifier = kilonova_pki::of_listed(listed).map_err(|e| wrong(e.to_string()))?;
+    presenting(builder.dangerous().with_custom_certificate_verifier(verifier), own)
 }
 
 /// Completes a configuration with the client's own certificate.

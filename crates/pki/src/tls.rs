@@ -12,7 +12,7 @@ use rustls::server::ResolvesServerCert;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
-use crate::{CONTROL_PLANE, Error, Fingerprint, Trust, certificate};
+use crate::{CONTROL_PLANE, Error, Fingerprint, Trust, certificate, of_listed};
 
 /// A certificate with its key.
 pub type Own = Arc<CertifiedKey>;
@@ -96,25 +96,19 @@ pub fn trusting(authorities: &str) -> Result<ClientConfig, Error> {
 }
 
 /// The settings of a client of the API port: the server's certificate must be valid for the
-/// requested name and signed by one of these authorities (PEM).
+/// requested name, and one of these certificates (PEM) or signed by one of them.
 ///
 /// # Errors
-/// A text without a certificate, or with a certificate that cannot belong to an authority.
+/// A text without a certificate, or with an invalid one.
 pub fn of_users(authorities: &str) -> Result<ClientConfig, Error> {
     let unreadable = |why: String| Error::unreadable("the authorities' certificates", why);
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
-        let certificate = certificate.map_err(|error| unreadable(error.to_string()))?;
-        roots.add(certificate).map_err(|error| unreadable(error.to_string()))?;
-    }
-    if roots.is_empty() {
+    let listed = CertificateDer::pem_slice_iter(authorities.as_bytes());
+    let listed: Vec<_> =
+        listed.collect::<Result<_, _>>().map_err(|error| unreadable(error.to_string()))?;
+    if listed.is_empty() {
         return Err(unreadable("there is none".into()));
     }
-    Ok(ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(broken)?
-        .with_root_certificates(roots)
-        .with_no_client_auth())
+    Ok(builder(of_listed(listed)?)?.with_no_client_auth())
 }
 
 /// The settings of a client without TLS; it trusts no server.

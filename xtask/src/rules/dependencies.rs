@@ -186,7 +186,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ids", &[]),
     ("image", &["access", "ids", "image-store", "store", "policy", "threads", "wire"]),
     ("image-store", &["threads"]),
-    ("keystone", &["wire"]),
+    ("keystone", &["pki", "wire"]),
     ("libvirt", &["devices", "disks", "hypervisor", "ids", "node-api", "topology"]),
     ("network", &["access", "changes", "ids", "node-api", "store", "policy", "wire"]),
     ("neutron", &["ids", "keystone", "wire"]),
