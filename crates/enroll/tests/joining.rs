@@ -431,6 +431,31 @@ async fn every_controller_knows_revoked_certificates() {
     }
 }
 
+/// A token may be revoked before its host has a certificate, and also one that names no host.
+#[tokio::test]
+async fn unused_tokens_are_revoked() {
+    for cloud in clouds().await {
+        let named = cloud.token(Some("a"), 60).await;
+        let (one, other) = (cloud.token(None, 60).await, cloud.token(None, 60).await);
+        let revoke = async |path: &str| {
+            let what = format!("DELETE /v2.1/kilonova/enrollments{path}");
+            cloud.send(&what, None, &Value::Null).await
+        };
+        let (status, text) = revoke("/a").await;
+        let counts = json!({"host": "a", "certificates": 0, "tokens": 1});
+        assert_eq!((status, &text["revoked"]), (200, &counts), "{text}");
+        let (status, text) = revoke("/a").await;
+        let why = "Host a has no valid certificate and no unused join token.";
+        assert_eq!((status, text.to_string().contains(why)), (404, true), "{text}");
+        cloud.refused(&named, "a", "192.0.2.1", "token is unknown").await;
+        cloud.join(&one, "b", "192.0.2.2").await;
+        let (status, text) = revoke("").await;
+        assert_eq!((status, &text["revoked"]["tokens"]), (200, &json!(1)), "{text}");
+        assert_eq!(revoke("").await.0, 404);
+        cloud.refused(&other, "c", "192.0.2.3", "token is unknown").await;
+    }
+}
+
 #[tokio::test]
 async fn operators_routes_require_an_administrator_and_a_listener() {
     for cloud in clouds().await {

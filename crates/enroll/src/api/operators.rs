@@ -4,7 +4,8 @@
 //! POST   /v2.1/kilonova/enrollments          {"enrollment": {"host": …, "valid": seconds,
 //!                                             "replace": false}}
 //! GET    /v2.1/kilonova/enrollments
-//! DELETE /v2.1/kilonova/enrollments/{host}   revokes its certificates
+//! DELETE /v2.1/kilonova/enrollments          revokes the join tokens that name no host
+//! DELETE /v2.1/kilonova/enrollments/{host}   revokes its certificates and join tokens
 //! ```
 
 use axum::extract::{Path, State};
@@ -53,7 +54,11 @@ fn table() -> Routes<Service> {
     Routes::new()
         .route(
             "/v2.1/kilonova/enrollments",
-            [post("kilonova:enrollments:create", make), get("kilonova:enrollments:index", list)],
+            [
+                post("kilonova:enrollments:create", make),
+                get("kilonova:enrollments:index", list),
+                delete("kilonova:enrollments:delete", revoke_open_tokens),
+            ],
         )
         .route(
             "/v2.1/kilonova/enrollments/{host}",
@@ -128,12 +133,21 @@ async fn revoke_host(
     State(service): State<Service>,
     Path(host): Path<HostName>,
 ) -> Result<Json<Value>, Refusal> {
-    let count = revoke::revoke(service.enrollment()?, &host).await?;
-    if count == 0 {
+    let revoked = revoke::revoke(service.enrollment()?, &host).await?;
+    if revoked.certificates == 0 && revoked.tokens == 0 {
         return Err(Refusal::not_found(format!(
-            "Host {} has no valid certificate.",
+            "Host {} has no valid certificate and no unused join token.",
             host.escape_debug()
         )));
     }
-    Ok(Json(json!({"revoked": {"host": host, "certificates": count}})))
+    let (certificates, tokens) = (revoked.certificates, revoked.tokens);
+    Ok(Json(json!({"revoked": {"host": host, "certificates": certificates, "tokens": tokens}})))
+}
+
+async fn revoke_open_tokens(State(service): State<Service>) -> Result<Json<Value>, Refusal> {
+    let tokens = revoke::revoke_open_tokens(service.enrollment()?).await?;
+    if tokens == 0 {
+        return Err(Refusal::not_found("There is no unused join token for any host."));
+    }
+    Ok(Json(json!({"revoked": {"host": null, "tokens": tokens}})))
 }

@@ -18,6 +18,8 @@ statements! {
         WHERE used_at IS NULL AND expires_at > ?1 ORDER BY expires_at, hash";
     /// Deletes the unused tokens for a host.
     DELETE_UNUSED = "DELETE FROM enroll_tokens WHERE host = ?1 AND used_at IS NULL";
+    /// Deletes the unused tokens that name no host.
+    DELETE_UNUSED_OF_ANY = "DELETE FROM enroll_tokens WHERE host IS NULL AND used_at IS NULL";
     /// Deletes the tokens that expired before a time.
     DELETE_EXPIRED = "DELETE FROM enroll_tokens WHERE expires_at < ?1";
 }
@@ -79,9 +81,18 @@ pub(crate) fn usable(
     rows.iter().map(|row| Ok((row.host_opt("host")?, row.time("expires_at")?))).collect()
 }
 
-/// Deletes the unused tokens for a host.
-pub(crate) fn delete_unused(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
-    tx.execute(DELETE_UNUSED, params![host]).map(|_| ())
+/// Deletes the unused tokens for a host, or those that name no host. Returns how many were usable.
+pub(crate) fn delete_unused(
+    tx: &mut Tx<'_>,
+    host: Option<&HostName>,
+    now: Timestamp,
+) -> Result<usize, Error> {
+    let usable = usable(tx, now)?.iter().filter(|(of, _)| of.as_ref() == host).count();
+    match host {
+        Some(host) => tx.execute(DELETE_UNUSED, params![host])?,
+        None => tx.execute(DELETE_UNUSED_OF_ANY, params![])?,
+    };
+    Ok(usable)
 }
 
 /// Deletes the tokens that expired before a time.
