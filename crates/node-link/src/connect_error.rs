@@ -62,6 +62,13 @@ fn remedy(text: &str) -> Option<&'static str> {
              or create a token with `kilonova node enroll` and join again",
         );
     }
+    // The first bytes of an answer are not those of TLS.
+    if text.contains("received corrupt message of type InvalidContentType") {
+        return Some(
+            "the server does not speak TLS here, so this is not the port for hosts, but perhaps that of the \
+             API: hosts join at the URL that `kilonova node list` prints",
+        );
+    }
     if !text.contains("invalid peer certificate") {
         return None;
     }
@@ -83,6 +90,7 @@ mod tests {
             ("sending: received fatal alert: CertificateExpired", "compare the clocks, or"),
             ("sending: received fatal alert: UnknownCA", "join again"),
             ("x: invalid peer certificate: UnknownIssuer", "check the URL"),
+            ("x: received corrupt message of type InvalidContentType", "`kilonova node list`"),
             ("x: invalid peer certificate: certificate not valid yet: …", "compare the clocks"),
         ] {
             let message = explain(&std::io::Error::other(text));

@@ -28,7 +28,7 @@ use kilonova_node_api::{
     Registration, Renewal, Reply, Revocations, Session, VendordataAnswer, VendordataRequest,
 };
 use reqwest::header::HeaderMap;
-use reqwest::{Client, Method, RequestBuilder, Response};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use rustls::ClientConfig;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -54,6 +54,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Number of attempts for a request whose connection closes before anything is sent.
 const ATTEMPTS: usize = 3;
+/// The path at which a host registers.
+const REGISTER: &str = "/v1/register";
 /// Header: size of the whole image.
 const SIZE: &str = "x-image-size";
 /// Header: format of the image.
@@ -198,8 +200,16 @@ fn unavailable(error: reqwest::Error) -> Refusal {
 async fn read(answer: Response) -> Result<(HeaderMap, Vec<u8>), Refusal> {
     let status = answer.status();
     let headers = answer.headers().clone();
+    let registers = answer.url().path().ends_with(REGISTER);
     let body = answer.bytes().await.map_err(unavailable)?.to_vec();
-    if status.is_success() { Ok((headers, body)) } else { Err(refusal::read(status, &body)) }
+    if status.is_success() {
+        return Ok((headers, body));
+    }
+    // Every port for hosts has this route.
+    if registers && status == StatusCode::NOT_FOUND {
+        return Err(refusal::not_for_hosts());
+    }
+    Err(refusal::read(status, &body))
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
@@ -224,7 +234,7 @@ async fn sent(mut request: RequestBuilder) -> Result<Response, reqwest::Error> {
 impl ControlPlane for Remote {
     fn register(&self, registration: Registration) -> ControlFuture<'_, Session> {
         Box::pin(async move {
-            self.ask(with_body(self.request(Method::POST, "/v1/register"), &registration)?).await
+            self.ask(with_body(self.request(Method::POST, REGISTER), &registration)?).await
         })
     }
 

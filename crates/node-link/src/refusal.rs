@@ -18,6 +18,15 @@ pub(super) fn read(status: StatusCode, body: &[u8]) -> Refusal {
     }
 }
 
+/// The refusal of a server that has no port for hosts at this address. An operator may enable it later.
+pub(super) fn not_for_hosts() -> Refusal {
+    Refusal::Unavailable(
+        "the server takes no hosts at this address, which may be the API's port: hosts join at the URL that \
+         `kilonova node list` prints, and [node] token = true admits hosts with a token at the API's port"
+            .to_owned(),
+    )
+}
+
 /// The message in `{"name": {"message": …}}`.
 fn message(body: &[u8]) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
