@@ -47,7 +47,7 @@ impl Stores {
         largest: u64,
         pool: &Pool,
     ) -> Result<Self, Error> {
-        let cloud = cloud(store).await?;
+        let cloud = cloud_id(store).await?;
         let files = if options.files {
             let directory = options.directory.as_deref().unwrap_or(directory);
             Some(Files::open(directory, &cloud, pool.clone()).await?)
@@ -101,8 +101,11 @@ pub async fn check_bucket(store: &Store, options: &S3Options, largest: u64) -> R
     Ok(S3::open(options, cloud, largest)?.check().await?)
 }
 
-/// The cloud's name in stores that several clouds may share. A new cloud gets one.
-async fn cloud(store: &Store) -> Result<String, Error> {
+/// The cloud's id, also its name in stores that several clouds may share. A new cloud gets one.
+///
+/// # Errors
+/// Store errors.
+pub async fn cloud_id(store: &Store) -> Result<String, Error> {
     if let Some(cloud) = store.read(|tx| Ok::<_, Error>(uploads::cloud(tx)?)).await? {
         return Ok(cloud);
     }

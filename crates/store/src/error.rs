@@ -37,6 +37,9 @@ pub enum Error {
     /// rolled back, and the same request may succeed later.
     #[error("the database is too slow: {0}")]
     TooSlow(String),
+    /// The file is damaged, or is not a database: it needs repair.
+    #[error("the database is damaged: {0}")]
+    Damaged(String),
     /// A row has an unexpected shape: a bug, not an input error.
     #[error("unexpected row: {0}")]
     Shape(String),
@@ -70,6 +73,7 @@ impl Error {
             | Self::Migration { .. }
             | Self::Unique(_)
             | Self::Reference(_)
+            | Self::Damaged(_)
             | Self::Shape(_)
             | Self::Other(_)
             | Self::Dead => Severity::Permanent,
@@ -86,6 +90,7 @@ impl Error {
             Self::Retry(text) => Self::Retry(text.clone()),
             Self::Unique(text) => Self::Unique(text.clone()),
             Self::Reference(text) => Self::Reference(text.clone()),
+            Self::Damaged(text) => Self::Damaged(text.clone()),
             other => Self::Other(other.to_string()),
         }
     }
@@ -109,6 +114,9 @@ impl From<rusqlite::Error> for Error {
                     return Self::Retry(error.to_string());
                 }
                 ErrorCode::DiskFull => return Self::Full(error.to_string()),
+                ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
+                    return Self::Damaged(error.to_string());
+                }
                 ErrorCode::OutOfMemory => return Self::Unavailable(error.to_string()),
                 _ => {}
             }

@@ -168,6 +168,14 @@ impl Store {
         migrate::run(self, migrations).await
     }
 
+    /// True if no migration was ever applied: no cloud has used the database.
+    ///
+    /// # Errors
+    /// Store errors.
+    pub async fn is_new(&self) -> Result<bool, Error> {
+        migrate::is_new(self).await
+    }
+
     /// The applied migrations, in order.
     ///
     /// # Errors

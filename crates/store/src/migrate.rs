@@ -29,6 +29,9 @@ impl Migration {
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (
     name TEXT PRIMARY KEY, position BIGINT NOT NULL)";
+const HAS_TABLE_SQLITE: &str =
+    "SELECT 1 AS found FROM sqlite_master WHERE type = 'table' AND name = 'schema_migrations'";
+const HAS_TABLE_PG: &str = "SELECT 1 AS found WHERE to_regclass('schema_migrations') IS NOT NULL";
 const APPLIED: &str = "SELECT name FROM schema_migrations ORDER BY position";
 const IS_APPLIED: &str = "SELECT 1 AS found FROM schema_migrations WHERE name = ?1";
 const RECORD: &str = "INSERT INTO schema_migrations (name, position)
@@ -114,6 +117,15 @@ pub(crate) async fn applied(store: &Store) -> Result<Vec<String>, Error> {
         ));
     }
     Ok(names)
+}
+
+pub(crate) async fn is_new(store: &Store) -> Result<bool, Error> {
+    store
+        .read(|tx| {
+            let table = if tx.is_postgres() { HAS_TABLE_PG } else { HAS_TABLE_SQLITE };
+            Ok(tx.row(table, params![])?.is_none() || tx.rows(APPLIED, params![])?.is_empty())
+        })
+        .await
 }
 
 async fn names(store: &Store) -> Result<Vec<String>, Error> {

@@ -3,12 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use jiff::Timestamp;
-use kilonova_store::Store;
+use kilonova_store::{Store, Tx};
 use kilonova_wire::text::check_name;
+use kilonova_wire::time;
 
 use crate::db::assignments::{Actor, Target};
 use crate::db::users::User;
-use crate::db::{assignments, projects, roles, users};
+use crate::db::{assignments, lockouts, projects, roles, users};
 use crate::hashing::{self, Party};
 use crate::{Error, Identity, new_id};
 
@@ -76,18 +77,53 @@ impl Identity {
                 options: serde_json::Map::new(),
             };
             users::insert(tx, &user, Some(hash))?;
-            let actor = Actor::User(user.id);
-            if let Some(project) = projects::by_name(tx, ADMIN)? {
-                let target = Target::Project(project.id);
-                for (role, _) in &chain {
-                    assignments::insert(tx, &actor, &target, role)?;
-                }
-            }
-            if let Some((role, _)) = chain.first() {
-                assignments::insert(tx, &actor, &Target::System, role)?;
-            }
+            grant(tx, user.id)?;
             Ok(true)
         })
         .await
     }
+
+    /// Gives the user `admin` a new password, for an operator who has lost it: as
+    /// `keystone-manage bootstrap` (keystone/cmd/bootstrap.py), it creates the user if it is missing,
+    /// enables it, and grants the role `admin` on the project `admin` and on the system again. The
+    /// user's earlier tokens and a lockout end.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a password that is empty or too long.
+    pub async fn recover_admin(&self, password: &str) -> Result<(), Error> {
+        if self.bootstrap(password).await? {
+            return Ok(());
+        }
+        let party = Party { address: IpAddr::V4(Ipv4Addr::LOCALHOST), user: ADMIN.into() };
+        let hash = self.inner.hasher.hash(party, password.into()).await?;
+        self.change(move |tx| {
+            let user = users::by_name(tx, ADMIN)?.ok_or_else(Error::not_found("user", ADMIN))?;
+            let now = time::now();
+            let user = User { enabled: true, tokens_valid_from: now, ..user };
+            users::update(tx, &user)?;
+            users::set_password(tx, &user.id, &hash, now)?;
+            lockouts::clear(tx, &user.id)?;
+            grant(tx, user.id)
+        })
+        .await
+    }
+}
+
+/// Grants the roles of the first administrator.
+fn grant(tx: &mut Tx<'_>, user: String) -> Result<(), Error> {
+    let actor = Actor::User(user);
+    let mut chain = Vec::new();
+    for name in CHAIN {
+        chain.extend(roles::by_name(tx, name)?.map(|role| role.id));
+    }
+    if let Some(project) = projects::by_name(tx, ADMIN)? {
+        let target = Target::Project(project.id);
+        for role in &chain {
+            assignments::insert(tx, &actor, &target, role)?;
+        }
+    }
+    if let Some(role) = chain.first() {
+        assignments::insert(tx, &actor, &Target::System, role)?;
+    }
+    Ok(())
 }
