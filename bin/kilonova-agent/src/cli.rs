@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use kilonova_ids::HostName;
-use kilonova_program::Failure;
+use kilonova_program::{Failure, say};
 
 use crate::settings::{CommandLine, Settings};
 use crate::{check, join, run};
@@ -142,36 +142,29 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             kilonova_program::logs::start(settings.debug, settings.log_format);
             let report =
                 runtime()?.block_on(join::join(&settings, &options.url, &options.token))?;
-            say(&report.text());
+            say(&report.text())?;
             Ok(ExitCode::from(report.exit_code()))
         }
         Command::Check(options) => {
             let settings = options.common.settings(None, None)?;
             let report = runtime()?.block_on(check::check(&settings));
             match options.format {
-                Format::Table => say(&report.text()),
-                Format::Json => say(&format!("{}\n", report.json())),
+                Format::Table => say(&report.text())?,
+                Format::Json => say(&format!("{}\n", report.json()))?,
             }
             Ok(ExitCode::from(report.exit_code()))
         }
         Command::Version => {
-            say(concat!("kilonova-agent ", env!("CARGO_PKG_VERSION"), "\n"));
+            say(concat!("kilonova-agent ", env!("CARGO_PKG_VERSION"), "\n"))?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Completion { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "kilonova-agent", &mut text);
-            say(&String::from_utf8_lossy(&text));
+            say(&String::from_utf8_lossy(&text))?;
             Ok(ExitCode::SUCCESS)
         }
     }
-}
-
-/// Prints a text. A closed pipe is not an error.
-pub fn say(text: &str) {
-    use std::io::Write;
-    let mut out = std::io::stdout().lock();
-    drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {

@@ -9,7 +9,7 @@ use kilonova_program::state::StateDir;
 
 use crate::check::{self, Report};
 use crate::settings::Settings;
-use crate::{cli, facts, pki_dir};
+use crate::{facts, pki_dir};
 
 /// Joins the cloud and reports the host's remaining problems.
 ///
@@ -36,10 +36,10 @@ pub async fn join(settings: &Settings, url: &str, token: &str) -> Result<Report,
     } else {
         "Start the agent: systemctl enable --now kilonova-agent"
     };
-    cli::say(&format!(
+    kilonova_program::say(&format!(
         "This host is now {host} of the cloud at {url}; its certificate is valid for {days} days \
          and is renewed automatically.\n{next}\n\n"
-    ));
+    ))?;
     if let Some(folder) = &settings.pki_dir {
         pki_dir::write(folder, &known).map_err(|why| Failure::failed("[node] pki_dir", why))?;
     }

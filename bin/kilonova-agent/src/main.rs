@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     match cli::run(arguments) {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("kilonova-agent: {failure}");
+            failure.print("kilonova-agent");
             failure.exit_code()
         }
     }

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     match cli::run(arguments) {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("kilonova: {failure}");
+            failure.print("kilonova");
             failure.exit_code()
         }
     }

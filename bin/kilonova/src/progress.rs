@@ -47,7 +47,7 @@ impl Progress {
         }
         self.show();
         if self.terminal {
-            eprintln!();
+            drop(writeln!(std::io::stderr()));
         }
         self.what = "";
     }

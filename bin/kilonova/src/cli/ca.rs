@@ -100,7 +100,7 @@ pub(super) fn run(options: CaArgs) -> Result<ExitCode, Failure> {
             Command::Export(options) => export(options).await,
         }
     })?;
-    super::say(&output);
+    super::say(&output)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -183,8 +183,12 @@ async fn retire(options: Retire) -> Result<String, Failure> {
     let mut text =
         String::from("The old authority is no longer trusted, and its key is deleted.\n");
     if !late.is_empty() {
-        text.push_str(&format!("These hosts have to join again: {}.\n", listed(&late)));
+        text.push_str(&format!(
+            "These hosts have to join again (kilonova node enroll --host HOST): {}.\n",
+            listed(&late)
+        ));
     }
+    text.push_str("The rotation is complete. To begin another one, run: kilonova ca rotate\n");
     Ok(text)
 }
 
@@ -194,7 +198,9 @@ async fn cancel(options: Plain) -> Result<String, Failure> {
     Ok(match options.format {
         Format::Json => "{}\n".to_owned(),
         Format::Table => {
-            "The rotation is cancelled. Hosts stop trusting the staged authority.\n".to_owned()
+            "The rotation is cancelled. Hosts stop trusting the staged authority within minutes. To begin \
+             another one, run: kilonova ca rotate\n"
+                .to_owned()
         }
     })
 }

@@ -33,8 +33,8 @@ pub(super) fn run(options: CapacityArgs) -> Result<ExitCode, Failure> {
         compute.get(&path).await.map_err(ComputeError::fatal)
     })?;
     match options.format {
-        Format::Table => super::say(&capacity::page(&answer["capacity"])),
-        Format::Json => super::say(&format!("{}\n", answer["capacity"])),
+        Format::Table => super::say(&capacity::page(&answer["capacity"]))?,
+        Format::Json => super::say(&format!("{}\n", answer["capacity"]))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -17,7 +17,7 @@ pub struct CompletionArgs {
 }
 
 pub(super) fn run(options: CompletionArgs) -> Result<ExitCode, Failure> {
-    super::say(&text(options.shell));
+    super::say(&text(options.shell))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -65,11 +65,11 @@ fn check(options: &Check) -> Result<ExitCode, Failure> {
     match options.format {
         Format::Table => {
             let tables: Vec<String> = files.iter().map(table).collect();
-            super::say(&tables.join("\n"));
+            super::say(&tables.join("\n"))?;
         }
         Format::Json => {
             let files: Vec<Value> = files.iter().map(document).collect();
-            super::say(&format!("{}\n", json!({"refused": refused > 0, "files": files})));
+            super::say(&format!("{}\n", json!({"refused": refused > 0, "files": files})))?;
         }
     }
     Ok(ExitCode::from(u8::from(refused > 0)))

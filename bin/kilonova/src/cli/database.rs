@@ -61,7 +61,7 @@ pub(super) fn run(options: DatabaseArgs) -> Result<ExitCode, Failure> {
     let Command::Copy(options) = options.command;
     kilonova_program::logs::start(false, None);
     let output = super::runtime()?.block_on(copy(&options))?;
-    super::say(&output);
+    super::say(&output)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -116,7 +116,16 @@ fn lock_state_dir(from: &DatabaseUrl) -> Result<Option<StateDir>, Failure> {
     }
     let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    if folder.join("lock").exists() { StateDir::take(folder).map(Some) } else { Ok(None) }
+    if !folder.join("lock").exists() {
+        return Ok(None);
+    }
+    if StateDir::is_owned(folder) {
+        return Err(Failure::Refused(format!(
+            "--from: a controller runs on {}: stop it (systemctl stop kilonova)",
+            folder.display()
+        )));
+    }
+    StateDir::take(folder).map(Some)
 }
 
 async fn open(option: &str, url: &DatabaseUrl) -> Result<Store, Failure> {

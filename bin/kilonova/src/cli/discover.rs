@@ -58,11 +58,11 @@ pub(super) fn run(options: DiscoverArgs) -> Result<ExitCode, Failure> {
     let discovery = Discovery { models, ..discovery };
     let found = survey(&sysfs, &discovery, &cards).map_err(failed)?;
     match options.format {
-        Format::Table => print!("{}", found.table()),
+        Format::Table => super::say(&found.table())?,
         Format::Json => {
             let text = serde_json::to_string_pretty(&found)
                 .map_err(|error| Failure::failed("cannot print the devices", error))?;
-            println!("{text}");
+            super::say(&format!("{text}\n"))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -18,9 +18,8 @@ pub(super) fn run(options: Doctor) -> Result<ExitCode, Failure> {
     };
     let mut report = super::runtime()?.block_on(doctor::examine(question));
     match options.format {
-        Format::Table => super::say(&report.text()),
-        Format::Json if report.ended.is_some() && report.findings.is_empty() => {}
-        Format::Json => super::say(&format!("{}\n", report.json())),
+        Format::Table => super::say(&report.text())?,
+        Format::Json => super::say(&format!("{}\n", report.json()))?,
     }
     match report.ended.take() {
         Some(why) => Err(why),

@@ -129,6 +129,12 @@ pub const KEYS_SEAL_ROTATE: &str = "\
 Examples:
   kilonova keys seal-rotate --config /etc/kilonova/kilonova.conf";
 
+/// Examples for `admin password`.
+pub const ADMIN: &str = "\
+Examples:
+  kilonova admin password --config /etc/kilonova/kilonova.conf
+  kilonova admin password --state-dir state";
+
 /// Examples for `ca`.
 pub const CA: &str = "\
 Examples:

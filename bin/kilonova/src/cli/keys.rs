@@ -104,7 +104,7 @@ pub(super) fn run(options: KeysArgs) -> Result<ExitCode, Failure> {
             Command::SealRotate(options) => seal_rotate(options).await,
         }
     })?;
-    super::say(&output);
+    super::say(&output)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,6 +8,8 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use crate::failure::Failure;
+
 /// Freed allocations and free memory at the end of an arena are returned to the system from this size on.
 const BYTES: &str = "131072";
 
@@ -35,7 +37,6 @@ pub(super) fn configure() {
     }
     command.args(arguments).env(MMAP, BYTES).env(TRIM, BYTES).env(ARENA_MAX, ARENAS);
     let failed = command.exec();
-    eprintln!(
-        "kilonova: cannot re-execute to configure malloc; memory use will be higher: {failed}"
-    );
+    let what = "cannot re-execute to configure malloc; memory use will be higher";
+    Failure::failed(what, failed).print("kilonova");
 }

@@ -1,5 +1,6 @@
 //! The command line: one file per command.
 
+mod admin;
 mod ca;
 mod capacity;
 mod completion;
@@ -24,6 +25,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kilonova_program::logs::LogFormat;
+use kilonova_program::say;
 
 use crate::failure::Failure;
 
@@ -63,6 +65,8 @@ enum Command {
     /// List and rotate the keys of tokens and the keys that seal the secrets in the database.
     #[command(after_help = examples::KEYS)]
     Keys(keys::KeysArgs),
+    /// Set a new password for the administrator of a cloud whose credentials are lost.
+    Admin(admin::AdminArgs),
     /// List and rotate the cloud's certificate authority.
     #[command(after_help = examples::CA)]
     Ca(ca::CaArgs),
@@ -165,19 +169,13 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Discover(options) => discover::run(options),
         Command::Node(options) => node::run(options),
         Command::Keys(options) => keys::run(options),
+        Command::Admin(options) => admin::run(options),
         Command::Ca(options) => ca::run(options),
         Command::Database(options) => database::run(options),
         Command::Placement(options) => placement::run(options),
         Command::Config(options) => config::run(options),
         Command::Completion(options) => completion::run(options),
     }
-}
-
-/// Prints a text; ignores a closed pipe.
-fn say(text: &str) {
-    use std::io::Write;
-    let mut out = std::io::stdout().lock();
-    drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
 /// Threads of the runtime's own blocking pool, for name resolution and the program's own files. Work

@@ -178,7 +178,8 @@ async fn follow(
         let node = node.syncing_power(power_sync).starting_with(Arc::clone(&starts));
         hosts.spawn(node.run(Arc::clone(&control), stopped.clone()));
     }
-    println!("kilonova: {} simulated host(s) started", hosts.len());
+    // The hosts run whether or not anybody reads this.
+    drop(super::say(&format!("kilonova: {} simulated host(s) started\n", hosts.len())));
     let mut failures = Vec::new();
     loop {
         tokio::select! {

@@ -24,7 +24,7 @@ pub(super) enum Command {
     /// List certificates of hosts and unused join tokens.
     #[command(after_help = examples::LIST)]
     List(List),
-    /// Revoke a host's certificates and join tokens.
+    /// Revoke a host's certificates and join tokens, or the join tokens that name no host.
     #[command(after_help = examples::REVOKE)]
     Revoke(Revoke),
 }
@@ -60,8 +60,12 @@ pub(super) struct List {
 #[derive(Debug, Args)]
 pub(super) struct Revoke {
     /// Host name. Example: host1.
-    #[arg(value_name = "HOST", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    host: String,
+    #[arg(value_name = "HOST", value_parser = clap::builder::NonEmptyStringValueParser::new(),
+        required_unless_present = "tokens")]
+    host: Option<String>,
+    /// Revoke all unused join tokens that name no host.
+    #[arg(long, conflicts_with = "host")]
+    tokens: bool,
     #[command(flatten)]
     cloud: CloudArgs,
     /// Output format.
@@ -92,7 +96,7 @@ pub(super) fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Revoke(options) => revoke(options).await,
         }
     })?;
-    super::say(&output);
+    super::say(&output)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -166,17 +170,32 @@ fn table(all: &Value) -> String {
 
 async fn revoke(options: Revoke) -> Result<String, Failure> {
     let compute = Compute::open(&options.cloud).await?;
-    let path = format!("{PATH}/{}", segment(&options.host));
+    let path = match &options.host {
+        Some(host) => format!("{PATH}/{}", segment(host)),
+        None => PATH.to_owned(),
+    };
     let done = compute.ask(Method::DELETE, &path, None).await.map_err(ComputeError::fatal)?;
     if options.format == Format::Json {
         return Ok(format!("{done}\n"));
     }
-    let count = done["revoked"]["certificates"].as_i64().unwrap_or_default();
-    let host = plain(&options.host);
-    Ok(format!(
-        "Host {host} is revoked ({count} certificate(s)). Its guests keep running. To let it join again: \
-                 kilonova node enroll --host {host}\n"
-    ))
+    Ok(revoked(options.host.as_deref(), &done["revoked"]))
+}
+
+fn revoked(host: Option<&str>, done: &Value) -> String {
+    let count = |key: &str| done[key].as_i64().unwrap_or_default();
+    let (certificates, tokens) = (count("certificates"), count("tokens"));
+    let Some(host) = host.map(plain) else {
+        return format!("{tokens} join token(s) that name no host are revoked.\n");
+    };
+    if certificates == 0 {
+        return format!(
+            "{tokens} join token(s) for host {host} are revoked; it has no valid certificate.\n"
+        );
+    }
+    format!(
+        "Host {host} is revoked ({certificates} certificate(s), {tokens} join token(s)). Its guests keep \
+         running. To let it join again: kilonova node enroll --host {host}\n"
+    )
 }
 
 #[cfg(test)]
@@ -191,6 +210,16 @@ mod tests {
         for wrong in ["", "h", "1", "0s", "-1h", "1w", "1ü", "99999999999999999d"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_revocation_names_its_kind() {
+        let text = revoked(Some("a"), &json!({"certificates": 1, "tokens": 2}));
+        assert!(text.contains("Host a is revoked (1 certificate(s), 2 join token(s))"), "{text}");
+        let text = revoked(Some("a"), &json!({"certificates": 0, "tokens": 2}));
+        assert!(text.starts_with("2 join token(s) for host a are revoked"), "{text}");
+        let text = revoked(None, &json!({"tokens": 3}));
+        assert!(text.starts_with("3 join token(s) that name no host are revoked"), "{text}");
     }
 
     #[test]

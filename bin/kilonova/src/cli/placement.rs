@@ -1,6 +1,6 @@
 //! `kilonova placement …`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -12,7 +12,7 @@ use crate::config::{CommandLine, Settings};
 use crate::failure::Failure;
 use crate::import::{self, ImportSource};
 use crate::serve::migrations;
-use crate::state::StateDir;
+use crate::state::{StateDir, check_database};
 
 /// Arguments of `placement`.
 #[derive(Debug, Args)]
@@ -81,16 +81,31 @@ pub(super) fn run(options: PlacementArgs) -> Result<ExitCode, Failure> {
         clouds: options.clouds.unwrap_or_else(default_clouds),
         cafile: options.cafile,
     };
-    // A controller on SQLite would not notice another process's writes.
-    let _owned = match &url {
-        DatabaseUrl::Sqlite(_) => Some(StateDir::take(&settings.state_dir)?),
-        DatabaseUrl::Postgres(_) => None,
-    };
     let exact = super::runtime()?.block_on(async {
+        // A typing error must not leave anything behind.
+        let source = import::open(from).await?;
+        let _owned = own(&url, &settings.state_dir)?;
         let opened = Store::open_with(&url, &Options::for_command()).await;
         let store = opened.map_err(|e| Failure::Refused(e.to_string()))?;
         store.migrate(&migrations()).await.map_err(|e| Failure::Failed(e.to_string()))?;
-        import::run(from, &store).await
+        import::run(source, &store).await
     })?;
     Ok(if exact { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Takes the state directory of a cloud on SQLite: a running controller would not notice another
+/// process's writes.
+fn own(url: &DatabaseUrl, state_dir: &Path) -> Result<Option<StateDir>, Failure> {
+    let DatabaseUrl::Sqlite(file) = url else { return Ok(None) };
+    if !state_dir.is_dir() {
+        return Err(Failure::Refused(format!(
+            "no state directory {}; create it, or set --state-dir to that of a controller",
+            state_dir.display()
+        )));
+    }
+    check_database(state_dir, !file.exists())?;
+    let owned = StateDir::take(state_dir)?;
+    // The first start may come later, and the database holds credentials then.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    Ok(Some(owned))
 }

@@ -41,15 +41,15 @@ pub(super) fn run(options: RebalanceArgs) -> Result<ExitCode, Failure> {
             let timeout = Duration::from_secs(options.timeout.into());
             let report = rebalance::apply(&compute, flavor, timeout).await?;
             match options.format {
-                Format::Table => super::say(&report.text()),
-                Format::Json => super::say(&format!("{}\n", report.json())),
+                Format::Table => super::say(&report.text())?,
+                Format::Json => super::say(&format!("{}\n", report.json()))?,
             }
             return Ok(ExitCode::from(report.exit_code()));
         }
         let plan = rebalance::query(&compute, flavor).await.map_err(ComputeError::fatal)?;
         match options.format {
-            Format::Table => super::say(&rebalance::page(&plan)),
-            Format::Json => super::say(&format!("{plan}\n")),
+            Format::Table => super::say(&rebalance::page(&plan))?,
+            Format::Json => super::say(&format!("{plan}\n"))?,
         }
         Ok(ExitCode::SUCCESS)
     })

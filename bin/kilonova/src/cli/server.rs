@@ -44,8 +44,8 @@ pub(super) fn run(options: ServerArgs) -> Result<ExitCode, Failure> {
         compute.get(&format!("/kilonova/servers/{server}")).await.map_err(ComputeError::fatal)
     })?;
     match options.format {
-        Format::Table => super::say(&explain::page(&answer["server"])),
-        Format::Json => super::say(&format!("{}\n", answer["server"])),
+        Format::Table => super::say(&explain::page(&answer["server"]))?,
+        Format::Json => super::say(&format!("{}\n", answer["server"]))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -35,6 +35,9 @@ pub enum ComputeError {
     /// No usable answer; a retry may succeed.
     #[error("{0}")]
     Unreachable(String),
+    /// The URL is invalid, so nothing was sent.
+    #[error("{0}")]
+    Invalid(String),
     /// The request was refused.
     #[error("{message}")]
     Refused {
@@ -50,7 +53,7 @@ impl ComputeError {
     pub fn fatal(self) -> Failure {
         match self {
             Self::Unreachable(why) => Failure::Failed(why),
-            Self::Refused { message, .. } => Failure::Refused(message),
+            Self::Invalid(message) | Self::Refused { message, .. } => Failure::Refused(message),
         }
     }
 }
@@ -116,7 +119,10 @@ impl Compute {
         body: Option<&Value>,
     ) -> Result<Value, ComputeError> {
         let url = format!("{}{path}", self.url);
-        let unreachable = |e: Error| ComputeError::Unreachable(e.to_string());
+        let unreachable = |e: Error| match e {
+            Error::Setup(why) => ComputeError::Invalid(why),
+            error => ComputeError::Unreachable(error.to_string()),
+        };
         let mut renewed = false;
         loop {
             let (token, held) = match &self.auth {

@@ -13,7 +13,7 @@ const AREA: &str = "images";
 
 pub(super) async fn examine(store: &Store, place: &Locations, report: &mut Report) {
     let Some(settings) = &place.settings else {
-        report.area(AREA, "not checked: the configuration has problems");
+        report.skip(AREA, "not checked: the configuration has problems");
         return;
     };
     if let Some(glance) = &settings.glance {

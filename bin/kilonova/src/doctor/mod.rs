@@ -3,6 +3,7 @@
 //! ```text
 //!   configuration   all problems of the file and of the topology that it names
 //!   files           who else can read secrets
+//!   tls             the certificate of the API
 //!   store           free space, schema, integrity, the write-ahead log
 //!   secrets         the sealing key, token keys, authorities, certificates of hosts
 //!   images          the object store of image data, or the Glance of the cloud
@@ -23,6 +24,7 @@ mod networks;
 mod report;
 mod secrets;
 mod store;
+mod tls;
 mod volumes;
 
 use std::path::PathBuf;
@@ -69,6 +71,7 @@ pub async fn examine(options: DoctorOptions) -> Report {
         )));
     }
     files::examine(&place, &mut report);
+    tls::examine(&place, &mut report);
     match examine_database(&options, &place, &mut report).await {
         Ok(()) => report,
         Err(why) => report.ended(why),

@@ -10,7 +10,7 @@ const AREA: &str = "networks";
 
 pub(super) async fn examine(place: &Locations, report: &mut Report) {
     let Some(settings) = &place.settings else {
-        report.area(AREA, "not checked: the configuration has problems");
+        report.skip(AREA, "not checked: the configuration has problems");
         return;
     };
     let Some(neutron) = &settings.neutron else {

@@ -27,8 +27,10 @@ pub struct Finding {
 pub struct Area {
     /// `store`, `ledger`, …
     pub name: &'static str,
-    /// A summary, shown when nothing is wrong.
+    /// A summary, shown when nothing is wrong; the reason if the checks did not run.
     pub about: String,
+    /// True if its checks did not run.
+    pub skipped: bool,
 }
 
 /// The whole report.
@@ -51,7 +53,12 @@ pub struct Report {
 impl Report {
     /// Adds a checked area.
     pub fn area(&mut self, name: &'static str, about: impl Into<String>) {
-        self.areas.push(Area { name, about: about.into() });
+        self.areas.push(Area { name, about: about.into(), skipped: false });
+    }
+
+    /// Adds an area whose checks, or some of them, did not run.
+    pub fn skip(&mut self, name: &'static str, about: impl Into<String>) {
+        self.areas.push(Area { name, about: about.into(), skipped: true });
     }
 
     /// Adds a finding.
@@ -80,9 +87,11 @@ impl Report {
         u8::from(self.findings.iter().any(|one| one.level >= least))
     }
 
-    fn state(&self, area: &str) -> Option<Level> {
-        let levels = self.findings.iter().filter(|one| one.area == area).map(|one| one.level);
-        levels.max()
+    /// The state of an area: that of its worst finding, otherwise `skipped` or `ok`.
+    fn state(&self, area: &Area) -> &'static str {
+        let found = self.findings.iter().filter(|one| one.area == area.name);
+        let untroubled = if area.skipped { "skipped" } else { "ok" };
+        found.map(|one| one.level).max().map_or(untroubled, Level::as_str)
     }
 
     /// As JSON. `clean` and `rules` concern only the ledger; `attention` contains the other findings.
@@ -101,7 +110,7 @@ impl Report {
             })
         };
         let area = |area: &Area| {
-            let state = self.state(area.name).map_or("ok", Level::as_str);
+            let state = self.state(area);
             json!({"name": area.name, "state": state, "about": area.about})
         };
         let host = |host: &HostContact| {
@@ -119,6 +128,7 @@ impl Report {
         };
         json!({
             "clean": self.ended.is_none() && self.rules.iter().all(|rule| rule.rows.is_empty()),
+            "ended": self.ended.as_ref().map(Failure::to_string),
             "rules": rules,
             "attention": attention,
             "findings": self.findings.iter().map(finding).collect::<Vec<_>>(),
@@ -142,8 +152,11 @@ impl Report {
             ));
         }
         for area in &self.areas {
-            let state = self.state(area.name).map_or("ok", Level::as_str);
-            let about = if state == "ok" { plain(&area.about) } else { String::new() };
+            let state = self.state(area);
+            let about = match state {
+                "ok" | "skipped" => plain(&area.about),
+                _ => String::new(),
+            };
             text.push_str(format!("{:13}  {state:7}  {about}", area.name).trim_end());
             text.push('\n');
         }
@@ -188,5 +201,16 @@ mod tests {
         assert_eq!(json["findings"][2]["level"], "error");
         let ended = report.ended(Failure::Refused("no database".into()));
         assert_eq!((ended.exit_code(false), &ended.json()["clean"]), (2, &false.into()));
+        assert_eq!(ended.json()["ended"], "no database");
+    }
+
+    #[test]
+    fn checks_that_did_not_run_are_not_ok() {
+        let mut report = Report::default();
+        report.skip("images", "not checked: no reason");
+        assert_eq!(report.text(), "images         skipped  not checked: no reason\n");
+        assert_eq!(report.json()["areas"][0]["state"], "skipped");
+        report.find("images", Level::Error, "broken", "repair it");
+        assert_eq!(report.json()["areas"][0]["state"], "error");
     }
 }

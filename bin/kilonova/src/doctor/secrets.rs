@@ -30,7 +30,7 @@ const MAX_LISTED: usize = 20;
 /// Checks the keys and the authorities. A schema without them, of an earlier version, is a finding.
 pub(super) async fn examine(store: &Store, place: &Locations, report: &mut Report) {
     if let Err(error) = checks(store, place, report).await {
-        report.area(AREA, "not checked");
+        report.skip(AREA, "not checked");
         let remedy = "correct the findings about the store first";
         report.find(AREA, Level::Error, format!("cannot read the secrets: {error}"), remedy);
     }
@@ -51,19 +51,28 @@ async fn checks(store: &Store, place: &Locations, report: &mut Report) -> Result
         None => "no authority for hosts".to_owned(),
         Some(until) => format!("authority until {}, {} hosts", zulu(until), trust.hosts),
     };
-    report.area(AREA, format!("{seal}; {signed}; {trust}"));
+    match seal {
+        Ok(seal) => report.area(AREA, format!("{seal}; {signed}; {trust}")),
+        Err(why) => {
+            report.skip(AREA, format!("sealing key not checked: {why}; {signed}; {trust}"));
+        }
+    }
     Ok(())
 }
 
-/// Checks the sealing keys, and returns a summary.
-async fn sealing(store: &Store, place: &Locations, report: &mut Report) -> Result<String, Error> {
+/// Checks the sealing keys, and returns a summary, or the reason why they are not checked.
+async fn sealing(
+    store: &Store,
+    place: &Locations,
+    report: &mut Report,
+) -> Result<Result<String, String>, Error> {
     let Some(settings) = &place.settings else {
-        return Ok("sealing key not checked: the configuration has problems".to_owned());
+        return Ok(Err("the configuration has problems".to_owned()));
     };
     let source = settings.seal.source(&settings.state_dir);
     // With PostgreSQL, the controller may run on another machine, which has the key.
     if matches!(source, KeySource::Default(_)) && !place.state_dir.is_dir() {
-        return Ok(format!("sealing key not checked: no {}", place.state_dir.display()));
+        return Ok(Err(format!("no {}", place.state_dir.display())));
     }
     let found = Vault::inspect(store, &source).await?;
     for problem in &found.problems {
@@ -86,10 +95,10 @@ async fn sealing(store: &Store, place: &Locations, report: &mut Report) -> Resul
         };
         report.find(AREA, Level::Error, what, remedy);
     }
-    Ok(match found.current {
+    Ok(Ok(match found.current {
         None => "no secrets before the first start".to_owned(),
         Some(_) => format!("{} secrets, {} sealing key(s)", found.secrets, found.keys),
-    })
+    }))
 }
 
 /// Checks the age of the token keys, and returns a summary.

@@ -16,6 +16,18 @@ const LOG: u64 = 256 * MIB;
 /// Free space below which to warn, and below which writes are about to fail.
 const LOW: u64 = 1024 * MIB;
 const CRITICAL: u64 = 100 * MIB;
+/// The areas that need the schema of this program.
+const UNREAD: [&str; 9] = [
+    "secrets",
+    "images",
+    "networks",
+    "nodes",
+    "clock",
+    "operations",
+    "devices",
+    "routers",
+    "ledger",
+];
 /// Maximum number of damaged places to report.
 const MAX_LISTED: usize = 5;
 
@@ -79,7 +91,8 @@ pub(super) fn closed(
     Failure::Refused(error.to_string())
 }
 
-/// Checks schema and integrity.
+/// Checks schema and integrity. Ends the checks if the schema is not that of this program: the other
+/// checks could not read it.
 pub(super) async fn examine(
     store: &Store,
     on_disk: Option<String>,
@@ -99,7 +112,9 @@ pub(super) async fn examine(
         .collect();
     let strange = applied.iter().filter(|have| !known.iter().any(|one| one.name == **have));
     let contracts = |name: &&String| Migration::contracts(name);
+    let mut other = None;
     if let Some(strange) = strange.clone().find(contracts) {
+        other = Some("newer");
         let what = format!("the schema belongs to a newer kilonova: {strange} is unknown here");
         let remedy = "use that version; an older one does not start with it";
         report.find(AREA, Level::Error, what, remedy);
@@ -111,6 +126,7 @@ pub(super) async fn examine(
         report.find(AREA, Level::Warning, what, remedy);
     }
     if !missing.is_empty() {
+        other = other.or(Some("older"));
         let what = format!(
             "the schema belongs to an older kilonova: {} of {} migrations are missing ({})",
             missing.len(),
@@ -125,7 +141,13 @@ pub(super) async fn examine(
         None => postgres(store).await.map_err(unread)?,
     };
     report.area(AREA, format!("{about}, {} migrations", applied.len()));
-    Ok(())
+    let Some(other) = other else { return Ok(()) };
+    for area in UNREAD {
+        report.skip(area, format!("not checked: the schema is {other}"));
+    }
+    Err(Failure::Refused(format!(
+        "the checks of the database's content did not run: the schema is {other} than this program"
+    )))
 }
 
 async fn integrity(store: &Store, report: &mut Report) -> Result<(), Failure> {

@@ -19,7 +19,8 @@ use crate::cloud::clouds;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use copy::PlacementCopy;
-use source::{Source, SourceAuth};
+pub use source::Source;
+use source::SourceAuth;
 
 /// Trees or consumers per transaction.
 const CHUNK: usize = 50;
@@ -44,8 +45,8 @@ pub struct ImportSource {
 ///
 /// # Errors
 /// If a source cannot be read or the store cannot be written.
-pub async fn run(from: ImportSource, store: &Store) -> Result<bool, Failure> {
-    let source = Arc::new(open(from).await?);
+pub async fn run(source: Source, store: &Store) -> Result<bool, Failure> {
+    let source = Arc::new(source);
     let mut progress = Progress::new();
     let there = PlacementCopy::read(&source, &mut progress).await?;
     let written = write(&there, store, &mut progress).await?;
@@ -57,27 +58,32 @@ pub async fn run(from: ImportSource, store: &Store) -> Result<bool, Failure> {
         );
     }
     let held: usize = there.consumers.iter().map(|consumer| consumer.allocations.len()).sum();
-    println!(
+    let mut report = format!(
         "{} providers in {} trees, {} custom traits, {} consumers with {held} allocations; {written} \
-                 trees and consumers were written, the others were up to date",
+                 trees and consumers were written, the others were up to date\n",
         there.providers().count(),
         there.trees.len(),
         there.traits.len(),
         there.consumers.len(),
     );
     for difference in differences.iter().take(SHOWN) {
-        println!("difference: {difference}");
+        report.push_str(&format!("difference: {difference}\n"));
     }
     if differences.len() > SHOWN {
-        println!("and {} more", differences.len() - SHOWN);
+        report.push_str(&format!("and {} more\n", differences.len() - SHOWN));
     }
     if differences.is_empty() {
-        println!("verified: the copy is exact");
+        report.push_str("verified: the copy is exact\n");
     }
+    kilonova_program::say(&report)?;
     Ok(differences.is_empty())
 }
 
-async fn open(from: ImportSource) -> Result<Source, Failure> {
+/// Connects to the other Placement. Changes nothing on either side.
+///
+/// # Errors
+/// If it does not answer, or refuses the credentials.
+pub async fn open(from: ImportSource) -> Result<Source, Failure> {
     if let Some(token) = from.token {
         let url = from.url.ok_or_else(|| {
             Failure::Refused("set --from to the other Placement's URL, or use --cloud".into())

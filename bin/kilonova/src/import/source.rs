@@ -50,7 +50,8 @@ impl Source {
     pub async fn open(http: Http, url: &str, auth: SourceAuth) -> Result<Self, Failure> {
         let url = url.trim_end_matches('/').to_owned();
         let mut source = Self { http, url, auth, minor: 0 };
-        let root = source.ask("/").await?;
+        // Nothing has been changed yet.
+        let root = source.ask("/").await.map_err(|why| Failure::Refused(why.to_string()))?;
         let newest = root["versions"][0]["max_version"].as_str().and_then(|v| v.strip_prefix("1."));
         let newest: u32 = newest
             .and_then(|minor| minor.parse().ok())

@@ -25,14 +25,9 @@ pub(super) fn follow(consoles: &Consoles, urls: ControllerUrls, mut drain: Drain
 pub(super) async fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, Failure> {
     let mut sockets = Vec::new();
     for address in addresses {
-        let socket = TcpListener::bind(address).await.map_err(|error| {
-            Failure::Refused(format!(
-                "cannot listen on {address} for consoles: {error}; stop the program that listens there, or \
-                 change [vnc] novncproxy_host and novncproxy_port, or [serial_console] serialproxy_host and \
-                 serialproxy_port"
-            ))
-        })?;
-        sockets.push(socket);
+        let instead = "change [vnc] novncproxy_host and novncproxy_port, or [serial_console] \
+                       serialproxy_host and serialproxy_port";
+        sockets.push(super::bind(*address, " for consoles", instead).await?);
     }
     Ok(sockets)
 }

@@ -25,7 +25,9 @@ mod services;
 mod unreadable;
 mod unsent;
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -36,12 +38,13 @@ use kilonova_compute_nodes::Drain;
 use kilonova_node_api::ControllerUrls;
 use kilonova_placement::Providers;
 use kilonova_program::signals::StopSignals;
-use kilonova_store::{Error, Severity, Store};
+use kilonova_store::{DatabaseUrl, Error, Severity, Store};
 use tokio::net::TcpListener;
 
 use crate::config::{AuthStrategy, Front, MetadataSettings, ServiceName, Settings};
 use crate::failure::Failure;
-use crate::state::{Credentials, StateDir};
+use crate::state::{Credentials, StateDir, check_database, remember_cloud};
+pub use connection::{CertificateProblem, examine_certificate};
 pub use nodes::STARTS;
 pub use services::migrations;
 
@@ -56,12 +59,13 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     let acceptor = shown.as_ref().map(connection::ServerCertificate::acceptor).transpose()?;
     StateDir::check_private(&settings.state_dir)?;
     StateDir::check_free(&settings.state_dir)?;
-    let listener = TcpListener::bind(settings.listen).await.map_err(|e| {
-        Failure::Refused(format!(
-            "cannot listen on {}: {e}; stop the program that listens there, or use another --listen address",
-            settings.listen
-        ))
-    })?;
+    let database = settings.database_url()?;
+    if let DatabaseUrl::Sqlite(file) = &database {
+        // Opening a missing file creates it.
+        let is_empty = std::fs::metadata(file).map_or(true, |found| found.len() == 0);
+        check_database(&settings.state_dir, is_empty)?;
+    }
+    let listener = bind(settings.listen, "", "use another --listen address").await?;
     let node_socket = match &settings.node_listener {
         Some(listener) => Some(node_tls::bind(listener).await?),
         None => None,
@@ -83,16 +87,16 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         );
     }
     let url = own_url(&settings.front, shown.as_deref(), address);
-    let opened = Store::open_with(&settings.database_url()?, &settings.database_options).await;
+    let opened = Store::open_with(&database, &settings.database_options).await;
     // The service manager restarts a process that failed, but not one that was refused.
     let store = opened.map_err(|error| match error.severity() {
+        _ if is_damaged(&error) => unusable(&database, error),
         Severity::Temporary => Failure::Failed(error.to_string()),
         Severity::DiskFull | Severity::Permanent => Failure::Refused(error.to_string()),
     })?;
-    store.migrate(&migrations()).await.map_err(|error| match error {
-        Error::Copy(why) => Failure::Refused(why),
-        other => Failure::Failed(other.to_string()),
-    })?;
+    let is_new = store.is_new().await.map_err(|error| unusable(&database, error))?;
+    check_database(&settings.state_dir, is_new)?;
+    store.migrate(&migrations()).await.map_err(|error| unusable(&database, error))?;
     let vault = secrets::open(&settings, store.clone()).await?;
     // Opened before anything is loaded, so that no commit of another controller is missed in between.
     let mut follower = Follower::open(&store)
@@ -119,6 +123,9 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     let (store, own) = (statements.of_requests(&store), statements.of_loops(&store));
     let mut services =
         services::open(&settings, &directory, &vault, store, credentials.as_ref()).await?;
+    let cloud = kilonova_image::cloud_id(&own).await;
+    let cloud = cloud.map_err(|e| Failure::failed("cannot read the id of the cloud", e))?;
+    remember_cloud(&directory, &cloud)?;
     follower.subscribe(Arc::new(Providers::new(&services.world, &own)));
     if let Some(identity) = &services.identity {
         follower.subscribe(Arc::new(identity.clone()));
@@ -202,7 +209,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         }
     }
     if let (Some(open), Some(compute)) = (node_endpoint, &compute) {
-        println!("kilonova: hosts join at {}", open.enrollment.url());
+        tell(&format!("kilonova: hosts join at {}", open.enrollment.url()));
         let routes = node_tls::routes(compute, &open.enrollment, &drain).merge(health.routes());
         listeners.push((open.listener, listen::Endpoint::hosts(open.acceptor, hosts, routes)));
     }
@@ -214,7 +221,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         let pool = listen::proxies();
         let address = socket.local_addr().unwrap_or(metadata.listen);
         listeners.push((socket, listen::Endpoint::users(&settings.front, None, pool, routes)));
-        println!("kilonova: Neutron's proxies find the metadata service on {address}");
+        tell(&format!("kilonova: Neutron's proxies find the metadata service on {address}"));
     }
     if let Some(shown) = &shown {
         shown.watch();
@@ -236,15 +243,55 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     Ok(())
 }
 
+fn is_damaged(error: &Error) -> bool {
+    matches!(error, Error::Damaged(_))
+}
+
+/// The failure of the first statements on an open database.
+fn unusable(database: &DatabaseUrl, error: Error) -> Failure {
+    match (error, database) {
+        (Error::Copy(why), _) => Failure::Refused(why),
+        (error, DatabaseUrl::Sqlite(file)) if is_damaged(&error) => Failure::Refused(format!(
+            "{}: {error}; keep a copy, restore the last good backup (kilonova.db, without -wal and -shm), and \
+             check the disk",
+            file.display()
+        )),
+        (error, _) => Failure::Failed(error.to_string()),
+    }
+}
+
+/// Binds a socket before anything is written. `use_of` follows the address in an error, and `instead`
+/// says how to name another one.
+async fn bind(address: SocketAddr, use_of: &str, instead: &str) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let remedy = match error.kind() {
+            ErrorKind::AddrInUse => "stop the program that listens there, or ",
+            ErrorKind::AddrNotAvailable => "this machine does not have this address: ",
+            ErrorKind::PermissionDenied if address.port() < 1024 => {
+                "this user may not use a port below 1024: grant CAP_NET_BIND_SERVICE, or "
+            }
+            _ => "",
+        };
+        Failure::Refused(format!("cannot listen on {address}{use_of}: {error}; {remedy}{instead}"))
+    })
+}
+
 /// The socket for Neutron's proxies.
 async fn bind_metadata(metadata: &MetadataSettings) -> Result<TcpListener, Failure> {
-    TcpListener::bind(metadata.listen).await.map_err(|e| {
-        Failure::Refused(format!(
-            "cannot listen on {} for the metadata service: {e}; stop the program that listens there, or \
-             set [DEFAULT] metadata_listen and metadata_listen_port",
-            metadata.listen
-        ))
-    })
+    let instead = "set [DEFAULT] metadata_listen and metadata_listen_port";
+    bind(metadata.listen, " for the metadata service", instead).await
+}
+
+/// The URL and the authority that the admin's files name, as far as the settings determine them: with
+/// port 0, the next start corrects the files.
+///
+/// # Errors
+/// An unusable certificate.
+pub fn entrance(settings: &Settings) -> Result<(String, Option<PathBuf>), Failure> {
+    let shown = settings.front.tls.as_ref().map(connection::ServerCertificate::read).transpose()?;
+    let cacert = shown.as_deref().and_then(connection::ServerCertificate::authority);
+    let url = own_url(&settings.front, shown.as_deref(), settings.listen);
+    Ok((url, cacert.map(Path::to_owned)))
 }
 
 /// The URL of the API for the admin's `clouds.yaml`, as far as the process knows it.
@@ -260,6 +307,11 @@ fn own_url(
     }
 }
 
+/// Prints a line for the person who starts the services. They run whether or not it can be written.
+fn tell(line: &str) {
+    drop(kilonova_program::say(&format!("{line}\n")));
+}
+
 fn announce(
     url: &str,
     begun: Instant,
@@ -269,11 +321,11 @@ fn announce(
 ) {
     let shown = directory.path().display();
     if credentials.is_some_and(|credentials| credentials.fresh) {
-        println!(
+        tell(&format!(
             "kilonova: first start; the admin's credentials are in {shown}\n  \
              source {shown}/openrc\n  or: export OS_CLIENT_CONFIG_FILE={shown}/clouds.yaml \
              OS_CLOUD=kilonova"
-        );
+        ));
     }
     if settings.dashboard {
         // A controller that did not create the administrator does not know the password.
@@ -284,13 +336,15 @@ fn announce(
             false => String::new(),
         };
         let path = kilonova_dashboard::PATH;
-        println!("kilonova: the dashboard is at {url}{path} for a browser{admin}");
+        tell(&format!("kilonova: the dashboard is at {url}{path} for a browser{admin}"));
     }
     let took = begun.elapsed().as_secs_f64();
     if settings.dev {
         let commands = dev::commands(&directory.path().join("openrc"));
-        println!("kilonova: ready on {url} ({took:.1} s); for a first server, type:\n{commands}");
+        tell(&format!(
+            "kilonova: ready on {url} ({took:.1} s); for a first server, type:\n{commands}"
+        ));
     } else {
-        println!("kilonova: ready on {url} ({took:.1} s)");
+        tell(&format!("kilonova: ready on {url} ({took:.1} s)"));
     }
 }

@@ -71,13 +71,7 @@ impl Peer {
 
 /// Binds the socket, before anything is written.
 pub(super) async fn bind(options: &NodeListener) -> Result<TcpListener, Failure> {
-    TcpListener::bind(options.listen).await.map_err(|e| {
-        Failure::Refused(format!(
-                        "cannot listen on {} for hosts: {e}; stop the program that listens there, or use another \
-                         --node-listen address",
-                        options.listen
-        ))
-    })
+    super::bind(options.listen, " for hosts", "use another --node-listen address").await
 }
 
 /// Loads or creates the cloud's authority, and opens the listener.

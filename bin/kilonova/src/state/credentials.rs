@@ -14,6 +14,7 @@ pub struct Credentials {
     pub fresh: bool,
 }
 
+const FILES: [&str; 2] = ["openrc", "clouds.yaml"];
 const PASSWORD: &str = "      password: ";
 
 impl Credentials {
@@ -29,8 +30,7 @@ impl Credentials {
         cacert: Option<&Path>,
         has_admin: bool,
     ) -> Result<Self, Failure> {
-        let cacert = cacert.map(|path| std::path::absolute(path).unwrap_or(path.to_owned()));
-        let place = Place { url: format!("{url}/identity/v3"), cacert };
+        let place = Place::new(url, cacert);
         let clouds = directory.join("clouds.yaml");
         match std::fs::read_to_string(&clouds) {
             Ok(text) => {
@@ -44,15 +44,15 @@ impl Credentials {
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && has_admin => {
                 tracing::warn!(
-                    "{} is missing, so the admin's password is unknown here; restore the file, or use the \
-                                         password from elsewhere",
+                    "{} is missing, so the admin's password is unknown here; restore the file, or set a new \
+                     password with `kilonova admin password`",
                     clouds.display()
                 );
                 Ok(Self { password: uuid::Uuid::new_v4().simple().to_string(), fresh: false })
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let password = uuid::Uuid::new_v4().simple().to_string();
-                write(directory, &place, &password)?;
+                write(directory.path(), &place, &password)?;
                 Ok(Self { password, fresh: true })
             }
             Err(error) => Err(Failure::failed(&format!("cannot read {}", clouds.display()), error)),
@@ -61,10 +61,38 @@ impl Credentials {
 }
 
 impl Credentials {
+    /// Writes both files with a new password, which the caller then gives to the admin. The directory may
+    /// belong to a running controller, which reads the files only at its start.
+    ///
+    /// # Errors
+    /// If one of the files exists: it may have a password that works, or changes of an operator.
+    pub fn renew(directory: &Path, url: &str, cacert: Option<&Path>) -> Result<Self, Failure> {
+        for name in FILES {
+            let path = directory.join(name);
+            if path.exists() {
+                return Err(Failure::Refused(format!(
+                    "{} exists: use the password in it; if that does not work, move the file away first",
+                    path.display()
+                )));
+            }
+        }
+        let password = uuid::Uuid::new_v4().simple().to_string();
+        write(directory, &Place::new(url, cacert), &password)?;
+        Ok(Self { password, fresh: true })
+    }
+
+    /// Removes the files of [`Self::renew`], whose password the admin did not get.
+    pub fn withdraw(directory: &Path) {
+        for name in FILES {
+            // The error that led here is more important.
+            drop(std::fs::remove_file(directory.join(name)));
+        }
+    }
+
     /// Removes the files that this start wrote: another controller, which started at the same time,
     /// created the admin, with its own password.
     pub fn discard(&self, directory: &StateDir) {
-        for name in ["openrc", "clouds.yaml"] {
+        for name in FILES {
             let path = directory.join(name);
             if let Err(error) = std::fs::remove_file(&path) {
                 tracing::warn!(%error, "cannot remove {}, whose password is wrong", path.display());
@@ -88,6 +116,12 @@ const URL: &str = "      auth_url: ";
 const CACERT: &str = "    cacert: ";
 
 impl Place {
+    /// For services at `url`, with the authority in the file `cacert`.
+    fn new(url: &str, cacert: Option<&Path>) -> Self {
+        let cacert = cacert.map(|path| std::path::absolute(path).unwrap_or(path.to_owned()));
+        Self { url: format!("{url}/identity/v3"), cacert }
+    }
+
     /// Parses `clouds.yaml`.
     fn of(clouds: &str) -> Option<Self> {
         let line = |begin: &str| clouds.lines().find_map(|line| line.strip_prefix(begin));
@@ -128,7 +162,7 @@ impl Place {
     }
 }
 
-fn write(directory: &StateDir, place: &Place, password: &str) -> Result<(), Failure> {
+fn write(directory: &Path, place: &Place, password: &str) -> Result<(), Failure> {
     let (openrc, clouds) = (place.openrc(password), place.clouds(password));
     for (name, text) in [("openrc", &openrc), ("clouds.yaml", &clouds)] {
         let path = directory.join(name);
@@ -154,7 +188,7 @@ fn follow(
     };
     if clouds == before.clouds(password) && untouched("openrc", &before.openrc(password)) {
         tracing::info!(url = place.url, "updated clouds.yaml and openrc to the new URL");
-        return write(directory, place, password);
+        return write(directory.path(), place, password);
     }
     tracing::warn!(
         "{} names {}, but the services answer at {}; the files were modified, so update it and \

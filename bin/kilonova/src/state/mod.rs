@@ -1,8 +1,10 @@
-//! The files of the state directory: the admin's credentials, and the id of the controller.
+//! The files of the state directory: the admin's credentials, and the ids of the cloud and the controller.
 
+mod cloud;
 mod controller;
 mod credentials;
 
+pub use cloud::{check_database, remember_cloud};
 pub use controller::controller_id;
 pub use credentials::Credentials;
 pub use kilonova_program::state::{StateDir, same, write_secret};

@@ -12,8 +12,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
@@ -46,10 +46,11 @@ impl ServerCertificate {
     /// Loads the files.
     ///
     /// # Errors
-    /// If a file cannot be read, or key and certificate do not match.
+    /// If a file cannot be read, or key and certificate do not match, or `cafile` has no certificate.
     pub(in crate::serve) fn read(files: &TlsFiles) -> Result<Arc<Self>, Failure> {
         let pair = pair(files).map_err(Failure::Refused)?;
-        warn_of_its_end(files, &pair);
+        let authorities = authorities(files).map_err(Failure::Refused)?;
+        warn(files, &pair, &authorities);
         Ok(Arc::new(Self { files: files.clone(), now: RwLock::new(Arc::new(pair)) }))
     }
 
@@ -109,7 +110,8 @@ impl ServerCertificate {
                 let files = shown.files.clone();
                 match tokio::task::spawn_blocking(move || pair(&files)).await {
                     Ok(Ok(pair)) => {
-                        warn_of_its_end(&shown.files, &pair);
+                        // A `cafile` that has become unusable does not concern the new pair.
+                        warn(&shown.files, &pair, &authorities(&shown.files).unwrap_or_default());
                         let mut now = shown.now.write().unwrap_or_else(PoisonError::into_inner);
                         *now = Arc::new(pair);
                         tracing::info!("reloaded the certificate for new connections");
@@ -143,14 +145,23 @@ fn pair(files: &TlsFiles) -> Result<CertifiedKey, String> {
     };
     let (cert, key) = (read("cert", &files.cert)?, read("key", &files.key)?);
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&cert).collect();
-    let chain = chain.map_err(|error| wrong("cert", &files.cert, &error))?;
+    let chain = chain.map_err(|error| wrong("cert", &files.cert, &invalid(error)))?;
     if chain.is_empty() {
         return Err(wrong("cert", &files.cert, &"it contains no certificate in PEM form"));
     }
-    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| {
-        wrong("key", &files.key, &format!("it contains no private key: {error}"))
+    let private = PrivateKeyDer::from_pem_slice(&key).map_err(|error| {
+        let file = files.key.display();
+        let why = match error {
+            _ if is_encrypted(&key) => format!(
+                "the key is encrypted; decrypt it with `openssl pkey -in {file} -out {file}.plain` and name \
+                 that file"
+            ),
+            pem::Error::NoItemsFound => "it contains no private key in PEM form".to_owned(),
+            error => invalid(error),
+        };
+        wrong("key", &files.key, &why)
     })?;
-    let pair = CertifiedKey::from_der(chain, key, &default_provider());
+    let pair = CertifiedKey::from_der(chain, private, &default_provider());
     pair.map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
             wrong("key", &files.key, &format!("it is not the key of {}", files.cert.display()))
@@ -159,16 +170,133 @@ fn pair(files: &TlsFiles) -> Result<CertifiedKey, String> {
     })
 }
 
-fn warn_of_its_end(files: &TlsFiles, pair: &CertifiedKey) {
-    let Some(der) = pair.cert.first() else { return };
-    let Ok((_, read)) = X509Certificate::from_der(der) else { return };
-    let end = read.validity().not_after.timestamp();
-    let left = SignedDuration::from_secs(end.saturating_sub(Timestamp::now().as_second()));
+/// The certificates of `cafile`, which clients are told to trust; none without it.
+fn authorities(files: &TlsFiles) -> Result<Vec<CertificateDer<'static>>, String> {
+    let Some(file) = &files.cafile else { return Ok(Vec::new()) };
+    let wrong = |why: &dyn std::fmt::Display| format!("[api] cafile {}: {why}", file.display());
+    let text = std::fs::read(file).map_err(|error| wrong(&error))?;
+    let listed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let listed = listed.map_err(|error| wrong(&invalid(error)))?;
+    if listed.is_empty() {
+        return Err(wrong(&"it contains no certificate in PEM form"));
+    }
+    kilonova_pki::of_listed(listed.clone()).map_err(|error| wrong(&error))?;
+    Ok(listed)
+}
+
+/// The description of a PEM file that cannot be parsed. The library's shows a line as numbers.
+fn invalid(error: pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => {
+            "the file is cut off: the END line of a section is missing".to_owned()
+        }
+        pem::Error::IllegalSectionStart { .. } => {
+            "the BEGIN line of a section is malformed".to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// True for a key with a passphrase, in the current form and in OpenSSL's earlier one.
+fn is_encrypted(pem: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(pem);
+    text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")
+}
+
+/// A problem of a certificate that does not prevent the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateProblem {
+    /// True if clients refuse the certificate now.
+    pub is_refused: bool,
+    /// The problem.
+    pub what: String,
+    /// The remedy.
+    pub remedy: &'static str,
+}
+
+/// Examines the certificate of `[api]`, for an operator: its expiry and its problems.
+///
+/// # Errors
+/// If the services do not start with these files.
+pub fn examine_certificate(
+    files: &TlsFiles,
+) -> Result<(Option<Timestamp>, Vec<CertificateProblem>), String> {
+    let (pair, authorities) = (pair(files)?, authorities(files)?);
+    let until = pair.cert.first().and_then(|der| end(der));
+    Ok((until, problems(files, &pair, &authorities)))
+}
+
+fn warn(files: &TlsFiles, pair: &CertifiedKey, authorities: &[CertificateDer<'static>]) {
+    for CertificateProblem { what, remedy, .. } in problems(files, pair, authorities) {
+        tracing::warn!("{what}; {remedy}");
+    }
+}
+
+fn problems(
+    files: &TlsFiles,
+    pair: &CertifiedKey,
+    authorities: &[CertificateDer<'static>],
+) -> Vec<CertificateProblem> {
+    let Some((own, chain)) = pair.cert.split_first() else { return Vec::new() };
     let file = files.cert.display();
-    if left.is_negative() {
-        tracing::warn!("{file} has expired: clients refuse it; replace it");
-    } else if left < SOON {
-        tracing::warn!("{file} expires in {} days; replace it", left.as_hours() / 24);
+    let (mut problems, now) = (Vec::new(), Timestamp::now());
+    let left = end(own).map(|until| until.duration_since(now));
+    if left.is_some_and(|left| left.is_negative()) {
+        let what = format!("{file} has expired: clients refuse it");
+        problems.push(CertificateProblem { is_refused: true, what, remedy: "replace it" });
+    } else if let Some(left) = left.filter(|left| *left < SOON) {
+        let what = format!("{file} expires in {} days", left.as_hours() / 24);
+        problems.push(CertificateProblem { is_refused: false, what, remedy: "replace it" });
+    }
+    let Some(name) = first_name(own) else {
+        let what = format!(
+            "{file} has no name or address as subject alternative name: clients refuse it, because they do \
+             not read its common name"
+        );
+        let remedy = "replace it (openssl req -addext subjectAltName=DNS:NAME,IP:ADDRESS)";
+        problems.push(CertificateProblem { is_refused: true, what, remedy });
+        return problems;
+    };
+    if let (Some(cafile), Ok(verifier)) =
+        (&files.cafile, kilonova_pki::of_listed(authorities.to_vec()))
+        && !problems.iter().any(|one| one.is_refused)
+    {
+        let at = u64::try_from(now.as_second()).unwrap_or_default();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(at));
+        if let Err(error) = verifier.verify_server_cert(own, chain, &name, &[], now) {
+            let cafile = cafile.display();
+            let what = format!("clients that trust [api] cafile {cafile} refuse {file}: {error}");
+            let remedy =
+                "name the authority that has signed it, and append intermediate certificates to it";
+            problems.push(CertificateProblem { is_refused: true, what, remedy });
+        }
+    }
+    problems
+}
+
+/// The time until which a certificate is valid.
+fn end(der: &[u8]) -> Option<Timestamp> {
+    let (_, read) = X509Certificate::from_der(der).ok()?;
+    Timestamp::from_second(read.validity().not_after.timestamp()).ok()
+}
+
+/// A name for which the certificate is valid.
+fn first_name(der: &[u8]) -> Option<ServerName<'static>> {
+    let (_, read) = X509Certificate::from_der(der).ok()?;
+    let found = read.subject_alternative_name().ok()??;
+    found.value.general_names.iter().find_map(|name| match name {
+        GeneralName::DNSName(name) => ServerName::try_from(name.replace('*', "any")).ok(),
+        GeneralName::IPAddress(bytes) => address(bytes).map(|ip| ServerName::IpAddress(ip.into())),
+        _ => None,
+    })
+}
+
+/// The address in a certificate.
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes)) {
+        (Ok(four), _) => Some(IpAddr::from(four)),
+        (_, Ok(six)) => Some(IpAddr::from(six)),
+        _ => None,
     }
 }
 
@@ -178,13 +306,10 @@ fn names(der: &[u8]) -> Vec<String> {
     let Ok(Some(found)) = read.subject_alternative_name() else { return Vec::new() };
     let name = |name: &GeneralName<'_>| match name {
         GeneralName::DNSName(name) if !name.contains('*') => Some((*name).to_owned()),
-        GeneralName::IPAddress(bytes) => {
-            match (<[u8; 4]>::try_from(*bytes), <[u8; 16]>::try_from(*bytes)) {
-                (Ok(four), _) => Some(IpAddr::from(four).to_string()),
-                (_, Ok(six)) => Some(format!("[{}]", IpAddr::from(six))),
-                _ => None,
-            }
-        }
+        GeneralName::IPAddress(bytes) => address(bytes).map(|address| match address {
+            IpAddr::V4(four) => four.to_string(),
+            IpAddr::V6(six) => format!("[{six}]"),
+        }),
         _ => None,
     };
     found.value.general_names.iter().filter_map(name).collect()
@@ -234,8 +359,59 @@ mod tests {
         assert!(message.contains("[api] cert") && message.contains("no certificate"), "{message}");
         let message = refused(&TlsFiles { key: files.cert.clone(), ..files.clone() });
         assert!(message.contains("[api] key") && message.contains("no private key"), "{message}");
-        let message = refused(&TlsFiles { cert: folder.path().join("gone"), ..files });
+        let message = refused(&TlsFiles { cert: folder.path().join("gone"), ..files.clone() });
         assert!(message.contains("gone: No such file"), "{message}");
+        let whole = std::fs::read_to_string(&files.key).expect("the file is read");
+        let written = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).expect("the file is written");
+            folder.path().join(name)
+        };
+        let cut = written("cut", whole.split("-----END").next().expect("the text begins"));
+        for files in [
+            TlsFiles { key: cut.clone(), ..files.clone() },
+            TlsFiles { cafile: Some(written("half", CUT_OFF)), ..files.clone() },
+        ] {
+            let message = refused(&files);
+            assert!(message.contains("the file is cut off"), "{message}");
+        }
+        let encrypted = written("encrypted", &whole.replace("PRIVATE", "ENCRYPTED PRIVATE"));
+        let message = refused(&TlsFiles { key: encrypted, ..files.clone() });
+        assert!(message.contains("decrypt it with `openssl pkey -in"), "{message}");
+        for (cafile, words) in [
+            (folder.path().join("gone"), "gone: No such file"),
+            (files.key.clone(), "it contains no certificate"),
+        ] {
+            let message = refused(&TlsFiles { cafile: Some(cafile), ..files.clone() });
+            assert!(message.contains("[api] cafile") && message.contains(words), "{message}");
+        }
+    }
+
+    const CUT_OFF: &str = "-----BEGIN CERTIFICATE-----\nMIIB\n";
+
+    #[test]
+    fn certificates_that_clients_refuse_are_noticed() {
+        let (folder, other) = (
+            tempfile::tempdir().expect("a temporary directory is created"),
+            tempfile::tempdir().expect("a temporary directory is created"),
+        );
+        let found = |files: &TlsFiles| {
+            let (until, problems) = examine_certificate(files).expect("the services start with it");
+            assert!(until.is_some());
+            problems.into_iter().map(|one| (one.is_refused, one.what)).collect::<Vec<_>>()
+        };
+        for names in [&["cloud.example"][..], &["*.cloud.example"], &["192.0.2.1"], &["::1"]] {
+            let files = write(folder.path(), names);
+            assert_eq!(found(&files), []);
+            let own = TlsFiles { cafile: Some(files.cert.clone()), ..files.clone() };
+            assert_eq!(found(&own), [], "{names:?}: the certificate is its own authority");
+            let foreign = write(other.path(), names).cert;
+            let problems = found(&TlsFiles { cafile: Some(foreign), ..files });
+            let [(true, what)] = &problems[..] else { panic!("{problems:?}") };
+            assert!(what.contains("clients that trust [api] cafile"), "{what}");
+        }
+        let problems = found(&write(folder.path(), &[]));
+        let [(true, what)] = &problems[..] else { panic!("{problems:?}") };
+        assert!(what.contains("subject alternative name"), "{what}");
     }
 
     #[test]

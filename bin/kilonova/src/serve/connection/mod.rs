@@ -8,6 +8,7 @@ mod pool;
 mod users;
 
 pub(super) use certificate::ServerCertificate;
+pub use certificate::{CertificateProblem, examine_certificate};
 pub(super) use pace::{Busy, Paced};
 pub(super) use pool::{Full, PerAddress, Pool, party};
 pub(super) use users::RequestOrigin;

@@ -8,6 +8,7 @@ mod contention;
 mod http;
 mod ledger;
 mod logins;
+mod logs;
 mod statements;
 
 use std::sync::Arc;
@@ -99,6 +100,7 @@ async fn show(State(metrics): State<Metrics>, headers: HeaderMap) -> Result<Resp
         .await
         .map_err(|error| unreadable(error.to_string()))?;
     metrics.statements.show(&mut registry);
+    logs::show(&mut registry);
     contention::show(&mut registry, &metrics.store, metrics.compute.as_ref());
     if let Some(identity) = &metrics.identity {
         logins::show(&mut registry, identity.hash_statistics());

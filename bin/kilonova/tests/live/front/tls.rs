@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rcgen::{CertificateParams, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -20,12 +20,15 @@ type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// Replaces the pair with a new one for `localhost`. Returns the certificate's file.
 fn write_pair(place: &Environment) -> PathBuf {
+    write_pair_of(place, IsCa::NoCa)
+}
+
+fn write_pair_of(place: &Environment, is_ca: IsCa) -> PathBuf {
     let key = KeyPair::generate().expect("the key is generated");
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-    let made = CertificateParams::new(names)
-        .expect("the names are valid")
-        .self_signed(&key)
-        .expect("the certificate is signed");
+    let mut params = CertificateParams::new(names).expect("the names are valid");
+    params.is_ca = is_ca;
+    let made = params.self_signed(&key).expect("the certificate is signed");
     place.write("key.pem", key.serialize_pem());
     place.write("cert.pem", made.pem())
 }
@@ -108,14 +111,47 @@ fn links_and_the_admins_files_name_https() {
 #[test]
 fn operators_commands_speak_tls() {
     let place = place();
-    let _serve = place.start();
-    let clouds = place.state().join("clouds.yaml");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
-    command.args(["server", "explain", "no-such-server", "--os-cloud", "kilonova", "--clouds"]);
-    let output = command.arg(clouds).env_clear().output().expect("the program runs");
-    let printed = stderr(&output);
-    assert!(printed.contains("no-such-server") && !printed.contains("certificate"), "{printed}");
-    assert_eq!(output.status.code(), Some(2), "{printed}");
+    // `openssl req -x509` marks a self-signed certificate as an authority.
+    for is_ca in [IsCa::NoCa, IsCa::Ca(BasicConstraints::Unconstrained)] {
+        write_pair_of(&place, is_ca);
+        let _serve = place.start();
+        let clouds = place.state().join("clouds.yaml");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
+        command.args(["server", "explain", "no-such-server", "--os-cloud", "kilonova", "--clouds"]);
+        let output = command.arg(clouds).env_clear().output().expect("the program runs");
+        let printed = stderr(&output);
+        assert!(printed.contains("no-such-server"), "{printed}");
+        assert!(!printed.contains("certificate"), "{printed}");
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+    }
+}
+
+#[test]
+fn doctor_examines_the_certificate() {
+    let place = place();
+    place.start().terminate();
+    let report = |words: &[&str], code: i32| {
+        let output = place.run("doctor", &[]);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        for word in words {
+            assert!(text.contains(word), "{word:?} is not in: {text}");
+        }
+    };
+    report(&["tls            ok       ", "cert.pem, valid until "], 0);
+    let key = KeyPair::generate().expect("the key is generated");
+    let mut params = CertificateParams::new(Vec::new()).expect("no name is valid");
+    params.not_after = rcgen::date_time_ymd(2024, 1, 1);
+    let made = params.self_signed(&key).expect("the certificate is signed");
+    place.write("key.pem", key.serialize_pem());
+    place.write("cert.pem", made.pem());
+    report(&["ERROR (tls)", "has expired", "subject alternative name"], 1);
+    let serve = place.start();
+    let log = serve.log();
+    assert!(log.contains("has expired") && log.contains("subject alternative name"), "{log}");
+    drop(serve);
+    place.write("key.pem", "nonsense");
+    report(&["ERROR (tls)", "it contains no private key"], 1);
 }
 
 #[test]
@@ -153,7 +189,7 @@ fn files_that_do_not_fit_are_refused_before_anything_is_made() {
     let other = KeyPair::generate().expect("the key is generated");
     for (key, part) in [
         (other.serialize_pem(), "it is not the key of"),
-        ("nonsense".to_owned(), "it contains no private key"),
+        ("nonsense".to_owned(), "it contains no private key in PEM form"),
     ] {
         place.write("key.pem", key);
         let output = place.run("serve", &["--listen", "127.0.0.1:0"]);

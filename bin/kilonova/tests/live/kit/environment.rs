@@ -137,6 +137,13 @@ impl Environment {
         Serve::start(command, self.file("log"))
     }
 
+    /// Starts `serve` on a free port with another standard error than the file of the log.
+    pub fn start_with_log(&self, log: Stdio) -> Serve {
+        let mut command = self.command("serve");
+        command.args(["--listen", "127.0.0.1:0"]).stderr(log);
+        Serve::start_logging(command, self.file("log"))
+    }
+
     /// Runs a command until it ends.
     pub fn run(&self, subcommand: &str, options: &[&str]) -> Output {
         self.command(subcommand).args(options).output().expect("the program runs")

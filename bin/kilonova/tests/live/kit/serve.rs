@@ -22,8 +22,14 @@ pub struct Serve {
 impl Serve {
     /// Starts a `serve` and waits until it is ready.
     pub fn start(mut command: Command, log: PathBuf) -> Self {
-        let stderr = std::fs::File::create(&log).expect("the log file is created");
-        command.stdout(Stdio::piped()).stderr(stderr);
+        command.stderr(std::fs::File::create(&log).expect("the log file is created"));
+        Self::start_logging(command, log)
+    }
+
+    /// Like [`Self::start`], for a command whose standard error is set; `log` is where it goes, if to a
+    /// file.
+    pub fn start_logging(mut command: Command, log: PathBuf) -> Self {
+        command.stdout(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("standard output is piped"));
         let mut output = String::new();

@@ -79,6 +79,7 @@ fn random_cloud(who: &Session) {
 fn import(to: &Environment, from: &Serve) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
     command.args(["placement", "import", "--noauth", "admin", "--from", &from.url()]);
+    std::fs::create_dir_all(to.state()).expect("the state directory is created");
     command.arg("--state-dir").arg(to.state());
     if let Some(database) = &to.database {
         command.args(["--database", database]);
@@ -126,6 +127,11 @@ fn a_copy_is_exact_and_may_be_made_again() {
         let first = import(&to, &source);
         assert_eq!(first.status.code(), Some(0), "{}", text_of(&first));
         assert!(text_of(&first).contains("verified: the copy is exact"), "{}", text_of(&first));
+        if to.database.is_none() {
+            use std::os::unix::fs::PermissionsExt;
+            let file = std::fs::metadata(to.state().join("kilonova.db")).expect("the file exists");
+            assert_eq!(file.permissions().mode() & 0o777, 0o600);
+        }
         let again = import(&to, &source);
         assert_eq!(again.status.code(), Some(0), "{}", text_of(&again));
         assert!(
@@ -201,11 +207,17 @@ fn an_unreachable_server_is_named() {
         (output.status.code(), text_of(&output))
     };
     let (code, text) = run(&["--from", "http://127.0.0.1:1", "--noauth", "admin"]);
-    assert!(code == Some(1) && text.contains("no answer from http://127.0.0.1:1"), "{text}");
+    assert!(code == Some(2) && text.contains("no answer from http://127.0.0.1:1"), "{text}");
     let (code, text) = run(&["--from", "http://127.0.0.1:1"]);
     assert!(code == Some(2) && text.contains("no credentials"), "{text}");
     let (code, text) = run(&["--cloud", "x", "--clouds", "/nowhere/clouds.yaml"]);
     assert!(code == Some(2) && text.contains("/nowhere/clouds.yaml"), "{text}");
+    assert!(!to.state().exists(), "nothing is created");
+    let there = alone();
+    let other = there.start();
+    let (code, text) = run(&["--from", &other.url(), "--noauth", "admin"]);
+    assert!(code == Some(2) && text.contains("no state directory"), "{text}");
+    assert!(!to.state().exists(), "nothing is created");
     let serve = to.start();
     let (code, text) = run(&["--from", &serve.url(), "--noauth", "admin"]);
     assert!(code == Some(2) && text.contains("owned by a running instance"), "{text}");

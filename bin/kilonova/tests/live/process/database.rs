@@ -25,6 +25,8 @@ fn a_cloud_moves_to_a_copy_once_its_controller_has_stopped() {
         let to = format!("sqlite:///{}", target.display());
         let output = copy(&url(&cloud.place), &to);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        let said = stderr(&output);
+        assert!(said.contains("controller") && !said.contains("--state-dir"), "{said}");
         cloud.serve.terminate();
         let output = copy(&url(&cloud.place), &to);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

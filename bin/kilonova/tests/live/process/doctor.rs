@@ -185,6 +185,58 @@ fn a_bucket_that_cannot_be_reached_is_found() {
     }
 }
 
+/// The state of an area in a report.
+fn state<'a>(report: &'a Value, area: &str) -> &'a str {
+    let areas = report["areas"].as_array().expect("a list");
+    let found = areas.iter().find(|one| one["name"] == area);
+    found.and_then(|one| one["state"].as_str()).unwrap_or("missing")
+}
+
+#[test]
+fn the_checks_end_at_a_schema_that_is_older() {
+    for place in Environment::all() {
+        place.start().terminate();
+        place.sql("DELETE FROM schema_migrations WHERE position = 3");
+        let output = place.run("doctor", &[]);
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(
+            printed.contains("the schema is older") && !printed.contains("SELECT"),
+            "{printed}"
+        );
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("1 of ") && text.contains("migrations are missing"), "{text}");
+        assert!(
+            text.contains("ledger         skipped  not checked: the schema is older"),
+            "{text}"
+        );
+        let output = place.run("doctor", &["--format", "json"]);
+        let report: Value = serde_json::from_slice(&output.stdout).expect("the output is JSON");
+        assert_eq!((state(&report, "store"), state(&report, "secrets")), ("error", "skipped"));
+        assert!(report["ended"].as_str().is_some_and(|why| printed.contains(why)), "{report}");
+    }
+}
+
+#[test]
+fn checks_that_the_configuration_prevents_are_skipped() {
+    let place = Environment::new();
+    place.start().terminate();
+    let place = place.reconfigured("[nonsense]\nx = 1\n");
+    let output = place.run("doctor", &["--format", "json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("the output is JSON");
+    for area in ["tls", "secrets", "images", "networks"] {
+        assert_eq!(state(&report, area), "skipped", "{report}");
+    }
+    assert_eq!(report["ended"], Value::Null);
+    let nowhere = Environment::new();
+    let output = nowhere.run("doctor", &["--format", "json"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("the output is JSON");
+    let why = report["ended"].as_str().unwrap_or_default();
+    assert!(why.contains("no state directory"), "{report}");
+}
+
 #[test]
 fn no_database_is_distinguished_from_a_broken_one() {
     let place = Environment::new();

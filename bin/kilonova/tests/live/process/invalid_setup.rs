@@ -96,7 +96,7 @@ fn a_port_in_use_is_named() {
     refuses(
         &Environment::new(),
         &["--listen", "192.0.2.1:80"],
-        &["cannot listen on", "192.0.2.1:80"],
+        &["cannot listen on", "192.0.2.1:80", "does not have this address", "another --listen"],
     );
 }
 
@@ -124,6 +124,7 @@ fn an_invalid_state_directory_is_named() {
     let printed = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{printed}");
     assert!(printed.contains("state directory") && printed.contains("/state"), "{printed}");
+    assert!(printed.contains("not a directory") && !printed.contains("chmod"), "{printed}");
 }
 
 #[test]
@@ -185,4 +186,18 @@ fn a_directory_without_sysfs_is_an_error() {
     assert_eq!(output.status.code(), Some(2));
     let printed = stderr(&output);
     assert!(printed.contains("is not a sysfs") && printed.contains("--sysfs"), "{printed}");
+}
+
+#[test]
+fn a_damaged_database_is_named_with_a_remedy() {
+    let place = Environment::new();
+    place.start().terminate();
+    let file = place.state().join("kilonova.db");
+    std::fs::write(&file, "this is not a database, whatever it is called").expect("it is written");
+    let output = place.run("serve", &["--listen", "127.0.0.1:0"]);
+    let printed = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    for words in [file.to_str().expect("the path is UTF-8"), "is damaged", "the last good backup"] {
+        assert!(printed.contains(words), "{words:?} is not in: {printed}");
+    }
 }

@@ -238,6 +238,12 @@ async fn a_join_token_works_once_for_one_host() {
         .await
         .expect_err("a URL without TLS is refused");
     assert!(message.to_string().contains("such as https://"), "{message}");
+    let api = format!("https://{}", cloud.serve.address);
+    let message = identity
+        .join(&api, &token, &HostName::verbatim("a"), addresses(1))
+        .await
+        .expect_err("the API's port has no TLS");
+    assert!(message.to_string().contains("`kilonova node list`"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -228,3 +228,22 @@ fn a_terminal_gets_lines_for_people() {
     assert!(stops.contains("INFO") && !stops.contains('{'), "{stops}");
     assert!(stops.contains('\u{1b}'), "a terminal has colours: {stops:?}");
 }
+
+/// A log that cannot be written does not disturb requests; the lost lines are counted.
+#[test]
+fn a_log_that_cannot_be_written_is_dropped() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").expect("it is writable");
+    let place = Environment::new();
+    let serve = place.start_with_log(full().into());
+    let admin = crate::kit::cloud::admin(&place, &serve);
+    let mut cloud = Cloud { serve, place, admin };
+    let nobody = cloud.anonymous();
+    for _ in 0..3 {
+        nobody.post("/identity/v3/auth/tokens", &credentials("admin", "wrong", None)).refused(401);
+        login(&nobody, "admin", &password(&cloud.place), None);
+    }
+    let text = cloud.admin.get("/metrics").text();
+    let lost = text.lines().find_map(|line| line.strip_prefix("kilonova_log_lines_lost_total "));
+    assert!(lost.and_then(|lost| lost.parse().ok()).unwrap_or(0) > 0, "{text}");
+    assert!(cloud.serve.terminate().0.success());
+}

@@ -12,6 +12,7 @@ mod metadata;
 mod metrics;
 mod nodes;
 mod operators;
+mod output;
 mod rotation;
 mod secrets;
 mod services;

@@ -123,3 +123,24 @@ fn options_are_validated_before_anything_is_created() {
     refused(&url, &cloud.place.write("empty", ""), "virtlab606", &["the token is empty"]);
     refused(&url, &cloud.place.file("missing"), "virtlab606", &["cannot read", "missing"]);
 }
+
+/// An agent that uses a port without hosts learns where they join.
+#[test]
+fn hosts_at_the_port_of_the_api_are_told_where_to_join() {
+    let place = Environment::configured("[node]\ntoken = false\n");
+    let serve = place.start();
+    let word = place.write("word", "any");
+    let log = place.file("hosts.log");
+    let mut command = command(&place, &serve.url(), &word);
+    command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).expect("it is created"));
+    let _hosts = Hosts(command.spawn().expect("the program starts"));
+    let begun = Instant::now();
+    loop {
+        let said = std::fs::read_to_string(&log).expect("the log is UTF-8");
+        if said.contains("hosts join at the URL that `kilonova node list` prints") {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{said}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

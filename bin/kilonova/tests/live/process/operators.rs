@@ -60,6 +60,15 @@ fn missing_credentials_are_named() {
 }
 
 #[test]
+fn an_invalid_url_is_refused() {
+    let mut command = command(&["capacity", "--compute-url", "foo"]);
+    let output = command.env("OS_TOKEN", "any").output().expect("the program runs");
+    let printed = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    assert!(printed.contains("foo/kilonova/capacity"), "{printed}");
+}
+
+#[test]
 fn an_admin_is_served_and_others_are_refused() {
     for cloud in Cloud::with_hosts() {
         let (flavor, image) = (cloud.flavor("small"), cloud.image("raw"));

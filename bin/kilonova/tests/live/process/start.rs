@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::kit::cloud::{admin, password};
+use crate::kit::environment::stderr;
 use crate::kit::{Cloud, Environment};
 
 /// Mode and text of the files that are written once; the server's address is left out.
@@ -87,6 +88,63 @@ fn lost_credentials_are_not_made_up() {
     again.terminate();
     std::fs::write(place.state().join("clouds.yaml"), clouds).expect("the file is restored");
     place.start();
+}
+
+/// A lost or misnamed database does not become a new cloud beside the files of the old one.
+#[test]
+fn an_empty_database_beside_a_clouds_files_is_refused() {
+    for mut place in Environment::all() {
+        place.start().terminate();
+        let own = place.database.clone();
+        let typo = format!("sqlite:///{}", place.file("typo.db").display());
+        place.database = match &own {
+            Some(_) => Environment::all().pop().and_then(|fresh| fresh.database),
+            None => Some(typo),
+        };
+        let output = place.run("serve", &["--listen", "127.0.0.1:0"]);
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        for words in ["belongs to cloud", "the database is empty", "[database] connection"] {
+            assert!(printed.contains(words), "{words:?} is not in: {printed}");
+        }
+        assert!(!place.file("typo.db").exists(), "nothing is created");
+        place.database = own;
+        place.start().terminate();
+    }
+}
+
+/// With the database and the sealing key, an operator gets the cloud back, also while it runs.
+#[test]
+fn a_lost_password_is_replaced() {
+    for place in Environment::all() {
+        let serve = place.start();
+        let old = admin(&place, &serve);
+        let refused = place.tool(&["admin", "password"]);
+        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("openrc exists"), "{}", stderr(&refused));
+        let word = password(&place);
+        for name in ["openrc", "clouds.yaml"] {
+            std::fs::remove_file(place.state().join(name)).expect("the file is removed");
+        }
+        let output = place.tool(&["admin", "password"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let new = password(&place);
+        assert_ne!(new, word);
+        assert!(!String::from_utf8_lossy(&output.stdout).contains(&new), "it is not printed");
+        for (name, (mode, _)) in written(&place.state(), serve.address) {
+            assert_eq!(mode, 0o600, "{name}");
+        }
+        admin(&place, &serve).get("/compute/v2.1/servers").ok(200);
+        let begun = std::time::Instant::now();
+        while old.get("/compute/v2.1/servers").status != 401 {
+            assert!(begun.elapsed().as_secs() < 20, "the earlier token still works");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        drop(serve);
+        let again = place.start();
+        assert!(!again.output.contains("first start"), "{}", again.output);
+        admin(&place, &again).get("/compute/v2.1/servers").ok(200);
+    }
 }
 
 #[test]
