@@ -103,9 +103,10 @@ fn own(url: &DatabaseUrl, state_dir: &Path) -> Result<Option<StateDir>, Failure>
             state_dir.display()
         )));
     }
+    StateDir::check_private(state_dir)?;
     check_database(state_dir, !file.exists())?;
     let owned = StateDir::take(state_dir)?;
     // The first start may come later, and the database holds credentials then.
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    owned.make_private()?;
     Ok(Some(owned))
 }

@@ -63,6 +63,8 @@ impl Source {
             )));
         }
         source.minor = newest.min(NEWEST);
+        // The versions need no token, but this does.
+        source.ask("/resource_classes").await?;
         Ok(source)
     }
 

@@ -193,6 +193,10 @@ fn a_damaged_database_is_named_with_a_remedy() {
     let place = Environment::new();
     place.start().terminate();
     let file = place.state().join("kilonova.db");
+    // The log may contain all pages.
+    for name in ["kilonova.db-wal", "kilonova.db-shm"] {
+        drop(std::fs::remove_file(place.state().join(name)));
+    }
     std::fs::write(&file, "this is not a database, whatever it is called").expect("it is written");
     let output = place.run("serve", &["--listen", "127.0.0.1:0"]);
     let printed = stderr(&output);
