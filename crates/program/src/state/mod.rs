@@ -191,7 +191,7 @@ mod tests {
     fn a_file_is_not_to_be_made_private() {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("state");
-        std::fs::write(&path, "a file of somebody else").expect("the file is written");
+        std::fs::write(&path, "a file with another purpose").expect("the file is written");
         set(&path, 0o644);
         let refusal = StateDir::check_private(&path).expect_err("it is not a directory");
         let message = refusal.to_string();
