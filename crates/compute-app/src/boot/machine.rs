@@ -89,8 +89,6 @@ pub(crate) fn check(properties: &Properties, flavor: &FlavorOf) -> Result<(), Re
     if let Some(why) = reader.wrong {
         return Err(Refusal::bad_request(format!("Invalid image metadata. Error: {why}")));
     }
-    one_secure_boot(properties, flavor)?;
-    has_its_buses(&machine)?;
     if let Some(asked) = machine.video_ram_mb {
         let most = flavor.extra_specs.get("hw_video:ram_max_mb");
         let most = most.and_then(|most| most.parse::<i64>().ok()).unwrap_or(0);
@@ -102,6 +100,21 @@ pub(crate) fn check(properties: &Properties, flavor: &FlavorOf) -> Result<(), Re
         }
     }
     topology::choose(properties, flavor).map(|_| ()).map_err(Refusal::bad_request)
+}
+
+/// Checks hardware that a server gets with a new image: at its creation, and at a rebuild with another image. Existing servers
+/// keep hardware that was accepted once.
+///
+/// # Errors
+/// 400 with Nova's message, if it has one.
+pub fn check_new(
+    properties: &Properties,
+    flavor: &FlavorOf,
+    config_drive: bool,
+) -> Result<(), Refusal> {
+    one_secure_boot(properties, flavor)?;
+    let machine = Reader::new(properties, flavor).machine();
+    has_its_buses(&machine, config_drive || machine.config_drive)
 }
 
 /// Refuses an image whose secure boot is not the flavor's, as upstream (`_get_unique_flavor_image_meta` in
@@ -119,14 +132,15 @@ fn one_secure_boot(properties: &Properties, flavor: &FlavorOf) -> Result<(), Ref
     }
 }
 
-/// Refuses an IDE disk of a machine type without that bus, which libvirt would refuse on each host.
-fn has_its_buses(machine: &Machine) -> Result<(), Refusal> {
+/// Refuses an IDE disk of a machine type without that bus, which libvirt would refuse on each host. The bus of CD-ROMs counts
+/// only for a server that has one on every host: other servers have one only on hosts with `force_config_drive`.
+fn has_its_buses(machine: &Machine, has_cdrom: bool) -> Result<(), Refusal> {
     let Some(of) = machine.machine_type.as_deref().filter(|of| of.contains("q35")) else {
         return Ok(());
     };
     let of = of.escape_debug();
-    for (property, bus) in [("hw_disk_bus", machine.disk_bus), ("hw_cdrom_bus", machine.cdrom_bus)]
-    {
+    let cdrom_bus = machine.cdrom_bus.filter(|_| has_cdrom);
+    for (property, bus) in [("hw_disk_bus", machine.disk_bus), ("hw_cdrom_bus", cdrom_bus)] {
         if bus == Some(Bus::Ide) {
             return Err(Refusal::bad_request(format!(
                 "Invalid image metadata. Error: hw_machine_type={of} has no IDE bus for {property}"

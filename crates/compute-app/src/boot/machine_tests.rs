@@ -113,27 +113,36 @@ fn wrong_values_are_refused_in_novas_words() {
 }
 
 #[test]
-fn a_machine_without_ide_has_no_ide_disks() {
-    let given = |machine_type, bus| {
-        let properties = [("hw_machine_type", machine_type), (bus, "ide")];
-        check(&map(&properties), &flavor(1, &[])).map_err(|fault| fault.message)
+fn a_new_server_without_an_ide_bus_has_no_ide_disks() {
+    let given = |machine_type, bus, config_drive| {
+        let properties = map(&[("hw_machine_type", machine_type), (bus, "ide")]);
+        assert!(check(&properties, &flavor(1, &[])).is_ok(), "existing servers keep it");
+        check_new(&properties, &flavor(1, &[]), config_drive).map_err(|fault| fault.message)
     };
     for bus in ["hw_disk_bus", "hw_cdrom_bus"] {
         for machine_type in ["q35", "pc-q35-8.2"] {
             let why = format!(
                 "Invalid image metadata. Error: hw_machine_type={machine_type} has no IDE bus for {bus}"
             );
-            assert_eq!(given(machine_type, bus).expect_err(bus).to_string(), why);
+            assert_eq!(given(machine_type, bus, true).expect_err(bus).to_string(), why);
         }
-        assert!(given("pc-i440fx-8.2", bus).is_ok());
-        assert!(check(&map(&[(bus, "ide")]), &flavor(1, &[])).is_ok());
+        assert!(given("pc-i440fx-8.2", bus, true).is_ok());
+        assert!(check_new(&map(&[(bus, "ide")]), &flavor(1, &[]), true).is_ok());
     }
+    assert!(given("q35", "hw_cdrom_bus", false).is_ok(), "it may have no CD-ROM");
+    assert!(given("q35", "hw_disk_bus", false).is_err());
+    let mandatory =
+        [("hw_machine_type", "q35"), ("hw_cdrom_bus", "ide"), ("img_config_drive", "mandatory")];
+    assert!(check_new(&map(&mandatory), &flavor(1, &[]), false).is_err());
 }
 
 #[test]
-fn flavor_and_image_agree_about_secure_boot() {
+fn flavor_and_image_of_a_new_server_agree_about_secure_boot() {
     let given = |of_image, of_flavor| {
-        check(&map(&[("os_secure_boot", of_image)]), &flavor(1, &[("os:secure_boot", of_flavor)]))
+        let (image, flavor) =
+            (map(&[("os_secure_boot", of_image)]), flavor(1, &[("os:secure_boot", of_flavor)]));
+        assert!(check(&image, &flavor).is_ok(), "existing servers keep it");
+        check_new(&image, &flavor, false)
     };
     assert!(given("required", "required").is_ok() && given("disabled", "disabled").is_ok());
     for (of_image, of_flavor) in

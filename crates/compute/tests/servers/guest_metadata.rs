@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, Cloud, RunningCloud, hosts, wait_until};
 use crate::servers::networks::active_server_with_networks;
-use crate::servers::resize::admin;
+use crate::servers::resize::{admin, confirm_resize};
 
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMzndcA7TIh/GcN3SymR9QrlrfWCZOmWHUi/CxP2cNtm ann@home";
@@ -186,14 +186,20 @@ async fn invalid_image_properties_are_refused_at_create() {
     }
 }
 
+/// A flavor that requires secure boot.
+async fn add_secure_flavor(running: &RunningCloud) {
+    let flavor =
+        json!({"flavor": {"id": "secure", "name": "secure", "ram": 512, "vcpus": 1, "disk": 1}});
+    running.call(ADMIN, "2.90", "POST /flavors", Some(flavor)).await.expect(200);
+    let specs = json!({"extra_specs": {"os:secure_boot": "required"}});
+    let at = "POST /flavors/secure/os-extra_specs";
+    running.call(ADMIN, "2.90", at, Some(specs)).await.expect(200);
+}
+
 #[tokio::test]
 async fn hardware_that_no_host_can_give_is_refused_at_create() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        let flavor = json!({"flavor": {"id": "secure", "name": "secure", "ram": 512, "vcpus": 1, "disk": 1}});
-        running.call(ADMIN, "2.90", "POST /flavors", Some(flavor)).await.expect(200);
-        let specs = json!({"extra_specs": {"os:secure_boot": "required"}});
-        let at = "POST /flavors/secure/os-extra_specs";
-        running.call(ADMIN, "2.90", at, Some(specs)).await.expect(200);
+        add_secure_flavor(&running).await;
         for (flavor, properties, words) in [
             (
                 "plain",
@@ -215,12 +221,54 @@ async fn hardware_that_no_host_can_give_is_refused_at_create() {
             let image = cloud.image_with("wrong", &properties, b"disk".to_vec()).await;
             let mut boot_request = running.boot_request(&cloud, "two", flavor);
             boot_request["server"]["imageRef"] = json!(image);
+            boot_request["server"]["config_drive"] = json!(true);
             running
                 .call(ANN, "2.90", "POST /servers", Some(boot_request))
                 .await
                 .refused(400, words);
         }
         assert!(running.servers().await.is_empty());
+    }
+}
+
+/// The checks of new servers do not refuse the operations of existing ones.
+#[tokio::test]
+async fn an_existing_server_keeps_hardware_that_a_new_one_would_not_get() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        add_secure_flavor(&running).await;
+        let small =
+            json!({"flavor": {"id": "small", "name": "small", "ram": 512, "vcpus": 1, "disk": 1}});
+        running.call(ADMIN, "2.90", "POST /flavors", Some(small)).await.expect(200);
+        let properties = [
+            ("hw_machine_type", "q35"),
+            ("hw_cdrom_bus", "ide"),
+            ("hw_firmware_type", "uefi"),
+            ("os_secure_boot", "disabled"),
+        ];
+        let image = cloud.image_with("own", &properties, b"disk".to_vec()).await;
+        let id = running.boot_with(&cloud, "one", "small", json!({"imageRef": image})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.act(&id, json!({"resize": {"flavorRef": "secure"}})).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        confirm_resize(&running, &cloud, &id).await;
+        let shown = running.wait_for_status(&id, "ACTIVE").await;
+        let host = shown["OS-EXT-SRV-ATTR:host"].as_str().expect("the server has a host");
+        let secure_boot = definition_on(&running, host, &id).await.config.machine.secure_boot;
+        assert_eq!(secure_boot, Some(SecureBoot::Required), "the flavor wins");
+        running.try_act(&id, json!({"rescue": {}})).await.expect(200);
+        running.wait_for_status(&id, "RESCUE").await;
+        running.act(&id, json!({"unrescue": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.act(&id, json!({"rebuild": {"imageRef": image}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.wait_all_idle().await;
+        let other = [("hw_firmware_type", "uefi"), ("os_secure_boot", "optional")];
+        let other = cloud.image_with("other", &other, b"disk".to_vec()).await;
+        let rebuild = json!({"rebuild": {"imageRef": other}});
+        let words =
+            "conflicting with the image, which has os_secure_boot explicitly set to optional";
+        running.try_act(&id, rebuild).await.refused(400, words);
+        cloud.assert_consistent(&running, "kept").await;
     }
 }
 

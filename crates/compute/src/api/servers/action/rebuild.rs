@@ -211,6 +211,8 @@ fn apply(
     };
     unsupported::rebuild(*image, &flavor, &before, &server.spec.image_properties)?;
     if is_other_image {
+        let properties = &server.spec.image_properties;
+        boot::machine::check_new(properties, &flavor, server.spec.config_drive)?;
         boot::check_image_traits(tx, compute, &server)?;
     }
     server.spec.image_numbers = image_numbers::of_changed(tx, &server.spec)?;

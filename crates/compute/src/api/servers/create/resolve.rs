@@ -68,6 +68,7 @@ pub(super) fn resolve(
             return Err(Refusal::bad_request(why).into());
         }
     };
+    boot::machine::check_new(&image_properties, &flavor, new.config_drive)?;
     unsupported::flavor(&flavor, &image_properties)?;
     let made_of = image.or_else(|| disks.root.as_ref().and_then(|root| root.image));
     if let Some(made_of) = made_of {
