@@ -1,5 +1,6 @@
 //! Versions of libvirt, QEMU and the kernel, and the features that follow from them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use kilonova_hypervisor::HypervisorInfo;
@@ -117,6 +118,7 @@ pub(crate) fn probe(
         emulator: None,
         cpu_model: None,
         secure_boot: false,
+        machine_types: BTreeSet::new(),
     };
     if versions.kind != "QEMU" {
         host.cpu_model = config.cpu_models.first().cloned();
@@ -137,6 +139,7 @@ pub(crate) fn probe(
             )));
         }
     };
+    host.machine_types = xml::machine_types(&connect.get_capabilities()?, &host.arch);
     host.secure_boot = xml::has_secure_boot(&capabilities);
     if !host.secure_boot && host.arch == "x86_64" && !kind.contains("q35") {
         // Only this machine type has secure boot.

@@ -153,6 +153,30 @@ async fn libvirt_keeps_the_mark_of_an_incoming_migration() {
 }
 
 #[tokio::test]
+async fn the_first_look_at_a_guest_that_has_arrived_records_its_hardware() {
+    let driver = driver("test:///default").await.expect("the test driver connects");
+    let guest = definition();
+    let server = guest.server;
+    driver.define(&guest).await.expect("the domain is defined");
+    driver.start(server).await.expect("the guest is started");
+    // The state after a crash of the agent between the guest's arrival and the next look.
+    let as_after_a_crash = |connect: &Connect, domain: &Domain| {
+        let (_, xml) = status(domain)?;
+        assert!(xml.contains(r#"machine_type="q35""#), "{xml}");
+        let other = xml.replace(r#"machine_type="q35""#, r#"machine_type="pc""#);
+        let domain = Domain::define_xml(connect, &other)?;
+        mark::set(&domain, Some(Mark::Incoming))
+    };
+    driver.with(Step::Define, QUICK, server, as_after_a_crash).await.expect("it is defined");
+    assert_eq!(state_of(&driver).await, Some(DomainState::Running));
+    let read = |_: &Connect, domain: &Domain| status(domain);
+    let (status, xml) = driver.with(Step::Inspect, QUICK, server, read).await.expect("it is read");
+    assert_eq!(status.mark, None);
+    assert!(xml.contains(r#"machine_type="q35""#), "{xml}");
+    driver.destroy(server).await.expect("the guest is destroyed");
+}
+
+#[tokio::test]
 async fn changes_of_guests_are_reported() {
     let driver = driver("test:///default").await.expect("the test driver connects");
     let guest = definition();

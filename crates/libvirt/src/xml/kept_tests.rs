@@ -26,7 +26,8 @@ fn xml(host: &HostProfile, definition: &Definition, kept: &Kept) -> String {
 
 /// The XML of the next definition of a domain on a host where all files exist.
 fn again(host: &HostProfile, old: &str, next: &Definition) -> String {
-    xml(host, next, &Kept::of(host, old, next, |_| true))
+    let layout = layout(next, volumes());
+    xml(host, next, &Kept::of(host, old, next, &layout, |_| true))
 }
 
 fn has_type(xml: &str, machine_type: &str) -> bool {
@@ -91,21 +92,71 @@ fn an_image_or_a_rebuild_chooses_the_machine_type_anew() {
 }
 
 #[test]
-fn a_guest_with_an_ide_disk_has_a_machine_with_that_bus() {
+fn a_new_guest_with_an_ide_disk_has_a_machine_with_that_bus() {
     use kilonova_node_api::Bus;
 
     let with = |disk_bus, cdrom_bus| {
         changed(|config| config.machine = Machine { disk_bus, cdrom_bus, ..Machine::default() })
     };
+    let kept = Kept { machine_type: Some("q35".into()), ..Kept::default() };
     for guest in [with(Some(Bus::Ide), None), with(None, Some(Bus::Ide))] {
         let first = xml(&of_type(None), &guest, &Kept::default());
         assert!(has_type(&first, "pc") && first.contains("bus='ide'"), "{first}");
         assert!(has_type(&xml(&of_type(Some("q35")), &guest, &Kept::default()), "q35"));
-        let kept = Kept { machine_type: Some("q35".into()), ..Kept::default() };
-        assert!(has_type(&xml(&of_type(None), &guest, &kept), "pc"));
+        assert!(has_type(&xml(&of_type(None), &guest, &kept), "q35"), "it has run with q35");
     }
     let sata = with(Some(Bus::Sata), Some(Bus::Sata));
     assert!(has_type(&xml(&of_type(None), &sata, &Kept::default()), "q35"));
+}
+
+#[test]
+fn buses_of_disks_that_a_guest_lacks_do_not_choose_its_machine_type() {
+    use kilonova_disks::Volumes;
+    use kilonova_node_api::Bus;
+
+    let host = of_type(None);
+    let no_cdrom = Volumes { config: None, ..volumes() };
+    let of_volumes = Volumes { root: None, ..volumes() };
+    for (files, disk_bus, cdrom_bus) in
+        [(no_cdrom, None, Some(Bus::Ide)), (of_volumes, Some(Bus::Ide), None)]
+    {
+        let machine = Machine { disk_bus, cdrom_bus, ..Machine::default() };
+        let guest = changed(|config| config.machine = machine);
+        let layout = layout(&guest, files);
+        let numa = NumaPlacement::default();
+        let first = domain(&host, &guest, &layout, &numa, None, &Kept::default());
+        assert!(has_type(&first, "q35") && !first.contains("bus='ide'"), "{first}");
+        let old = earlier(&first, "q35", "pc-q35-8.2");
+        let kept = Kept::of(&host, &old, &guest, &layout, |_| true);
+        assert_eq!(domain(&host, &guest, &layout, &numa, None, &kept), first);
+    }
+}
+
+#[test]
+fn a_machine_type_that_the_emulator_no_longer_has_is_replaced_by_one_of_its_family() {
+    use crate::xml::machine_types;
+
+    let capabilities = "<capabilities><host><cpu><arch>x86_64</arch></cpu></host>\
+         <guest><os_type>hvm</os_type><arch name='i686'><machine>isapc</machine></arch></guest>\
+         <guest><os_type>hvm</os_type><arch name='x86_64'><wordsize>64</wordsize>\
+         <machine maxCpus='255' canonical='pc-i440fx-10.0'>pc</machine>\
+         <machine maxCpus='288' canonical='pc-q35-10.0'>q35</machine>\
+         <machine maxCpus='288'>pc-q35-8.2</machine></arch></guest></capabilities>";
+    let types = machine_types(capabilities, "x86_64");
+    let names: Vec<&str> = types.iter().map(String::as_str).collect();
+    assert_eq!(names, ["pc", "pc-i440fx-10.0", "pc-q35-10.0", "pc-q35-8.2", "q35"]);
+    let guest = definition();
+    let first = xml(&of_type(Some("pc-q35-2.4")), &guest, &Kept::default());
+    for (option, wanted) in [(None, "q35"), (Some("pc-q35-8.2"), "pc-q35-8.2"), (Some("pc"), "q35")]
+    {
+        let upgraded = HostProfile { machine_types: types.clone(), ..of_type(option) };
+        let next = again(&upgraded, &first, &guest);
+        assert!(has_type(&next, wanted), "{option:?}: {next}");
+        assert_eq!(again(&upgraded, &next, &guest), next);
+    }
+    let known = HostProfile { machine_types: types, ..of_type(None) };
+    let kept = xml(&of_type(Some("pc-q35-8.2")), &guest, &Kept::default());
+    assert!(has_type(&again(&known, &kept, &guest), "pc-q35-8.2"));
 }
 
 #[test]
@@ -123,7 +174,9 @@ fn a_guest_keeps_its_firmware_while_its_files_exist() {
         assert_eq!(next.matches("<loader").count(), 1, "{next}");
         assert_eq!(again(&host, &next, &guest), next);
         for missing in [CODE, "/usr/share/OVMF/OVMF_VARS_4M.fd"] {
-            let kept = Kept::of(&host, &chosen, &guest, |file| file != Path::new(missing));
+            let layout = layout(&guest, volumes());
+            let exists = |file: &Path| file != Path::new(missing);
+            let kept = Kept::of(&host, &chosen, &guest, &layout, exists);
             assert_eq!(xml(&host, &guest, &kept), first, "{missing}");
         }
     }
@@ -145,6 +198,10 @@ fn optional_secure_boot_is_given_to_new_guests_of_hosts_with_it() {
     assert_eq!(again(&able, &plain, &guest), plain, "an existing guest stays without");
     assert!(!is_secure(&again(&able, &earlier(&first, "q35", "pc-q35-8.2"), &guest)));
     assert!(!is_secure(&xml(&of_type(Some("pc")), &guest, &Kept::default())));
+    let fetched = xml(&able, &guest, &Kept::of_fetched());
+    assert!(!is_secure(&fetched), "disks from another host: {fetched}");
+    assert_eq!(again(&able, &fetched, &guest), fetched);
+    assert!(is_secure(&xml(&able, &uefi(Some(SecureBoot::Required)), &Kept::of_fetched())));
 }
 
 #[test]

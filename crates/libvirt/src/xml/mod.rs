@@ -18,6 +18,7 @@ mod numa;
 mod system;
 mod volumes;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use kilonova_hypervisor::Definition;
@@ -29,7 +30,7 @@ pub(crate) use hostdev::{mdev, missing_hostdevs};
 pub(crate) use interface::plug;
 pub(crate) use kept::Kept;
 pub(crate) use migration::migration_xml;
-pub(crate) use system::{has_secure_boot, usual_machine_type};
+pub(crate) use system::{has_secure_boot, machine_types, usual_machine_type};
 pub(crate) use volumes::{
     VolumeDisk, missing_controller, name_of, secret, target, volume_disks, volume_of, volume_xml,
 };
@@ -51,6 +52,8 @@ pub(crate) struct HostProfile {
     pub cpu_model: Option<String>,
     /// True if guests can have secure boot.
     pub secure_boot: bool,
+    /// The machine types of the emulator when the agent started. Empty if not known.
+    pub machine_types: BTreeSet<String>,
 }
 
 /// Where a guest is placed on a host with several NUMA nodes.
@@ -65,7 +68,7 @@ pub(crate) struct NumaPlacement {
     pub distances: Vec<Vec<u32>>,
 }
 
-/// The complete XML of a domain. `kept` is empty for a new domain.
+/// The complete XML of a domain. `kept` is empty for a new guest.
 pub(crate) fn domain(
     host: &HostProfile,
     definition: &Definition,
@@ -76,12 +79,12 @@ pub(crate) fn domain(
 ) -> String {
     let machine = definition.machine();
     let machine_type =
-        system::machine_type(host, definition, machine, kept.machine_type.as_deref());
+        system::machine_type(host, definition, machine, layout, kept.machine_type.as_deref());
     let mut metadata = Element::new("metadata").raw(definition.to_metadata());
     if let Some(mark) = mark {
         metadata = metadata.raw(format!("    {}\n", mark.to_xml()));
     }
-    if let Some(record) = kept.record(host, definition) {
+    if let Some(record) = kept.record(host, definition, layout) {
         metadata = metadata.raw(record);
     }
     let mut xml = Element::new("domain")

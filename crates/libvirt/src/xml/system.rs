@@ -1,10 +1,13 @@
 //! Machine type, firmware, kernel, system information, features and clock.
 
+use std::collections::BTreeSet;
+
 use kilonova_hypervisor::Definition;
 use kilonova_node_api::{Bus, Firmware, Machine, SecureBoot};
 
 use super::HostProfile;
 use super::devices::Layout;
+use super::disks;
 use super::element::Element;
 use super::kept::Kept;
 use crate::config::VirtType;
@@ -13,17 +16,20 @@ use crate::config::VirtType;
 const NOVA_VERSION: &str = "34.0.0";
 
 /// The machine type: the image's, else the one that the guest has had, else the host's, else `pc` for a guest with an IDE
-/// disk, else the default of the architecture.
+/// disk, else the default of the architecture. The type of an existing guest never follows from its disks, because the
+/// guest has run with it.
 pub(super) fn machine_type<'a>(
     host: &'a HostProfile,
     definition: &'a Definition,
     machine: &'a Machine,
+    layout: &Layout,
     kept: Option<&'a str>,
 ) -> &'a str {
-    let needs_ide = host.arch == "x86_64" && has_ide(host, definition, machine);
-    let kept = kept.filter(|kept| !needs_ide || !is_pcie(kept));
     let named = machine.machine_type.as_deref().or(kept).or(host.config.machine_type.as_deref());
-    named.unwrap_or(if needs_ide { "pc" } else { default_machine_type(host) })
+    named.unwrap_or_else(|| {
+        let needs_ide = host.arch == "x86_64" && has_ide(host, definition, machine, layout);
+        if needs_ide { "pc" } else { default_machine_type(host) }
+    })
 }
 
 /// The machine type of most guests of the host.
@@ -35,11 +41,45 @@ fn default_machine_type(host: &HostProfile) -> &'static str {
     if host.arch == "x86_64" { "q35" } else { "virt" }
 }
 
-/// True if a disk of the guest is on an IDE bus.
-fn has_ide(host: &HostProfile, definition: &Definition, machine: &Machine) -> bool {
-    let disks = machine.disk_bus.or_else(|| Bus::parse(&host.config.disk_bus));
-    [disks, machine.cdrom_bus].contains(&Some(Bus::Ide))
+/// True if a disk that the guest has is on an IDE bus. The bus of a CD-ROM counts only for a guest with one, and the bus of
+/// disks only for a guest with disks that are not volumes.
+fn has_ide(
+    host: &HostProfile,
+    definition: &Definition,
+    machine: &Machine,
+    layout: &Layout,
+) -> bool {
+    let usual = default_machine_type(host);
+    let mut buses = layout.disks.iter().map(|disk| disks::bus(host, machine, usual, disk));
+    buses.any(|bus| bus == Bus::Ide)
         || definition.config.volumes.iter().any(|volume| volume.bus == Bus::Ide)
+}
+
+/// A recorded machine type, or the closest type that the emulator has: newer versions of QEMU drop the oldest types, and no
+/// definition with a dropped type succeeds.
+pub(super) fn available<'a>(host: &'a HostProfile, recorded: &'a str) -> &'a str {
+    let known = &host.machine_types;
+    let has = |machine_type: &str| known.is_empty() || known.contains(machine_type);
+    if has(recorded) {
+        return recorded;
+    }
+    let of_host = host.config.machine_type.as_deref();
+    let same = of_host.filter(|of_host| family(of_host) == family(recorded) && has(of_host));
+    same.unwrap_or(family(recorded))
+}
+
+/// The machine types in libvirt's capabilities, with their aliases.
+pub(crate) fn machine_types(capabilities: &str, arch: &str) -> BTreeSet<String> {
+    let Ok(document) = roxmltree::Document::parse(capabilities) else { return BTreeSet::new() };
+    let ours = document
+        .descendants()
+        .filter(|node| node.has_tag_name("arch") && node.attribute("name") == Some(arch));
+    ours.flat_map(|arch| arch.descendants())
+        .filter(|node| node.has_tag_name("machine"))
+        .flat_map(|machine| [machine.text(), machine.attribute("canonical")])
+        .flatten()
+        .map(|name| name.trim().to_owned())
+        .collect()
 }
 
 /// The name that stands for all versions of a machine type: `q35` for `pc-q35-8.2`.
@@ -63,7 +103,8 @@ pub(super) fn is_uefi(machine: &Machine) -> bool {
 }
 
 /// True if the guest has secure boot. Where it is optional, a new guest has it if the host can give it, as in Nova
-/// (`_check_secure_boot_support` in `nova/virt/libvirt/driver.py`), and an existing one keeps what it has.
+/// (`_check_secure_boot_support` in `nova/virt/libvirt/driver.py`), and an existing one keeps what it has. A guest whose disks come
+/// from another host has none, because the system on them may have no signed boot loader.
 pub(super) fn is_secure(
     host: &HostProfile,
     machine: &Machine,

@@ -89,6 +89,7 @@ pub(crate) fn host(config: LibvirtConfig) -> HostProfile {
         emulator: None,
         cpu_model: None,
         secure_boot: true,
+        machine_types: Default::default(),
     }
 }
 
