@@ -192,7 +192,7 @@ async fn a_reset_server_waits_at_its_destination_for_its_confirmation() {
             until_ended(&running, "b", 4).await;
             assert_eq!(host_of(&running, &id).await, "a");
             enable(&running, "b", true).await;
-            running.admin("2.90", &format!("DELETE /servers/{id}"), json!(null)).await.expect(204);
+            running.call("admin", "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
             running.wait_until_gone(&id).await;
         }
         cloud.teardown(&running, "moved").await;
