@@ -16,7 +16,7 @@ use kilonova_hypervisor::write_atomically;
 pub(super) const KEPT: usize = 4096;
 
 /// An entry of the file.
-pub(super) trait Entry: Copy {
+pub(super) trait Entry: Clone {
     /// Its line, without the line feed.
     fn line(&self) -> String;
 
@@ -84,7 +84,7 @@ impl<E: Entry> KeptLines<E> {
 
     /// The entries that match, oldest first.
     pub(super) fn matching(&self, matches: impl Fn(&E) -> bool) -> Vec<E> {
-        self.kept().list.iter().filter(|entry| matches(entry)).copied().collect()
+        self.kept().list.iter().filter(|entry| matches(entry)).cloned().collect()
     }
 
     /// Records an entry, unless a known one covers it.

@@ -79,7 +79,7 @@ impl Work {
             return Ok(Applied::of(Outcome::MigratedOut));
         }
         if let Some(is) = now.as_ref().and_then(|now| now.definition.as_ref()) {
-            self.check_rebuilt(&definition, is, turn)?;
+            self.check_rebuilt(&mut definition, is, turn)?;
         }
         if let Some(migration) = &domain.outgoing_migration {
             return self.migrate_guest(server, migration, state).await.map(Applied::of);
@@ -152,9 +152,12 @@ impl Work {
     /// Refuses a document from before a rebuild of the guest, which would replace the newer disks. After a removal that the
     /// document does not know, the guest may have been rebuilt elsewhere; its earlier rebuild is then recorded too, because
     /// later documents may still have it.
+    ///
+    /// A guest whose root disk is a volume has no data of a rebuild on the host: it follows the document, and keeps the
+    /// rebuild that it has, so that its other disks stay too.
     fn check_rebuilt(
         &self,
-        definition: &Definition,
+        definition: &mut Definition,
         is: &Definition,
         turn: &Turn<'_>,
     ) -> Result<(), Halt> {
@@ -168,6 +171,10 @@ impl Work {
                 tracing::warn!(host = %self.host(), %server, %error, "could not record a rebuild");
             }
         } else if !self.rebuilds.is_superseded(server, wanted) {
+            return Ok(());
+        }
+        if has_volume_root(definition) {
+            definition.config.boot.rebuilt = rebuilt;
             return Ok(());
         }
         Err(Halt::failed(REBUILT_STEP, REBUILT))
@@ -262,6 +269,11 @@ impl Work {
         }
         let definition = &definition;
         let wanted = self.devices(definition, is, noted, fresh, turn).await?;
+        if now.is_none()
+            && let Err(error) = self.rebuilds.record_new(server, definition.config.boot.rebuilt)
+        {
+            tracing::warn!(host = %self.host(), %server, %error, "could not record a rebuild");
+        }
         if now.is_none()
             && let Some(from) = &domain.from
         {
@@ -502,6 +514,13 @@ impl Work {
             .map_err(|error| Halt::failed(DESTROY, format!("{}: {error}", self.state.display())))?;
         Ok(Outcome::Absent)
     }
+}
+
+/// True if the guest's root disk is a volume, also while Cinder replaces the data of the volume, which the document does not
+/// name then: it has no image and no size for a local disk.
+fn has_volume_root(definition: &Definition) -> bool {
+    let boot = &definition.config.boot;
+    definition.config.is_volume_backed() || (boot.image.is_none() && boot.root_gb == 0)
 }
 
 /// True if a guest is as its document requests, so that only its networks, its volumes' connections and its devices can

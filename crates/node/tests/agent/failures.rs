@@ -5,12 +5,13 @@ use kilonova_ids::{HostName, OperationId, ServerId};
 use kilonova_node::Error;
 use kilonova_node_api::{
     Attachment, Desired, Domain, NO_DISK_STEP, Outcome, Peer, Power, REBUILT_STEP, REMOVED_STEP,
-    Verb,
+    Verb, Volume,
 };
 
 use crate::agent::control::Control;
 use crate::agent::crashing_host::Doom;
 use crate::agent::host::{GPUS, Host, guest, present, uuids, vgpu};
+use crate::agent::volumes::volume;
 
 fn failed(outcome: Outcome) -> (String, String) {
     match outcome {
@@ -222,6 +223,73 @@ async fn a_document_from_before_a_rebuild_elsewhere_keeps_the_disks() {
     control.expect(later(&control, server, &back), Outcome::Running).await;
     control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    node.stop().await;
+    host.assert_empty("after the deletion");
+}
+
+/// An unshelved guest has the disks of no rebuild again. A document from before it is shelved, with the rebuild that it had,
+/// does not replace them; neither the one that the host had, nor a later one.
+#[tokio::test]
+async fn a_document_from_before_an_unshelve_keeps_the_disks() {
+    for early in [false, true] {
+        let (host, control) = (Host::new(""), Control::new());
+        let node = host.run(&control);
+        let server = ServerId::new_v4();
+        let domain = guest("db", vec![vgpu(GPUS[0])]);
+        control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+        let first = rebuilt(&domain);
+        let built = control.want(server, present(&first));
+        control.expect(built, Outcome::Running).await;
+        control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+        control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+        if !early {
+            control.go_back(server, built, present(&first));
+            assert_eq!(failed(control.outcome(built).await).0, REBUILT_STEP);
+        }
+        let generation = later(&control, server, &first);
+        assert_eq!(failed(control.outcome(generation).await).0, REBUILT_STEP, "{early}");
+        let (is, runs) = node.domain(server).await.expect("the guest stays");
+        assert!(runs, "{early}");
+        assert_eq!(is.config.boot.rebuilt, None, "{early}");
+        control.expect(later(&control, server, &rebuilt(&domain)), Outcome::Running).await;
+        control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+        node.stop().await;
+        host.assert_empty("after the deletion");
+    }
+}
+
+/// A guest with a root volume has no root disk that a document from before a rebuild could replace: it follows the document,
+/// and keeps the rebuild. Such a document may also begin another rebuild, while the guest has no root volume.
+#[tokio::test]
+async fn a_guest_with_a_root_volume_follows_a_document_from_before_a_rebuild() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let mut released = guest("db", vec![]);
+    released.config.boot.root_gb = 0;
+    let mut domain = released.clone();
+    domain.config.volumes.push(Volume { boot_index: Some(0), ..volume("vda") });
+    let built = control.want(server, present(&domain));
+    control.expect(built, Outcome::Running).await;
+    let last = rebuilt(&domain);
+    control.expect(control.want(server, present(&last)), Outcome::Running).await;
+    control.go_back(server, built, present(&domain));
+    control.expect(built, Outcome::Running).await;
+    let stopped = Domain { power: Power::Off, existing: true, ..domain.clone() };
+    control.expect(later(&control, server, &stopped), Outcome::Stopped).await;
+    control.expect(later(&control, server, &domain), Outcome::Running).await;
+    let released = Domain { power: Power::Off, ..released };
+    for _ in 0..2 {
+        control.expect(later(&control, server, &released), Outcome::Stopped).await;
+        let (is, _) = node.domain(server).await.expect("the guest stays");
+        assert_eq!(is.config.boot.rebuilt, last.config.boot.rebuilt);
+        assert!(is.config.volumes.is_empty());
+    }
+    let anew = rebuilt(&domain);
+    control.expect(later(&control, server, &anew), Outcome::Running).await;
+    let (is, _) = node.domain(server).await.expect("the guest exists");
+    assert_eq!(is.config.boot.rebuilt, anew.config.boot.rebuilt);
     control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
     node.stop().await;
     host.assert_empty("after the deletion");
