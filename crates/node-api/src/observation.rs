@@ -107,6 +107,11 @@ impl Outcome {
         matches!(self, Self::Failed { step, .. } if step == REMOVED_STEP || step == NO_DISK_STEP)
     }
 
+    /// True if the host failed because it has a later rebuild of the guest, which follows no document from before it.
+    pub fn keeps_later_rebuild(&self) -> bool {
+        matches!(self, Self::Failed { step, .. } if step == REBUILT_STEP)
+    }
+
     /// True for a failed snapshot or verb of the driver, which leaves the guest unchanged.
     pub fn leaves_guest(&self) -> bool {
         let harmless = |step: &str| {

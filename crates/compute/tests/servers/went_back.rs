@@ -181,6 +181,58 @@ async fn a_server_whose_rebuild_was_lost_keeps_its_disks() {
     }
 }
 
+/// The host keeps the disks of an unshelved guest, which are those of no rebuild, although the document that the database
+/// went back to has an earlier rebuild.
+#[tokio::test]
+async fn a_server_whose_unshelve_was_lost_keeps_its_disks() {
+    for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.act(&id, json!({"rebuild": {"imageRef": cloud.image}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        let Some(copied) = copy(&cloud).await else { continue };
+        running.act(&id, json!({"shelve": null})).await;
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        running.act(&id, json!({"unshelve": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(rebuilt(&cloud, "a", &id), None);
+        go_back(&mut cloud, &mut running, copied, &["a"]).await;
+        wait_until("the server is in ERROR", async || {
+            running.server(&id).await["status"] == "ERROR"
+        })
+        .await;
+        running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+        let shown = running.wait_until_idle(&id).await;
+        assert_eq!(shown["status"], "ERROR", "{shown}");
+        assert!(fault(&shown).contains("a: rebuilt: "), "{shown}");
+        assert_eq!(rebuilt(&cloud, "a", &id), None);
+        assert!(has(&cloud, "a", "running", &id), "the guest keeps running");
+        delete(&cloud, &running, &id, &["a"]).await;
+    }
+}
+
+/// With `reclaim_instance_interval`, a server whose rebuild was lost is deleted permanently, because its host does not shut
+/// the guest off.
+#[tokio::test]
+async fn a_server_whose_rebuild_was_lost_is_deleted_permanently() {
+    let options = Options {
+        reclaim_instance_interval: SignedDuration::from_secs(3600),
+        ..Options::default()
+    };
+    for (mut cloud, mut running) in shelve::clouds(options).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        let host = host_of(&running, &id).await;
+        let Some(copied) = copy(&cloud).await else { continue };
+        running.act(&id, json!({"rebuild": {"imageRef": cloud.image}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        go_back(&mut cloud, &mut running, copied, &[&host]).await;
+        wait_until("the server is in ERROR", async || {
+            running.server(&id).await["status"] == "ERROR"
+        })
+        .await;
+        delete(&cloud, &running, &id, &[&host]).await;
+    }
+}
+
 /// The host refuses the document of a server whose rebuild was lost, whether or not its guest should run.
 #[tokio::test]
 async fn a_server_whose_rebuild_was_lost_is_in_error() {

@@ -256,8 +256,9 @@ pub(super) fn changed(
     let Some(ctx) = FlowContext::load(tx, compute, host, open, now)? else { return Ok(()) };
     // The data of a shelved server is in its image, so that its soft deletion is undone instead.
     let is_elsewhere = change.before.vm_state == VmState::Shelved;
-    if open.state.is_soft_delete() && outcome.lacks_guest() && !is_elsewhere {
-        return soft_delete::without_guest(tx, &ctx, outcome);
+    let is_final = outcome.lacks_guest() || outcome.keeps_later_rebuild();
+    if open.state.is_soft_delete() && is_final && !is_elsewhere {
+        return soft_delete::permanently(tx, &ctx, outcome);
     }
     match &change.step {
         InPlaceStep::Settle => settle::settled(tx, &ctx, change, outcome),
