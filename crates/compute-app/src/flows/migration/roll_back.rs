@@ -11,7 +11,7 @@ use kilonova_compute_db::servers::{self, PowerState, Server, VmState};
 use kilonova_compute_scheduler::NoHost;
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::{ConsumerId, HostName, ServerId};
-use kilonova_node_api::{Desired, Outcome, Power};
+use kilonova_node_api::{Desired, GuestMetadata, Outcome, Power};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 
@@ -355,8 +355,13 @@ fn put_back(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, waits: Waits) -> Result<(), 
     {
         domain.config.boot.image = rebuilt.config.boot.image;
         domain.config.boot.rebuilt = rebuilt.config.boot.rebuilt;
-        domain.config.machine = boot::machine::of(&ctx.server.spec, &ctx.migration.old_flavor);
-        domain.config.guest = rebuilt.config.guest;
+        let (spec, flavor) = (&ctx.server.spec, &ctx.migration.old_flavor);
+        domain.config.machine = boot::machine::of(spec, flavor);
+        domain.config.guest = GuestMetadata {
+            flavor: flavor.name.clone(),
+            dedicated_cpus: boot::dedicated_cpus(spec, flavor),
+            ..rebuilt.config.guest
+        };
     }
     let mut delivery = Delivery::Now;
     if let Some(ports) = ports::of_returning_guest(tx, networks, &ctx.server, source)? {
