@@ -70,8 +70,7 @@ pub fn dedicated_cpus(spec: &Spec, flavor: &FlavorOf) -> Vec<u32> {
     all
 }
 
-/// The metadata of a server's guest on this host. With the cloud's Neutron, it has the names of the guest's security
-/// groups; on own networks, the host adds them from its packet filters.
+/// The metadata of a server's guest on this host, with [`group_names`].
 ///
 /// # Errors
 /// Store errors only.
@@ -81,9 +80,33 @@ pub fn guest_metadata(
     server: &Server,
     host: Option<&HostName>,
 ) -> Result<GuestMetadata, Error> {
-    let mut guest = GuestSource::of(server, &compute.zone_of(host)).guest_metadata();
+    let groups = group_names(tx, compute, server)?;
+    Ok(guest_metadata_with(compute, server, host, groups))
+}
+
+/// [`guest_metadata`] with these names of security groups.
+pub(crate) fn guest_metadata_with(
+    compute: &Compute,
+    server: &Server,
+    host: Option<&HostName>,
+    security_groups: Vec<String>,
+) -> GuestMetadata {
+    let guest = GuestSource::of(server, &compute.zone_of(host)).guest_metadata();
+    GuestMetadata { security_groups, ..guest }
+}
+
+/// The names of a guest's security groups for its metadata, with the cloud's Neutron. On own networks there are none here:
+/// the host adds them from its packet filters.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn group_names(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+) -> Result<Vec<String>, Error> {
     if server.spec.networked && compute.networks.is_external() {
-        guest.security_groups = ports::security_groups(tx, &*compute.networks, server.id)?;
+        return ports::security_groups(tx, &*compute.networks, server.id);
     }
-    Ok(guest)
+    Ok(Vec::new())
 }

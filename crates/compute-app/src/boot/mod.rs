@@ -27,6 +27,7 @@ pub(crate) use claim::{
     reclaim, release_held,
 };
 pub use guest_metadata::{GuestSource, dedicated_cpus, guest_metadata};
+pub(crate) use guest_metadata::{group_names, guest_metadata_with};
 pub use image_traits::check_image_traits;
 pub(crate) use port_claims::{change_claims, claim_again, claim_port, release_port};
 pub use query::{PortResources, ProfileGroups, Profiles, on_host, query_of};

@@ -162,10 +162,11 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
         return Ok(true);
     }
     let Some(row) = servers::find(tx, server)? else { return Ok(true) };
+    let groups = boot::group_names(tx, compute, &row)?;
     let mut complete = true;
     for (host, mut domain) in present {
         let now = compute.networks.interfaces(tx, server, &host)?;
-        let guest = boot::guest_metadata(tx, compute, &row, Some(&host))?;
+        let guest = boot::guest_metadata_with(compute, &row, Some(&host), groups.clone());
         let is_current = domain.config.guest == guest && domain.config.display_name == row.name;
         if domain.config.interfaces == now {
             if is_current {

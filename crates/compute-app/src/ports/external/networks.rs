@@ -12,7 +12,7 @@ use kilonova_wire::{Refusal, time};
 
 use super::journal::{self, PortRow, Request, ServerFacts};
 use super::requests::{External, SeenNetworks};
-use super::view::PortView;
+use super::view::{GroupView, PortView};
 use super::{CloudNeutron, OWN_TIME};
 use crate::Error;
 use crate::boot::PortResources;
@@ -144,6 +144,18 @@ pub(super) fn present(ports: &[PortRow]) -> Vec<Interface> {
 /// The interfaces of ports on the host that is being prepared.
 pub(super) fn prepared(ports: &[PortRow]) -> Vec<Interface> {
     interfaces(ports, |port| port.next_view.as_ref().or(port.view.as_ref()))
+}
+
+/// The names of the security groups of ports, in the order of the ports; each group once.
+pub(super) fn group_names(ports: &[PortRow]) -> Vec<String> {
+    let staying = ports.iter().filter(|port| !port.is_detaching);
+    let mut groups: Vec<&GroupView> = Vec::new();
+    for group in staying.filter_map(|port| port.view.as_ref()).flat_map(|view| &view.groups) {
+        if groups.iter().all(|known| known.id != group.id) {
+            groups.push(group);
+        }
+    }
+    groups.into_iter().map(|group| group.name.clone()).collect()
 }
 
 fn interfaces(ports: &[PortRow], view: fn(&PortRow) -> Option<&PortView>) -> Vec<Interface> {

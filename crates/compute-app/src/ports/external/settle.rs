@@ -17,7 +17,7 @@ use kilonova_wire::time;
 use tokio::task::JoinSet;
 
 use super::journal::{self, PortRow, ServerFacts};
-use super::networks::{are_plugged, prepared, present};
+use super::networks::{are_plugged, group_names, prepared, present};
 use super::view::{PortView, ViewContext};
 use super::{CloudNeutron, OWN_TIME, failed, own, vouched};
 use crate::boot::{change_claims, release_port};
@@ -25,7 +25,7 @@ use crate::ports::neutron::{
     Attached, Attachment, ChangedClaims, Failure, Providers, Wanted, Wish, attach, device_profile,
     release, unbind,
 };
-use crate::ports::{name_of, refresh, security_groups};
+use crate::ports::{name_of, refresh};
 use crate::{Compute, Error, flows};
 
 /// Number of servers that this process settles concurrently.
@@ -426,7 +426,7 @@ fn deliver(tx: &mut Tx<'_>, compute: &Compute, taken: &Taken) -> Result<(), Erro
         return Ok(());
     }
     let ports = journal::ports(tx, id)?;
-    let groups = security_groups(tx, &*compute.networks, id)?;
+    let groups = group_names(&ports);
     for (host, document) in held {
         let is = |wanted: &Option<HostName>| wanted.as_ref() == Some(&host);
         let interfaces = match (is(&taken.row.host), is(&taken.row.next_host)) {
