@@ -67,6 +67,11 @@ impl Enforcer {
         self.may(caller, rule, &own(caller))
     }
 
+    /// The names of the target's values that a rule needs; other values have no effect on its decision.
+    pub fn needs(&self, rule: &str) -> &[String] {
+        self.policy.needs(rule)
+    }
+
     /// The 403 of this service for a rule.
     pub fn refusal(&self, rule: &str) -> Refusal {
         refusal(self.dialect, rule)

@@ -83,17 +83,20 @@ impl Check {
         }
     }
 
-    /// Calls `each` for every rule that this check names.
-    pub(crate) fn named<'a>(&'a self, each: &mut dyn FnMut(&'a str)) {
+    /// Calls `each` for every rule that this check names; `true` if it is within a `not`.
+    pub(crate) fn named<'a>(&'a self, negated: bool, each: &mut dyn FnMut(&'a str, bool)) {
         match self {
-            Self::Not(inner) => inner.named(each),
-            Self::All(parts) | Self::Any(parts) => parts.iter().for_each(|part| part.named(each)),
-            Self::Rule(name) => each(name),
+            Self::Not(inner) => inner.named(true, each),
+            Self::All(parts) | Self::Any(parts) => {
+                parts.iter().for_each(|part| part.named(negated, each));
+            }
+            Self::Rule(name) => each(name, negated),
             _ => {}
         }
     }
 
-    /// Calls `each` for every value of the target that this check needs; `true` if it is within a `not`.
+    /// Calls `each` for every value of the target that this check needs; `true` if it is within a `not`. Rules that it
+    /// names are left out.
     pub(crate) fn values<'a>(&'a self, negated: bool, each: &mut dyn FnMut(&'a str, bool)) {
         match self {
             Self::Not(inner) => inner.values(true, each),

@@ -30,6 +30,8 @@ pub struct Override {
     pub line: usize,
     /// Its file; empty if it was read from a string.
     pub file: String,
+    /// True for an earlier name of other rules that stays as a helper, even in a namespace of operations.
+    pub helper: bool,
 }
 
 impl Override {
@@ -39,25 +41,8 @@ impl Override {
     /// Returns an error if its text is invalid.
     pub fn needs(&self) -> Result<Vec<String>, Error> {
         let mut names = Vec::new();
-        self.parsed()?.named(&mut |name| names.push(name.to_owned()));
+        self.parsed()?.named(false, &mut |name, _| names.push(name.to_owned()));
         Ok(names)
-    }
-
-    /// The first value that this rule needs and that no target of the service has, and whether it is within a `not`,
-    /// where it would allow everybody.
-    ///
-    /// # Errors
-    /// Returns an error if its text is invalid.
-    pub fn lacks(&self, known: &[&str]) -> Result<Option<(String, bool)>, Error> {
-        let check = self.parsed()?;
-        let mut found: Option<(String, bool)> = None;
-        check.values(false, &mut |name, negated| {
-            let worse = found.as_ref().is_none_or(|(_, before)| negated && !before);
-            if worse && !known.contains(&name) {
-                found = Some((name.to_owned(), negated));
-            }
-        });
-        Ok(found)
     }
 
     /// The rule's name and line for error messages.
@@ -138,7 +123,7 @@ pub fn read(text: &str) -> Result<Vec<Override>, Error> {
             Event::SequenceStart(..) => Written::List(events.list()?),
             other => Written::Text(events.text(other)?),
         };
-        rules.push(Override { name, written, line, file: String::new() });
+        rules.push(Override { name, written, line, file: String::new(), helper: false });
     }
     loop {
         match events.next()? {
@@ -218,18 +203,6 @@ impl<'a> Events<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn values_that_no_target_has_are_found() {
-        let lacks = |text: &str| {
-            let own = read(&format!("a: \"{text}\"")).expect("the file is valid");
-            own[0].lacks(&["project_id", "user_id"]).expect("the rule is valid")
-        };
-        assert_eq!(lacks("user_id:%(user_id)s and not project_id:%(project_id)s"), None);
-        assert_eq!(lacks("role:a or 'x':%(name)s"), Some(("name".into(), false)));
-        assert_eq!(lacks("'x':%(b)s or not (role:a and 'x':%(c)s)"), Some(("c".into(), true)));
-        assert_eq!(lacks("not field:servers:name=x"), Some(("name".into(), true)));
-    }
 
     #[test]
     fn both_forms_are_read() {

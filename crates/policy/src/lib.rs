@@ -21,6 +21,6 @@ pub use error::{Error, Problem};
 pub use file::{Override, Written, read, read_from};
 pub use parse::{parse, parse_list};
 pub use pattern::Pattern;
-pub use policy::{Defaults, Policy, Rule};
+pub use policy::{Defaults, Lack, Policy, Rule};
 pub use renamed::{Renamed, renamed};
 pub use share::share;

@@ -1,6 +1,6 @@
 //! The rules of one service, validated: every name is defined, and no rule refers to itself.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::check::ADMIN_RULE;
 use crate::{Check, Credentials, Error, Override, Problem, Scope, Target, parse};
@@ -40,6 +40,19 @@ impl Default for Defaults {
 struct Entry {
     check: Check,
     scopes: &'static [Scope],
+    /// The values of the target that the rule and those that it names need.
+    needs: Vec<String>,
+}
+
+/// A value that an operator's rule needs and that no target of the service has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lack<'a> {
+    /// The rule.
+    pub rule: &'a Override,
+    /// The name of the value.
+    pub name: &'a str,
+    /// True if a `not` of the rule, or of one that uses it, contains the value: the check would allow everybody.
+    pub negated: bool,
 }
 
 /// The rules of one service, ready for evaluation.
@@ -65,23 +78,89 @@ impl Policy {
             }
             let check = check.with_admin(by_rule(rule.name));
             let scopes = if defaults.scope { rule.scopes } else { &[] };
-            entries.insert(rule.name.to_owned(), Entry { check, scopes });
+            entries.insert(rule.name.to_owned(), Entry { check, scopes, needs: Vec::new() });
         }
         for rule in own {
             let check = rule.parsed()?.with_admin(by_rule(&rule.name));
             match entries.get_mut(&rule.name) {
                 Some(entry) => entry.check = check,
-                None if is_operation(&rule.name, rules) => {
+                None if !rule.helper && is_operation(&rule.name, rules) => {
                     return Err(rule.with_file(Error::UnknownOperation(rule.place())));
                 }
                 None => {
-                    entries.insert(rule.name.clone(), Entry { check, scopes: &[] });
+                    entries
+                        .insert(rule.name.clone(), Entry { check, scopes: &[], needs: Vec::new() });
                 }
             }
         }
-        let policy = Self { rules: entries };
+        let mut policy = Self { rules: entries };
         policy.resolve(own)?;
+        let needs: Vec<(String, Vec<String>)> =
+            policy.rules.keys().map(|name| (name.clone(), policy.values_of(name))).collect();
+        for (name, needs) in needs {
+            policy.rules.entry(name).and_modify(|entry| entry.needs = needs);
+        }
         Ok(policy)
+    }
+
+    /// The values of the target that a rule and the rules that it names need.
+    fn values_of(&self, rule: &str) -> Vec<String> {
+        let (mut found, mut seen, mut open) = (BTreeSet::new(), HashSet::new(), vec![rule]);
+        while let Some(name) = open.pop() {
+            if seen.insert(name)
+                && let Some(entry) = self.rules.get(name)
+            {
+                entry.check.values(false, &mut |value, _| {
+                    found.insert(value.to_owned());
+                });
+                entry.check.named(false, &mut |needed, _| open.push(needed));
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    /// The names of the target's values that a rule needs; other values have no effect on its decision.
+    pub fn needs(&self, rule: &str) -> &[String] {
+        self.rules.get(rule).map_or(&[], |entry| &entry.needs)
+    }
+
+    /// The operator's rules that need a value other than the `known` ones, each with one such value, preferably one that
+    /// is negated.
+    pub fn lacks<'a>(&'a self, own: &'a [Override], known: &[&str]) -> Vec<Lack<'a>> {
+        let negated = self.negated();
+        let mut all = Vec::new();
+        for rule in own {
+            let Some(entry) = self.rules.get(&rule.name) else { continue };
+            let mut found: Option<Lack<'a>> = None;
+            entry.check.values(negated.contains(&*rule.name), &mut |name, negated| {
+                let worse = found.as_ref().is_none_or(|before| negated && !before.negated);
+                if worse && !known.contains(&name) {
+                    found = Some(Lack { rule, name, negated });
+                }
+            });
+            all.extend(found);
+        }
+        all
+    }
+
+    /// The rules that others name within a `not`, and those that these name.
+    fn negated(&self) -> HashSet<&str> {
+        let (mut found, mut open) = (HashSet::new(), Vec::new());
+        for entry in self.rules.values() {
+            entry.check.named(false, &mut |name, negated| {
+                if negated {
+                    open.push(name);
+                }
+            });
+        }
+        while let Some(name) = open.pop() {
+            if found.insert(name)
+                && let Some(entry) = self.rules.get(name)
+            {
+                entry.check.named(false, &mut |needed, _| open.push(needed));
+            }
+        }
+        found
     }
 
     /// A policy that allows nothing.
@@ -161,7 +240,7 @@ impl Policy {
             return Err(Error::TooLong { rule: path[0].to_owned(), limit: MAX_CHAIN });
         }
         let mut needs = Vec::new();
-        entry.check.named(&mut |needed| needs.push(needed));
+        entry.check.named(false, &mut |needed, _| needs.push(needed));
         needs.into_iter().try_for_each(|needed| self.visit(needed, path, valid))?;
         path.pop();
         valid.insert(name);
@@ -241,6 +320,49 @@ mod tests {
             "the target has no user"
         );
         assert!(!build("", true).expect("the policy is valid").allows("shop:buy", &NOBODY, &[]));
+    }
+
+    #[test]
+    fn a_helper_may_have_the_name_of_an_operation() {
+        let mut own =
+            read("shop:old: role:a\nshop:list: rule:shop:old").expect("the file is valid");
+        own[0].helper = true;
+        let policy = Policy::build(RULES, &own, Defaults::default()).expect("the policy is valid");
+        assert!(asks(&policy, &["a"], "p", Scope::Project));
+        assert!(!asks(&policy, &["reader"], "p", Scope::Project));
+    }
+
+    #[test]
+    fn a_rule_needs_the_values_of_the_rules_that_it_names() {
+        let policy = build("reader: rule:mine\nmine: \"not 'u':%(b)s or field:x:a=1\"", true)
+            .expect("the policy is valid");
+        assert_eq!(policy.needs("shop:list"), ["a", "b"]);
+        assert_eq!(policy.needs("mine"), ["a", "b"]);
+        assert!(policy.needs("admin").is_empty());
+        assert!(policy.needs("shop:buy").is_empty());
+    }
+
+    #[test]
+    fn values_that_no_target_has_are_found_through_helpers() {
+        let lacks = |text: &str| -> Vec<(String, String, bool)> {
+            let own = read(text).expect("the file is valid");
+            let policy =
+                Policy::build(RULES, &own, Defaults::default()).expect("the policy is valid");
+            let all = policy.lacks(&own, &["project_id", "user_id"]);
+            let shown = |lack: Lack<'_>| (lack.rule.name.clone(), lack.name.into(), lack.negated);
+            all.into_iter().map(shown).collect()
+        };
+        let found = |rule: &str, name: &str, negated| vec![(rule.into(), name.into(), negated)];
+        let text = "admin: user_id:%(user_id)s and not project_id:%(project_id)s";
+        assert!(lacks(text).is_empty());
+        assert_eq!(lacks("admin: role:a or 'x':%(name)s"), found("admin", "name", false));
+        let text = "admin: \"'x':%(b)s or not (role:a and 'x':%(c)s)\"";
+        assert_eq!(lacks(text), found("admin", "c", true));
+        assert_eq!(lacks("admin: not field:servers:name=x"), found("admin", "name", true));
+        let text = "shop:list: rule:mine\nmine: \"'x':%(name)s\"";
+        assert_eq!(lacks(text), found("mine", "name", false));
+        let text = "shop:list: not (role:a or rule:ours)\nours: rule:mine\nmine: \"'x':%(name)s\"";
+        assert_eq!(lacks(text), found("mine", "name", true));
     }
 
     const NOBODY: Credentials<'static> = Credentials {

@@ -2,19 +2,30 @@
 
 use std::collections::HashSet;
 
-use crate::{Override, Rule, Written};
+use crate::{Error, Override, Rule, Written};
 
 /// An earlier name, and the rules that replaced it.
 pub type Renamed = (&'static str, &'static [&'static str]);
 
 /// Applies an entry under an earlier name to each rule that replaced it, unless the file sets that rule too or the entry
 /// only refers to it, as `_handle_deprecated_rule` of `oslo_policy/policy.py` does. The entry itself stays only if its
-/// name is still that of a rule.
-pub fn renamed(own: Vec<Override>, names: &[Renamed], tables: &[&[Rule]]) -> Vec<Override> {
+/// name is still that of a rule, or if an entry of the file uses it as a helper.
+///
+/// # Errors
+/// Returns an error if the text of an entry is invalid.
+pub fn renamed(
+    own: Vec<Override>,
+    names: &[Renamed],
+    tables: &[&[Rule]],
+) -> Result<Vec<Override>, Error> {
+    let mut used = HashSet::new();
+    for rule in &own {
+        used.extend(rule.needs()?);
+    }
     let set: HashSet<String> = own.iter().map(|rule| rule.name.clone()).collect();
     let is_rule = |name: &str| tables.iter().any(|table| table.iter().any(|one| one.name == name));
     let mut all = Vec::new();
-    for rule in own {
+    for mut rule in own {
         let Some((_, successors)) = names.iter().find(|(old, _)| *old == rule.name) else {
             all.push(rule);
             continue;
@@ -26,9 +37,12 @@ pub fn renamed(own: Vec<Override>, names: &[Renamed], tables: &[&[Rule]]) -> Vec
         }
         if is_rule(&rule.name) || !successors.iter().any(|name| is_rule(name)) {
             all.push(rule);
+        } else if used.contains(&rule.name) {
+            rule.helper = true;
+            all.push(rule);
         }
     }
-    all
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -55,6 +69,7 @@ mod tests {
     fn after(text: &str) -> Vec<(String, String)> {
         let own = read(text).expect("the file is valid");
         renamed(own, NAMES, &[RULES])
+            .expect("the rules are valid")
             .into_iter()
             .map(|rule| match rule.written {
                 Written::Text(text) => (rule.name, text),
@@ -80,6 +95,11 @@ mod tests {
             after("shop:things: rule:shop:things:list"),
             expected(&[("shop:things:show", "rule:shop:things:list")])
         );
+        // An entry uses the earlier name as a helper.
+        let (old, list) = (("shop:things", "role:a"), ("shop:things:list", "role:a"));
+        let show = ("shop:things:show", "rule:shop:things");
+        let text = "shop:things: role:a\nshop:things:show: rule:shop:things";
+        assert_eq!(after(text), expected(&[list, old, show]));
         // A name of another service is left to it.
         assert_eq!(after("yard:things: '@'"), expected(&[("yard:things", "@")]));
     }

@@ -35,7 +35,8 @@ pub fn share(own: &[Override], tables: &[&[Rule]]) -> Result<Vec<Vec<Override>>,
         used.extend(mine);
         shares.push(share);
     }
-    let Some(rule) = own.iter().find(|rule| !used.contains(rule.name.as_str())) else {
+    let unused = |rule: &&Override| !rule.helper && !used.contains(rule.name.as_str());
+    let Some(rule) = own.iter().find(unused) else {
         return Ok(shares);
     };
     rule.needs()?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use kilonova_access::Enforcer;
 use kilonova_policy::{
-    Defaults, Error, Override, Policy, Renamed, Rule, read_from, renamed, share,
+    Defaults, Error, Lack, Override, Policy, Renamed, Rule, read_from, renamed, share,
 };
 use kilonova_wire::Dialect;
 
@@ -85,36 +85,35 @@ pub(super) fn read(file: &File) -> Result<Policies, Failure> {
         let mut alone = share(&alone, &[table]).map_err(refused)?.concat();
         own.retain(|rule| alone.iter().all(|over| over.name != rule.name));
         own.append(&mut alone);
-        check_values(service, &own)?;
         let policy = Policy::build(table, &own, defaults).map_err(refused)?;
+        check_values(service, &policy, &own)?;
         policies.push((service, dialect, Arc::new(policy)));
     }
     Ok(Policies(policies))
 }
 
-/// The values of each target of the services whose targets have only owners. The targets of the others have the
-/// attributes of their objects too.
-const OWNERS: [&str; 3] = ["project_id", "tenant_id", "user_id"];
+/// The values of each target of the services whose targets have only owners, as the targets of `nova/policy.py`: objects
+/// have no `tenant_id`. The targets of the other services have the attributes of their objects too.
+const OWNERS: [&str; 2] = ["project_id", "user_id"];
 
 /// Warns of an operator's rule that no object can pass, because it needs a value that none has. Refuses one within a
-/// `not`, which every object would pass.
-fn check_values(service: ServiceName, own: &[Override]) -> Result<(), Failure> {
-    let refused = |error: Error| Failure::Refused(error.to_string());
+/// `not`, also of a rule that uses it: every object would pass.
+fn check_values(service: ServiceName, policy: &Policy, own: &[Override]) -> Result<(), Failure> {
     let only_owners = [ServiceName::Compute, ServiceName::Placement, ServiceName::Accelerator];
-    for rule in own.iter().filter(|_| only_owners.contains(&service)) {
-        match rule.lacks(&OWNERS).map_err(refused)? {
-            Some((name, true)) => {
-                let (rule_name, known) = (rule.place(), OWNERS.join(", "));
-                return Err(refused(rule.with_file(Error::Value { rule: rule_name, name, known })));
-            }
-            Some((name, false)) => tracing::warn!(
-                file = rule.file,
-                rule = rule.place(),
-                "no object of the service has %({name})s, so that the check with it allows nobody; use one of {}",
-                OWNERS.join(", ")
-            ),
-            None => {}
+    if !only_owners.contains(&service) {
+        return Ok(());
+    }
+    for Lack { rule, name, negated } in policy.lacks(own, &OWNERS) {
+        let known = OWNERS.join(", ");
+        if negated {
+            let error = Error::Value { rule: rule.place(), name: name.to_owned(), known };
+            return Err(Failure::Refused(rule.with_file(error).to_string()));
         }
+        tracing::warn!(
+            file = rule.file,
+            rule = rule.place(),
+            "no object of the service has %({name})s, so that the check with it allows nobody; use one of {known}"
+        );
     }
     Ok(())
 }
@@ -139,7 +138,8 @@ fn rules(file: &File, option: &str, usual: Option<&str>) -> Result<Vec<Override>
     };
     let own = read_from(&path.display().to_string(), &text)
         .map_err(|error| Failure::Refused(error.to_string()))?;
-    Ok(renamed(own, &RENAMED.concat(), &SERVICES.map(|(_, rules, ..)| rules)))
+    renamed(own, &RENAMED.concat(), &SERVICES.map(|(_, rules, ..)| rules))
+        .map_err(|error| Failure::Refused(error.to_string()))
 }
 
 #[cfg(test)]
@@ -231,6 +231,24 @@ mod tests {
     }
 
     #[test]
+    fn an_earlier_name_may_be_a_helper_of_its_successors() {
+        let text = "os_compute_api:os-services: role:clerk\nupdate_networks_tags: role:clerk\n\
+                    os_compute_api:os-services:list: rule:os_compute_api:os-services or role:boss\n\
+                    update_network:tags: rule:update_networks_tags\n";
+        let policies = read_with("", &[("policy.yaml", text)]).expect("the configuration is valid");
+        let (compute, network) = (ServiceName::Compute, ServiceName::Network);
+        for (service, rule, roles) in [
+            (compute, "os_compute_api:os-services:list", &["clerk", "boss"][..]),
+            (compute, "os_compute_api:os-services:update", &["clerk"]),
+            (network, "update_network:tags", &["clerk"]),
+        ] {
+            for other in ["clerk", "boss", "admin"] {
+                assert_eq!(may(&policies, service, rule, other), roles.contains(&other), "{rule}");
+            }
+        }
+    }
+
+    #[test]
     fn invalid_files_are_refused_with_their_place() {
         let list = "placement:usages: rule:b";
         for (config, rules, why) in [
@@ -265,6 +283,16 @@ mod tests {
                 "",
                 "os_compute_api:servers:index: \"not 'x':%(name)s\"",
                 "policy.yaml: rule os_compute_api:servers:index (line 1) needs %(name)s within a `not`",
+            ),
+            (
+                "",
+                "os_compute_api:servers:index: not rule:mine\nmine: \"'x':%(name)s\"",
+                "policy.yaml: rule mine (line 2) needs %(name)s within a `not`",
+            ),
+            (
+                "",
+                "os_compute_api:servers:index: not tenant_id:%(tenant_id)s",
+                "policy.yaml: rule os_compute_api:servers:index (line 1) needs %(tenant_id)s within a",
             ),
             ("", "get_imgae: '@'", "policy.yaml: get_imgae (line 1) is not a rule of any service"),
             (
