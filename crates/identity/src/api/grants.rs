@@ -6,7 +6,7 @@ use kilonova_access::{Caller, Guard, Routes, delete, get, put};
 use kilonova_wire::{Base, Refusal};
 
 use super::target::PolicyTarget;
-use super::{Answer, id_of, listing, may, no_content, roles};
+use super::{Answer, id_of, listing, no_content, roles};
 use crate::app::assignments::Grant;
 use crate::db::assignments::{Actor, Target};
 use crate::{DOMAIN_ID, Error, Identity};
@@ -122,26 +122,26 @@ async fn enforce(
     let mut words = uri.path().split('/').skip_while(|word| *word != "v3").skip(1);
     let in_domain = words.next() == Some("domains");
     let of_groups = words.nth(usize::from(place.is_some())) == Some("groups");
-    let mut target = PolicyTarget::default();
-    if let Some(place) = place {
-        target = match in_domain {
-            true => target.with("domain_id", place),
-            false => target.project(identity, place).await?,
-        };
-    }
-    target = match of_groups {
-        true => target.group(identity, actor).await?,
-        false => target.user(identity, actor).await?,
-    };
-    if let Some(role) = role {
-        target = target.role(identity, role).await?;
-    }
     let rules = match (place, of_groups) {
         (Some(_), _) => &GRANTS,
         (None, true) => &SYSTEM_GROUPS,
         (None, false) => &SYSTEM_USERS,
     };
-    may(caller, rules[at], &target.pairs())
+    let mut target = PolicyTarget::of(caller, rules[at]);
+    if let Some(place) = place {
+        target = match in_domain {
+            true => target.with("domain_id", place),
+            false => target.project(place),
+        };
+    }
+    target = match of_groups {
+        true => target.group(actor),
+        false => target.user(actor),
+    };
+    if let Some(role) = role {
+        target = target.role(role);
+    }
+    target.may(identity).await
 }
 
 type Full = Path<(String, String, String)>;

@@ -65,11 +65,11 @@ async fn enforce(
     group: &str,
     user: Option<&str>,
 ) -> Result<(), Refusal> {
-    let mut target = PolicyTarget::default().group(identity, group).await?;
+    let mut target = PolicyTarget::of(caller, rule).group(group);
     if let Some(user) = user {
-        target = target.user(identity, user).await?;
+        target = target.user(user);
     }
-    may(caller, rule, &target.pairs())
+    target.may(identity).await
 }
 
 async fn list(
@@ -101,8 +101,7 @@ async fn of_user(
     Path(id): Path<String>,
     query: Query,
 ) -> Answer {
-    let target = PolicyTarget::default().user(&identity, &id).await?;
-    may(&caller, "identity:list_groups_for_user", &target.pairs())?;
+    PolicyTarget::of(&caller, "identity:list_groups_for_user").user(&id).may(&identity).await?;
     id_of("user", &id)?;
     let filter = ListFilter::read(&query);
     let page = Page::read(&query)?;
@@ -135,8 +134,7 @@ async fn create(
     base: Base,
     body: JsonBody,
 ) -> Answer {
-    let target = PolicyTarget::default().sent("group", &body);
-    may(&caller, "identity:create_group", &target.pairs())?;
+    PolicyTarget::of(&caller, "identity:create_group").sent("group", &body).may(&identity).await?;
     let group = identity.create_group(fields(body, "group")?).await?;
     created(json!({"group": view(&group, &base)}))
 }

@@ -61,7 +61,7 @@ pub(super) async fn enforce(
     rule: &str,
     id: &str,
 ) -> Result<(), Refusal> {
-    may(caller, rule, &PolicyTarget::default().project(identity, id).await?.pairs())
+    PolicyTarget::of(caller, rule).project(id).may(identity).await
 }
 
 async fn list(
@@ -117,8 +117,7 @@ async fn of_user(
     Path(id): Path<String>,
     query: Query,
 ) -> Answer {
-    let target = PolicyTarget::default().user(&identity, &id).await?;
-    may(&caller, "identity:list_user_projects", &target.pairs())?;
+    PolicyTarget::of(&caller, "identity:list_user_projects").user(&id).may(&identity).await?;
     id_of("user", &id)?;
     let filter = ListFilter::read(&query);
     identity.user(&id).await?;
@@ -194,8 +193,8 @@ async fn create(
     base: Base,
     body: JsonBody,
 ) -> Answer {
-    let target = PolicyTarget::default().sent("project", &body);
-    may(&caller, "identity:create_project", &target.pairs())?;
+    let target = PolicyTarget::of(&caller, "identity:create_project").sent("project", &body);
+    target.may(&identity).await?;
     let project = identity.create_project(fields(body, "project")?).await?;
     created(json!({"project": view(&project, &base)}))
 }

@@ -88,11 +88,8 @@ async fn found(
     id_of("trust", id)?;
     let found = identity.trust(id).await?;
     let view = bare(&found.0, &Base(String::new()));
-    may(
-        caller,
-        rule,
-        &PolicyTarget::default().with("trust_id", id).object("trust", &view).pairs(),
-    )?;
+    let target = PolicyTarget::of(caller, rule).with("trust_id", id).object("trust", &view);
+    target.may(identity).await?;
     session(identity, headers).await?;
     Ok(found)
 }

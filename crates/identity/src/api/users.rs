@@ -63,7 +63,7 @@ async fn enforce(
     rule: &str,
     id: &str,
 ) -> Result<(), Refusal> {
-    may(caller, rule, &PolicyTarget::default().user(identity, id).await?.pairs())
+    PolicyTarget::of(caller, rule).user(id).may(identity).await
 }
 
 async fn list(
@@ -109,7 +109,7 @@ async fn create(
     base: Base,
     body: JsonBody,
 ) -> Answer {
-    may(&caller, "identity:create_user", &PolicyTarget::default().sent("user", &body).pairs())?;
+    PolicyTarget::of(&caller, "identity:create_user").sent("user", &body).may(&identity).await?;
     let user = identity.create_user(fields(body, "user")?, peer.party()).await?;
     created(json!({"user": view(&user, &base)}))
 }

@@ -10,6 +10,7 @@ mod implied;
 pub(crate) mod limits;
 mod lockout;
 pub(crate) mod login;
+pub(crate) mod objects;
 mod projects;
 mod roles;
 pub(crate) mod secrets;
