@@ -135,13 +135,13 @@ impl Identity {
         })
     }
 
-    /// Verifies the user's password. Failures count towards the lockout.
+    /// Verifies the user's password and returns its hash. Failures count towards the lockout.
     pub(crate) async fn check_password(
         &self,
         user: users::User,
         password: String,
         peer: IpAddr,
-    ) -> Result<(), Error> {
+    ) -> Result<String, Error> {
         let id = user.id.clone();
         let lockout = self.lockout_of(&user);
         let (stored, failures, locked) = self
@@ -168,9 +168,13 @@ impl Identity {
             return Err(Error::Unauthorized(why.unwrap_or("the user cannot log in")));
         };
         let party = Party { address: peer, user: user.id.clone() };
-        let fits = self.inner.hasher.verify(party, password, stored).await?;
+        let fits = self.inner.hasher.verify(party, password, stored.clone()).await?;
         let Some(lockout) = lockout else {
-            return if fits { Ok(()) } else { Err(Error::Unauthorized("the password is wrong")) };
+            return if fits {
+                Ok(stored)
+            } else {
+                Err(Error::Unauthorized("the password is wrong"))
+            };
         };
         if !fits {
             self.store.write(move |tx| lockout.record_failure(tx, &user.id)).await?;
@@ -185,7 +189,7 @@ impl Identity {
         if failures > 0 {
             self.store.write(move |tx| lockout.clear(tx, &user.id)).await?;
         }
-        Ok(())
+        Ok(stored)
     }
 
     async fn by_token(&self, text: &str, begun: Timestamp) -> Result<Authenticated, Error> {

@@ -103,7 +103,8 @@ impl Identity {
     }
 
     /// Changes a user's own password; requires the old one, which is checked like that of a login. The caller need not be
-    /// authenticated, so nothing else reveals whether the user exists.
+    /// authenticated, so nothing else reveals whether the user exists. Nothing changes if an administrator has set another
+    /// password, or disabled or locked the user, since that check.
     pub(crate) async fn change_password(
         &self,
         id: &str,
@@ -119,21 +120,36 @@ impl Identity {
             self.inner.hasher.refuse().await?;
             return Err(Error::Unauthorized("no such user"));
         };
-        let is_locked = user.options.get("lock_password") == Some(&Value::Bool(true));
-        self.check_password(user, old, peer).await?;
-        if is_locked {
-            return Err(Error::Refused(
-                "The password of this user is locked (lock_password).".into(),
-            ));
-        }
+        let locked = refuse_locked(&user);
+        let checked = self.check_password(user, old, peer).await?;
+        locked?;
         let party = Party { address: peer, user: id.clone() };
         let hash = self.inner.hasher.hash(party, new).await?;
-        self.change(move |tx| Ok(users::set_password(tx, &id, &hash, time::now())?)).await
+        self.change(move |tx| {
+            if let Some(user) = users::by_id(tx, &id)? {
+                refuse_locked(&user)?;
+            }
+            match users::replace_password(tx, &id, &checked, &hash, time::now())? {
+                true => Ok(()),
+                false => Err(Error::Unauthorized("the user has changed since the check")),
+            }
+        })
+        .await
     }
 
     pub(crate) async fn delete_user(&self, id: &str) -> Result<(), Error> {
         let id = id.to_owned();
         self.change(move |tx| Error::unless_found(users::delete(tx, &id)?, "user", &id)).await
+    }
+}
+
+/// Refuses a change of a password that is locked.
+fn refuse_locked(user: &User) -> Result<(), Error> {
+    match user.options.get("lock_password") {
+        Some(Value::Bool(true)) => {
+            Err(Error::Refused("The password of this user is locked (lock_password).".into()))
+        }
+        _ => Ok(()),
     }
 }
 

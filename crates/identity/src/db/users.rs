@@ -38,6 +38,9 @@ statements! {
     /// Sets the password.
     SET_PASSWORD = "UPDATE identity_users SET password_hash = ?2, tokens_valid_from = ?3
         WHERE id = ?1";
+    /// Replaces one password of an enabled user.
+    REPLACE_PASSWORD = "UPDATE identity_users SET password_hash = ?2, tokens_valid_from = ?3
+        WHERE id = ?1 AND password_hash = ?4 AND enabled = 1";
     /// Detects a concurrent transaction that uses a limit of the user.
     TOUCH = "UPDATE identity_users SET enabled = enabled WHERE id = ?1";
     /// One user by id.
@@ -103,6 +106,17 @@ pub(crate) fn set_password(
     tokens_valid_from: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(SET_PASSWORD, params![id, hash, tokens_valid_from]).map(|_| ())
+}
+
+/// Like [`set_password`], but only for an enabled user who still has the password `old`; returns false otherwise.
+pub(crate) fn replace_password(
+    tx: &mut Tx<'_>,
+    id: &str,
+    old: &str,
+    hash: &str,
+    tokens_valid_from: Timestamp,
+) -> Result<bool, Error> {
+    Ok(tx.execute(REPLACE_PASSWORD, params![id, hash, tokens_valid_from, old])? > 0)
 }
 
 /// Of two concurrent transactions that call this for one user, the second one begins again after the commit of the

@@ -177,6 +177,26 @@ async fn a_user_changes_its_own_password() {
 }
 
 #[tokio::test]
+async fn of_concurrent_changes_of_one_password_one_succeeds() {
+    for cloud in clouds().await {
+        let (_, user, _) = cloud.demo().await;
+        let path = format!("/v3/users/{user}/password");
+        let change = |n: usize| {
+            let body =
+                json!({"user": {"original_password": "demo", "password": format!("new{n}")}});
+            let (cloud, path) = (&cloud, &path);
+            async move { cloud.call("POST", path, &[], body).await.status.as_u16() }
+        };
+        let (a, b, c, d) = tokio::join!(change(0), change(1), change(2), change(3));
+        let answers = [a, b, c, d];
+        let made = answers.iter().position(|status| *status == 204).expect("one change succeeds");
+        let refused = answers.iter().filter(|status| **status == 401).count();
+        assert_eq!(refused, 3, "{answers:?}");
+        cloud.token("demo", &format!("new{made}"), "demo").await;
+    }
+}
+
+#[tokio::test]
 async fn roles_are_granted_checked_listed_and_revoked() {
     for cloud in clouds().await {
         let (project, user, member) = cloud.demo().await;

@@ -224,6 +224,19 @@ async fn an_account_is_locked_after_failures_on_every_controller() {
         assert_eq!(cloud.as_user(&admin, "PATCH", &path, unlock).await.status, 200);
         assert_eq!(cloud.login(right()).await.status, 201, "an admin unlocked the account");
 
+        // Wrong passwords of a change count too, and a locked account changes nothing.
+        let change = |old: &str| json!({"user": {"original_password": old, "password": "new"}});
+        let password = format!("{path}/password");
+        for n in 0..3 {
+            let body = change(&format!("wrong-{n}"));
+            assert_eq!(cloud.call("POST", &password, &[], body).await.status, 401);
+        }
+        assert_eq!(cloud.login(right()).await.status, 401, "the account is locked");
+        assert_eq!(cloud.call("POST", &password, &[], change("demo")).await.status, 401);
+        let unlock = json!({"user": {"enabled": true}});
+        assert_eq!(cloud.as_user(&admin, "PATCH", &path, unlock).await.status, 200);
+        assert_eq!(cloud.login(right()).await.status, 201, "the password is the same");
+
         let never = json!({"user": {"options": {"ignore_lockout_failure_attempts": true}}});
         let reply = cloud.as_user(&admin, "PATCH", &path, never).await;
         assert_eq!(reply.body["user"]["options"]["ignore_lockout_failure_attempts"], true);
