@@ -277,6 +277,48 @@ create_security_group_rule: \"rule:admin_only or (rule:sg_owner and 'ingress':%(
 }
 
 #[tokio::test]
+async fn rules_see_the_attributes_that_no_body_has() {
+    let text = "\
+update_network: \"rule:admin_only or (rule:owner and not field:networks:status=ACTIVE)\"
+update_port: \"rule:admin_only or (rule:owner and not field:ports:status=DOWN)\"
+update_router: \"rule:admin_only or (rule:owner and not field:routers:status=ACTIVE)\"
+update_floatingip: \"rule:owner and not field:floatingips:floating_network_id=~^[0-9a-f]\"
+delete_floatingip: \"rule:owner and field:floatingips:floating_ip_address=~^192[.] and 'None':%(port_id)s and \
+'None':%(fixed_ip_address)s and 'None':%(router_id)s and 'DOWN':%(status)s\"
+delete_security_group_rule: \"rule:sg_owner and not field:security_group_rules:security_group_id=~^[0-9a-f]\"
+";
+    for api in apis_under(text).await {
+        let ann = WHO[2];
+        let ask = async |what: String, body: Value| api.call_as(ann, &what, Some(body)).await.0;
+        let net = api.network("ann:red", &[]).await;
+        let port = api.make("ann:red", "port", json!({"network_id": net})).await;
+        let router = api.make("ann:red", "router", json!({})).await;
+        let outside = json!({"router:external": true});
+        let outside = api.make("admin:ops", "network", outside).await["id"].clone();
+        let subnet = json!({"network_id": outside, "cidr": "192.0.2.0/24", "ip_version": 4});
+        api.make("admin:ops", "subnet", subnet).await;
+        let floating =
+            api.make("ann:red", "floatingip", json!({"floating_network_id": outside})).await;
+        let id = |made: &Value| made["id"].as_str().unwrap().to_owned();
+        let named = || json!({"name": "n"});
+        let network = format!("PUT /networks/{net}");
+        assert_eq!(ask(network, json!({"network": named()})).await, 403);
+        let path = format!("PUT /ports/{}", id(&port));
+        assert_eq!(ask(path, json!({"port": named()})).await, 403);
+        let path = format!("PUT /routers/{}", id(&router));
+        assert_eq!(ask(path, json!({"router": named()})).await, 403);
+        let path = format!("/floatingips/{}", id(&floating));
+        let body = json!({"floatingip": {"description": "d"}});
+        assert_eq!(ask(format!("PUT {path}"), body).await, 403);
+        assert_eq!(api.call_as(ann, &format!("DELETE {path}"), None).await.0, 204);
+        let group = api.make("ann:red", "security_group", json!({"name": "g"})).await;
+        let rule = id(&group["security_group_rules"][0]);
+        let path = format!("DELETE /security-group-rules/{rule}");
+        assert_eq!(api.call_as(ann, &path, None).await.0, 403);
+    }
+}
+
+#[tokio::test]
 async fn operators_grant_global_access_and_other_projects() {
     let text = "\
 context_with_global_access: role:auditor

@@ -274,7 +274,7 @@ impl ResourceKind {
                 let rule = rules::seen(tx, caller, id(self.member(), text)?)?;
                 // Upstream has no policy rule for this. Only a caller that may delete the security group rule receives
                 // the reason for the refusal.
-                let target = targets::group(&rule.record);
+                let target = targets::rule(&rule);
                 caller.may("delete_security_group_rule", &target.pairs())?;
                 return Err(crate::error::malformed(
                     "A security group rule cannot be changed; delete it and create another.",
@@ -339,15 +339,15 @@ impl ResourceKind {
             }
             Self::Rule => {
                 let found = rules::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::group(&found.record).pairs())?;
+                caller.may(rule, &targets::rule(&found).pairs())?;
             }
             Self::Router => {
                 let router = routers::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::record(&router).pairs())?;
+                caller.may(rule, &targets::router(&router).pairs())?;
             }
             Self::FloatingIp => {
                 let floating = floating::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::record(&floating.record).pairs())?;
+                caller.may(rule, &targets::floating(&floating).pairs())?;
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ use kilonova_wire::{Refusal, time};
 use serde_json::{Value, json};
 
 use super::addresses::{self, FixedIp};
-use super::{networks, ports as port_app, quotas, reaches_project, targets, viewer};
+use super::{Reach, networks, ports as port_app, quotas, targets};
 use crate::attributes::{
     Attribute, empty, hide, none, nothing, of_change, of_new, owner, permitted,
 };
@@ -65,13 +65,14 @@ pub(crate) fn seen(
     caller: &Caller,
     id: FloatingIpId,
 ) -> Result<FloatingIp, Error> {
-    let floating = rows::find(tx, id)?.filter(|floating| visible(caller, floating));
+    let floating =
+        rows::find(tx, id)?.filter(|floating| visible(caller, Reach::of(caller), floating));
     Ok(floating.ok_or_else(|| not_found(KIND, id))?)
 }
 
-fn visible(caller: &Caller, floating: &FloatingIp) -> bool {
-    reaches_project(caller, &floating.record.project)
-        && caller.allows("get_floatingip", &targets::record(&floating.record).pairs())
+fn visible(caller: &Caller, reach: Reach<'_>, floating: &FloatingIp) -> bool {
+    reach.covers(&floating.record.project)
+        && caller.allows("get_floatingip", &targets::floating(floating).pairs())
 }
 
 pub(crate) fn create(
@@ -278,14 +279,14 @@ pub(crate) fn update(
     now: Timestamp,
 ) -> Result<FloatingIp, Error> {
     let mut floating = seen(tx, caller, id)?;
-    caller.may("update_floatingip", &targets::record(&floating.record).pairs())?;
+    caller.may("update_floatingip", &targets::floating(&floating).pairs())?;
     let set = of_change(ATTRIBUTES, sent)?;
     permitted(
         ATTRIBUTES,
         "update_floatingip",
         caller,
         &set,
-        &targets::record(&floating.record).sent(&set).pairs(),
+        &targets::floating(&floating).sent(&set).pairs(),
     )?;
     let before = floating.fixed;
     if set.contains_key("port_id") || set.contains_key("fixed_ip_address") {
@@ -307,7 +308,7 @@ pub(crate) fn update(
 
 pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: FloatingIpId) -> Result<(), Error> {
     let floating = seen(tx, caller, id)?;
-    caller.may("delete_floatingip", &targets::record(&floating.record).pairs())?;
+    caller.may("delete_floatingip", &targets::floating(&floating).pairs())?;
     rows::delete(tx, id)?;
     ports::delete(tx, floating.reserving_port, time::now())?;
     note(tx, floating.fixed, None)
@@ -315,8 +316,9 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: FloatingIpId) -> Resu
 
 /// Views of the floating addresses visible to the caller.
 pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error> {
-    let mut all = rows::list(tx, viewer(caller).as_deref())?;
-    all.retain(|floating| visible(caller, floating));
+    let reach = Reach::of(caller);
+    let mut all = rows::list(tx, reach.viewer())?;
+    all.retain(|floating| visible(caller, reach, floating));
     let ends = all.iter().filter_map(|floating| floating.fixed).map(|end| end.port);
     let ends = ports::by_ids(tx, ends)?;
     let ends: HashMap<PortId, Port> = ends.into_iter().map(|port| (port.record.id, port)).collect();
@@ -337,6 +339,11 @@ pub(crate) fn shown(
     Ok(view(floating, end.as_ref(), caller))
 }
 
+/// Active if a host translates the address.
+pub(crate) fn status(floating: &FloatingIp) -> &'static str {
+    if floating.fixed.is_some() && floating.placed { "ACTIVE" } else { "DOWN" }
+}
+
 fn view(floating: &FloatingIp, end: Option<&Port>, caller: &Caller) -> Body {
     let mut view = floating.record.view();
     let fixed = floating.fixed;
@@ -353,12 +360,12 @@ fn view(floating: &FloatingIp, end: Option<&Port>, caller: &Caller) -> Body {
         ("port_id", json!(fixed.map(|fixed| fixed.port))),
         ("fixed_ip_address", json!(fixed.map(|fixed| fixed.address))),
         ("router_id", json!(fixed.map(|fixed| fixed.router))),
-        ("status", json!(if fixed.is_some() && floating.placed { "ACTIVE" } else { "DOWN" })),
+        ("status", json!(status(floating))),
         ("port_details", json!(details)),
         ("qos_policy_id", Value::Null),
     ] {
         view.insert(key.to_owned(), value);
     }
-    hide(&mut view, "get_floatingip", caller, &targets::record(&floating.record).pairs());
+    hide(&mut view, "get_floatingip", caller, &targets::floating(floating).pairs());
     view
 }

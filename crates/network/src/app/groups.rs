@@ -10,7 +10,7 @@ use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 use serde_json::{Value, json};
 
-use super::{quotas, reaches_project, rules, targets, viewer};
+use super::{Reach, quotas, rules, targets};
 use crate::attributes::{Attribute, empty, nothing, of_change, of_new, owner, permitted, yes};
 use crate::db::changes::{self, NetworkChange};
 use crate::db::groups::{self as rows, Group, Rule};
@@ -67,12 +67,12 @@ pub(crate) fn ensure(tx: &mut Tx<'_>, project: &str, now: Timestamp) -> Result<(
 }
 
 pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: SecurityGroupId) -> Result<Group, Error> {
-    let group = rows::find(tx, id)?.filter(|group| visible(caller, group));
+    let group = rows::find(tx, id)?.filter(|group| visible(caller, Reach::of(caller), group));
     Ok(group.ok_or_else(|| not_found(KIND, id))?)
 }
 
-fn visible(caller: &Caller, group: &Group) -> bool {
-    reaches_project(caller, &group.project)
+fn visible(caller: &Caller, reach: Reach<'_>, group: &Group) -> bool {
+    reach.covers(&group.project)
         && caller.allows("get_security_group", &targets::group(group).pairs())
 }
 
@@ -197,10 +197,10 @@ pub(crate) fn delete(
 }
 
 pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error> {
-    let viewer = viewer(caller);
-    let all = rows::list_rules(tx, viewer.as_deref())?;
-    let mut groups = rows::list(tx, viewer.as_deref())?;
-    groups.retain(|group| visible(caller, group));
+    let reach = Reach::of(caller);
+    let all = rows::list_rules(tx, reach.viewer())?;
+    let mut groups = rows::list(tx, reach.viewer())?;
+    groups.retain(|group| visible(caller, reach, group));
     Ok(groups.iter().map(|group| view(group, all.iter().filter(|r| r.group == group.id))).collect())
 }
 

@@ -21,13 +21,30 @@ use newtype_uuid::GenericUuid;
 
 use crate::error::not_found;
 
-/// The project whose resources are searched; `None` for callers who search all projects: administrators, services, and
-/// those to whom the operator grants it (`model_query_scope_is_project` of `neutron_lib/db/utils.py`). Policy rules then
-/// decide which of the found resources are visible.
-pub(crate) fn viewer(caller: &Caller) -> Option<String> {
-    let all =
-        caller.is_admin() || serves(caller) || caller.allows_own("context_with_global_access");
-    (!all).then(|| caller.project_id.clone())
+/// The projects whose resources a caller searches: its own, or all for administrators, services, and those to whom the
+/// operator grants it (`model_query_scope_is_project` of `neutron_lib/db/utils.py`). Policy rules then decide which of the
+/// found resources are visible.
+///
+/// It evaluates rules, so a list computes it once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reach<'a>(Option<&'a str>);
+
+impl<'a> Reach<'a> {
+    pub fn of(caller: &'a Caller) -> Self {
+        let all =
+            caller.is_admin() || serves(caller) || caller.allows_own("context_with_global_access");
+        Self((!all).then_some(&*caller.project_id))
+    }
+
+    /// The only project; `None` for all.
+    pub fn viewer(self) -> Option<&'a str> {
+        self.0
+    }
+
+    /// True if the search covers resources of the project.
+    pub fn covers(self, project: &str) -> bool {
+        self.0.is_none_or(|viewer| !viewer.is_empty() && viewer == project)
+    }
 }
 
 /// True if the caller may create resources in other projects (`can_set_project_id` of `neutron_lib/context.py`).
@@ -38,11 +55,6 @@ pub(crate) fn sets_project(caller: &Caller) -> bool {
 /// True for a service, by the present or the older role (`is_service_role` of `neutron_lib/context.py`).
 fn serves(caller: &Caller) -> bool {
     caller.allows_own("service_api") || caller.allows_own("context_is_advsvc")
-}
-
-/// True if the search of [`viewer`] covers resources of the project.
-pub(crate) fn reaches_project(caller: &Caller, project: &str) -> bool {
-    viewer(caller).is_none_or(|viewer| !viewer.is_empty() && viewer == project)
 }
 
 /// Parses an id in a path; 404 if malformed.

@@ -6,12 +6,13 @@ use std::collections::hash_map::Entry;
 use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_ids::NetworkId;
+use kilonova_policy::Target;
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 use serde_json::{Value, json};
 
-use super::{dhcp, quotas, reaches_project, targets, viewer, zones};
+use super::{Reach, dhcp, quotas, targets, zones};
 use crate::attributes::{
     Attribute, empty, hide, no, none, nothing, of_change, of_new, owner, permitted, yes,
 };
@@ -47,15 +48,16 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
 
 /// The network, if visible to the caller.
 pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: NetworkId) -> Result<Network, Error> {
-    let network = rows::find(tx, id)?.filter(|network| visible(caller, network));
+    let network = rows::find(tx, id)?.filter(|network| {
+        visible(caller, Reach::of(caller), network, &targets::network(network).pairs())
+    });
     Ok(network.ok_or_else(|| not_found(KIND, id))?)
 }
 
-fn visible(caller: &Caller, network: &Network) -> bool {
-    let reached = reaches_project(caller, &network.project)
-        || network.flag("shared")
-        || network.flag("router:external");
-    reached && caller.allows("get_network", &targets::network(network).pairs())
+fn visible(caller: &Caller, reach: Reach<'_>, network: &Network, target: Target<'_>) -> bool {
+    let reached =
+        reach.covers(&network.project) || network.flag("shared") || network.flag("router:external");
+    reached && caller.allows("get_network", target)
 }
 
 /// The network of a resource, unchecked: the caller checks the visibility of the resource.
@@ -373,23 +375,34 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: NetworkId) -> Result<
 
 /// Views of the networks visible to the caller.
 pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error> {
-    let viewer = viewer(caller);
-    let all = subnets::list(tx, viewer.as_deref())?;
-    let mut networks = rows::list(tx, viewer.as_deref())?;
-    networks.retain(|network| visible(caller, network));
+    let reach = Reach::of(caller);
+    let all = subnets::list(tx, reach.viewer())?;
+    let networks = rows::list(tx, reach.viewer())?;
     let subnets_of = |id: NetworkId| -> Vec<_> {
         all.iter().filter(|subnet| subnet.network == id).map(|subnet| subnet.record.id).collect()
     };
-    Ok(networks.iter().map(|network| view(network, subnets_of(network.id), caller)).collect())
+    let seen = |network: &Network| {
+        let target = targets::network(network);
+        let target = target.pairs();
+        let visible = visible(caller, reach, network, &target);
+        visible.then(|| view(network, subnets_of(network.id), caller, &target))
+    };
+    Ok(networks.iter().filter_map(seen).collect())
 }
 
 /// The view of one network.
 pub(crate) fn shown(tx: &mut Tx<'_>, network: &Network, caller: &Caller) -> Result<Body, Error> {
     let subnets = subnets::of_network(tx, network.id)?;
-    Ok(view(network, subnets.iter().map(|subnet| subnet.record.id).collect(), caller))
+    let subnets = subnets.iter().map(|subnet| subnet.record.id).collect();
+    Ok(view(network, subnets, caller, &targets::network(network).pairs()))
 }
 
-fn view(network: &Network, subnets: Vec<kilonova_ids::SubnetId>, caller: &Caller) -> Body {
+fn view(
+    network: &Network,
+    subnets: Vec<kilonova_ids::SubnetId>,
+    caller: &Caller,
+    target: Target<'_>,
+) -> Body {
     let mut view = network.view();
     for (key, value) in [
         ("status", json!("ACTIVE")),
@@ -401,6 +414,6 @@ fn view(network: &Network, subnets: Vec<kilonova_ids::SubnetId>, caller: &Caller
     ] {
         view.insert(key.to_owned(), value);
     }
-    hide(&mut view, "get_network", caller, &targets::network(network).pairs());
+    hide(&mut view, "get_network", caller, target);
     view
 }

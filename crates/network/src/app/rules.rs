@@ -9,7 +9,7 @@ use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 use serde_json::{Value, json};
 
-use super::{groups, quotas, targets, viewer};
+use super::{Reach, groups, quotas, targets};
 use crate::address::Cidr;
 use crate::attributes::{Attribute, empty, none, of_new};
 use crate::db::changes::{self, NetworkChange};
@@ -319,19 +319,19 @@ pub(crate) fn delete(
     now: Timestamp,
 ) -> Result<(), Error> {
     let rule = seen(tx, caller, id)?;
-    caller.may("delete_security_group_rule", &targets::group(&rule.record).pairs())?;
+    caller.may("delete_security_group_rule", &targets::rule(&rule).pairs())?;
     changes::record(tx, NetworkChange::Rules(rule.group))?;
     rows::revise(tx, rule.group, now)?;
     Ok(rows::delete_rule(tx, rule.record.id)?)
 }
 
 pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error> {
-    let all = rows::list_rules(tx, viewer(caller).as_deref())?;
+    let all = rows::list_rules(tx, Reach::of(caller).viewer())?;
     Ok(all.iter().filter(|rule| visible(caller, rule)).map(view).collect())
 }
 
 fn visible(caller: &Caller, rule: &Rule) -> bool {
-    caller.allows("get_security_group_rule", &targets::group(&rule.record).pairs())
+    caller.allows("get_security_group_rule", &targets::rule(rule).pairs())
 }
 
 pub(crate) fn view(rule: &Rule) -> Body {

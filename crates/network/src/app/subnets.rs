@@ -11,7 +11,7 @@ use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 use serde_json::{Value, json};
 
-use super::{dhcp, networks, quotas, reaches_project, routers, targets, viewer};
+use super::{Reach, dhcp, networks, quotas, routers, targets};
 use crate::address::{self, Cidr, Range, number};
 use crate::attributes::{
     Attribute, On, empty, hide, none, nothing, of_change, of_new, owner, permitted, yes,
@@ -112,12 +112,16 @@ pub(crate) fn seen(
     let missing = || not_found(KIND, id);
     let subnet = rows::find(tx, id)?.ok_or_else(missing)?;
     let network = networks::of(tx, subnet.network)?;
-    if visible(caller, &subnet, &network) { Ok((subnet, network)) } else { Err(missing().into()) }
+    if visible(caller, Reach::of(caller), &subnet, &network) {
+        Ok((subnet, network))
+    } else {
+        Err(missing().into())
+    }
 }
 
-fn visible(caller: &Caller, subnet: &Subnet, network: &Network) -> bool {
-    let reached = reaches_project(caller, &subnet.record.project)
-        || reaches_project(caller, &network.project)
+fn visible(caller: &Caller, reach: Reach<'_>, subnet: &Subnet, network: &Network) -> bool {
+    let reached = reach.covers(&subnet.record.project)
+        || reach.covers(&network.project)
         || network.flag("shared")
         || network.flag("router:external");
     reached && caller.allows("get_subnet", &targets::subnet(subnet, network).pairs())
@@ -339,9 +343,10 @@ pub(crate) fn delete(
 pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error> {
     let mut networks = networks::Cache::default();
     let mut views = Vec::new();
-    for subnet in rows::list(tx, viewer(caller).as_deref())? {
+    let reach = Reach::of(caller);
+    for subnet in rows::list(tx, reach.viewer())? {
         let network = networks.get(tx, subnet.network)?;
-        if visible(caller, &subnet, network) {
+        if visible(caller, reach, &subnet, network) {
             let mut view = view(&subnet, network, caller);
             // This key is only for filters; see `Collection::hidden`.
             view.insert("shared".into(), json!(network.flag("shared")));

@@ -1,5 +1,4 @@
-//! Policy targets of networks, subnets, ports and security groups, with the attribute names that
-//! Neutron's rules use.
+//! Policy targets of the network service's resources, with the attribute names that Neutron's rules use.
 //!
 //! As in `neutron/pecan_wsgi/hooks/policy_enforcement.py`, the target of an operation has the attributes of the stored
 //! resource and those that the request sends. Lists and objects are left out: no check can compare them.
@@ -9,8 +8,11 @@ use std::borrow::Cow;
 use newtype_uuid::TypedUuidKind;
 use serde_json::Value;
 
+use crate::db::floating::FloatingIp;
+use crate::db::groups::{Group, Rule};
 use crate::db::networks::Network;
 use crate::db::ports::Port;
+use crate::db::routers::Router;
 use crate::db::subnets::Subnet;
 use crate::record::{Body, Record};
 
@@ -35,6 +37,12 @@ impl<'a> Target<'a> {
     fn stored<K: TypedUuidKind>(mut self, record: &'a Record<K>) -> Self {
         self.own.push(("id", record.id.to_string().into()));
         self.own.extend(attributes(&record.body));
+        self
+    }
+
+    /// Adds attributes of a stored resource that its body does not have.
+    fn derived<const N: usize>(mut self, pairs: [Pair<'a>; N]) -> Self {
+        self.own.extend(pairs);
         self
     }
 
@@ -75,9 +83,26 @@ pub(crate) fn of_project(project: &str) -> Target<'_> {
         .fix("tenant_id", project)
 }
 
-/// A resource that depends on no other: a router or a floating address.
-pub(crate) fn record<K: TypedUuidKind>(record: &Record<K>) -> Target<'_> {
-    of_project(&record.project).stored(record)
+/// A router.
+pub(crate) fn router(router: &Router) -> Target<'_> {
+    of_project(&router.project).stored(router).derived([("status", "ACTIVE".into())])
+}
+
+/// A floating address.
+pub(crate) fn floating(one: &FloatingIp) -> Target<'_> {
+    let fixed = one.fixed;
+    of_project(&one.record.project).stored(&one.record).derived([
+        ("floating_network_id", one.network.to_string().into()),
+        ("floating_ip_address", one.address.to_string().into()),
+        ("port_id", or_none(fixed.map(|fixed| fixed.port))),
+        ("fixed_ip_address", or_none(fixed.map(|fixed| fixed.address))),
+        ("router_id", or_none(fixed.map(|fixed| fixed.router))),
+        ("status", super::floating::status(one).into()),
+    ])
+}
+
+fn or_none(value: Option<impl ToString>) -> Cow<'static, str> {
+    value.map_or(Cow::Borrowed("None"), |value| value.to_string().into())
 }
 
 /// A resource of a project on a network.
@@ -91,13 +116,11 @@ pub(crate) fn on_network<'a>(project: &'a str, network: &'a Network) -> Target<'
 
 /// A network.
 pub(crate) fn network(network: &Network) -> Target<'_> {
-    let mut target = of_project(&network.project)
+    of_project(&network.project)
         .fix("network:project_id", network.project.as_str())
-        .stored(network);
-    for name in ["shared", "router:external"] {
-        target.own.push((name, flag(network.flag(name)).into()));
-    }
-    target
+        .stored(network)
+        .derived(["shared", "router:external"].map(|name| (name, flag(network.flag(name)).into())))
+        .derived([("status", "ACTIVE".into())])
 }
 
 /// A subnet.
@@ -119,14 +142,13 @@ pub(crate) fn of_port<'a>(one: &'a Port, network: &'a Network) -> Target<'a> {
 
 /// An existing port with this `device_owner`.
 pub(crate) fn port_with<'a>(one: &'a Port, owner: &'a str, network: &'a Network) -> Target<'a> {
-    let mut target = port(&one.record.project, owner, network).stored(&one.record);
     let host = one.host.as_deref().unwrap_or_default();
-    for (name, value) in
-        [("mac_address", &*one.mac), ("device_id", &*one.device_id), ("binding:host_id", host)]
-    {
-        target.own.push((name, value.into()));
-    }
-    target
+    port(&one.record.project, owner, network).stored(&one.record).derived([
+        ("mac_address", one.mac.as_str().into()),
+        ("device_id", one.device_id.as_str().into()),
+        ("binding:host_id", host.into()),
+        ("status", super::ports::status(one).into()),
+    ])
 }
 
 /// A new security group of a project, or a new rule in one.
@@ -134,9 +156,17 @@ pub(crate) fn new_group(project: &str) -> Target<'_> {
     of_project(project).fix("security_group:project_id", project).fix("shared", flag(false))
 }
 
-/// A security group, or a rule in one, which belongs to the same project.
-pub(crate) fn group<K: TypedUuidKind>(record: &Record<K>) -> Target<'_> {
-    new_group(&record.project).stored(record)
+/// A security group.
+pub(crate) fn group(group: &Group) -> Target<'_> {
+    new_group(&group.project).stored(group)
+}
+
+/// A rule in a security group, which belongs to the same project.
+pub(crate) fn rule(rule: &Rule) -> Target<'_> {
+    let group = rule.group.to_string();
+    new_group(&rule.record.project)
+        .stored(&rule.record)
+        .derived([("security_group_id", group.into())])
 }
 
 #[cfg(test)]

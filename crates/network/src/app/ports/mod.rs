@@ -10,13 +10,14 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_ids::{HostName, NetworkId, PortId, SubnetId, parse_uuid_like};
+use kilonova_policy::Target;
 use kilonova_store::Tx;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::{Refusal, time};
 use serde_json::{Value, json};
 
 use super::addresses::{self, FixedIp};
-use super::{dhcp, networks, quotas, reaches_project, routers, targets};
+use super::{Reach, dhcp, networks, quotas, routers, targets};
 use crate::address::{self, Cidr};
 use crate::attributes::{Attribute, empty, none, nothing, of_new, owner, permitted, yes};
 use crate::db::changes::{self, NetworkChange};
@@ -29,7 +30,7 @@ use crate::{Error, VnicType, values};
 
 pub(crate) use change::{add_address, keep, remove_address, update};
 use secure::{check_pairs, secure};
-pub(crate) use view::{view, views};
+pub(crate) use view::{status, view, views};
 
 pub(crate) const KIND: &str = "port";
 
@@ -72,13 +73,20 @@ pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: PortId) -> Result<(Port
     let missing = || not_found(KIND, id);
     let port = rows::find(tx, id)?.ok_or_else(missing)?;
     let network = networks::of(tx, port.network)?;
-    if visible(caller, &port, &network) { Ok((port, network)) } else { Err(missing().into()) }
+    let target = targets::of_port(&port, &network);
+    let visible = visible(caller, Reach::of(caller), &port, &network, &target.pairs());
+    if visible { Ok((port, network)) } else { Err(missing().into()) }
 }
 
-fn visible(caller: &Caller, port: &Port, network: &Network) -> bool {
-    let reached =
-        reaches_project(caller, &port.record.project) || reaches_project(caller, &network.project);
-    reached && caller.allows("get_port", &targets::of_port(port, network).pairs())
+fn visible(
+    caller: &Caller,
+    reach: Reach<'_>,
+    port: &Port,
+    network: &Network,
+    target: Target<'_>,
+) -> bool {
+    let reached = reach.covers(&port.record.project) || reach.covers(&network.project);
+    reached && caller.allows("get_port", target)
 }
 
 /// The host in a request; an empty name means no host.

@@ -4,10 +4,11 @@ use std::net::IpAddr;
 
 use kilonova_access::Caller;
 use kilonova_ids::SubnetId;
+use kilonova_policy::Target;
 use kilonova_store::Tx;
 use serde_json::{Value, json};
 
-use super::super::{dhcp, networks, targets, viewer};
+use super::super::{Reach, dhcp, networks, targets};
 use super::visible;
 use crate::attributes::hide;
 use crate::db::networks::Network;
@@ -23,13 +24,16 @@ pub(crate) fn views(
     device: Option<String>,
     network: Option<String>,
 ) -> Result<Vec<Body>, Error> {
-    let query = rows::PortQuery { viewer: viewer(caller), device, network };
+    let reach = Reach::of(caller);
+    let query = rows::PortQuery { viewer: reach.viewer().map(str::to_owned), device, network };
     let mut networks = networks::Cache::default();
     let mut views = Vec::new();
     for port in rows::list(tx, &query)? {
         let network = networks.get(tx, port.network)?;
-        if visible(caller, &port, network) {
-            views.push(view(&port, network, options, caller));
+        let target = targets::of_port(&port, network);
+        let target = target.pairs();
+        if visible(caller, reach, &port, network, &target) {
+            views.push(view_on(&port, options, caller, &target));
         }
     }
     Ok(views)
@@ -42,12 +46,22 @@ pub(crate) fn view(
     options: &NetworkOptions,
     caller: &Caller,
 ) -> Body {
+    view_on(port, options, caller, &targets::of_port(port, network).pairs())
+}
+
+/// Active if it is bound, or serves DHCP.
+pub(crate) fn status(port: &Port) -> &'static str {
+    let active = port.host.is_some() || port.record.text("device_owner") == dhcp::OWNER;
+    if active { "ACTIVE" } else { "DOWN" }
+}
+
+/// The view of a port with its policy target.
+fn view_on(port: &Port, options: &NetworkOptions, caller: &Caller, target: Target<'_>) -> Body {
     let mut view = port.record.view();
     let ips = port.addresses.iter();
     let ips: Vec<Value> =
         ips.map(|(subnet, ip)| json!({"subnet_id": subnet, "ip_address": ip})).collect();
     let bound = port.host.is_some();
-    let is_dhcp = port.record.text("device_owner") == dhcp::OWNER;
     let special = port.vnic_type != VnicType::Normal;
     let vif = if !bound {
         "unbound"
@@ -63,7 +77,7 @@ pub(crate) fn view(
         ("mac_address", json!(port.mac)),
         ("fixed_ips", json!(ips)),
         ("device_id", json!(port.device_id)),
-        ("status", json!(if bound || is_dhcp { "ACTIVE" } else { "DOWN" })),
+        ("status", json!(status(port))),
         ("ip_allocation", json!(if ips.is_empty() { "none" } else { "immediate" })),
         ("dns_assignment", names(port, options)),
         ("resource_request", Value::Null),
@@ -80,7 +94,7 @@ pub(crate) fn view(
         // A pair without a MAC address shows the port's current one; upstream stores the one at the pair's creation.
         pair.entry("mac_address").or_insert_with(|| json!(port.mac));
     }
-    hide(&mut view, "get_port", caller, &targets::of_port(port, network).pairs());
+    hide(&mut view, "get_port", caller, target);
     view
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn add(
     now: Timestamp,
 ) -> Result<Body, Error> {
     let mut router = seen(tx, caller, id)?;
-    caller.may("add_router_interface", &targets::record(&router).pairs())?;
+    caller.may("add_router_interface", &targets::router(&router).pairs())?;
     let (subnet, port) = sent_ids(sent)?;
     if subnet.is_some() && port.is_some() {
         return Err(bad(KIND, "Cannot specify both subnet-id and port-id").into());
@@ -158,7 +158,7 @@ pub(crate) fn remove(
     now: Timestamp,
 ) -> Result<Body, Error> {
     let mut router = seen(tx, caller, id)?;
-    caller.may("remove_router_interface", &targets::record(&router).pairs())?;
+    caller.may("remove_router_interface", &targets::router(&router).pairs())?;
     let (subnet, port) = sent_ids(sent)?;
     router.change(Body::new(), now);
     rows::update(tx, &router)?;

@@ -13,7 +13,7 @@ use kilonova_store::Tx;
 use kilonova_wire::refusal::Kind;
 use serde_json::Value;
 
-use super::{quotas, reaches_project, subnets, targets, zones};
+use super::{Reach, quotas, subnets, targets, zones};
 use crate::address::Cidr;
 use crate::attributes::{
     Attribute, empty, no, none, nothing, of_change, of_new, owner, permitted, yes,
@@ -55,13 +55,12 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
 
 /// The router, if visible to the caller.
 pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: RouterId) -> Result<Router, Error> {
-    let router = rows::find(tx, id)?.filter(|router| visible(caller, router));
+    let router = rows::find(tx, id)?.filter(|router| visible(caller, Reach::of(caller), router));
     Ok(router.ok_or_else(|| not_found(KIND, id))?)
 }
 
-fn visible(caller: &Caller, router: &Router) -> bool {
-    reaches_project(caller, &router.project)
-        && caller.allows("get_router", &targets::record(router).pairs())
+fn visible(caller: &Caller, reach: Reach<'_>, router: &Router) -> bool {
+    reach.covers(&router.project) && caller.allows("get_router", &targets::router(router).pairs())
 }
 
 /// True unless the request for a gateway disables SNAT. Earlier requests have no effect.
@@ -110,14 +109,14 @@ pub(crate) fn update(
     now: Timestamp,
 ) -> Result<Router, Error> {
     let mut router = seen(tx, caller, id)?;
-    caller.may("update_router", &targets::record(&router).pairs())?;
+    caller.may("update_router", &targets::router(&router).pairs())?;
     let mut set = of_change(ATTRIBUTES, sent)?;
     permitted(
         ATTRIBUTES,
         "update_router",
         caller,
         &set,
-        &targets::record(&router).sent(&set).pairs(),
+        &targets::router(&router).sent(&set).pairs(),
     )?;
     let gateway = set.remove("external_gateway_info");
     if let Some(wanted) = &gateway {
@@ -137,7 +136,7 @@ pub(crate) fn update(
 
 pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: RouterId) -> Result<(), Error> {
     let router = seen(tx, caller, id)?;
-    caller.may("delete_router", &targets::record(&router).pairs())?;
+    caller.may("delete_router", &targets::router(&router).pairs())?;
     rows::touch(tx, id)?;
     if rows::ports(tx, id)?.iter().any(|port| !port.gateway) {
         let message = format!("Router {id} still has ports");

@@ -117,7 +117,7 @@ fn change(
     change: impl Fn(Vec<Value>, Vec<Value>) -> Vec<Value>,
 ) -> Result<Router, Error> {
     let mut router = seen(tx, caller, id)?;
-    caller.may(rule, &targets::record(&router).pairs())?;
+    caller.may(rule, &targets::router(&router).pairs())?;
     let mut all: Vec<Value> = Vec::new();
     for route in change(routes(&router), sent_routes(sent)?) {
         if !all.contains(&route) {

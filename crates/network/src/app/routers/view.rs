@@ -4,7 +4,7 @@ use kilonova_access::Caller;
 use kilonova_store::Tx;
 use serde_json::{Value, json};
 
-use super::super::{targets, viewer, zones};
+use super::super::{Reach, targets, zones};
 use super::visible;
 use crate::Error;
 use crate::attributes::hide;
@@ -13,9 +13,9 @@ use crate::record::Body;
 
 /// Views of the routers visible to the caller.
 pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error> {
-    let viewer = viewer(caller);
-    let mut routers = rows::list(tx, viewer.as_deref())?;
-    routers.retain(|router| visible(caller, router));
+    let reach = Reach::of(caller);
+    let mut routers = rows::list(tx, reach.viewer())?;
+    routers.retain(|router| visible(caller, reach, router));
     let gateways = rows::gateways(tx, routers.iter().map(|router| router.id))?;
     Ok(routers.iter().map(|router| view(router, gateways.get(&router.id), caller)).collect())
 }
@@ -41,6 +41,6 @@ fn view(router: &Router, gateway: Option<&RouterPort>, caller: &Caller) -> Body 
     ] {
         view.insert(key.to_owned(), value);
     }
-    hide(&mut view, "get_router", caller, &targets::record(router).pairs());
+    hide(&mut view, "get_router", caller, &targets::router(router).pairs());
     view
 }
