@@ -42,6 +42,9 @@ pub struct Refused {
     pub status: StatusCode,
     /// Cinder's message.
     pub message: String,
+    /// The name of Cinder's fault, such as `itemNotFound`. `None` if the answer is not Cinder's, but that of its
+    /// Keystone middleware or of a proxy.
+    pub fault: Option<String>,
     /// `req-…`, the id of the request in Cinder's logs.
     pub request_id: Option<String>,
 }
@@ -60,7 +63,10 @@ impl Refused {
         });
         let message =
             named.unwrap_or_else(|| status.canonical_reason().unwrap_or_default().to_owned());
-        Self { request, status, message, request_id }
+        let mut faults = body.as_object().into_iter().flatten();
+        let fault = faults.find(|(name, fault)| *name != "error" && fault["message"].is_string());
+        let fault = fault.map(|(name, _)| name.clone());
+        Self { request, status, message, fault, request_id }
     }
 
     /// The message in the form of python-cinderclient, which Nova shows to its users.
@@ -88,19 +94,21 @@ impl Error {
         self.refused().map(|refused| refused.status)
     }
 
-    /// True if the object does not exist, so that no rollback is needed.
+    /// True if the object does not exist, so that no rollback is needed. The 404 of a proxy whose Cinder restarts says
+    /// nothing about the object.
     pub fn is_not_found(&self) -> bool {
-        self.status() == Some(StatusCode::NOT_FOUND)
+        self.refused().is_some_and(|refused| refused.fault.as_deref() == Some("itemNotFound"))
     }
 
     /// True if Cinder understood the request and refuses it, so that a retry would be refused too.
-    /// A rejected token is not such a refusal.
+    /// A rejected token is not such a refusal, and neither is the answer of a proxy.
     pub fn is_final(&self) -> bool {
-        self.status().is_some_and(|status| {
+        self.refused().is_some_and(|Refused { status, fault, .. }| {
             status.is_client_error()
-                && status != StatusCode::UNAUTHORIZED
-                && status != StatusCode::REQUEST_TIMEOUT
-                && status != StatusCode::TOO_MANY_REQUESTS
+                && fault.is_some()
+                && *status != StatusCode::UNAUTHORIZED
+                && *status != StatusCode::REQUEST_TIMEOUT
+                && *status != StatusCode::TOO_MANY_REQUESTS
         })
     }
 

@@ -288,6 +288,12 @@ async fn failures_are_repeated_where_upstream_repeats() {
     assert_eq!(left.len(), 1, "the caller finds the attachment");
     let missing = cinder.attachment(call, AttachmentId::new_v4()).await.expect_err("there is none");
     assert!(missing.is_not_found());
+    // A proxy's answer says nothing about an attachment.
+    fake.fail("DELETE attachments", Failure::Proxy(404), 1);
+    let failed = cinder.delete_attachment(call, left[0].id).await.expect_err("not Cinder's answer");
+    assert_eq!(failed.status(), Some(StatusCode::NOT_FOUND));
+    assert!(!failed.is_not_found() && !failed.is_final() && !failed.may_have_effect());
+    assert_eq!(fake.state().attachments().len(), 1);
 }
 
 #[tokio::test]

@@ -196,22 +196,18 @@ fn check_volume(
     Ok(())
 }
 
-/// Refuses a volume that another server has, unless servers may share it. Cinder checks this too, but only by the
+/// Refuses volumes that another server has; servers may not share any of them. Cinder checks this too, but only by the
 /// volume's status, which an administrator may have reset (`_check_volume_already_attached` in `nova/compute/api.py`).
 pub(super) fn check_unused(
     tx: &mut Tx<'_>,
-    volume: VolumeId,
+    volumes: &[VolumeId],
     server: ServerId,
-    is_shared: bool,
 ) -> Result<(), Error> {
-    if is_shared {
-        return Ok(());
-    }
-    let others = rows::others_with(tx, volume, server)?;
-    if others.is_empty() {
-        return Ok(());
-    }
-    let others: Vec<String> = others.iter().map(ServerId::to_string).collect();
+    let mut used = rows::servers_with(tx, volumes)?;
+    used.retain(|(_, other)| *other != server);
+    let Some((volume, _)) = used.first().copied() else { return Ok(()) };
+    let of_volume = used.iter().filter(|(other, _)| *other == volume);
+    let others: Vec<String> = of_volume.map(|(_, server)| server.to_string()).collect();
     let others = others.join(" ");
     Err(bad(format!("Invalid volume: volume {volume} is already attached to instances: {others}")))
 }
@@ -235,7 +231,9 @@ fn prepare(
             "Tagged volume attachment is not supported for shelved-offloaded instances.",
         ));
     }
-    check_unused(tx, request.volume, id, volume.multiattach)?;
+    if !volume.multiattach {
+        check_unused(tx, &[request.volume], id)?;
+    }
     let devices = rows::of_server(tx, id)?;
     if devices.iter().any(|device| device.volume == Some(request.volume)) {
         return Err(bad(format!("Invalid volume: volume {} already attached", request.volume)));

@@ -11,7 +11,8 @@ use crate::flows::operation::Action;
 use crate::flows::{self, journal};
 use crate::{Compute, Error};
 
-/// Records a failed attachment to an existing server. The worker then deletes the parts of it that exist.
+/// Records a failed attachment to an existing server. The worker then deletes the parts of it that exist. Unless the
+/// server is still being built, its guest may have had the volume before, so the volume is never deleted.
 ///
 /// # Errors
 /// Store errors only; the same applies to all functions below.
@@ -24,7 +25,15 @@ pub(super) fn fail_attach(
     if !rows::set_phase(tx, device.id, Phase::Attaching, Phase::Failed, Some(why))? {
         return Ok(());
     }
+    if device.delete_on_termination && !is_being_built(tx, device.server)? {
+        rows::set_delete(tx, device.id, false)?;
+    }
     record(tx, device, Action::AttachVolume, why, now)
+}
+
+fn is_being_built(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
+    let open = journal::open_of(tx, server)?;
+    Ok(open.is_some_and(|open| open.state.action() == Action::Create))
 }
 
 /// Records a guest's refusal to release a volume.
@@ -83,8 +92,7 @@ pub(super) fn give_up(
     why: &str,
     now: Timestamp,
 ) -> Result<bool, Error> {
-    let open = journal::open_of(tx, server)?;
-    if open.as_ref().is_some_and(|open| open.state.action() == Action::Create) {
+    if is_being_built(tx, server)? {
         for device in rows::of_server(tx, server)? {
             rows::set_phase(tx, device.id, Phase::Attaching, Phase::Failed, Some(why))?;
         }
@@ -100,7 +108,7 @@ pub(super) fn give_up(
     let lacking = documents::lacking(tx, server)?;
     let Some(host) = host.filter(|host| lacking.contains(host)) else { return Ok(false) };
     let Some(document) = documents::get(tx, host, server)? else { return Ok(false) };
-    if open.is_none() {
+    if journal::open_of(tx, server)?.is_none() {
         return Ok(false);
     }
     let outcome = Outcome::Failed { step: VOLUME_STEP.to_owned(), message: why.to_owned() };

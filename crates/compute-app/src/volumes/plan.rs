@@ -219,6 +219,18 @@ impl Scene {
         Next::Forget(device.id)
     }
 
+    /// The device whose row is obsolete as soon as an attachment has ended, and its phase.
+    pub(super) fn last_of(&self, row: &AttachmentRow) -> Option<(BlockDeviceId, Phase)> {
+        let device = self.devices.iter().find(|device| device.id == row.device)?;
+        let is_removed = self.is_gone
+            || matches!(device.phase, Phase::Requested | Phase::Detaching | Phase::Failed);
+        let mut others = self.attachments.iter().filter(|one| one.id != row.id);
+        let is_last = others.all(|one| one.device != device.id);
+        let is_obsolete =
+            is_removed && is_last && self.ending(device, &[]) == Next::Forget(device.id);
+        is_obsolete.then_some((device.id, device.phase))
+    }
+
     /// True if the host of an unneeded attachment no longer uses its disk, or if the plan does not wait for the host.
     fn is_released(&self, row: &AttachmentRow) -> bool {
         let is_lost = |host| self.guest(host).is_some_and(|guest| guest.is_lost);

@@ -374,8 +374,10 @@ pub async fn reserve(
         .write(move |tx| {
             let now = time::now();
             rows::take_or_add(tx, server, &project, now, until(now), &token)?;
+            let unshared = list.iter().filter(|(device, ..)| !device.is_shared);
+            let unshared: Vec<VolumeId> = unshared.map(|(_, volume, _)| *volume).collect();
+            check_unused(tx, &unshared, server)?;
             for (device, volume, row) in &list {
-                check_unused(tx, *volume, server, device.is_shared)?;
                 rows::add(tx, device)?;
                 rows::add_attachment(tx, *row, device, *volume, None)?;
             }

@@ -20,9 +20,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use kilonova_cinder::Error as CallError;
-use kilonova_compute_db::volumes::{
-    self as rows, Answered, AttachmentRow, BlockDevice, Phase, RowId, State, Taken,
-};
+use kilonova_compute_db::volumes::{self as rows, AttachmentRow, BlockDevice, Phase, RowId, Taken};
 use kilonova_ids::{AttachmentId, BlockDeviceId, ServerId};
 use kilonova_node_api::Connection;
 use kilonova_store::Tx;
@@ -152,10 +150,11 @@ impl Worker<'_> {
                 Err(StepError::Permanent(why)) => (why, true),
                 Err(StepError::Call(error)) => {
                     unanswered += u32::from(matches!(error, CallError::NoAnswer(_)));
-                    // The guest already has the disk of an attachment that Cinder has to complete.
-                    let is_spent = self.taken.attempts + 1 >= self.volumes.options.attempts
-                        && !matches!(next, Next::Complete(_));
-                    (error.to_string(), error.is_final() || is_spent)
+                    // The guest already has the disk of an attachment that Cinder has to complete: only `complete` decides
+                    // that a failure is final.
+                    let is_kept = matches!(next, Next::Complete(_));
+                    let is_spent = self.taken.attempts + 1 >= self.volumes.options.attempts;
+                    (error.to_string(), !is_kept && (error.is_final() || is_spent))
                 }
             };
             if gives_up && self.give_up(&scene, &next, &why).await? {
@@ -276,22 +275,16 @@ impl Worker<'_> {
                 self.write(move |tx, _| Ok(rows::forget(tx, id)?)).await?;
                 return Ok(true);
             }
-            Next::Complete(row) => {
-                // Cinder does not count the volume as used by the server. As upstream, the attachment fails. A server
-                // that has moved with its volume keeps it.
-                let row = scene.attachments.iter().find(|one| one.id == *row);
-                let device = row.and_then(|row| find(scene, row.device));
-                match device.filter(|device| device.phase == Phase::Attaching) {
-                    Some(device) => (Some(device.id), None),
-                    None => return Ok(false),
-                }
-            }
             Next::RollDetaching(id) => {
                 let id = *id;
                 self.write(move |tx, _| rolled(tx, id)).await?;
                 return Ok(true);
             }
-            Next::Reimage(_) | Next::Find(_) | Next::End(_) | Next::Forget(_) => return Ok(false),
+            Next::Reimage(_)
+            | Next::Find(_)
+            | Next::Complete(_)
+            | Next::End(_)
+            | Next::Forget(_) => return Ok(false),
         };
         let host = host.or_else(|| {
             let lacking = scene.guests.iter().find(|guest| guest.lacks);
@@ -319,16 +312,7 @@ impl Worker<'_> {
             }
             Next::Deliver(host) => self.deliver(scene, host).await,
             Next::Reimage(device) => self.reimage(device_of(scene, *device)?).await,
-            Next::Complete(row) => {
-                let row = row_of(scene, *row)?.clone();
-                if let Some(id) = row.attachment {
-                    let (client, user) = (&self.volumes.client, self.user.as_ref());
-                    let call = |by| client.complete_attachment(by, id);
-                    let project = &self.taken.project_id;
-                    self.volumes.for_user(user, project, call).await.map_err(StepError::Call)?;
-                }
-                self.write(move |tx, _| completed(tx, &row)).await
-            }
+            Next::Complete(row) => self.complete(scene, row_of(scene, *row)?).await,
             Next::End(row) => {
                 let row = row_of(scene, *row)?.clone();
                 if let Some(id) = row.attachment {
@@ -337,7 +321,16 @@ impl Worker<'_> {
                     let project = &self.taken.project_id;
                     self.volumes.for_user(user, project, call).await.map_err(StepError::Call)?;
                 }
-                self.write(move |tx, _| Ok(rows::forget_attachment(tx, row.id)?)).await
+                // Cinder shows the volume as available now: its rows go at once.
+                let last = scene.last_of(&row);
+                self.write(move |tx, _| {
+                    rows::forget_attachment(tx, row.id)?;
+                    if let Some((device, phase)) = last {
+                        rows::forget_in(tx, device, phase)?;
+                    }
+                    Ok(())
+                })
+                .await
             }
             Next::RollDetaching(device) => {
                 let device = device_of(scene, *device)?.clone();
@@ -356,14 +349,6 @@ impl Worker<'_> {
             }
         }
     }
-}
-
-fn completed(tx: &mut Tx<'_>, row: &AttachmentRow) -> Result<(), Error> {
-    let to =
-        Answered { attachment: row.attachment, host: row.host.as_ref(), state: State::Complete };
-    rows::set_attachment(tx, row.id, row.state, &to)?;
-    rows::set_phase(tx, row.device, Phase::Attaching, Phase::Attached, None)?;
-    Ok(())
 }
 
 fn rolled(tx: &mut Tx<'_>, device: BlockDeviceId) -> Result<(), Error> {

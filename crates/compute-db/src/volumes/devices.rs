@@ -27,11 +27,12 @@ kilonova_store::statements! {
     /// The devices of servers.
     OF_SERVERS = concat!("SELECT ", device!(), " FROM block_devices WHERE server_id IN ({})
         ORDER BY server_id, ordinal");
-    /// The other servers that have a volume. A volume that is not reserved yet does not count, and neither does a server
-    /// that is gone.
-    OTHERS_WITH = "SELECT d.server_id FROM block_devices d JOIN volume_servers s
-        ON s.server_id = d.server_id WHERE d.volume_id = ?1 AND d.server_id <> ?2
-        AND d.phase <> 'requested' AND s.is_gone = 0 ORDER BY d.server_id";
+    /// The servers that have volumes. A volume that is not reserved yet does not count, and neither does one that a
+    /// server releases: Cinder decides when it is free. `CROSS JOIN` fixes SQLite's order of tables.
+    SERVERS_WITH = "SELECT d.volume_id, d.server_id FROM block_devices d CROSS JOIN volume_servers s
+        WHERE d.volume_id IN ({}) AND d.phase NOT IN ('requested', 'detaching', 'failed')
+        AND s.server_id = d.server_id AND s.is_gone = 0 AND EXISTS (SELECT 1 FROM volume_attachments a
+        WHERE a.server_id = d.server_id AND a.device_id = d.id) ORDER BY d.volume_id, d.server_id";
     /// Moves a device from one phase to another.
     SET_PHASE = "UPDATE block_devices SET phase = ?3, error = ?4 WHERE id = ?1 AND phase = ?2
         RETURNING id";
@@ -55,6 +56,8 @@ kilonova_store::statements! {
     SET_SIZE = "UPDATE block_devices SET size_gb = ?2 WHERE id = ?1";
     /// Deletes a device's row.
     FORGET = "DELETE FROM block_devices WHERE id = ?1";
+    /// Deletes the row of a device in a phase.
+    FORGET_IN = "DELETE FROM block_devices WHERE id = ?1 AND phase = ?2";
 }
 
 words! {
@@ -221,14 +224,19 @@ pub fn of_servers(
     Ok(found)
 }
 
-/// The other servers that have a volume.
-pub fn others_with(
+/// The servers that have volumes and do not release them, by volume.
+pub fn servers_with(
     tx: &mut Tx<'_>,
-    volume: VolumeId,
-    server: ServerId,
-) -> Result<Vec<ServerId>, Error> {
-    let rows = tx.rows(OTHERS_WITH, params![volume, server])?;
-    rows.iter().map(|row| Ok(row.id("server_id")?)).collect()
+    volumes: &[VolumeId],
+) -> Result<Vec<(VolumeId, ServerId)>, Error> {
+    let mut found = Vec::new();
+    for some in volumes.chunks(100) {
+        let values: Vec<Value> = some.iter().map(|id| Value::from(*id)).collect();
+        for row in tx.rows(&listed(SERVERS_WITH, some.len()), &values)? {
+            found.push((row.id("volume_id")?, row.id("server_id")?));
+        }
+    }
+    Ok(found)
 }
 
 /// Moves a device from one phase to another, with the reason. False if it is not in phase `from`.
@@ -291,6 +299,12 @@ pub fn set_size(tx: &mut Tx<'_>, device: BlockDeviceId, size_gb: i64) -> Result<
 /// Deletes a device's row.
 pub fn forget(tx: &mut Tx<'_>, device: BlockDeviceId) -> Result<(), Error> {
     tx.defer(FORGET, params![device])?;
+    Ok(())
+}
+
+/// Deletes a device's row, unless the device has left a phase.
+pub fn forget_in(tx: &mut Tx<'_>, device: BlockDeviceId, phase: Phase) -> Result<(), Error> {
+    tx.defer(FORGET_IN, params![device, phase.as_str()])?;
     Ok(())
 }
 

@@ -45,8 +45,9 @@ pub use attachments::{
     connector, expect_attachments, forget_attachment, set_attachment, set_connector, set_plug,
 };
 pub use devices::{
-    BlockDevice, Phase, Source, add, end_reimage, expect_of_server, forget, of_server, of_servers,
-    others_with, reimage, reimages, set_delete, set_phase, set_sent, set_size, set_volume,
+    BlockDevice, Phase, Source, add, end_reimage, expect_of_server, forget, forget_in, of_server,
+    of_servers, reimage, reimages, servers_with, set_delete, set_phase, set_sent, set_size,
+    set_volume,
 };
 pub use servers::{
     Taken, add_server, ask_has_any, ask_nudge, due, end, end_leases, forget_settled, give_back,

@@ -36,6 +36,8 @@ pub const NEWEST: u32 = 71;
 pub enum Failure {
     /// With this status; the request is not carried out.
     Status(u16),
+    /// With this status and a page of a proxy; Cinder does not get the request.
+    Proxy(u16),
     /// The connection is lost before the request is carried out.
     Lost,
     /// The request is carried out, and the connection is lost before the answer.
@@ -274,7 +276,16 @@ async fn answer(
     }
     match failure {
         Some(Failure::Status(status)) => {
-            return refusal(status, "computeFault", "The server has failed.").into_response();
+            let kind = match status {
+                400 => "badRequest",
+                404 => "itemNotFound",
+                _ => "computeFault",
+            };
+            return refusal(status, kind, "The server has failed.").into_response();
+        }
+        Some(Failure::Proxy(status)) => {
+            let status = StatusCode::from_u16(status).expect("a status");
+            return (status, "<html><body>The proxy has no backend.</body></html>").into_response();
         }
         Some(Failure::Lost) => return broken(),
         Some(Failure::Slow(time)) => tokio::time::sleep(time).await,
@@ -291,7 +302,7 @@ async fn answer(
         Some(Failure::AnswerStatus(status)) => {
             return refusal(status, "computeFault", "The server has failed.").into_response();
         }
-        Some(Failure::Status(_) | Failure::Lost | Failure::Slow(_)) | None => {}
+        Some(Failure::Status(_) | Failure::Proxy(_) | Failure::Lost | Failure::Slow(_)) | None => {}
     }
     let id = [("x-openstack-request-id", "req-of-cinder")];
     match answered {

@@ -1,17 +1,20 @@
-//! Reserves attachments, finds them again after a crash, and connects hosts.
+//! Reserves attachments, finds them again after a crash, connects hosts, and completes attachments.
 
-use kilonova_cinder::Call;
+use kilonova_cinder::{Call, Error as CallError};
+use kilonova_compute_db::servers;
 use kilonova_compute_db::volumes::{
     self as rows, Answered, AttachmentRow, BlockDevice, Phase, Plug, RowId, Source, State,
 };
 use kilonova_ids::{AttachmentId, HostName, VolumeId};
 use kilonova_node_api::Connection;
 use kilonova_store::Tx;
+use kilonova_wire::time;
 use serde_json::{Value, json};
 
 use super::{StepError, Worker, device_of};
-use crate::Compute;
+use crate::volumes::failed;
 use crate::volumes::plan::Scene;
+use crate::{Compute, Error};
 
 impl Worker<'_> {
     /// Reserves the volume of a device.
@@ -195,6 +198,101 @@ impl Worker<'_> {
         self.known.insert(id, connection);
         Ok(())
     }
+
+    /// Reports to Cinder that the server uses a volume. The guest already has the disk, and may have written to it for as
+    /// long as Cinder did not answer. If Cinder refuses, an attachment that a user requested fails, as upstream
+    /// (`_volume_attach` in `nova/virt/block_device.py`), provided that Cinder's list confirms it. Any other refusal is
+    /// logged, and the server keeps the volume.
+    pub(super) async fn complete(
+        &mut self,
+        scene: &Scene,
+        row: &AttachmentRow,
+    ) -> Result<(), StepError> {
+        let device = device_of(scene, row.device)?;
+        let mut refused = None;
+        if let Some(id) = row.attachment {
+            let (client, user) = (&self.volumes.client, self.user.as_ref());
+            let call = |by| client.complete_attachment(by, id);
+            let project = &self.taken.project_id;
+            match self.volumes.for_user(user, project, call).await {
+                Ok(()) => {}
+                Err(error) if error.is_final() => {
+                    let is_confirmed = self.is_incomplete(device, id, &error).await?;
+                    refused = Some((error.to_string(), is_confirmed));
+                }
+                Err(error) => return Err(StepError::Call(error)),
+            }
+        }
+        let (device, row) = (device.clone(), row.clone());
+        self.write(move |tx, _| {
+            let Some((why, is_confirmed)) = &refused else { return completed(tx, &row) };
+            let now = time::now();
+            if *is_confirmed && is_attached_by_user(tx, &device)? {
+                return failed::fail_attach(tx, &device, why, now);
+            }
+            tracing::warn!(
+                server = %row.server, volume = %row.volume,
+                "Cinder does not complete an attachment, which the server keeps: {why}"
+            );
+            completed(tx, &row)
+        })
+        .await
+    }
+
+    /// True if Cinder's list of the server's attachments confirms that Cinder does not complete this one, and the
+    /// attachment may therefore fail. A root disk, a volume that was created for the server and a volume that was in
+    /// use before never fail.
+    async fn is_incomplete(
+        &mut self,
+        device: &BlockDevice,
+        id: AttachmentId,
+        error: &CallError,
+    ) -> Result<bool, StepError> {
+        let status = error.status().map(|status| status.as_u16());
+        let may_fail = device.phase == Phase::Attaching
+            && device.source == Source::Volume
+            && !device.is_root()
+            && matches!(status, Some(400 | 404));
+        if !may_fail {
+            return Ok(false);
+        }
+        self.renew().await?;
+        let call = self.volumes.client.attachments_of(Call::OWN, self.taken.server);
+        match self.volumes.bounded(call).await {
+            Ok(all) => Ok(match all.iter().find(|one| one.id == id) {
+                Some(one) => !error.is_not_found() && one.status != "attached",
+                None => true,
+            }),
+            Err(unread) if unread.is_final() => {
+                tracing::warn!(server = %self.taken.server, error = %unread, "cannot list the attachments of a server");
+                Ok(false)
+            }
+            Err(unread) => Err(StepError::Call(unread)),
+        }
+    }
+
+    /// True if Cinder confirms that the server does not have an attachment. False if Cinder does not answer.
+    pub(super) async fn is_unknown(&mut self, id: AttachmentId) -> Result<bool, StepError> {
+        let call = self.volumes.client.attachments_of(Call::OWN, self.taken.server);
+        let all = self.volumes.bounded(call).await;
+        self.renew().await?;
+        Ok(all.is_ok_and(|all| all.iter().all(|one| one.id != id)))
+    }
+}
+
+fn completed(tx: &mut Tx<'_>, row: &AttachmentRow) -> Result<(), Error> {
+    let to =
+        Answered { attachment: row.attachment, host: row.host.as_ref(), state: State::Complete };
+    rows::set_attachment(tx, row.id, row.state, &to)?;
+    rows::set_phase(tx, row.device, Phase::Attaching, Phase::Attached, None)?;
+    Ok(())
+}
+
+/// True if a user attached the volume to an existing server. The rows of the volumes that a boot names are written
+/// before the server's row.
+fn is_attached_by_user(tx: &mut Tx<'_>, device: &BlockDevice) -> Result<bool, Error> {
+    let server = servers::find(tx, device.server)?;
+    Ok(server.is_some_and(|server| device.created_at > server.created_at))
 }
 
 /// The connector of a host, with the mount point of a disk there.

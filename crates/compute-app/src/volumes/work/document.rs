@@ -42,21 +42,22 @@ impl Worker<'_> {
             let connection = match (known.remove(&id), connections.remove(&id)) {
                 (Some(connection), _) => connection,
                 (None, Some(connection)) if !renews => connection,
-                (None, before) => match (self.shown(id).await, before) {
-                    (Ok(connection), _) => {
+                (None, before) => match self.shown(id).await {
+                    Ok(connection) => {
                         self.known.insert(id, connection.clone());
                         connection
                     }
-                    (Err(StepError::Call(error)), _) if is_reboot && error.is_not_found() => {
-                        return self.leave_out(device, id).await;
-                    }
-                    // While Cinder is unavailable, the guest starts with its last connection data.
-                    (Err(StepError::Call(error)), Some(before)) => {
+                    Err(StepError::Call(error)) => {
+                        if is_reboot && error.is_not_found() && self.is_unknown(id).await? {
+                            return self.leave_out(device, id).await;
+                        }
+                        // While Cinder is unavailable, the guest starts with its last connection data.
+                        let Some(before) = before else { return Err(StepError::Call(error)) };
                         tracing::warn!(%server, attachment = %id, %error, "cannot read a volume's connection data; using the last one");
                         renews = false;
                         before
                     }
-                    (Err(error), _) => return Err(error),
+                    Err(error) => return Err(error),
                 },
             };
             if let Some(volume) = composed::connected(device, row, connection) {

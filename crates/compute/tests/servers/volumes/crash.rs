@@ -129,6 +129,17 @@ async fn a_hard_reboot_removes_volumes_that_cinder_no_longer_attaches() {
         let of_server = shown(&running, &id, "2.90").await;
         let lost = of_server[1]["volumeId"].as_str().expect("an id").to_owned();
         assert_eq!(cinder.state().status(&lost), "in-use");
+        // A 404 that the list of attachments does not confirm removes no volume, and neither does a proxy's.
+        for failure in [Failure::Status(404), Failure::Proxy(404)] {
+            cinder.fail("GET attachments", failure, usize::MAX);
+            running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+            running.wait_until_idle(&id).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            cinder.heal();
+            settled(&cloud).await;
+            assert_eq!(shown(&running, &id, "2.90").await, of_server, "{failure:?}");
+            assert_eq!(cloud.files("a", "volumes").len(), 3, "{failure:?}");
+        }
         cinder.state().drop_attachments(&lost);
         running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
         running.wait_until_idle(&id).await;

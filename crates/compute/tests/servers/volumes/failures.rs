@@ -77,18 +77,94 @@ async fn an_attachment_that_cinder_cannot_complete_fails() {
         assert_eq!(shown(&running, &id, "2.90").await, json!([]));
         assert_eq!(cloud.files("a", "volumes"), [""; 0]);
         assert_eq!(actions_of(&running, &id, "attach_volume").await, ["Error", ""]);
-        // An administrator has deleted the attachment.
-        cinder.fail("POST attachments os-complete", Failure::Status(404), 2);
-        try_attach(&running, &id, "2.90", json!({"volumeId": disk})).await.expect(200);
-        wait_for(&cinder, &disk, "available").await;
+        // An administrator deletes the attachment while Cinder fails. The volume is not deleted.
+        cinder.fail("POST attachments os-complete", Failure::Status(500), usize::MAX);
+        let wish = json!({"volumeId": disk, "delete_on_termination": true});
+        try_attach(&running, &id, "2.90", wish).await.expect(200);
+        wait_until("the guest has the disk", async || cloud.files("a", "volumes").len() == 1).await;
+        cinder.state().drop_attachments(&disk);
+        cinder.heal();
+        wait_until("the attachment has failed", async || {
+            shown(&running, &id, "2.90").await == json!([])
+        })
+        .await;
         settled(&cloud).await;
         assert_eq!(cloud.files("a", "volumes"), [""; 0]);
+        assert_eq!(cinder.state().status(&disk), "available");
+        // A proxy's answer is temporary.
+        cinder.fail("POST attachments os-complete", Failure::Proxy(404), 3);
+        attach(&running, &cinder, &id, &disk).await;
+        settled(&cloud).await;
+        assert_eq!(cloud.files("a", "volumes").len(), 1);
+        try_detach(&running, &id, &disk).await.expect(202);
+        wait_for(&cinder, &disk, "available").await;
+        settled(&cloud).await;
         // A temporary failure is repeated without a limit: the guest already has the disk.
         cinder.fail("POST attachments os-complete", Failure::Status(500), 30);
         attach(&running, &cinder, &id, &disk).await;
         settled(&cloud).await;
         assert_eq!(cloud.files("a", "volumes").len(), 1);
         finish(&cloud, &running, &cinder, "completed").await;
+    }
+}
+
+/// Cinder refuses to complete the attachments of a root disk and of a disk that was created for the server.
+#[tokio::test]
+async fn a_guest_keeps_the_disks_of_its_boot_whatever_cinder_refuses() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        for status in [400, 404] {
+            let disk = volume(&cinder, json!({"bootable": "true"}));
+            let made = json!({
+                "source_type": "blank", "destination_type": "volume", "volume_size": 1,
+                "delete_on_termination": true,
+            });
+            let disks = json!([root("volume", json!({"uuid": disk})), made]);
+            // The guest writes to its disks before Cinder answers.
+            cinder.fail("POST attachments os-complete", Failure::Status(503), usize::MAX);
+            let id = boot(&running, with_disks(&running, &cloud, disks)).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            cinder.heal();
+            cinder.fail("POST attachments os-complete", Failure::Status(status), usize::MAX);
+            settled(&cloud).await;
+            assert_eq!(shown(&running, &id, "2.90").await.as_array().map(Vec::len), Some(2));
+            assert_eq!(cloud.files("a", "volumes").len(), 2);
+            assert_eq!(cinder.state().volumes().len(), 2, "the new volume exists");
+            assert_eq!(cinder.state().attachments().len(), 2);
+            let phases = cloud.column("SELECT phase FROM block_devices").await;
+            assert_eq!(phases, ["attached", "attached"]);
+            cinder.heal();
+            running.delete(&id).await;
+            running.wait_until_gone(&id).await;
+            wait_for(&cinder, &disk, "available").await;
+            cloud.finish_volume_work(&running).await;
+            assert_eq!(cinder.state().volumes().len(), 1, "deleted with the server");
+            cinder.state().volumes_mut().clear();
+        }
+        finish(&cloud, &running, &cinder, "refused").await;
+    }
+}
+
+/// Cinder has ended an attachment, but its answers are lost.
+#[tokio::test]
+async fn a_volume_that_cinder_shows_as_available_can_be_used_at_once() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let first = running.active_server(&cloud, "one", "plain").await;
+        let second = running.active_server(&cloud, "two", "plain").await;
+        let disk = volume(&cinder, json!({}));
+        attach(&running, &cinder, &first, &disk).await;
+        settled(&cloud).await;
+        let attachment = cinder.state().attachments_of(&disk)[0].0.clone();
+        let request = format!("DELETE attachments/{attachment}");
+        cinder.fail(&request, Failure::AnswerLost, usize::MAX);
+        try_detach(&running, &first, &disk).await.expect(202);
+        wait_for(&cinder, &disk, "available").await;
+        attach(&running, &cinder, &second, &disk).await;
+        assert_eq!(cloud.column("SELECT id FROM block_devices").await.len(), 2, "still there");
+        cinder.heal();
+        settled(&cloud).await;
+        assert_eq!(shown(&running, &first, "2.90").await, json!([]));
+        assert_eq!(shown(&running, &second, "2.90").await[0]["volumeId"], json!(disk));
+        finish(&cloud, &running, &cinder, "at once").await;
     }
 }
 
