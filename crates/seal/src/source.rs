@@ -174,8 +174,13 @@ const NON_BLOCKING: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 /// service can read a file written by root.
 fn draft(path: &Path, text: &str) -> std::io::Result<PathBuf> {
     let draft = path.with_extension(format!("new-{}", std::process::id()));
+    // A draft that exists is never opened: it may be a link to a file that must not change.
+    match fs::remove_file(&draft) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut options = OpenOptions::new();
-    let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
+    let mut file = options.create_new(true).write(true).mode(0o600).open(&draft)?;
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
     if let Ok(found) = fs::metadata(path) {
         let own = file.metadata()?;

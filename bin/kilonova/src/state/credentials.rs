@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{StateDir, write_secret};
+use super::{StateDir, write_service_secret};
 use crate::failure::Failure;
 
 /// The admin's password.
@@ -43,9 +43,9 @@ impl Credentials {
                 Ok(Self { password, fresh: false })
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && has_admin => {
-                tracing::warn!(
-                    "{} is missing, so the admin's password is unknown here; restore the file, or set a new \
-                     password with `kilonova admin password`",
+                tracing::info!(
+                    "{} does not exist here: it and openrc are on the controller that created the cloud, and \
+                     may be copied from there; if they are lost, `kilonova admin password` sets a new password",
                     clouds.display()
                 );
                 Ok(Self { password: uuid::Uuid::new_v4().simple().to_string(), fresh: false })
@@ -77,7 +77,8 @@ impl Credentials {
             }
         }
         let password = uuid::Uuid::new_v4().simple().to_string();
-        write(directory, &Place::new(url, cacert), &password)?;
+        write(directory, &Place::new(url, cacert), &password)
+            .inspect_err(|_| Self::withdraw(directory))?;
         Ok(Self { password, fresh: true })
     }
 
@@ -166,7 +167,7 @@ fn write(directory: &Path, place: &Place, password: &str) -> Result<(), Failure>
     let (openrc, clouds) = (place.openrc(password), place.clouds(password));
     for (name, text) in [("openrc", &openrc), ("clouds.yaml", &clouds)] {
         let path = directory.join(name);
-        write_secret(&path, text)
+        write_service_secret(directory, name, text)
             .map_err(|e| Failure::failed(&format!("cannot write {}", path.display()), e))?;
     }
     Ok(())
@@ -203,6 +204,20 @@ fn follow(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_cannot_both_be_written_are_withdrawn() {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let directory = folder.path();
+        // The draft of clouds.yaml cannot be created.
+        std::fs::create_dir(directory.join("clouds.new")).expect("the directory is created");
+        let renew = || Credentials::renew(directory, "http://127.0.0.1:8774", None).map(drop);
+        let error = renew().expect_err("clouds.yaml is not written").to_string();
+        assert!(error.contains("cannot write") && error.contains("clouds.yaml"), "{error}");
+        assert!(!directory.join("openrc").exists());
+        std::fs::remove_dir(directory.join("clouds.new")).expect("the directory is removed");
+        renew().expect("the files are written");
+    }
 
     #[test]
     fn unmodified_files_follow_the_url() {

@@ -92,6 +92,7 @@ impl Identity {
     /// [`Error::Invalid`] for a password that is empty or too long.
     pub async fn recover_admin(&self, password: &str) -> Result<(), Error> {
         if self.bootstrap(password).await? {
+            tracing::warn!(user = ADMIN, "created the user, for an operator");
             return Ok(());
         }
         let party = Party { address: IpAddr::V4(Ipv4Addr::LOCALHOST), user: ADMIN.into() };
@@ -105,7 +106,9 @@ impl Identity {
             lockouts::clear(tx, &user.id)?;
             grant(tx, user.id)
         })
-        .await
+        .await?;
+        tracing::warn!(user = ADMIN, "set a new password, for an operator");
+        Ok(())
     }
 }
 

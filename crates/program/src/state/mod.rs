@@ -3,7 +3,7 @@
 mod secret;
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
@@ -141,10 +141,34 @@ fn lock_of(path: &Path, lock: &File) -> Result<(), Failure> {
 /// # Errors
 /// A file system error.
 pub fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
+    write_owned(path, text, None)
+}
+
+/// Like [`write_secret`], for a command that root may run on the state directory of a service: the
+/// file gets the owner of the directory, so that the service can read it.
+///
+/// # Errors
+/// A file system error.
+pub fn write_service_secret(directory: &Path, name: &str, text: &str) -> std::io::Result<()> {
+    let found = std::fs::metadata(directory)?;
+    write_owned(&directory.join(name), text, Some((found.uid(), found.gid())))
+}
+
+fn write_owned(path: &Path, text: &str, owner: Option<(u32, u32)>) -> std::io::Result<()> {
     use std::io::Write;
     let draft = path.with_extension("new");
-    let mut file =
-        OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
+    // A draft that exists is never opened: it may be a link to a file that must not change.
+    match std::fs::remove_file(&draft) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&draft)?;
+    if let Some((user, group)) = owner {
+        let own = file.metadata()?;
+        if (own.uid(), own.gid()) != (user, group) {
+            fchown(&file, Some(user), Some(group))?;
+        }
+    }
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&draft, path)?;
@@ -185,6 +209,27 @@ mod tests {
                 assert!(message.contains(&format!("chmod 700 {}", path.display())), "{message}");
             }
         }
+    }
+
+    /// As root, the directory of the test belongs to another user, as a service's does.
+    #[test]
+    fn a_services_secret_belongs_to_the_owner_of_its_directory() {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let (path, linked) = (folder.path().join("state"), folder.path().join("linked"));
+        std::fs::create_dir(&path).expect("the directory is created");
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65_534), Some(65_533)).expect("root may do that");
+        }
+        std::fs::write(&linked, "x").expect("the file is written");
+        std::os::unix::fs::symlink(&linked, path.join("openrc.new")).expect("the link is created");
+        write_service_secret(&path, "openrc", "secret").expect("the file is written");
+        let found = |path: &Path| std::fs::symlink_metadata(path).expect("the file exists");
+        let (directory, file) = (found(&path), found(&path.join("openrc")));
+        assert!(file.is_file());
+        assert_eq!((file.uid(), file.gid()), (directory.uid(), directory.gid()));
+        assert_eq!(mode(&path.join("openrc")), 0o600);
+        assert_eq!(std::fs::read_to_string(&linked).expect("the file is read"), "x");
+        assert_eq!(found(&linked).uid(), rustix::process::geteuid().as_raw());
     }
 
     #[test]
