@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rustls::ServerConfig;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -46,11 +47,11 @@ impl ServerCertificate {
     /// Loads the files.
     ///
     /// # Errors
-    /// If a file cannot be read, or key and certificate do not match, or `cafile` has no certificate.
+    /// If certificate or key cannot be read, or they do not match. `cafile` is for clients: a problem of
+    /// it is a warning.
     pub(in crate::serve) fn read(files: &TlsFiles) -> Result<Arc<Self>, Failure> {
         let pair = pair(files).map_err(Failure::Refused)?;
-        let authorities = authorities(files).map_err(Failure::Refused)?;
-        warn(files, &pair, &authorities);
+        warn(files, &pair);
         Ok(Arc::new(Self { files: files.clone(), now: RwLock::new(Arc::new(pair)) }))
     }
 
@@ -110,8 +111,7 @@ impl ServerCertificate {
                 let files = shown.files.clone();
                 match tokio::task::spawn_blocking(move || pair(&files)).await {
                     Ok(Ok(pair)) => {
-                        // A `cafile` that has become unusable does not concern the new pair.
-                        warn(&shown.files, &pair, &authorities(&shown.files).unwrap_or_default());
+                        warn(&shown.files, &pair);
                         let mut now = shown.now.write().unwrap_or_else(PoisonError::into_inner);
                         *now = Arc::new(pair);
                         tracing::info!("reloaded the certificate for new connections");
@@ -170,9 +170,9 @@ fn pair(files: &TlsFiles) -> Result<CertifiedKey, String> {
     })
 }
 
-/// The certificates of `cafile`, which clients are told to trust; none without it.
-fn authorities(files: &TlsFiles) -> Result<Vec<CertificateDer<'static>>, String> {
-    let Some(file) = &files.cafile else { return Ok(Vec::new()) };
+/// A client that trusts the certificates of `cafile`; `None` without it.
+fn client(files: &TlsFiles) -> Result<Option<Arc<dyn ServerCertVerifier>>, String> {
+    let Some(file) = &files.cafile else { return Ok(None) };
     let wrong = |why: &dyn std::fmt::Display| format!("[api] cafile {}: {why}", file.display());
     let text = std::fs::read(file).map_err(|error| wrong(&error))?;
     let listed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -180,8 +180,7 @@ fn authorities(files: &TlsFiles) -> Result<Vec<CertificateDer<'static>>, String>
     if listed.is_empty() {
         return Err(wrong(&"it contains no certificate in PEM form"));
     }
-    kilonova_pki::of_listed(listed.clone()).map_err(|error| wrong(&error))?;
-    Ok(listed)
+    kilonova_pki::of_listed(listed).map(Some).map_err(|error| wrong(&error))
 }
 
 /// The description of a PEM file that cannot be parsed. The library's shows a line as numbers.
@@ -221,22 +220,18 @@ pub struct CertificateProblem {
 pub fn examine_certificate(
     files: &TlsFiles,
 ) -> Result<(Option<Timestamp>, Vec<CertificateProblem>), String> {
-    let (pair, authorities) = (pair(files)?, authorities(files)?);
+    let pair = pair(files)?;
     let until = pair.cert.first().and_then(|der| end(der));
-    Ok((until, problems(files, &pair, &authorities)))
+    Ok((until, problems(files, &pair)))
 }
 
-fn warn(files: &TlsFiles, pair: &CertifiedKey, authorities: &[CertificateDer<'static>]) {
-    for CertificateProblem { what, remedy, .. } in problems(files, pair, authorities) {
+fn warn(files: &TlsFiles, pair: &CertifiedKey) {
+    for CertificateProblem { what, remedy, .. } in problems(files, pair) {
         tracing::warn!("{what}; {remedy}");
     }
 }
 
-fn problems(
-    files: &TlsFiles,
-    pair: &CertifiedKey,
-    authorities: &[CertificateDer<'static>],
-) -> Vec<CertificateProblem> {
+fn problems(files: &TlsFiles, pair: &CertifiedKey) -> Vec<CertificateProblem> {
     let Some((own, chain)) = pair.cert.split_first() else { return Vec::new() };
     let file = files.cert.display();
     let (mut problems, now) = (Vec::new(), Timestamp::now());
@@ -248,6 +243,13 @@ fn problems(
         let what = format!("{file} expires in {} days", left.as_hours() / 24);
         problems.push(CertificateProblem { is_refused: false, what, remedy: "replace it" });
     }
+    // The services themselves do not use the file, which may be readable for clients only.
+    let client = client(files).unwrap_or_else(|what| {
+        let remedy = "check that clients can read it and that it has the authority of the certificate; the \
+                      services do not use it";
+        problems.push(CertificateProblem { is_refused: false, what, remedy });
+        None
+    });
     let Some(name) = first_name(own) else {
         let what = format!(
             "{file} has no name or address as subject alternative name: clients refuse it, because they do \
@@ -257,13 +259,12 @@ fn problems(
         problems.push(CertificateProblem { is_refused: true, what, remedy });
         return problems;
     };
-    if let (Some(cafile), Ok(verifier)) =
-        (&files.cafile, kilonova_pki::of_listed(authorities.to_vec()))
+    if let (Some(cafile), Some(client)) = (&files.cafile, client)
         && !problems.iter().any(|one| one.is_refused)
     {
         let at = u64::try_from(now.as_second()).unwrap_or_default();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(at));
-        if let Err(error) = verifier.verify_server_cert(own, chain, &name, &[], now) {
+        if let Err(error) = client.verify_server_cert(own, chain, &name, &[], now) {
             let cafile = cafile.display();
             let what = format!("clients that trust [api] cafile {cafile} refuse {file}: {error}");
             let remedy =
@@ -367,26 +368,41 @@ mod tests {
             folder.path().join(name)
         };
         let cut = written("cut", whole.split("-----END").next().expect("the text begins"));
-        for files in [
-            TlsFiles { key: cut.clone(), ..files.clone() },
-            TlsFiles { cafile: Some(written("half", CUT_OFF)), ..files.clone() },
-        ] {
-            let message = refused(&files);
-            assert!(message.contains("the file is cut off"), "{message}");
-        }
+        let message = refused(&TlsFiles { key: cut, ..files.clone() });
+        assert!(message.contains("the file is cut off"), "{message}");
         let encrypted = written("encrypted", &whole.replace("PRIVATE", "ENCRYPTED PRIVATE"));
         let message = refused(&TlsFiles { key: encrypted, ..files.clone() });
         assert!(message.contains("decrypt it with `openssl pkey -in"), "{message}");
-        for (cafile, words) in [
-            (folder.path().join("gone"), "gone: No such file"),
-            (files.key.clone(), "it contains no certificate"),
-        ] {
-            let message = refused(&TlsFiles { cafile: Some(cafile), ..files.clone() });
-            assert!(message.contains("[api] cafile") && message.contains(words), "{message}");
-        }
     }
 
     const CUT_OFF: &str = "-----BEGIN CERTIFICATE-----\nMIIB\n";
+    const ODD: &str = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
+
+    /// Clients use `cafile`, and the services do not.
+    #[test]
+    fn an_unusable_cafile_is_a_warning() {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let files = write(folder.path(), &["cloud.example"]);
+        let written = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).expect("the file is written");
+            folder.path().join(name)
+        };
+        for (cafile, words) in [
+            (folder.path().join("gone"), "gone: No such file"),
+            (files.key.clone(), "it contains no certificate"),
+            (written("half", CUT_OFF), "the file is cut off"),
+            (written("odd", ODD), "odd: "),
+        ] {
+            let files = TlsFiles { cafile: Some(cafile), ..files.clone() };
+            let shown = ServerCertificate::read(&files).expect("the services start");
+            assert_eq!(shown.authority(), files.cafile.as_deref());
+            let (_, problems) = examine_certificate(&files).expect("the services start with it");
+            let [CertificateProblem { is_refused: false, what, .. }] = &problems[..] else {
+                panic!("{problems:?}")
+            };
+            assert!(what.starts_with("[api] cafile ") && what.contains(words), "{what}");
+        }
+    }
 
     #[test]
     fn certificates_that_clients_refuse_are_noticed() {
