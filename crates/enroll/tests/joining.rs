@@ -449,9 +449,13 @@ async fn unused_tokens_are_revoked() {
         assert_eq!((status, text.to_string().contains(why)), (404, true), "{text}");
         cloud.refused(&named, "a", "192.0.2.1", "token is unknown").await;
         cloud.join(&one, "b", "192.0.2.2").await;
-        let (status, text) = revoke("").await;
+        // A path whose host is empty is no request for the tokens without a host.
+        for unclear in ["", "?host=", "?host=a", "?host=none&host=none", "?all=1&host=none"] {
+            assert_eq!(revoke(unclear).await.0, 400, "{unclear}");
+        }
+        let (status, text) = revoke("?host=none").await;
         assert_eq!((status, &text["revoked"]["tokens"]), (200, &json!(1)), "{text}");
-        assert_eq!(revoke("").await.0, 404);
+        assert_eq!(revoke("?host=none").await.0, 404);
         cloud.refused(&other, "c", "192.0.2.3", "token is unknown").await;
     }
 }

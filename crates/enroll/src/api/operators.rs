@@ -4,9 +4,11 @@
 //! POST   /v2.1/kilonova/enrollments          {"enrollment": {"host": …, "valid": seconds,
 //!                                             "replace": false}}
 //! GET    /v2.1/kilonova/enrollments
-//! DELETE /v2.1/kilonova/enrollments          revokes the join tokens that name no host
+//! DELETE /v2.1/kilonova/enrollments?host=none   revokes the join tokens that name no host
 //! DELETE /v2.1/kilonova/enrollments/{host}   revokes its certificates and join tokens
 //! ```
+//!
+//! Without `host=none`, the third is refused: it is also what the fourth becomes with an empty name.
 
 use axum::extract::{Path, State};
 use axum::{Json, Router};
@@ -14,6 +16,7 @@ use http::StatusCode;
 use jiff::Timestamp;
 use kilonova_access::{Enforcer, Operation, Routes, delete, get, post};
 use kilonova_ids::HostName;
+use kilonova_wire::query::Query;
 use kilonova_wire::time::{self, zulu};
 use kilonova_wire::{JsonBody, Refusal};
 use serde::Deserialize;
@@ -144,7 +147,15 @@ async fn revoke_host(
     Ok(Json(json!({"revoked": {"host": host, "certificates": certificates, "tokens": tokens}})))
 }
 
-async fn revoke_open_tokens(State(service): State<Service>) -> Result<Json<Value>, Refusal> {
+async fn revoke_open_tokens(
+    State(service): State<Service>,
+    query: Query,
+) -> Result<Json<Value>, Refusal> {
+    if query.0 != [("host".to_owned(), "none".to_owned())] {
+        return Err(Refusal::bad_request(
+            "Name a host in the path, or revoke the join tokens that name no host with ?host=none.",
+        ));
+    }
     let tokens = revoke::revoke_open_tokens(service.enrollment()?).await?;
     if tokens == 0 {
         return Err(Refusal::not_found("There is no unused join token for any host."));
