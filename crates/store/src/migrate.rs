@@ -100,8 +100,10 @@ async fn run_after(
     }
     for migration in migrations.iter().filter(|m| !applied.iter().any(|name| name == m.name)) {
         let migration = *migration;
-        store.write(move |tx| apply(tx, migration)).await.map_err(|error: Error| {
-            Error::Migration { name: migration.name.into(), reason: error.to_string() }
+        store.write(move |tx| apply(tx, migration)).await.map_err(|error: Error| match error {
+            // The file needs repair, and not the migration.
+            Error::Damaged(text) => Error::Damaged(text),
+            error => Error::Migration { name: migration.name.into(), reason: error.to_string() },
         })?;
     }
     Ok(())

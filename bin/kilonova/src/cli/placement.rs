@@ -87,6 +87,8 @@ pub(super) fn run(options: PlacementArgs) -> Result<ExitCode, Failure> {
         let _owned = own(&url, &settings.state_dir)?;
         let opened = Store::open_with(&url, &Options::for_command()).await;
         let store = opened.map_err(|e| Failure::Refused(e.to_string()))?;
+        let is_new = store.is_new().await.map_err(|e| Failure::Failed(e.to_string()))?;
+        check_database(&settings.state_dir, is_new)?;
         store.migrate(&migrations()).await.map_err(|e| Failure::Failed(e.to_string()))?;
         import::run(source, &store).await
     })?;

@@ -43,7 +43,7 @@ use tokio::net::TcpListener;
 
 use crate::config::{AuthStrategy, Front, MetadataSettings, ServiceName, Settings};
 use crate::failure::Failure;
-use crate::state::{Credentials, StateDir, check_database, remember_cloud};
+use crate::state::{Credentials, StateDir, check_cloud, check_database, remember_cloud};
 pub use connection::{CertificateProblem, examine_certificate};
 pub use nodes::STARTS;
 pub use services::migrations;
@@ -97,16 +97,21 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     let is_new = store.is_new().await.map_err(|error| unusable(&database, error))?;
     check_database(&settings.state_dir, is_new)?;
     store.migrate(&migrations()).await.map_err(|error| unusable(&database, error))?;
+    let cloud = kilonova_image::cloud_id(&store).await.map_err(|error| match error {
+        kilonova_image::Error::Store(error) => unusable(&database, error),
+        error => Failure::failed("cannot read the id of the cloud", error),
+    })?;
+    check_cloud(&settings.state_dir, &cloud)?;
     let vault = secrets::open(&settings, store.clone()).await?;
     // Opened before anything is loaded, so that no commit of another controller is missed in between.
-    let mut follower = Follower::open(&store)
-        .await
-        .map_err(|e| Failure::failed("cannot read the change log", e))?;
+    let mut follower = Follower::open(&store).await.map_err(|error| unusable(&database, error))?;
     let credentials = match (settings.auth, settings.runs(ServiceName::Identity)) {
         (AuthStrategy::Keystone, true) => {
             let has_admin = kilonova_identity::has_admin(&store).await;
-            let has_admin =
-                has_admin.map_err(|e| Failure::failed("cannot look for the admin", e))?;
+            let has_admin = has_admin.map_err(|error| match error {
+                kilonova_identity::Error::Store(error) => unusable(&database, error),
+                error => Failure::failed("cannot look for the admin", error),
+            })?;
             let cacert = shown.as_deref().and_then(connection::ServerCertificate::authority);
             Some(Credentials::load(&directory, &url, cacert, has_admin)?)
         }
@@ -123,8 +128,6 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     let (store, own) = (statements.of_requests(&store), statements.of_loops(&store));
     let mut services =
         services::open(&settings, &directory, &vault, store, credentials.as_ref()).await?;
-    let cloud = kilonova_image::cloud_id(&own).await;
-    let cloud = cloud.map_err(|e| Failure::failed("cannot read the id of the cloud", e))?;
     remember_cloud(&directory, &cloud)?;
     follower.subscribe(Arc::new(Providers::new(&services.world, &own)));
     if let Some(identity) = &services.identity {

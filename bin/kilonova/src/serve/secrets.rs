@@ -43,9 +43,12 @@ pub async fn open_existing(
     Vault::open_existing(store, source).await.map_err(failure)
 }
 
-/// Converts an error. A missing or wrong sealing key becomes a refusal with advice.
+/// Converts an error. A missing or wrong sealing key, and a damaged database, become refusals with advice.
 pub fn failure(error: Error) -> Failure {
     match error {
+        Error::Store(error @ kilonova_store::Error::Damaged(_)) => Failure::Refused(format!(
+            "cannot read the secrets: {error}; keep a copy, and restore the last good backup"
+        )),
         Error::Store(error) => Failure::failed("cannot read the secrets", error),
         refusal @ (Error::Key(_) | Error::Unknown { .. } | Error::Damaged(_)) => {
             Failure::Refused(refusal.to_string())

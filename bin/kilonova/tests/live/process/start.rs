@@ -83,7 +83,8 @@ fn lost_credentials_are_not_made_up() {
     assert!(!again.output.contains("first start"), "{}", again.output);
     assert!(!place.state().join("clouds.yaml").exists(), "a wrong password is not written");
     assert_eq!(password(&place), word, "openrc is unchanged");
-    assert!(again.log().contains("clouds.yaml"), "{}", again.log());
+    let log = again.log();
+    assert!(log.contains("are on the controller that created the cloud"), "{log}");
     admin(&place, &again).get("/compute/v2.1/servers").ok(200);
     again.terminate();
     std::fs::write(place.state().join("clouds.yaml"), clouds).expect("the file is restored");
@@ -113,6 +114,31 @@ fn an_empty_database_beside_a_clouds_files_is_refused() {
     }
 }
 
+/// A start on the database of another cloud changes neither the state directory nor that cloud.
+#[test]
+fn a_database_of_another_cloud_is_refused() {
+    for mut place in Environment::all() {
+        place.start().terminate();
+        let id = std::fs::read(place.state().join("cloud")).expect("the file is readable");
+        let other = Environment::new();
+        other.start().terminate();
+        let own = place.database.clone();
+        let file = other.state().join("kilonova.db");
+        place.database = Some(format!("sqlite:///{}", file.display()));
+        let output = place.run("serve", &["--listen", "127.0.0.1:0"]);
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        for words in ["belongs to cloud", "but the database has cloud", "delete "] {
+            assert!(printed.contains(words), "{words:?} is not in: {printed}");
+        }
+        let now = std::fs::read(place.state().join("cloud")).expect("the file is readable");
+        assert_eq!(now, id);
+        place.database = own;
+        place.start().terminate();
+        other.start().terminate();
+    }
+}
+
 /// With the database and the sealing key, an operator gets the cloud back, also while it runs.
 #[test]
 fn a_lost_password_is_replaced() {
@@ -130,7 +156,9 @@ fn a_lost_password_is_replaced() {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let new = password(&place);
         assert_ne!(new, word);
-        assert!(!String::from_utf8_lossy(&output.stdout).contains(&new), "it is not printed");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(!printed.contains(&new), "it is not printed");
+        assert!(printed.contains("files of other controllers no longer work"), "{printed}");
         for (name, (mode, _)) in written(&place.state(), serve.address) {
             assert_eq!(mode, 0o600, "{name}");
         }
