@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use kilonova_ids::HostName;
-use kilonova_program::{Failure, say};
+use kilonova_program::{Failure, say, say_done};
 
 use crate::settings::{CommandLine, Settings};
 use crate::{check, join, run};
@@ -140,9 +140,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             let settings = options.common.settings(None, None)?;
             // The log says what the command waits for.
             kilonova_program::logs::start(settings.debug, settings.log_format);
-            let report =
+            let (joined, report) =
                 runtime()?.block_on(join::join(&settings, &options.url, &options.token))?;
-            say(&report.text())?;
+            say_done(&format!("{joined}{}", report.text()))?;
             Ok(ExitCode::from(report.exit_code()))
         }
         Command::Check(options) => {

@@ -11,11 +11,15 @@ use crate::check::{self, Report};
 use crate::settings::Settings;
 use crate::{facts, pki_dir};
 
-/// Joins the cloud and reports the host's remaining problems.
+/// Joins the cloud. Returns a text about that for the user, and the host's remaining problems.
 ///
 /// # Errors
 /// If the control plane refuses, or the identity cannot be written.
-pub async fn join(settings: &Settings, url: &str, token: &str) -> Result<Report, Failure> {
+pub async fn join(
+    settings: &Settings,
+    url: &str,
+    token: &str,
+) -> Result<(String, Report), Failure> {
     let token: Token =
         token.parse().map_err(|e: kilonova_pki::Error| Failure::Refused(e.to_string()))?;
     let own = || HostName::verbatim(kilonova_program::host_name().to_ascii_lowercase());
@@ -36,12 +40,17 @@ pub async fn join(settings: &Settings, url: &str, token: &str) -> Result<Report,
     } else {
         "Start the agent: systemctl enable --now kilonova-agent"
     };
-    kilonova_program::say(&format!(
+    if let Some(folder) = &settings.pki_dir {
+        pki_dir::write(folder, &known).map_err(|why| {
+            Failure::failed(
+                &format!("this host is now {host} of the cloud, but [node] pki_dir"),
+                why,
+            )
+        })?;
+    }
+    let joined = format!(
         "This host is now {host} of the cloud at {url}; its certificate is valid for {days} days \
          and is renewed automatically.\n{next}\n\n"
-    ))?;
-    if let Some(folder) = &settings.pki_dir {
-        pki_dir::write(folder, &known).map_err(|why| Failure::failed("[node] pki_dir", why))?;
-    }
-    Ok(check::check(settings).await)
+    );
+    Ok((joined, check::check(settings).await))
 }

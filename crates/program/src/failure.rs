@@ -44,10 +44,23 @@ impl Failure {
 /// # Errors
 /// If it cannot be written: then the command has not succeeded for its user.
 pub fn say(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|error| match error.kind() {
+    print(text).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Failure::Unread,
         _ => Failure::failed("cannot write the output", error),
     })
+}
+
+/// Prints the result of a command that has changed something. It is not silent about an output that
+/// nobody reads: its exit status alone would mean that nothing has changed.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn say_done(text: &str) -> Result<(), Failure> {
+    print(text)
+        .map_err(|error| Failure::failed("the command is done, but cannot write its output", error))
+}
+
+fn print(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }

@@ -11,7 +11,7 @@ pub mod signals;
 pub mod state;
 pub mod systemd;
 
-pub use failure::{Failure, say};
+pub use failure::{Failure, say, say_done};
 
 /// The machine's host name; `localhost` if the kernel reports none.
 pub fn host_name() -> String {

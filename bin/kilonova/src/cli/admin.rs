@@ -42,7 +42,7 @@ pub(super) fn run(options: AdminArgs) -> Result<ExitCode, Failure> {
     let Command::Password(options) = options.command;
     kilonova_program::logs::start(false, None);
     let output = super::runtime()?.block_on(password(options))?;
-    super::say(&output)?;
+    super::say_done(&output)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -68,13 +68,17 @@ async fn password(options: Password) -> Result<String, Failure> {
     }
     let (openrc, clouds) = (directory.join("openrc"), directory.join("clouds.yaml"));
     let (openrc, clouds) = (openrc.display(), clouds.display());
+    let auth_url = format!("{url}/identity/v3");
     Ok(match options.format {
         Format::Json => {
-            let files = json!({"openrc": openrc.to_string(), "clouds": clouds.to_string()});
+            let files = json!({"openrc": openrc.to_string(), "clouds": clouds.to_string(),
+                "auth_url": auth_url});
             format!("{files}\n")
         }
         Format::Table => format!(
-            "The user admin has a new password, in {openrc} and {clouds}. Its earlier tokens have ended.\n"
+            "The user admin has a new password, in {openrc} and {clouds}. Its earlier tokens have ended, \
+             and these files of other controllers no longer work.\nThe files name {auth_url}, as the \
+             configuration says; the next start of this controller corrects that if it serves another URL.\n"
         ),
     })
 }

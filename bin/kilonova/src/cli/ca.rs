@@ -90,6 +90,7 @@ struct Export {
 
 pub(super) fn run(options: CaArgs) -> Result<ExitCode, Failure> {
     kilonova_program::logs::start(false, None);
+    let is_read = matches!(options.command, Command::List(_));
     let output = super::runtime()?.block_on(async {
         match options.command {
             Command::List(options) => list(options).await,
@@ -100,7 +101,8 @@ pub(super) fn run(options: CaArgs) -> Result<ExitCode, Failure> {
             Command::Export(options) => export(options).await,
         }
     })?;
-    super::say(&output)?;
+    let said = if is_read { super::say(&output) } else { super::say_done(&output) };
+    said?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -61,7 +61,7 @@ pub(super) fn run(options: DatabaseArgs) -> Result<ExitCode, Failure> {
     let Command::Copy(options) = options.command;
     kilonova_program::logs::start(false, None);
     let output = super::runtime()?.block_on(copy(&options))?;
-    super::say(&output)?;
+    super::say_done(&output)?;
     Ok(ExitCode::SUCCESS)
 }
 

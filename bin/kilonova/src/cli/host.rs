@@ -86,7 +86,7 @@ pub(super) fn run(options: HostArgs) -> Result<ExitCode, Failure> {
         Command::Undrain(options) => super::runtime()?.block_on(async {
             let compute = Compute::open(&options.cloud).await?;
             let result = drain::undrain(&compute, &HostName::verbatim(options.host)).await?;
-            super::say(&format!("{result}\n"))?;
+            super::say_done(&format!("{result}\n"))?;
             Ok(ExitCode::SUCCESS)
         }),
     }
@@ -99,7 +99,7 @@ fn drain(options: Drain) -> Result<ExitCode, Failure> {
             let compute = Compute::open(&options.cloud).await?;
             drain::stop(&compute, &host).await
         })?;
-        super::say(&format!("{result}\n"))?;
+        super::say_done(&format!("{result}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let request = DrainRequest {

@@ -96,6 +96,7 @@ impl ControllerArgs {
 
 pub(super) fn run(options: KeysArgs) -> Result<ExitCode, Failure> {
     kilonova_program::logs::start(false, None);
+    let is_read = matches!(options.command, Command::List(_));
     let output = super::runtime()?.block_on(async {
         match options.command {
             Command::List(options) => list(options).await,
@@ -104,7 +105,8 @@ pub(super) fn run(options: KeysArgs) -> Result<ExitCode, Failure> {
             Command::SealRotate(options) => seal_rotate(options).await,
         }
     })?;
-    super::say(&output)?;
+    let said = if is_read { super::say(&output) } else { super::say_done(&output) };
+    said?;
     Ok(ExitCode::SUCCESS)
 }
 

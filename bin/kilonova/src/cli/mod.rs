@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kilonova_program::logs::LogFormat;
-use kilonova_program::say;
+use kilonova_program::{say, say_done};
 
 use crate::failure::Failure;
 

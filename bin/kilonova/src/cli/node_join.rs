@@ -89,6 +89,7 @@ pub(super) fn seconds(text: &str) -> Result<i64, String> {
 }
 
 pub(super) fn run(command: Command) -> Result<ExitCode, Failure> {
+    let is_read = matches!(command, Command::List(_));
     let output = super::runtime()?.block_on(async {
         match command {
             Command::Enroll(options) => enroll(options).await,
@@ -96,7 +97,8 @@ pub(super) fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Revoke(options) => revoke(options).await,
         }
     })?;
-    super::say(&output)?;
+    let said = if is_read { super::say(&output) } else { super::say_done(&output) };
+    said?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -172,7 +174,7 @@ async fn revoke(options: Revoke) -> Result<String, Failure> {
     let compute = Compute::open(&options.cloud).await?;
     let path = match &options.host {
         Some(host) => format!("{PATH}/{}", segment(host)),
-        None => PATH.to_owned(),
+        None => format!("{PATH}?host=none"),
     };
     let done = compute.ask(Method::DELETE, &path, None).await.map_err(ComputeError::fatal)?;
     if options.format == Format::Json {

@@ -75,7 +75,7 @@ pub async fn run(source: Source, store: &Store) -> Result<bool, Failure> {
     if differences.is_empty() {
         report.push_str("verified: the copy is exact\n");
     }
-    kilonova_program::say(&report)?;
+    kilonova_program::say_done(&report)?;
     Ok(differences.is_empty())
 }
 

@@ -50,6 +50,24 @@ fn commands_fail_without_their_output() {
     }
 }
 
+/// A command that has changed something says so, also when nobody reads its output.
+#[test]
+fn changes_are_not_silent_without_their_output() {
+    let place = Environment::new();
+    place.start().terminate();
+    for out in [full().into(), unread()] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
+        command.args(["keys", "fernet-rotate", "--state-dir"]).arg(place.state());
+        command.stdin(Stdio::null()).env("RUST_LOG", "error").stderr(Stdio::piped()).stdout(out);
+        let output = command.spawn().expect("the program starts");
+        let output = output.wait_with_output().expect("the program ends");
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        let words = "kilonova: the command is done, but cannot write its output: ";
+        assert!(printed.starts_with(words), "{printed}");
+    }
+}
+
 #[test]
 fn serve_needs_neither_output_nor_log() {
     let place = Environment::new();
