@@ -15,7 +15,8 @@ use crate::Error;
 use crate::tls::{broken, provider, roots};
 
 /// A verifier that trusts these certificates. A server must present a current certificate for the
-/// requested name, which is one of the list or is signed by one of it.
+/// requested name, which is one of the list or is signed by one of it. If it has extended key usages,
+/// that of a server is one of them.
 ///
 /// # Errors
 /// An empty list, or an invalid certificate.
@@ -47,7 +48,7 @@ impl ServerCertVerifier for Listed {
         }
         // `openssl req -x509` marks a self-signed certificate as an authority, which cannot be the
         // server's certificate of a chain. A certificate of the list needs no chain.
-        is_current(certificate, now)?;
+        is_current_server(certificate, now)?;
         verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
         Ok(ServerCertVerified::assertion())
     }
@@ -75,7 +76,7 @@ impl ServerCertVerifier for Listed {
     }
 }
 
-fn is_current(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), rustls::Error> {
+fn is_current_server(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), rustls::Error> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
         .map_err(|_| rustls::Error::from(CertificateError::BadEncoding))?;
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -86,6 +87,12 @@ fn is_current(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), rus
     if now > validity.not_after.timestamp() {
         return Err(CertificateError::Expired.into());
     }
+    let usage = parsed
+        .extended_key_usage()
+        .map_err(|_| rustls::Error::from(CertificateError::BadEncoding))?;
+    if usage.is_some_and(|usage| !usage.value.server_auth) {
+        return Err(CertificateError::InvalidPurpose.into());
+    }
     Ok(())
 }
 
@@ -93,18 +100,45 @@ fn is_current(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), rus
 mod tests {
     use std::time::Duration;
 
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 
     use super::*;
 
     fn self_signed(is_ca: IsCa) -> CertificateDer<'static> {
+        self_signed_for(is_ca, Vec::new())
+    }
+
+    fn self_signed_for(
+        is_ca: IsCa,
+        purposes: Vec<ExtendedKeyUsagePurpose>,
+    ) -> CertificateDer<'static> {
         let mut params =
             CertificateParams::new(vec!["cloud.example".to_owned()]).expect("the name is valid");
         params.is_ca = is_ca;
+        params.extended_key_usages = purposes;
         params.not_before = rcgen::date_time_ymd(2026, 1, 1);
         params.not_after = rcgen::date_time_ymd(2027, 1, 1);
         let key = KeyPair::generate().expect("the key is generated");
         params.self_signed(&key).expect("the certificate is signed").der().clone()
+    }
+
+    /// As OpenSSL's check of the purpose (crypto/x509/v3_purp.c, `check_purpose_ssl_server`).
+    #[test]
+    fn a_listed_certificate_is_one_of_a_server() {
+        use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+        for (purposes, is_accepted) in [
+            (vec![], true),
+            (vec![ServerAuth], true),
+            (vec![ClientAuth, ServerAuth], true),
+            (vec![ClientAuth], false),
+        ] {
+            let own = self_signed_for(IsCa::NoCa, purposes.clone());
+            let verifier = of_listed(vec![own.clone()]).expect("the list is valid");
+            let name = ServerName::try_from("cloud.example").expect("the name is valid");
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(1_780_000_000));
+            let checked = verifier.verify_server_cert(&own, &[], &name, &[], now);
+            assert_eq!(checked.is_ok(), is_accepted, "{purposes:?}: {checked:?}");
+        }
     }
 
     #[test]
