@@ -66,13 +66,14 @@ impl Driver {
 
     /// Redefines a domain that an earlier agent defined without a display.
     pub(super) async fn give_display(&self, server: ServerId) -> Result<(), Error> {
-        let Some(found) = self.find(server).await? else { return Ok(()) };
+        let _alone = self.defining.take(server).await;
+        let Some((found, _)) = self.read(server).await? else { return Ok(()) };
         let definition = found.definition()?;
         if found.state.is_up() || has_display(&found.xml) || !definition.has_display() {
             return Ok(());
         }
         tracing::info!(%server, "redefining the guest, because it has no display yet");
-        self.define_domain(&definition).await
+        self.define_alone(&definition).await
     }
 }
 

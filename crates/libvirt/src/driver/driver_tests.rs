@@ -177,6 +177,58 @@ async fn the_first_look_at_a_guest_that_has_arrived_records_its_hardware() {
 }
 
 #[tokio::test]
+async fn a_guest_whose_hardware_could_not_be_recorded_keeps_its_mark() {
+    let driver = driver("test:///default").await.expect("the test driver connects");
+    let mut guest = definition();
+    guest.config.machine.watchdog = Some("pause".into());
+    let server = guest.server;
+    driver.define(&guest).await.expect("the domain is defined");
+    driver.start(server).await.expect("the guest is started");
+    // libvirt refuses the redefinition, because its watchdog's action follows from the metadata.
+    let arrive = |connect: &Connect, domain: &Domain| {
+        let (_, xml) = status(domain)?;
+        let other = xml.replace(r#"machine_type="q35""#, r#"machine_type="pc""#);
+        let other = other.replacen("pause", "nonsense", 1);
+        mark::set(&Domain::define_xml(connect, &other)?, Some(Mark::Incoming))
+    };
+    driver.with(Step::Define, QUICK, server, arrive).await.expect("it is defined");
+    assert_eq!(state_of(&driver).await, Some(DomainState::Running), "the guest has arrived");
+    let read = |_: &Connect, domain: &Domain| status(domain);
+    let (status_now, _) =
+        driver.with(Step::Inspect, QUICK, server, read).await.expect("it is read");
+    assert_eq!(status_now.mark, Some(Mark::Incoming), "the next look tries again");
+
+    let repair = |connect: &Connect, domain: &Domain| {
+        let (_, xml) = status(domain)?;
+        Domain::define_xml(connect, &xml.replacen("nonsense", "pause", 1)).map(drop)
+    };
+    driver.with(Step::Define, QUICK, server, repair).await.expect("it is defined");
+    assert_eq!(state_of(&driver).await, Some(DomainState::Running));
+    let (status_now, xml) =
+        driver.with(Step::Inspect, QUICK, server, read).await.expect("it is read");
+    assert_eq!(status_now.mark, None);
+    assert!(xml.contains(r#"machine_type="q35""#), "{xml}");
+    driver.destroy(server).await.expect("the guest is destroyed");
+}
+
+#[tokio::test]
+async fn a_definition_waits_for_no_other_guest() {
+    let driver = driver("test:///default").await.expect("the test driver connects");
+    let guest = definition();
+    let other = "22222222-2222-4222-8222-222222222222".parse().expect("an id");
+    let other = driver.defining.take(other).await;
+    driver.define(&guest).await.expect("the domain is defined");
+    drop(other);
+    let held = driver.defining.take(guest.server).await;
+    let soon = Duration::from_millis(200);
+    assert!(tokio::time::timeout(soon, driver.define(&guest)).await.is_err(), "its own waits");
+    assert!(tokio::time::timeout(soon, driver.start(guest.server)).await.is_err(), "as its start");
+    drop(held);
+    driver.start(guest.server).await.expect("the guest is started");
+    driver.destroy(guest.server).await.expect("the guest is destroyed");
+}
+
+#[tokio::test]
 async fn changes_of_guests_are_reported() {
     let driver = driver("test:///default").await.expect("the test driver connects");
     let guest = definition();

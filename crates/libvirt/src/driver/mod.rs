@@ -2,6 +2,7 @@
 
 mod console;
 mod inspect;
+mod locks;
 pub(crate) mod mark;
 mod mdevs;
 mod plug;
@@ -52,8 +53,8 @@ pub struct Driver {
     versions: Mutex<Versions>,
     /// Servers whose disks come from another host, until their domain is defined here.
     fetched: Mutex<BTreeSet<ServerId>>,
-    /// Held while a domain is read and redefined, so that no newer definition is lost.
-    defining: tokio::sync::Mutex<()>,
+    /// A server's is held while its domain is read and redefined, so that no newer definition is lost.
+    defining: locks::Locks,
     mdevs: Option<mdevs::NodeDevices>,
 }
 
@@ -90,7 +91,7 @@ impl Driver {
         let (host, versions) = (Arc::new(host), Mutex::new(versions));
         let outgoing = OutgoingMigrations::default();
         let events = tokio::sync::Mutex::new(link.events());
-        let (fetched, defining) = (Mutex::default(), tokio::sync::Mutex::default());
+        let (fetched, defining) = (Mutex::default(), locks::Locks::default());
         Ok(Self { link, host, outgoing, events, disks, sysfs, versions, fetched, defining, mdevs })
     }
 
@@ -127,8 +128,16 @@ impl Driver {
     }
 
     async fn find(&self, server: ServerId) -> Result<Option<DefinedDomain>, Error> {
-        let found = self
-            .link
+        let Some((found, has_arrived)) = self.read(server).await? else { return Ok(None) };
+        if has_arrived {
+            self.receive_arrived(server).await?;
+        }
+        Ok(Some(found))
+    }
+
+    /// Reads a server's domain. True if the guest has arrived, and has its mark still.
+    async fn read(&self, server: ServerId) -> Result<Option<(DefinedDomain, bool)>, Error> {
+        self.link
             .call(Step::Inspect, QUICK, move |connect| {
                 let Some(domain) = lookup(connect, server)? else { return Ok(None) };
                 let (status, xml) = status(&domain)?;
@@ -136,20 +145,16 @@ impl Driver {
                 let found = DefinedDomain { server, state, xml: xml.into() };
                 Ok(Some((found, status.has_arrived())))
             })
-            .await?;
-        let Some((found, has_arrived)) = found else { return Ok(None) };
-        if has_arrived {
-            self.receive_arrived(server).await?;
-        }
-        Ok(Some(found))
+            .await
     }
 
-    /// Records the hardware of a guest that has arrived, and then removes its mark, so that a crash cannot come between the
-    /// two: the next look at a guest with the mark does both again.
+    /// Records the hardware of a guest that has arrived, and then removes its mark. If the first fails or the agent crashes,
+    /// the mark remains, and the next look at the guest does both again.
     async fn receive_arrived(&self, server: ServerId) -> Result<(), Error> {
-        // The guest runs, so that this must not fail the migration. The next redefinition does the same.
         if let Err(error) = self.keep_hardware(server).await {
-            tracing::warn!(%server, %error, "could not record the hardware of a migrated guest");
+            // The guest runs, so that this must not fail the migration.
+            tracing::warn!(%server, %error, "could not record the hardware of a migrated guest; retrying later");
+            return Ok(());
         }
         let unmark = |_: &Connect, domain: &Domain| match status(domain)?.0.has_arrived() {
             true => mark::set(domain, None),
@@ -159,7 +164,7 @@ impl Driver {
     }
 
     async fn define_domain(&self, definition: &Definition) -> Result<(), Error> {
-        let _alone = self.defining.lock().await;
+        let _alone = self.defining.take(definition.server).await;
         self.define_alone(definition).await
     }
 
@@ -167,7 +172,7 @@ impl Driver {
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Defines a domain. The caller holds `defining`.
+    /// Defines a domain. The caller holds the server's lock of `defining`.
     async fn define_alone(&self, definition: &Definition) -> Result<(), Error> {
         let layout = layout(definition, self.disks.volumes(definition.server));
         let shared = self.host.config.guest_cpus.as_ref();
@@ -212,7 +217,7 @@ impl Driver {
     /// Redefines the domain of a guest that has arrived with hardware that its definition here would not give it at its next
     /// start: with the machine type or the firmware of the host it came from.
     async fn keep_hardware(&self, server: ServerId) -> Result<(), Error> {
-        let _alone = self.defining.lock().await;
+        let _alone = self.defining.take(server).await;
         let volumes = self.disks.volumes(server);
         let host = Arc::clone(&self.host);
         let changed = move |_: &Connect, domain: &Domain| {
@@ -231,6 +236,7 @@ impl Driver {
     }
 
     async fn undefine_with_disks(&self, server: ServerId) -> Result<(), Error> {
+        let _alone = self.defining.take(server).await;
         self.lock_fetched().remove(&server);
         self.link
             .call(Step::Destroy, QUICK, move |connect| match lookup(connect, server)? {
