@@ -55,6 +55,14 @@ pub fn of(spec: &Spec, flavor: &FlavorOf) -> Machine {
     machine
 }
 
+/// The guest configuration of a server whose disk has been started already, on a host that has no domain of it. It has no
+/// optional secure boot, because the system on the disk may have no signed boot loader.
+pub fn of_started(spec: &Spec, flavor: &FlavorOf) -> Machine {
+    let machine = of(spec, flavor);
+    let secure_boot = machine.secure_boot.filter(|one| *one != SecureBoot::Optional);
+    Machine { secure_boot, ..machine }
+}
+
 /// The rescue configuration implied by these image properties.
 pub(crate) fn rescue(spec: &Spec, image: Option<ImageId>, properties: &Properties) -> Rescue {
     let mut reader = Reader::new(properties, &spec.flavor);

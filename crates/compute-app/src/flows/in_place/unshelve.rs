@@ -144,7 +144,10 @@ fn place(
     let source = boot::GuestSource { spec: &spec, ..boot::GuestSource::of(server, &zone) };
     let volumes = volumes::placeholders(tx, compute, server.id)?;
     let delivery = ports.delivery;
-    let document = boot::desired(&source, place.devices, place.numa, ports, volumes);
+    let mut document = boot::desired(&source, place.devices, place.numa, ports, volumes);
+    if let Desired::Present(domain) = &mut document {
+        domain.config.machine = boot::machine::of_started(&spec, &spec.flavor);
+    }
     ports::set_host(tx, &*compute.networks, server.id, Some(&place.host), now)?;
     documents::put_as(tx, compute, &place.host, server.id, &document, delivery)?;
     Ok(Ok(()))

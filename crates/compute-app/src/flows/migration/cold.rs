@@ -270,6 +270,9 @@ pub(super) fn guest_at_dest(
             // in `nova/compute/manager.py` restores the server's `image_ref`).
             domain.config.boot.image =
                 ctx.server.spec.image.filter(|_| !domain.config.is_volume_backed());
+            if domain.config.is_volume_backed() {
+                domain.config.machine = boot::machine::of_started(&ctx.server.spec, flavor);
+            }
         }
     }
     // A verb that the source carried out must not be repeated at the destination.

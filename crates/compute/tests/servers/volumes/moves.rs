@@ -106,6 +106,51 @@ async fn an_evacuated_server_takes_its_volumes_from_the_dead_host() {
     }
 }
 
+/// The system on the volume may have no signed boot loader.
+#[tokio::test]
+async fn a_root_volume_that_has_been_started_gets_no_optional_secure_boot() {
+    for (cloud, mut running, cinder) in clouds(&["a", "b"]).await {
+        let metadata = json!({
+            "image_id": cloud.image, "min_disk": "1",
+            "hw_firmware_type": "uefi", "os_secure_boot": "optional",
+        });
+        let disk = json!({"bootable": "true", "volume_image_metadata": metadata});
+        let disk = volume(&cinder, disk);
+        let entries = json!([root("volume", json!({"uuid": disk}))]);
+        let id = boot(&running, with_disks(&running, &cloud, entries)).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        settled(&cloud).await;
+        let is_secure = async |host: &str| {
+            let documents = match host {
+                "a" => cloud.column("SELECT body FROM documents WHERE host = 'a'").await,
+                _ => cloud.column("SELECT body FROM documents WHERE host = 'b'").await,
+            };
+            assert_eq!(documents.len(), 1, "the host has one guest");
+            assert!(documents[0].contains("uefi"), "{}", documents[0]);
+            documents[0].contains("secure_boot")
+        };
+        let (from, to) = hosts_around(&running, &id).await;
+        assert!(is_secure(&from).await, "a new guest has it if its host can");
+        running.nodes.kill(&from).await;
+        running.force_down(&from, true).await;
+        operate(&running, &id, json!({"evacuate": {}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        settled(&cloud).await;
+        assert!(!is_secure(&to).await, "evacuated");
+        running.force_down(&from, false).await;
+        running.start_node(&cloud, &from).await;
+        running.wait_for_host_cleanup(&cloud).await;
+        running.act(&id, json!({"shelve": null})).await;
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        running.act(&id, json!({"unshelve": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        settled(&cloud).await;
+        let (host, _) = hosts_around(&running, &id).await;
+        assert!(!is_secure(&host).await, "unshelved");
+        finish(&cloud, &running, &cinder, "moved").await;
+    }
+}
+
 /// The guest of a silent host may still write to the volume.
 #[tokio::test]
 async fn no_volume_is_detached_while_the_host_is_silent() {
