@@ -145,7 +145,7 @@ mod tests {
     fn a_listed_certificate_needs_no_chain_but_a_name_and_a_time() {
         let (current, later) = (1_780_000_000, 1_800_000_000);
         for is_ca in [IsCa::NoCa, IsCa::Ca(BasicConstraints::Unconstrained)] {
-            let own = self_signed(is_ca.clone());
+            let own = self_signed(is_ca);
             let verifier = of_listed(vec![own.clone()]).expect("the list is valid");
             let check = |certificate: &CertificateDer<'_>, name: &'static str, at: u64| {
                 let name = ServerName::try_from(name).expect("the name is valid");
