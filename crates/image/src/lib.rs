@@ -41,7 +41,7 @@ pub use options::ImageOptions;
 pub use record::{
     Acceptance, DISK_FORMATS, ImageRecord, Location, Member, Status, StoreName, Visibility,
 };
-pub use stores::{StoreOptions, check_bucket, cloud_id};
+pub use stores::{StoreOptions, check_bucket, cloud_id, known_cloud_id};
 pub use transfer::{ImageData, Rate, TransferLimit};
 
 use app::Watch;

@@ -106,9 +106,17 @@ pub async fn check_bucket(store: &Store, options: &S3Options, largest: u64) -> R
 /// # Errors
 /// Store errors.
 pub async fn cloud_id(store: &Store) -> Result<String, Error> {
-    if let Some(cloud) = store.read(|tx| Ok::<_, Error>(uploads::cloud(tx)?)).await? {
+    if let Some(cloud) = known_cloud_id(store).await? {
         return Ok(cloud);
     }
     let proposed = uuid::Uuid::new_v4().to_string();
     store.write(move |tx| Ok(uploads::name_cloud(tx, &proposed)?)).await
+}
+
+/// The id of the cloud, if it has one. Writes nothing.
+///
+/// # Errors
+/// A store error: also that the database has no schema, or an early one without the id.
+pub async fn known_cloud_id(store: &Store) -> Result<Option<String>, Error> {
+    store.read(|tx| Ok(uploads::cloud(tx)?)).await
 }

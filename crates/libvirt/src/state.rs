@@ -19,6 +19,8 @@ pub(crate) const KEY: &str = "life";
 pub(crate) enum Mark {
     /// The domain waits for an incoming live migration.
     Incoming,
+    /// The guest has arrived, but its hardware could not be recorded yet. Once it is off, it is off like any guest.
+    Arrived,
     /// The guest is being migrated to another host.
     MigratingOut,
     /// The guest was migrated to another host.
@@ -26,11 +28,12 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
-    const ALL: [Self; 3] = [Self::Incoming, Self::MigratingOut, Self::MigratedOut];
+    const ALL: [Self; 4] = [Self::Incoming, Self::Arrived, Self::MigratingOut, Self::MigratedOut];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Incoming => "incoming",
+            Self::Arrived => "arrived",
             Self::MigratingOut => "leaving",
             Self::MigratedOut => "left",
         }
@@ -101,7 +104,7 @@ impl DomainStatus {
 
     /// True if the incoming guest has arrived, so that the mark is stale.
     pub(crate) fn has_arrived(self) -> bool {
-        self.mark == Some(Mark::Incoming) && self.domain_state().is_up()
+        matches!(self.mark, Some(Mark::Incoming | Mark::Arrived)) && self.domain_state().is_up()
     }
 }
 
@@ -127,6 +130,8 @@ mod tests {
             (status(paused, migration, Some(Mark::Incoming)), DomainState::Incoming),
             (status(paused, user, Some(Mark::Incoming)), DomainState::Paused),
             (status(off, unknown, Some(Mark::Incoming)), DomainState::Incoming),
+            (status(paused, migration, Some(Mark::Arrived)), DomainState::Paused),
+            (status(off, unknown, Some(Mark::Arrived)), DomainState::Shutoff),
             (status(off, unknown, None), DomainState::Shutoff),
             (status(off, migrated, Some(Mark::MigratingOut)), DomainState::MigratedOut),
             (status(off, unknown, Some(Mark::MigratingOut)), DomainState::MigratedOut),
@@ -138,6 +143,8 @@ mod tests {
             assert_eq!(status.domain_state(), domain_state, "{status:?}");
         }
         assert!(status(running, 1, Some(Mark::Incoming)).has_arrived());
+        assert!(status(running, 1, Some(Mark::Arrived)).has_arrived());
+        assert!(!status(off, unknown, Some(Mark::Arrived)).has_arrived());
         assert!(!status(paused, migration, Some(Mark::Incoming)).has_arrived());
     }
 

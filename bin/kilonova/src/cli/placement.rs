@@ -12,7 +12,7 @@ use crate::config::{CommandLine, Settings};
 use crate::failure::Failure;
 use crate::import::{self, ImportSource};
 use crate::serve::migrations;
-use crate::state::{StateDir, check_database};
+use crate::state::{StateDir, check_database, check_known_cloud};
 
 /// Arguments of `placement`.
 #[derive(Debug, Args)]
@@ -89,6 +89,7 @@ pub(super) fn run(options: PlacementArgs) -> Result<ExitCode, Failure> {
         let store = opened.map_err(|e| Failure::Refused(e.to_string()))?;
         let is_new = store.is_new().await.map_err(|e| Failure::Failed(e.to_string()))?;
         check_database(&settings.state_dir, is_new)?;
+        check_known_cloud(&settings.state_dir, &store).await?;
         store.migrate(&migrations()).await.map_err(|e| Failure::Failed(e.to_string()))?;
         import::run(source, &store).await
     })?;

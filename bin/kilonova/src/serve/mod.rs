@@ -43,7 +43,9 @@ use tokio::net::TcpListener;
 
 use crate::config::{AuthStrategy, Front, MetadataSettings, ServiceName, Settings};
 use crate::failure::Failure;
-use crate::state::{Credentials, StateDir, check_cloud, check_database, remember_cloud};
+use crate::state::{
+    Credentials, StateDir, check_cloud, check_database, check_known_cloud, remember_cloud,
+};
 pub use connection::{CertificateProblem, examine_certificate};
 pub use nodes::STARTS;
 pub use services::migrations;
@@ -96,6 +98,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     })?;
     let is_new = store.is_new().await.map_err(|error| unusable(&database, error))?;
     check_database(&settings.state_dir, is_new)?;
+    check_known_cloud(&settings.state_dir, &store).await?;
     store.migrate(&migrations()).await.map_err(|error| unusable(&database, error))?;
     let cloud = kilonova_image::cloud_id(&store).await.map_err(|error| match error {
         kilonova_image::Error::Store(error) => unusable(&database, error),

@@ -6,6 +6,8 @@
 
 use std::path::Path;
 
+use kilonova_store::Store;
+
 use super::{StateDir, write_secret};
 use crate::failure::Failure;
 
@@ -47,6 +49,18 @@ pub fn check_cloud(state_dir: &Path, cloud: &str) -> Result<(), Failure> {
             state_dir.join(FILE).display()
         ))),
         _ => Ok(()),
+    }
+}
+
+/// Checks the cloud of a database before its schema is changed. A database without an id, or of a version that had none,
+/// passes.
+///
+/// # Errors
+/// Like [`check_cloud`].
+pub async fn check_known_cloud(state_dir: &Path, store: &Store) -> Result<(), Failure> {
+    match kilonova_image::known_cloud_id(store).await {
+        Ok(Some(cloud)) => check_cloud(state_dir, &cloud),
+        Ok(None) | Err(_) => Ok(()),
     }
 }
 

@@ -196,7 +196,7 @@ async fn a_guest_whose_hardware_could_not_be_recorded_keeps_its_mark() {
     let read = |_: &Connect, domain: &Domain| status(domain);
     let (status_now, _) =
         driver.with(Step::Inspect, QUICK, server, read).await.expect("it is read");
-    assert_eq!(status_now.mark, Some(Mark::Incoming), "the next look tries again");
+    assert_eq!(status_now.mark, Some(Mark::Arrived), "the next look tries again");
 
     let repair = |connect: &Connect, domain: &Domain| {
         let (_, xml) = status(domain)?;

@@ -148,17 +148,22 @@ impl Driver {
             .await
     }
 
-    /// Records the hardware of a guest that has arrived, and then removes its mark. If the first fails or the agent crashes,
-    /// the mark remains, and the next look at the guest does both again.
+    /// Records the hardware of a guest that has arrived, and then removes its mark. If the agent crashes in between, the
+    /// next look at the guest does both again; if the first fails, too, while the guest runs.
     async fn receive_arrived(&self, server: ServerId) -> Result<(), Error> {
         if let Err(error) = self.keep_hardware(server).await {
             // The guest runs, so that this must not fail the migration.
             tracing::warn!(%server, %error, "could not record the hardware of a migrated guest; retrying later");
-            return Ok(());
+            return self.mark_arrived(server, Some(Mark::Arrived)).await;
         }
-        let unmark = |_: &Connect, domain: &Domain| match status(domain)?.0.has_arrived() {
-            true => mark::set(domain, None),
-            false => Ok(()),
+        self.mark_arrived(server, None).await
+    }
+
+    /// Replaces the mark of a guest that has arrived.
+    async fn mark_arrived(&self, server: ServerId, next: Option<Mark>) -> Result<(), Error> {
+        let unmark = move |_: &Connect, domain: &Domain| {
+            let is = status(domain)?.0;
+            if is.has_arrived() && is.mark != next { mark::set(domain, next) } else { Ok(()) }
         };
         self.with(Step::Inspect, QUICK, server, unmark).await
     }

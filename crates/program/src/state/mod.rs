@@ -164,8 +164,9 @@ fn write_owned(path: &Path, text: &str, owner: Option<(u32, u32)>) -> std::io::R
     }
     let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&draft)?;
     if let Some((user, group)) = owner {
+        // Only root may give a file away. A service writes its own files, whatever the group of its directory.
         let own = file.metadata()?;
-        if (own.uid(), own.gid()) != (user, group) {
+        if own.uid() == 0 && (own.uid(), own.gid()) != (user, group) {
             fchown(&file, Some(user), Some(group))?;
         }
     }
