@@ -129,7 +129,7 @@ pub const KEYS_SEAL_ROTATE: &str = "\
 Examples:
   kilonova keys seal-rotate --config /etc/kilonova/kilonova.conf";
 
-/// Examples for `admin password`.
+/// Examples for `admin` and `admin password`.
 pub const ADMIN: &str = "\
 Examples:
   kilonova admin password --config /etc/kilonova/kilonova.conf

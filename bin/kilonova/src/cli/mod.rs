@@ -66,6 +66,7 @@ enum Command {
     #[command(after_help = examples::KEYS)]
     Keys(keys::KeysArgs),
     /// Set a new password for the administrator of a cloud whose credentials are lost.
+    #[command(after_help = examples::ADMIN)]
     Admin(admin::AdminArgs),
     /// List and rotate the cloud's certificate authority.
     #[command(after_help = examples::CA)]

@@ -40,7 +40,7 @@ pub(crate) struct KeptFirmware {
 }
 
 impl Kept {
-    /// What the first domain here keeps of a guest whose disks come from another host. The domain there is not known.
+    /// The properties of the first domain here of a guest whose disks come from another host. The domain there is not known.
     pub(crate) fn of_fetched() -> Self {
         Self { secure_boot: Some(false), ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! What redefinitions keep of a domain.
+//! The properties that redefinitions keep of a domain.
 
 use std::path::Path;
 
