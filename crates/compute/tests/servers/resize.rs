@@ -553,7 +553,8 @@ async fn a_revert_on_the_same_host_keeps_a_rebuild() {
         let xml = cloud.nodes().join(format!("a/domains/{id}.xml"));
         let xml = std::fs::read_to_string(xml).expect("the domain XML exists");
         assert!(xml.contains(&format!("rebuilt='{}'", operation[0])), "{xml}");
-        assert!(xml.contains("\"flavor\":\"vgpu\""), "the metadata has the flavor: {xml}");
+        let flavor = "&quot;flavor&quot;:&quot;vgpu&quot;";
+        assert!(xml.contains(flavor), "the metadata has the flavor: {xml}");
         assert!(!xml.contains("vgpu-pair"), "{xml}");
         cloud.assert_consistent(&running, "reverted").await;
         cloud.teardown(&running, "reverted").await;
