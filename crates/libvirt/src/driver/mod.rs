@@ -135,7 +135,7 @@ impl Driver {
         Ok(Some(found))
     }
 
-    /// Reads a server's domain. True if the guest has arrived, and has its mark still.
+    /// Reads a server's domain. True if the guest has arrived and still has its mark.
     async fn read(&self, server: ServerId) -> Result<Option<(DefinedDomain, bool)>, Error> {
         self.link
             .call(Step::Inspect, QUICK, move |connect| {
@@ -149,7 +149,7 @@ impl Driver {
     }
 
     /// Records the hardware of a guest that has arrived, and then removes its mark. If the agent crashes in between, the
-    /// next look at the guest does both again; if the first fails, too, while the guest runs.
+    /// next look at the guest does both again. If the record fails, each later look tries again while the guest runs.
     async fn receive_arrived(&self, server: ServerId) -> Result<(), Error> {
         if let Err(error) = self.keep_hardware(server).await {
             // The guest runs, so that this must not fail the migration.
