@@ -8,7 +8,7 @@
 
 use jiff::Timestamp;
 use kilonova_compute_db::moves;
-use kilonova_compute_db::servers::{self, Fault, PowerState, VmState};
+use kilonova_compute_db::servers::{self, Fault, PowerState, Server, VmState};
 use kilonova_ids::HostName;
 use kilonova_node_api::{Domain, Observation, Outcome, Power, REBUILT_STEP, REMOVED_STEP};
 use kilonova_store::Tx;
@@ -96,61 +96,52 @@ fn failed(tx: &mut Tx<'_>, report: &Report<'_>, why: &str, now: Timestamp) -> Re
 }
 
 /// Sets a server to `ERROR` if its host has removed the guest at the request of a document that the database has lost.
-/// The guest of a shelved server is not needed: its image is. A resized server keeps its state, because its guest may be
-/// at the source, and a revert starts it there. Without a power state, the resize cannot be confirmed; also if
-/// `os-resetState` has replaced the state.
+/// Without a power state, a resize cannot be confirmed; also if `os-resetState` has replaced the state.
 fn removed(tx: &mut Tx<'_>, report: &Report<'_>, why: String, now: Timestamp) -> Result<(), Error> {
-    let Some(server) = servers::find(tx, report.observation.server)? else { return Ok(()) };
-    if server.host.as_ref() != Some(report.host) {
-        return Ok(());
-    }
+    let Some(server) = here(tx, report)? else { return Ok(()) };
     // This is called without an open operation or during a revert, so that an open move has finished.
     if moves::open_of(tx, server.id)?.is_some() {
         servers::set_power(tx, server.id, PowerState::NoState, now)?;
     }
-    match server.vm_state {
-        VmState::Active
-        | VmState::Paused
-        | VmState::Suspended
-        | VmState::Stopped
-        | VmState::Rescued => {
-            tracing::warn!(server = %server.id, "the guest is gone: {why}");
-            let fault = Fault::new("The host has removed the guest.", why, now);
-            Ok(servers::set_error(tx, server.id, &fault, now)?)
-        }
-        VmState::Resized => {
-            tracing::warn!(server = %server.id, "the guest of a resized server is gone: {why}");
-            Ok(())
-        }
-        VmState::Building
-        | VmState::Shelved
-        | VmState::ShelvedOffloaded
-        | VmState::SoftDeleted
-        | VmState::Error
-        | VmState::Deleted => Ok(()),
-    }
+    contradicted(tx, &server, "The host has removed the guest.", why, now)
 }
 
 /// Sets a server to `ERROR` if its host has rebuilt the guest at the request of a document that the database has lost. The
-/// host keeps the guest and its disks, and follows no document of the earlier rebuild. The guest of a shelved server is not
-/// needed: its image is.
+/// host keeps the guest and its disks, and follows no document of the earlier rebuild.
 fn rebuilt(tx: &mut Tx<'_>, report: &Report<'_>, why: String, now: Timestamp) -> Result<(), Error> {
-    let Some(server) = servers::find(tx, report.observation.server)? else { return Ok(()) };
-    if server.host.as_ref() != Some(report.host) {
-        return Ok(());
-    }
+    let Some(server) = here(tx, report)? else { return Ok(()) };
+    contradicted(tx, &server, "The host has rebuilt the guest.", why, now)
+}
+
+/// The reported server, if it is on the reporting host.
+fn here(tx: &mut Tx<'_>, report: &Report<'_>) -> Result<Option<Server>, Error> {
+    let server = servers::find(tx, report.observation.server)?;
+    Ok(server.filter(|server| server.host.as_ref() == Some(report.host)))
+}
+
+/// Records that a host contradicts the database. The guest of a shelved server is not needed: its image is. A resized
+/// server keeps its state, because its guest may be at the source, and a revert starts it there.
+fn contradicted(
+    tx: &mut Tx<'_>,
+    server: &Server,
+    message: &str,
+    why: String,
+    now: Timestamp,
+) -> Result<(), Error> {
     match server.vm_state {
         VmState::Active
         | VmState::Paused
         | VmState::Suspended
         | VmState::Stopped
         | VmState::Rescued => {
-            tracing::warn!(server = %server.id, "the guest has been rebuilt: {why}");
-            let fault = Fault::new("The host has rebuilt the guest.", why, now);
-            Ok(servers::set_error(tx, server.id, &fault, now)?)
+            tracing::warn!(server = %server.id, "{message} {why}");
+            Ok(servers::set_error(tx, server.id, &Fault::new(message, why, now), now)?)
+        }
+        VmState::Resized => {
+            tracing::warn!(server = %server.id, "a resized server keeps its state: {message} {why}");
+            Ok(())
         }
         VmState::Building
-        | VmState::Resized
         | VmState::Shelved
         | VmState::ShelvedOffloaded
         | VmState::SoftDeleted

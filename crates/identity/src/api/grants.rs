@@ -70,15 +70,22 @@ pub(super) fn routes() -> Routes<Identity> {
         )
 }
 
-/// The actor and target of a path `/v3/PLACE/ID/KIND/ID/…` or `/v3/system/KIND/ID/…`.
+/// The words for target and actor in a path `/v3/PLACE/ID/KIND/ID/…` or `/v3/system/KIND/ID/…`.
+fn words_of(path: &str) -> (&str, &str) {
+    let mut words = path.split('/').skip_while(|word| *word != "v3").skip(1);
+    let place = words.next().unwrap_or_default();
+    let kind = words.nth(usize::from(place != "system"));
+    (place, kind.unwrap_or_default())
+}
+
+/// The actor and target of a path.
 fn actor_and_target(
     path: &str,
     place: Option<String>,
     actor: String,
 ) -> Result<(Actor, Target), Refusal> {
-    let mut words = path.split('/').skip_while(|word| *word != "v3").skip(1);
-    let kind = words.next().unwrap_or_default();
-    let target = match (kind, place) {
+    let (of, kind) = words_of(path);
+    let target = match (of, place) {
         ("projects", Some(id)) => {
             id_of("project", &id)?;
             Target::Project(id)
@@ -89,22 +96,12 @@ fn actor_and_target(
         }
         _ => Target::System,
     };
-    let mut words = match target {
-        Target::System => words,
-        Target::Project(_) | Target::Domain => {
-            words.next();
-            words
-        }
-    };
-    let actor = match words.next() {
-        Some("groups") => {
-            id_of("group", &actor)?;
-            Actor::Group(actor)
-        }
-        _ => {
-            id_of("user", &actor)?;
-            Actor::User(actor)
-        }
+    let actor = if kind == "groups" {
+        id_of("group", &actor)?;
+        Actor::Group(actor)
+    } else {
+        id_of("user", &actor)?;
+        Actor::User(actor)
     };
     Ok((actor, target))
 }
@@ -119,9 +116,8 @@ async fn enforce(
     at: usize,
     (place, actor, role): (Option<&str>, &str, Option<&str>),
 ) -> Result<(), Refusal> {
-    let mut words = uri.path().split('/').skip_while(|word| *word != "v3").skip(1);
-    let in_domain = words.next() == Some("domains");
-    let of_groups = words.nth(usize::from(place.is_some())) == Some("groups");
+    let (of, kind) = words_of(uri.path());
+    let (in_domain, of_groups) = (of == "domains", kind == "groups");
     let rules = match (place, of_groups) {
         (Some(_), _) => &GRANTS,
         (None, true) => &SYSTEM_GROUPS,

@@ -143,6 +143,11 @@ fn allows(
     let mut target = essentials(image).to_vec();
     let member = member.unwrap_or("None");
     target.extend([("member_id", member), ("member", member)]);
+    let has = |target: &[(&str, &str)], name: &str| target.iter().any(|(known, _)| *known == name);
+    if policy.needs(rule).iter().all(|name| has(&target, name)) {
+        // The default rules need no more, and lists have many images.
+        return policy.allows(context, rule, &target);
+    }
     // Attributes precede properties, so that no property stands for an attribute.
     let attributes = attributes(image);
     target.extend(attributes.iter().map(|(name, value)| (*name, value.as_str())));
