@@ -1,4 +1,4 @@
-//! Finds places for several equal servers at once: as many candidates of one query as fit together.
+//! Places several identical servers at once: finds as many candidates of one query as fit together.
 //!
 //! Repeatedly taking the first candidate can block servers that another choice would have placed,
 //! so this module tries the combinations. Taking a candidate only ever reduces capacity. Therefore

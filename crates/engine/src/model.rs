@@ -14,9 +14,9 @@ pub struct Inventory {
     pub total: i64,
     /// Amount excluded from allocation.
     pub reserved: i64,
-    /// Smallest amount of one request.
+    /// Smallest amount of one allocation.
     pub min_unit: i64,
-    /// Largest amount of one request.
+    /// Largest amount of one allocation.
     pub max_unit: i64,
     /// Every requested amount must be a multiple of it.
     pub step_size: i64,
@@ -68,7 +68,8 @@ pub struct Provider {
     pub name: Arc<str>,
     /// The parent provider; `None` for a root.
     pub parent: Option<ProviderId>,
-    /// Its generation when it was read.
+    /// A number that increases with every change to the provider or its usage. Placement passes the `version` of
+    /// the provider's row here, not the generation that clients see.
     pub generation: i64,
     /// Its inventories by resource class.
     pub inventories: Vec<(ResourceClass, Inventory)>,

@@ -1,6 +1,6 @@
 //! A request for allocation candidates, and its validation.
 //!
-//! The caller parses the query string of the Placement API; a query here consists of values.
+//! The caller parses the query string of the Placement API; a [`Query`] contains typed values.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -36,12 +36,12 @@ pub struct Group {
 pub struct Alike {
     /// The suffixes of the groups.
     pub groups: Vec<String>,
-    /// If the unsuffixed group is among `groups`: its classes to whose providers the condition
-    /// applies.
+    /// The classes of the unsuffixed group whose providers the condition covers. Ignored unless `groups`
+    /// contains that group.
     pub classes: Vec<ResourceClass>,
     /// The prefix of the common trait. Any trait with this prefix will do.
     pub prefix: String,
-    /// True if the groups must take all providers of the tree that have the common trait and offer a class of the
+    /// True if the groups must use every provider of the tree that has the common trait and offers a class of the
     /// groups.
     pub whole: bool,
     /// True if all providers of the tree that have the common trait must be unused.

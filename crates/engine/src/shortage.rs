@@ -1,5 +1,5 @@
-//! Finds the provider of a tree that comes nearest to the amounts of a request, and the limits that refuse the amounts
-//! there.
+//! Finds the provider of a tree that comes nearest to the amounts of a request, and the limits of its inventories that
+//! refuse them.
 //!
 //! This module serves only explanations. It must never decide anything, and a search never uses it.
 
@@ -10,9 +10,9 @@ use kilonova_ids::ResourceClass;
 use crate::model::Inventory;
 use crate::search::{AnchorTree, Part, Plan, Test};
 
-/// The provider of a tree that has the most of the requested amounts, but not all.
+/// The provider of a tree that comes nearest to the amounts that a part requests.
 pub(crate) struct Shortage {
-    /// The provider's name, if it is not the root of the tree.
+    /// The provider's name, unless it is the root of the tree.
     device: Option<Arc<str>>,
     /// Its inventories of the requested classes, each with the requested amount, in the order of the part's needs.
     offers: Vec<(Inventory, i64)>,

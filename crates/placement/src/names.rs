@@ -27,12 +27,12 @@ pub fn is_standard_class(name: &str) -> bool {
     CLASSES.contains(&name)
 }
 
-/// The position of a class among the standard ones; custom classes come last.
+/// The position of a class in [`CLASSES`]; a custom class sorts after all of them.
 pub fn standard_class(name: &str) -> usize {
     CLASSES.iter().position(|class| *class == name).unwrap_or(CLASSES.len())
 }
 
-/// True if a name consists of the characters allowed in traits, classes and consumer types.
+/// True if a name has the length and the characters that traits, classes and consumer types allow.
 pub fn is_wellformed(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX

@@ -389,7 +389,7 @@ async fn two_spellings_of_one_uuid_in_a_body_are_refused() {
         api.at(8, "PUT", &path, Some(old(&upper(PROVIDER)))).await.is(400);
         let usages = format!("/resource_providers/{PROVIDER}/usages");
         assert_eq!(api.get(&usages).await.is(200).body["usages"], json!({"VCPU": 0}), "{name}");
-        // Of two entries with one text the last counts, as upstream.
+        // Of two entries with the same text, the last one counts, as upstream.
         api.at(8, "PUT", &path, Some(old(PROVIDER))).await.is(204);
         assert_eq!(api.get(&usages).await.is(200).body["usages"], json!({"VCPU": 2}), "{name}");
         audited(&store).await;

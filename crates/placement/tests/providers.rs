@@ -328,7 +328,7 @@ async fn a_host_report_preserves_the_operators_settings() {
     }
 }
 
-/// A ratio of the option `cpu_allocation_ratio` overrides Placement's, one of `initial_cpu_allocation_ratio` does not.
+/// The option `cpu_allocation_ratio` overrides a ratio set through Placement; `initial_cpu_allocation_ratio` does not.
 #[tokio::test]
 async fn a_report_preserves_a_ratio_unless_the_host_fixes_it() {
     for (name, store, _guard) in stores().await {

@@ -150,7 +150,7 @@ async fn faults_are_html_for_browsers_and_name_the_versions() {
     }
 }
 
-/// Upstream words the error of an unknown class, and of an inventory in use, for each request.
+/// For each request, upstream words the errors for an unknown class and for an inventory in use differently.
 #[tokio::test]
 async fn unknown_classes_and_inventories_in_use_have_the_words_of_their_request() {
     for (name, store, _guard) in stores().await {

@@ -29,8 +29,9 @@ pub enum Error {
     /// The disk of the database is full. The transaction is rolled back.
     #[error("the database has no space left: {0}")]
     Full(String),
-    /// The database is unavailable: it is unreachable, has no free connection, or is overloaded.
-    /// The transaction is rolled back, and the same request may succeed later.
+    /// The database is unavailable: it is unreachable, has no free connection, or is overloaded. The same
+    /// request may succeed later. The transaction is rolled back, unless the connection was lost during the
+    /// commit and its outcome cannot be looked up.
     #[error("the database is not available: {0}")]
     Unavailable(String),
     /// A statement exceeded its time limit, or waited too long for a lock. The transaction is

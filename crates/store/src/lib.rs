@@ -220,8 +220,8 @@ impl Store {
     }
 
     /// Like [`Store::write_on`], for work that always writes the row with the key `row`, and is
-    /// often concurrent with other such work. All work that waits for the row shares the next
-    /// transaction and its commit. Each piece of work has a savepoint: an error rolls back only its
+    /// often concurrent with other such work. On PostgreSQL the work that waits for the row shares the
+    /// next transaction and its commit, up to a limit. Each piece of work has a savepoint: an error rolls back only its
     /// own effects. Work sees the earlier writes of the others in its transaction.
     ///
     /// `order` is the key of the other row that the work locks. The pieces of work in one transaction

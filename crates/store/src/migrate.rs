@@ -40,8 +40,8 @@ const RECORD: &str = "INSERT INTO schema_migrations (name, position)
 /// transaction sees the other program's changes.
 const PG_ALONE: &str = "LOCK TABLE schema_migrations IN SHARE ROW EXCLUSIVE MODE";
 
-/// The mark of an incomplete copy, stored among the names of migrations. Earlier builds take it for a contracting
-/// migration, and therefore refuse the database too.
+/// The mark of an incomplete copy, stored among the names of migrations. Earlier builds take it for an unknown
+/// contracting migration, and therefore refuse the database too.
 const INCOMPLETE: &str = "incomplete-copy-contract";
 const UNMARK: &str = "DELETE FROM schema_migrations WHERE name = ?1";
 
@@ -101,7 +101,7 @@ async fn run_after(
     for migration in migrations.iter().filter(|m| !applied.iter().any(|name| name == m.name)) {
         let migration = *migration;
         store.write(move |tx| apply(tx, migration)).await.map_err(|error: Error| match error {
-            // The file needs repair, and not the migration.
+            // The file needs repair, not the migration.
             Error::Damaged(text) => Error::Damaged(text),
             error => Error::Migration { name: migration.name.into(), reason: error.to_string() },
         })?;

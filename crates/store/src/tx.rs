@@ -252,8 +252,8 @@ impl<'a> Tx<'a> {
         self.note(number).map(Asked)
     }
 
-    /// Like [`Tx::defer`], for a statement with a row `({}, {}, …)` that is repeated: a few statements write
-    /// all rows.
+    /// Like [`Tx::defer`], for a statement with one placeholder row `({}, {}, …)`, which is repeated for each of
+    /// `rows`: a few statements write all of them.
     ///
     /// # Errors
     /// Like [`Tx::defer`].
@@ -266,7 +266,8 @@ impl<'a> Tx<'a> {
         statements.try_for_each(|(sql, params)| self.defer(&sql, params))
     }
 
-    /// Like [`Tx::ask`], for a statement with a row that is repeated; [`Tx::answers`] returns the rows.
+    /// Like [`Tx::ask`], for a statement with one placeholder row, as in [`Tx::defer_rows`]. [`Tx::answers`] returns
+    /// the rows of the answers.
     ///
     /// # Errors
     /// Like [`Tx::ask`].
@@ -536,8 +537,8 @@ impl<'a> Tx<'a> {
         row.ok_or_else(|| Error::Shape("the database's clock returned no time".into()))?.time("now")
     }
 
-    /// True on PostgreSQL. Only for features that a single process on SQLite does not need: the change
-    /// log's horizon, clocks and leases.
+    /// True on PostgreSQL. Only for features that a single process on SQLite does not need, such as the
+    /// change log's horizon, clocks, leases and row locks.
     pub fn is_postgres(&self) -> bool {
         matches!(self.inner, Inner::Postgres(_))
     }
@@ -569,7 +570,7 @@ impl<'a> Tx<'a> {
     }
 }
 
-/// Words in queries that change the database: data-modifying `WITH`, and functions.
+/// Words by which a query that changes the database is recognized: data-modifying `WITH`, and functions.
 const CHANGING: [&str; 7] =
     ["INSERT", "UPDATE", "DELETE", "MERGE", "SETVAL(", "NEXTVAL(", "PG_NOTIFY("];
 

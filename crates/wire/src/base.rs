@@ -32,7 +32,7 @@ pub fn host(headers: &http::HeaderMap) -> Option<&str> {
         .filter(|host| is_authority(host))
 }
 
-/// True if a text is `HOST` or `HOST:PORT`, safe to use in a link.
+/// True if a text contains only the characters of `HOST` or `HOST:PORT`, so that it is safe in a link.
 pub fn is_authority(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
 }

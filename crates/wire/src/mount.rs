@@ -95,8 +95,8 @@ fn with_ids(
     path
 }
 
-/// The span of a request for which the middleware knows no route. A span gets its path once, because the text format of
-/// the log appends fields.
+/// The span of a request for which the middleware knows no route. Its path is recorded only once, because the text
+/// format of the log would append a second one.
 #[derive(Debug, Clone)]
 struct Unnamed {
     span: Span,
@@ -116,9 +116,9 @@ impl Unnamed {
     }
 }
 
-/// Lets `routes`, which serve the paths below another one (`Router::nest_service`), log their template: the middleware
-/// of [`mount()`] is outside of them and knows no route. `shown` returns the template that callers know for that of
-/// `routes`, which begins with the path of the service.
+/// Makes nested routes (`Router::nest_service`) log the template of their path: the middleware of [`mount()`] is
+/// outside of them and knows no route. `shown` converts a template of `routes`, which begins with the path of the
+/// service, to the template that callers know.
 pub fn logged(routes: Router, shown: fn(&str) -> String) -> Router {
     let name = move |route: Option<MatchedPath>,
                      parameters: Result<RawPathParams, RawPathParamsRejection>,

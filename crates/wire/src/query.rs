@@ -36,7 +36,7 @@ impl Query {
         self.0.iter().map(|(key, _)| key.as_str())
     }
 
-    /// The query in encoded form, with `pairs` at its end instead of earlier values of their keys.
+    /// The query in encoded form. `pairs` replace the earlier values of their keys, and come last.
     pub fn with(&self, pairs: &[(&str, &str)]) -> String {
         let pairs = || pairs.iter().copied();
         let kept = self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()));
@@ -63,7 +63,7 @@ impl Query {
     }
 }
 
-/// Percent-encodes a text as a part of a path, or as a key or a value of a query.
+/// Percent-encodes a text as a segment of a path, or as a key or a value of a query.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     escape(text, &mut out);
@@ -108,8 +108,8 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// Maximum number of pairs in a query string. A request line of 8 KiB, which is the limit of the servers in front of
-/// upstream's services and therefore of its clients, has fewer. Some handlers compare each pair with each row.
+/// Maximum number of pairs in a query string, because some handlers compare each pair with each row. The servers in
+/// front of upstream's services limit the request line to 8 KiB, so no real client sends as many.
 const MOST_PAIRS: usize = 2_000;
 
 /// Refuses a URI with a path that is not UTF-8, with a NUL character, which PostgreSQL cannot store, or with too many

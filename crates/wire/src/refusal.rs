@@ -71,13 +71,13 @@ pub struct Refusal {
     pub retry_after: Option<u64>,
 }
 
-/// The part of a refusal that only the log has.
+/// The part of a refusal that only the log contains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Internal {
     /// Details about the cause.
     pub cause: Option<String>,
     /// The message for the log, if it differs from the user's: a message that quotes the request may contain a
-    /// password, which the log must not have.
+    /// password, which must not be logged.
     pub message: Option<String>,
 }
 

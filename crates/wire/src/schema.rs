@@ -15,10 +15,10 @@ use crate::Refusal;
 /// The length to which a message truncates a value.
 const LONGEST: usize = 400;
 
-/// The text that the log has instead of a value that may be a secret or contain one.
+/// The text that replaces, in the log, a value that may be a secret or contain one.
 pub const MASK: &str = "***";
 
-/// Parts of the names of fields whose values the log must not have, in lower case.
+/// Parts of the names of fields whose values must not be logged, in lower case.
 const SECRETS: [&str; 10] = [
     "pass",
     "pswd",
@@ -83,13 +83,13 @@ impl Schema {
     }
 }
 
-/// True if the log may have the invalid value: it is neither in a field with the name of a secret, nor below a map whose
-/// names the client chooses, nor an object or a list. Those may contain secrets under any name, for example a misspelled
-/// one.
+/// True if the invalid value may be logged: it is neither in a field with the name of a secret, nor below a map whose
+/// names the client chooses, nor an object or a list. An object or a list may contain secrets under any name, for
+/// example a misspelled one.
 fn is_loggable(error: &ValidationError<'_>) -> bool {
     let path = error.instance_path().to_string().to_lowercase();
     let is_secret = SECRETS.iter().any(|part| path.contains(part));
-    // A name or pattern with a slash has it escaped, so that it is one part.
+    // A slash in a name or pattern is escaped, so the split does not divide it.
     let keywords = error.schema_path().to_string();
     let is_free_form = keywords.split('/').any(|part| FREE_FORM.contains(&part));
     !is_secret
@@ -111,7 +111,7 @@ pub fn logged_reason(error: &ValidationError<'_>, schema: &Value) -> String {
     words(error, schema, || MASK.to_owned(), || error.masked_with(MASK).to_string())
 }
 
-/// The words of [`reason`]. `other` describes errors for which there are none here.
+/// The words of [`reason`]. `other` describes the errors that have no words here.
 fn words(
     error: &ValidationError<'_>,
     schema: &Value,

@@ -33,7 +33,7 @@ pub fn before(at: Timestamp, by: SignedDuration) -> Timestamp {
     at.checked_sub(by).unwrap_or(limit)
 }
 
-/// Converts a duration to one that can be compared with a difference of times.
+/// Converts a duration to one that can be compared with the difference between two times.
 pub fn signed(duration: std::time::Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }

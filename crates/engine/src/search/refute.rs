@@ -1,9 +1,9 @@
 //! Early refutation: if a necessary condition is not met, the current picks cannot be completed.
 //!
-//! If a request only just fails to fit, a naive search walks the whole product of choices and finds
-//! nothing. A matching of the open parts to the remaining capacity refutes it near the root of
-//! the search tree. A check here may only err towards "still possible"; with no open part left the
-//! answer is exact.
+//! If a request barely fails to fit, a naive search tries every combination and finds nothing. A
+//! matching of the open parts (those without a pick) to the remaining capacity refutes it near the
+//! root of the search tree. A check here may only err towards "still possible"; once no part is open,
+//! the answer is exact.
 
 use super::plan::Plan;
 use super::solve::Solver;

@@ -1,9 +1,9 @@
 //! Determines which providers of one tree, and which parts, are interchangeable for a query.
 //!
-//! Eight equal GPUs and eight equal groups have 40,320 candidates that differ only in names; such
+//! Eight identical GPUs and eight identical groups have 40,320 candidates that differ only in names; such
 //! candidates form an orbit. The solver first yields one candidate of each orbit by two rules: it picks
-//! a provider only after the earlier ones of its kind (value precedence), and equal parts pick in
-//! rising order. For any fixed order of parts and of providers, the lexicographically least member of an
+//! a provider only after the earlier ones of its kind (value precedence), and identical parts pick in
+//! ascending order. For any fixed order of parts and of providers, the lexicographically least member of an
 //! orbit satisfies both rules. Therefore every orbit keeps a member when both rules apply.
 
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
-//! All trees, in slots, in chunks of a fixed size that are copied only when written.
+//! All trees, each in a slot. Chunks of a fixed number of slots are copied on write.
 //!
-//! A chunk records the maximum room of its trees, so that a search skips full regions of the cloud
-//! without examining each tree. Slots of removed trees are reused.
+//! A chunk records, for each class, the maximum room of any provider in it, so that a search skips full
+//! regions of the cloud without examining each tree. Slots of removed trees are reused.
 
 use std::sync::Arc;
 
@@ -41,7 +41,8 @@ pub(crate) struct Forest {
     chunks: Arc<Vec<Arc<Chunk>>>,
     vacant: Arc<Vec<Slot>>,
     slots: usize,
-    /// The slots whose trees are folded here but not in the followed forest; sorted.
+    /// The slots whose trees are folded here, but not in the forest that this one [follows](Forest::follow);
+    /// sorted.
     folded: Arc<Vec<Slot>>,
 }
 
@@ -63,9 +64,8 @@ impl Forest {
         self.chunk(slot)?.trees.get(slot % CHUNK)?.as_deref()
     }
 
-    /// The earlier and the present tree of each slot whose tree is not the same object as in
-    /// `earlier`. Compares the pointers of all chunks, and those of the trees in chunks that
-    /// differ.
+    /// The earlier and the present tree of each slot that does not hold the same object as in `earlier`.
+    /// Compares the pointers of all chunks, and those of the trees in chunks that differ.
     pub(crate) fn changed_since<'a>(
         &'a self,
         earlier: &'a Self,
@@ -138,8 +138,8 @@ impl Forest {
         }
     }
 
-    /// Changes a tree in place. `with` may change only the usage, because copies of a tree share
-    /// its shape.
+    /// Changes a tree in place. `with` may change only the usage and the generations, because copies
+    /// of a tree share its shape.
     pub(crate) fn change(&mut self, slot: Slot, with: impl FnOnce(&mut CompactTree)) {
         let chunks = Arc::make_mut(&mut self.chunks);
         let Some(chunk) = chunks.get_mut(slot / CHUNK) else { return };

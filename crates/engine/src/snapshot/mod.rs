@@ -112,7 +112,8 @@ impl Snapshot {
     }
 
     /// Records a provider's usage after a commit, in absolute amounts; other classes keep theirs.
-    /// Ignores a generation older than the known one, because commits may be reported in any order.
+    /// Ignores a generation ([`Provider::generation`]) older than the known one, because commits may be
+    /// reported in any order.
     pub fn set_usage(
         &mut self,
         provider: ProviderId,
@@ -139,7 +140,7 @@ impl Snapshot {
         }
     }
 
-    /// Subtracts the amounts that a consumer is to release from the usage. Used on a scratch copy for
+    /// Subtracts from the usage the amounts that a consumer will release. Used on a scratch copy for
     /// planning.
     pub fn subtract_usage(&mut self, held: &[(ProviderId, ResourceClass, i64)]) {
         for (provider, class, amount) in held {

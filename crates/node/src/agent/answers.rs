@@ -7,7 +7,7 @@ use kilonova_node_api::{Question, Reply, ReplyBody, Topic};
 
 use super::work::Work;
 
-/// Answers the questions concurrently with everything else.
+/// Answers the questions in the background.
 pub(super) fn answer(work: &Arc<Work>, questions: Vec<Question>) {
     for question in questions {
         let work = Arc::clone(work);

@@ -11,12 +11,12 @@ use super::work::Work;
 /// Maximum number of open consoles on a host.
 const MOST: usize = 256;
 
-/// The consoles that this agent has open.
+/// The open consoles of this agent, with those that are being opened.
 #[derive(Default)]
 pub(super) struct Consoles(Mutex<JoinSet<()>>);
 
 impl Consoles {
-    /// Answers the requests concurrently with everything else.
+    /// Answers the requests in the background, and keeps each console open in a task of its own.
     pub(super) fn answer(&self, work: &Arc<Work>, requests: Vec<ConsoleRequest>) {
         if requests.is_empty() {
             return;

@@ -107,8 +107,8 @@ impl Inventory {
         }
     }
 
-    /// Requests a registration at the next scan, even if nothing changes on the host. It is not sent at once: a client
-    /// may make several changes, and the registration would compete with them for the providers' generations. Nova's
+    /// Requests a registration at the next scan, even if nothing changes on the host. An immediate registration would
+    /// compete for the providers' generations with a client that makes several changes. Nova's
     /// hosts compare their providers once a minute (`update_available_resource` of `nova/compute/manager.py`).
     pub(super) fn request(&self) {
         self.requested.store(true, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! A file of the agent with one entry per line, of which the newest are kept.
 //!
-//! The file grows by appending. It is not synced to disk, like the other files of the agent
-//! (`kilonova_hypervisor::write_atomically`): it survives a crash of the process. Only a power loss within seconds of an
-//! event that the database loses too could undo an entry. An entry that cannot be written can be kept in memory; it is
-//! written with the next one, and a restart before that loses it.
+//! The file grows by appending. Like the other files of the agent (`kilonova_hypervisor::write_atomically`), it
+//! survives a crash of the process but is not synced to disk. A power loss within seconds of an event can undo its
+//! entry, which matters only if the database loses the event too. An entry that cannot be written can be kept in
+//! memory; it is written with the next one, and a restart before that loses it.
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
@@ -20,7 +20,7 @@ pub(super) trait Entry: Clone {
     /// Its line, without the line feed.
     fn line(&self) -> String;
 
-    /// The entry of a line; `None` if the line is none.
+    /// The entry of a line; `None` if the line contains none.
     fn parse(line: &str) -> Option<Self>;
 
     /// True if the earlier entry is not needed after this one.
@@ -37,10 +37,10 @@ pub(super) struct KeptLines<E> {
 
 #[derive(Clone)]
 struct Kept<E> {
-    /// Oldest first. A list needs the least memory, of which a process with thousands of hosts has many; only rare
-    /// events search it.
+    /// Oldest first. A list needs less memory than a map, and a process with thousands of simulated hosts has many of
+    /// them. Only rare events search it.
     list: VecDeque<E>,
-    /// Number of lines of the file.
+    /// Number of lines in the file.
     lines: usize,
     /// True if the file may end in an incomplete line or lacks an entry of the list. The next record then writes the
     /// whole file instead of appending to it.
@@ -114,7 +114,7 @@ impl<E: Entry> KeptLines<E> {
         Ok(())
     }
 
-    /// Keeps an entry that could not be recorded in memory; the next record writes it too.
+    /// Keeps in memory an entry that could not be written; the next record writes it too.
     pub(super) fn keep(&self, entry: E) {
         let mut kept = self.kept();
         if !kept.has(&entry) {

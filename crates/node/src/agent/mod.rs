@@ -101,8 +101,8 @@ pub struct Settings {
     pub starts: Arc<Semaphore>,
     /// The metadata service.
     pub metadata: Arc<MetadataSettings>,
-    /// How the CPUs and memory pages of the host's sysfs are divided. If `None`, the registration
-    /// contains the cells of [`Parts::registration`].
+    /// The options for the CPUs and memory pages that the agent reads from sysfs. If `None`, the agent
+    /// registers the cells in [`Parts::registration`] instead.
     pub cells: Option<CellOptions>,
 }
 
@@ -176,7 +176,7 @@ impl Node {
     /// Runs until `shutdown` turns true (or its sender is dropped), another process registers for
     /// the host, or the control plane refuses the host.
     ///
-    /// Rare paths are boxed to keep the future small: a process may hold a thousand of them.
+    /// Rare paths are boxed to keep the future small: a process may run a thousand simulated hosts.
     pub fn run(
         self,
         control: Arc<dyn ControlPlane>,
@@ -366,8 +366,8 @@ impl Agent {
         batch.generation
     }
 
-    /// Registers, dispatches all documents, and removes devices and disk copies that no document
-    /// names. Returns the newest generation.
+    /// Registers, recovers (see [`recovery`]), and dispatches all documents. Returns the generation of
+    /// the batch; `None` if the control plane no longer knows this host.
     async fn begin(
         &self,
         workers: &mut Workers,
@@ -407,7 +407,7 @@ impl Agent {
         Ok(Some(generation))
     }
 
-    /// The documents newer than `since`; `None` if the control plane no longer knows this agent.
+    /// The documents newer than `since`; `None` if the control plane no longer knows this host.
     async fn batch(&self, since: i64) -> Result<Option<Box<Batch>>, Box<Error>> {
         match self.link.desired(since).await {
             Ok(batch) => {

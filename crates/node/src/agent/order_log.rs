@@ -28,7 +28,7 @@ struct Entry {
     end: End,
 }
 
-/// The combined state of a server's orders, which decides if the server may be created.
+/// The combined state of a server's orders, which determines whether the server may be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// All its orders have succeeded.
@@ -63,8 +63,8 @@ impl OrderLog {
         Ok(Self { file, entries, turned: watch::Sender::new(()) })
     }
 
-    /// Records that an order is running, unless it has ended. Returns `None` if it was already
-    /// running, and its result if it has ended.
+    /// Records that an order is running, unless it has ended. Returns `Some(None)` if the caller must start
+    /// it, `None` if it was already running, and its result if it has ended.
     pub(super) fn begin(&self, order: &Order) -> Option<Option<End>> {
         let mut entries = self.entries();
         if let Some(entry) = entries.ended.iter().find(|entry| entry.order == order.id) {

@@ -1,14 +1,14 @@
-//! The rebuilds of the host's guests, in the order in which the host began to carry them out: each server with the values
-//! of [`Boot::rebuilt`](kilonova_node_api::Boot::rebuilt) that its disks had, which is `None` for the disks that a guest was
-//! created with.
+//! The rebuilds of the host's guests. Each server has an entry with the values of
+//! [`Boot::rebuilt`](kilonova_node_api::Boot::rebuilt) that its disks have had, in the order in which the host began
+//! the rebuilds. `None` stands for the disks that a guest was created with.
 //!
-//! A database that lost its last commits sends documents from before a rebuild. Without this record the agent would take
-//! such a document for another rebuild, and replace the newer disks. Generations do not tell the two apart: after the
-//! loss, a change of the server issues a document with a new generation, but with the earlier rebuild. A rebuild that the
-//! host has not seen is in no entry, so it is always carried out.
+//! A database that lost its last commits sends documents from before a rebuild. Without this record the agent would
+//! take such a document for another rebuild, and replace the newer disks. Generations do not tell the two apart: after
+//! the loss, a change to the server issues a document with a new generation, but with the earlier rebuild. A rebuild
+//! that the host has not seen is in no entry, so it is always carried out.
 //!
-//! The rebuilds of a server are one entry, so that they are never forgotten in part for those of other servers: the host
-//! forgets the server whose last record is the oldest, with all of its rebuilds.
+//! A full record drops a whole entry: that of the server whose last rebuild is the oldest. Other servers therefore
+//! never displace only a part of a server's rebuilds.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,16 +17,16 @@ use kilonova_ids::{OperationId, ServerId};
 
 use super::kept_lines::{Entry, KeptLines};
 
-/// The word for the disks that a guest was created with.
+/// The word in the file for `None`.
 const NONE: &str = "none";
 
-/// Number of values that are kept of a server: those of 16 rebuilds, and that of the disks before them. One server that is
-/// rebuilt in a loop costs the others nothing.
+/// Number of values that are kept for a server: those of 16 rebuilds, and that of the disks before them. A server that
+/// is rebuilt in a loop therefore displaces no other.
 const KEPT_OF_SERVER: usize = 17;
 
 pub(super) struct Rebuilds(KeptLines<History>);
 
-/// The rebuilds of a server, oldest first. Each is there once.
+/// The rebuilds of a server, oldest first. Each occurs once.
 #[derive(Clone, PartialEq, Eq)]
 struct History {
     server: ServerId,
@@ -73,9 +73,9 @@ impl Rebuilds {
         rebuilds.split_last().is_some_and(|(_, earlier)| earlier.contains(&rebuilt))
     }
 
-    /// Records that the guest's disks, of the rebuild `earlier`, are replaced by those of the rebuild `later`. Both become
-    /// the last of the server, also if they were there before: an unshelved guest has the disks of no rebuild again. A
-    /// repeated record changes nothing.
+    /// Records that the disks of the rebuild `earlier` are replaced by those of the rebuild `later`. Both move to the
+    /// end of the server's history, even if it contains them: the disks of an unshelved guest, for example, have the
+    /// value `None` again. Repeating a record changes nothing.
     pub(super) fn record(
         &self,
         server: ServerId,
@@ -85,8 +85,8 @@ impl Rebuilds {
         self.append(server, self.of(server), &[earlier, later])
     }
 
-    /// Records that a guest which the host did not have is created with the disks of this rebuild. For a server without an
-    /// entry there is nothing to record: no earlier disks of it are known.
+    /// Records that the host creates a guest, which it did not have, with the disks of this rebuild. Does nothing for a
+    /// server without an entry, because none of its earlier disks are known.
     pub(super) fn record_new(
         &self,
         server: ServerId,

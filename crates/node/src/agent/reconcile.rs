@@ -1,6 +1,6 @@
 //! Reconciles a server with its document.
 //!
-//! Reconciles idempotently: it compares first and changes only what differs. If a step fails, a
+//! Every step is idempotent: it compares first and changes only what differs. If a step fails, a
 //! guest that never reached its desired state is rolled back; a guest that has reached it is left
 //! unchanged. The guest's own later changes are reported, not reverted.
 
@@ -117,8 +117,8 @@ impl Work {
         result
     }
 
-    /// Adds the names of the guest's security groups for its config drive. On own networks, the packet filters have
-    /// them; while those are not known, the recorded names stay.
+    /// Adds the names of the guest's security groups for its config drive. On Kilonova's own networks, the packet
+    /// filters contain them; until the agent has the filters, the recorded names stay.
     fn name_groups(&self, definition: &mut Definition, is: Option<&Definition>) {
         let config = &mut definition.config;
         let known = metadata::security_groups(&self.connections.filters(), &config.interfaces);
@@ -149,12 +149,12 @@ impl Work {
         Ok(())
     }
 
-    /// Refuses a document from before a rebuild of the guest, which would replace the newer disks. After a removal that the
-    /// document does not know, the guest may have been rebuilt elsewhere; its earlier rebuild is then recorded too, because
-    /// later documents may still have it.
+    /// Refuses a document from before a rebuild of the guest, because it would replace the newer disks. If the document
+    /// is older than a removal of the guest from this host, another host may have rebuilt the guest meanwhile. The
+    /// document's rebuild is then recorded as superseded, because later documents may still name it.
     ///
-    /// A guest whose root disk is a volume has no data of a rebuild on the host: it follows the document, and keeps the
-    /// rebuild that it has, so that its other disks stay too.
+    /// A rebuild stores no data on the host for a guest whose root disk is a volume. Such a guest follows the document,
+    /// but keeps the rebuild that it has, so that its other disks stay too.
     fn check_rebuilt(
         &self,
         definition: &mut Definition,
@@ -180,8 +180,8 @@ impl Work {
         Err(Halt::failed(REBUILT_STEP, REBUILT))
     }
 
-    /// Records a rebuild before it replaces the guest's disks, so that a crash cannot come between the two. Without the
-    /// record the disks are not replaced.
+    /// Records a rebuild before it replaces the guest's disks, so that a crash cannot lose the record. If the record
+    /// cannot be written, the disks are not replaced.
     fn record_rebuild(&self, definition: &Definition, is: &Definition) -> Result<(), Halt> {
         let (earlier, later) = (is.config.boot.rebuilt, definition.config.boot.rebuilt);
         if earlier == later {
@@ -469,8 +469,8 @@ impl Work {
         Ok(DomainState::Shutoff)
     }
 
-    /// Removes the guest at the request of a document. The removal is recorded first, so that a crash cannot come
-    /// between the two. A full disk must not prevent a removal, which frees space: the record is then written afterwards,
+    /// Removes the guest at the request of a document. The removal is recorded first, so that a crash cannot lose the
+    /// record. A full disk must not prevent a removal, which frees space: the record is then written afterwards,
     /// or with the next removal if the state directory is still full.
     pub(super) async fn remove(&self, server: ServerId, generation: i64) -> Result<Outcome, Halt> {
         if let Err(error) = self.removals.record(server, generation) {
@@ -516,8 +516,8 @@ impl Work {
     }
 }
 
-/// True if the guest's root disk is a volume, also while Cinder replaces the data of the volume, which the document does not
-/// name then: it has no image and no size for a local disk.
+/// True if the guest's root disk is a volume. While Cinder replaces the volume's data, the document does not name the
+/// volume; it then has neither an image nor a size for a local disk.
 fn has_volume_root(definition: &Definition) -> bool {
     let boot = &definition.config.boot;
     definition.config.is_volume_backed() || (boot.image.is_none() && boot.root_gb == 0)

@@ -16,8 +16,8 @@ use super::verbs::COPIES;
 use super::work::Work;
 use crate::Error;
 
-/// Removes unreferenced devices and disk copies. Returns observations of the domains without a
-/// document.
+/// Removes unreferenced devices and disk copies, and disconnects unreferenced volumes. Returns
+/// observations of the domains without a document. Does nothing if the batch is incomplete.
 pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observation>, Error> {
     let mut undocumented_domains = Vec::new();
     if !batch.complete {

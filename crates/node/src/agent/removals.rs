@@ -1,8 +1,8 @@
 //! The removals that the host has carried out: each server with the generation of the document that requested it.
 //!
 //! A database that lost its last commits sends documents from before a removal. Without this record the agent would
-//! create an empty guest in place of the one that it removed. A later document has a higher generation and may create the
-//! guest again; the entry then stays, because it still tells documents from before and after the removal apart.
+//! create an empty guest in place of the one that it removed. A later document has a higher generation and may create
+//! the guest again; the entry then stays, because it still tells documents from before and after the removal apart.
 
 use std::io;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ impl Removals {
         self.0.record(Removal { server, generation })
     }
 
-    /// Keeps a removal that could not be recorded in memory; the next record writes it too.
+    /// Keeps in memory a removal that could not be written; the next record writes it too.
     pub(super) fn keep(&self, server: ServerId, generation: i64) {
         self.0.keep(Removal { server, generation });
     }

@@ -1,5 +1,5 @@
-//! One-shot verbs on a guest in its desired state: the snapshot and the verbs that the hypervisor carries out. An
-//! attempt counts as done: a failure is reported, and a later document never repeats the verb.
+//! One-shot verbs on a guest in its desired state: the snapshot, and the verbs that the hypervisor carries out alone.
+//! A verb is attempted once: a failure is reported, and a later document never repeats the verb.
 
 use kilonova_hypervisor::Definition;
 use kilonova_ids::ImageId;
@@ -27,7 +27,7 @@ impl Work {
         if let Err(error) = std::fs::remove_file(&file)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(file = %file.display(), %error, "could not remove an uploaded snapshot");
+            tracing::warn!(file = %file.display(), %error, "could not remove the disk copy of a snapshot");
         }
         if !matches!(sent, Err(Halt::Superseded)) {
             self.tried(definition, &sent, turn).await?;

@@ -1,4 +1,4 @@
-//! The host as the workers see it: idempotent steps and shared state.
+//! The state that the workers of an agent share, and the idempotent steps that they carry out on the host.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -225,18 +225,18 @@ impl Work {
         lock(&self.undocumented_domains).iter().copied().collect()
     }
 
-    /// Records the servers that a new process has not checked yet.
+    /// Records that this process has checked none of the batch's servers yet.
     pub(super) fn set_unchecked(&self, batch: &Batch) {
         let documented = batch.documents.iter().map(|document| document.server);
         *lock(&self.unchecked) = documented.chain(batch.held.iter().copied()).collect();
     }
 
-    /// True if this is the first check of the server.
+    /// True on the first call for a server that this process had not checked yet.
     pub(super) fn is_first_check(&self, server: ServerId) -> bool {
         lock(&self.unchecked).remove(&server)
     }
 
-    /// Records that the server has no document.
+    /// Records that the server has notes but no document.
     pub(super) fn mark_undocumented(&self, server: ServerId) {
         self.undocumented_notes().insert(server);
     }
@@ -245,7 +245,7 @@ impl Work {
         lock(&self.undocumented_notes)
     }
 
-    /// Scans the devices of the host while none is being created.
+    /// Scans the devices of the host while no kernel object is being created or removed.
     pub(super) async fn scan(
         &self,
         discovery: Arc<Discovery>,
@@ -270,9 +270,9 @@ impl Work {
         .await
     }
 
-    /// Reads the cards in MIG mode, if their instances are managed. A card that can no longer be read keeps its last
-    /// state, because its guests must stay managed. Fails if the cards have never been read, because a card in MIG mode
-    /// would then be taken for an ordinary one.
+    /// Reads the cards in MIG mode, if the agent manages their GPU instances. A card that can no longer be read keeps
+    /// its last state, because its guests must stay managed. Fails if the cards have never been read: the scan would
+    /// take a card in MIG mode for an ordinary one.
     async fn read_mig_cards(
         &self,
         discovery: &Discovery,

@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval between progress reports on a migrating guest.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Boxed, because a channel allocates room in advance.
+/// Observations are boxed, because a channel allocates its slots in advance.
 type Reports = mpsc::Sender<Box<Observation>>;
 type Slots = Mutex<HashMap<ServerId, watch::Sender<Arc<Document>>>>;
 

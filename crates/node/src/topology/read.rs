@@ -247,10 +247,10 @@ fn fake_of(key: &str, entry: &FakeEntry) -> Result<Fake, Refusal> {
     })
 }
 
-/// The traits of a host without explicit traits.
 /// Nova's default of `initial_cpu_allocation_ratio`.
 const CPU_RATIO: f64 = 4.0;
 
+/// The traits of a host without explicit traits.
 const TRAITS: [&str; 4] =
     ["COMPUTE_NODE", "COMPUTE_ACCELERATORS", VGPU_LIVE_MIGRATION, VARIANT_LIVE_MIGRATION];
 

@@ -70,7 +70,7 @@ pub const RULES: &[Rule] = &[
     operation("placement:reshaper:reshape", "rule:service_api"),
 ];
 
-/// The policy: the rules above, overridden by the operator's.
+/// The policy: the rules above, with the operator's overrides.
 ///
 /// # Errors
 /// Returns an error if the operator's rules are invalid.

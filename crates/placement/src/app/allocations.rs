@@ -122,8 +122,8 @@ fn amount_changes(
     Ok(Some(changes))
 }
 
-/// The request that replaces allocations. Upstream words the error of an unknown class for each of
-/// them (`placement/handlers/allocation.py`, `placement/handlers/reshaper.py`).
+/// The request that replaces allocations. For each of them, upstream words the error for an unknown class
+/// differently (`placement/handlers/allocation.py`, `placement/handlers/reshaper.py`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// `PUT /allocations/{consumer}`.
@@ -135,7 +135,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// The error of an unknown class.
+    /// The error for an unknown class.
     fn unknown_class(self, consumer: ConsumerId, class: &ResourceClass) -> Refusal {
         let why = classes::unknown(class);
         Refusal::bad_request(match self {

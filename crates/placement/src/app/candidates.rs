@@ -67,8 +67,9 @@ pub fn check(tx: &mut Tx<'_>, query: &Query) -> Result<(), Error> {
     Err(Refusal::bad_request(format!("No such trait(s): {}.", missing.join(", "))).into())
 }
 
-/// Searches. Clients before 1.29 do not support nested providers: the result contains no candidate
-/// that uses two providers of one tree, and only those providers that a candidate uses.
+/// Searches for candidates. Clients before 1.29 do not support nested providers (`nested` is false): the
+/// result then contains no candidate that uses two providers of one tree, and shows only the providers
+/// that a candidate uses.
 ///
 /// # Errors
 /// 400 for an invalid query.

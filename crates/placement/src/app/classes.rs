@@ -21,7 +21,7 @@ pub fn exists(tx: &mut Tx<'_>, name: &ResourceClass) -> Result<bool, Error> {
     Ok(names::is_standard_class(name) || db::classes::created_at(tx, name)?.is_some())
 }
 
-/// True if the class exists. It cannot be deleted before the end of the transaction.
+/// True if the class exists. No other transaction can then delete it before this one ends.
 ///
 /// # Errors
 /// Store errors only.
@@ -29,7 +29,7 @@ pub fn pin(tx: &mut Tx<'_>, name: &ResourceClass) -> Result<bool, Error> {
     Ok(names::is_standard_class(name) || db::classes::pin(tx, name)?)
 }
 
-/// All classes with their creation times (`None` for standard classes).
+/// All classes, each with the time of its creation or last rename (`None` for a standard class).
 ///
 /// # Errors
 /// Store errors only.
@@ -39,7 +39,7 @@ pub fn list(tx: &mut Tx<'_>) -> Result<Vec<(ResourceClass, Option<Timestamp>)>, 
     Ok(standard.chain(custom).collect())
 }
 
-/// The creation time of a class (`None` for a standard class).
+/// The time at which a class was created or last renamed (`None` for a standard class).
 ///
 /// # Errors
 /// 404.

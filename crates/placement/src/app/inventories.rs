@@ -161,9 +161,9 @@ pub fn delete(
 }
 
 /// Writes rows. With `all`, removes classes that are not in `wanted`. An operator's `reserved` is
-/// stored apart from the host's value, so that the host's next report does not overwrite it. It
-/// takes effect later if the provider is drained or its host cannot offer the device. Sending back
-/// the amount shown changes nothing.
+/// stored apart from the host's value, so that the host's next report does not overwrite it. While the
+/// provider is drained, or its host cannot offer the device, a smaller value has no effect yet.
+/// Sending back the amount shown changes nothing.
 ///
 /// # Errors
 /// 400 for an unknown class, 409 if an inventory to remove is in use.

@@ -19,7 +19,7 @@ pub fn get(tx: &mut Tx<'_>, id: ProviderId) -> Result<ProviderRow, Error> {
     providers::by_id(tx, id)?.ok_or(Error::NoProvider(id))
 }
 
-/// One provider that is about to change. Other writers to its tree wait for this transaction.
+/// Reads a provider and locks its tree: other writers to the tree wait for this transaction.
 ///
 /// # Errors
 /// 404.
@@ -177,7 +177,7 @@ pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId) -> Result<(), Erro
     world.tree_changed(tx, row.root)
 }
 
-/// Refuses a writer with an old generation of the provider.
+/// Refuses a write whose generation is not the provider's current one.
 ///
 /// # Errors
 /// 409 with the given message.

@@ -29,7 +29,7 @@ statements! {
     DELETE = "DELETE FROM resource_classes WHERE name = ?1";
 }
 
-/// The custom classes and their creation times.
+/// The custom classes, each with the time of its creation or last rename.
 pub fn custom(tx: &mut Tx<'_>) -> Result<Vec<(ResourceClass, Timestamp)>, Error> {
     tx.rows(CUSTOM, params![])?
         .iter()
@@ -37,7 +37,7 @@ pub fn custom(tx: &mut Tx<'_>) -> Result<Vec<(ResourceClass, Timestamp)>, Error>
         .collect()
 }
 
-/// The creation time of a custom class; `None` if it does not exist.
+/// The time at which a custom class was created or last renamed; `None` if it does not exist.
 pub fn created_at(tx: &mut Tx<'_>, name: &ResourceClass) -> Result<Option<Timestamp>, Error> {
     tx.row(GET, params![name])?.map(|row| row.time("updated_at")).transpose()
 }
@@ -47,12 +47,12 @@ pub fn ensure(tx: &mut Tx<'_>, name: &ResourceClass, now: Timestamp) -> Result<b
     Ok(tx.execute(ENSURE, params![name, now])? > 0)
 }
 
-/// True if the custom class exists. No concurrent transaction can delete it.
+/// True if the custom class exists. No other transaction can then delete it before this one ends.
 pub fn pin(tx: &mut Tx<'_>, name: &ResourceClass) -> Result<bool, Error> {
     Ok(tx.execute(PIN, params![name])? > 0)
 }
 
-/// Creates a custom class unless it exists. No concurrent transaction can delete it.
+/// Creates a custom class unless it exists. No other transaction can then delete it before this one ends.
 pub fn offer(tx: &mut Tx<'_>, name: &ResourceClass, now: Timestamp) -> Result<(), Error> {
     tx.defer(ENSURE, params![name, now])?;
     tx.defer(PIN, params![name])

@@ -21,7 +21,7 @@ statements! {
     /// Updates a consumer and increments its generation.
     UPDATE = "UPDATE consumers SET generation = generation + 1, consumer_type = ?2,
         project_id = ?3, user_id = ?4, updated_at = ?5 WHERE id = ?1";
-    /// Deletes a consumer without allocations.
+    /// Deletes a consumer, which must have no allocations.
     DELETE = "DELETE FROM consumers WHERE id = ?1";
     /// A consumer's allocations.
     ALLOCATIONS = "SELECT provider_id, class, used, updated_at FROM allocations WHERE consumer_id = ?1
@@ -88,7 +88,7 @@ statements! {
 pub struct ConsumerRow {
     /// Incremented by every write.
     pub generation: i64,
-    /// `INSTANCE` or `MIGRATION`; `None` if it was never set.
+    /// The type, such as `INSTANCE` or `MIGRATION`; `None` if it was never set.
     pub consumer_type: Option<String>,
     /// The project.
     pub project_id: String,
@@ -198,7 +198,7 @@ pub fn held(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<HeldAllocation>, Erro
 /// The columns of a consumer that its writer sets.
 #[derive(Debug, Clone, Copy)]
 pub struct ConsumerOwner<'a> {
-    /// `INSTANCE` or `MIGRATION`.
+    /// The type, such as `INSTANCE` or `MIGRATION`.
     pub consumer_type: Option<&'a str>,
     /// The project.
     pub project_id: &'a str,
@@ -265,7 +265,7 @@ pub fn bump(tx: &mut Tx<'_>, id: ConsumerId, now: Timestamp) -> Result<(), Error
     tx.defer(BUMP, params![id, now])
 }
 
-/// Deletes a consumer without allocations.
+/// Deletes a consumer, which must have no allocations.
 pub fn delete(tx: &mut Tx<'_>, id: ConsumerId) -> Result<(), Error> {
     tx.defer(DELETE, params![id])
 }
@@ -326,7 +326,7 @@ pub fn insert_allocation(
     tx.defer(INSERT_ALLOCATION, params![id, provider, class, amount, now])
 }
 
-/// Inserts new allocations of a consumer, four per statement.
+/// Inserts new allocations of a consumer, up to four per statement.
 pub fn insert_allocations(
     tx: &mut Tx<'_>,
     id: ConsumerId,

@@ -60,7 +60,7 @@ statements! {
     /// Claims amounts of up to four classes and returns the resulting rows, which show whether the
     /// amounts fit and what usage to publish.
     CLAIM = concat!(claim!(), " RETURNING ", columns!());
-    /// Releases amounts (negative ones, as in [`CLAIM`]), and returns the usage to publish and the
+    /// Like [`CLAIM`], with negative amounts: releases them, and returns the usage to publish and the
     /// provider's version.
     RELEASE = concat!(claim!(), " RETURNING class, used,
         (SELECT p.version FROM resource_providers p WHERE p.id = ?1) AS version");

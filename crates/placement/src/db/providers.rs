@@ -58,7 +58,7 @@ statements! {
     CHANGED = "UPDATE resource_providers SET version = version + 1, report = NULL WHERE id = ?1";
     /// The fingerprint of the report that the tree matches.
     REPORT = "SELECT report FROM resource_providers WHERE id = ?1";
-    /// The numbers of providers and inventories in a tree that a host reported.
+    /// The numbers of a tree's providers and inventories that its host reported.
     REPORTED_BELOW = "SELECT COUNT(*) AS providers, (SELECT COUNT(*) FROM inventories i
             JOIN resource_providers o ON o.id = i.provider_id
             WHERE o.root_id = ?1 AND i.reported_reserved IS NOT NULL) AS inventories
@@ -113,7 +113,7 @@ pub struct ProviderRow {
     pub root: ProviderId,
     /// The generation that clients see.
     pub generation: i64,
-    /// Orders commits for the in-memory copy.
+    /// Increases with every change, so that the in-memory copy can ignore an older state.
     pub version: i64,
     /// True if a host reports it.
     pub reported: bool,
@@ -261,7 +261,7 @@ pub fn has_children(tx: &mut Tx<'_>, id: ProviderId) -> Result<bool, Error> {
 pub struct Counters {
     /// The generation that clients see.
     pub generation: i64,
-    /// Orders commits.
+    /// Increases with every change.
     pub version: i64,
     /// The root of its tree.
     pub root: ProviderId,
@@ -311,7 +311,7 @@ pub fn bumped(tx: &mut Tx<'_>, asked: Asked) -> Result<Option<Counters>, Error> 
     counters(row)
 }
 
-/// Increments the version of a root and clears its report after a change to its tree.
+/// Increments the version of a root and clears the fingerprint of its last report, after a change to its tree.
 pub fn changed(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
     tx.defer(CHANGED, params![root])?;
     Ok(())
@@ -338,7 +338,7 @@ pub fn ask_reported_below(tx: &mut Tx<'_>, root: ProviderId) -> Result<Asked, Er
     tx.ask(REPORTED_BELOW, params![root])
 }
 
-/// The numbers of providers and inventories in the tree that a host reported.
+/// The numbers of the tree's providers and inventories that its host reported.
 pub fn reported_below(tx: &mut Tx<'_>, asked: Asked) -> Result<(i64, i64), Error> {
     let row = tx.answer_row(asked)?;
     row.map_or(Ok((0, 0)), |row| Ok((row.int("providers")?, row.int("inventories")?)))

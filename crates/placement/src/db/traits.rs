@@ -1,7 +1,9 @@
-//! Rows of `traits` (custom ones) and `provider_traits`. Standard traits are constants of the
-//! program. Only a custom trait is referenced by a foreign key, which prevents its deletion while a
-//! provider has it. Unlike a write to the trait's row, the key lets a thousand hosts with the same
-//! trait register concurrently.
+//! Rows of `traits` (custom traits only) and `provider_traits`. Standard traits are constants of the
+//! program.
+//!
+//! A row of `provider_traits` references a custom trait by a foreign key, which prevents the deletion of
+//! the trait while a provider has it. Unlike a write to the trait's row, the key lets a thousand hosts
+//! with the same trait register concurrently.
 
 use std::collections::{BTreeSet, HashMap};
 

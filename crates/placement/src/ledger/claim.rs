@@ -26,7 +26,7 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
     ask_claim(tx, claim)?.check(tx, world)?.record(tx, world)
 }
 
-/// A claim whose statements are sent but whose answers are not read yet.
+/// A claim whose statements are part of the transaction, but whose answers have not been read yet.
 #[must_use = "a claim may not fit"]
 pub struct AskedClaim<'a> {
     consumer: ConsumerId,
@@ -44,7 +44,7 @@ struct AskedPart<'a> {
     claimed: Asked,
 }
 
-/// Sends a [`claim`], so that other statements can share its round trip.
+/// Asks for a [`claim`], so that other statements can share its round trip.
 ///
 /// # Errors
 /// [`Error::BadClaim`] for invalid amounts; store errors.
@@ -53,8 +53,8 @@ pub fn ask_claim<'a>(tx: &mut Tx<'_>, claim: &'a Claim) -> Result<AskedClaim<'a>
     ask(tx, claim, wanted)
 }
 
-/// Sends the part of a [`claim`] that is known first; [`CheckedClaim::and`] adds the rest. The first part may have no
-/// amounts.
+/// Asks for the part of a [`claim`] that is known first; [`CheckedClaim::and`] adds the rest. The first part may have
+/// no amounts.
 ///
 /// # Errors
 /// Those of [`ask_claim`].
@@ -343,7 +343,7 @@ pub(crate) fn log_trees(
     for root in roots {
         let (entry, world) = (ask_append_tree(tx, &root.to_string(), now)?, world.clone());
         tx.on_commit_with(entry, move |rows| {
-            // Without the number, this process merely rereads the tree of its own entry.
+            // Without the number, this process takes the entry for another controller's, and merely rereads the tree.
             if let Some(number) = number_of(&rows) {
                 world.shows(number);
             }

@@ -3,14 +3,14 @@
 //! change to the tree clears. A report with the same fingerprint is not compared. A report that
 //! leaves something to remove later (an absent device with allocations) stores no fingerprint.
 //!
-//! Drained providers stay drained. Traits that operators added stay, and so does an
-//! `allocation_ratio` that the host reports only for a new inventory, and a `reserved` that they set;
-//! for a device it is only a minimum, because the part that the host cannot offer is
-//! always reserved. A device that disappears while it has allocations keeps its provider, fully
-//! reserved, until they are released. Its location traits are removed, because another device may
-//! now be in its place. Inventories of the root that its children now offer move to them
-//! ([`super::move_down`]). Children that no host reported (created through the API) are left
-//! unchanged.
+//! A report keeps the changes of operators. Drained providers stay drained, and added traits stay. So does an
+//! `allocation_ratio`, if the host reports one only for new inventories. A `reserved` that an operator set stays too;
+//! for a device it is only a minimum, because the amount that the host cannot offer is always reserved.
+//!
+//! A device that disappears while it has allocations keeps its provider, fully reserved, until they are released. Its
+//! location traits are removed, because another device may now be in its place. Inventories of the root that its
+//! children now offer move to them ([`super::move_down`]). Children that no host reported (created through the API) are
+//! left unchanged.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

@@ -144,7 +144,7 @@ impl Connection {
         !self.line.broken && !self.client.is_closed()
     }
 
-    /// Makes the connection ready to mark its commits, once.
+    /// Prepares the connection to mark its commits, unless it is prepared already.
     ///
     /// # Errors
     /// If the server fails.
@@ -208,7 +208,7 @@ impl Connection {
         }
     }
 
-    /// Begins a transaction with its first statement.
+    /// Begins a transaction. `BEGIN` is sent with its first statement.
     pub(super) fn begin(&mut self, read_only: bool) {
         self.line.limit = self.limit;
         (self.begun, self.failed, self.round_trips) = (false, false, 0);

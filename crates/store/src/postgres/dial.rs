@@ -1,8 +1,9 @@
-//! Connecting: one host after the other, until one accepts a session that can write.
+//! Connects to one host after the other, until one accepts the session. Unless the URL has
+//! `target_session_attrs=any`, a standby counts as a refusal.
 //!
 //! Each host has a time limit of its own, because a host that accepts a connection and then stays
-//! silent must not prevent attempts at the others. The reason for a refusal contains the remedy and
-//! no password.
+//! silent must not prevent attempts at the others. The reason for a refusal contains a remedy where
+//! one is known, and never a password.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -83,7 +84,7 @@ async fn connect(
     if let Some(password) = password::of(url, endpoint).map_err(never)? {
         config.password(password);
     }
-    // libpq and the server have no TLS on sockets.
+    // Neither libpq nor the server supports TLS on Unix sockets.
     let mode = match endpoint.host {
         Host::Unix(_) => Mode::Disable,
         Host::Tcp(_) => url.tls.mode,
@@ -156,12 +157,13 @@ async fn begin(
     options: &Options,
 ) -> Result<Dialed, Failed> {
     let statement = options.statement_timeout.as_millis();
-    // A controller that stops during a transaction keeps its locks for at most `idle_in_transaction_session_timeout`.
+    // A controller that hangs during a transaction keeps its locks for at most `idle_in_transaction_session_timeout`.
+    //
     // Every statement has one plan for the life of its connection, and the tests check that plan. Otherwise the server
     // would plan each statement five times on each connection, and then at every call those whose generic plan it
     // considers more expensive. On a new database the plan is made while the tables are empty, when a sequential scan
-    // looks cheapest, so scans are off: the plan must use an index. Where it cannot, its cost is so high that the
-    // server would compile it (JIT), which takes longer than any of our statements.
+    // looks cheapest, so sequential scans are off: the plan must use an index. A plan that cannot gets a cost so high
+    // that the server would compile it (JIT), which takes longer than any of our statements.
     let sql = format!(
         "SET statement_timeout = {statement}; SET lock_timeout = {}; \
          SET idle_in_transaction_session_timeout = {statement}; \
@@ -195,7 +197,7 @@ fn rustls_of(error: &tokio_postgres::Error) -> Option<&rustls::Error> {
     io.get_ref()?.downcast_ref()
 }
 
-/// The reason of a failed attempt, and a remedy.
+/// The reason for a failed attempt, with a remedy if one is known.
 fn refused(error: &Failed, tls: &Tls) -> Refused {
     let error = match error {
         Failed::Standby => return later("it is a standby, which accepts no writes"),
@@ -218,13 +220,13 @@ fn refused(error: &Failed, tls: &Tls) -> Refused {
     if text.contains("server does not support TLS") {
         return never(
             "it has no TLS: set ssl = on in its postgresql.conf, or sslmode=disable in the URL if \
-             the network between is private",
+             the network in between is private",
         );
     }
-    // An alert or the end of the connection instead of an answer.
+    // The client ended the login: the server's method is not supported, or lacks the required channel binding.
     if text.contains("authentication error") {
         return never(format!(
-            "{text}; see channel_binding in the URL (it needs TLS and a password by SCRAM), and the \
+            "{text}; see channel_binding in the URL (it needs TLS and SCRAM authentication), and the \
              method in pg_hba.conf of the server"
         ));
     }
@@ -280,7 +282,7 @@ fn advice(error: &rustls::Error, tls: &Tls) -> String {
     }
 }
 
-/// The reason of a refusal by the server, and a remedy.
+/// The reason that the server gave for a refusal, with a remedy if one is known.
 fn of_server(error: &tokio_postgres::error::DbError) -> Refused {
     let (code, message) = (error.code(), error.message());
     let advice = match *code {

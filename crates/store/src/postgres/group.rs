@@ -34,13 +34,13 @@ use crate::tx::Hook;
 use crate::work::{Outcome, Work};
 use crate::{Error, Tx};
 
-/// Maximum number of transactions that share a commit. Each has a few savepoints, and the server keeps at most 64
-/// savepoints of a session in memory.
+/// Maximum number of transactions that share a commit. Each sets a few savepoints, and the server caches at most 64
+/// subtransactions of a session in shared memory.
 const MOST: usize = 16;
 /// Maximum number of transactions that wait for one row.
 const QUEUE: usize = 4096;
-/// How long a statement of a group waits for a lock, in milliseconds. It is shorter than the server's
-/// `deadlock_timeout`.
+/// How long a statement of a group waits for a lock, in milliseconds: less than the default `deadlock_timeout` of the
+/// server.
 const LOCK_TIMEOUT: u32 = 100;
 /// How many times a group with conflicts runs before its transactions run separately.
 const ROUNDS: usize = 4;
@@ -110,7 +110,7 @@ impl Groups {
         let leads = !waiting.rows.contains_key(&row);
         let jobs = waiting.rows.entry(row).or_default();
         if jobs.len() >= QUEUE {
-            let why = format!("{QUEUE} transactions wait for the same row already");
+            let why = format!("{QUEUE} transactions already wait for the same row");
             return Err(Error::Unavailable(why));
         }
         jobs.push_back(Job { number, order, lanes, work, answer });
@@ -316,7 +316,7 @@ fn run_each(connection: &mut Connection, jobs: &mut [Job]) -> Ran {
         tx.shares_commit = position > 0;
         let outcome = catch_unwind(AssertUnwindSafe(|| (job.work)(&mut tx)));
         let Ok(outcome) = outcome else { return Ran::Panicked(position) };
-        // The error may be that of a statement which fails only in a group.
+        // The statement may have failed only because the work ran in a group.
         let has_ended = tx.ended().is_some() || (tx.has_failed && outcome.is_err());
         let (retry, conflict, lost) = (tx.retry, tx.conflict, tx.lost.is_some());
         if outcome.is_ok() {

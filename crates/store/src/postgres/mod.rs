@@ -308,7 +308,7 @@ impl Kind {
 #[derive(Clone, Copy)]
 struct Begin {
     read_only: bool,
-    /// The row whose turn it waits for.
+    /// The row at which it waits for its turn.
     turn: Option<Lane>,
 }
 

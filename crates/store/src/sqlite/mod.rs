@@ -2,8 +2,8 @@
 //!
 //! The writer takes all waiting transactions (up to [`GROUP`]), runs each in a savepoint of one
 //! outer transaction, and commits once with `synchronous=FULL`: under load one fsync serves many
-//! transactions. No transaction is acknowledged before the commit. Hooks run on this thread, in
-//! commit order.
+//! transactions. No transaction is acknowledged before the commit. Hooks run on the writer's
+//! thread, in commit order.
 
 mod pragma;
 mod readers;

@@ -1,4 +1,4 @@
-//! The setup of a connection. With `synchronous=FULL` in WAL mode an acknowledged write is on disk.
+//! The setup of a connection. In WAL mode with `synchronous=FULL`, an acknowledged commit is on disk.
 
 use std::path::Path;
 use std::time::Duration;

@@ -182,8 +182,8 @@ async fn with_vendordata(
     Ok(Ok(complete))
 }
 
-/// The names of the security groups of these interfaces, in their order; `None` if the filters have
-/// none of the ports, such as before the agent has received them.
+/// The names of the security groups of these interfaces, in their order; `None` if the filters contain
+/// none of the ports, for example because the agent has not received the filters yet.
 pub(super) fn security_groups(filters: &Filters, interfaces: &[Interface]) -> Option<Vec<String>> {
     let mut names: Option<Vec<String>> = None;
     for interface in interfaces {
