@@ -17,7 +17,7 @@ pub struct Group {
     /// Amounts by class.
     pub resources: Vec<(ResourceClass, i64)>,
     /// Required traits; each inner list is an "any of". The providers of the unsuffixed group must
-    /// have them collectively, the provider of a suffixed group by itself.
+    /// have them collectively, the provider of a suffixed group on its own.
     pub required: Vec<Vec<String>>,
     /// Traits that no provider of the group may have.
     pub forbidden: Vec<String>,

@@ -23,7 +23,7 @@ fn inventory(total: i64, used: i64, ratio: f64) -> Inventory {
     Inventory { used, allocation_ratio: ratio, max_unit: 1 << 20, ..Inventory::of(total) }
 }
 
-/// A host of two cells, of `free` free VCPU each, and with the cells' own providers below.
+/// A host with two NUMA cells, each a provider below the root; `free` is the free VCPU of each.
 fn divided(host: u8, free: [i64; 2]) -> Tree {
     let root = Provider {
         id: id(host),

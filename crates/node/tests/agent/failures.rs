@@ -101,7 +101,7 @@ async fn a_document_that_came_back_ends_the_removal() {
     node.stop().await;
 }
 
-/// The database lost a deletion that the host has carried out: no empty guest takes the place of the removed one, also
+/// The database lost a deletion that the host has carried out: no empty guest takes the place of the removed one, even
 /// after a restart of the agent. A later document may create the guest.
 #[tokio::test]
 async fn a_document_from_before_a_removal_creates_no_guest() {
@@ -151,7 +151,7 @@ fn later(control: &Control, server: ServerId, domain: &Domain) -> i64 {
 }
 
 /// The database lost rebuilds that the host has carried out: neither an earlier document nor a later one for an earlier
-/// rebuild replaces the disks, also after a restart of the agent. A rebuild that the host has not seen does.
+/// rebuild replaces the disks, even after a restart of the agent. A rebuild that the host has not seen does.
 #[tokio::test]
 async fn a_document_from_before_a_rebuild_keeps_the_disks() {
     let fails = "fail = [{ step = \"image\", times = 1, server_name = \"bad*\" }]";
@@ -228,8 +228,8 @@ async fn a_document_from_before_a_rebuild_elsewhere_keeps_the_disks() {
     host.assert_empty("after the deletion");
 }
 
-/// An unshelved guest has the disks of no rebuild again. A document from before it is shelved, with the rebuild that it had,
-/// does not replace them; neither the one that the host had, nor a later one.
+/// After an unshelve, the value of the guest's disks is `None` again. A document with the rebuild from before the guest
+/// was shelved does not replace these disks, whether it has its old generation or a later one.
 #[tokio::test]
 async fn a_document_from_before_an_unshelve_keeps_the_disks() {
     for early in [false, true] {
@@ -342,7 +342,7 @@ async fn a_removal_that_cannot_be_recorded_succeeds() {
     host.assert_empty("after the removals");
 }
 
-/// The rollback of a build is no removal that a document has requested.
+/// The rollback of a build is not a removal that a document has requested.
 #[tokio::test]
 async fn a_rollback_is_not_recorded_as_a_removal() {
     let (host, control) = (Host::new("fail = [{ step = \"start\", times = 1 }]"), Control::new());

@@ -1,4 +1,4 @@
-//! The metadata that a host's guests get, also while no controller is available.
+//! The metadata that a host's guests get, even while no controller is available.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;

@@ -44,7 +44,7 @@ pub struct Placement {
     pub world: World,
     /// The policy.
     pub policy: Arc<Policy>,
-    /// Identifies consumers that clients of the API must not change, and learns of their changes to providers.
+    /// Identifies consumers that clients of the API must not change, and learns of the clients' changes to providers.
     pub manager: Option<Arc<dyn ConsumerManager>>,
 }
 
@@ -57,8 +57,8 @@ impl Placement {
         })
     }
 
-    /// Performs a client's change to the trees of some providers, and then tells the manager. In this order, because a
-    /// host's registration also locks the tree before the row of the host.
+    /// Performs a client's change to the trees of some providers, and then tells the manager. The order prevents
+    /// deadlocks: a host's registration also locks the tree before the row of the host.
     fn change_trees<T>(
         &self,
         tx: &mut Tx<'_>,

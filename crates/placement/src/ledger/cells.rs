@@ -72,7 +72,7 @@ pub struct Held {
     pub amount: i64,
 }
 
-/// An inventory of a root, as far as an operator determines it.
+/// The values of a root's inventory that an operator may have set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OfOperator {
     /// The class.
