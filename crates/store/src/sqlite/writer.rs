@@ -129,7 +129,7 @@ impl Writer {
     pub(super) fn submit(&self, job: Job) -> Result<(), Error> {
         self.queue.try_send(job).map_err(|e| match e {
             mpsc::TrySendError::Full(_) => {
-                Error::Unavailable(format!("{QUEUE} writes are waiting already"))
+                Error::Unavailable(format!("{QUEUE} writes are already waiting"))
             }
             mpsc::TrySendError::Disconnected(_) => {
                 Error::Unavailable("the writer has stopped".into())
