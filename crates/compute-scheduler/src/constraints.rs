@@ -80,11 +80,11 @@ pub struct Constraints<'a> {
     pub project_id: &'a str,
     /// The server's group.
     pub group: Option<GroupFacts>,
-    /// Hosts that failed, or that the server is leaving.
+    /// Hosts on which an earlier attempt failed, and the server's current host.
     pub excluded: &'a HashSet<HostName>,
     /// Hosts with enough resources on which the NUMA topology does not fit.
     pub unfit: Option<&'a HashSet<HostName>>,
-    /// Servers by host; empty unless the rules need it.
+    /// The load of each host; empty unless the rules count servers.
     pub loads: &'a HashMap<HostName, Load>,
     /// Roots of hosts on which another controller claims resources: hosts to use only if there are too few others.
     pub foreign: Option<&'a HashSet<ProviderId>>,

@@ -26,14 +26,14 @@ pub fn of_profile(group: &mut Group) {
     group.required.push(vec![CYBORG.to_owned()]);
 }
 
-/// True if the class always means devices. Such inventory on another provider, added manually, is
-/// never offered, because the server would get no device.
+/// True if the class always means devices. An operator may add such inventory to a provider that is
+/// not a device; it is never offered, because the server would get no device.
 pub fn only_devices_have(class: &ResourceClass) -> bool {
     CLASSES.contains(&class.as_str())
 }
 
-/// Restricts a flavor's group for a device to providers for flavors. The unsuffixed group may span
-/// providers, and the root's own trait would satisfy it.
+/// Restricts a flavor's group for a device to providers for flavors. The unsuffixed group is exempt,
+/// because it may span providers, so that the root's own trait would satisfy it.
 pub fn of_flavor(group: &mut Group) {
     let for_device = |(class, _): &(ResourceClass, i64)| only_devices_have(class);
     if !group.suffix.is_empty() && group.resources.iter().any(for_device) {

@@ -1,6 +1,6 @@
 //! The reasons why a host with resources is excluded, and why a server has no valid host.
 //!
-//! Only administrators see the names of hosts: [`NoHost`] keeps the two kinds of sentence apart.
+//! Only administrators see the names of hosts: [`NoHost`] keeps sentences with such names apart from the others.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -32,8 +32,8 @@ pub struct Rules {
     pub aggregate_image_properties_isolation_namespace: Option<String>,
     /// `aggregate_image_properties_isolation_separator`.
     pub aggregate_image_properties_isolation_separator: String,
-    /// `[scheduler] limit_tenants_to_placement_aggregate`: a project that `filter_tenant_id…` of an
-    /// aggregate names uses only hosts in such aggregates.
+    /// `[scheduler] limit_tenants_to_placement_aggregate`: if aggregates name a project in
+    /// `filter_tenant_id…`, the project uses only hosts in these aggregates.
     pub limit_tenants_to_placement_aggregate: bool,
     /// `[scheduler] placement_aggregate_required_for_tenants`: a project without such an aggregate
     /// has no valid host.
@@ -66,7 +66,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// True if scheduling needs the number of servers, and of servers with a task, on each host.
+    /// True if scheduling needs the load of each host: how many servers it has, and how many of them are busy.
     pub fn count_servers(&self) -> bool {
         use Filter::{AggregateIoOps, AggregateNumInstances, IoOps, NumInstances};
         let counted = [AggregateIoOps, AggregateNumInstances, IoOps, NumInstances];
@@ -117,8 +117,8 @@ pub struct Weights {
     pub hypervisor_version: f64,
     /// `num_instances_weight_multiplier`.
     pub num_instances: f64,
-    /// `pci_weight_multiplier`: keeps servers without devices off hosts with free ones. Here it
-    /// applies to devices of every kind.
+    /// `pci_weight_multiplier`: keeps servers without devices off hosts with free devices.
+    /// Upstream counts only PCI devices, Kilonova devices of every kind.
     pub pci: f64,
     /// `soft_affinity_weight_multiplier`.
     pub soft_affinity: f64,

@@ -7,8 +7,8 @@
 //!                                              or use a host that has become free
 //! ```
 //!
-//! Determining the reason requires examining the hosts, during which a write transaction would block all others. If the
-//! process dies between the two writes, the request is unchanged and is retried.
+//! Determining the reason requires examining the hosts. A write transaction that stayed open meanwhile would block all
+//! others. If the process dies between the two writes, the request is unchanged and is retried.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

@@ -93,7 +93,7 @@ texts! {
     BULK = "With the chosen servers:";
     BULK_TOO_MANY = "It names too many servers.";
     EACH_SERVER = "For each server:";
-    BULK_UNABLE = "These servers are left out, because their state or their owner does not allow the action:";
+    BULK_UNABLE = "These servers are left out, because their state or your role does not allow the action:";
     SERVER_GONE = "The server no longer exists.";
     RESULT = "Result";
     REQUESTED = "requested";
@@ -205,7 +205,7 @@ texts! {
     VOLUME_ID = "Volume ID";
     VOLUME_ID_HINT = "The ID of an available volume of this project, as shown by openstack volume list.";
     DETACH_VOLUME = "Detach volume";
-    DETACH_VOLUME_LOSES = "The guest loses this disk. Unmount it in the guest first: data that are not written yet are lost.";
+    DETACH_VOLUME_LOSES = "The guest loses this disk. Unmount it in the guest first: unwritten data is lost.";
     ATTACHED_VOLUME = "Attached volume";
     VOLUMES = "Volumes";
     VOLUME_DEVICE = "Device";

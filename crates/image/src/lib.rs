@@ -63,7 +63,7 @@ pub struct Images {
     watch: Arc<Watch>,
     options: Arc<ImageOptions>,
     uploads: Arc<Gate>,
-    /// Snapshots from hosts. They have separate slots, which users cannot take.
+    /// The slots for snapshots from hosts, separate from those for uploads of users.
     snapshots: Arc<Gate>,
     downloads: Arc<Gate>,
 }

@@ -116,7 +116,7 @@ pub async fn cloud_id(store: &Store) -> Result<String, Error> {
 /// The id of the cloud, if it has one. Writes nothing.
 ///
 /// # Errors
-/// A store error: also that the database has no schema, or an early one without the id.
+/// A store error, also if the database has no schema, or an early one without the id.
 pub async fn known_cloud_id(store: &Store) -> Result<Option<String>, Error> {
     store.read(|tx| Ok(uploads::cloud(tx)?)).await
 }

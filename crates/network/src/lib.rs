@@ -1,5 +1,5 @@
 //! The part of Neutron v2 that clients and servers need: networks, subnets, ports, security groups, routers and
-//! floating addresses.
+//! floating IPs.
 //!
 //! ```text
 //!   api/      one file per resource: routes, request, view

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 /// Attributes by name.
 pub(crate) type Body = Map<String, Value>;
 
-/// A network, subnet, port, security group, rule, router or floating address.
+/// A network, subnet, port, security group, rule, router or floating IP.
 #[derive(Debug, Clone)]
 pub(crate) struct Record<K: TypedUuidKind> {
     pub id: TypedUuid<K>,

@@ -426,7 +426,7 @@ pub(crate) fn segments(value: &Value) -> Checked {
     Ok(list(value)?.iter().map(one).collect::<Result<Vec<_>, _>>()?.into())
 }
 
-/// Names of availability zones without duplicates. As upstream, this does not check that they exist.
+/// Names of availability zones without duplicates. As in upstream, their existence is not checked.
 pub(crate) fn zone_hints(value: &Value) -> Checked {
     let hints = list(value)?.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     let mut seen = HashSet::new();

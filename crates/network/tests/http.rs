@@ -440,7 +440,7 @@ async fn a_quota_below_the_usage_has_to_be_forced() {
             api.call("admin", "PUT /quotas/p", Some(json!({"quota": quota}))).await
         };
         let words = "Quota limit 1 for network must be greater than or equal to already used 2";
-        // Only the boolean forces, as upstream.
+        // Only the boolean forces, as in upstream.
         for more in [json!({}), json!({"force": false}), json!({"force": "true"})] {
             let (status, body) = put(more.clone()).await;
             assert_eq!((status, &body["NeutronError"]["message"]), (400, &json!(words)), "{more}");

@@ -1,4 +1,4 @@
-//! Routers and floating addresses over HTTP, in process, on both stores.
+//! Routers and floating IPs over HTTP, in process, on both stores.
 
 use kilonova_ids::{HostName, RouterId, SecurityGroupId, ServerId};
 use kilonova_network::ledger::{self, Attach, NetworkChange, NewPorts, Place, PortSource};
@@ -184,7 +184,7 @@ async fn interfaces_are_refused_in_upstreams_words() {
     }
 }
 
-/// The port keeps its groups and pairs, but hosts neither filter it nor take its addresses for those of members.
+/// The port keeps its groups and pairs, but hosts neither filter it nor count its addresses as members' addresses.
 #[tokio::test]
 async fn a_port_that_becomes_an_interface_keeps_its_attributes() {
     for api in apis().await {
@@ -281,10 +281,10 @@ async fn gateways_are_set_changed_and_cleared() {
         assert_eq!(set["external_gateway_info"]["enable_snat"], true);
         let same = &set["external_gateway_info"]["external_fixed_ips"];
         assert_eq!(same[0]["ip_address"], "198.51.100.77");
-        // A floating address needs the gateway.
+        // A floating IP needs the gateway.
         let floating = scene.floating(&api, json!({"port_id": scene.port})).await;
         assert_eq!(floating["router_id"], json!(scene.router));
-        // Other addresses on the same network change neither the port nor the floating address.
+        // Other addresses on the same network change neither the port nor the floating IP.
         let port = async || {
             let path = "GET /ports?device_owner=network:router_gateway";
             let ports = api.ok("admin:ops", path, None).await["ports"].clone();
@@ -390,7 +390,7 @@ async fn a_floating_address_stands_for_a_fixed_one() {
         let body = json!({"floatingip": {"description": "e"}});
         let same = put(&api, "ann:red", &path, body).await["floatingip"].clone();
         assert_eq!((&same["port_id"], &same["description"]), (&json!(scene.port), &json!("e")));
-        // A second floating address for the same fixed address is refused.
+        // A second floating IP for the same fixed address is refused.
         let second = json!({"floatingip": {"floating_network_id": scene.outside,
             "port_id": scene.port}});
         let kind = "FloatingIPPortAlreadyAssociated";

@@ -6,8 +6,8 @@
 //! The copy only moves forward. Commit hooks and reads complete in any order: on PostgreSQL the hooks
 //! of two transactions may run in either order, and on both databases a read may begin before a commit
 //! and end after its hook. Rows therefore have a [`Version`], the aggregates have a revision, and older
-//! ones are ignored. An older row replaces memory only if memory has not changed since the read began.
-//! In that case, the database itself must have lost commits, by a restore or the takeover of a standby.
+//! ones are ignored, with one exception: an older row replaces memory if memory has not changed since
+//! the read began. The database must then have lost commits, by a restore or the takeover of a standby.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -113,7 +113,7 @@ impl Host {
         facts.enabled && !facts.forced_down && self.is_recent(now)
     }
 
-    /// True if it has given a sign of life within [`DOWN_AFTER`] and is not forced down.
+    /// True if its agent has contacted a controller within [`DOWN_AFTER`] and it is not forced down.
     pub fn is_up(&self, now: Timestamp) -> bool {
         !self.is_forced_down() && self.is_recent(now)
     }
@@ -157,7 +157,7 @@ impl Host {
         }
     }
 
-    /// The version of its row as memory has it. Each change to the row's content changes the version.
+    /// The version of its row in memory. Each change to the row's content changes the version.
     pub fn version(&self) -> Version {
         self.facts().version
     }
@@ -186,22 +186,22 @@ impl Host {
         self.newest.borrow().epoch
     }
 
-    /// Records a sign of life.
+    /// Records a contact by its agent.
     pub fn seen(&self, now: Timestamp) {
         self.last_seen.advance(now);
     }
 
-    /// The time of the last sign of life.
+    /// The time of the last contact.
     pub fn last_seen(&self) -> Timestamp {
         self.last_seen.get()
     }
 
-    /// The last sign of life that is recorded in the database.
+    /// The time of the last contact that is recorded in the database.
     pub fn noted(&self) -> Timestamp {
         self.noted.get()
     }
 
-    /// Records in memory that the database contains this sign of life.
+    /// Records in memory that the database contains this contact.
     pub fn record_noted(&self, seen: Timestamp) {
         self.noted.advance(seen);
     }
@@ -369,7 +369,7 @@ pub struct Fleet(Arc<RwLock<Maps>>);
 struct Maps {
     by_name: HashMap<HostName, Arc<Host>>,
     by_root: HashMap<ProviderId, Arc<Host>>,
-    /// The number of the last deleted row of each name without a host, so that an older row does
+    /// For each name whose host was deleted, the number of its last row, so that an older row does
     /// not restore the host.
     deleted: HashMap<HostName, i64>,
     /// The revision of the aggregates.

@@ -56,7 +56,7 @@ pub(super) fn free_of(inventory: &Inventory) -> u16 {
     u16::try_from(thousandths).unwrap_or(WHOLE).min(WHOLE)
 }
 
-/// The cards of a tree that have a provider for each of several types, where the use of one type excludes part of the
+/// The cards of a tree that have one provider for each of their types. The use of one type reduces the capacity of the
 /// others.
 ///
 /// Cards are recognized only by the names of their providers. A wrong name affects only preferences.

@@ -1,9 +1,9 @@
 //! The candidates of one server, on the hosts whose packing cost falls most.
 //!
-//! Every host is compared, by class of equal states. Soft rules of server groups and recent build
-//! failures take precedence over the cost, as with upstream's default weights. An empty result is
-//! not a refusal: the caller searches again without an order, and only that search decides that no
-//! host fits.
+//! Every host is compared, by class of equal states. Recent build failures take precedence over the
+//! cost, as with upstream's default weights. So do soft affinity and soft anti-affinity, which
+//! upstream adds to the other weights. An empty result is not a refusal: the caller searches again
+//! without an order, and only that search decides that no host fits.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) const DEVICES: usize = 32;
 /// Maximum number of hosts examined for servers that must share a host.
 const ORDERED_FOR_ALL: usize = 256;
 
-/// Maximum number of hosts compared, each of which must have room for all of these servers.
+/// Maximum number of hosts with room for all of those servers that are compared.
 const COMPARED_FOR_ALL: usize = 8;
 
 /// A host that is used only if there are too few others, with its penalties in order of precedence:
@@ -66,8 +66,8 @@ struct Finder<'a> {
     deferred: Vec<Deferred>,
 }
 
-/// The candidates in the order of cost, best first. `None` if the server requests a host, or if the
-/// order has no candidate.
+/// The candidates in the order of cost, best first. `None` if the server requests a host, or if no
+/// host in the order has a candidate.
 pub(super) fn ranked(
     world: &Snapshot,
     constraints: &Constraints<'_>,
@@ -155,9 +155,9 @@ pub(super) fn on_one_host(
 }
 
 /// The hosts with a candidate, for a query with conditions on the places of devices. The order by
-/// cost ignores these conditions, and few hosts may meet them. One search over the trees therefore
-/// replaces the examination of each host. `None` if the search gives up, and for queries without
-/// such conditions.
+/// cost ignores these conditions, so most of its first hosts may fail them. One search over all trees
+/// therefore replaces the examination of each host. `None` if the search gives up, and for queries
+/// without such conditions.
 fn capable(world: &Snapshot, query: &Query) -> Result<Option<HashSet<ProviderId>>, NoHost> {
     if query.alike.is_empty() {
         return Ok(None);
@@ -272,7 +272,7 @@ impl Finder<'_> {
         (failures, group.map_or(0, |group| group.on(&host.name)), is_foreign)
     }
 
-    /// Adds the host's candidate on the device that the order prefers, or its first one.
+    /// Adds the best candidates of a host. Candidates on a device that the order prefers come first.
     fn add(&mut self, preference: Preference, host: Arc<Host>) -> Result<(), NoHost> {
         let here = confined(self.query, preference.root);
         let remainders = Remainders::of_host(self.world, preference.root);

@@ -1,4 +1,4 @@
-//! The candidates of a choice: the best by cost, and alternates elsewhere.
+//! Tests of plans: the best candidates by cost, and alternates on other hosts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -106,7 +106,7 @@ fn alternates_are_also_on_hosts_that_are_not_the_fullest() {
         assert_eq!(roots.len(), ALTERNATES, "each host has one device");
         elsewhere += usize::from(roots.iter().any(|root| *root > id(200)));
     }
-    // Each of four walks starts at the fullest hosts or at the empty ones.
+    // Each of the four walks for alternates starts at a random host: one of the fullest or an empty one.
     assert!(elsewhere >= 17, "{elsewhere} of 20 choices have alternates on empty hosts");
 }
 
@@ -162,7 +162,7 @@ fn requests_that_are_not_claimed_yet_leave_the_same_room_to_nobody() {
     begun.clear();
     let again = plan(&queries(1)[0]).expect("there is room");
     assert_eq!(again[0].candidates[0].root, id(10), "the intentions have ended");
-    // The intentions cover all units of both hosts, but an intention refuses no request.
+    // The intentions cover all units of both hosts, but an intention never blocks a request.
     let begun: Vec<_> = queries(19)
         .iter()
         .map(|query| intended.begin(&plan(query).expect("there is room")))

@@ -1,9 +1,13 @@
 //! Keeps GPU islands and PCIe switches whole for servers that need all devices of one.
 //!
-//! A candidate on a host is better if, in this order, it leaves fewer free devices outside of whole islands (counted as
-//! in `kilonova-packing`), breaks fewer switches that have no device in use, and leaves fewer devices free next to
-//! those that it takes, first in its islands and then below its switches. This module only orders candidates; it must
-//! never refuse one.
+//! The candidates of a host are ordered by these numbers; less is better:
+//!
+//! 1. the free devices that the candidate leaves outside of whole islands (counted as in `kilonova-packing`);
+//! 2. the switches without a device in use that it breaks;
+//! 3. the free devices that it leaves in the islands of the devices that it takes;
+//! 4. the free devices that it leaves below their switches.
+//!
+//! This module only orders candidates; it must never refuse one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +60,8 @@ impl Places {
     }
 
     /// The queries for candidates on the host, in order. If several groups request devices, the first queries require
-    /// all devices to be at one place, because a query without this condition may not reach such candidates.
+    /// all devices to be at one place: only a few candidates of each query are examined, and without this condition
+    /// none of them may be at one place.
     pub(super) fn queries(&self, query: &Query) -> Vec<Query> {
         let at_one = |prefix: &str| {
             let condition = Alike {

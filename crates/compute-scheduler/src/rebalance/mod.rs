@@ -7,9 +7,9 @@
 //! after the first one has ended.
 //!
 //! ```text
-//!   a host with room for the request without one guest ─► a place for that guest elsewhere        one move
-//!   a host with room for it without two guests ─────────► a place for each of them                two moves
-//!   the one guest has no place elsewhere ───────────────► one move makes room for the guest       two moves
+//!   a host that fits the request once one guest has left ─► another host fits that guest            one move
+//!   a host that fits it once two guests have left ────────► another host fits each of them          two moves
+//!   no other host fits the one guest ─────────────────────► a first move makes room for the guest   two moves
 //! ```
 
 mod cost;

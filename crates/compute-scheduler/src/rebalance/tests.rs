@@ -1,5 +1,5 @@
-//! Tests plans on small clouds: on random clouds, compared with a trial of every single move, and on clouds with a plan
-//! that was found by hand.
+//! Tests plans on small clouds. On random clouds, the result is compared with an exhaustive trial of single moves. On
+//! the other clouds, the plan was found by hand.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! `/capacity`: how many more servers of each flavor fit, and how the free devices are divided; with `flavor`, how to
-//! make room for more servers of that flavor.
+//! `/capacity`: how many more servers of each flavor fit, how many devices are unused, partly used or reserved, and the
+//! past usage; with `flavor`, how to make room for more servers of that flavor.
 
 use axum::Router;
 use axum::extract::State;

@@ -32,7 +32,7 @@ async fn show(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, 
     Ok((common, content).into_response())
 }
 
-/// True if the client decompresses gzip.
+/// True if the client accepts gzip.
 fn accepts_gzip(accepts: &str) -> bool {
     accepts.split(',').any(|one| {
         let mut parts = one.split(';').map(str::trim);

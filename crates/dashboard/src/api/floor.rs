@@ -231,7 +231,7 @@ fn extent_of(is_small: bool) -> Extent {
     if is_small { Extent::Drawing } else { Extent::Details }
 }
 
-/// Lets the compute service decide whether the viewer may see the floor, by a request for no host.
+/// Lets the compute service decide whether the viewer may see the floor, by requesting zero hosts.
 async fn admit(dashboard: &Dashboard, viewer: &Viewer) -> Result<(), Error> {
     let nobody = "/compute/v2.1/kilonova/floor?host=";
     dashboard.0.cloud.get(&viewer.caller, nobody).await.map(drop)

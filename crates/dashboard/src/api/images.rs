@@ -1,6 +1,6 @@
-//! `/images`: the images that the project may use, and its own: created, filled with data, deleted.
+//! `/images`: lists the images that the project may use; creates, uploads and deletes the project's own.
 //!
-//! Data pass through to the image service as the browser sends them and are never in memory as a whole. An image whose
+//! Data passes through to the image service as the browser sends it and is never in memory as a whole. An image whose
 //! upload ends early has no data, and its page offers another upload. A browser that is still sending may miss the
 //! answer, so its script first checks whether the service would accept the file.
 
@@ -43,7 +43,7 @@ const DELETE: &str = "delete_image";
 const FIELDS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a field before the data, in bytes.
 const FIELD: u64 = 4096;
-/// Maximum number of bytes of a form that are read before its data begin, not counting the last chunk. A browser sends
+/// Maximum number of bytes of a form that are read before its data begins, not counting the last chunk. A browser sends
 /// the first data together with the fields before them, and the parser requests more at each field.
 const HEAD: usize = 4 * 1024 * 1024;
 /// The formats that the form offers.
@@ -59,7 +59,7 @@ pub(super) fn routes() -> Router<Dashboard> {
         .route("/images/{id}/delete", get(ask).post(remove))
 }
 
-/// True if the policy lets the user do this with an image of this owner and visibility.
+/// True if the rule lets the user act on an image with this owner and visibility.
 fn may(dashboard: &Dashboard, viewer: &Viewer, rule: &str, owner: &str, visibility: &str) -> bool {
     let target = [("project_id", owner), ("owner", owner), ("visibility", visibility)];
     dashboard.0.policies.image.allows(&viewer.context, rule, &target)
@@ -202,8 +202,8 @@ impl Sum {
     }
 }
 
-/// The data, which end with an error if they do not match the checksum, so that the service keeps none of them. The
-/// flag is set in that case.
+/// The data. If it does not match the checksum, it ends with an error, so that the service keeps none of it, and the
+/// flag is set.
 fn checked(
     data: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
     sum: Sum,
@@ -245,7 +245,7 @@ fn one_by_one(
 /// The form of an upload: the secret of the session, the checksum, the size, and the data last.
 struct Upload {
     sum: Option<String>,
-    /// The size of the file, which only a script knows before its data.
+    /// The size of the file, which only a script can send before the data.
     size: Option<u64>,
     data: Field<'static>,
 }
@@ -351,7 +351,7 @@ fn data_of(id: &str) -> String {
 }
 
 /// Checks whether the image service would accept a file of this size, and answers with no content or with its refusal.
-/// The request is that of an upload, but its data end with an error as soon as the service reads them.
+/// The request is that of an upload, but its data ends with an error as soon as the service reads it.
 async fn attempt(
     State(dashboard): State<Dashboard>,
     Path(id): Path<String>,
@@ -465,7 +465,7 @@ mod tests {
             length += chunk.len();
         }
         // The form has no end, so the last chunk does not belong to the file.
-        assert_eq!(length, 990_000, "data beyond the bound on the fields arrive too");
+        assert_eq!(length, 990_000, "data beyond the bound on the fields arrives too");
     }
 
     #[tokio::test]

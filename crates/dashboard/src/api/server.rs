@@ -42,7 +42,8 @@ pub(super) async fn part(
 }
 
 /// The name of a server's image. An open page that updates itself sends the name that it shows, so that a change of
-/// the server needs no request to the image service. No other site can make a browser send the `hx-request` header.
+/// the server needs no request to the image service. The `hx-request` header proves that our page sent the name: no
+/// other site can make a browser send this header.
 async fn image_of(
     dashboard: &Dashboard,
     viewer: &Viewer,
@@ -103,7 +104,7 @@ async fn show(
     })))
 }
 
-/// The console log, as a page or, for the script, as the part that shows it.
+/// The page of the console log.
 async fn log(
     State(dashboard): State<Dashboard>,
     viewer: Viewer,

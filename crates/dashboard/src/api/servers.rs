@@ -23,8 +23,8 @@ use crate::views::servers as page;
 pub(super) const LAUNCH_RULE: &str = "os_compute_api:servers:create";
 /// Number of servers on a page.
 const PAGE: usize = 50;
-/// Makes a list contain soft-deleted servers, which can be restored. Users without all filters have no
-/// other filter with this effect.
+/// Makes a list contain soft-deleted servers, which can be restored. No other filter with this effect is
+/// available to users whom the policy denies some filters.
 const SINCE: &str = "changes-since=1970-01-01T00:00:00Z";
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new()

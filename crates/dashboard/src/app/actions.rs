@@ -341,8 +341,8 @@ fn has_any(value: &Value) -> bool {
         || value.as_object().is_some_and(|all| !all.is_empty())
 }
 
-/// The body of `POST /servers/{id}/action`; `None` for an action with a route of its own, and where the form lacks
-/// what the action needs.
+/// The body of `POST /servers/{id}/action`; `None` for an action with a route of its own, or if the form lacks a value
+/// that the action needs.
 pub(crate) fn body(
     offer: &Offer,
     server: &Value,

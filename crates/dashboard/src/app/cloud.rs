@@ -126,7 +126,7 @@ impl Cloud {
         Ok(self.request(caller, Method::POST, path, body, version).await?.body)
     }
 
-    /// Streams data, and announces the size if it is known. The service reads data no faster than it stores them.
+    /// Streams data, and announces the size if it is known. The service reads data no faster than it stores it.
     pub async fn put_data(
         &self,
         caller: &Caller,

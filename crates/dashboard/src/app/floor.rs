@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A unit is what a guest can get: a vGPU, a virtual function, a whole card. The service reports the amounts of a
-//! part and its handles that are not free; the units follow from both. Small drawings show no *details*, which are
-//! therefore `None` in hosts that were read for them.
+//! part and its handles that are not free; the units follow from both. Small drawings omit the *details*, so a host
+//! that was read for a small drawing has `None` there.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -7,7 +7,8 @@
 //! Twice a second the loop reads the marks of the servers on all open pages together, and notifies each viewer of
 //! its servers that have changed. A viewer receives no data: it reads a server again with its own user's token, so
 //! it cannot see more than its user may see. Changes accumulate in the viewer until its browser takes them, so a
-//! slow browser costs no more than the ids of its page's servers and, on the floor, the names of the cloud's hosts.
+//! slow browser takes no more memory than the ids of its page's servers and, on the floor, the names of the cloud's
+//! hosts.
 //! Viewers with the same view of a list share its rows: one of them reads the list after a round.
 
 use std::collections::{BTreeSet, HashMap};

@@ -18,7 +18,7 @@ pub(crate) struct Question<'a> {
     pub offer: &'a Offer,
     /// The servers that it is requested for.
     pub able: &'a [Value],
-    /// The chosen servers whose state or owner does not allow it.
+    /// The chosen servers on which their state or the policy forbids it.
     pub unable: &'a [Value],
 }
 

@@ -1,4 +1,4 @@
-//! Implications between roles: `/v3/roles/{id}/implies` and `/v3/role_inferences`.
+//! Implied roles (role inference rules): `/v3/roles/{id}/implies` and `/v3/role_inferences`.
 
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard, Routes, delete, get, head, put};
@@ -28,7 +28,7 @@ fn brief(role: &Role, base: &Base) -> Value {
     json!({"id": role.id, "name": role.name, "links": self_link(base, "roles", &role.id)})
 }
 
-/// One implication.
+/// The view of one role inference rule.
 fn inference(prior: &Role, implied: &Role, base: &Base) -> Value {
     let path = format!("{}/v3/roles/{}/implies/{}", base.0, prior.id, implied.id);
     json!({

@@ -177,8 +177,8 @@ fn as_boolean(text: &str) -> bool {
 
 /// True if a view passes the filters `ATTRIBUTE__COMPARATOR` of a query for these attributes, as in
 /// `build_driver_hints` and `filter_by_attributes` of `keystone/server/flask/common.py`. A
-/// comparator with a leading `i` ignores case. Unknown comparators have no effect, as upstream. A
-/// boolean can only be equal to a value.
+/// comparator with a leading `i` ignores case. Unknown comparators have no effect, as in
+/// upstream. Booleans support only `equals`.
 fn resembles(query: &Query, attributes: &[&str], view: &Value) -> bool {
     query.0.iter().all(|(key, wanted)| {
         let Some((attribute, comparator)) = key.split_once("__") else { return true };
@@ -253,7 +253,7 @@ impl Page {
     }
 
     /// [`listing`] of one page. The items of pages are in the order of their ids, so that a marker
-    /// need not pass the list's filters. As upstream, a full page has a link to the next one, which
+    /// need not pass the list's filters. As in upstream, a full page has a link to the next one, which
     /// may be empty.
     fn listing(
         &self,

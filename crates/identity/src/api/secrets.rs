@@ -97,7 +97,7 @@ async fn list(
     base: Base,
     query: Query,
 ) -> Answer {
-    // As upstream, the system has no owner.
+    // As in upstream, the system has no owner.
     let own: &[_] = &[(OWNER, caller.user_id.as_str())];
     may(&caller, LIST, if caller.system { &[] } else { own })?;
     // A caller who may not see the credentials of just any user sees only their own.

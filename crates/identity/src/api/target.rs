@@ -113,18 +113,18 @@ fn is_id(text: &str) -> bool {
     !text.chars().any(char::is_control)
 }
 
-/// The attribute of an object of the kind that a value is.
+/// The attribute of an object of this kind that the name of a value refers to: `name` for `target.user.name`.
 fn attribute<'a>(name: &'a str, kind: &str) -> Option<&'a str> {
     name.strip_prefix("target.")?.strip_prefix(kind)?.strip_prefix('.')
 }
 
-/// Those of the needed values that are attributes of the object.
+/// The attributes of the object that the rule needs, by the names of the values.
 fn attributes(needs: &[String], kind: &str, view: &Value) -> Vec<(String, String)> {
     let value = |name: &String| Some((name.clone(), value(view, attribute(name, kind)?)?));
     needs.iter().filter_map(value).collect()
 }
 
-/// The value of an attribute as Python writes it. A dotted name is also that of a value within an attribute.
+/// The value of an attribute as Python writes it. A dotted name may also refer to a value within an attribute.
 fn value(view: &Value, name: &str) -> Option<String> {
     let fields = view.as_object()?;
     if let Some(value) = fields.get(name).and_then(text) {

@@ -33,7 +33,7 @@ pub(super) fn routes() -> Routes<Identity> {
                 delete(rule(&["identity:delete_user"]), remove),
             ],
         )
-        // As upstream, knowledge of the old password suffices.
+        // As in upstream, knowledge of the old password suffices.
         .route("/v3/users/{id}/password", [post(Guard::Open, change_password)])
 }
 

@@ -83,16 +83,16 @@ impl Identity {
         .await
     }
 
-    /// Gives the user `admin` a new password, for an operator who has lost it: as
-    /// `keystone-manage bootstrap` (keystone/cmd/bootstrap.py), it creates the user if it is missing,
-    /// enables it, and grants the role `admin` on the project `admin` and on the system again. The
-    /// user's earlier tokens and a lockout end.
+    /// Gives the user `admin` a new password, for an operator who has lost it. Like
+    /// `keystone-manage bootstrap` (keystone/cmd/bootstrap.py), this creates the user if missing,
+    /// enables the user, and restores its roles: the default roles on the project `admin`, and `admin`
+    /// on the system. It also revokes the user's earlier tokens and ends a lockout.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a password that is empty or too long.
     pub async fn recover_admin(&self, password: &str) -> Result<(), Error> {
         if self.bootstrap(password).await? {
-            tracing::warn!(user = ADMIN, "created the user, for an operator");
+            tracing::warn!(user = ADMIN, "created the user on an operator's command");
             return Ok(());
         }
         let party = Party { address: IpAddr::V4(Ipv4Addr::LOCALHOST), user: ADMIN.into() };
@@ -107,7 +107,7 @@ impl Identity {
             grant(tx, user.id)
         })
         .await?;
-        tracing::warn!(user = ADMIN, "set a new password, for an operator");
+        tracing::warn!(user = ADMIN, "set a new password on an operator's command");
         Ok(())
     }
 }

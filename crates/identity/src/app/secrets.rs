@@ -1,5 +1,5 @@
-//! Credentials that users store for other services, as in `keystone/api/credentials.py`. The database has their content
-//! encrypted only. The id of an EC2 credential is the SHA-256 of its access key.
+//! Credentials that users store for other services, as in `keystone/api/credentials.py`. The database stores
+//! only their encrypted content. The id of an EC2 credential is the SHA-256 of its access key.
 
 use kilonova_store::Tx;
 use serde_json::Value;
@@ -256,7 +256,7 @@ fn ec2(blob: &str) -> Result<(String, Fields), Error> {
     }
 }
 
-/// [`extras`] within [`LONGEST_EXTRA`]. A credential from before this bound can still be changed otherwise.
+/// [`extras`] within [`LONGEST_EXTRA`]. A credential that predates this bound can still be changed in other ways.
 fn merge(extra: &mut Fields, fields: &Fields) -> Result<(), Error> {
     extras(extra, fields, &KNOWN)?;
     let adds = fields.values().any(|value| !value.is_null());

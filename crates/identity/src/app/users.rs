@@ -59,9 +59,9 @@ impl Identity {
         .await
     }
 
-    /// A new password or disabling revokes all tokens of the user. Disabling also deletes the user's
-    /// application credentials, as Keystone does, so that a stolen one does not work again when the
-    /// user is re-enabled.
+    /// Updates a user. A new password, or disabling the user, revokes all of the user's tokens. Disabling
+    /// also deletes the user's application credentials, as Keystone does, so that a stolen one does not
+    /// work again when the user is re-enabled.
     pub(crate) async fn update_user(
         &self,
         id: &str,

@@ -38,7 +38,7 @@ statements! {
     /// Sets the password.
     SET_PASSWORD = "UPDATE identity_users SET password_hash = ?2, tokens_valid_from = ?3
         WHERE id = ?1";
-    /// Replaces one password of an enabled user.
+    /// Replaces the password of an enabled user who still has the old one.
     REPLACE_PASSWORD = "UPDATE identity_users SET password_hash = ?2, tokens_valid_from = ?3
         WHERE id = ?1 AND password_hash = ?4 AND enabled = 1";
     /// Detects a concurrent transaction that uses a limit of the user.

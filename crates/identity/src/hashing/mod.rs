@@ -1,7 +1,7 @@
 //! Password hashes: argon2id on dedicated threads, in a fair order.
 //!
 //! ```text
-//!   known wrong? ─► refused        likely right? ─► first in line      queue ─► threads
+//!   known wrong? ─► refused        likely correct? ─► first in line      queue ─► threads
 //! ```
 //!
 //! Passwords must never reach a log, an error text or a `Debug` output. In memory, a wrong password leaves a

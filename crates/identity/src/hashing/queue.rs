@@ -5,7 +5,7 @@
 //! login therefore waits for at most twice as many others as there are addresses or users, whichever
 //! is fewer.
 //!
-//! Logins that are likely right go first, except on every fourth turn. This affects only the order.
+//! Logins whose secret is likely correct go first, except on every fourth turn. This affects only the order.
 //! The queue is pure: it has no threads, clock or secrets.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 /// Maximum number of addresses, and of users, whose last turn is remembered.
 const REMEMBERED: usize = 8192;
-/// One turn in this many is reserved for logins that are not likely right.
+/// One turn in this many is reserved for logins whose secret is not likely correct.
 const SHARE: u64 = 4;
 
 /// The party on whose behalf a secret is checked.
@@ -46,7 +46,7 @@ pub(crate) struct Queue<T> {
     most: usize,
     waiting: Vec<Waiting<T>>,
     turns: u64,
-    /// The turns of logins that are not likely right, and of those that are.
+    /// The turns of logins whose secret is not likely correct, and of the others.
     turns_of: [u64; 2],
     addresses: HashMap<IpAddr, u64>,
     users: HashMap<String, u64>,
@@ -86,8 +86,8 @@ impl<T> Queue<T> {
         Some((self.waiting.remove(at).work, reason))
     }
 
-    /// The newest work of the largest party, preferring logins that are not likely right; and the
-    /// size of the party: entries with its address plus entries with its user.
+    /// The newest work of the largest party, preferring logins whose secret is not likely correct; and
+    /// the size of the party: entries with its address plus entries with its user.
     fn crowding(&self) -> Option<(usize, usize)> {
         let mut addresses: HashMap<IpAddr, usize> = HashMap::new();
         let mut users: HashMap<&str, usize> = HashMap::new();

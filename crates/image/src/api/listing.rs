@@ -188,7 +188,7 @@ fn sort_direction(name: &str) -> Result<Direction, Refusal> {
 }
 
 /// A single value, optionally prefixed with `eq:`, or the values of `in:a,"b,c"`. A set, because a query can have
-/// thousands and each image is compared with them.
+/// thousands of values, and each image is compared with them.
 fn words(value: &str) -> BTreeSet<String> {
     let Some(list) = value.strip_prefix("in:") else {
         return [value.strip_prefix("eq:").unwrap_or(value).to_owned()].into();

@@ -19,8 +19,9 @@ impl Images {
         image: ImageRecord,
     ) -> Result<ImageRecord, Error> {
         let caller = self.requester(context);
-        // Glance leaves foreign owners to the policy if it enforces the new defaults only (`check_admin_or_same_owner` of
-        // `glance/api/v2/policy.py`). Here no policy lets a project create images for another one.
+        // Glance leaves foreign owners to the policy only if it enforces the new defaults
+        // (`check_admin_or_same_owner` of `glance/api/v2/policy.py`). Here no policy lets a project create images for
+        // another one.
         let owns = caller.context.may_see(&image.owner);
         if !owns || !caller.allows_new("add_image", &image) {
             return Err(match image.owner == caller.context.project_id {

@@ -1,4 +1,4 @@
-//! The image service's operations, without HTTP, SQL and files.
+//! The image service's operations. This module contains no HTTP, SQL or file access.
 
 mod change;
 mod download;
@@ -56,7 +56,7 @@ impl Images {
     }
 }
 
-/// Validates an image that the service itself creates: its properties and limits.
+/// Validates an image that the service creates without a user's request: its properties and limits.
 pub(crate) fn check_new(image: &ImageRecord, options: &ImageOptions) -> Result<(), Error> {
     for (key, value) in &image.properties {
         rules::check_property(key, value)?;
@@ -64,8 +64,8 @@ pub(crate) fn check_new(image: &ImageRecord, options: &ImageOptions) -> Result<(
     rules::check_limits(None, image, options)
 }
 
-/// Adds an image with an unused id. The id of a deleted image is refused, as in Glance, which keeps the rows of deleted
-/// images: hosts identify the copies in their caches by the id alone.
+/// Adds an image with an unused id. The id of a deleted image is refused, because hosts identify the copies in their
+/// caches by the id alone. Glance, which keeps the rows of deleted images, refuses it too.
 pub(crate) fn insert(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> {
     let used = || Error::Conflict(format!("Image ID {} already exists!", image.id));
     images::insert(tx, image).map_err(|error| match error {
@@ -148,7 +148,7 @@ fn allows(
         // The default rules need no more, and lists have many images.
         return policy.allows(context, rule, &target);
     }
-    // Attributes precede properties, so that no property stands for an attribute.
+    // Attributes precede properties, so that no property can shadow an attribute.
     let attributes = attributes(image);
     target.extend(attributes.iter().map(|(name, value)| (*name, value.as_str())));
     let properties = image.properties.iter();

@@ -1,4 +1,4 @@
-//! Parses a JSON patch in Glance's dialects: `add`, `replace` and `remove` of whole attributes.
+//! Parses and applies a JSON patch in Glance's dialects: `add`, `replace` and `remove` of whole attributes.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::{Error, ImageRecord};
 #[derive(Debug, Clone)]
 pub(crate) enum Verb {
     Add(Value),
-    /// Adds only a missing attribute.
+    /// Adds the attribute only if it is missing.
     AddNew(Value),
     Replace(Value),
     Remove,

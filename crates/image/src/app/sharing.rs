@@ -1,6 +1,6 @@
-//! Sharing images with projects. The owner adds members; each member project accepts or rejects the
-//! image for its lists. The policy cannot change these roles: without `enforce_new_defaults`, Glance
-//! enforces them too (`_check_visibility_and_ownership` of `glance/api/v2/image_members.py`).
+//! Sharing images with projects. Only the owner adds members; each member project accepts or rejects
+//! the image for its lists. The policy cannot change this. Glance without `enforce_new_defaults`
+//! enforces the same (`_check_visibility_and_ownership` of `glance/api/v2/image_members.py`).
 
 use kilonova_ids::ImageId;
 use kilonova_store::Tx;
@@ -10,7 +10,7 @@ use super::{Requester, VisibleImage, readable};
 use crate::db::members;
 use crate::{Acceptance, Error, Images, Member, Visibility};
 
-/// One image, which must be shared to have members.
+/// One image that the caller may read. Refused unless it is shared, because other images have no members.
 fn shared(
     tx: &mut Tx<'_>,
     caller: &Requester,

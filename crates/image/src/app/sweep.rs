@@ -24,7 +24,7 @@ use crate::{Error, Images, StoreName};
 
 /// An upload is dead after this time without a heartbeat.
 const SILENCE: Duration = Duration::from_secs(120);
-/// An upload by an earlier version, which writes no heartbeats, is dead after this time.
+/// An upload by a controller of an earlier version, which writes no heartbeats, is dead after this time.
 const SILENCE_OF_EARLIER: Duration = Duration::from_secs(24 * 3600);
 /// The time between two checks of the uploads in progress.
 const CHECK_EVERY: Duration = Duration::from_secs(15);

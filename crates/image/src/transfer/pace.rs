@@ -1,7 +1,7 @@
 //! The minimum rate at which a client must send or receive.
 //!
 //! The rate is measured over windows, so that a client may pause and catch up. Only the client's time
-//! counts: [`Pace::extend`] deducts the time that this side needed.
+//! counts: [`Pace::extend`] deducts the time that the service needed.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl Pace {
         Ok(())
     }
 
-    /// Extends the window by time that the client waited for this side.
+    /// Extends the window by the time that the client waited for the service.
     pub(crate) fn extend(&mut self, waited: Duration) {
         self.end += waited;
     }

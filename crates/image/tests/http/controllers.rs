@@ -62,8 +62,8 @@ async fn killed_upload(shelf: &Shelf, id: &str) {
     while shelf.files() == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // The client's connection outlives the controller, which would otherwise notice its end and reset
-    // the image.
+    // The client's connection outlives the controller. Otherwise the controller would notice that the
+    // connection ends, and reset the image.
     let gone = move || runtime.shutdown_timeout(Duration::from_secs(30));
     tokio::task::spawn_blocking(gone).await.unwrap();
     drop(sender);

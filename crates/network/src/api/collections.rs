@@ -211,7 +211,7 @@ async fn create(
     JsonBody(body): JsonBody,
 ) -> Answer {
     let (all, several) = sent(kind, &body)?;
-    // A malformed resource takes no transaction.
+    // A malformed resource is refused before a transaction begins.
     for one in &all {
         kind.check_new(&caller, one)?;
     }

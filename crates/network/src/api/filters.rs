@@ -18,7 +18,7 @@ pub(super) const NO_FILTERS: [&str; 6] =
 /// Filters that are not attributes.
 pub(super) const TAGS: [&str; 4] = ["tags", "tags-any", "not-tags", "not-tags-any"];
 
-/// The filters of a query by key. A view has to pass all of them.
+/// The filters of a query by key. A view must pass all of them.
 pub(super) struct Filters(BTreeMap<String, Filter>);
 
 enum Filter {

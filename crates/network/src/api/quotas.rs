@@ -62,7 +62,7 @@ fn own(caller: &Caller, key: &str) -> Answer {
     ok(json!({key: {id: caller.project_id}}))
 }
 
-/// Projects with their own limits.
+/// The limits of every project that has limits of its own.
 async fn list(State(networks): State<Networks>, caller: Caller) -> Answer {
     // The list contains all projects, so the policy target has no project.
     visible(&caller, "")?;

@@ -1,4 +1,4 @@
-//! Floating addresses: addresses on an external network, each associated with at most one fixed address of a port. The
+//! Floating IPs: addresses on an external network, each associated with at most one fixed address of a port. The
 //! router between the two translates them; the fixed address determines that router, and users never choose it.
 
 use std::collections::HashMap;
@@ -59,7 +59,7 @@ fn kept(mut body: Body) -> Body {
     body
 }
 
-/// The floating address, if visible to the caller.
+/// The floating IP, if visible to the caller.
 pub(crate) fn seen(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -254,7 +254,7 @@ fn router_between(
 }
 
 /// Records a change to the routers and the ports of the old and the new fixed address: hosts configure the routers, and
-/// the guests' metadata contains the floating addresses.
+/// the guests' metadata contains the floating IPs.
 fn note(
     tx: &mut Tx<'_>,
     before: Option<Association>,
@@ -314,7 +314,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: FloatingIpId) -> Resu
     note(tx, floating.fixed, None)
 }
 
-/// Views of the floating addresses visible to the caller.
+/// Views of the floating IPs visible to the caller.
 pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error> {
     let reach = Reach::of(caller);
     let mut all = rows::list(tx, reach.viewer())?;
@@ -326,7 +326,7 @@ pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error
     Ok(all.iter().map(|floating| view(floating, end(floating), caller)).collect())
 }
 
-/// The view of one floating address.
+/// The view of one floating IP.
 pub(crate) fn shown(
     tx: &mut Tx<'_>,
     floating: &FloatingIp,

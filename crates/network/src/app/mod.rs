@@ -1,4 +1,4 @@
-//! Operations on networks, subnets, ports, security groups, routers and floating addresses, with ownership and visibility.
+//! Operations on networks, subnets, ports, security groups, routers and floating IPs, with ownership and visibility.
 
 pub(crate) mod addresses;
 pub(crate) mod availability;

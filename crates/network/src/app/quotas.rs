@@ -89,10 +89,10 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Refuses new ports of servers beyond the project's quota, without a write. Returns true from half of the limit on: the
-/// transaction that creates the ports must then call [`check`] too. Below that it need not, because the guard delays
-/// concurrent boots and may cost a round trip; only boots that together add more than half of the limit at the same
-/// moment exceed it.
+/// Refuses new ports of servers beyond the project's quota, without a write. Returns true if the
+/// ports would use at least half of the limit: the transaction that creates them must then call [`check`] too. Below
+/// half it need not, because the guard delays concurrent boots and may cost a round trip. The limit is exceeded only if
+/// concurrent boots together add more than half of it.
 pub(crate) fn is_near_limit_of_ports(
     tx: &mut Tx<'_>,
     project: &str,

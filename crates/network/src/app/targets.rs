@@ -21,7 +21,7 @@ type Pair<'a> = (&'a str, Cow<'a, str>);
 /// Attribute names and values.
 #[derive(Debug, Clone)]
 pub(crate) struct Target<'a> {
-    /// Owners and the attributes of the network of a resource, which no request can replace.
+    /// The owners of a resource and the attributes of its network, which no request can replace.
     fixed: Vec<Pair<'a>>,
     /// The attributes of the resource.
     own: Vec<Pair<'a>>,
@@ -76,7 +76,7 @@ fn flag(value: bool) -> &'static str {
     if value { "True" } else { "False" }
 }
 
-/// Something that belongs to a project, without attributes: quotas, and resources that do not exist yet.
+/// The target with no attribute but its project: of quotas, and of resources that do not exist yet.
 pub(crate) fn of_project(project: &str) -> Target<'_> {
     Target { fixed: Vec::new(), own: Vec::new() }
         .fix("project_id", project)
@@ -88,7 +88,7 @@ pub(crate) fn router(router: &Router) -> Target<'_> {
     of_project(&router.project).stored(router).derived([("status", "ACTIVE".into())])
 }
 
-/// A floating address.
+/// A floating IP.
 pub(crate) fn floating(one: &FloatingIp) -> Target<'_> {
     let fixed = one.fixed;
     of_project(&one.record.project).stored(&one.record).derived([

@@ -28,24 +28,24 @@ pub const AUDIT: &[(&str, &str)] = &[
         "SELECT id AS broken FROM ports WHERE arq_id IS NOT NULL AND (server_id IS NULL OR host = '')",
     ),
     (
-        "a floating address has a port of its own with exactly its address, on its network",
+        "a floating IP has a port of its own with its address, on its network",
         "SELECT f.id AS broken FROM floating_ips f JOIN ports p ON p.id = f.own_port
          WHERE p.network_id <> f.network_id OR NOT EXISTS (
              SELECT 1 FROM port_addresses a WHERE a.port_id = p.id AND a.address = f.address)",
     ),
     (
-        "a floating address has a fixed address, its port and a router, or none of them",
+        "a floating IP has a fixed address, its port and a router, or none of them",
         "SELECT id AS broken FROM floating_ips WHERE (port_id IS NULL) <> (fixed_address IS NULL)
          OR (port_id IS NULL) <> (router_id IS NULL)",
     ),
     (
-        "the fixed address behind a floating address belongs to its port",
+        "the fixed address behind a floating IP belongs to its port",
         "SELECT f.id AS broken FROM floating_ips f WHERE f.port_id IS NOT NULL AND NOT EXISTS (
              SELECT 1 FROM port_addresses a
              WHERE a.port_id = f.port_id AND a.address = f.fixed_address)",
     ),
     (
-        "the router of a floating address connects its network with the subnet of its fixed address",
+        "the router of a floating IP connects its network with the subnet of its fixed address",
         "SELECT f.id AS broken FROM floating_ips f WHERE f.router_id IS NOT NULL AND NOT EXISTS (
              SELECT 1 FROM port_addresses a
              JOIN router_subnets s ON s.subnet_id = a.subnet_id AND s.router_id = f.router_id
@@ -62,7 +62,7 @@ pub const AUDIT: &[(&str, &str)] = &[
          OR a.port_id IS NULL",
     ),
     (
-        "a gateway and a floating address are on an external network",
+        "a gateway and a floating IP are on an external network",
         "SELECT u.id AS broken FROM (
              SELECT router_id AS id, network_id FROM router_ports WHERE gateway = 1
              UNION ALL SELECT id, network_id FROM floating_ips

@@ -17,7 +17,7 @@ pub enum NetworkChange {
     Port(PortId),
     /// A network or one of its subnets.
     Network(NetworkId),
-    /// A router, which may have been deleted since, or its ports or floating addresses.
+    /// A router, which may have been deleted since, or its ports or floating IPs.
     Router(RouterId),
 }
 

@@ -57,7 +57,7 @@ statements! {
         " ORDER BY seq"
     );
     /// Addresses of the members of the groups that those rules name as remote groups. Ports of routers keep their groups,
-    /// but are no members. They are excluded by a scalar subquery, because PostgreSQL would turn NOT EXISTS into a join that
+    /// but are not members. A scalar subquery excludes them, because PostgreSQL would turn NOT EXISTS into a join that
     /// reads all ports.
     MEMBERS = concat!(
         "SELECT g.group_id, a.address, CASE

@@ -1,4 +1,4 @@
-//! Rows of `floating_ips`. On its external network, a floating address has a port of its own that reserves the address.
+//! Rows of `floating_ips`. On its external network, a floating IP has a port of its own that reserves the address.
 //! It has at most one fixed address, which is reached through a router.
 
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use super::routers::parsed;
 use super::{record, text};
 use crate::record::Record;
 
-/// A floating address.
+/// A floating IP.
 #[derive(Debug, Clone)]
 pub(crate) struct FloatingIp {
     pub record: Record<FloatingIpKind>,
@@ -23,7 +23,7 @@ pub(crate) struct FloatingIp {
     pub placed: bool,
 }
 
-/// The fixed address behind a floating address, and the router between them.
+/// The fixed address behind a floating IP, and the router between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Association {
     pub port: PortId,
@@ -43,7 +43,7 @@ macro_rules! columns {
     };
 }
 
-/// Disassociates the floating addresses that match a condition.
+/// Disassociates the floating IPs that match a condition.
 macro_rules! disassociate {
     ($ports:literal) => {
         concat!(
@@ -54,7 +54,7 @@ macro_rules! disassociate {
     };
 }
 
-/// Records a change to the routers of the floating addresses that match a condition.
+/// Records a change to the routers of the floating IPs that match a condition.
 macro_rules! note {
     ($ports:literal) => {
         concat!(
@@ -66,48 +66,48 @@ macro_rules! note {
 }
 
 statements! {
-    /// Adds a floating address.
+    /// Adds a floating IP.
     INSERT = "INSERT INTO floating_ips (id, project_id, network_id, own_port, address, port_id,
         fixed_address, router_id, body, revision, created_at, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
     /// Updates the mutable columns.
     UPDATE = "UPDATE floating_ips SET port_id = ?2, fixed_address = ?3, router_id = ?4, body = ?5,
         revision = ?6, updated_at = ?7 WHERE id = ?1";
-    /// One floating address.
+    /// One floating IP.
     FIND = concat!("SELECT ", columns!(), " FROM floating_ips f WHERE f.id = ?1");
-    /// The floating addresses of a project, or all.
+    /// The floating IPs of a project, or all.
     LIST = concat!(
         "SELECT ",
         columns!(),
         " FROM floating_ips f WHERE CAST(?1 AS TEXT) IS NULL OR f.project_id = ?1 ORDER BY f.seq"
     );
-    /// Deletes a floating address.
+    /// Deletes a floating IP.
     DELETE = "DELETE FROM floating_ips WHERE id = ?1";
-    /// The floating address that a port reserves.
+    /// The floating IP that a port reserves.
     OF_OWN_PORT = "SELECT id FROM floating_ips WHERE own_port = ?1";
-    /// The floating address on an external network that is associated with a fixed address.
+    /// The floating IP on an external network that is associated with a fixed address.
     OF_FIXED = "SELECT id FROM floating_ips WHERE port_id = ?1 AND fixed_address = ?2
         AND network_id = ?3";
-    /// A floating address that a router translates for one of its subnets.
+    /// A floating IP that a router translates for one of its subnets.
     BEHIND = "SELECT f.id FROM floating_ips f JOIN port_addresses a ON a.port_id = f.port_id
         AND a.address = f.fixed_address WHERE f.router_id = ?1 AND a.subnet_id = ?2 LIMIT 1";
-    /// A floating address that a router translates.
+    /// A floating IP that a router translates.
     BEHIND_ANY = "SELECT id FROM floating_ips WHERE router_id = ?1 LIMIT 1";
-    /// Disassociates the floating addresses from a port.
+    /// Disassociates the floating IPs from a port.
     RELEASE_PORT = disassociate!("port_id = ?1");
-    /// Disassociates the floating addresses from fixed addresses that a port no longer has.
+    /// Disassociates the floating IPs from fixed addresses that a port no longer has.
     RELEASE_LOST = disassociate!("port_id = ?1 AND NOT EXISTS (SELECT 1 FROM port_addresses a
         WHERE a.port_id = floating_ips.port_id AND a.address = floating_ips.fixed_address)");
-    /// Disassociates the floating addresses from the ports created for a server.
+    /// Disassociates the floating IPs from the ports created for a server.
     RELEASE_SERVER = disassociate!("port_id IN (SELECT id FROM ports WHERE made_for = ?1)");
     /// Records a change to the routers that translate a port's addresses.
     NOTE_PORT = note!("port_id = ?1");
-    /// Records a change to a port with a floating address, because the guest's metadata contains that address.
+    /// Records a change to a port with a floating IP, because the guest's metadata contains that address.
     NOTE_GUEST = "INSERT INTO network_changes (kind, id) SELECT 'port', port_id FROM floating_ips
         WHERE port_id = ?1";
     /// Records a change to the routers that translate addresses of the ports created for a server.
     NOTE_SERVER = note!("port_id IN (SELECT id FROM ports WHERE made_for = ?1)");
-    /// Conflicts with a concurrent deletion of a port.
+    /// Makes the transaction conflict with a concurrent deletion of a port.
     TOUCH_PORT = "UPDATE ports SET revision = revision WHERE id = ?1";
 }
 
@@ -119,7 +119,7 @@ fn read(row: &Row) -> Result<FloatingIp, Error> {
             }
             (None, None, None) => None,
             _ => {
-                return Err(Error::Shape("a floating address with half of a fixed address".into()));
+                return Err(Error::Shape("a floating IP with only part of an association".into()));
             }
         };
     Ok(FloatingIp {
@@ -169,7 +169,7 @@ pub(crate) fn find(tx: &mut Tx<'_>, id: FloatingIpId) -> Result<Option<FloatingI
     tx.row(FIND, params![id])?.as_ref().map(read).transpose()
 }
 
-/// The floating addresses of a project, or all.
+/// The floating IPs of a project, or all.
 pub(crate) fn list(tx: &mut Tx<'_>, project: Option<&str>) -> Result<Vec<FloatingIp>, Error> {
     tx.rows(LIST, params![project])?.iter().map(read).collect()
 }
@@ -178,12 +178,12 @@ pub(crate) fn delete(tx: &mut Tx<'_>, id: FloatingIpId) -> Result<(), Error> {
     tx.execute(DELETE, params![id]).map(|_| ())
 }
 
-/// True if the port reserves a floating address.
+/// True if the port reserves a floating IP.
 pub(crate) fn owns(tx: &mut Tx<'_>, port: PortId) -> Result<bool, Error> {
     Ok(tx.row(OF_OWN_PORT, params![port])?.is_some())
 }
 
-/// The floating address on an external network that is associated with a fixed address.
+/// The floating IP on an external network that is associated with a fixed address.
 pub(crate) fn of_fixed(
     tx: &mut Tx<'_>,
     port: PortId,
@@ -194,7 +194,7 @@ pub(crate) fn of_fixed(
     row.map(|row| row.id("id")).transpose()
 }
 
-/// True if a router translates a floating address; with a subnet, only fixed addresses on that subnet count.
+/// True if a router translates a floating IP; with a subnet, only fixed addresses on that subnet count.
 pub(crate) fn behind(
     tx: &mut Tx<'_>,
     router: RouterId,
@@ -207,20 +207,20 @@ pub(crate) fn behind(
     Ok(row.is_some())
 }
 
-/// Disassociates the floating addresses from a port that is being deleted.
+/// Disassociates the floating IPs from a port that is being deleted.
 pub(crate) fn release_port(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<(), Error> {
     tx.defer(NOTE_PORT, params![port])?;
     tx.defer(RELEASE_PORT, params![port, now])
 }
 
-/// Disassociates the floating addresses from fixed addresses that a port no longer has.
+/// Disassociates the floating IPs from fixed addresses that a port no longer has.
 pub(crate) fn release_lost(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<(), Error> {
     tx.defer(NOTE_PORT, params![port])?;
     tx.defer(NOTE_GUEST, params![port])?;
     tx.defer(RELEASE_LOST, params![port, now])
 }
 
-/// Disassociates the floating addresses from the ports created for a server, which are being
+/// Disassociates the floating IPs from the ports created for a server, which are being
 /// deleted.
 pub(crate) fn release_server(
     tx: &mut Tx<'_>,
@@ -231,7 +231,7 @@ pub(crate) fn release_server(
     tx.defer(RELEASE_SERVER, params![server, now])
 }
 
-/// Conflicts with a concurrent deletion of the port to which a floating address is being associated.
+/// Makes the transaction conflict with a concurrent deletion of the port to which a floating IP is being associated.
 pub(crate) fn touch_port(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
     tx.defer(TOUCH_PORT, params![port])
 }

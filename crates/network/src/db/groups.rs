@@ -31,7 +31,7 @@ statements! {
         updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (default_of) DO NOTHING";
     /// Updates the mutable columns.
     UPDATE = "UPDATE security_groups SET body = ?2, revision = ?3, updated_at = ?4 WHERE id = ?1";
-    /// Conflicts with a concurrent deletion; runs when a port or a rule begins to use the group.
+    /// Makes the transaction conflict with a concurrent deletion; runs when a port or a rule begins to use the group.
     TOUCH = "UPDATE security_groups SET revision = revision WHERE id = ?1";
     /// Counts a change to the group's rules as a change to the group.
     REVISE = "UPDATE security_groups SET revision = revision + 1, updated_at = ?2 WHERE id = ?1";

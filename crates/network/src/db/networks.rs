@@ -17,7 +17,7 @@ statements! {
         external = ?6 WHERE id = ?1";
     /// Moves a network to another segment.
     SET_SEGMENT = "UPDATE networks SET segment = ?2 WHERE id = ?1";
-    /// Conflicts with every change to the network.
+    /// Makes the transaction conflict with every change to the network.
     TOUCH = "UPDATE networks SET revision = revision WHERE id = ?1";
     /// One network.
     FIND = concat!("SELECT ", record_columns!("n"), " FROM networks n WHERE n.id = ?1");
@@ -78,7 +78,7 @@ pub(crate) fn set_segment(tx: &mut Tx<'_>, id: NetworkId, segment: &str) -> Resu
     tx.execute(SET_SEGMENT, params![id, segment]).map(|_| ())
 }
 
-/// Conflicts with every change to the network.
+/// Makes the transaction conflict with every change to the network.
 pub(crate) fn touch(tx: &mut Tx<'_>, id: NetworkId) -> Result<(), Error> {
     tx.defer(TOUCH, params![id])
 }

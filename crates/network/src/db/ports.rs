@@ -406,7 +406,7 @@ pub(crate) fn release_subnet(tx: &mut Tx<'_>, subnet: SubnetId) -> Result<(), Er
     tx.defer(RELEASE_SUBNET, params![subnet])
 }
 
-/// Deletes a port, releases its addresses and disassociates its floating addresses.
+/// Deletes a port, releases its addresses and disassociates its floating IPs.
 pub(crate) fn delete(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<(), Error> {
     changes::record_port_deletion(tx, port)?;
     floating::release_port(tx, port, now)?;

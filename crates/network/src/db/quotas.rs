@@ -63,7 +63,7 @@ pub(crate) fn guard(tx: &mut Tx<'_>, project: &str, resource: &str) -> Result<()
     tx.defer(GUARD, params![project, resource])
 }
 
-/// The numbers of a project's networks, subnets, ports, security groups, rules, floating addresses
+/// The numbers of a project's networks, subnets, ports, security groups, rules, floating IPs
 /// and routers, in this order.
 pub(crate) fn used(tx: &mut Tx<'_>, project: &str) -> Result<[i64; 7], Error> {
     let row = tx.row(USED, params![project])?;

@@ -21,7 +21,7 @@ statements! {
         JOIN ports p ON p.id = g.port_id JOIN networks n ON n.id = p.network_id
         LEFT JOIN port_addresses a ON a.port_id = p.id LEFT JOIN subnets s ON s.id = a.subnet_id
         WHERE h.host = ?1 ORDER BY h.router_id, p.seq, a.ordinal";
-    /// The floating addresses behind a host's routers.
+    /// The floating IPs behind a host's routers.
     FLOATING = "SELECT f.router_id, f.address, f.fixed_address FROM router_places h
         JOIN floating_ips f ON f.router_id = h.router_id WHERE h.host = ?1
         ORDER BY f.router_id, f.address";

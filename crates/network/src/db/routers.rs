@@ -1,6 +1,6 @@
 //! Rows of `routers`, their ports, and their places: the gateway host of each router.
 //!
-//! Every change to a router's ports and to the floating addresses behind it also updates the
+//! Every change to a router's ports and to the floating IPs behind it also updates the
 //! router's row, so that concurrent changes conflict.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ statements! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     /// Updates the mutable columns.
     UPDATE = "UPDATE routers SET body = ?2, revision = ?3, updated_at = ?4 WHERE id = ?1";
-    /// Conflicts with every other change to the router.
+    /// Makes the transaction conflict with every other change to the router.
     TOUCH = "UPDATE routers SET revision = revision WHERE id = ?1";
     /// One router.
     FIND = concat!("SELECT ", record_columns!("r"), " FROM routers r WHERE r.id = ?1");
@@ -78,7 +78,7 @@ statements! {
         WHERE s.subnet_id = ?1 AND g.network_id = ?2 ORDER BY s.router_id";
     /// A gateway port on a network.
     GATEWAY_ON = "SELECT port_id FROM router_ports WHERE network_id = ?1 AND gateway = 1 LIMIT 1";
-    /// A floating address on a network.
+    /// A floating IP on a network.
     FLOATING_ON = "SELECT id FROM floating_ips WHERE network_id = ?1 LIMIT 1";
     /// The host of a router.
     PLACE = "SELECT host FROM router_places WHERE router_id = ?1";
@@ -96,7 +96,7 @@ statements! {
     /// The next routers of a host; an empty name selects the routers that wait for a host.
     ON_HOST = "SELECT router_id FROM router_places WHERE host = ?1 AND router_id > ?2
         ORDER BY router_id LIMIT ?3";
-    /// Conflicts with every other change to a host's routers.
+    /// Makes the transaction conflict with every other change to a host's routers.
     TOUCH_OF_HOST = "UPDATE routers SET revision = revision
         WHERE id IN (SELECT router_id FROM router_places WHERE host = ?1)";
     /// Unbinds the ports of a host's routers.
@@ -134,7 +134,7 @@ pub(crate) fn update(tx: &mut Tx<'_>, router: &Router) -> Result<(), Error> {
     tx.execute(UPDATE, values).map(|_| ())
 }
 
-/// Conflicts with every other change to the router.
+/// Makes the transaction conflict with every other change to the router.
 pub(crate) fn touch(tx: &mut Tx<'_>, id: RouterId) -> Result<(), Error> {
     tx.defer(TOUCH, params![id])
 }
@@ -248,7 +248,7 @@ pub(crate) fn between(
     tx.rows(BETWEEN, params![subnet, external])?.iter().map(read).collect()
 }
 
-/// True if a router's gateway or a floating address is on the network.
+/// True if a router's gateway or a floating IP is on the network.
 pub(crate) fn uses_external(tx: &mut Tx<'_>, network: NetworkId) -> Result<bool, Error> {
     Ok(tx.row(GATEWAY_ON, params![network])?.is_some()
         || tx.row(FLOATING_ON, params![network])?.is_some())

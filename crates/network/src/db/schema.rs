@@ -86,7 +86,7 @@ CREATE INDEX security_group_rules_project ON security_group_rules (project_id);
 ",
 };
 
-/// Adds routers and floating addresses. A router's gateway host is stored in a separate table,
+/// Adds routers and floating IPs. A router's gateway host is stored in a separate table,
 /// whose row outlives a deleted router until the host has been notified.
 const ROUTERS: Migration = Migration {
     name: "network-4-routers",

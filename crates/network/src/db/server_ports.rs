@@ -40,7 +40,7 @@ pub(crate) struct AddressRow {
     pub subnet_body: Rc<Body>,
     /// The address of the network's DHCP port on the subnet.
     pub dhcp_server: Option<IpAddr>,
-    /// The floating addresses that are associated with it.
+    /// The floating IPs that are associated with it.
     pub floating: Vec<IpAddr>,
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn of_servers(
         if let (Some(port), Some(text)) = (ports.last_mut(), row.text_opt("address")?) {
             let new = address(&row, text, &mut bodies)?;
             let floating = row.text_opt("floating")?.map(ip).transpose()?;
-            // An address with several floating addresses has one row for each.
+            // An address with several floating IPs has one row for each.
             let fixed = match port.addresses.pop() {
                 Some(last) if last.address == new.address && last.subnet == new.subnet => last,
                 Some(other) => {

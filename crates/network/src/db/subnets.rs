@@ -28,7 +28,7 @@ statements! {
         updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     /// Updates the mutable columns.
     UPDATE = "UPDATE subnets SET body = ?2, revision = ?3, updated_at = ?4 WHERE id = ?1";
-    /// Conflicts with every change to the subnet.
+    /// Makes the transaction conflict with every change to the subnet.
     TOUCH = "UPDATE subnets SET revision = revision WHERE id = ?1";
     /// Sets the key of the most recently allocated address.
     SET_CURSOR = "UPDATE subnets SET cursor = ?2 WHERE id = ?1";
@@ -82,7 +82,7 @@ pub(crate) fn update(tx: &mut Tx<'_>, record: &Record<SubnetKind>) -> Result<(),
     tx.execute(UPDATE, values).map(|_| ())
 }
 
-/// Conflicts with every change to the subnet.
+/// Makes the transaction conflict with every change to the subnet.
 pub(crate) fn touch(tx: &mut Tx<'_>, id: SubnetId) -> Result<(), Error> {
     tx.defer(TOUCH, params![id])
 }

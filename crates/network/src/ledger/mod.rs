@@ -5,7 +5,7 @@
 //! - an address has one port, and that port exists (enforced by keys and references);
 //! - a port created for a server belongs to that server;
 //! - a port with a device belongs to a server on a host;
-//! - a floating address has at most one fixed address, and a router between the two.
+//! - a floating IP has at most one fixed address, and a router between the two.
 //!
 //! This module must never open a transaction, wait, or depend on anything about a server except its id.
 

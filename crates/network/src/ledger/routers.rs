@@ -88,7 +88,7 @@ pub fn router_needs(
     Ok(needs)
 }
 
-/// Records a change of each router of a host, because the host's physical networks have changed.
+/// Records a change to each router on a host, because the host's physical networks have changed.
 pub fn host_routes_changed(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
     Ok(crate::db::changes::record_routers(tx, host)?)
 }

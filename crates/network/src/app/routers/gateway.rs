@@ -68,7 +68,7 @@ fn is(requested: &[FixedIp], has: &RouterPort) -> bool {
         })
 }
 
-/// Gives the gateway's port other addresses. The port and the floating addresses that need the gateway remain, as in
+/// Gives the gateway's port other addresses. The port and the floating IPs that need the gateway remain, as in
 /// `_update_current_gw_port` of `neutron/db/l3_db.py`.
 fn change_addresses(
     tx: &mut Tx<'_>,

@@ -107,7 +107,7 @@ fn on_subnet(
     port_app::insert(tx, port, true, Some(&requested))
 }
 
-/// Turns an existing port into an interface; refuses a port that a device uses. Only the device and the owner of the port
+/// Turns an existing port into an interface; refuses a port that a device uses. Only `device_id` and `device_owner`
 /// change, as in `_add_interface_by_port` of `neutron/db/l3_db.py`. Hosts filter the ports of servers only.
 fn with_port(
     tx: &mut Tx<'_>,
@@ -143,7 +143,7 @@ fn with_port(
     body.insert("device_owner".into(), json!(INTERFACE));
     port.record.change(body, now);
     ports::update(tx, &port)?;
-    // The port keeps its groups, but its addresses leave their members.
+    // The port keeps its groups, but its addresses no longer count as members' addresses.
     port_app::record_change(tx, &port, &groups)?;
     Ok(port)
 }

@@ -152,7 +152,7 @@ fn noted(tx: &mut Tx<'_>, id: RouterId) -> Result<(), Error> {
     Ok(changes::record(tx, NetworkChange::Router(id))?)
 }
 
-/// Refuses to change or delete a port that belongs to a router or to a floating address.
+/// Refuses to change or delete a port that belongs to a router or to a floating IP.
 pub(crate) fn check_port(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
     let id = port.record.id;
     if rows::of_port(tx, id)?.is_none() && !floating::owns(tx, id)? {

@@ -71,7 +71,7 @@ pub(super) fn needs(tx: &mut Tx<'_>, router: &Router, subnet: SubnetId) -> Resul
     Ok(routes.iter().filter_map(hop).any(|hop| prefix.contains(hop)))
 }
 
-/// The routes in a request. As upstream, only the resulting routes of the router are limited.
+/// The routes in a request. As in upstream, only the resulting routes of the router are limited.
 fn sent_routes(sent: &Body) -> Result<Vec<Value>, Refusal> {
     let router = sent.get("router").and_then(Value::as_object);
     let router = router.ok_or_else(|| malformed("Unable to find 'router' in request body"))?;
