@@ -1,4 +1,4 @@
-//! A browser without a screen: it keeps cookies, follows redirects and fills in forms.
+//! A headless browser: it keeps cookies, follows redirects and fills in forms.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A cloud in this process: the services below their names, as in `kilonova serve`, and two dashboards that share
-//! a key, as on two controllers.
+//! A cloud in this process: the services, each under a path with its name as in `kilonova serve`, and two dashboards
+//! that share a key, as on two controllers.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -36,7 +36,7 @@ pub(super) fn routes() -> Router<Dashboard> {
         .route("/security-groups/{id}/rules/{rule}/delete", post(remove_rule))
 }
 
-/// True if the policy lets the user do this with a group of a project, or with its rules.
+/// True if the rule lets the user act on a security group of a project, or on the group's rules.
 fn may(dashboard: &Dashboard, viewer: &Viewer, rule: &str, project: &str) -> bool {
     let target = [
         ("project_id", project),

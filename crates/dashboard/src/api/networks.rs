@@ -291,7 +291,7 @@ fn deletion(kind: &'static Kind) -> MethodRouter<Dashboard> {
     get(ask).post(remove)
 }
 
-/// The deletion of an object. That of a subnet or a port leads back to its network.
+/// The deletion of an object. After the deletion of a subnet or a port, the user returns to its network.
 fn removal(kind: &Kind, id: &str, object: &Value) -> Removal {
     let Kind { name: kind, loses, .. } = kind;
     let name = object["name"].as_str().filter(|name| !name.is_empty());

@@ -6,7 +6,7 @@ use crate::api::{Colour, PATH};
 use crate::app::floor::{COLOURS, Handle, Host, Projects, Unit, Use, letters, number_of};
 use crate::texts;
 
-/// Maximum number of equal units that are drawn singly; more are drawn as one unit with a number.
+/// Maximum number of equal units that are drawn individually; more are drawn as one unit with a number.
 const RUN: i64 = 16;
 
 /// How hosts are drawn.

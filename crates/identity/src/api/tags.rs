@@ -125,7 +125,7 @@ async fn remove(
     Path((id, tag)): Path<(String, String)>,
 ) -> Answer {
     let before = tagged(&identity, &caller, "identity:delete_project_tag", &id).await?;
-    // As in upstream, an immutable project is 403 without it too.
+    // As in upstream, an immutable project is refused with 403 even if it does not have the tag.
     if !before.immutable && !before.tags.contains(&tag) {
         return Err(missing(&tag).into());
     }

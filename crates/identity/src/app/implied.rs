@@ -1,4 +1,4 @@
-//! Implications between roles. A change affects tokens from their next validation on.
+//! Implied roles. A change affects tokens from their next validation on.
 
 use kilonova_store::Tx;
 

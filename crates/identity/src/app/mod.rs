@@ -1,4 +1,4 @@
-//! The identity service's operations, without HTTP and SQL.
+//! The identity service's operations. This module contains no HTTP and no SQL.
 
 pub(crate) mod assignments;
 mod bootstrap;

@@ -119,7 +119,7 @@ pub(crate) fn replace_password(
     Ok(tx.execute(REPLACE_PASSWORD, params![id, hash, tokens_valid_from, old])? > 0)
 }
 
-/// Of two concurrent transactions that call this for one user, the second one begins again after the commit of the
+/// Of two concurrent transactions that call this for one user, the second one restarts after the commit of the
 /// first one. Call this where the user's objects are counted against a limit.
 pub(crate) fn touch(tx: &mut Tx<'_>, id: &str) -> Result<(), Error> {
     tx.defer(TOUCH, params![id])

@@ -218,7 +218,7 @@ async fn authentication_adds_the_service_roles() {
         // A user cannot pose as a service.
         headers.insert("x-service-token", headers["x-auth-token"].clone());
         assert!(cloud.identity.authenticate(&headers).await.is_err());
-        // The accepted roles decide what a service is, not the name of one.
+        // The accepted roles, not a role named `service`, make a caller a service.
         let service_tokens = kilonova_identity::ServiceTokens {
             roles: vec!["member".to_owned()],
             roles_required: true,

@@ -37,8 +37,9 @@ async fn a_rule_reads_only_the_attributes_that_it_needs() {
 
 #[tokio::test]
 async fn rules_see_the_ids_of_the_url_and_the_objects() {
-    // A member may change itself, no disabled user, its own project, and groups by name. It may grant itself the role
-    // `reader` on its project, and see its own roles in the system.
+    // These rules let a member change itself, delete disabled users, create the user `guest`, change its own project,
+    // create the group `ours` and join it, and change every group but `theirs`. The member may also grant itself the
+    // role `reader` on its project, and see its own roles there and on the system.
     let text = "\
 identity:update_user: \"rule:admin_required or (user_id:%(user_id)s and user_id:%(target.user.id)s)\"
 identity:delete_user: \"rule:admin_required or not True:%(target.user.enabled)s\"
@@ -84,7 +85,7 @@ identity:list_system_grants_for_user: \"rule:admin_required or user_id:%(user_id
         let text = || json!({"group": {"description": "d"}});
         assert_eq!(ask("PATCH", format!("/v3/groups/{ours}"), text()).await, 200);
         assert_eq!(ask("PATCH", format!("/v3/groups/{theirs}"), text()).await, 403);
-        // The member's tokens end with its change of the group, so that it logs in again.
+        // The member's change to the group ended its tokens, so it logs in again.
         let demo = cloud.token("demo", "demo", "demo").await;
         let ask = async |method: &str, path: String| {
             cloud.as_user(&demo, method, &path, Value::Null).await.status.as_u16()

@@ -14,7 +14,7 @@ use crate::cloud::{Cloud, PASSWORD, Reply, by_name, clouds_with, mounted, option
 
 const ATTACKER: &str = "203.0.113.1";
 const HOME: &str = "198.51.100.7";
-/// The most hashing threads; each may be busy when a login arrives.
+/// Maximum number of hashing threads; each may be busy when a login arrives.
 const THREADS: u64 = 8;
 /// Hashes allowed before a valid login: those in progress and a few until its turn.
 const FEW: u64 = THREADS + 4;

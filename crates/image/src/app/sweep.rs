@@ -209,7 +209,7 @@ impl Images {
                 if swept.failed <= LOGGED {
                     tracing::warn!(
                         store = store_name, image, object = %found.name, %error,
-                        "cannot delete data of an image that no longer needs it; the next sweep tries again. If this \
+                        "cannot delete image data that is no longer needed; the next sweep tries again. If this \
                          repeats, check the permissions of the store, or delete the object yourself"
                     );
                 }

@@ -176,7 +176,7 @@ async fn a_connection_that_is_cut_in_a_download_is_resumed_or_the_transfer_is_br
         let id = shelf.make(ANNA, json!({})).await;
         let data = bytes(12 * MIB);
         assert_eq!(shelf.put(ANNA, &id, data.clone()).await.status, 204);
-        // A few cuts are within the retries of a request.
+        // A request survives a few cuts, because it is retried.
         proxy.set(5 * MIB as u64);
         assert!(shelf.receive(ANNA, &file_of(&id)).await.unwrap() == data);
         proxy.set(MIB as u64);

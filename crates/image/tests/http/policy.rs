@@ -89,7 +89,7 @@ delete_image: \"project_id:%(owner)s and 'active':%(status)s and '4':%(size)s\"
             (json!({"secret": "yes"}), 403),
             (json!({"container_format": "aki", "disk_format": "aki"}), 403),
             (json!({"protected": true}), 403),
-            // A property does not stand for an attribute.
+            // A property cannot shadow an attribute.
             (json!({"member_id": "red"}), 200),
         ] {
             let id = shelf.make(ANNA, fields.clone()).await;

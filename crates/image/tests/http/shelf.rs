@@ -116,7 +116,7 @@ impl Shelf {
         other
     }
 
-    /// A controller over a database and a directory, which another owner removes.
+    /// A controller over a database and a directory. The caller removes the directory.
     pub async fn open(store: Store, directory: PathBuf, options: ImageOptions) -> Self {
         let opened = Images::open_with(store.clone(), &directory, options.clone()).await;
         let images = opened.unwrap();

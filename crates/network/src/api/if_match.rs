@@ -37,7 +37,7 @@ fn tags(value: &str) -> Vec<&str> {
     if is_quoted { tags } else { vec![value] }
 }
 
-/// As `check_request_for_revision_constraint` of `neutron/api/api_common.py`: other tags mean nothing.
+/// As `check_request_for_revision_constraint` of `neutron/api/api_common.py`: other tags have no effect.
 fn required<'a>(tags: impl Iterator<Item = &'a str>) -> Result<Option<i64>, Refusal> {
     let mut required = None;
     for number in tags.filter_map(|tag| tag.strip_prefix("revision_number=")) {
@@ -52,7 +52,7 @@ fn required<'a>(tags: impl Iterator<Item = &'a str>) -> Result<Option<i64>, Refu
     Ok(required)
 }
 
-/// Refuses another revision than the required one (`RevisionNumberConstraintFailed` of
+/// Refuses a revision other than the required one (`RevisionNumberConstraintFailed` of
 /// `neutron/services/revisions/revision_plugin.py`).
 pub(super) fn check(view: &Body, required: i64) -> Result<(), Refusal> {
     let current = view.get("revision_number").and_then(Value::as_i64).unwrap_or_default();

@@ -187,7 +187,7 @@ impl Marker<'_> {
 }
 
 /// True if a query has a marker that is not among the views. A marker need not pass the filters, so the caller then
-/// lists again without those of the database.
+/// repeats the list without the database's filters.
 pub(super) fn lacks_marker(views: &[Body], query: &Query) -> bool {
     let limit = limit(query).ok().flatten();
     let marker = marker("id", query, limit);

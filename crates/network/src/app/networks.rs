@@ -65,7 +65,7 @@ pub(crate) fn of(tx: &mut Tx<'_>, id: NetworkId) -> Result<Network, Error> {
     Ok(rows::find(tx, id)?.ok_or_else(|| not_found(KIND, id))?)
 }
 
-/// Refuses a network that is not external, and conflicts with concurrent changes to the network.
+/// Refuses a network that is not external, and makes the transaction conflict with changes to the network.
 pub(crate) fn check_external(
     tx: &mut Tx<'_>,
     network: &Network,
@@ -300,8 +300,8 @@ pub(crate) fn update(
     Ok(network)
 }
 
-/// The segment that an update gives a network, and its VLAN in `set`, which keeps no other provider
-/// attribute. `None` if the segment stays.
+/// The segment that an update gives a network; `None` if the segment stays. Removes all provider
+/// attributes from `set`, except a new VLAN.
 ///
 /// This is `_update_provider_network_attributes` of `neutron/plugins/ml2/plugin.py`. Upstream's
 /// agents also move bound ports to another VLAN. Here a network with such ports keeps its VLAN.

@@ -57,8 +57,8 @@ pub(crate) fn delete(tx: &mut Tx<'_>, project: &str) -> Result<bool, Error> {
     tx.execute(DELETE, params![project]).map(|count| count > 0)
 }
 
-/// Of two concurrent transactions that call this for one project and resource, the second one begins again after the
-/// commit of the first one, and so counts what that added.
+/// Of two concurrent transactions that call this for one project and resource, the second one restarts after the
+/// commit of the first one, and so counts what the first one added.
 pub(crate) fn guard(tx: &mut Tx<'_>, project: &str, resource: &str) -> Result<(), Error> {
     tx.defer(GUARD, params![project, resource])
 }
