@@ -131,8 +131,8 @@
     bar.dataset.total = total;
     bar.value = total ? 100 * loaded / total : 0;
   });
-  // A browser that is still sending may lose the answer of a service that refuses the file. So this asks the service
-  // before the upload, and again after an interrupted one, whether it would accept the file. Returns true if it would.
+  // A browser that is still sending may lose the answer of a service that refuses the file. The script therefore asks
+  // the service before an upload, and after an interrupted one, whether it would accept the file. True if it would.
   async function wouldTake(form) {
     const fields = new URLSearchParams();
     for (const name of ["csrf", "sum", "size"]) fields.set(name, form.elements[name].value);

@@ -440,7 +440,7 @@ texts! {
     UNITS_OF_DEVICE = "Units";
     DEVICE_ENABLE = "Enable";
     DEVICE_DISABLE = "Disable";
-    DEVICE_HINT = "A disabled device is excluded from scheduling; servers keep the parts that they have. Enable a device that has failed after its repair, or one that waits for its host: this acknowledges past health events, and declares that no guest uses the parts that wait.";
+    DEVICE_HINT = "A disabled device is excluded from scheduling; servers keep the parts that they have. Enable a failed device once it is repaired, or a device with units that wait for their host. This acknowledges past health events, and declares that no guest uses those units.";
     MAINTAINING = "disabled";
     ABSENT = "absent";
     PROGRAMMED = "being programmed";
@@ -453,7 +453,7 @@ texts! {
     FREED = "released";
     // The drain of a host.
     DRAIN = "Drain";
-    DRAIN_TEXT = "The host is disabled, and its servers move to other hosts: running ones by live migration, stopped ones cold, shelved ones are offloaded. The drain continues when you leave this page.";
+    DRAIN_TEXT = "The host is disabled. Its running servers are live-migrated and its stopped servers cold-migrated to other hosts; its shelved servers are offloaded. The drain continues when you leave this page.";
     DRAIN_COLD = "Also shut off, move and restart running servers that cannot live-migrate";
     DRAIN_REASON = "Reason";
     DRAIN_BEGIN = "Drain this host";

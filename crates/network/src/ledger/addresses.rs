@@ -23,8 +23,8 @@ pub fn add_address(
     ports::add_address(tx, server, network, now)
 }
 
-/// Removes an address from the port of a server that has it; a floating IP with this fixed address is disassociated. Returns
-/// false if no port of the server has the address.
+/// Removes an address from the port of a server that has it, and disassociates a floating IP with this fixed address.
+/// Returns false if no port of the server has the address.
 ///
 /// # Errors
 /// Database errors.
