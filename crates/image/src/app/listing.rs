@@ -315,8 +315,8 @@ fn sorted(
     first.fill(tx, page)
 }
 
-/// The positions of the first images after the marker. Stores only ids, so that a caller with many
-/// images costs time but little memory.
+/// The positions of the first images after the marker. Stores only sort keys and ids, so that a caller
+/// with many images costs time but little memory.
 struct First<'a> {
     sort: &'a Sort,
     after: Option<Place>,
