@@ -250,7 +250,7 @@ fn describe(constraints: &Constraints<'_>, obstacle: Obstacle) -> String {
         Obstacle::Kept(words) => words.to_owned(),
         Obstacle::Unfit => "rejected by NUMATopologyFilter".to_owned(),
         Obstacle::Filter(filter) => format!("rejected by {}", filter.name()),
-        Obstacle::Excluded => "excluded (the current host, or the host of a failed attempt)".to_owned(),
+        Obstacle::Excluded => "excluded (current host, or host of a failed attempt)".to_owned(),
     }
 }
 
