@@ -104,7 +104,7 @@ pub enum Error {
          additional ARQs."
     )]
     AlreadyBound(ServerId),
-    /// The instance has requests whose binding has not ended yet.
+    /// The instance has requests whose binding is in progress. The text is that of upstream's body.
     #[error("null")]
     Unresolved(ServerId),
     /// The request is not in a state that can be bound.

@@ -52,7 +52,7 @@ pub enum Error {
     #[error("the NUMA topology does not fit on the host: {0}")]
     Misfit(String),
     /// The devices of a candidate are no longer where the plan expected them.
-    #[error("the devices of the planned host have changed places")]
+    #[error("the devices of the planned host have moved")]
     Moved,
     /// The planned hosts have the resources, but the NUMA topology of a server fits on none of
     /// them; plan again without these hosts. The number is how many of the request's servers were
@@ -63,7 +63,7 @@ pub enum Error {
     /// ([`Compute::write`](crate::Compute::write)).
     #[error("no valid host was found for a server")]
     Unexplained(Box<Unplaced>),
-    /// A node uses the epoch of an older session.
+    /// An agent uses the epoch of an older session.
     #[error("another process has registered for this host")]
     Fenced,
     /// The host belongs to an external Nova that has not created the host's resource provider yet.

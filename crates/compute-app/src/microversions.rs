@@ -79,13 +79,13 @@ changes! {
     LIVE_MIGRATION_CHECKED_LATER = 34;
     /// Key pairs are listed in pages.
     KEYPAIR_PAGES = 35;
-    /// The proxies for the network service and its limits are gone.
+    /// The proxies for other services, and the limits of the network service, are gone.
     NETWORK_PROXIES_GONE = 36;
     /// A boot names its networks; it takes no tags for interfaces until [`DEVICE_TAGS_AGAIN`].
     NETWORKS_REQUIRED = 37;
     /// A filter by a nonexistent status is refused.
     STATUS_CHECKED = 38;
-    /// The limit on image metadata is gone.
+    /// The proxy for image metadata, and its limit, are gone.
     IMAGE_METADATA_GONE = 39;
     /// Usage is listed in pages.
     USAGE_PAGES = 40;

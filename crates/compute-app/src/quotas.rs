@@ -156,10 +156,10 @@ pub fn update(
     limits(tx, project_id, user_id)
 }
 
-/// The least and the most that a limit may be: for a user, what the limits of all users leave of the
-/// project's, plus the user's `own`; for a project, at least the limits of its users. As upstream
-/// (`get_settable_quotas` in `nova/quota.py`), these bounds do not exist (-1) if the project or the user
-/// has no limit, or if the users have more than the project.
+/// The minimum and the maximum of a limit; -1 is no maximum. The minimum is the usage; for a project, also the sum of
+/// its users' limits. The maximum for a user is the rest of the project's limit after the limits of all users, plus the
+/// user's `own` limit. As upstream (`get_settable_quotas` in `nova/quota.py`), only the usage is a bound if the project
+/// or the user has no limit, or if the users have more than the project.
 fn settable(project: i64, users: i64, own: Option<i64>, used: i64) -> (i64, i64) {
     let left = project.saturating_sub(users);
     let is_bounded = project >= 0 && left >= 0;

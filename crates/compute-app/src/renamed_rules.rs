@@ -2,8 +2,8 @@
 
 use kilonova_policy::Renamed;
 
-/// Each earlier name with the rules that replaced it. Some names are still those of rules, from which others were
-/// split off.
+/// Each earlier name with the rules that replaced it or were split off from it. In the latter case the earlier name is
+/// still a rule.
 pub const RENAMED: &[Renamed] = &[
     (
         "os_compute_api:os-attach-interfaces",

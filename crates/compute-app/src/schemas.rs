@@ -19,8 +19,8 @@ pub const YES: &[&str] = &["True", "TRUE", "true", "1", "ON", "On", "on", "YES",
 /// The words that Nova's API accepts for `false`.
 pub const NO: &[&str] = &["False", "FALSE", "false", "0", "OFF", "Off", "off", "NO", "No", "no"];
 
-/// The schemas of one body. Each is compiled when the first request needs it, because a process serves few
-/// microversions, and only once for all microversions that share it.
+/// The schemas of one body. A process serves few microversions, so each schema is compiled for the first request that
+/// needs it. Microversions with equal schemas share one.
 pub struct Schemas {
     /// The property of the body to which the schemas apply; `None` for the whole body.
     property: Option<&'static str>,
@@ -114,12 +114,12 @@ pub fn boolean() -> Value {
     json!({"enum": ([json!(true), json!(false)].into_iter().chain(words).collect::<Vec<_>>())})
 }
 
-/// A description: printable, and not too long.
+/// A description: null, or a string of at most 255 printable characters.
 pub fn description() -> Value {
     json!({"type": ["string", "null"], "maxLength": 255, "pattern": r"^[^\p{C}]*$"})
 }
 
-/// An integer, which may also be a string of digits.
+/// An integer of at least `least`. The client may send it as a string.
 pub fn integer(least: i64) -> Value {
     let pattern = if least < 0 { "^-?[0-9]{1,10}$" } else { "^[0-9]{1,10}$" };
     json!({"type": ["integer", "string"], "pattern": pattern, "minimum": least, "maximum": MAX_INT})

@@ -297,7 +297,7 @@ impl Compute {
         root.is_some_and(|root| root.traits.iter().any(|has| **has == *name))
     }
 
-    /// True if an operator has declared a host dead: nothing runs there.
+    /// True if an operator has forced a host down: nothing runs there.
     pub(crate) fn host_is_declared_dead(&self, host: &HostName) -> bool {
         self.fleet.by_name(host).is_some_and(|host| host.is_forced_down())
     }
@@ -308,8 +308,8 @@ impl Compute {
         host.map(|host| host.zone()).unwrap_or_default()
     }
 
-    /// The state of a server's host in Nova's terms (`HostStatus`): `DOWN` if an operator declared it,
-    /// `UNKNOWN` if the host has not reported recently.
+    /// The state of a server's host in Nova's terms (`HostStatus`): `DOWN` if an operator forced it
+    /// down, `MAINTENANCE` if it is disabled, `UNKNOWN` if the host has not reported recently.
     pub fn host_status(&self, host: &HostName) -> &'static str {
         match self.fleet.by_name(host) {
             None => "",

@@ -115,8 +115,8 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Aggregate>, Error> {
 /// All aggregates as of a revision.
 #[derive(Debug, Clone, Default)]
 pub struct Grouping {
-    /// The number of changes so far. It orders the states of the aggregates by their commits;
-    /// controllers of earlier builds do not change it.
+    /// The number of changes so far: of two groupings, the one with the larger revision is newer. Controllers of an
+    /// earlier version do not count their changes.
     pub revision: i64,
     /// All aggregates with their hosts.
     pub aggregates: Vec<Aggregate>,

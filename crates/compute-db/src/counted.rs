@@ -3,7 +3,7 @@
 //! A project's row in `project_usage` contains the sum so far, and `usage_changes` the changes
 //! since. Together they equal the sums over `servers`, which the audit proves. A transaction that
 //! needs the sum ([`count`]) folds the changes into the row and always writes it, so that two such
-//! transactions are serialized. A transaction that only reduces the usage inserts a change, so that
+//! transactions are serialized. The deletion, restoration or resize of a server only inserts a change, so that
 //! no deletion waits for a boot.
 //!
 //! Every change is written in the transaction that writes the server's row, and before it.
@@ -61,8 +61,8 @@ kilonova_store::statements! {
     LEAVES = "INSERT INTO usage_changes (scope, instances, cores, ram)
         SELECT 'servers/' || project_id, -1, -vcpus, -memory_mb FROM servers
         WHERE id = ?1 AND vm_state <> 'soft-delete'";
-    /// Adds a server again. The state is a parameter, so that PostgreSQL finds the server by its id and does not read the
-    /// index of all soft-deleted servers.
+    /// Adds a soft-deleted server again. The state is a parameter, so that PostgreSQL finds the server by its id and
+    /// does not read the index of all soft-deleted servers.
     RETURNS = "INSERT INTO usage_changes (scope, instances, cores, ram)
         SELECT 'servers/' || project_id, 1, vcpus, memory_mb FROM servers
         WHERE id = ?1 AND vm_state = ?2";
@@ -73,7 +73,7 @@ kilonova_store::statements! {
         WHERE id = ?1 AND vm_state <> 'soft-delete'";
 }
 
-/// The rule that the audit checks: projects whose counters differ from the usage of their servers.
+/// The rule for the audit, and the query for the projects that break it.
 pub const AUDIT: (&str, &str) = (
     "a project's usage counters equal the usage of its servers",
     "SELECT scope AS broken FROM (
@@ -89,8 +89,8 @@ pub fn scope(project_id: &str) -> String {
     format!("servers/{project_id}")
 }
 
-/// Adds `more`, which is about to be written, and returns the project's usage including it. Two
-/// transactions that count for one project are serialized.
+/// Adds `more`, the usage of servers that the transaction inserts next, and returns the project's usage including it.
+/// Two transactions that count for one project are serialized.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.

@@ -54,8 +54,8 @@ pub const HELD: Migration = Migration {
     sql: "ALTER TABLE documents ADD COLUMN held BIGINT NOT NULL DEFAULT 0;",
 };
 
-/// Adds the generation from which a host has reported on every guest, and indexes of what waits for a host's report and of
-/// soft-deleted servers.
+/// Adds the generation from which a host has reported on every guest, and indexes of rows that wait for a host's report
+/// and of soft-deleted servers.
 pub const REPORTS: Migration = Migration {
     name: "compute-0870-requested-reports",
     sql: "
@@ -67,7 +67,7 @@ CREATE INDEX block_devices_leaving ON block_devices (server_id)
     WHERE phase IN ('detaching', 'failed', 'reimaging');",
 };
 
-/// Adds the generation with which a host registers again, because a client of the Placement API changed its providers.
+/// Adds the generation at which a host registers again, because a client of the Placement API changed its providers.
 pub const REGISTRATIONS: Migration = Migration {
     name: "compute-0880-requested-registrations",
     sql: "ALTER TABLE hosts ADD COLUMN registers_at BIGINT NOT NULL DEFAULT 0;",
@@ -126,7 +126,7 @@ kilonova_store::statements! {
     SINCE = concat!(select!(), " WHERE host = ?1 AND generation > ?2 AND lacks_volumes = 0
         AND held = 0
         ORDER BY generation");
-    /// The epoch of a host, with its documents whose text contains a pattern.
+    /// The epoch of a host, with its documents whose text matches a pattern.
     CONTAINING = "SELECT h.epoch, d.server_id, d.generation, d.body FROM hosts h
         LEFT JOIN documents d ON d.host = h.host AND d.body LIKE ?2 WHERE h.host = ?1";
     /// Deletes the document of a server.
@@ -531,7 +531,7 @@ pub fn since(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Vec<Documen
 }
 
 /// The epoch of a host's session, and the host's documents whose text contains an image's id. The caller checks
-/// how a document uses the id. One statement selects them, so that the host's other documents stay in the database.
+/// how a document uses the id. The statement filters them, so that the host's other documents are not transferred.
 ///
 /// # Errors
 /// Store errors only.
@@ -569,8 +569,8 @@ pub fn request_reports(tx: &mut Tx<'_>, wake: &impl Wake, host: &HostName) -> Re
     increase(tx, wake, host, REQUEST_REPORTS)
 }
 
-/// Increases the generation of the host with a root provider, and returns both. The host then registers again at its next
-/// scan of its devices. A registration withdraws the request. `None` if no host has the provider.
+/// Increases the generation of the host with a root provider; returns the host and the generation. The host registers
+/// again when it next scans its devices. A registration withdraws the request. `None` if no host has the provider.
 ///
 /// # Errors
 /// Store errors only.
@@ -586,7 +586,8 @@ pub fn request_registration(
     Ok(Some((host, generation)))
 }
 
-/// Increases the generation of a host, if it has a row, with the statement, and wakes the host on commit.
+/// Increases the generation of a host with a statement, and wakes the host on commit. Does nothing if the host has no
+/// row.
 fn increase(
     tx: &mut Tx<'_>,
     wake: &impl Wake,

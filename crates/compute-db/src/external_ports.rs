@@ -5,7 +5,7 @@
 //! that a live migration prepares, or the end of the server. `due_at` is set while Neutron may
 //! differ from the goal. A worker leases the row, makes the calls, and stores their results;
 //! `revision` changes with the goal, so that results of an older goal are discarded.
-//! `external_ports` has one row for each connection, in the order in which the guest has them.
+//! `external_ports` has one row for each port that a server has or requests, in the order of the guest's interfaces.
 
 use std::collections::HashSet;
 
@@ -89,7 +89,7 @@ macro_rules! port {
 }
 
 kilonova_store::statements! {
-    /// Adds a server, which a worker of this process leases before `due_at`.
+    /// Adds a server. Before `due_at`, only a worker of this process leases it.
     ADD = "INSERT INTO external_servers (server_id, project_id, body, host, since, due_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     /// Adds a port.
@@ -191,7 +191,7 @@ kilonova_store::statements! {
     /// Stores the id of a port that is created, but not bound yet.
     SET_PORT = "UPDATE external_ports SET port_id = ?3 WHERE server_id = ?1 AND ordinal = ?2
         AND port_id IS NULL";
-    /// Marks a connection as being detached.
+    /// Marks a port, which Neutron may not have yet, as being detached.
     DROP_PLACE = "UPDATE external_ports SET is_leaving = 1 WHERE server_id = ?1 AND ordinal = ?2";
     /// Deletes a port's row.
     FORGET_PORT = "DELETE FROM external_ports WHERE server_id = ?1 AND ordinal = ?2";
@@ -214,7 +214,7 @@ pub struct ExternalServer {
     pub id: ServerId,
     /// Its project.
     pub project_id: String,
-    /// The facts that the calls send, as JSON.
+    /// The server's data that the calls send, as JSON.
     pub body: String,
     /// The host of the bindings.
     pub host: Option<HostName>,
@@ -240,12 +240,12 @@ pub struct ExternalServer {
     pub taken_until: Timestamp,
 }
 
-/// A connection of a server.
+/// A port that a server has or requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalPort {
     /// The server.
     pub server: ServerId,
-    /// Its place among the server's connections.
+    /// Its index among the server's ports.
     pub ordinal: i64,
     /// The port; `None` until it is created.
     pub port: Option<PortId>,
@@ -268,7 +268,7 @@ pub struct ExternalPort {
 /// A view to store.
 #[derive(Debug, Clone)]
 pub struct NewView {
-    /// The place of the port.
+    /// The port's index among the server's ports.
     pub ordinal: i64,
     /// The port.
     pub port: PortId,
@@ -564,7 +564,7 @@ pub fn set_port(
     Ok(())
 }
 
-/// Makes the worker detach a connection.
+/// Makes the worker detach a port, which Neutron may not have yet.
 pub fn drop_place(tx: &mut Tx<'_>, server: ServerId, ordinal: i64) -> Result<(), Error> {
     tx.defer(DROP_PLACE, params![server, ordinal])?;
     Ok(())

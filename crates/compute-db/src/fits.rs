@@ -1,9 +1,9 @@
 //! The fits of guests: for each guest with a NUMA topology, the cells and CPUs of its host that it
 //! uses.
 //!
-//! A fit belongs to a consumer of the resource ledger, and references it: every statement that
-//! releases the consumer's allocations also releases its fit and its pins. The key of `pins`
-//! guarantees that no two guests have the same dedicated CPU.
+//! A fit belongs to a consumer of the resource ledger. A foreign key with `ON DELETE CASCADE` deletes the fit and its
+//! pins together with the consumer. The primary key of `pins` guarantees that no two guests have the same dedicated
+//! CPU.
 //!
 //! A claim first updates the host's row ([`ask_host`]). Two concurrent claims on a host therefore
 //! conflict; without the update, each would miss the fit that the other inserts. A release needs no
@@ -136,7 +136,7 @@ pub fn misplaced(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
 }
 
 /// A host whose topology is being read.
-#[must_use = "a host is read to fit a guest"]
+#[must_use = "`host` returns the topology"]
 pub struct AskedHost {
     cells: Asked,
     fits: Asked,

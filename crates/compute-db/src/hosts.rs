@@ -330,8 +330,8 @@ pub fn set_status(tx: &mut Tx<'_>, host: &mut Host, now: Timestamp) -> Result<()
     Ok(())
 }
 
-/// Updates the revision of a host that was read in this transaction, so that open pages of every controller read the
-/// host again.
+/// Updates the revision of a host that was read in this transaction, so that open dashboard pages read the host again,
+/// at every controller.
 pub fn touch(tx: &mut Tx<'_>, host: &mut Host) -> Result<(), Error> {
     tx.defer(TOUCH, params![&host.host])?;
     host.revision += 1;

@@ -261,7 +261,7 @@ impl Move {
     }
 }
 
-/// Inserts an open migration.
+/// Inserts an open migration, unless the server has one.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
@@ -353,7 +353,7 @@ pub fn number_of(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<i64>, Error> 
     Ok(tx.row(NUMBER_OF, params![id])?.map(|row| row.int("number")).transpose()?)
 }
 
-/// Servers whose resize has waited for confirmation since `before`.
+/// Servers whose resize or cold migration has waited for its confirmation since `before`.
 pub fn unconfirmed(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(UNCONFIRMED, params![before])?;
     Ok(rows.iter().map(|row| row.id("server_id")).collect::<Result<_, kilonova_store::Error>>()?)

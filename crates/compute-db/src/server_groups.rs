@@ -37,10 +37,10 @@ kilonova_store::statements! {
     /// The members of a group, soft-deleted ones included.
     MEMBERS = "SELECT s.id, s.host, s.user_id, s.vm_state FROM server_group_members m
         JOIN servers s ON s.id = m.server_id WHERE m.group_id = ?1 ORDER BY s.seq";
-    /// The members of all groups that are not soft-deleted.
+    /// The members of all groups, without soft-deleted ones.
     MEMBERS_OF_ALL = "SELECT m.group_id, s.id FROM server_group_members m
         JOIN servers s ON s.id = m.server_id WHERE s.vm_state <> 'soft-delete' ORDER BY s.seq";
-    /// The members of a project's groups that are not soft-deleted. `CROSS JOIN` fixes SQLite's order of tables.
+    /// The members of a project's groups, without soft-deleted ones. `CROSS JOIN` fixes SQLite's order of tables.
     MEMBERS_OF_PROJECT = "SELECT m.group_id, s.id FROM server_groups g
         CROSS JOIN server_group_members m CROSS JOIN servers s
         WHERE g.project_id = ?1 AND m.group_id = g.id AND s.id = m.server_id

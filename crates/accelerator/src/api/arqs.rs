@@ -26,7 +26,7 @@ use crate::states::{ArqState, AttachType};
 const MISSING: &str =
     "Object action delete failed because: Provide either an ARQ uuid list or an instance UUID";
 
-/// Cyborg's API reference names these attributes for the future, and its service ignores them.
+/// Attributes that Cyborg's API reference reserves for future use, and that its service ignores.
 const PLANNED: &str = "device_profile_group_id and image_uuid are not supported: each group of the \
                        device profile gets its accelerator requests.";
 

@@ -56,7 +56,8 @@ pub(crate) struct Outbox {
 }
 
 impl State {
-    /// Uses a store to which [`crate::MIGRATIONS`] and placement's migrations have been applied.
+    /// A state without hosts, bitstreams and an external Nova. The store must have [`crate::MIGRATIONS`] and
+    /// Placement's migrations.
     pub fn new(store: Store, world: World) -> Self {
         Self {
             store,
@@ -115,7 +116,7 @@ impl State {
         }
     }
 
-    /// Notifies a Nova of binds made through the API; [`crate::reconcile::start`] delivers the
+    /// Sets the external Nova to notify of binds made through the API. [`crate::reconcile::start`] delivers the
     /// events.
     #[must_use]
     pub fn telling(mut self, nova: Arc<dyn Nova>) -> Self {

@@ -225,8 +225,8 @@ fn accel(name: &str, value: &Value) -> Result<(String, String), Error> {
     }
 }
 
-/// The text that upstream stores for a value of an object's string field: oslo.versionedobjects writes numbers and
-/// booleans as Python does. `None` for null, lists and objects.
+/// The value as upstream stores it in a string field: oslo.versionedobjects converts numbers and booleans with Python's
+/// `str()`. `None` for null, lists and objects.
 pub(super) fn coerced(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

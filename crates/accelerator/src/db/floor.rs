@@ -116,7 +116,7 @@ statements! {
     /// The same with the details.
     DETAILED_HANDLES = "SELECT id, deployable_id, state, parked, arq_id, attach_type, address, mdev_type
         FROM attach_handles WHERE deployable_id IN ({}) AND state <> 'free'";
-    /// The requests on some hosts. A handle's request is on the host of its device.
+    /// The requests on some hosts. A handle's request is usually on the host of its device.
     OWNERS = "SELECT uuid, server_id, project_id FROM arqs WHERE host IN ({})";
     /// Requests by id.
     OTHER_OWNERS = "SELECT uuid, server_id, project_id FROM arqs WHERE uuid IN ({})";
@@ -147,7 +147,7 @@ pub(crate) fn devices(
     hosts: &[HostName],
     extent: Extent,
 ) -> Result<FloorDevices, Error> {
-    // Sorted like the index.
+    // In the order of the index.
     let mut names: Vec<&HostName> = hosts.iter().collect();
     names.sort_unstable();
     names.dedup();
@@ -354,7 +354,7 @@ fn read_handles(
     Ok(handles)
 }
 
-/// The strings of a page, each stored once, because similar hosts have equal addresses and models.
+/// The strings of one read, each stored once, because similar hosts have equal addresses and models.
 #[derive(Default)]
 struct Texts {
     all: HashSet<Arc<str>>,

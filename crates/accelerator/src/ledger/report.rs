@@ -24,7 +24,7 @@ use crate::db::handles::{self, HandleKey, HandleRow, MixedCard, NewHandle};
 use crate::db::{orders, withheld};
 use crate::states::{HandleState, HealthState};
 
-/// The name of the fact that states a deployable's loaded function.
+/// The key in a deployable's `facts` that states its loaded function.
 const FUNCTION: &str = "function_id";
 
 /// Maximum number of characters of a reason that are stored.

@@ -1,5 +1,5 @@
-//! Delivers the outbox: after a bind has committed, Nova is notified when it is reachable. An event
-//! may be delivered twice, and is delivered at least once if Nova is reachable within a day.
+//! Delivers the outbox: notifies an external Nova of each committed bind. If Nova is unreachable, delivery is
+//! retried for a day. Nova may get an event twice.
 
 use jiff::SignedDuration;
 use kilonova_store::Store;
@@ -16,21 +16,21 @@ const LONGEST_PAUSE: i64 = 60;
 /// How long a failed delivery is retried; Nova itself waits five minutes.
 const GIVE_UP: SignedDuration = SignedDuration::from_hours(24);
 
-/// The results of the due events, by bind.
+/// The number of binds by the result of their delivery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Delivered {
-    /// Binds of which Nova was notified.
+    /// Delivered to Nova.
     pub delivered: usize,
-    /// Binds to retry.
+    /// To be retried.
     pub retried: usize,
-    /// Binds whose delivery was abandoned.
+    /// Abandoned.
     pub given_up: usize,
 }
 
 /// Delivers the due events.
 ///
 /// # Errors
-/// Store errors only; Nova's errors are in the result.
+/// Store errors only; Nova's errors are logged, and counted in the result.
 pub async fn deliver(store: &Store, nova: &dyn Nova) -> Result<Delivered, Error> {
     let now = time::now();
     let due = store.read(move |tx| events::any_due(tx, now).map_err(Error::from)).await?;

@@ -60,7 +60,7 @@ impl<'a> GuestSource<'a> {
     }
 }
 
-/// The vCPUs with host CPUs of their own, of a server with this flavor (`_get_instance_dedicated_cpus` in
+/// The dedicated vCPUs of a server with this flavor (`_get_instance_dedicated_cpus` in
 /// `nova/api/metadata/base.py`).
 pub fn dedicated_cpus(spec: &Spec, flavor: &FlavorOf) -> Vec<u32> {
     let topology = numa::requested(flavor, &spec.image_properties).topology;
@@ -95,8 +95,8 @@ pub(crate) fn guest_metadata_with(
     GuestMetadata { security_groups, ..guest }
 }
 
-/// The names of a guest's security groups for its metadata, with the cloud's Neutron. On own networks there are none here:
-/// the host adds them from its packet filters.
+/// The names of a guest's security groups, for its metadata. Empty if our own service manages the ports: the host then
+/// adds the names from its packet filters.
 ///
 /// # Errors
 /// Store errors only.

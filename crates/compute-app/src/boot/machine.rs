@@ -55,8 +55,8 @@ pub fn of(spec: &Spec, flavor: &FlavorOf) -> Machine {
     machine
 }
 
-/// The guest configuration of a server whose disk has been started already, on a host that has no domain of it. It has no
-/// optional secure boot, because the system on the disk may have no signed boot loader.
+/// The guest configuration of a server whose disk has booted before, on a host that has no domain of it. Optional
+/// secure boot is off, because the system on the disk may have no signed boot loader.
 pub fn of_started(spec: &Spec, flavor: &FlavorOf) -> Machine {
     let machine = of(spec, flavor);
     let secure_boot = machine.secure_boot.filter(|one| *one != SecureBoot::Optional);

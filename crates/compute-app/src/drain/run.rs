@@ -116,7 +116,7 @@ fn no_host(name: &HostName) -> Error {
     Refusal::not_found(format!("Compute host {name} could not be found.")).into()
 }
 
-/// Notifies open pages at every controller that the host has changed.
+/// Notifies open dashboard pages, at every controller, that the host has changed.
 fn touch(tx: &mut Tx<'_>, compute: &Compute, mut host: Host) -> Result<(), Error> {
     hosts::touch(tx, &mut host)?;
     let (fleet, row) = (compute.fleet.clone(), services::row_of(&host));

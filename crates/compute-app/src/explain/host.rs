@@ -20,14 +20,15 @@ use super::server::{HostNow, paused_on};
 use super::words::{Awaited, awaited, state_of};
 use crate::{Error, flows, services};
 
-/// A server with something on the host.
+/// A server with a guest, a guest to remove or a claim on the host.
 #[derive(Debug, Clone)]
 pub struct Guest {
     /// Its id.
     pub id: ServerId,
     /// The server; `None` if it is deleted.
     pub server: Option<Server>,
-    /// True if a guest should be on this host; otherwise its remains are being removed.
+    /// True if the host's document requests the guest. Otherwise the host is removing the guest, or only a migration
+    /// has a claim here.
     pub present: bool,
     /// Addresses of its devices on this host.
     pub devices: Vec<String>,
@@ -48,7 +49,7 @@ pub struct Guest {
 pub struct HostExplanation {
     /// The host.
     pub host: HostNow,
-    /// Servers with something on it.
+    /// Servers with a guest, a guest to remove or a claim on it.
     pub guests: Vec<Guest>,
     /// Number of accelerators that are not free.
     pub devices_held: i64,
@@ -78,7 +79,7 @@ pub fn explain_host(
     let guests = guests(tx, name, ids.into_iter().collect())?;
     let devices_held = devices::held_on(tx, std::slice::from_ref(name))?;
     let devices_held = devices_held.into_values().map(HeldHandles::all).sum();
-    // A controller of an earlier version enables a host without deleting its drain.
+    // A controller of an earlier version enables a host without deleting its drain, so an enabled host has none.
     let drain = match drains::of_host(tx, name)?.filter(|_| !row.enabled) {
         Some(drain) => Some((drain, drains::moves(tx, name)?)),
         None => None,
@@ -88,8 +89,7 @@ pub fn explain_host(
     Ok(Some(HostExplanation { host, guests, devices_held, drain, divided, undivided }))
 }
 
-/// The guests of the servers with these ids. Reads five lists of rows, regardless of the number of
-/// servers.
+/// The guests of the servers with these ids. Asks for all rows before it reads any, so that they share a round trip.
 fn guests(tx: &mut Tx<'_>, host: &HostName, ids: Vec<ServerId>) -> Result<Vec<Guest>, Error> {
     let servers = servers::ask_some(tx, &ids)?;
     let operations = flow::ask_open_of_some(tx, &ids)?;
@@ -119,7 +119,7 @@ struct Rows {
     operation: Option<flow::Operation>,
     open: Option<Move>,
     documents: OfServer,
-    /// True if its guest waits for its ports.
+    /// True if its guest waits for its ports to be plugged.
     waits: bool,
 }
 

@@ -1,9 +1,10 @@
 //! Compares each observation with its document, whether or not an operation is open.
 //!
 //! A guest in its desired state uses nothing beyond its document. The claims that a finished resize on the same host
-//! still holds are therefore released. If a guest fails while no operation is open, its server is set to `ERROR` with
-//! the reason; also if its host has removed or rebuilt it, in any power state, which means that the database has lost
-//! commits.
+//! still holds are therefore released. A server is set to `ERROR`, with the reason, if its guest fails while no
+//! operation is open. The same happens, in any power state, if the host has removed or rebuilt the guest: the database
+//! has then lost commits.
+//!
 //! This module must never act on reports from hosts that a server has left.
 
 use jiff::Timestamp;
@@ -96,10 +97,10 @@ fn failed(tx: &mut Tx<'_>, report: &Report<'_>, why: &str, now: Timestamp) -> Re
 }
 
 /// Sets a server to `ERROR` if its host has removed the guest at the request of a document that the database has lost.
-/// Without a power state, a resize cannot be confirmed; also if `os-resetState` has replaced the state.
+/// Clears the power state of a resized server, so that the resize cannot be confirmed, even after `os-resetState`.
 fn removed(tx: &mut Tx<'_>, report: &Report<'_>, why: String, now: Timestamp) -> Result<(), Error> {
     let Some(server) = here(tx, report)? else { return Ok(()) };
-    // This is called without an open operation or during a revert, so that an open move has finished.
+    // No operation other than a revert is open, so an open move has finished.
     if moves::open_of(tx, server.id)?.is_some() {
         servers::set_power(tx, server.id, PowerState::NoState, now)?;
     }
@@ -119,7 +120,7 @@ fn here(tx: &mut Tx<'_>, report: &Report<'_>) -> Result<Option<Server>, Error> {
     Ok(server.filter(|server| server.host.as_ref() == Some(report.host)))
 }
 
-/// Records that a host contradicts the database. The guest of a shelved server is not needed: its image is. A resized
+/// Records that a host contradicts the database. A shelved server needs only its image, not its guest. A resized
 /// server keeps its state, because its guest may be at the source, and a revert starts it there.
 fn contradicted(
     tx: &mut Tx<'_>,

@@ -4,16 +4,16 @@
 //!   create:     spawn ──Running──► done    (paused until its ports are plugged: `plugging`)
 //!                 └─Failed─► clear ──Absent──► spawn (next host) │ ERROR, everything released
 //!   delete:     destroy ──Absent──► row and claims removed
-//!                 ├─a cloud's Neutron or Cinder─► release ──ports and volumes released──► row removed
+//!                 ├─ports or volumes of the cloud─► release ──ports and volumes released──► row removed
 //!                 └─host down─► row removed, devices dirty; freed when the host reports Absent
 //!   power:      settle ──as requested──► done │ Failed ──► as before (start, stop) │ ERROR with the reason (reboot)
 //!   in_place:   changes to a guest on its host, shelving (see there)
 //!   migration:  moves; the only flows that handle reports from two hosts (see there)
-//!   power_sync: a guest that changes although no operation is open
+//!   power_sync: guests whose state changes while no operation is open
 //! ```
 //!
-//! Each step is one transaction, which a host's report starts. A step never waits and never calls another service: the
-//! host receives its result with the next document.
+//! Each step is one transaction, started by a command, a host's report or a loop. A step never waits and never calls
+//! another service. It writes a document, and the host's report on that document starts the next step.
 
 mod begin;
 mod create;
@@ -99,7 +99,7 @@ pub fn expect_delete(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
 }
 
 /// Applies one report from a host. A report on an older document changes nothing. Without an open operation, a report
-/// describes a guest whose state changed on its own, or the late end of a removal.
+/// is about a guest whose state changed on its own, a late removal, or a guest that no document names (generation 0).
 ///
 /// # Errors
 /// [`Error::Unreadable`] when the server's open operation cannot be read; store errors.
@@ -142,7 +142,7 @@ pub fn observe(
     if is_bound_to_own_host(&open.state)
         && servers::host_of(tx, observation.server)?.as_deref() != Some(host)
     {
-        // The server has left this host and is being changed on another one.
+        // The server has moved away from this host, and the operation changes it on its new one.
         return match document.desired {
             Desired::Absent => delete::dropped(tx, compute, host, observation),
             Desired::Present(_) => Ok(()),
@@ -169,8 +169,8 @@ fn expect_advance(tx: &mut Tx<'_>, open: &OpenOperation) -> Result<(), Error> {
     }
 }
 
-/// True if only the server's own host advances the operation. Another host may still have the source of a finished
-/// move; its reports neither complete nor fail a change of the guest.
+/// True if only the server's own host advances the operation. The source of a finished move may still
+/// report; its reports neither complete nor fail the operation.
 fn is_bound_to_own_host(state: &Operation) -> bool {
     match state {
         Operation::Power(_)

@@ -180,7 +180,7 @@ pub(super) fn settled(
         && matches!(outcome, Outcome::Failed { step, .. } if step == DESTROY_STEP);
     let summary = match power {
         PowerAction::Reboot if !still_runs => Some("The host could not restart the guest."),
-        // Only after the host booted is an active server started.
+        // An active server is started only after its host has booted.
         PowerAction::Start if server.vm_state == VmState::Active => {
             Some("The host could not start the guest.")
         }

@@ -1,4 +1,4 @@
-//! The interface of compute to the image service, for requests, flows and hosts.
+//! Compute's interface to the image service, for requests, flows and hosts.
 //!
 //! ```text
 //!   look_up   before a transaction: the images that a request names, as its caller sees them
@@ -7,7 +7,7 @@
 //!   read      bytes for a host
 //!   receive   bytes from a host
 //!   of_volumes  an image without data, whose properties name snapshots of volumes
-//!   proxy     Nova's own paths to list, show and change images
+//!   proxy     Nova's image proxy API
 //! ```
 //!
 //! Our own image service keeps its rows in the same database, so its part is done in the caller's

@@ -1,5 +1,5 @@
-//! The images that Nova's own paths list, show and change (`/images`, up to 2.38): those of our own service, or those
-//! of the cloud's Glance, accessed with the caller's token. The service applies its own policy.
+//! Nova's image proxy API (`/images` up to 2.35, its metadata up to 2.38): lists, shows and changes the images of our
+//! own service, or those of the cloud's Glance with the caller's token. The service applies its own policy.
 
 use std::collections::BTreeMap;
 

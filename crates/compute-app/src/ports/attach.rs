@@ -118,7 +118,7 @@ fn update_interfaces(
 }
 
 /// Records a change to a server's name, host name or metadata, all of which its host serves to the guest. The hosts
-/// receive the change soon, as they do a change to a port; a guest without ports cannot request metadata.
+/// receive the change soon, like a change to a port. A guest without ports cannot request metadata.
 ///
 /// # Errors
 /// Store errors only.

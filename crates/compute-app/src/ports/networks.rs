@@ -28,7 +28,7 @@ use crate::boot::{PortResources, ProfileGroups};
 /// The ports to attach to the servers of a request.
 #[derive(Debug, Clone)]
 pub struct ServerPorts {
-    /// The connections in order, if our own service manages the ports.
+    /// The requested ports in order, if our own service manages them.
     pub list: Vec<ResolvedPort>,
     /// Security groups by name or id; the project's default if none is named.
     pub groups: Vec<String>,
@@ -36,7 +36,7 @@ pub struct ServerPorts {
     pub near_quota: bool,
     /// Maximum number of servers for which the project's port quota has room.
     pub most: usize,
-    /// The connections, if a cloud's Neutron manages the ports.
+    /// The requested ports, if a cloud's Neutron manages them.
     pub external: Option<External>,
 }
 
@@ -59,8 +59,8 @@ pub struct GuestPorts {
     pub interfaces: Vec<Interface>,
     /// When the host may receive the guest's document.
     pub delivery: Delivery,
-    /// True if a guest that starts must be paused until its ports are plugged. If its document is held back, the
-    /// delivery determines this again.
+    /// True if a guest that starts must be paused until its ports are plugged. If its document is held back, this
+    /// is determined again when the document is delivered.
     pub are_awaited: bool,
 }
 
@@ -88,10 +88,10 @@ impl GuestPorts {
     }
 }
 
-/// One requested connection, resolved.
+/// One requested port, resolved.
 #[derive(Debug, Clone)]
 pub struct ResolvedPort {
-    /// The kind of connection.
+    /// An existing port, or a new one.
     pub source: PortSource,
     /// The tag shown to the guest.
     pub tag: Option<String>,
@@ -159,7 +159,7 @@ impl PortOwner<'_> {
     }
 }
 
-/// A request for connections with its caller's identity.
+/// The caller of a request for ports, and the policy that applies.
 #[derive(Clone, Copy)]
 pub struct Requested<'a> {
     /// The compute service's policy.
@@ -194,7 +194,7 @@ pub trait Networks: Send + Sync {
         seen: &SeenNetworks,
     ) -> Result<ServerPorts, Error>;
 
-    /// Resolves one connection of an existing server: 400, 403 and 409 with Nova's messages.
+    /// Resolves one more port of an existing server: 400, 403 and 409 with Nova's messages.
     fn resolve_one(
         &self,
         tx: &mut Tx<'_>,
@@ -203,7 +203,7 @@ pub trait Networks: Send + Sync {
     ) -> Result<ResolvedPort, Error>;
 
     /// Asks for the rows that [`Networks::attach`] needs for new ports of this many servers, and checks the port quota
-    /// again if the project is near it. Call it before the transaction's first wait.
+    /// again if the project is near it. Call it before the transaction's first round trip.
     fn ask_new(
         &self,
         tx: &mut Tx<'_>,
@@ -231,7 +231,7 @@ pub trait Networks: Send + Sync {
         now: Timestamp,
     ) -> Result<PortId, Error>;
 
-    /// Records a new connection of an existing server if another service manages the ports, and returns its ordinal;
+    /// Records one more port of an existing server if another service manages the ports, and returns its ordinal;
     /// `None` if [`Networks::attach_one`] does everything.
     fn attach_later(
         &self,

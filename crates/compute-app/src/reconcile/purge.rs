@@ -1,5 +1,5 @@
 //! Deletes old operations, the rows of servers deleted long ago, old questions to hosts, and
-//! reports of guests that hosts no longer have.
+//! records of unknown guests that hosts no longer report.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::servers::deleted;
@@ -22,7 +22,7 @@ const ASKED_KEPT: SignedDuration = SignedDuration::from_hours(1);
 /// every ten minutes.
 const GUESTS_KEPT: SignedDuration = SignedDuration::from_hours(24);
 
-/// Maximum number of rows that one transaction deletes, while it delays all other writers.
+/// Maximum number of rows that one transaction deletes. On SQLite, the transaction blocks all other writers.
 const BATCH: i64 = 500;
 
 pub(super) async fn run(compute: Compute) -> Result<(), Error> {
@@ -49,7 +49,7 @@ pub(super) async fn run(compute: Compute) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes batches until no old row remains. Returns the number of rows.
+/// Deletes batches until no old row remains. Returns the number of deleted rows.
 async fn all(
     compute: &Compute,
     before: Timestamp,

@@ -1,6 +1,6 @@
 //! Requests to attach a volume to an existing server, to detach it, and to change it.
 //!
-//! The request reserves the volume, or announces its detachment, with the caller's token; the
+//! The request reserves the volume, or calls `os-begin_detaching`, with the caller's token; the
 //! worker does the rest. The request and the worker lease the server one after the other.
 
 use std::collections::HashSet;
@@ -388,8 +388,7 @@ async fn take<T: Send + 'static>(
     }
 }
 
-/// Begins to detach a volume: announces the detachment to Cinder, after which the guest releases
-/// the volume.
+/// Begins to detach a volume: calls `os-begin_detaching` in Cinder. The guest then releases the volume.
 ///
 /// # Errors
 /// 400, 404 and 409 with Nova's messages; 409 also while the server's host is silent, because its guest may still write
@@ -440,7 +439,7 @@ pub async fn detach(
     };
     let to = match &answer {
         Ok(()) => Some(Phase::Detaching),
-        // The worker undoes the announcement.
+        // The worker calls `os-roll_detaching`.
         Err(error) if error.may_have_effect() => None,
         Err(_) => Some(Phase::Attached),
     };

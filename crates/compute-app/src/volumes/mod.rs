@@ -8,10 +8,10 @@
 //!   report     a host's report on a guest's volumes
 //!   attach     requests to attach a volume, detach it, and change it
 //!   request    the requested volumes of a new server
-//!   resolve    the same, with Cinder's data on them, and their reservation
+//!   resolve    looks these volumes up in Cinder, and reserves those that exist
 //!   failed     a volume that cannot be attached or detached
 //!   root       the root volume of a server that is rebuilt or rescued
-//!   image      `createImage` of a server whose root disk is a volume
+//!   image      `createImage` of a volume-backed server
 //! ```
 //!
 //! No call is part of a transaction. Rows list the volumes of a server (`compute_db::volumes`),
@@ -167,8 +167,8 @@ impl Volumes {
         }
     }
 
-    /// Makes a call with the user's token for the server, or with the service login if no token is known or Cinder no
-    /// longer accepts it.
+    /// Makes a call with the user's token for the server. Uses the service login if no token is known, and repeats the
+    /// call with it if Cinder answers the token with 401, 403 or 404.
     async fn for_user<'a, T, R>(
         &self,
         token: Option<&'a UserToken>,
@@ -241,7 +241,7 @@ impl Volumes {
     }
 }
 
-/// True if another login may be accepted.
+/// True if Cinder refuses the token, and may accept another login.
 fn is_refused_token(error: &CallError) -> bool {
     error.status().is_some_and(|status| matches!(status.as_u16(), 401 | 403))
 }
@@ -260,7 +260,7 @@ fn by<'a>(context: &'a Context, request_id: &'a str) -> Call<'a> {
     Call { caller, project, request_id: Some(request_id) }
 }
 
-/// A token that no other worker has. It begins with the id of the controller.
+/// A new token of a worker's lease. It begins with the id of the controller.
 fn new_token(compute: &Compute) -> String {
     format!("{}/{}", compute.controller, ServerId::new_v4())
 }

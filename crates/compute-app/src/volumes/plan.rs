@@ -74,7 +74,7 @@ pub(super) enum Next {
     Complete(RowId),
     /// End an attachment.
     End(RowId),
-    /// Undo the announcement of a detachment.
+    /// Call `os-roll_detaching`: the detachment failed.
     RollDetaching(BlockDeviceId),
     /// Delete the volume of a device.
     DeleteVolume(BlockDeviceId),

@@ -274,7 +274,7 @@ fn root_of(volume: &Volume, size_gb: i64) -> RootImage {
 /// The zone to which the volumes of these zones bind a new server that requests `zone`. Called only without
 /// `cross_az_attach`.
 ///
-/// A server without a requested zone is not bound to the default zone, because it could then not leave it
+/// A server without a requested zone is not bound to the default zone, because it could then never leave that zone
 /// (`_validate_vol_az_for_create` in `nova/compute/api.py`).
 fn required_zone(zone: Option<&str>, zones: &[String]) -> Result<Option<String>, Error> {
     let Some(first) = zones.first() else { return Ok(None) };

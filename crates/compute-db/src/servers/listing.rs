@@ -45,10 +45,10 @@ pub enum Condition {
     Null(&'static str, bool),
 }
 
-/// A sort key: an SQL expression over columns, and its value for a server.
+/// A sort key: an SQL expression, and the function that computes its value for a server.
 #[derive(Clone, Copy)]
 pub struct Key {
-    /// SQL that is never null.
+    /// The expression. Its value is never null.
     pub sql: &'static str,
     /// The same value, computed for a server.
     pub of: fn(&Server) -> Value,
@@ -65,7 +65,7 @@ pub struct Listing {
     pub conditions: Vec<Condition>,
     /// Sort keys, most significant first.
     pub order: Vec<Key>,
-    /// True if ties, or all servers without a sort key, are sorted oldest first instead of newest first.
+    /// True if servers with equal sort keys are sorted oldest first; false if newest first.
     pub oldest_first: bool,
 }
 
@@ -187,7 +187,7 @@ fn statement(listing: &Listing, after: Option<&[Value]>, limit: i64) -> Text {
     text
 }
 
-/// Example lists by name, for a test of their plans.
+/// Statements of example lists by name, for a test of their query plans.
 pub fn examples() -> Vec<(String, String)> {
     let mut examples = Vec::new();
     for (kind, which) in [
@@ -229,7 +229,7 @@ pub fn rows(
         .collect()
 }
 
-/// A server, existing or deleted, for the position where a page begins.
+/// The marker of a page: a server, existing or deleted.
 pub fn find(tx: &mut Tx<'_>, id: kilonova_ids::ServerId) -> Result<Option<Server>, Error> {
     let [id] = params![id];
     let listing = Listing {

@@ -218,7 +218,7 @@ pub struct Lock {
     pub reason: Option<String>,
 }
 
-/// A copy of the flavor from the server's creation; later changes to the flavor do not affect it.
+/// A copy of the flavor, from the server's creation or resize. Later changes to the flavor do not affect it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlavorOf {
     /// Flavor id.
@@ -260,7 +260,7 @@ pub struct Spec {
     pub hostname: String,
     /// True if a config drive was requested.
     pub config_drive: bool,
-    /// Base64, as sent.
+    /// User data in Base64, as the client sent it.
     pub user_data: Option<String>,
     /// Requested availability zone.
     pub availability_zone: Option<String>,
@@ -276,7 +276,7 @@ pub struct Spec {
     pub access: [String; 2],
     /// `AUTO` or `MANUAL`.
     pub disk_config: String,
-    /// True if it has, or has had, ports. Ports of other servers are never looked up.
+    /// True if it has, or has had, ports. If false, its ports are not looked up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub networked: bool,
     /// The user who created it, according to the token.
@@ -295,10 +295,10 @@ pub struct Spec {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LocalDisks {
-    /// GiB.
+    /// Size of the ephemeral disk in GiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ephemeral_gb: Option<i64>,
-    /// MiB.
+    /// Size of the swap disk in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap_mb: Option<i64>,
 }

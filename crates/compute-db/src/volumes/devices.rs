@@ -28,7 +28,7 @@ kilonova_store::statements! {
     OF_SERVERS = concat!("SELECT ", device!(), " FROM block_devices WHERE server_id IN ({})
         ORDER BY server_id, ordinal");
     /// The servers that have volumes. A volume that is not reserved yet does not count, and neither does one that a
-    /// server releases: Cinder decides when it is free. `CROSS JOIN` fixes SQLite's order of tables.
+    /// server is releasing: Cinder decides when it is free. `CROSS JOIN` fixes SQLite's order of tables.
     SERVERS_WITH = "SELECT d.volume_id, d.server_id FROM block_devices d CROSS JOIN volume_servers s
         WHERE d.volume_id IN ({}) AND d.phase NOT IN ('requested', 'detaching', 'failed')
         AND s.server_id = d.server_id AND s.is_gone = 0 AND EXISTS (SELECT 1 FROM volume_attachments a
@@ -39,7 +39,7 @@ kilonova_store::statements! {
     /// Records the volume that was created for a device.
     SET_VOLUME = "UPDATE block_devices SET volume_id = ?2, size_gb = ?3, is_shared = ?4 WHERE id = ?1
         RETURNING id";
-    /// Records that the creation of a volume is about to be sent. No row if it may have been sent
+    /// Records that the request to create a volume is about to be sent. No row if it may have been sent
     /// before.
     SET_SENT = "UPDATE block_devices SET is_sent = 1 WHERE id = ?1 AND is_sent = 0 RETURNING id";
     /// Records that a volume is about to be re-imaged.
@@ -121,7 +121,7 @@ pub struct BlockDevice {
     pub id: BlockDeviceId,
     /// The server.
     pub server: ServerId,
-    /// Its place among the server's devices.
+    /// Its index among the server's devices.
     pub ordinal: i64,
     /// Its state.
     pub phase: Phase,
@@ -129,13 +129,13 @@ pub struct BlockDevice {
     pub volume: Option<VolumeId>,
     /// Where the volume comes from.
     pub source: Source,
-    /// GiB.
+    /// Its size in GiB.
     pub size_gb: i64,
     /// The type of a volume to create.
     pub volume_type: Option<String>,
     /// The zone of a volume to create.
     pub zone: Option<String>,
-    /// The name of the disk, without a directory.
+    /// The name of the disk, without `/dev/`.
     pub device: String,
     /// The bus of the disk.
     pub bus: Bus,
@@ -145,15 +145,15 @@ pub struct BlockDevice {
     pub boot_index: Option<i64>,
     /// The tag shown to the guest.
     pub tag: Option<String>,
-    /// True if other servers may have it too.
+    /// True if the volume is multiattach (Cinder).
     pub is_shared: bool,
     /// True if the volume is deleted with the server.
     pub delete_on_termination: bool,
-    /// The reason for its phase, for its instance action.
+    /// The error that led to its phase, as its instance action reports it.
     pub error: Option<String>,
     /// When its row was written.
     pub created_at: Timestamp,
-    /// The image that replaces its data.
+    /// The image that is replacing its data.
     pub reimage: Option<ImageId>,
 }
 
@@ -224,7 +224,7 @@ pub fn of_servers(
     Ok(found)
 }
 
-/// The servers that have volumes and do not release them, by volume.
+/// The servers that have volumes and are not releasing them, by volume.
 pub fn servers_with(
     tx: &mut Tx<'_>,
     volumes: &[VolumeId],
@@ -239,7 +239,7 @@ pub fn servers_with(
     Ok(found)
 }
 
-/// Moves a device from one phase to another, with the reason. False if it is not in phase `from`.
+/// Moves a device from one phase to another, and records the error. False if it is not in phase `from`.
 pub fn set_phase(
     tx: &mut Tx<'_>,
     device: BlockDeviceId,
@@ -262,13 +262,12 @@ pub fn set_volume(
     Ok(tx.row(SET_VOLUME, params![device, volume, size_gb, is_shared])?.is_some())
 }
 
-/// Records that the creation of a volume is about to be sent. False if it may have been sent before.
+/// Records that the request to create a volume is about to be sent. False if it may have been sent before.
 pub fn set_sent(tx: &mut Tx<'_>, device: BlockDeviceId) -> Result<bool, Error> {
     Ok(tx.row(SET_SENT, params![device])?.is_some())
 }
 
-/// Records that the data of a volume are about to be replaced by an image's. False if the volume is not attached
-/// or is changing.
+/// Records that an image is about to replace the data of a volume. False if the volume is not attached or is changing.
 pub fn reimage(tx: &mut Tx<'_>, device: BlockDeviceId, image: ImageId) -> Result<bool, Error> {
     Ok(tx.row(REIMAGE, params![device, image])?.is_some())
 }
@@ -302,7 +301,7 @@ pub fn forget(tx: &mut Tx<'_>, device: BlockDeviceId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes a device's row, unless the device has left a phase.
+/// Deletes a device's row if the device is still in a phase.
 pub fn forget_in(tx: &mut Tx<'_>, device: BlockDeviceId, phase: Phase) -> Result<(), Error> {
     tx.defer(FORGET_IN, params![device, phase.as_str()])?;
     Ok(())

@@ -125,9 +125,9 @@ pub(super) fn check_hand_over(
     }
 }
 
-/// Applies what an operator has set at the root to the cells. A ratio that the host does not fix is that of the root. The
-/// reserved amount is divided in proportion to the totals of the cells. A cell keeps its own reserved amount if that is
-/// larger.
+/// Applies an operator's settings of the root to the cells. If the host does not fix a ratio, the cells use the root's.
+/// The reserved amount is divided in proportion to the totals of the cells. A cell keeps its own reserved amount if
+/// that is larger.
 fn keep_of_operator(cells: &mut [NewCell], specs: &[ProviderSpec], own: &placement::OfOperator) {
     let Some(at) = CELL_CLASSES.iter().position(|known| own.class == *known) else { return };
     for (cell, spec) in cells.iter_mut().zip(specs) {

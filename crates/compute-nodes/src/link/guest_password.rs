@@ -9,7 +9,7 @@ use kilonova_store::Tx;
 
 use super::unavailable;
 
-/// Maximum length of a password in bytes. The host itself refuses a password above Nova's limit.
+/// Maximum length of a password in bytes, which is Nova's. The host's metadata service refuses a longer one, too.
 const MAX_BYTES: usize = 1020;
 
 pub(super) async fn guest_password(

@@ -1,5 +1,4 @@
-//! Serves image data to a host in chunks, only for images that the host's documents and orders name.
-//! A host must not read other images.
+//! Serves image data to a host in chunks. A host may read only images that its documents and orders name.
 
 use kilonova_accelerator::ledger::orders;
 use kilonova_compute_app::{Compute, Error as Failure, batch};
@@ -43,7 +42,7 @@ pub(super) async fn image(
     Ok(Chunk { size, format, sha512: hash, bytes })
 }
 
-/// True if the guest boots from the image, uses it as kernel or RAM disk, or snapshots into it.
+/// True if the guest boots or is rescued from the image, uses it as kernel or RAM disk, or snapshots into it.
 fn uses(domain: &Domain, image: ImageId) -> bool {
     let rescue = domain.config.rescue.as_ref();
     let machines = [Some(&domain.config.machine), rescue.map(|rescue| &rescue.machine)];

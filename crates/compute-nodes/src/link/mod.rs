@@ -1,7 +1,7 @@
-//! The controller's side of the node API, in this process.
+//! The controller's side of the node API.
 //!
-//! Every call contains the host's epoch. A call from an older session is refused, so that a
-//! replaced agent cannot act on devices that it no longer owns.
+//! A registration begins a session with a new epoch. Later calls carry the epoch, except answers to console requests. A
+//! call of an older session is refused, so that a replaced agent cannot act on devices that it no longer owns.
 
 mod consoles;
 mod desired;
@@ -29,7 +29,7 @@ use kilonova_node_api::{
     Session, VendordataAnswer, VendordataRequest,
 };
 
-/// The implementation for agents in this process.
+/// The node API of this controller: agents in its process call it directly, others through [`crate::api`].
 #[derive(Clone)]
 pub struct Link(pub Compute);
 

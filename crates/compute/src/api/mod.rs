@@ -59,8 +59,8 @@ pub fn routes(state: Compute) -> Router {
     all.layer(axum::middleware::from_fn(in_project::check))
 }
 
-/// The template that callers know for that of a route of [`versions::legacy`] or [`volumes_boot::alias`]. Their routes
-/// are those of v2.1 and of servers, below the path of the service.
+/// The route template as callers see it. The routes of [`versions::legacy`] and [`volumes_boot::alias`] are those of
+/// `/v2.1` and `/v2.1/servers`, nested below another path; this function removes the nesting.
 fn shown(template: &str) -> String {
     let template = template.replacen("/v2/v2.1", "/v2", 1);
     template.replacen("/os-volumes_boot/v2.1/servers", "/os-volumes_boot", 1)

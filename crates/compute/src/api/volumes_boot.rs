@@ -1,4 +1,4 @@
-//! `/os-volumes_boot`: until 2.102 another name of `/servers`, to which older clients send the boots of
+//! `/os-volumes_boot`: until 2.102 another name of `/servers`, to which older clients send requests to boot
 //! servers with volumes. (Upstream: `nova/api/openstack/compute/volumes_boot.py`.)
 
 use axum::Router;
@@ -45,8 +45,8 @@ pub(super) fn alias(current: Router) -> Router {
     Router::new().nest_service(PATH, alias)
 }
 
-/// The path and query below `/v2.1/servers` for a path below [`PATH`]: that of the list, of the list with details, of a
-/// server and of its actions. `None` for other resources of a server, which have this one name.
+/// The path and query below `/v2.1/servers` for a path below [`PATH`]: of the list, the list with details, a server or
+/// its actions. `None` for other resources of a server, which `/os-volumes_boot` does not have.
 fn of_servers(path: &str, query: Option<&str>) -> Option<String> {
     let path = path.trim_matches('/');
     if !matches!(path.split_once('/'), None | Some((_, "action"))) {

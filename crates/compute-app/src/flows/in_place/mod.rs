@@ -254,7 +254,7 @@ pub(super) fn changed(
     now: Timestamp,
 ) -> Result<(), Error> {
     let Some(ctx) = FlowContext::load(tx, compute, host, open, now)? else { return Ok(()) };
-    // The data of a shelved server is in its image, so that its soft deletion is undone instead.
+    // The data of a shelved server is in its image, so its soft deletion is undone instead.
     let is_elsewhere = change.before.vm_state == VmState::Shelved;
     let is_final = outcome.lacks_guest() || outcome.keeps_later_rebuild();
     if open.state.is_soft_delete() && is_final && !is_elsewhere {

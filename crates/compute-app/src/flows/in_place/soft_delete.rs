@@ -68,10 +68,9 @@ pub(super) fn deleted(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Erro
     Ok(resting::put(tx, ctx.server.id, Why::Deleted, None, ctx.now)?)
 }
 
-/// Deletes a server permanently whose host has neither its guest nor its disk, so that there is nothing that `restore`
-/// could start, or whose host has a later rebuild of the guest, which it does not shut off for the document. A rollback of
-/// the soft deletion would fail for the same reason. Not for a shelved server, which `unshelve` can still start from its
-/// image.
+/// Deletes a server permanently, because its host has neither a guest nor a disk that `restore` could start, or has a
+/// later rebuild of the guest, which it does not shut off for this document. A rollback of the soft deletion would fail
+/// for the same reason. Not called for a shelved server, which `unshelve` can still start from its image.
 pub(super) fn permanently(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

@@ -218,8 +218,8 @@ fn claimed_for_ports(
     external::claimed_by(tx, ctx.server.id)
 }
 
-/// Requests the source's report whether it still has the guest. The destination has the only copy of the guest if the
-/// database has lost a confirmation, and nothing but that report shows it.
+/// Asks the source to report whether it still has the guest. If the database has lost a confirmation, the destination
+/// has the only copy of the guest, and only that report shows it.
 fn ask_source(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, state: AskedSource) -> Result<(), Error> {
     let asked = Domain { power: Power::AsIs, ..ctx.migration.old_domain.clone() };
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(asked)))?;
@@ -267,7 +267,7 @@ fn leave_dest(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Handles the source's report whether it still has the guest of a revert.
+/// Handles the source's report on whether it still has the guest of a revert.
 pub(super) fn source_reported(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

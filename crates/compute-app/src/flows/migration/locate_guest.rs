@@ -8,7 +8,7 @@
 //! ```text
 //!   transfer ──Failed │ aborted──► abort: the source is asked
 //!      │   ▲                         ├─ the guest runs there ──► drop_dest, then as before
-//!      │   └─it departs after all    ├─ it departed ───────────► arrive
+//!      │   └─it leaves after all     ├─ it has left ───────────► arrive
 //!      └─source is down──► find ◄────┴─ it does not run there
 //!                           find: the destination is asked
 //!                             ├─ the guest runs there ──► arrive

@@ -340,9 +340,9 @@ enum Waits {
     No,
 }
 
-/// Writes the source's document from before the move. The source must still have the guest's disks. On one host the guest
-/// has the same disks before and after the move, also if the server was rebuilt meanwhile (`os-resetState` allows it): the
-/// document keeps that rebuild, because the host would replace the disks otherwise, or refuse.
+/// Writes the document that the source had before the move. The source must still have the guest's disks. A move on one
+/// host keeps the disks, even if the server was rebuilt meanwhile (`os-resetState` allows it). The document then keeps
+/// the rebuild; otherwise the host would replace the disks, or refuse.
 fn put_back(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, waits: Waits) -> Result<(), Error> {
     let mut domain = ctx.migration.old_domain.clone();
     domain.existing = true;

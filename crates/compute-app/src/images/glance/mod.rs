@@ -100,8 +100,8 @@ impl CloudGlance {
         self.client.list((Caller::Own, None), &[("limit", "1")], 1).await.map(drop)
     }
 
-    /// Makes a call with the user's token for the image, or with the service login if no token is known or Glance no
-    /// longer accepts it.
+    /// Makes a call with the user's token for the image. Uses the service login if no token is known, and repeats the
+    /// call with it if Glance does not accept the token, or does not show the image to the user.
     async fn for_user<'a, T, R>(
         token: Option<&'a UserToken>,
         call: impl Fn(Caller<'a>) -> R,

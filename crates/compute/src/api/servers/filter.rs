@@ -156,9 +156,9 @@ impl ServerFilter {
         Ok(())
     }
 
-    /// Selects by `status` as Nova does: by the states of all statuses, and by their tasks unless one of
-    /// the statuses is that of a state with any task. Unknown statuses have no effect beside known ones.
-    /// Returns the states.
+    /// Selects by `status` as Nova does: a server must have the state of one of the statuses and the task of one of
+    /// them; a status that allows any task removes the condition on tasks. Unknown statuses are ignored if another is
+    /// known. Returns the states.
     fn by_status(&mut self, query: &Query, version: Microversion) -> Result<Vec<VmState>, Refusal> {
         let statuses: Vec<String> = query.all("status").map(str::to_uppercase).collect();
         if statuses.is_empty() {
@@ -218,9 +218,9 @@ impl ServerFilter {
     }
 
     /// Selects existing, soft-deleted and deleted servers as Nova does (`_get_servers` in
-    /// `api/openstack/compute/servers.py`, `instance_get_all_by_filters_sort` in `db/main/api.py`): by
-    /// default existing ones that are not soft-deleted, and with a filter by the time of the last change
-    /// all. `states` are those of the filter by status.
+    /// `api/openstack/compute/servers.py`, `instance_get_all_by_filters_sort` in `db/main/api.py`). The
+    /// default is existing servers that are not soft-deleted. A filter by the time of the last change selects all.
+    /// `states` are those of the filter by status.
     fn by_deletion(
         &mut self,
         query: &Query,
@@ -235,7 +235,7 @@ impl ServerFilter {
             return Ok(());
         }
         let allowed = |key: &str| query.get(key).filter(|_| context.allows_own(ALL_FILTERS));
-        // Nova does not convert the text: any but the empty one is true.
+        // Nova does not parse the text: any text that is not empty is true.
         let soft_deleted = allowed("soft_deleted").map(|word| !word.is_empty());
         let deleted = allowed("deleted")
             .map(|word| {

@@ -67,7 +67,7 @@ const OTHER_KEYS: &[&str] = &[
     "tenant_id",
 ];
 
-/// What Nova joins to servers, and does not filter by (`JOINED_TABLE_QUERY_PARAMS_SERVERS` in
+/// The tables that Nova joins to servers but does not filter by (`JOINED_TABLE_QUERY_PARAMS_SERVERS` in
 /// `api/openstack/compute/schemas/servers.py`).
 const JOINED: &[&str] = &[
     "block_device_mapping",
@@ -84,8 +84,8 @@ fn is_internal(key: &str) -> bool {
     key.starts_with('_')
 }
 
-/// Refuses the filters that callers with all filters may not use either. They are ignored for other
-/// callers, as their filters are.
+/// Refuses the filters that no caller may use. Called only for callers that may use all other filters; for the rest, a
+/// forbidden filter is ignored.
 ///
 /// # Errors
 /// 400 naming the first such filter.

@@ -1,5 +1,5 @@
 //! `/servers/{id}/shares`: the shares of Manila that a server has attached. No host can attach one, so
-//! that a server never has any (`nova/api/openstack/compute/server_shares.py`).
+//! a server never has any (`nova/api/openstack/compute/server_shares.py`).
 
 use axum::Json;
 use axum::extract::{Path, State};

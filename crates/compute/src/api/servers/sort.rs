@@ -121,9 +121,8 @@ pub(super) struct Sort {
 
 impl Sort {
     /// Reads the query, as upstream's `common.get_sort_params` and `db/utils.py`. Without a key, servers
-    /// are sorted by their time of creation. The first direction, descending without one, is also that
-    /// of keys without a direction and of ties. A key that is repeated cannot change the order and is dropped, so that
-    /// the query of the database is no longer than the table of keys.
+    /// are sorted by their time of creation. Keys without a direction, and ties, use the first direction, or descending
+    /// if there is none. A repeated key cannot change the order and is dropped, which bounds the length of the query.
     ///
     /// # Errors
     /// 400 for an unknown key or direction or more directions than keys, 403 for keys of administrators.

@@ -114,7 +114,7 @@ impl AttachedVolume {
     }
 }
 
-/// The tasks during which a server has a status of its own.
+// The tasks that determine the status instead of the state; see `status`.
 const SOFT_REBOOT: &[&str] = &["rebooting", "reboot_pending", "reboot_started"];
 const HARD_REBOOT: &[&str] = &["rebooting_hard", "reboot_pending_hard", "reboot_started_hard"];
 const REBUILD: &[&str] = &["rebuilding", "rebuild_block_device_mapping", "rebuild_spawning"];

@@ -1,6 +1,6 @@
 //! `addFixedIp` and `removeFixedIp`, up to 2.43 (`nova/api/openstack/compute/multinic.py`).
 //!
-//! Nova answers before it changes the port, so that a client does not learn about a failure. Here the request fails
+//! Nova answers before it changes the port, so the client never learns of a failure. Here the request fails
 //! with the message that Nova logs.
 
 use axum::response::Response;
