@@ -80,7 +80,7 @@ pub struct HostRow {
     pub forced_down: bool,
     /// Availability zone.
     pub availability_zone: String,
-    /// Its last sign of life.
+    /// Its last heartbeat.
     pub last_seen: Timestamp,
     /// When it last sent a registration; 1970 if unknown.
     pub reported_at: Timestamp,

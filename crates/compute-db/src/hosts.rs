@@ -150,7 +150,7 @@ pub struct Host {
     pub disabled_reason: Option<String>,
     /// True if an operator forced it down.
     pub forced_down: bool,
-    /// Its last sign of life.
+    /// Its last heartbeat.
     pub last_seen: Timestamp,
     /// Availability zone.
     pub availability_zone: String,
@@ -362,7 +362,7 @@ pub struct Gateway {
     pub enabled: bool,
     /// True if an operator forced it down.
     pub forced_down: bool,
-    /// The time since its last sign of life, by the database's clock.
+    /// The time since its last heartbeat, by the database's clock.
     pub silent: SignedDuration,
 }
 

@@ -1,4 +1,4 @@
-//! The time since the last sign of life of a host, by its row and the database's clock. All
+//! The time since the last heartbeat of a host, by its row and the database's clock. All
 //! controllers agree on it, while a controller's memory is current only for the hosts that poll it.
 
 use jiff::SignedDuration;
@@ -8,7 +8,7 @@ use kilonova_store::{Tx, params};
 use crate::Error;
 
 kilonova_store::statements! {
-    /// The last sign of life of a host.
+    /// The last heartbeat of a host.
     LAST_SEEN = "SELECT last_seen, forced_down FROM hosts WHERE host = ?1";
 }
 
@@ -17,7 +17,7 @@ kilonova_store::statements! {
 pub struct Silence {
     /// True if an operator forced it down.
     pub forced_down: bool,
-    /// The time since its last sign of life that a controller has stored.
+    /// The time since its last heartbeat that a controller has stored.
     pub since: SignedDuration,
 }
 

@@ -149,7 +149,7 @@ fn no_controller(last: Timestamp) -> Notice {
         area: "nodes",
         level: Level::Note,
         what: format!(
-            "no controller uses this state, so silent hosts are not reported; the last heartbeat \
+            "no controller uses this database, so silent hosts are not reported; the last heartbeat \
              of a host was at {}",
             offset(last)
         ),

@@ -118,7 +118,7 @@ async fn begin(
             let until = time::after(tx.database_time()?, wait);
             let wait = Create::Wait { until, reason: reason.clone(), message: message.clone() };
             begin_at(tx, &request, id, wait, now)?;
-            tracing::info!(request = %request.request_id, server = %id, "waits for moves: {reason}");
+            tracing::info!(request = %request.request_id, server = %id, "the server waits for moves: {reason}");
             Ok(id)
         })
         .await
@@ -212,7 +212,7 @@ async fn begin_move(compute: &Compute, step: &Step) -> Result<Begun, Error> {
             let begun = rebalance::begin(tx, &own, &context, server, &to, time::now())?;
             tracing::info!(
                 %server, from = %begun.source, %to, request = %begun.request_id,
-                "moves to make room for a boot"
+                "begins a move to make room for a boot"
             );
             Ok(begun)
         })

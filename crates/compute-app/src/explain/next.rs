@@ -81,7 +81,7 @@ pub fn next(explained: &ServerExplanation) -> Vec<String> {
 fn silence(host: &HostNow, now: Timestamp) -> String {
     let name = &host.row.host;
     if host.row.forced_down {
-        return format!("Host {name} was declared down by an operator.");
+        return format!("Host {name} was forced down by an operator.");
     }
     let seconds = now.duration_since(host.row.last_seen).as_secs().max(0);
     format!("Host {name} last reported {seconds} s ago.")

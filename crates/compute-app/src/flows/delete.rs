@@ -134,7 +134,7 @@ fn end_without_hosts(
     let Some(last) = hosts.last() else { return Ok(false) };
     tracing::warn!(
         %server, host = %last,
-        "deleted while its host is down; its devices stay dirty until the host's agent is back"
+        "a server was deleted while its host is down; its devices stay dirty until the host's agent is back"
     );
     for host in hosts {
         claims::abandon_claims_of_migrations(tx, compute, server, host)?;
@@ -329,7 +329,7 @@ pub fn end_release(
     let Some((open, host)) = releasing(tx, server)? else { return Ok(()) };
     tracing::warn!(
         %server,
-        "deleted before Neutron and Cinder have released its ports and volumes; still trying"
+        "a server was deleted before Neutron and Cinder have released its ports and volumes; still trying"
     );
     let remark = Some("Neutron or Cinder has not released all ports and volumes yet.");
     remove_now(tx, compute, &host, &open, remark, now)

@@ -72,7 +72,7 @@ pub(super) fn identify<'a>(
 }
 
 /// The devices of a machine, marked as failed because its old name has handles that are not free. Handles with an
-/// owner become free when their servers move or are deleted; only the agent of the old name can clean the others.
+/// owner become free when their servers are moved or deleted; only the agent of the old name can clean the others.
 fn as_failed(devices: &[Device], old: &HostName, held: HeldHandles) -> Vec<Device> {
     let reason = match held {
         HeldHandles { owned: 0, ownerless } => format!(

@@ -19,7 +19,7 @@ use kilonova_wire::time;
 use super::machine::identify;
 use super::{division, owner_traits, unavailable, validate};
 
-/// Nova's `max_unit` has this upper bound.
+/// Placement's upper bound of `max_unit`.
 pub(super) const MAX_UNIT: i64 = 2_147_483_647;
 
 pub(super) async fn register(

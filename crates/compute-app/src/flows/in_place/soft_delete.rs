@@ -79,7 +79,7 @@ pub(super) fn permanently(
     let (server, host) = (&ctx.server, ctx.host);
     if let Outcome::Failed { step, message } = outcome {
         let why = format!("{host}: {step}: {message}");
-        tracing::warn!(server = %server.id, "cannot be soft-deleted, and is deleted permanently: {why}");
+        tracing::warn!(server = %server.id, "the server cannot be soft-deleted; deleting it permanently: {why}");
         ctx.event(tx, ServerAction::Delete, Some(&why))?;
     }
     flows::delete(tx, ctx.compute, &begin::owner_context(server), server, ctx.now)

@@ -366,8 +366,8 @@ pub(in crate::flows) fn preparing(
     Ok(moves::open_of(tx, server)?.and_then(|migration| migration.dest))
 }
 
-/// Handles the event that the destination of a live migration has plugged a port. After the last port, requests another
-/// report from the destination that it is ready, because that report contains what the source needs.
+/// Handles the event that the destination of a live migration has plugged a port. After the last port, asks the
+/// destination to report its readiness again, because that report contains what the source needs.
 pub(in crate::flows) fn ports_plugged(
     tx: &mut Tx<'_>,
     compute: &Compute,

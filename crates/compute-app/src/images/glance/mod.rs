@@ -4,7 +4,7 @@
 //!   requests   images are read with the user's token, before the transaction
 //!   making     a snapshot's image: journaled, created, adopted by the operation, filled by the host
 //!   streams    downloads of image data by hosts
-//!   sweep      deletes unneeded images and rotates backups, also after a crash
+//!   sweep      deletes unneeded images and rotates backups, even after a crash
 //! ```
 //!
 //! No call is part of a transaction. Each call that changes something is recorded in a row before it is sent
