@@ -102,8 +102,8 @@ fn request_all_reports(compute: Compute, mut requested: BTreeSet<HostName>) {
     });
 }
 
-/// Requests a report on every guest from the hosts for whose report something waits, except those in `requested`, to which
-/// it adds each host. The database may have lost their last report, by a restore or the takeover of a standby, but not the
+/// Requests a report on every guest from each host whose report is awaited, except those in `requested`, and adds the
+/// host there. The database may have lost their last report, by a restore or the takeover of a standby, but not the
 /// document that it answered: the host has the newest generation and nothing to report.
 ///
 /// # Errors

@@ -56,7 +56,7 @@ pub(crate) struct Outbox {
 }
 
 impl State {
-    /// A state without hosts, bitstreams and an external Nova. The store must have [`crate::MIGRATIONS`] and
+    /// A state without a host notifier, bitstreams or an external Nova. The store must have [`crate::MIGRATIONS`] and
     /// Placement's migrations.
     pub fn new(store: Store, world: World) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! Applies the hardware report of a host. A report lists all hardware but no owners. Therefore handles with an owner
-//! are never deleted, only marked absent, and are deleted when the owner releases them or at a later report. A disabled
+//! Applies the hardware report of a host. A report lists all hardware but no owners. Therefore owned and dirty
+//! handles are only marked absent. They are deleted when they are released or cleaned, or at a later report. A disabled
 //! device keeps its row even without owned handles, so that it is still disabled when it reappears.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,8 +12,9 @@
 //!   power_sync: guests whose state changes while no operation is open
 //! ```
 //!
-//! Each step is one transaction, started by a command, a host's report or a loop. A step never waits and never calls
-//! another service. It writes a document, and the host's report on that document starts the next step.
+//! Each step is one transaction, started by a command, a host's report, an event of another service or a loop. A step
+//! never waits and never calls another service. It usually writes a document; the host's report on that document starts
+//! the next step.
 
 mod begin;
 mod create;

@@ -6,6 +6,7 @@
 //!                                                just booted and resume_guests_state_on_host_boot is set
 //!   ACTIVE                      suspended      → stop
 //!   SHUTOFF                     not shut off   → stop
+//!   RESCUED, RESIZED            shut off       → the state stays; the guest is started under the same condition
 //!   otherwise                                    only the power state is recorded
 //! ```
 

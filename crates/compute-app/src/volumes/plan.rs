@@ -74,7 +74,7 @@ pub(super) enum Next {
     Complete(RowId),
     /// End an attachment.
     End(RowId),
-    /// Call `os-roll_detaching`: the detachment failed.
+    /// Call `os-roll_detaching`, because the detachment failed or was interrupted.
     RollDetaching(BlockDeviceId),
     /// Delete the volume of a device.
     DeleteVolume(BlockDeviceId),

@@ -321,7 +321,7 @@ impl Worker<'_> {
                     let project = &self.taken.project_id;
                     self.volumes.for_user(user, project, call).await.map_err(StepError::Call)?;
                 }
-                // Cinder shows the volume as available now: its rows go at once.
+                // Cinder shows the volume as available now, so its rows are deleted immediately.
                 let last = scene.last_of(&row);
                 self.write(move |tx, _| {
                     rows::forget_attachment(tx, row.id)?;

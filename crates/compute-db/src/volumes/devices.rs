@@ -149,7 +149,7 @@ pub struct BlockDevice {
     pub is_shared: bool,
     /// True if the volume is deleted with the server.
     pub delete_on_termination: bool,
-    /// The error that led to its phase, as its instance action reports it.
+    /// The error that led to its phase. The service stores it for operators, and never reads it.
     pub error: Option<String>,
     /// When its row was written.
     pub created_at: Timestamp,
