@@ -95,7 +95,8 @@ fn guest(
     let Some(domain) = domain else { return Ok(None) };
     let required = flows::required_for_running(compute, host, &domain.config.devices);
     let Some(required) = required else { return Ok(None) };
-    // A finished migration stays open until it is confirmed or reverted, even if `os-resetState` has replaced the state.
+    // A finished migration stays open until it is confirmed or reverted, even if `os-resetState` has replaced the
+    // state.
     if journal::open_of(tx, id)?.is_some() || moves::open_of(tx, id)?.is_some() {
         return Ok(None);
     }
