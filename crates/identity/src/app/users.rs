@@ -7,8 +7,8 @@ use kilonova_wire::time;
 use serde_json::Value;
 
 use super::{Fields, extras, flag, named, only_domain, text};
+use crate::db::lockouts;
 use crate::db::users::{self, User};
-use crate::db::{credentials, lockouts};
 use crate::hashing::{self, Party};
 use crate::{Error, Identity, new_id};
 
@@ -59,9 +59,8 @@ impl Identity {
         .await
     }
 
-    /// Updates a user. A new password, or disabling the user, revokes all of the user's tokens. Disabling
-    /// also deletes the user's application credentials, as Keystone does, so that a stolen one does not
-    /// work again when the user is re-enabled.
+    /// Updates a user. A new password, or disabling the user, revokes all of the user's tokens. As in
+    /// Keystone, the user's application credentials stay: none works while the user is disabled.
     pub(crate) async fn update_user(
         &self,
         id: &str,
@@ -77,9 +76,6 @@ impl Identity {
                 user.tokens_valid_from = time::now();
             }
             users::update(tx, &user).map_err(Error::taken("user", &user.name))?;
-            if !user.enabled {
-                credentials::delete_of_user(tx, &id)?;
-            }
             if fields.get("enabled") == Some(&Value::Bool(true)) || hash.is_some() {
                 lockouts::clear(tx, &id)?;
             }

@@ -45,8 +45,6 @@ statements! {
         JOIN identity_roles r ON r.id = c.role_id WHERE c.credential_id = ?1 ORDER BY r.name";
     /// Deletes a credential of a user.
     DELETE = "DELETE FROM identity_credentials WHERE id = ?1 AND user_id = ?2";
-    /// Deletes all credentials of a user.
-    DELETE_OF_USER = "DELETE FROM identity_credentials WHERE user_id = ?1";
     /// Deletes all credentials that grant a role.
     DELETE_WITH_ROLE = "DELETE FROM identity_credentials WHERE id IN
         (SELECT credential_id FROM identity_credential_roles WHERE role_id = ?1)";
@@ -125,11 +123,6 @@ pub(crate) fn roles(tx: &mut Tx<'_>, id: &str) -> Result<Vec<(String, String)>, 
 /// Deletes a credential of a user; returns false if it does not exist.
 pub(crate) fn delete(tx: &mut Tx<'_>, id: &str, user: &str) -> Result<bool, Error> {
     Ok(tx.execute(DELETE, params![id, user])? > 0)
-}
-
-/// Deletes all credentials of a user.
-pub(crate) fn delete_of_user(tx: &mut Tx<'_>, user: &str) -> Result<(), Error> {
-    tx.execute(DELETE_OF_USER, params![user]).map(|_| ())
 }
 
 /// Deletes all credentials that grant a role.
