@@ -97,7 +97,8 @@ async fn revoke(State(identity): State<Identity>, caller: Caller, headers: Heade
 }
 
 /// The token in `X-Subject-Token`. An invalid token is a 404 before policy is enforced, as in
-/// Keystone, because there is no user for the rule to compare.
+/// Keystone, because there is no user for the rule to compare. A missing one is a 404 for those whom the rule allows without
+/// that user (`validate_token` of `keystone/token/provider.py`).
 async fn subject<'a>(
     identity: &Identity,
     caller: &Caller,
@@ -105,8 +106,10 @@ async fn subject<'a>(
     headers: &'a HeaderMap,
     expiry: Expiry,
 ) -> Result<(&'a str, Session), Refusal> {
-    let text = bearer(headers, &X_SUBJECT_TOKEN)
-        .map_err(|_| Refusal::bad_request("The header X-Subject-Token is missing."))?;
+    let Ok(text) = bearer(headers, &X_SUBJECT_TOKEN) else {
+        may(caller, rule, &[])?;
+        return Err(Refusal::not_found("No token in the request"));
+    };
     let session = match identity.session(text, expiry).await {
         Err(Error::Unauthorized(why)) => {
             return Err(Refusal::from(Error::NoSuchToken).with_internal(why));

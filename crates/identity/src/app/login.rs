@@ -10,7 +10,7 @@ use kilonova_store::Tx;
 use kilonova_wire::time;
 use uuid::Uuid;
 
-use crate::app::session::{Expiry, Session};
+use crate::app::session::{Expiry, Session, SessionScope};
 use crate::db::{credentials, projects, revocations, trusts, users};
 use crate::hashing::Party;
 use crate::token::{Method, Scope, Token};
@@ -72,7 +72,7 @@ impl Identity {
             Proof::Password { user, password } => {
                 self.by_password(user, password, begun, peer).await?
             }
-            Proof::Token(text) => self.by_token(&text, begun).await?,
+            Proof::Token(text) => self.by_token(&text, &scope, begun).await?,
             Proof::CredentialById { id, secret } => {
                 self.by_credential(move |_| Ok(Some(id.clone())), secret, begun, peer).await?
             }
@@ -192,18 +192,42 @@ impl Identity {
         Ok(stored)
     }
 
-    async fn by_token(&self, text: &str, begun: Timestamp) -> Result<Authenticated, Error> {
+    /// A token conveys no rights beyond those of its own login, as in `token_authenticate` of `keystone/auth/plugins/token.py`:
+    /// that of a trust creates none, that of the system none for a project or the domain, and that of an application
+    /// credential only another one of the same credential.
+    async fn by_token(
+        &self,
+        text: &str,
+        scope: &RequestedScope,
+        begun: Timestamp,
+    ) -> Result<Authenticated, Error> {
         let session = self.session(text, Expiry::Refused).await?;
-        if session.credential.is_some() {
-            return Err(Error::Forbidden("rescope the token of an application credential"));
-        }
         if session.trust.is_some() {
-            return Err(Error::Forbidden("rescope a trust-scoped token"));
+            return Err(Error::Forbidden(
+                "Using trust-scoped token to create another token. Create a new trust-scoped token instead",
+            ));
         }
+        let is_below = matches!(scope, RequestedScope::Project(_) | RequestedScope::Domain);
+        if is_below && matches!(session.scope, SessionScope::System) {
+            return Err(Error::Forbidden(
+                "Using a system-scoped token to create a project-scoped or domain-scoped token is not allowed.",
+            ));
+        }
+        let credential = match &session.credential {
+            None => None,
+            Some(_) if !matches!(scope, RequestedScope::Default) => {
+                return Err(Error::Forbidden(
+                    "Using an application credential token to create a scoped token is not allowed.",
+                ));
+            }
+            Some(found) => {
+                Some((uuid(&found.id)?, uuid(&found.project_id)?, found.expires_at))
+            }
+        };
         Ok(Authenticated {
             user: session.token.user,
             method: Method::Token,
-            credential: None,
+            credential,
             parent: Some(session.token),
             begun,
         })

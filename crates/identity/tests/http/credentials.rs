@@ -54,11 +54,33 @@ async fn the_secret_is_shown_once_and_grants_the_project() {
         assert_eq!(cloud.as_user(&robot, "POST", &path, body).await.status, 403);
         let own = format!("{path}/{id}");
         assert_eq!(cloud.as_user(&robot, "DELETE", &own, Value::Null).await.status, 403);
-        let rescope = json!({"auth": {"identity": {"methods": ["token"], "token": {"id": robot}}}});
-        assert_eq!(cloud.login(rescope).await.status, 403);
+        // The token creates another one of the same credential only.
+        let mut again =
+            json!({"auth": {"identity": {"methods": ["token"], "token": {"id": robot}}}});
+        let second = cloud.login(again.clone()).await;
+        assert_eq!(second.status, 201, "{}", second.body);
+        let (first, token) = (&reply.body["token"], &second.body["token"]);
+        assert_eq!(token["methods"], json!(["token", "application_credential"]));
+        for key in ["project", "roles", "application_credential", "expires_at"] {
+            assert_eq!(token[key], first[key], "{key}");
+        }
+        let second = token_of(&second);
+        assert_eq!(cloud.as_user(&second, "DELETE", &own, Value::Null).await.status, 403);
+        for scope in [
+            json!("unscoped"),
+            json!({"project": {"id": project}}),
+            json!({"domain": {"id": "default"}}),
+            json!({"system": {"all": true}}),
+        ] {
+            again["auth"]["scope"] = scope;
+            let refused = cloud.login(again.clone()).await;
+            assert_eq!(refused.status, 403, "{again}");
+            let message = refused.body["error"]["message"].as_str().unwrap();
+            assert!(message.contains("to create a scoped token is not allowed."), "{message}");
+        }
 
         assert_eq!(cloud.as_user(&demo, "DELETE", &own, Value::Null).await.status, 204);
-        assert!(!cloud.opens(&robot).await);
+        assert!(!cloud.opens(&robot).await && !cloud.opens(&second).await);
     }
 }
 

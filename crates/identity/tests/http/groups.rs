@@ -104,6 +104,20 @@ async fn the_system_is_a_scope() {
         assert_eq!(token["roles"].as_array().unwrap().len(), 4);
         let root = token_of(&reply);
         assert_eq!(cloud.as_user(&root, "GET", "/v3/users", Value::Null).await.status, 200);
+        let rescope = async |scope: Value| {
+            let identity = json!({"methods": ["token"], "token": {"id": root}});
+            cloud.login(json!({"auth": {"identity": identity, "scope": scope}})).await
+        };
+        let project = json!({"name": "admin", "domain": {"id": "default"}});
+        for scope in [json!({"project": project}), json!({"domain": {"id": "default"}})] {
+            let refused = rescope(scope).await;
+            assert_eq!(refused.status, 403, "{}", refused.body);
+            let message = refused.body["error"]["message"].as_str().unwrap();
+            assert!(message.contains("Using a system-scoped token to create"), "{message}");
+        }
+        for scope in [system.clone(), json!("unscoped")] {
+            assert_eq!(rescope(scope).await.status, 201);
+        }
 
         let refused = cloud.login(scoped("demo", "demo", system.clone())).await;
         assert_eq!(refused.status, 401, "demo has no role on the system");

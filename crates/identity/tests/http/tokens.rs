@@ -26,6 +26,18 @@ async fn a_token_is_validated_and_revoked() {
         let turned = [("x-auth-token", demo.as_str()), ("x-subject-token", admin.as_str())];
         let reply = cloud.call("GET", "/v3/auth/tokens", &turned, Value::Null).await;
         assert_eq!(reply.status, 403);
+        for (token, method, status) in [
+            (&admin, "GET", 404),
+            (&admin, "HEAD", 404),
+            (&admin, "DELETE", 404),
+            (&demo, "GET", 403),
+        ] {
+            let reply = cloud.as_user(token, method, "/v3/auth/tokens", Value::Null).await;
+            assert_eq!(reply.status, status, "{method} without a subject");
+            if (method, status) == ("GET", 404) {
+                assert_eq!(reply.body["error"]["message"], "No token in the request");
+            }
+        }
         let none = [("x-subject-token", demo.as_str())];
         assert_eq!(cloud.call("GET", "/v3/auth/tokens", &none, Value::Null).await.status, 401);
 
