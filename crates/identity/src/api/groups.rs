@@ -172,7 +172,8 @@ async fn members(
 ) -> Answer {
     enforce(&identity, &caller, "identity:list_users_in_group", &id, None).await?;
     id_of("group", &id)?;
-    let filter = ListFilter::read(&query);
+    let mut filter = ListFilter::read(&query);
+    filter.matches_nothing |= users::filters_by_expiry(&query)?;
     let page = Page::read(&query)?;
     if let Some(marker) = &page.marker {
         identity.user(marker).await.map_err(Error::no_marker)?;

@@ -3,7 +3,7 @@
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, JsonBody, PeerAddress, Refusal, SmallJson};
+use kilonova_wire::{Base, JsonBody, PeerAddress, Refusal, SmallJson, time};
 use serde_json::{Value, json};
 
 use super::target::PolicyTarget;
@@ -66,6 +66,52 @@ async fn enforce(
     PolicyTarget::of(caller, rule).user(id).may(identity).await
 }
 
+/// True if a query filters by the expiry of passwords. None expires here, so that no user passes such a filter, whichever
+/// operator it has (`_create_password_expires_query` of `keystone/identity/backends/sql.py`).
+///
+/// # Errors
+/// 400 with the messages of `_translate_expired_password_hints` (`keystone/identity/core.py`).
+pub(super) fn filters_by_expiry(query: &Query) -> Result<bool, Refusal> {
+    let mut found = false;
+    for (key, value) in &query.0 {
+        if attribute(key) != "password_expires_at" {
+            continue;
+        }
+        found = true;
+        // Upstream expects the colon after an operator of two or three characters.
+        let has_operator = value.chars().skip(2).take(2).any(|c| c == ':');
+        let (operator, at) = match value.split_once(':') {
+            Some(parts) if has_operator => parts,
+            _ => ("eq", value.as_str()),
+        };
+        if time::parse(at).is_none() {
+            return Err(Refusal::bad_request(
+                "Timestamp not in expected format. The server could not comply with the request since it is either \
+                 malformed or otherwise incorrect. The client is assumed to be in error.",
+            ));
+        }
+        if !["lt", "gt", "eq", "lte", "gte", "neq"].contains(&operator) {
+            return Err(Refusal::bad_request(format!(
+                "The given operator {} is not valid. It must be one of the following: 'eq', 'neq', 'lt', 'lte', 'gt', \
+                 or 'gte'.",
+                operator.escape_debug()
+            )));
+        }
+    }
+    Ok(found)
+}
+
+/// True if a query filters by an attribute of federated users, of whom there are none (`_handle_shadow_and_local_users` of
+/// `keystone/identity/core.py`).
+fn filters_by_federation(query: &Query) -> bool {
+    query.keys().any(|key| ["idp_id", "protocol_id", "unique_id"].contains(&attribute(key)))
+}
+
+/// The attribute of a filter, which may have a comparator.
+fn attribute(key: &str) -> &str {
+    key.split_once("__").map_or(key, |(attribute, _)| attribute)
+}
+
 async fn list(
     State(identity): State<Identity>,
     caller: Caller,
@@ -73,7 +119,8 @@ async fn list(
     query: Query,
 ) -> Answer {
     may(&caller, "identity:list_users", &[])?;
-    let filter = ListFilter::read(&query);
+    let mut filter = ListFilter::read(&query);
+    filter.matches_nothing |= filters_by_expiry(&query)? || filters_by_federation(&query);
     let page = Page::read(&query)?;
     if let Some(marker) = &page.marker {
         identity.user(marker).await.map_err(Error::no_marker)?;

@@ -102,7 +102,7 @@ impl Identity {
             let now = time::now();
             let user = User { enabled: true, tokens_valid_from: now, ..user };
             users::update(tx, &user)?;
-            users::set_password(tx, &user.id, &hash, now)?;
+            users::set_password(tx, &user.id, Some(&hash), now)?;
             lockouts::clear(tx, &user.id)?;
             grant(tx, user.id)
         })

@@ -59,8 +59,9 @@ impl Identity {
         .await
     }
 
-    /// Updates a user. A new password, or disabling the user, revokes all of the user's tokens. As in
-    /// Keystone, the user's application credentials stay: none works while the user is disabled.
+    /// Updates a user. A new password, or disabling the user, revokes all of the user's tokens; removing the
+    /// password with null does not (`update_user` of `keystone/identity/core.py`). As in Keystone, the user's
+    /// application credentials stay: none works while the user is disabled.
     pub(crate) async fn update_user(
         &self,
         id: &str,
@@ -69,6 +70,7 @@ impl Identity {
     ) -> Result<User, Error> {
         let id = id.to_owned();
         let hash = self.hashed(&id, &fields, peer).await?;
+        let sets_password = fields.contains_key("password");
         self.change(move |tx| {
             let mut user = users::by_id(tx, &id)?.ok_or_else(Error::not_found("user", &id))?;
             apply(&mut user, &fields)?;
@@ -79,8 +81,8 @@ impl Identity {
             if fields.get("enabled") == Some(&Value::Bool(true)) || hash.is_some() {
                 lockouts::clear(tx, &id)?;
             }
-            if let Some(hash) = &hash {
-                users::set_password(tx, &id, hash, user.tokens_valid_from)?;
+            if sets_password {
+                users::set_password(tx, &id, hash.as_deref(), user.tokens_valid_from)?;
             }
             Ok(user)
         })
@@ -139,11 +141,15 @@ impl Identity {
     }
 }
 
+/// `PasswordSelfServiceDisabled` of `keystone/exception.py`.
+const SELF_SERVICE_DISABLED: &str = "You cannot change your password at this time due to password policy disallowing \
+     password changes. Please contact your administrator to reset your password.";
+
 /// Refuses a change of a password that is locked.
 fn refuse_locked(user: &User) -> Result<(), Error> {
     match user.options.get("lock_password") {
         Some(Value::Bool(true)) => {
-            Err(Error::Refused("The password of this user is locked (lock_password).".into()))
+            Err(Error::Invalid(SELF_SERVICE_DISABLED.into()))
         }
         _ => Ok(()),
     }

@@ -35,7 +35,7 @@ statements! {
     /// Updates all columns but the id and the password.
     UPDATE = "UPDATE identity_users SET name = ?2, enabled = ?3, default_project_id = ?4,
         tokens_valid_from = ?5, extra = ?6, options = ?7 WHERE id = ?1";
-    /// Sets the password.
+    /// Sets or removes the password.
     SET_PASSWORD = "UPDATE identity_users SET password_hash = ?2, tokens_valid_from = ?3
         WHERE id = ?1";
     /// Replaces the password of an enabled user who still has the old one.
@@ -98,11 +98,11 @@ pub(crate) fn update(tx: &mut Tx<'_>, user: &User) -> Result<(), Error> {
     tx.execute(UPDATE, &values(user)).map(|_| ())
 }
 
-/// Sets the password, and invalidates tokens issued before a time.
+/// Sets or removes the password, and invalidates tokens issued before a time.
 pub(crate) fn set_password(
     tx: &mut Tx<'_>,
     id: &str,
-    hash: &str,
+    hash: Option<&str>,
     tokens_valid_from: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(SET_PASSWORD, params![id, hash, tokens_valid_from]).map(|_| ())
