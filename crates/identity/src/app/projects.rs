@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{Fields, extras, flag, immutable, named, only_domain, only_unprotects, text};
 use crate::db::projects::{self, Project};
+use crate::db::users;
 use crate::{DOMAIN_ID, Error, Identity, new_id};
 
 /// Maximum number of characters in a project's name.
@@ -103,6 +104,8 @@ impl Identity {
         .await
     }
 
+    /// Deletes a project, which is no longer any user's default one (`_unset_default_project` of
+    /// `keystone/identity/core.py`).
     pub(crate) async fn delete_project(&self, id: &str) -> Result<(), Error> {
         let id = id.to_owned();
         self.change(move |tx| {
@@ -110,6 +113,7 @@ impl Identity {
             if project.is_some_and(|project| project.immutable) {
                 return Err(Error::Immutable("delete", "project", id.clone()));
             }
+            users::unset_default_project(tx, &id)?;
             Error::unless_found(projects::delete(tx, &id)?, "project", &id)
         })
         .await

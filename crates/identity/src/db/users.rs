@@ -41,6 +41,9 @@ statements! {
     /// Replaces the password of an enabled user who still has the old one.
     REPLACE_PASSWORD = "UPDATE identity_users SET password_hash = ?2, tokens_valid_from = ?3
         WHERE id = ?1 AND password_hash = ?4 AND enabled = 1";
+    /// Removes a default project from its users.
+    UNSET_DEFAULT_PROJECT = "UPDATE identity_users SET default_project_id = NULL
+        WHERE default_project_id = ?1";
     /// Detects a concurrent transaction that uses a limit of the user.
     TOUCH = "UPDATE identity_users SET enabled = enabled WHERE id = ?1";
     /// One user by id.
@@ -117,6 +120,11 @@ pub(crate) fn replace_password(
     tokens_valid_from: Timestamp,
 ) -> Result<bool, Error> {
     Ok(tx.execute(REPLACE_PASSWORD, params![id, hash, tokens_valid_from, old])? > 0)
+}
+
+/// Removes a default project from its users.
+pub(crate) fn unset_default_project(tx: &mut Tx<'_>, project: &str) -> Result<(), Error> {
+    tx.execute(UNSET_DEFAULT_PROJECT, params![project]).map(|_| ())
 }
 
 /// Of two concurrent transactions that call this for one user, the second one restarts after the commit of the

@@ -61,6 +61,25 @@ async fn a_user_has_its_attributes_but_never_shows_its_password() {
 }
 
 #[tokio::test]
+async fn a_deleted_project_is_no_default_project() {
+    for cloud in clouds().await {
+        let (project, user, _) = cloud.demo().await;
+        let admin = cloud.admin().await;
+        let other = cloud.make(&admin, "project", json!({"name": "other"})).await;
+        let path = format!("/v3/users/{user}");
+        let set = json!({"user": {"default_project_id": project}});
+        assert_eq!(cloud.as_user(&admin, "PATCH", &path, set).await.status, 200);
+        for (deleted, default) in [(&other, Some(json!(project))), (&project, None)] {
+            let of_project = format!("/v3/projects/{deleted}");
+            let gone = cloud.as_user(&admin, "DELETE", &of_project, Value::Null).await;
+            assert_eq!(gone.status, 204);
+            let shown = cloud.as_user(&admin, "GET", &path, Value::Null).await;
+            assert_eq!(shown.body["user"].get("default_project_id"), default.as_ref());
+        }
+    }
+}
+
+#[tokio::test]
 async fn names_and_values_are_validated() {
     for cloud in clouds().await {
         let admin = cloud.admin().await;

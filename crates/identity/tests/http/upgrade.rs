@@ -22,6 +22,9 @@ const ROLES: [(&str, &str); 5] = [
 const PROJECTS: [(&str, &str); 2] =
     [("d0000000000000000000000000000001", "admin"), ("d0000000000000000000000000000002", "demo")];
 
+/// A project that the older version deleted, and kept as a default project.
+const DELETED: &str = "d0000000000000000000000000000003";
+
 fn hash(secret: &str) -> String {
     let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, options().hash_cost);
     let hash: PasswordHash =
@@ -40,12 +43,14 @@ async fn fill(store: &Store) {
                 params![id, name],
             )?;
         }
-        for (id, name, hash) in [(ADMIN, "admin", &admin), (ANN, "ann", &ann)] {
+        for (id, name, hash, default) in
+            [(ADMIN, "admin", &admin, PROJECTS[0].0), (ANN, "ann", &ann, DELETED)]
+        {
             tx.execute(
                 "INSERT INTO identity_users (id, name, enabled, password_hash, default_project_id,
                      tokens_valid_from, extra)
-                 VALUES (?1, ?2, 1, ?3, NULL, 0, '{\"email\": \"a@b\"}')",
-                params![id, name, hash],
+                 VALUES (?1, ?2, 1, ?3, ?4, 0, '{\"email\": \"a@b\"}')",
+                params![id, name, hash, default],
             )?;
         }
         for (id, name) in ROLES {
@@ -148,6 +153,10 @@ async fn users_of_the_older_version_log_in_with_their_roles() {
 
         let (_, user) = cloud.ask(&admin, "GET", &format!("/v3/users/{ANN}"), Value::Null).await;
         assert_eq!((&user["user"]["email"], &user["user"]["options"]), (&json!("a@b"), &json!({})));
+        assert_eq!(user["user"].get("default_project_id"), None, "{name}");
+        let path = format!("/v3/users/{ADMIN}");
+        let (_, user) = cloud.ask(&admin, "GET", &path, Value::Null).await;
+        assert_eq!(user["user"]["default_project_id"], PROJECTS[0].0, "{name}");
         // Default roles are protected. A third role whose name differs only by case is refused.
         for (role, status) in [(ROLES[0].0, 403), (ROLES[4].0, 204)] {
             let path = format!("/v3/roles/{role}");
