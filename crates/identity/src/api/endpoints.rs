@@ -6,7 +6,9 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
-use super::{Answer, created, fields, fits, id_of, listing, no_content, ok, self_link, with_extra};
+use super::{
+    Answer, changes, created, fields, fits, id_of, listing, no_content, ok, self_link, with_extra,
+};
 use crate::catalog::root;
 use crate::db::catalog::Endpoint;
 use crate::{Identity, REGION};
@@ -93,7 +95,7 @@ async fn update(
     body: JsonBody,
 ) -> Answer {
     id_of("endpoint", &id)?;
-    let endpoint = identity.update_endpoint(&id, fields(body, "endpoint")?).await?;
+    let endpoint = identity.update_endpoint(&id, changes(body, "endpoint", &id)?).await?;
     ok(json!({"endpoint": view(&endpoint, &base)}))
 }
 

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::target::PolicyTarget;
 use super::{
-    Answer, ListFilter, Page, created, fields, id_of, may, no_content, ok, resembles, self_link,
-    users, with_extra,
+    Answer, ListFilter, Page, changes, created, fields, id_of, may, no_content, ok, resembles,
+    self_link, users, with_extra,
 };
 use crate::db::groups::Group;
 use crate::{DOMAIN_ID, Error, Identity};
@@ -148,7 +148,7 @@ async fn update(
 ) -> Answer {
     enforce(&identity, &caller, "identity:update_group", &id, None).await?;
     id_of("group", &id)?;
-    let group = identity.update_group(&id, fields(body, "group")?).await?;
+    let group = identity.update_group(&id, changes(body, "group", &id)?).await?;
     ok(json!({"group": view(&group, &base)}))
 }
 

@@ -142,6 +142,18 @@ fn fields(body: JsonBody, key: &str) -> Result<Fields, Refusal> {
     }
 }
 
+/// The object under `key` in the body of an update, whose id cannot change (`_require_matching_id` of
+/// `keystone/server/flask/common.py`).
+fn changes(body: JsonBody, key: &str, id: &str) -> Result<Fields, Refusal> {
+    let fields = fields(body, key)?;
+    match fields.get("id") {
+        Some(other) if !other.is_null() && other != id => {
+            Err(Refusal::bad_request("Cannot change ID"))
+        }
+        _ => Ok(fields),
+    }
+}
+
 /// Refuses a path segment that cannot be an id: ids have no control characters.
 fn id_of(kind: &'static str, segment: &str) -> Result<(), Refusal> {
     if segment.chars().any(char::is_control) {

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::target::PolicyTarget;
 use super::{
-    Answer, ListFilter, Page, created, fields, id_of, listing, may, no_content, ok, options,
-    resembles, self_link, with_extra,
+    Answer, ListFilter, Page, changes, created, fields, id_of, listing, may, no_content, ok,
+    options, resembles, self_link, with_extra,
 };
 use crate::db::projects::Project;
 use crate::{DOMAIN_ID, Error, Identity};
@@ -208,7 +208,7 @@ async fn update(
 ) -> Answer {
     enforce(&identity, &caller, "identity:update_project", &id).await?;
     id_of("project", &id)?;
-    let project = identity.update_project(&id, fields(body, "project")?).await?;
+    let project = identity.update_project(&id, changes(body, "project", &id)?).await?;
     ok(json!({"project": view(&project, &base)}))
 }
 

@@ -6,7 +6,9 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
-use super::{Answer, created, fields, fits, id_of, listing, no_content, ok, self_link, with_extra};
+use super::{
+    Answer, changes, created, fields, fits, id_of, listing, no_content, ok, self_link, with_extra,
+};
 use crate::db::catalog::Region;
 use crate::{Identity, REGION};
 
@@ -88,7 +90,7 @@ async fn update(
     body: JsonBody,
 ) -> Answer {
     id_of("region", &id)?;
-    let region = identity.update_region(&id, fields(body, "region")?).await?;
+    let region = identity.update_region(&id, changes(body, "region", &id)?).await?;
     ok(json!({"region": view(&region, &base)}))
 }
 

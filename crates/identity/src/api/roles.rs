@@ -7,8 +7,8 @@ use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, options, resembles,
-    self_link,
+    Answer, ListFilter, changes, created, fields, id_of, listing, may, no_content, ok, options,
+    resembles, self_link,
 };
 use crate::Identity;
 use crate::db::roles::Role;
@@ -98,7 +98,7 @@ async fn update(
     body: JsonBody,
 ) -> Answer {
     id_of("role", &id)?;
-    let role = identity.update_role(&id, fields(body, "role")?).await?;
+    let role = identity.update_role(&id, changes(body, "role", &id)?).await?;
     ok(json!({"role": view(&role, &base)}))
 }
 

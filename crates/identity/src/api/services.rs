@@ -6,7 +6,9 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
-use super::{Answer, created, fields, fits, id_of, listing, no_content, ok, self_link, with_extra};
+use super::{
+    Answer, changes, created, fields, fits, id_of, listing, no_content, ok, self_link, with_extra,
+};
 use crate::Identity;
 use crate::catalog::CatalogEntry;
 use crate::db::catalog::Service;
@@ -86,7 +88,7 @@ async fn update(
     body: JsonBody,
 ) -> Answer {
     id_of("service", &id)?;
-    let service = identity.update_service(&id, fields(body, "service")?).await?;
+    let service = identity.update_service(&id, changes(body, "service", &id)?).await?;
     ok(json!({"service": view(&service, &base)}))
 }
 

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::target::PolicyTarget;
 use super::tokens::LOGIN_LIMIT;
 use super::{
-    Answer, ListFilter, Page, created, fields, id_of, may, no_content, ok, resembles, self_link,
-    with_extra,
+    Answer, ListFilter, Page, changes, created, fields, id_of, may, no_content, ok, resembles,
+    self_link, with_extra,
 };
 use crate::db::users::User;
 use crate::{DOMAIN_ID, Error, Identity};
@@ -171,7 +171,7 @@ async fn update(
 ) -> Answer {
     enforce(&identity, &caller, "identity:update_user", &id).await?;
     id_of("user", &id)?;
-    let user = identity.update_user(&id, fields(body, "user")?, peer.party()).await?;
+    let user = identity.update_user(&id, changes(body, "user", &id)?, peer.party()).await?;
     ok(json!({"user": view(&user, &base)}))
 }
 

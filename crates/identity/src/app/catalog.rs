@@ -3,7 +3,6 @@
 
 use kilonova_store::Tx;
 use kilonova_wire::text::check_name;
-use serde_json::Value;
 
 use super::{Fields, extras, flag, text};
 use crate::catalog;
@@ -346,12 +345,6 @@ fn apply_region(made: &mut Region, fields: &Fields) -> Result<(), Error> {
     }
     if fields.contains_key("parent_region_id") {
         made.parent = text(fields, "parent_region_id")?;
-    }
-    if let Some(Value::String(id)) = fields.get("id")
-        && !id.is_empty()
-        && *id != made.id
-    {
-        return Err(Error::Invalid("The id of a region cannot be changed.".into()));
     }
     extras(&mut made.extra, fields, &REGION_FIELDS)
 }

@@ -2,7 +2,7 @@
 
 use kilonova_store::Tx;
 
-use super::{Fields, extras, named, only_domain, text};
+use super::{Fields, extras, named, only_domain, same_domain, stripped_name, text};
 use crate::db::groups::{self, Group};
 use crate::db::users::{self, User};
 use crate::{Error, Identity, new_id};
@@ -68,6 +68,7 @@ impl Identity {
             description: String::new(),
             extra: Fields::new(),
         };
+        only_domain(&fields)?;
         apply(&mut group, &fields)?;
         self.change(move |tx| {
             groups::insert(tx, &group).map_err(Error::taken("group", &group.name))?;
@@ -80,6 +81,7 @@ impl Identity {
         let id = id.to_owned();
         self.change(move |tx| {
             let mut group = existing(tx, &id)?;
+            same_domain(&fields)?;
             apply(&mut group, &fields)?;
             groups::update(tx, &group).map_err(Error::taken("group", &group.name))?;
             Ok(group)
@@ -131,8 +133,7 @@ fn not_in(user: &str, group: &str) -> Error {
 }
 
 fn apply(group: &mut Group, fields: &Fields) -> Result<(), Error> {
-    only_domain(fields)?;
-    if let Some(name) = text(fields, "name")? {
+    if let Some(name) = stripped_name(fields)? {
         group.name = name;
     }
     if fields.contains_key("description") {

@@ -220,9 +220,7 @@ impl Identity {
                     "Using an application credential token to create a scoped token is not allowed.",
                 ));
             }
-            Some(found) => {
-                Some((uuid(&found.id)?, uuid(&found.project_id)?, found.expires_at))
-            }
+            Some(found) => Some((uuid(&found.id)?, uuid(&found.project_id)?, found.expires_at)),
         };
         Ok(Authenticated {
             user: session.token.user,

@@ -56,6 +56,12 @@ fn text(fields: &Fields, key: &str) -> Result<Option<String>, Error> {
     }
 }
 
+/// The name of a user, a group or a project in a request, without surrounding white space, as Keystone stores it. Roles keep
+/// theirs.
+fn stripped_name(fields: &Fields) -> Result<Option<String>, Error> {
+    Ok(text(fields, "name")?.map(|name| name.trim().to_owned()))
+}
+
 fn flag(fields: &Fields, key: &str) -> Result<Option<bool>, Error> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(None),
@@ -64,11 +70,19 @@ fn flag(fields: &Fields, key: &str) -> Result<Option<bool>, Error> {
     }
 }
 
-/// Accepts `domain_id` only if it is the id of the default domain.
+/// Accepts `domain_id` of a new resource only if it is the id of the default domain.
 fn only_domain(fields: &Fields) -> Result<(), Error> {
     match text(fields, "domain_id")? {
         Some(id) if id != DOMAIN_ID => Err(Error::NotFound("domain", id)),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a change of `domain_id` (`_require_matching_domain_id` of `keystone/identity/core.py`).
+fn same_domain(fields: &Fields) -> Result<(), Error> {
+    match only_domain(fields) {
+        Err(Error::NotFound(..)) => Err(Error::Invalid("Cannot change Domain ID".into())),
+        checked => checked,
     }
 }
 
@@ -101,7 +115,7 @@ fn immutable(now: bool, fields: &Fields, kind: &str) -> Result<bool, Error> {
     }
 }
 
-/// Merges attributes that the service stores without interpreting them; null removes an attribute.
+/// Merges attributes that the service stores without interpreting them. As in Keystone, null is a value.
 fn extras(extra: &mut Fields, fields: &Fields, known: &[&str]) -> Result<(), Error> {
     for (key, value) in fields.iter().filter(|(key, _)| !known.contains(&key.as_str())) {
         if key.contains('\0') || value.to_string().contains("\\u0000") {
@@ -110,11 +124,7 @@ fn extras(extra: &mut Fields, fields: &Fields, known: &[&str]) -> Result<(), Err
                 key.escape_debug()
             )));
         }
-        if value.is_null() {
-            extra.remove(key);
-        } else {
-            extra.insert(key.clone(), value.clone());
-        }
+        extra.insert(key.clone(), value.clone());
     }
     Ok(())
 }

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use super::{Fields, extras, flag, immutable, named, only_domain, only_unprotects, text};
+use super::{
+    Fields, extras, flag, immutable, named, only_domain, only_unprotects, same_domain,
+    stripped_name, text,
+};
 use crate::db::projects::{self, Project};
 use crate::db::users;
 use crate::{DOMAIN_ID, Error, Identity, new_id};
@@ -49,6 +52,8 @@ impl Identity {
             immutable: false,
             extra: Fields::new(),
         };
+        // Upstream's `ProjectsResource.post` of `keystone/api/projects.py` makes this an invalid request.
+        only_domain(&fields).map_err(|error| Error::Invalid(error.to_string()))?;
         apply(&mut project, &fields)?;
         named(&project.name, LONGEST)?;
         self.change(move |tx| {
@@ -63,6 +68,7 @@ impl Identity {
         self.change(move |tx| {
             let mut project =
                 projects::by_id(tx, &id)?.ok_or_else(Error::not_found("project", &id))?;
+            same_domain(&fields)?;
             if project.immutable && !only_unprotects(&fields) {
                 return Err(Error::Immutable("update", "project", id.clone()));
             }
@@ -121,14 +127,13 @@ impl Identity {
 }
 
 fn apply(project: &mut Project, fields: &Fields) -> Result<(), Error> {
-    only_domain(fields)?;
     if text(fields, "parent_id")?.is_some_and(|id| id != DOMAIN_ID) {
         return Err(Error::Invalid("Nested projects are not supported.".into()));
     }
     if flag(fields, "is_domain")? == Some(true) {
         return Err(Error::Invalid("There is one domain; no other can be created.".into()));
     }
-    if let Some(name) = text(fields, "name")? {
+    if let Some(name) = stripped_name(fields)? {
         project.name = name;
     }
     if fields.contains_key("description") {

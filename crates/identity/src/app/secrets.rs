@@ -256,11 +256,12 @@ fn ec2(blob: &str) -> Result<(String, Fields), Error> {
     }
 }
 
-/// [`extras`] within [`LONGEST_EXTRA`]. A credential that predates this bound can still be changed in other ways.
+/// [`extras`] within [`LONGEST_EXTRA`]. A credential that predates this bound can still be changed, but not grow.
 fn merge(extra: &mut Fields, fields: &Fields) -> Result<(), Error> {
+    let before = crate::db::text(extra).len();
     extras(extra, fields, &KNOWN)?;
-    let adds = fields.values().any(|value| !value.is_null());
-    if adds && crate::db::text(extra).len() > LONGEST_EXTRA {
+    let after = crate::db::text(extra).len();
+    if after > LONGEST_EXTRA && after > before {
         return Err(Error::Invalid(format!(
             "The additional attributes of a credential may have at most {LONGEST_EXTRA} bytes."
         )));

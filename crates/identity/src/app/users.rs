@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kilonova_wire::time;
 use serde_json::Value;
 
-use super::{Fields, extras, flag, named, only_domain, text};
+use super::{Fields, extras, flag, named, only_domain, same_domain, stripped_name, text};
 use crate::db::lockouts;
 use crate::db::users::{self, User};
 use crate::hashing::{self, Party};
@@ -50,6 +50,7 @@ impl Identity {
             extra: Fields::new(),
             options: Fields::new(),
         };
+        only_domain(&fields)?;
         apply(&mut user, &fields)?;
         let hash = self.hashed(&user.id, &fields, peer).await?;
         self.change(move |tx| {
@@ -73,6 +74,7 @@ impl Identity {
         let sets_password = fields.contains_key("password");
         self.change(move |tx| {
             let mut user = users::by_id(tx, &id)?.ok_or_else(Error::not_found("user", &id))?;
+            same_domain(&fields)?;
             apply(&mut user, &fields)?;
             if hash.is_some() || !user.enabled {
                 user.tokens_valid_from = time::now();
@@ -148,16 +150,13 @@ const SELF_SERVICE_DISABLED: &str = "You cannot change your password at this tim
 /// Refuses a change of a password that is locked.
 fn refuse_locked(user: &User) -> Result<(), Error> {
     match user.options.get("lock_password") {
-        Some(Value::Bool(true)) => {
-            Err(Error::Invalid(SELF_SERVICE_DISABLED.into()))
-        }
+        Some(Value::Bool(true)) => Err(Error::Invalid(SELF_SERVICE_DISABLED.into())),
         _ => Ok(()),
     }
 }
 
 fn apply(user: &mut User, fields: &Fields) -> Result<(), Error> {
-    only_domain(fields)?;
-    if let Some(name) = text(fields, "name")? {
+    if let Some(name) = stripped_name(fields)? {
         user.name = name;
     }
     named(&user.name, LONGEST)?;

@@ -80,6 +80,84 @@ async fn a_deleted_project_is_no_default_project() {
 }
 
 #[tokio::test]
+async fn white_space_around_names_is_not_stored() {
+    for cloud in clouds().await {
+        let admin = cloud.admin().await;
+        for (kind, stored) in
+            [("user", "one"), ("group", "one"), ("project", "one"), ("role", " one ")]
+        {
+            let id = cloud.make(&admin, kind, json!({"name": " one "})).await;
+            let path = format!("/v3/{kind}s/{id}");
+            let shown = cloud.as_user(&admin, "GET", &path, Value::Null).await;
+            assert_eq!(shown.body[kind]["name"], stored, "{kind}");
+            let change = json!({kind: {"name": "two "}});
+            let changed = cloud.as_user(&admin, "PATCH", &path, change).await;
+            let stored = if kind == "role" { "two " } else { "two" };
+            assert_eq!(changed.body[kind]["name"], stored, "{kind}");
+        }
+        let taken = json!({"user": {"name": "\ttwo"}});
+        assert_eq!(cloud.as_user(&admin, "POST", "/v3/users", taken).await.status, 409);
+    }
+}
+
+#[tokio::test]
+async fn additional_attributes_may_be_null() {
+    for cloud in clouds().await {
+        let admin = cloud.admin().await;
+        for (kind, path) in [("user", "users"), ("group", "groups"), ("project", "projects")] {
+            let fields = json!({"name": "one", "email": "a@b", "phone": null});
+            let id = cloud.make(&admin, kind, fields).await;
+            let path = format!("/v3/{path}/{id}");
+            let change = json!({kind: {"email": null}});
+            assert_eq!(cloud.as_user(&admin, "PATCH", &path, change).await.status, 200);
+            let shown = cloud.as_user(&admin, "GET", &path, Value::Null).await;
+            for key in ["email", "phone"] {
+                assert_eq!(shown.body[kind].get(key), Some(&Value::Null), "{kind}: {key}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn ids_and_domains_do_not_change() {
+    for cloud in clouds().await {
+        let admin = cloud.admin().await;
+        let ask = async |method: &str, path: &str, body: Value| {
+            let reply = cloud.as_user(&admin, method, path, body).await;
+            (reply.status.as_u16(), reply.body["error"]["message"].clone())
+        };
+        for kind in ["user", "group", "project", "role", "region", "service"] {
+            let fields = match kind {
+                "region" => json!({"id": "one"}),
+                "service" => json!({"type": "one"}),
+                _ => json!({"name": "one"}),
+            };
+            let id = cloud.make(&admin, kind, fields).await;
+            let path = format!("/v3/{kind}s/{id}");
+            for (id, answer) in [
+                (json!("other"), (400, json!("Cannot change ID"))),
+                (json!(id), (200, Value::Null)),
+                (Value::Null, (200, Value::Null)),
+            ] {
+                let change = json!({kind: {"id": id, "description": "d"}});
+                assert_eq!(ask("PATCH", &path, change).await, answer, "{kind} {id}");
+            }
+            if ["user", "group", "project"].contains(&kind) {
+                let elsewhere = json!({kind: {"domain_id": "other"}});
+                let answer = (400, json!("Cannot change Domain ID"));
+                assert_eq!(ask("PATCH", &path, elsewhere).await, answer, "{kind}");
+                let here = json!({kind: {"domain_id": "default"}});
+                assert_eq!(ask("PATCH", &path, here).await.0, 200, "{kind}");
+                let new = json!({kind: {"name": "two", "domain_id": "other"}});
+                let status = if kind == "project" { 400 } else { 404 };
+                let answer = (status, json!("Could not find domain: other."));
+                assert_eq!(ask("POST", &format!("/v3/{kind}s"), new).await, answer, "{kind}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn names_and_values_are_validated() {
     for cloud in clouds().await {
         let admin = cloud.admin().await;
@@ -246,9 +324,15 @@ async fn no_user_has_an_expiring_password_or_is_federated() {
             cloud.as_user(&admin, "GET", &format!("{path}?{filter}"), Value::Null).await
         };
         for path in ["/v3/users", of_group.as_str()] {
-            for filter in ["lt:2099-12-08T22:02:00Z", "neq:2016-12-08T22:02:00Z", "2016-12-08T22:02:00Z"] {
+            for filter in
+                ["lt:2099-12-08T22:02:00Z", "neq:2016-12-08T22:02:00Z", "2016-12-08T22:02:00Z"]
+            {
                 let reply = get(path, &format!("password_expires_at={filter}")).await;
-                assert_eq!((reply.status.as_u16(), &reply.body["users"]), (200, &json!([])), "{filter}");
+                assert_eq!(
+                    (reply.status.as_u16(), &reply.body["users"]),
+                    (200, &json!([])),
+                    "{filter}"
+                );
             }
             for (filter, words) in [
                 ("lt:soon", "Timestamp not in expected format."),

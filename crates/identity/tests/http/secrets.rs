@@ -60,7 +60,10 @@ async fn a_user_has_credentials_whose_content_the_database_does_not_show() {
         assert_eq!(changed.body, shown.body);
         let shown = &shown.body["credential"];
         assert_eq!((&shown["blob"], &shown["type"]), (&json!("NEW"), &json!("totp")));
-        assert_eq!((&shown["project_id"], shown.get("note")), (&json!(project), None));
+        assert_eq!(
+            (&shown["project_id"], shown.get("note")),
+            (&json!(project), Some(&Value::Null))
+        );
         let other = json!({"credential": {"id": "x", "blob": "NEW"}});
         assert_eq!(cloud.as_user(&demo, "PATCH", &path, other).await.status, 400);
         assert_eq!(cloud.as_user(&demo, "DELETE", &path, Value::Null).await.status, 204);
