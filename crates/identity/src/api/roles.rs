@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     Answer, ListFilter, changes, created, fields, id_of, listing, may, no_content, ok, options,
-    resembles, self_link,
+    resembles, self_link, with_extra,
 };
 use crate::Identity;
 use crate::db::roles::Role;
@@ -36,14 +36,17 @@ pub(super) fn routes() -> Routes<Identity> {
 }
 
 pub(super) fn view(role: &Role, base: &Base) -> Value {
-    json!({
-        "id": role.id,
-        "name": role.name,
-        "domain_id": null,
-        "description": role.description,
-        "options": options(role.immutable),
-        "links": self_link(base, "roles", &role.id),
-    })
+    Value::Object(with_extra(
+        &role.extra,
+        [
+            ("id", json!(role.id)),
+            ("name", json!(role.name)),
+            ("domain_id", Value::Null),
+            ("description", json!(role.description)),
+            ("options", options(role.immutable)),
+            ("links", self_link(base, "roles", &role.id)),
+        ],
+    ))
 }
 
 /// Every role is global, so that a filter by domain finds none; upstream has a rule of its own for

@@ -1,12 +1,13 @@
 //! Roles. Role names are unique regardless of case, because policies ignore case: a role `Admin`
 //! would have the rights of `admin`.
 
-use super::{Fields, immutable, named, only_domain, only_unprotects, text};
+use super::{Fields, extras, immutable, named, only_domain, only_unprotects, text};
 use crate::db::credentials;
 use crate::db::roles::{self, Role};
 use crate::{Error, Identity, new_id};
 
 const LONGEST: usize = 255;
+const KNOWN: [&str; 6] = ["id", "name", "description", "domain_id", "options", "links"];
 
 impl Identity {
     pub(crate) async fn role(&self, id: &str) -> Result<Role, Error> {
@@ -19,8 +20,13 @@ impl Identity {
     }
 
     pub(crate) async fn create_role(&self, fields: Fields) -> Result<Role, Error> {
-        let mut role =
-            Role { id: new_id(), name: String::new(), description: None, immutable: false };
+        let mut role = Role {
+            id: new_id(),
+            name: String::new(),
+            description: None,
+            immutable: false,
+            extra: Fields::new(),
+        };
         apply(&mut role, &fields)?;
         self.change(move |tx| {
             roles::insert(tx, &role).map_err(Error::taken("role", &role.name))?;
@@ -72,5 +78,6 @@ fn apply(role: &mut Role, fields: &Fields) -> Result<(), Error> {
         role.description = text(fields, "description")?;
     }
     role.immutable = immutable(role.immutable, fields, "role")?;
-    named(&role.name, LONGEST)
+    named(&role.name, LONGEST)?;
+    extras(&mut role.extra, fields, &KNOWN)
 }

@@ -1,6 +1,9 @@
 //! Roles, and the implications between them.
 
 use kilonova_store::{Error, Row, Tx, params, statements};
+use serde_json::{Map, Value};
+
+use super::{object, text};
 
 /// A role.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,25 +13,26 @@ pub(crate) struct Role {
     pub description: Option<String>,
     /// True if the role cannot be changed or deleted until this is reset.
     pub immutable: bool,
+    pub extra: Map<String, Value>,
 }
 
 /// The columns of a [`Role`]; the table has the alias `r`.
 macro_rules! columns {
     () => {
-        "r.id, r.name, r.description, r.immutable"
+        "r.id, r.name, r.description, r.immutable, r.extra"
     };
 }
 
 statements! {
     /// Adds a role.
-    INSERT = "INSERT INTO identity_roles (id, name, description, immutable, name_key)
-        VALUES (?1, ?2, ?3, ?4, ?5)";
+    INSERT = "INSERT INTO identity_roles (id, name, description, immutable, name_key, extra)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     /// Adds a default role, unless its name is taken.
     INSERT_MISSING = "INSERT INTO identity_roles (id, name, immutable, name_key)
         VALUES (?1, ?2, 1, ?2) ON CONFLICT (name) DO NOTHING";
     /// Updates all columns but the id.
-    UPDATE = "UPDATE identity_roles SET name = ?2, description = ?3, immutable = ?4, name_key = ?5
-        WHERE id = ?1";
+    UPDATE = "UPDATE identity_roles SET name = ?2, description = ?3, immutable = ?4, name_key = ?5,
+        extra = ?6 WHERE id = ?1";
     /// One role by id.
     BY_ID = concat!("SELECT ", columns!(), " FROM identity_roles r WHERE r.id = ?1");
     /// One role by name.
@@ -94,6 +98,7 @@ fn read(row: &Row) -> Result<Role, Error> {
         name: row.string("name")?,
         description: row.string_opt("description")?,
         immutable: row.bool("immutable")?,
+        extra: object(row.text("extra")?)?,
     })
 }
 
@@ -104,6 +109,7 @@ fn values(role: &Role) -> Vec<kilonova_store::Value> {
         role.description.clone(),
         role.immutable,
         role.name.to_lowercase(),
+        text(&role.extra),
     ]
     .to_vec()
 }

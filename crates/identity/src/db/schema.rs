@@ -186,4 +186,10 @@ UPDATE identity_users SET default_project_id = NULL
 CREATE INDEX identity_users_default_project ON identity_users (default_project_id);
 ",
     },
+    Migration {
+        name: "identity-9-role-attributes",
+        sql: "
+ALTER TABLE identity_roles ADD COLUMN extra TEXT NOT NULL DEFAULT '{}';
+",
+    },
 ];

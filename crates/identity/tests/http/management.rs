@@ -104,11 +104,15 @@ async fn white_space_around_names_is_not_stored() {
 async fn additional_attributes_may_be_null() {
     for cloud in clouds().await {
         let admin = cloud.admin().await;
-        for (kind, path) in [("user", "users"), ("group", "groups"), ("project", "projects")] {
+        for (kind, path) in
+            [("user", "users"), ("group", "groups"), ("project", "projects"), ("role", "roles")]
+        {
             let fields = json!({"name": "one", "email": "a@b", "phone": null});
             let id = cloud.make(&admin, kind, fields).await;
             let path = format!("/v3/{path}/{id}");
             let change = json!({kind: {"email": null}});
+            let shown = cloud.as_user(&admin, "GET", &path, Value::Null).await;
+            assert_eq!(shown.body[kind]["email"], "a@b", "{kind}");
             assert_eq!(cloud.as_user(&admin, "PATCH", &path, change).await.status, 200);
             let shown = cloud.as_user(&admin, "GET", &path, Value::Null).await;
             for key in ["email", "phone"] {
