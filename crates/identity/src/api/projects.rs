@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::target::PolicyTarget;
 use super::{
-    Answer, ListFilter, Page, changes, created, fields, id_of, listing, may, no_content, ok,
-    options, resembles, self_link, with_extra,
+    Answer, ListFilter, Page, as_boolean, changes, created, fields, fits, id_of, listing, may,
+    no_content, ok, options, resembles, self_link, with_extra,
 };
 use crate::db::projects::Project;
-use crate::{DOMAIN_ID, Error, Identity};
+use crate::{DOMAIN_ID, DOMAIN_NAME, Error, Identity};
 
 pub(super) fn routes() -> Routes<Identity> {
     let rule = |rules| Guard::Object(rules);
@@ -54,6 +54,22 @@ pub(super) fn view(project: &Project, base: &Base) -> Value {
     ))
 }
 
+/// The domain as the project that acts as one, which only lists of such projects contain.
+fn as_project(description: &str, base: &Base) -> Value {
+    json!({
+        "id": DOMAIN_ID,
+        "name": DOMAIN_NAME,
+        "domain_id": null,
+        "description": description,
+        "enabled": true,
+        "parent_id": null,
+        "is_domain": true,
+        "tags": [],
+        "options": {},
+        "links": self_link(base, "projects", DOMAIN_ID),
+    })
+}
+
 /// Enforces a rule on the project of the URL.
 pub(super) async fn enforce(
     identity: &Identity,
@@ -73,12 +89,25 @@ async fn list(
     may(&caller, "identity:list_projects", &[])?;
     let filter = ListFilter::read(&query);
     let page = Page::read(&query)?;
-    if let Some(marker) = &page.marker {
+    let domains = query.get("is_domain").is_some_and(as_boolean);
+    if let Some(marker) = page.marker.as_ref().filter(|id| !domains || *id != DOMAIN_ID) {
         identity.project(marker).await.map_err(Error::no_marker)?;
     }
+    if domains {
+        let domain = as_project(&identity.domain_description().await?, &base);
+        let fits = |view: &Value| {
+            // The domain of a token contains projects, but not itself.
+            caller.domain_id.is_empty()
+                && filter.enabled != Some(false)
+                && tagged(&query, &[])
+                && fits(&query, &["name", "domain_id", "parent_id"], view)
+                && resembles(&query, &["enabled"], view)
+        };
+        let items = [domain].into_iter().filter(fits).collect();
+        return page.listing(&query, &base, "/v3/projects", "projects", items);
+    }
     let beneath = query.get("parent_id").is_some_and(|id| id != DOMAIN_ID);
-    let domains = query.get("is_domain").is_some_and(|flag| flag.eq_ignore_ascii_case("true"));
-    let found = if filter.matches_nothing || beneath || domains {
+    let found = if filter.matches_nothing || beneath {
         Vec::new()
     } else {
         identity.projects(filter.name, filter.enabled, None).await?

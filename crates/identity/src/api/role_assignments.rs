@@ -6,9 +6,9 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Refusal};
 use serde_json::{Value, json};
 
-use super::{Answer, flag, listing, may};
+use super::{Answer, flag, id_of, listing, may};
 use crate::app::assignments::ListedAssignment;
-use crate::db::assignments::{Actor, AssignmentFilter, Target};
+use crate::db::assignments::{Actor, AssignmentFilter, DOMAIN, SYSTEM, Target};
 use crate::{DOMAIN_ID, DOMAIN_NAME, Identity};
 
 const ALL: &str = "identity:list_role_assignments";
@@ -29,10 +29,17 @@ async fn list(
     let effective = flag(&query, "effective");
     check(&query, effective, tree)?;
     let parameter = |key: &str| query.get(key).map(str::to_owned);
+    let project = parameter("scope.project.id");
+    // All projects are directly below the domain, which upstream also takes for a project here.
+    let below_domain = tree && project.as_deref() == Some(DOMAIN_ID);
+    if let Some(id) = project.as_ref().filter(|_| tree && !below_domain) {
+        id_of("project", id)?;
+        identity.project(id).await?;
+    }
     let mut filter = AssignmentFilter {
         user: parameter("user.id"),
         group: parameter("group.id"),
-        target: parameter("scope.project.id").map(Target::Project),
+        target: project.clone().filter(|_| !below_domain).map(Target::Project),
         role: parameter("role.id"),
     };
     let mut matches_nothing = query.get("scope.OS-INHERIT:inherited_to").is_some();
@@ -43,10 +50,10 @@ async fn list(
     if query.get("scope.system").is_some() {
         filter.target = Some(Target::System);
     }
-    let ids = [&filter.user, &filter.group, &filter.role].into_iter().flatten();
-    matches_nothing |= ids
-        .chain(parameter("scope.project.id").as_ref())
-        .any(|id| id.chars().any(char::is_control));
+    let ids = [&filter.user, &filter.group, &filter.role, &project];
+    matches_nothing |= ids.into_iter().flatten().any(|id| id.chars().any(char::is_control));
+    // These values of the target column are no projects.
+    matches_nothing |= project.is_some_and(|id| [SYSTEM, DOMAIN].contains(&id.as_str()));
     let found = match (matches_nothing, effective) {
         (true, _) => Vec::new(),
         (false, true) => identity.effective_assignments(filter).await?,
@@ -54,7 +61,9 @@ async fn list(
     };
     let names = flag(&query, "include_names");
     let visible = |entry: &&ListedAssignment| {
-        caller.domain_id.is_empty() || entry.assignment.target != Target::System
+        let target = &entry.assignment.target;
+        (caller.domain_id.is_empty() || *target != Target::System)
+            && (!below_domain || matches!(target, Target::Project(_)))
     };
     let items = found.iter().filter(visible).map(|entry| view(entry, names, &base)).collect();
     listing(&base, "/v3/role_assignments", "role_assignments", items)

@@ -261,22 +261,45 @@ impl Identity {
             .await
     }
 
+    /// Deletes a region and the regions below it, unless one of them has endpoints (`delete_region` of
+    /// `keystone/catalog/backends/sql.py`).
     pub(crate) async fn delete_region(&self, id: &str) -> Result<(), Error> {
         refuse_own_region(id)?;
         let id = id.to_owned();
         self.store
             .write(move |tx| {
-                let child = |region: &Region| region.parent.as_deref() == Some(&id);
-                if rows::region_is_used(tx, &id)? || rows::regions(tx)?.iter().any(child) {
-                    return Err(Error::Refused(format!(
-                        "Unable to delete region {id} because it or its child regions have \
-                         associated endpoints."
-                    )));
+                region(tx, &id)?;
+                let doomed = with_descendants(&id, &rows::regions(tx)?);
+                for one in &doomed {
+                    if rows::region_is_used(tx, one)? {
+                        return Err(Error::Refused(format!(
+                            "Unable to delete region {id} because it or its child regions have \
+                             associated endpoints."
+                        )));
+                    }
                 }
-                Error::unless_found(rows::delete_region(tx, &id)?, "region", &id)
+                for one in &doomed {
+                    rows::delete_region(tx, one)?;
+                }
+                Ok(())
             })
             .await
     }
+}
+
+/// The ids of a region and of the regions below it. It ends also if the regions form a cycle.
+fn with_descendants(id: &str, all: &[Region]) -> Vec<String> {
+    let mut found = vec![id.to_owned()];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).cloned() {
+        for region in all {
+            if region.parent.as_ref() == Some(&parent) && !found.contains(&region.id) {
+                found.push(region.id.clone());
+            }
+        }
+        next += 1;
+    }
+    found
 }
 
 fn built_in_service(kind: &str) -> Error {

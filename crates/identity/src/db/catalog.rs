@@ -237,7 +237,7 @@ pub(crate) fn regions(tx: &mut Tx<'_>) -> Result<Vec<Region>, Error> {
     tx.rows(REGIONS, params![])?.iter().map(region_of).collect()
 }
 
-/// Deletes a region; returns false if it does not exist.
-pub(crate) fn delete_region(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
-    Ok(tx.execute(DELETE_REGION, params![id])? > 0)
+/// Deletes a region.
+pub(crate) fn delete_region(tx: &mut Tx<'_>, id: &str) -> Result<(), Error> {
+    tx.execute(DELETE_REGION, params![id]).map(|_| ())
 }

@@ -150,6 +150,14 @@ async fn the_system_is_a_scope() {
         put(&cloud, &root, &format!("/v3/groups/{group}/users/{user}")).await;
         put(&cloud, &root, &format!("/v3/system/groups/{group}/roles/{reader}")).await;
         assert!(cloud.opens(&auditor).await, "the role comes from the group");
+        // No project has these ids.
+        for project in ["system", "domain"] {
+            for effective in ["", "&effective"] {
+                let query = format!("/v3/role_assignments?scope.project.id={project}{effective}");
+                let found = cloud.as_user(&root, "GET", &query, Value::Null).await;
+                assert_eq!(found.body["role_assignments"], json!([]), "{query}");
+            }
+        }
         for wrong in [json!({"system": {"all": false}}), json!({"system": {}}), json!({"x": {}})] {
             assert_eq!(cloud.login(scoped("demo", "demo", wrong)).await.status, 400);
         }

@@ -412,6 +412,65 @@ async fn roles_are_granted_checked_listed_and_revoked() {
 }
 
 #[tokio::test]
+async fn the_assignments_of_a_tree_are_those_of_its_projects() {
+    for cloud in clouds().await {
+        let (project, user, _) = cloud.demo().await;
+        let admin = cloud.admin().await;
+        let reader = cloud.find(&admin, "role", "reader").await;
+        for place in ["system", "domains/default"] {
+            let path = format!("/v3/{place}/users/{user}/roles/{reader}");
+            assert_eq!(cloud.as_user(&admin, "PUT", &path, Value::Null).await.status, 204);
+        }
+        let get = async |root: &str| {
+            let path = format!(
+                "/v3/role_assignments?user.id={user}&include_subtree&scope.project.id={root}"
+            );
+            cloud.as_user(&admin, "GET", &path, Value::Null).await
+        };
+        for root in [project.as_str(), "default"] {
+            let found = get(root).await.body;
+            let found = found["role_assignments"].as_array().unwrap();
+            assert_eq!(found.len(), 1, "{root}");
+            assert_eq!(found[0]["scope"]["project"]["id"], project, "{root}");
+        }
+        let missing = get("nothing").await;
+        assert_eq!(missing.status, 404);
+        assert_eq!(missing.body["error"]["message"], "Could not find project: nothing.");
+    }
+}
+
+#[tokio::test]
+async fn the_domain_is_the_one_project_that_acts_as_a_domain() {
+    for cloud in clouds().await {
+        let admin = cloud.admin().await;
+        let names = async |filter: &str| -> Vec<String> {
+            let path = format!("/v3/projects?{filter}");
+            let found = cloud.as_user(&admin, "GET", &path, Value::Null).await.body;
+            let all = found["projects"].as_array().unwrap().iter();
+            all.map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+        };
+        for word in ["true", "1", "yes"] {
+            assert_eq!(names(&format!("is_domain={word}")).await, ["Default"], "{word}");
+        }
+        let after = names("is_domain=1&limit=1&marker=default").await;
+        assert_eq!(after, Vec::<String>::new());
+        for word in ["false", "0", "no"] {
+            let found = names(&format!("is_domain={word}")).await;
+            assert_eq!(found, ["admin", "service"], "{word}");
+        }
+        for filter in ["name=x", "enabled=0", "domain_id=default", "parent_id=default", "tags=a"] {
+            let found = names(&format!("is_domain=1&{filter}")).await;
+            assert_eq!(found, Vec::<String>::new(), "{filter}");
+        }
+        let path = "/v3/projects?is_domain=1&name__startswith=Def";
+        let shown = cloud.as_user(&admin, "GET", path, Value::Null).await.body;
+        let shown = &shown["projects"][0];
+        assert_eq!((&shown["id"], &shown["is_domain"]), (&json!("default"), &json!(true)));
+        assert_eq!((&shown["domain_id"], &shown["parent_id"]), (&Value::Null, &Value::Null));
+    }
+}
+
+#[tokio::test]
 async fn the_catalog_is_available_as_resources() {
     for cloud in clouds().await {
         let admin = cloud.admin().await;

@@ -122,7 +122,7 @@ async fn invalid_entries_are_refused() {
         }
         let mut old = good;
         old["region"] = json!("RegionTwo");
-        cloud.make(&admin, "endpoint", old).await;
+        let endpoint = cloud.make(&admin, "endpoint", old).await;
         let two = cloud.as_user(&admin, "GET", "/v3/regions/RegionTwo", Value::Null).await;
         assert_eq!(two.status, 200, "older clients expect the region to be created");
         let path = "/v3/regions/RegionTwo";
@@ -131,6 +131,26 @@ async fn invalid_entries_are_refused() {
         assert_eq!(cloud.as_user(&admin, "POST", "/v3/regions", child).await.status, 201);
         let circle = json!({"region": {"parent_region_id": "Child"}});
         assert_eq!(cloud.as_user(&admin, "PATCH", path, circle).await.status, 400);
+        let grandchild = json!({"region": {"id": "Grandchild", "parent_region_id": "Child"}});
+        assert_eq!(cloud.as_user(&admin, "POST", "/v3/regions", grandchild).await.status, 201);
+        // The endpoint is first in the region itself, then in one below it, and then gone.
+        let move_to = async |region: &str| {
+            let body = json!({"endpoint": {"region_id": region}});
+            let path = format!("/v3/endpoints/{endpoint}");
+            assert_eq!(cloud.as_user(&admin, "PATCH", &path, body).await.status, 200);
+        };
+        for (region, status) in [("RegionTwo", 403), ("Grandchild", 403), ("RegionOne", 204)] {
+            move_to(region).await;
+            let reply = cloud.as_user(&admin, "DELETE", path, Value::Null).await;
+            assert_eq!(reply.status, status, "{region}: {}", reply.body);
+        }
+        for region in ["RegionTwo", "Child", "Grandchild"] {
+            let path = format!("/v3/regions/{region}");
+            let reply = cloud.as_user(&admin, "GET", &path, Value::Null).await;
+            assert_eq!(reply.status, 404, "{region}");
+        }
+        let again = cloud.as_user(&admin, "DELETE", path, Value::Null).await;
+        assert_eq!(again.status, 404);
         let named = json!({"region": {"description": "d"}});
         let reply = cloud.as_user(&admin, "PUT", "/v3/regions/Three", named).await;
         assert_eq!((reply.status.as_u16(), &reply.body["region"]["id"]), (201, &json!("Three")));
