@@ -390,6 +390,25 @@ async fn a_floating_address_stands_for_a_fixed_one() {
         let body = json!({"floatingip": {"description": "e"}});
         let same = put(&api, "ann:red", &path, body).await["floatingip"].clone();
         assert_eq!((&same["port_id"], &same["description"]), (&json!(scene.port), &json!("e")));
+        // A fixed address needs its port in the same request.
+        let what = format!("PUT /{path}");
+        let body = Some(json!({"floatingip": {"fixed_ip_address": scene.fixed}}));
+        api.refused("ann:red", &what, body, 400, "BadRequest").await;
+        let body = json!({"floatingip": {"fixed_ip_address": null}});
+        let same = put(&api, "ann:red", &path, body).await["floatingip"].clone();
+        assert_eq!(same["fixed_ip_address"], json!(scene.fixed));
+        // An empty update ends the association.
+        api.store.write(ledger::take_changes).await.unwrap();
+        let ended = put(&api, "ann:red", &path, json!({"floatingip": {}})).await;
+        let ended = &ended["floatingip"];
+        for key in ["port_id", "fixed_ip_address", "router_id"] {
+            assert_eq!(ended[key], Value::Null, "{key}");
+        }
+        assert_eq!(ended["description"], "e");
+        let changes = api.store.write(ledger::take_changes).await.unwrap();
+        let router = NetworkChange::Router(scene.router.parse().unwrap());
+        assert!(changes.contains(&router), "{changes:?}");
+        put(&api, "ann:red", &path, end(json!(scene.port))).await;
         // A second floating IP for the same fixed address is refused.
         let second = json!({"floatingip": {"floating_network_id": scene.outside,
             "port_id": scene.port}});
@@ -492,6 +511,16 @@ async fn floating_addresses_are_refused_in_upstreams_words() {
         let (status, made) = api.call("admin:ops", "POST /floatingips", Some(body)).await;
         assert_eq!((status, &made["floatingip"]["port_id"]), (201, &json!(theirs)), "{made}");
         assert_eq!(made["floatingip"]["router_id"], json!(scene.router));
+        // Nobody associates it with a DHCP port.
+        let dhcp = api.ok("admin:ops", "GET /ports?device_owner=network:dhcp", None).await;
+        let mut ports = dhcp["ports"].as_array().unwrap().iter();
+        let dhcp = ports.find(|port| port["network_id"] == json!(scene.net)).unwrap();
+        let dhcp = text(&dhcp["id"]);
+        let body = Some(json!({"floatingip": to(&dhcp)}));
+        let (status, answer) = api.call("admin:ops", "POST /floatingips", body).await;
+        let words =
+            format!("Bad floatingip request: Port {dhcp} is unable to be assigned a floating IP.");
+        assert_eq!((status, &answer["NeutronError"]["message"]), (400, &json!(words)));
         let chosen = json!({"floatingip": {"floating_network_id": scene.outside,
             "floating_ip_address": one["floating_ip_address"]}});
         let kind = "IpAddressAlreadyAllocated";

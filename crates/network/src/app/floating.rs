@@ -13,7 +13,7 @@ use kilonova_wire::{Refusal, time};
 use serde_json::{Value, json};
 
 use super::addresses::{self, FixedIp};
-use super::{Reach, networks, ports as port_app, quotas, targets};
+use super::{Reach, dhcp, networks, ports as port_app, quotas, targets};
 use crate::attributes::{
     Attribute, empty, hide, none, nothing, of_change, of_new, owner, permitted,
 };
@@ -188,6 +188,10 @@ fn requested_association(
         )
         .into());
     }
+    // As in `is_fip_serviced` of `neutron/common/utils.py`.
+    if port.record.text("device_owner") == dhcp::OWNER {
+        return Err(bad(KIND, format!("Port {id} is unable to be assigned a floating IP")).into());
+    }
     let (subnet, address) = fixed_address(&port, asked)?;
     if let Some(other) = rows::of_fixed(tx, id, address, floating.network)?
         && other != floating.record.id
@@ -289,9 +293,14 @@ pub(crate) fn update(
         &targets::floating(&floating).sent(&set).pairs(),
     )?;
     let before = floating.fixed;
-    if set.contains_key("port_id") || set.contains_key("fixed_ip_address") {
+    if sent.is_empty() {
+        // As in `_check_and_get_fip_assoc` of `neutron/db/l3_db.py`, an empty update ends the association.
+        floating.fixed = None;
+    } else if set.contains_key("port_id") || set.contains_key("fixed_ip_address") {
         let mut wanted = set.clone();
+        // Upstream refuses a fixed address without a port, also if the floating IP is associated.
         if !wanted.contains_key("port_id")
+            && wanted.get("fixed_ip_address").is_none_or(Value::is_null)
             && let Some(end) = before
         {
             wanted.insert("port_id".into(), json!(end.port));
