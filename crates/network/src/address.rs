@@ -71,6 +71,12 @@ impl Cidr {
         Some(cidr)
     }
 
+    /// Parses a prefix without host bits.
+    pub fn parse_exact(text: &str) -> Option<Self> {
+        let (base, _) = split(text)?;
+        Self::parse(text).filter(|cidr| cidr.base == base)
+    }
+
     /// The mask of the host bits.
     fn mask(&self) -> u128 {
         let bits = if self.base.is_ipv4() { 32 } else { 128 };
@@ -247,6 +253,8 @@ mod tests {
         assert_eq!(ipv6.usable().view(ipv6.base())["end"], "fd00::ffff:ffff:ffff:ffff");
         assert_eq!(Cidr::parse("0.0.0.0/0").unwrap().whole().last, u128::from(u32::MAX));
         assert_eq!(Cidr::parse("::/0").unwrap().whole().last, u128::MAX);
+        assert_eq!(Cidr::parse_exact("10.0.0.77/24"), None);
+        assert_eq!(Cidr::parse_exact("FD00:0::/64"), Some(ipv6));
         for wrong in ["10.0.0.0", "10.0.0.0/33", "x/8", "::/129", ""] {
             assert_eq!(Cidr::parse(wrong), None, "{wrong}");
             assert_eq!(spelled(wrong), None, "{wrong}");

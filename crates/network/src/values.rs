@@ -258,6 +258,16 @@ fn distinct_routes(value: &Value, most: usize) -> Checked {
     Ok(routes.into())
 }
 
+/// The destination of a route, as in `validate_route_cidr` of `neutron_lib/api/validators/__init__.py`.
+fn destination(value: &Value) -> Checked {
+    let cidr = value.as_str().and_then(Cidr::parse_exact);
+    let cidr = cidr.ok_or_else(|| format!("'{}' is not a valid CIDR", display(value)))?;
+    if cidr.base().is_loopback() {
+        return Err(format!("'{}' is not a routable CIDR", display(value)));
+    }
+    Ok(json!(cidr.to_string()))
+}
+
 /// Routes, some of which may be equal.
 pub(crate) fn any_routes(value: &Value) -> Result<Vec<Value>, String> {
     if value.is_null() {
@@ -267,7 +277,8 @@ pub(crate) fn any_routes(value: &Value) -> Result<Vec<Value>, String> {
         let fields = value.as_object().filter(|fields| fields.len() == 2);
         let fields = fields.ok_or_else(|| format!("'{value}' is not a route"))?;
         let get = |key| fields.get(key).ok_or_else(|| format!("a route needs a {key}"));
-        Ok(json!({"destination": cidr(get("destination")?)?, "nexthop": parsed(get("nexthop")?)?}))
+        let (to, hop) = (destination(get("destination")?)?, parsed(get("nexthop")?)?);
+        Ok(json!({"destination": to, "nexthop": hop}))
     };
     list(value)?.iter().map(route).collect()
 }

@@ -374,6 +374,36 @@ async fn routes_lead_through_the_routers_subnets() {
 }
 
 #[tokio::test]
+async fn routes_need_a_routable_destination() {
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let path = format!("routers/{}", scene.router);
+        let all = |routes: &[Value]| json!({"router": {"routes": routes}});
+        for (to, why) in [
+            ("10.1.2.3/16", "'10.1.2.3/16' is not a valid CIDR"),
+            ("FD01::7/64", "'FD01::7/64' is not a valid CIDR"),
+            ("10.1.0.0", "'10.1.0.0' is not a valid CIDR"),
+            ("127.0.0.0/8", "'127.0.0.0/8' is not a routable CIDR"),
+            ("::1/128", "'::1/128' is not a routable CIDR"),
+        ] {
+            for action in ["", "/add_extraroutes", "/remove_extraroutes"] {
+                let body = Some(all(&[json!({"destination": to, "nexthop": "10.0.0.7"})]));
+                let (status, body) =
+                    api.call("ann:red", &format!("PUT /{path}{action}"), body).await;
+                let words = format!("Invalid input for routes. Reason: {why}.");
+                assert_eq!((status, &body["NeutronError"]["message"]), (400, &json!(words)));
+            }
+        }
+        let subnet = format!("PUT /subnets/{}", scene.subnet);
+        for to in ["10.1.2.3/16", "127.0.0.0/8"] {
+            let routes = json!([{"destination": to, "nexthop": "10.0.0.7"}]);
+            let body = Some(json!({"subnet": {"host_routes": routes}}));
+            api.refused("ann:red", &subnet, body, 400, "HTTPBadRequest").await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_floating_address_stands_for_a_fixed_one() {
     for api in apis().await {
         let scene = Scene::new(&api).await;
