@@ -52,6 +52,8 @@ pub(crate) fn number_of(key: &str) -> Result<u128, Error> {
 /// Splits a prefix into its address, including the host bits, and its length.
 fn split(text: &str) -> Option<(IpAddr, u8)> {
     let (address, length) = text.split_once('/')?;
+    // Spellings are stored as they were sent, so their length must be bounded.
+    let length = Some(length).filter(|length| length.len() <= 3 && !length.starts_with('+'))?;
     let (address, length) = (address.parse::<IpAddr>().ok()?, length.parse::<u8>().ok()?);
     let bits = if address.is_ipv4() { 32 } else { 128 };
     (length <= bits).then_some((address, length))
@@ -60,6 +62,11 @@ fn split(text: &str) -> Option<(IpAddr, u8)> {
 /// The usual spelling of a prefix. It keeps the host bits, as netaddr's `str(IPNetwork)` does.
 pub(crate) fn spelled(text: &str) -> Option<String> {
     split(text).map(|(address, length)| format!("{address}/{length}"))
+}
+
+/// The usual spelling of an address, or that of a prefix.
+pub(crate) fn spelled_either(text: &str) -> Option<String> {
+    spelled(text).or_else(|| Some(text.parse::<IpAddr>().ok()?.to_string()))
 }
 
 impl Cidr {
@@ -255,7 +262,9 @@ mod tests {
         assert_eq!(Cidr::parse("::/0").unwrap().whole().last, u128::MAX);
         assert_eq!(Cidr::parse_exact("10.0.0.77/24"), None);
         assert_eq!(Cidr::parse_exact("FD00:0::/64"), Some(ipv6));
-        for wrong in ["10.0.0.0", "10.0.0.0/33", "x/8", "::/129", ""] {
+        assert_eq!(spelled_either("FD00:0::7").as_deref(), Some("fd00::7"));
+        assert_eq!(spelled_either("FD00:0::7/64").as_deref(), Some("fd00::7/64"));
+        for wrong in ["10.0.0.0", "10.0.0.0/33", "x/8", "::/129", "::/0064", "::/+64", ""] {
             assert_eq!(Cidr::parse(wrong), None, "{wrong}");
             assert_eq!(spelled(wrong), None, "{wrong}");
         }

@@ -189,7 +189,8 @@ pub(crate) fn ip_or_none(value: &Value) -> Checked {
     if value.is_null() || value == "" { Ok(Value::Null) } else { Ok(json!(parsed(value)?)) }
 }
 
-pub(crate) fn ips(value: &Value) -> Checked {
+/// Name servers. They keep the spelling of the request, as upstream's `DNSNameServer` objects do.
+pub(crate) fn name_servers(value: &Value) -> Checked {
     if value.is_null() {
         return Ok(json!([]));
     }
@@ -200,7 +201,7 @@ pub(crate) fn ips(value: &Value) -> Checked {
     if (1..all.len()).any(|at| all[..at].contains(&all[at])) {
         return Err(format!("Duplicate nameserver '{}'", display(value)));
     }
-    Ok(json!(all))
+    Ok(value.clone())
 }
 
 pub(crate) fn cidr(value: &Value) -> Checked {
@@ -246,8 +247,9 @@ fn distinct_routes(value: &Value, most: usize) -> Checked {
     if routes.len() > most {
         return Err(format!("at most {most} routes can be set"));
     }
-    for (at, route) in routes.iter().enumerate() {
-        if routes.iter().take(at).any(|earlier| earlier == route) {
+    let mut seen = HashSet::new();
+    for route in &routes {
+        if !seen.insert(route_key(route)) {
             return Err(format!(
                 "Duplicate hostroute '{{'destination': '{}', 'nexthop': '{}'}}'",
                 display(&route["destination"]),
@@ -258,14 +260,21 @@ fn distinct_routes(value: &Value, most: usize) -> Checked {
     Ok(routes.into())
 }
 
-/// The destination of a route, as in `validate_route_cidr` of `neutron_lib/api/validators/__init__.py`.
+/// A key that is equal for routes that differ only in the spelling of their destinations.
+pub(crate) fn route_key(route: &Value) -> (Option<String>, Option<&str>) {
+    let destination = route["destination"].as_str().and_then(address::spelled);
+    (destination, route["nexthop"].as_str())
+}
+
+/// The destination of a route, as in `validate_route_cidr` of `neutron_lib/api/validators/__init__.py`. It keeps the
+/// spelling of the request, as upstream's `AuthenticIPNetwork` does.
 fn destination(value: &Value) -> Checked {
     let cidr = value.as_str().and_then(Cidr::parse_exact);
     let cidr = cidr.ok_or_else(|| format!("'{}' is not a valid CIDR", display(value)))?;
     if cidr.base().is_loopback() {
         return Err(format!("'{}' is not a routable CIDR", display(value)));
     }
-    Ok(json!(cidr.to_string()))
+    Ok(value.clone())
 }
 
 /// Routes, some of which may be equal.
@@ -345,6 +354,8 @@ pub(crate) fn mac(value: &Value) -> Checked {
     Err(wrong())
 }
 
+/// Address pairs. Their addresses keep the spelling of the request, as in `_process_create_allowed_address_pairs` of
+/// `neutron/db/allowedaddresspairs_db.py`.
 pub(crate) fn pairs(value: &Value) -> Checked {
     if value.is_null() {
         return Ok(json!([]));
@@ -358,7 +369,11 @@ pub(crate) fn pairs(value: &Value) -> Checked {
         }
         let ip = fields.get("ip_address").ok_or("AllowedAddressPair must contain ip_address")?;
         let text = ip.as_str().unwrap_or_default();
-        let ip = if text.contains('/') { prefix(ip)? } else { json!(parsed(ip)?) };
+        if text.contains('/') {
+            prefix(ip)?;
+        } else {
+            parsed(ip)?;
+        }
         let mut kept = json!({"ip_address": ip});
         if let Some(hardware) = fields.get("mac_address").filter(|value| !value.is_null()) {
             kept["mac_address"] = mac(hardware)?;

@@ -1021,6 +1021,37 @@ async fn host_routes_are_limited_and_distinct() {
 }
 
 #[tokio::test]
+async fn name_servers_and_host_routes_keep_their_spelling() {
+    for api in apis().await {
+        let net = api.network("ann:red", &[]).await;
+        let body = |more: Value| {
+            let mut body = json!({"network_id": net, "cidr": "FD00:0::/64", "ip_version": 6});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            body
+        };
+        for twice in [
+            json!({"dns_nameservers": ["FD00::5", "fd00::5"]}),
+            json!({"host_routes": [{"destination": "FD09::/64", "nexthop": "FD00::7"},
+                {"destination": "fd09::/64", "nexthop": "fd00::7"}]}),
+        ] {
+            let post = Some(json!({"subnet": body(twice)}));
+            api.refused("ann:red", "POST /subnets", post, 400, "HTTPBadRequest").await;
+        }
+        let sent = json!({"dns_nameservers": ["FD00:0::5", "fd00::6"], "gateway_ip": "FD00::9",
+            "host_routes": [{"destination": "FD09:0::/64", "nexthop": "FD00::7"}]});
+        let made = api.make("ann:red", "subnet", body(sent)).await;
+        assert_eq!(made["dns_nameservers"], json!(["FD00:0::5", "fd00::6"]));
+        let routes = json!([{"destination": "FD09:0::/64", "nexthop": "fd00::7"}]);
+        assert_eq!(made["host_routes"], routes);
+        assert_eq!((&made["cidr"], &made["gateway_ip"]), (&json!("fd00::/64"), &json!("fd00::9")));
+        let path = format!("/subnets/{}", made["id"].as_str().unwrap());
+        let shown = api.ok("ann:red", &format!("GET {path}"), None).await["subnet"].clone();
+        assert_eq!(shown["dns_nameservers"], made["dns_nameservers"]);
+        assert_eq!(shown["host_routes"], routes);
+    }
+}
+
+#[tokio::test]
 async fn descriptions_may_have_several_lines() {
     for api in apis().await {
         let lines = "one\r\n\ttwo";

@@ -1,6 +1,6 @@
 //! Routers and floating IPs over HTTP, in process, on both stores.
 
-use kilonova_ids::{HostName, RouterId, SecurityGroupId, ServerId};
+use kilonova_ids::{HostName, PortId, RouterId, SecurityGroupId, ServerId};
 use kilonova_network::ledger::{self, Attach, NetworkChange, NewPorts, Place, PortSource};
 use kilonova_store::testing::Meter;
 use kilonova_wire::time;
@@ -58,6 +58,27 @@ impl Scene {
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         api.make("ann:red", "floatingip", body).await
     }
+}
+
+/// Attaches a port of the project to a server.
+async fn attach(api: &Api, server: ServerId, port: PortId) {
+    let attached = move |tx: &mut kilonova_store::Tx<'_>| {
+        let attach = Attach {
+            server,
+            project: "red",
+            host: None,
+            owner: "compute:nova",
+            hostname: "vm",
+            source: PortSource::Existing(port),
+            tag: None,
+            ordinal: 0,
+            groups: &[],
+        };
+        let mut new = NewPorts::default();
+        let (_, pending) = ledger::attach(tx, &attach, &mut new, time::now())?;
+        pending.check(tx)
+    };
+    api.store.write(attached).await.unwrap();
 }
 
 #[tokio::test]
@@ -190,25 +211,10 @@ async fn a_port_that_becomes_an_interface_keeps_its_attributes() {
     for api in apis().await {
         let scene = Scene::new(&api).await;
         let (server, guest) = (ServerId::new_v4(), scene.port.parse().unwrap());
-        let attached = move |tx: &mut kilonova_store::Tx<'_>| {
-            let attach = Attach {
-                server,
-                project: "red",
-                host: None,
-                owner: "compute:nova",
-                hostname: "vm",
-                source: PortSource::Existing(guest),
-                tag: None,
-                ordinal: 0,
-                groups: &[],
-            };
-            let mut new = NewPorts::default();
-            let (_, pending) = ledger::attach(tx, &attach, &mut new, time::now())?;
-            pending.check(tx)
-        };
-        api.store.write(attached).await.unwrap();
+        attach(&api, server, guest).await;
         let (net, _) = network(&api, "ann:red", json!({}), "10.9.0.0/24").await;
-        let pairs = json!([{"ip_address": "10.10.0.7"}]);
+        let pairs = json!([{"ip_address": "10.10.0.7"}, {"ip_address": "FD01:0::7"},
+            {"ip_address": "FD02:0::7/64"}]);
         let port = json!({"network_id": net, "allowed_address_pairs": pairs});
         let before = api.make("ann:red", "port", port).await;
         let group: SecurityGroupId = text(&before["security_groups"][0]).parse().unwrap();
@@ -221,7 +227,9 @@ async fn a_port_that_becomes_an_interface_keeps_its_attributes() {
             all.collect::<Vec<_>>()
         };
         let fixed = text(&before["fixed_ips"][0]["ip_address"]);
-        assert_eq!(members().await, [scene.fixed.as_str(), &fixed, "10.10.0.7"]);
+        let pairs = ["10.10.0.7", "fd01::7", "fd02::"];
+        let expected: Vec<_> = [scene.fixed.as_str(), &fixed].into_iter().chain(pairs).collect();
+        assert_eq!(members().await, expected);
         api.store.write(ledger::take_changes).await.unwrap();
 
         let id = text(&before["id"]);
@@ -400,6 +408,56 @@ async fn routes_need_a_routable_destination() {
             let body = Some(json!({"subnet": {"host_routes": routes}}));
             api.refused("ann:red", &subnet, body, 400, "HTTPBadRequest").await;
         }
+    }
+}
+
+#[tokio::test]
+async fn destinations_keep_their_spelling() {
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let six = subnet(&api, "ann:red", &scene.net, "fd00::/64").await;
+        let path = format!("routers/{}", scene.router);
+        let interface = format!("{path}/add_router_interface");
+        put(&api, "ann:red", &interface, json!({"subnet_id": six})).await;
+        let route = |to: &str, hop: &str| json!({"destination": to, "nexthop": hop});
+        let all = |routes: &[Value]| json!({"router": {"routes": routes}});
+        let (add, remove) =
+            (format!("{path}/add_extraroutes"), format!("{path}/remove_extraroutes"));
+        // The next hop does not keep its spelling.
+        let (sent, shown) = (route("FD01:0::/64", "FD00:0::7"), route("FD01:0::/64", "fd00::7"));
+        let set = put(&api, "ann:red", &path, all(std::slice::from_ref(&sent))).await;
+        assert_eq!(set["router"]["routes"], json!([shown]));
+        let read = api.ok("ann:red", &format!("GET /{path}"), None).await;
+        assert_eq!(read["router"]["routes"], json!([shown]));
+        // Another spelling is the same route.
+        let other = route("fd01::/64", "fd00::7");
+        let what = format!("PUT /{path}");
+        let twice = Some(all(&[sent, other.clone()]));
+        api.refused("ann:red", &what, twice, 400, "HTTPBadRequest").await;
+        let added = put(&api, "ann:red", &add, all(std::slice::from_ref(&other))).await;
+        assert_eq!(added["router"]["routes"], json!([shown]));
+        // Hosts get the usual spelling.
+        let router: RouterId = scene.router.parse().unwrap();
+        let host = HostName::verbatim("h1");
+        let place = Place::On(host.clone());
+        let placed = move |tx: &mut kilonova_store::Tx<'_>| {
+            ledger::place_router(tx, router, &place, time::now())
+        };
+        api.store.write(placed).await.unwrap();
+        let routers = api.store.read(move |tx| ledger::routers(tx, &host)).await.unwrap();
+        assert_eq!(routers[0].routes, [("fd01::/64".to_owned(), "fd00::7".parse().unwrap())]);
+        let gone = put(&api, "ann:red", &remove, all(&[other])).await;
+        assert_eq!(gone["router"]["routes"], json!([]));
+        api.audit().await;
+        // So do guests, from the routes of their subnet.
+        let (server, port) = (ServerId::new_v4(), scene.port.parse().unwrap());
+        attach(&api, server, port).await;
+        let routes = json!({"subnet": {"host_routes": [shown]}});
+        let set = put(&api, "ann:red", &format!("subnets/{}", scene.subnet), routes).await;
+        assert_eq!(set["subnet"]["host_routes"], json!([shown]));
+        let ports = api.store.read(move |tx| ledger::of_server(tx, server)).await.unwrap();
+        let routes = &ports[0].fixed[0].routes;
+        assert_eq!(*routes, [("fd01::/64".to_owned(), "fd00::7".parse().unwrap())]);
     }
 }
 

@@ -147,6 +147,16 @@ async fn address_pairs_have_a_mac_address_and_keep_their_host_bits() {
             "Request contains duplicate address pair: mac_address {mac} ip_address 10.1.0.7."
         );
         assert_eq!((status, &answer["NeutronError"]["message"]), (400, &json!(message)));
+        // The addresses keep their spelling, but two spellings are the same address.
+        let spelled = json!([{"ip_address": "FD01:0::7", "mac_address": other},
+            {"ip_address": "FD02:0::7/64", "mac_address": other}]);
+        let set = Some(json!({"port": {"allowed_address_pairs": spelled}}));
+        let set = api.ok("ann:red", &path, set).await;
+        assert_eq!(set["port"]["allowed_address_pairs"], spelled);
+        for (one, two) in [("FD01::7", "fd01::7"), ("FD02::7/64", "fd02::7/64")] {
+            let body = twice(json!({"ip_address": one}), json!({"ip_address": two}));
+            api.refused("ann:red", "POST /ports", body, 400, duplicate).await;
+        }
         let body = json!({"port": {"allowed_address_pairs": [{"ip_address": "10.1.0.7", "x": 1}]}});
         let (status, answer) = api.call("ann:red", &path, Some(body)).await;
         let message = answer["NeutronError"]["message"].as_str().unwrap();

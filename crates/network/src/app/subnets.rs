@@ -35,7 +35,7 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("description", values::long_text, empty),
     Attribute { name: "gateway_ip", check: values::ip_or_none, on: On::Both, default: Some(none) },
     Attribute::new("allocation_pools", values::pools, none),
-    Attribute::new("dns_nameservers", values::ips, nothing),
+    Attribute::new("dns_nameservers", values::name_servers, nothing),
     Attribute::new("host_routes", values::host_routes, nothing),
     Attribute::new("enable_dhcp", values::flag, yes),
     Attribute::new("ipv6_ra_mode", values::ipv6_mode, none).fixed(),

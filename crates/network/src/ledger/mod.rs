@@ -16,6 +16,11 @@ mod query;
 mod routers;
 mod show;
 
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use crate::address::Cidr;
 pub use crate::db::AUDIT;
 pub use addresses::{add_address, remove_address};
 pub use attach::{
@@ -38,3 +43,9 @@ pub use show::{
     Fixed, GroupFacts, ServerPort, at_address, expect_of_servers, group_names, group_views,
     of_server, of_servers,
 };
+
+/// A stored route. Clients see its destination as it was sent; hosts and guests get the usual spelling.
+fn route(route: &Value) -> Option<(String, IpAddr)> {
+    let destination = Cidr::parse(route["destination"].as_str()?)?;
+    Some((destination.to_string(), route["nexthop"].as_str()?.parse().ok()?))
+}

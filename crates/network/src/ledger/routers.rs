@@ -133,8 +133,6 @@ fn ip(value: &Json) -> Option<IpAddr> {
 
 fn router(row: RouterRow) -> Router {
     let routes = row.body.get("routes").and_then(Json::as_array).into_iter().flatten();
-    let route =
-        |route: &Json| Some((route["destination"].as_str()?.to_owned(), ip(&route["nexthop"])?));
     let pair = |pair: &(IpAddr, IpAddr)| match pair {
         (IpAddr::V4(floating), IpAddr::V4(fixed)) => {
             Some(FloatingAddress { floating: *floating, fixed: *fixed })
@@ -146,7 +144,7 @@ fn router(row: RouterRow) -> Router {
         interfaces: row.interfaces.iter().map(interface).collect(),
         snat: flag(&row.body, "enable_snat"),
         floating: row.floating.iter().filter_map(pair).collect(),
-        routes: routes.filter_map(route).collect(),
+        routes: routes.filter_map(super::route).collect(),
     }
 }
 

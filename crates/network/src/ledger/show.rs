@@ -143,15 +143,13 @@ fn fixed(row: &AddressRow) -> Fixed {
     let subnet = &row.subnet_body;
     let ip = |value: &Json| value.as_str().and_then(|text| text.parse::<IpAddr>().ok());
     let list = |key: &str| subnet.get(key).and_then(Json::as_array).into_iter().flatten();
-    let route =
-        |route: &Json| Some((route["destination"].as_str()?.to_owned(), ip(&route["nexthop"])?));
     Fixed {
         address: row.address,
         subnet: row.subnet,
         prefix: text(subnet, "cidr").and_then(|cidr| Cidr::parse(&cidr)).map_or(0, |c| c.prefix),
         gateway: subnet.get("gateway_ip").and_then(ip),
         dns: list("dns_nameservers").filter_map(ip).collect(),
-        routes: list("host_routes").filter_map(route).collect(),
+        routes: list("host_routes").filter_map(super::route).collect(),
         dhcp_server: row.dhcp_server,
         ipv6_mode: text(subnet, "ipv6_address_mode").and_then(|mode| SixMode::parse(&mode)),
         floating: row.floating.clone(),

@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 
 use super::super::groups;
 use crate::Error;
+use crate::address;
 use crate::error::{not_found, refused};
 use crate::record::Body;
 
-/// Refuses an address pair that occurs twice. A pair without a MAC address uses the port's, as in
+/// Refuses an address pair that occurs twice, in any spelling. A pair without a MAC address uses the port's, as in
 /// `neutron/db/allowedaddresspairs_db.py`.
 pub(super) fn check_pairs(body: &Body, mac: Option<&str>) -> Result<(), Refusal> {
     let pairs = body.get("allowed_address_pairs").and_then(Value::as_array);
@@ -23,7 +24,7 @@ pub(super) fn check_pairs(body: &Body, mac: Option<&str>) -> Result<(), Refusal>
     for pair in pairs.into_iter().flatten() {
         let mac = pair["mac_address"].as_str().or(mac);
         let ip = pair["ip_address"].as_str().unwrap_or_default();
-        if !seen.insert((mac, ip)) {
+        if !seen.insert((mac, address::spelled_either(ip))) {
             return Err(refused(
                 Kind::BadRequest,
                 "DuplicateAddressPairInRequest",

@@ -1,5 +1,6 @@
 //! The additional routes of a router (`extraroute`, `extraroute-atomic`).
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
@@ -102,7 +103,8 @@ pub(crate) fn remove(
     now: Timestamp,
 ) -> Result<Router, Error> {
     change(tx, caller, id, sent, "remove_extraroutes", now, |mut has, gone| {
-        has.retain(|route| !gone.contains(route));
+        let gone: HashSet<_> = gone.iter().map(values::route_key).collect();
+        has.retain(|route| !gone.contains(&values::route_key(route)));
         has
     })
 }
@@ -118,12 +120,10 @@ fn change(
 ) -> Result<Router, Error> {
     let mut router = seen(tx, caller, id)?;
     caller.may(rule, &targets::router(&router).pairs())?;
-    let mut all: Vec<Value> = Vec::new();
-    for route in change(routes(&router), sent_routes(sent)?) {
-        if !all.contains(&route) {
-            all.push(route);
-        }
-    }
+    let changed = change(routes(&router), sent_routes(sent)?);
+    let mut seen = HashSet::new();
+    let all: Vec<_> =
+        changed.iter().filter(|route| seen.insert(values::route_key(route))).collect();
     let all = values::routes(&json!(all)).map_err(|why| invalid_value("routes", why))?;
     let mut set = Body::new();
     set.insert("routes".into(), all);
