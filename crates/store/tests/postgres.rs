@@ -60,6 +60,18 @@ async fn idle_connections_that_were_lost_are_replaced() {
     }
 }
 
+/// The driver logs every notice of the server, and each start of a controller would cause some.
+#[tokio::test]
+async fn the_server_sends_warnings_and_no_notices() {
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[&[TABLE]]).await else { return };
+    let level = "SELECT current_setting('client_min_messages') AS level";
+    let level = store
+        .read(move |tx| tx.row(level, params![])?.expect("a setting is one row").string("level"))
+        .await
+        .expect("the setting is readable");
+    assert_eq!(level, "warning");
+}
+
 #[tokio::test]
 async fn a_failed_statement_cannot_be_committed() {
     let Some((store, _guard)) = kilonova_testkit::postgres_store(&[&[TABLE]]).await else { return };

@@ -164,8 +164,9 @@ async fn begin(
     // considers more expensive. On a new database the plan is made while the tables are empty, when a sequential scan
     // looks cheapest, so sequential scans are off: the plan must use an index. A plan that cannot gets a cost so high
     // that the server would compile it (JIT), which takes longer than any of our statements.
+    // The server sends no notices, such as that a table exists already: the driver would log them. Warnings stay.
     let sql = format!(
-        "SET statement_timeout = {statement}; SET lock_timeout = {}; \
+        "SET client_min_messages = warning; SET statement_timeout = {statement}; SET lock_timeout = {}; \
          SET idle_in_transaction_session_timeout = {statement}; \
          SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
          SET enable_mergejoin = off; SET jit = off; \
