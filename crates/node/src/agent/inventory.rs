@@ -4,6 +4,7 @@
 //! Only a fingerprint of the last registration is kept, as a process may run a thousand simulated
 //! hosts.
 
+use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,11 +12,12 @@ use std::time::Duration;
 
 use kilonova_devices::{DeviceProblem, FoundCells, Watch, has_threads};
 use kilonova_hypervisor::HypervisorInfo;
+use kilonova_ids::HostName;
 use kilonova_node_api::{
     Device, GUEST_DEVICE_CELLS, GUEST_NUMA, NumaCell, OVS_HYBRID_PLUG, Registration, Session,
 };
 
-use tokio::sync::SemaphorePermit;
+use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::Parts;
@@ -27,6 +29,9 @@ const THREADS: &str = "HW_CPU_HYPERTHREADING";
 
 /// Number of scan intervals after which an undivided host tries again to offer its CPUs and memory by NUMA cell.
 const SCANS_UNTIL_DIVISION: u32 = 10;
+
+/// The shortest interval of scans, so that an interval of zero leaves time for other work.
+const SHORTEST_RESCAN: Duration = Duration::from_millis(1);
 
 /// How often the kernel log is read.
 const LOG_INTERVAL: Duration = Duration::from_secs(2);
@@ -43,8 +48,10 @@ pub(super) struct Inventory {
     /// True if the control plane has requested a registration: a client of the Placement API has changed the host's
     /// providers.
     requested: AtomicBool,
-    /// Fingerprint of devices, cells and hypervisor in the last registration.
+    /// Fingerprint of devices, cells and hypervisor in the last registration; 0 before the first.
     last_fingerprint: AtomicU64,
+    /// A periodic scan has found that the host must register again.
+    news: Notify,
     /// Device problems that have been logged.
     logged: Mutex<Vec<DeviceProblem>>,
     /// The cells as last read, with their problems, which have been logged.
@@ -62,13 +69,39 @@ impl Inventory {
             again: Mutex::default(),
             requested: AtomicBool::new(false),
             last_fingerprint: AtomicU64::new(0),
+            news: Notify::new(),
             logged: Mutex::default(),
             found: Mutex::default(),
         }
     }
 
-    pub(super) fn rescan(&self) -> Duration {
-        self.parts.settings.rescan
+    /// Scans the host at its interval. Hosts that start together scan at different times, so that a process with many
+    /// simulated hosts, and the control plane, have an even load.
+    pub(super) async fn scan_periodically(&self) -> Infallible {
+        let rescan = self.parts.settings.rescan.max(SHORTEST_RESCAN);
+        let mut next = Instant::now() + first_rescan(&self.parts.registration.host, rescan);
+        loop {
+            tokio::time::sleep_until(next).await;
+            next = Instant::now() + rescan;
+            if Box::pin(self.has_news()).await {
+                self.news.notify_one();
+            }
+        }
+    }
+
+    /// True if [`Self::changed`] may have a registration, or an error.
+    async fn has_news(&self) -> bool {
+        let last_fingerprint = self.last_fingerprint.load(Ordering::Relaxed);
+        if last_fingerprint == 0 {
+            return false;
+        }
+        if self.requested.load(Ordering::Relaxed) {
+            return true;
+        }
+        let (Ok(devices), Ok(cells)) = (self.scan().await, self.cells().await) else {
+            return true;
+        };
+        self.fingerprint(&devices, &cells, &self.parts.hypervisor.info()) != last_fingerprint
     }
 
     pub(super) fn power_sync(&self) -> Option<Duration> {
@@ -93,17 +126,24 @@ impl Inventory {
     /// Placement client wrote, or another provider's name. The agent gets no event when such an obstacle disappears, so
     /// it retries later.
     pub(super) fn registered(&self, session: Session) {
-        let pause = self.rescan().saturating_mul(SCANS_UNTIL_DIVISION);
+        let pause = self.parts.settings.rescan.saturating_mul(SCANS_UNTIL_DIVISION);
         let again = session.undivided.then(|| Instant::now() + pause);
         *self.again.lock().unwrap_or_else(PoisonError::into_inner) = again;
     }
 
-    /// Waits until it is time for an undivided host to register again. Cancel-safe. Other hosts set no timer.
+    /// Waits until a periodic scan has found that the host must register again, or until it is time for an undivided
+    /// host to do so. Cancel-safe. Other hosts set no timer.
     pub(super) async fn time_to_register_again(&self) {
         let again = *self.again.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = self.news.notified();
         match again {
-            Some(again) => tokio::time::sleep_until(again).await,
-            None => std::future::pending().await,
+            Some(again) => {
+                tokio::select! {
+                    () = tokio::time::sleep_until(again) => {}
+                    () = news => {}
+                }
+            }
+            None => news.await,
         }
     }
 
@@ -262,5 +302,33 @@ impl Inventory {
 
     fn device_error(&self, source: kilonova_devices::Error) -> Error {
         Error::Devices { host: self.parts.registration.host.clone(), source }
+    }
+}
+
+/// The time until the first periodic scan of a host, which depends on its name: less than the interval, and evenly
+/// distributed over it.
+fn first_rescan(host: &HostName, rescan: Duration) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    host.hash(&mut hasher);
+    // The upper half of the hash is a fraction.
+    let share = u32::try_from(hasher.finish() >> 32).unwrap_or_default();
+    rescan.mul_f64(f64::from(share) / (f64::from(u32::MAX) + 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_that_start_together_scan_at_different_times() {
+        let rescan = Duration::from_secs(60);
+        let mut scans = [0; 12];
+        for number in 0..1200 {
+            let host = HostName::verbatim(format!("gpu-{number}"));
+            let first = first_rescan(&host, rescan);
+            assert_eq!(first, first_rescan(&host, rescan), "the time depends on the name only");
+            scans[usize::try_from(first.as_secs() / 5).expect("the number is small")] += 1;
+        }
+        assert!(scans.iter().all(|scans| (60..140).contains(scans)), "{scans:?}");
     }
 }

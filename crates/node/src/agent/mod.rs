@@ -247,11 +247,12 @@ impl Agent {
         }
     }
 
-    /// Reports observations and maintains the host's networks.
+    /// Reports observations, maintains the host's networks and scans the host.
     async fn report_and_maintain(&self, reports: mpsc::Receiver<Box<Observation>>) -> Stop {
         tokio::select! {
             stop = self.link.report(reports) => stop,
             never = self.work.connections.follow() => match never {},
+            never = self.inventory.scan_periodically() => match never {},
         }
     }
 
@@ -279,7 +280,6 @@ impl Agent {
     ) -> Result<(), Box<Error>> {
         let started = Box::pin(self.begin(workers, orders)).await?;
         let Some(mut since) = started else { return Ok(()) };
-        let mut scanned = Instant::now();
         loop {
             if since == 0 {
                 // The control plane answers a request for all documents immediately, so a host
@@ -312,10 +312,6 @@ impl Agent {
             };
             let Some(batch) = batch else { return Ok(()) };
             since = since.max(self.dispatch(*batch, workers, orders));
-            if scanned.elapsed() >= self.inventory.rescan() {
-                scanned = Instant::now();
-                Box::pin(self.register_changes()).await?;
-            }
         }
     }
 
