@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kilonova_hypervisor::Definition;
+use kilonova_hypervisor::{Definition, FoundDisks};
 use kilonova_ids::{ImageId, ServerId};
 
 use crate::cache::{Base, CacheGuard};
@@ -46,18 +46,28 @@ impl Disks {
         self.complete(definition, &folder, record).await
     }
 
-    /// True if [`Self::prepare`] keeps the guest's disks.
-    pub fn has_disks(&self, definition: &Definition) -> bool {
-        self.kept_record(definition).is_some()
+    /// The guest's disks on this host, and whether [`Self::prepare`] keeps them.
+    pub fn find(&self, definition: &Definition) -> FoundDisks {
+        match self.complete_record(definition) {
+            None => FoundDisks::None,
+            Some(record) if record.rebuilt == rebuilt(definition) => FoundDisks::Kept,
+            Some(record) => {
+                FoundDisks::OfRebuild(record.rebuilt.and_then(|operation| operation.parse().ok()))
+            }
+        }
     }
 
     /// The record of the disks, if they are complete and of the definition's rebuild.
     fn kept_record(&self, definition: &Definition) -> Option<Record> {
+        let record = self.complete_record(definition);
+        record.filter(|record| record.rebuilt == rebuilt(definition))
+    }
+
+    /// The record of the disks, if they are complete.
+    fn complete_record(&self, definition: &Definition) -> Option<Record> {
         let root = self.layout.folder(definition.server).join(layout::ROOT);
-        self.layout.record(definition.server).filter(|record| {
-            record.rebuilt == rebuilt(definition)
-                && (definition.config.is_volume_backed() || root.is_file())
-        })
+        let record = self.layout.record(definition.server);
+        record.filter(|_| definition.config.is_volume_backed() || root.is_file())
     }
 
     /// Creates the root disk, unless it is a volume.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use kilonova_ids::{ServerId, VolumeId};
+use kilonova_ids::{OperationId, ServerId, VolumeId};
 use kilonova_node_api::{
     ConsoleAnswer, ConsoleKind, DiskFormat, GuestVerb, OutgoingMigration, Peer, Progress, Usage,
     Volume, VolumeSource,
@@ -87,6 +87,18 @@ pub struct HeldVolume {
     pub reason: String,
 }
 
+/// The disks of a guest on its host. A guest whose root disk is a volume may have others there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FoundDisks {
+    /// The host has none, or only incomplete ones.
+    None,
+    /// The host has those of the definition, and [`Hypervisor::prepare`] keeps them.
+    Kept,
+    /// The host has those of this rebuild, which is another one than that of the definition. [`Hypervisor::prepare`]
+    /// replaces them.
+    OfRebuild(Option<OperationId>),
+}
+
 /// A defined domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinedDomain {
@@ -144,9 +156,8 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn running(&self) -> DriverFuture<'_, Vec<ServerId>>;
     /// The domain of a server, if it is defined.
     fn domain(&self, server: ServerId) -> DriverFuture<'_, Option<DefinedDomain>>;
-    /// True if the host has the guest's disks, so that [`Self::prepare`] creates none. Not for a guest whose root disk
-    /// is a volume.
-    fn has_disks<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, bool>;
+    /// Finds the guest's disks on the host, whether or not it has a domain of the guest.
+    fn find_disks<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, FoundDisks>;
     /// Creates or grows the disks of a guest that is shut off. Disks of an earlier rebuild are
     /// replaced.
     fn prepare<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()>;

@@ -14,7 +14,7 @@ mod xml;
 pub use atomic::{list_whole, write_atomically, write_exchanging};
 pub use definition::Definition;
 pub use driver::{
-    ConsoleFuture, DefinedDomain, DomainState, DriverFuture, HeldVolume, Hypervisor,
+    ConsoleFuture, DefinedDomain, DomainState, DriverFuture, FoundDisks, HeldVolume, Hypervisor,
     HypervisorInfo, Mdevs, MigrationState, PluggedVolumes,
 };
 pub use error::{Error, Step};

@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::process::Command;
 
 use kilonova_disks::Format;
+use kilonova_hypervisor::FoundDisks;
 use kilonova_ids::{ImageId, OperationId};
 use kilonova_node_api::{Machine, Rescue};
 
@@ -83,18 +84,21 @@ async fn an_image_may_keep_its_format() {
     let host = Host::with(|config| config.force_raw_images = false);
     let id = host.qcow2(&image(), &[]);
     let mut want = guest(id);
-    assert!(!host.disks.has_disks(&want));
+    assert_eq!(host.disks.find(&want), FoundDisks::None);
     host.disks.prepare(&want).await.expect("the disks are created");
-    assert!(host.disks.has_disks(&want));
+    assert_eq!(host.disks.find(&want), FoundDisks::Kept);
     assert_eq!(host.cached(), [format!("{id}.qcow2")]);
     let root = host.disks.volumes(want.server).root.expect("the guest has a root disk");
     assert_eq!(info(&root.path)["backing-filename-format"], "qcow2");
     assert_eq!(seen(&root.path, 300_000), image());
     want.config.boot.rebuilt = Some(OperationId::new_v4());
-    assert!(!host.disks.has_disks(&want), "a rebuild replaces the disks");
-    want.config.boot.rebuilt = None;
+    assert_eq!(host.disks.find(&want), FoundDisks::OfRebuild(None), "a rebuild replaces the disks");
+    host.disks.prepare(&want).await.expect("the disks are replaced");
+    let rebuilt = want.config.boot.rebuilt.take();
+    assert_eq!(host.disks.find(&want), FoundDisks::OfRebuild(rebuilt));
+    let root = host.disks.volumes(want.server).root.expect("the guest has a root disk");
     std::fs::remove_file(&root.path).expect("the file is removed");
-    assert!(!host.disks.has_disks(&want));
+    assert_eq!(host.disks.find(&want), FoundDisks::None);
 }
 
 #[tokio::test]

@@ -23,8 +23,8 @@ use kilonova_node_api::{
 pub use plan::{Failure, GuestLocation, Plan};
 
 use crate::{
-    ConsoleFuture, DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor,
-    HypervisorInfo, MigrationState, PluggedVolumes, Step,
+    ConsoleFuture, DefinedDomain, Definition, DomainState, DriverFuture, Error, FoundDisks,
+    Hypervisor, HypervisorInfo, MigrationState, PluggedVolumes, Step,
 };
 use files::Files;
 
@@ -132,8 +132,11 @@ impl Hypervisor for Simulated {
     }
 
     /// The disks of a simulated guest are its domain.
-    fn has_disks<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, bool> {
-        Box::pin(async { Ok(self.guests().contains_key(&definition.server)) })
+    fn find_disks<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, FoundDisks> {
+        Box::pin(async {
+            let is_here = self.guests().contains_key(&definition.server);
+            Ok(if is_here { FoundDisks::Kept } else { FoundDisks::None })
+        })
     }
 
     fn prepare<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {

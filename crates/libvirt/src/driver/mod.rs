@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kilonova_devices::Sysfs;
 use kilonova_disks::Disks;
 use kilonova_hypervisor::{
-    ConsoleFuture, DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor,
-    HypervisorInfo, Mdevs, MigrationState, PluggedVolumes, Step,
+    ConsoleFuture, DefinedDomain, Definition, DomainState, DriverFuture, Error, FoundDisks,
+    Hypervisor, HypervisorInfo, Mdevs, MigrationState, PluggedVolumes, Step,
 };
 use kilonova_ids::ServerId;
 use kilonova_node_api::{
@@ -364,8 +364,8 @@ impl Hypervisor for Driver {
         Box::pin(self.find(server))
     }
 
-    fn has_disks<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, bool> {
-        Box::pin(async { Ok(self.disks.has_disks(definition)) })
+    fn find_disks<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, FoundDisks> {
+        Box::pin(async { Ok(self.disks.find(definition)) })
     }
 
     fn prepare<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {

@@ -5,8 +5,8 @@
 //! unchanged. The guest's own later changes are reported, not reverted.
 
 use kilonova_devices::KernelObject;
-use kilonova_hypervisor::{Definition, DomainState, MigrationState};
-use kilonova_ids::ServerId;
+use kilonova_hypervisor::{Definition, DomainState, FoundDisks, MigrationState};
+use kilonova_ids::{OperationId, ServerId};
 use kilonova_node_api::{
     Attachment, Domain, NO_DISK_STEP, Outcome, OutgoingMigration, Phase, Power, REBUILT_STEP,
     REMOVED_STEP, Verb,
@@ -33,6 +33,9 @@ const REBUILT: &str = "this host has rebuilt the guest at the request of a later
     control plane has lost. The guest and its disks stay as they are, because this document would replace the disks. \
     Save their data, if it is needed, from the guest or from the disks; then rebuild the server, which replaces the \
     disks, or delete it";
+
+const ARRIVED: &str = "this host has the disks of the guest, which has arrived here at the request of a later document, which \
+    the database of the control plane has lost. No empty disks for another live migration replace them";
 
 /// The actual domain.
 struct Now {
@@ -84,13 +87,14 @@ impl Work {
         if let Some(migration) = &domain.outgoing_migration {
             return self.migrate_guest(server, migration, state).await.map(Applied::of);
         }
-        if now.is_none() {
-            self.check_new(&definition, domain, turn).await?;
-        }
+        let noted = self.notes.get(server);
+        let has_disks = match now {
+            None => self.check_new(&definition, domain, noted.as_ref(), turn).await?,
+            Some(_) => false,
+        };
         if state.is_up() {
             self.hypervisor.abort_migration(server).await?;
         }
-        let noted = self.notes.get(server);
         let last = noted.as_ref().and_then(|note| note.last.clone());
         match last.filter(|last| last.generation == turn.generation).map(|last| last.end) {
             Some(End::Failed { step, message }) => return Err(Halt::Failed { step, message }),
@@ -104,8 +108,16 @@ impl Work {
             }
             None => {}
         }
-        // The rollback of an existing guest would remove its disks.
-        let fresh = !domain.existing && noted.as_ref().map_or(now.is_none(), |note| note.building);
+        // The rollback of an existing guest would remove its disks, which may be here without a domain and a note.
+        let is_new = now.is_none() && !has_disks;
+        let fresh = !domain.existing && noted.as_ref().map_or(is_new, |note| note.building);
+        let here;
+        let domain = if has_disks && domain.from.is_some() {
+            here = Domain { from: None, ..domain.clone() };
+            &here
+        } else {
+            domain
+        };
         let noted = noted.unwrap_or_default();
         let result = self.reconcile(definition, domain, now, noted, fresh, turn).await;
         if fresh
@@ -130,23 +142,54 @@ impl Work {
     }
 
     /// Refuses to create a guest that must not be created: one that the host has removed since the document was issued,
-    /// or one whose disks should exist and do not. An outgoing migration and [`Power::AsIs`] never create a guest; an
-    /// incoming one is refused too, because its migration has ended.
+    /// one whose disks should exist and do not, or one whose disks here would be replaced for a document that requests
+    /// no rebuild. Returns true if the host has the guest's disks and they stay.
+    ///
+    /// The disks of a guest should exist if the document says so, or if the host has carried out the document or a later
+    /// one: only the first delivery of a document creates disks. An outgoing migration and [`Power::AsIs`] never create a
+    /// guest; an incoming one is refused too, because its migration has ended.
     async fn check_new(
         &self,
         definition: &Definition,
         domain: &Domain,
+        noted: Option<&Note>,
         turn: &Turn<'_>,
-    ) -> Result<(), Halt> {
-        if self.removals.of(definition.server).is_some_and(|removal| turn.generation < removal) {
+    ) -> Result<bool, Halt> {
+        let (server, rebuilt) = (definition.server, definition.config.boot.rebuilt);
+        if self.removals.of(server).is_some_and(|removal| turn.generation < removal) {
             return Err(Halt::failed(REMOVED_STEP, REMOVED));
         }
-        let needs_disk =
-            domain.existing && domain.from.is_none() && !definition.config.is_volume_backed();
-        if needs_disk && !self.hypervisor.has_disks(definition).await? {
+        let is_carried_out = noted.is_some_and(|note| is_carried_out(note, turn));
+        let found = self.hypervisor.find_disks(definition).await?;
+        if domain.power == Power::Incoming {
+            if is_carried_out && found != FoundDisks::None {
+                return Err(Halt::failed(DEFINE, ARRIVED));
+            }
+            return Ok(false);
+        }
+        // Documents with a verb are for a guest that the host has: a move brings it without one.
+        let is_here = domain.existing || is_carried_out || domain.verb.is_some();
+        match found {
+            FoundDisks::Kept => return Ok(is_here || domain.from.is_none()),
+            FoundDisks::OfRebuild(_) if !has_volume_root(definition) => {
+                let is_move = domain.from.is_some() && !is_here;
+                let is_new = rebuilt.is_some() && !self.rebuilds.is_superseded(server, rebuilt);
+                if !is_move && !is_new {
+                    return Err(Halt::failed(REBUILT_STEP, REBUILT));
+                }
+            }
+            FoundDisks::OfRebuild(_) | FoundDisks::None => {}
+        }
+        let needs_disk = is_carried_out || (domain.existing && domain.from.is_none());
+        if needs_disk && !definition.config.is_volume_backed() {
             return Err(Halt::failed(NO_DISK_STEP, NO_DISK));
         }
-        Ok(())
+        if let FoundDisks::OfRebuild(earlier) = found
+            && !has_volume_root(definition)
+        {
+            self.record_rebuild(server, earlier, rebuilt)?;
+        }
+        Ok(false)
     }
 
     /// Refuses a document from before a rebuild of the guest, because it would replace the newer disks. If the document
@@ -182,13 +225,17 @@ impl Work {
 
     /// Records a rebuild before it replaces the guest's disks, so that a crash cannot lose the record. If the record
     /// cannot be written, the disks are not replaced.
-    fn record_rebuild(&self, definition: &Definition, is: &Definition) -> Result<(), Halt> {
-        let (earlier, later) = (is.config.boot.rebuilt, definition.config.boot.rebuilt);
+    fn record_rebuild(
+        &self,
+        server: ServerId,
+        earlier: Option<OperationId>,
+        later: Option<OperationId>,
+    ) -> Result<(), Halt> {
         if earlier == later {
             return Ok(());
         }
         self.rebuilds
-            .record(definition.server, earlier, later)
+            .record(server, earlier, later)
             .map_err(|error| Halt::failed(DEFINE, format!("{}: {error}", self.state.display())))
     }
 
@@ -257,7 +304,9 @@ impl Work {
             }
             plugged => plugged?,
         }
-        let done = if fresh { definition.done } else { is.and_then(|is| is.done) };
+        // A guest that is defined again has its verb behind it.
+        let is_again = now.is_none() && is_carried_out(&noted, turn);
+        let done = if fresh || is_again { definition.done } else { is.and_then(|is| is.done) };
         let reboots = reboots_hard(domain, done);
         let must = fresh || must_start(domain, state, reboots);
         let mut deviations =
@@ -287,7 +336,8 @@ impl Work {
         } else if now.is_none() || is.is_some_and(|is| is.config.boot != definition.config.boot) {
             turn.current()?;
             if let Some(is) = is {
-                self.record_rebuild(definition, is)?;
+                let (earlier, later) = (is.config.boot.rebuilt, definition.config.boot.rebuilt);
+                self.record_rebuild(server, earlier, later)?;
             }
             self.hypervisor.prepare(definition).await?;
             let anew = is.is_none_or(|is| is.config.boot.rebuilt != definition.config.boot.rebuilt);
@@ -514,6 +564,11 @@ impl Work {
             .map_err(|error| Halt::failed(DESTROY, format!("{}: {error}", self.state.display())))?;
         Ok(Outcome::Absent)
     }
+}
+
+/// True if the host has carried out the document, or a later one of the server.
+fn is_carried_out(note: &Note, turn: &Turn<'_>) -> bool {
+    !note.building && note.last.as_ref().is_some_and(|last| turn.generation <= last.generation)
 }
 
 /// True if the guest's root disk is a volume. While Cinder replaces the volume's data, the document does not name the

@@ -1,6 +1,6 @@
 //! A host that crashes at a chosen step: from then on no call has an effect or returns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,10 +8,10 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use kilonova_devices::{Error, MigCard, MigDriver, Sysfs};
 use kilonova_hypervisor::{
-    ConsoleFuture, DefinedDomain, Definition, DomainState, DriverFuture, Hypervisor,
+    ConsoleFuture, DefinedDomain, Definition, DomainState, DriverFuture, FoundDisks, Hypervisor,
     HypervisorInfo, MigrationState, PluggedVolumes,
 };
-use kilonova_ids::{AttachmentId, ServerId, VolumeId};
+use kilonova_ids::{AttachmentId, OperationId, ServerId, VolumeId};
 use kilonova_node::{DisconnectFuture, VolumeFuture, Volumes};
 use kilonova_node_api::{
     Connector, ConsoleKind, DiskFormat, GpuInstance, GuestVerb, OutgoingMigration, Peer, Usage,
@@ -34,7 +34,17 @@ pub struct Doom {
     dead: watch::Sender<bool>,
     /// The last guest whose state changed without a document.
     changed: watch::Sender<Option<ServerId>>,
+    /// The guests' disks, which a lost domain leaves behind.
+    pub disks: Mutex<HashMap<ServerId, Disks>>,
     buried: (Mutex<bool>, Condvar),
+}
+
+/// The disks of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disks {
+    pub rebuilt: Option<OperationId>,
+    /// Another number for other disks.
+    pub number: usize,
 }
 
 enum Fate {
@@ -51,6 +61,7 @@ impl Doom {
             log: Mutex::default(),
             dead: watch::Sender::new(false),
             changed: watch::Sender::new(None),
+            disks: Mutex::default(),
             buried: (Mutex::new(false), Condvar::new()),
         })
     }
@@ -68,6 +79,17 @@ impl Doom {
     pub fn bury(&self) {
         *self.buried.0.lock().expect("the lock is not poisoned") = true;
         self.buried.1.notify_all();
+    }
+
+    pub fn disks_of(&self, server: ServerId) -> Option<Disks> {
+        self.disks.lock().expect("the lock is not poisoned").get(&server).copied()
+    }
+
+    /// Gives a guest other disks.
+    fn replace_disks(&self, definition: &Definition) {
+        let (rebuilt, number) = (definition.config.boot.rebuilt, self.steps.load(Ordering::SeqCst));
+        let mut disks = self.disks.lock().expect("the lock is not poisoned");
+        disks.insert(definition.server, Disks { rebuilt, number });
     }
 
     fn fate(&self, step: &str) -> Fate {
@@ -171,11 +193,23 @@ impl Hypervisor for Fragile<dyn Hypervisor> {
     fn domain(&self, server: ServerId) -> DriverFuture<'_, Option<DefinedDomain>> {
         self.inner.domain(server)
     }
-    fn has_disks<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, bool> {
-        self.inner.has_disks(definition)
+    fn find_disks<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, FoundDisks> {
+        Box::pin(async {
+            Ok(match self.doom.disks_of(definition.server) {
+                None => FoundDisks::None,
+                Some(disks) if disks.rebuilt == definition.config.boot.rebuilt => FoundDisks::Kept,
+                Some(disks) => FoundDisks::OfRebuild(disks.rebuilt),
+            })
+        })
     }
     fn prepare<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
-        Box::pin(self.doom.run("image", self.inner.prepare(definition)))
+        Box::pin(self.doom.run("image", async {
+            self.inner.prepare(definition).await?;
+            if self.find_disks(definition).await? != FoundDisks::Kept {
+                self.doom.replace_disks(definition);
+            }
+            Ok(())
+        }))
     }
     fn prepare_rescue_disk<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
         Box::pin(self.doom.run("rescue", self.inner.prepare_rescue_disk(definition)))
@@ -193,7 +227,11 @@ impl Hypervisor for Fragile<dyn Hypervisor> {
         Box::pin(self.doom.run("resume", self.inner.resume(server)))
     }
     fn fetch<'a>(&'a self, definition: &'a Definition, from: &'a Peer) -> DriverFuture<'a, ()> {
-        Box::pin(self.doom.run("fetch", self.inner.fetch(definition, from)))
+        Box::pin(self.doom.run("fetch", async {
+            self.inner.fetch(definition, from).await?;
+            self.doom.replace_disks(definition);
+            Ok(())
+        }))
     }
     fn prepare_incoming(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.doom.run("receive", self.inner.prepare_incoming(server)))
@@ -253,7 +291,11 @@ impl Hypervisor for Fragile<dyn Hypervisor> {
         Box::pin(self.doom.run("destroy", self.inner.destroy(server)))
     }
     fn undefine(&self, server: ServerId) -> DriverFuture<'_, ()> {
-        Box::pin(self.doom.run("undefine", self.inner.undefine(server)))
+        Box::pin(self.doom.run("undefine", async move {
+            self.inner.undefine(server).await?;
+            self.doom.disks.lock().expect("the lock is not poisoned").remove(&server);
+            Ok(())
+        }))
     }
 }
 

@@ -374,6 +374,143 @@ async fn an_existing_guest_is_neither_created_nor_rolled_back() {
     node.stop().await;
 }
 
+/// A host that has lost the domain of a guest keeps its disks, whether or not the agent has its records: a document from
+/// before their rebuild does not replace them. Another rebuild does, and is recorded.
+#[tokio::test]
+async fn a_document_from_before_a_rebuild_keeps_disks_without_a_domain() {
+    for forgets in [false, true] {
+        let (host, control, doom) = (Host::new(""), Control::new(), Doom::new(None));
+        let node = host.run_doomed(&control, &doom);
+        let server = ServerId::new_v4();
+        let domain = guest("db", vec![]);
+        let built = control.want(server, present(&domain));
+        control.expect(built, Outcome::Running).await;
+        let last = rebuilt(&domain);
+        control.expect(control.want(server, present(&last)), Outcome::Running).await;
+        node.stop().await;
+        let disks = doom.disks_of(server).expect("the guest has disks");
+        host.lose_domain(server);
+        if forgets {
+            std::fs::remove_dir_all(host.folder("notes")).expect("the directory is removed");
+            std::fs::remove_file(host.folder("rebuilds")).expect("the file is removed");
+        }
+        control.go_back(server, built, present(&domain));
+        let node = host.run_doomed(&control, &doom);
+        let verb = Some((OperationId::new_v4(), Verb::RebootHard));
+        let reboot = Domain { verb, ..domain.clone() };
+        for (which, earlier) in [&domain, &reboot].into_iter().enumerate() {
+            let generation = if which == 0 { built } else { later(&control, server, earlier) };
+            let (step, message) = failed(control.outcome(generation).await);
+            assert_eq!(step, REBUILT_STEP, "{which}: {message}");
+            assert_eq!(doom.disks_of(server), Some(disks), "{which}");
+        }
+        control.expect(later(&control, server, &last), Outcome::Running).await;
+        assert_eq!(doom.disks_of(server), Some(disks), "the guest has its disks again");
+        node.stop().await;
+        host.lose_domain(server);
+        let anew = rebuilt(&domain);
+        let generation = later(&control, server, &anew);
+        let node = host.run_doomed(&control, &doom);
+        control.expect(generation, Outcome::Running).await;
+        let replaced = doom.disks_of(server).expect("the guest has disks");
+        assert_eq!(replaced.rebuilt, anew.config.boot.rebuilt);
+        let generation = later(&control, server, &last);
+        assert_eq!(failed(control.outcome(generation).await).0, REBUILT_STEP);
+        assert_eq!(doom.disks_of(server), Some(replaced));
+        node.stop().await;
+    }
+}
+
+/// The rollback of a failed start removes no disks that were on the host before, also if the agent has lost its note of
+/// the guest.
+#[tokio::test]
+async fn a_failed_start_keeps_disks_without_a_domain_and_a_note() {
+    let host = Host::new("fail = [{ step = \"start\", times = 1, server_name = \"bad*\" }]");
+    let (control, doom) = (Control::new(), Doom::new(None));
+    let node = host.run_doomed(&control, &doom);
+    let server = ServerId::new_v4();
+    let mut domain = guest("db", vec![]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    node.stop().await;
+    let disks = doom.disks_of(server).expect("the guest has disks");
+    host.lose_domain(server);
+    std::fs::remove_dir_all(host.folder("notes")).expect("the directory is removed");
+    domain.config.display_name = "bad".into();
+    let generation = later(&control, server, &domain);
+    let node = host.run_doomed(&control, &doom);
+    assert_eq!(failed(control.outcome(generation).await).0, "start");
+    assert_eq!(doom.disks_of(server), Some(disks));
+    control.expect(later(&control, server, &domain), Outcome::Running).await;
+    assert_eq!(doom.disks_of(server), Some(disks));
+    node.stop().await;
+}
+
+/// The other host of a move may still have the disks as they were before the move. They do not replace those that the
+/// guest has used since, if its host has lost the domain.
+#[tokio::test]
+async fn disks_that_a_move_has_brought_are_not_fetched_again() {
+    let (host, control, doom) = (Host::new(""), Control::new(), Doom::new(None));
+    let server = ServerId::new_v4();
+    let from = Peer { host: HostName::verbatim("gpu2"), address: "192.0.2.2".into() };
+    let moved = Domain { from: Some(from), ..guest("db", vec![]) };
+    let node = host.run_doomed(&control, &doom);
+    let mut generation = control.want(server, present(&moved));
+    control.expect(generation, Outcome::Running).await;
+    node.stop().await;
+    let disks = doom.disks_of(server).expect("the guest has disks");
+    let off = Domain { power: Power::Off, existing: true, ..moved.clone() };
+    let verb = Some((OperationId::new_v4(), Verb::RebootHard));
+    let reboot = Domain { verb, ..moved.clone() };
+    for (again, outcome) in [
+        (None, Outcome::Running),
+        (Some(&off), Outcome::Stopped),
+        (Some(&reboot), Outcome::Running),
+    ] {
+        if host.folder("running").exists() {
+            host.lose_domain(server);
+        }
+        if let Some(again) = again {
+            generation = later(&control, server, again);
+        }
+        control.with(|state| state.observations.clear());
+        let node = host.run_doomed(&control, &doom);
+        control.expect(generation, outcome).await;
+        assert_eq!(doom.disks_of(server), Some(disks));
+        node.stop().await;
+    }
+    host.lose_domain(server);
+    let incoming = Domain { power: Power::Incoming, ..moved };
+    control.go_back(server, generation, present(&incoming));
+    let node = host.run_doomed(&control, &doom);
+    let (step, message) = failed(control.outcome(generation).await);
+    assert!(step == "define" && message.contains("has lost"), "{step}: {message}");
+    assert_eq!(doom.disks_of(server), Some(disks));
+    node.stop().await;
+}
+
+/// A document creates a guest once. If its host then loses the guest and its disk, only a later document creates an
+/// empty one.
+#[tokio::test]
+async fn a_document_that_was_carried_out_creates_no_empty_guest() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let domain = guest("db", vec![]);
+    let built = control.want(server, present(&domain));
+    control.expect(built, Outcome::Running).await;
+    node.stop().await;
+    host.lose_domain(server);
+    control.with(|state| state.observations.clear());
+    let node = host.run(&control);
+    let (step, message) = failed(control.outcome(built).await);
+    assert_eq!(step, NO_DISK_STEP, "{message}");
+    assert!(node.domain(server).await.is_none());
+    let verb = Some((OperationId::new_v4(), Verb::RebootHard));
+    let reboot = Domain { verb, ..domain };
+    control.expect(control.want(server, present(&reboot)), Outcome::Running).await;
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn a_foreign_device_is_never_used_or_removed() {
     let (host, control) = (Host::new(""), Control::new());

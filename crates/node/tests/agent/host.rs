@@ -116,6 +116,13 @@ impl Host {
             .collect()
     }
 
+    /// Removes the domain of a guest, as an operator or a disk failure does. The agent must not run.
+    pub fn lose_domain(&self, server: ServerId) {
+        let file = self.folder("domains").join(format!("{server}.xml"));
+        std::fs::remove_file(file).expect("the domain exists");
+        std::fs::remove_dir_all(self.folder("running")).expect("the directory is removed");
+    }
+
     pub fn assert_empty(&self, when: &str) {
         let kept =
             ["mdevs", "domains", "running", "saved", "console", "snapshots", "notes", "volumes"];
