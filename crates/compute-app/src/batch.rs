@@ -5,9 +5,9 @@ use std::collections::HashSet;
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::documents::{Newest, Origin};
-use kilonova_compute_db::{consoles, documents, questions};
+use kilonova_compute_db::{consoles, documents, questions, servers};
 use kilonova_ids::{HostName, ServerId};
-use kilonova_node_api::{Batch, Desired, Document, Filters};
+use kilonova_node_api::{Batch, Desired, Document, Filters, Power};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
@@ -15,6 +15,7 @@ use kilonova_wire::time;
 
 use crate::Error;
 use crate::ports::Networks;
+use crate::states;
 
 /// The answer to a poll, from one snapshot of the database.
 #[derive(Debug)]
@@ -46,6 +47,7 @@ pub fn of_session(
     if since == 0 {
         networks.expect_routers(tx, host)?;
         documents::expect_servers_on(tx, host)?;
+        servers::expect_states_on(tx, host)?;
     }
     let newest = documents::newest(tx, host, since)?;
     check_session(host, newest.epoch, epoch)?;
@@ -54,7 +56,10 @@ pub fn of_session(
         since if since < newest.reports_from => 0,
         since => since,
     };
-    let documents = documents::since(tx, host, since)?;
+    let mut documents = documents::since(tx, host, since)?;
+    if since == 0 {
+        require_guests(tx, host, &mut documents)?;
+    }
     let held = if since == 0 { held(tx, host, &documents)? } else { Vec::new() };
     let questions = if newest.asked { questions::open_since(tx, host, since)? } else { Vec::new() };
     let consoles = if newest.watched {
@@ -144,6 +149,30 @@ pub fn check_acknowledged(
 
 fn refused(message: String) -> Error {
     Refusal::new(Kind::Unprocessable, message).into()
+}
+
+/// Marks the guests that the host must already have. A document that has created its guest would otherwise create an
+/// empty one on a host that has lost the guest and its disk, such as one that was installed anew, or fetch the disk again
+/// that a move has brought.
+fn require_guests(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    documents: &mut [Document],
+) -> Result<(), Error> {
+    let states = servers::states_on(tx, host)?.into_iter();
+    let built: HashSet<ServerId> = states
+        .filter(|server| states::is_built(server.vm_state, server.task_state))
+        .map(|server| server.id)
+        .collect();
+    for document in documents.iter_mut().filter(|document| built.contains(&document.server)) {
+        if let Desired::Present(domain) = &mut document.desired
+            && domain.power != Power::Incoming
+        {
+            domain.existing = true;
+            domain.from = None;
+        }
+    }
+    Ok(())
 }
 
 /// The servers whose document is held back from the host. Their guests may run there because of an

@@ -13,7 +13,12 @@ use crate::actions::{ServerAction, Tasks};
 /// True if the host must already have the server's guest: the server has been built there, and no task replaces the
 /// guest.
 pub fn has_guest(server: &Server, host: &HostName) -> bool {
-    let is_built = match server.vm_state {
+    is_built(server.vm_state, server.task_state) && server.host.as_ref() == Some(host)
+}
+
+/// True if the host of a server in these states must already have its guest.
+pub fn is_built(vm_state: VmState, task_state: Option<TaskState>) -> bool {
+    let is_built = match vm_state {
         VmState::Active
         | VmState::Paused
         | VmState::Suspended
@@ -25,7 +30,7 @@ pub fn has_guest(server: &Server, host: &HostName) -> bool {
         // A failed server may lack its guest, which a hard reboot then creates.
         VmState::Building | VmState::ShelvedOffloaded | VmState::Error | VmState::Deleted => false,
     };
-    is_built && server.task_state.is_none() && server.host.as_ref() == Some(host)
+    is_built && task_state.is_none()
 }
 
 /// Refuses an action that the server's state does not allow.

@@ -47,8 +47,8 @@ pub struct Domain {
     /// instead of creating an empty guest. Agents of earlier versions create it.
     ///
     /// A document that creates a guest on a host does not have it, such as that of a boot, a move, a rebuild or a hard
-    /// reboot; the next start, stop or change in place sets it. Until then, only the host's record of its removals keeps an
-    /// empty guest from replacing one that the host has removed.
+    /// reboot; the next start, stop or change in place sets it. Once the server is built, a complete batch has it in every
+    /// document. A host that has carried out a document takes it as set.
     #[serde(default)]
     pub existing: bool,
     /// The last one-shot verb; it is carried out once per operation id.

@@ -247,6 +247,40 @@ pub fn ids_on(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<ServerId>, Error> 
     Ok(rows.iter().map(|row| row.id("id")).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
+/// The states of a server.
+#[derive(Debug, Clone, Copy)]
+pub struct States {
+    /// The server.
+    pub id: ServerId,
+    /// Its VM state.
+    pub vm_state: VmState,
+    /// Its task state.
+    pub task_state: Option<TaskState>,
+}
+
+/// Announces [`states_on`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_states_on(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+    Ok(tx.expect(sql::STATES_ON, params![host])?)
+}
+
+/// The states of the servers on a host.
+///
+/// # Errors
+/// Store errors only.
+pub fn states_on(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<States>, Error> {
+    let read = |row: &Row| {
+        Ok(States {
+            id: row.id("id")?,
+            vm_state: VmState::parse(row.text("vm_state")?)?,
+            task_state: row.text_opt("task_state")?.map(TaskState::parse).transpose()?,
+        })
+    };
+    tx.rows(sql::STATES_ON, params![host])?.iter().map(read).collect()
+}
+
 /// Changes the flavor.
 ///
 /// # Errors

@@ -133,6 +133,28 @@ async fn hosts_reconcile_with_a_copy_that_is_put_back() {
     }
 }
 
+/// A host that was installed anew has neither the guest nor its disk. It creates no empty guest for the document of the
+/// boot. A hard reboot does.
+#[tokio::test]
+async fn a_host_that_was_installed_anew_creates_no_empty_guest() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        running.nodes.kill("a").await;
+        std::fs::remove_dir_all(cloud.nodes().join("a")).expect("the directory is removed");
+        running.start_node(&cloud, "a").await;
+        wait_until("the server is in ERROR", async || {
+            running.server(&id).await["status"] == "ERROR"
+        })
+        .await;
+        let shown = running.server(&id).await;
+        assert!(fault(&shown).contains("neither the guest nor its root disk"), "{shown}");
+        assert_eq!(cloud.files("a", "domains"), Vec::<String>::new());
+        running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        delete(&cloud, &running, &id, &["a"]).await;
+    }
+}
+
 /// The rebuild that the disks of a guest belong to.
 fn rebuilt(cloud: &Cloud, host: &str, id: &str) -> Option<String> {
     let xml = cloud.nodes().join(format!("{host}/domains/{id}.xml"));
