@@ -89,6 +89,8 @@ pub fn change_power(
     domain.starts_paused = false;
     // A hard reboot creates a guest that its host has lost anew, as upstream; no other command may do so.
     domain.existing = command != PowerCommand::RebootHard;
+    // The move that brought the guest has ended.
+    domain.from = None;
     domain.verb = match command {
         PowerCommand::RebootSoft => Some((open.row.id, Verb::RebootSoft)),
         PowerCommand::RebootHard => Some((open.row.id, Verb::RebootHard)),

@@ -155,6 +155,29 @@ async fn a_host_that_was_installed_anew_creates_no_empty_guest() {
     }
 }
 
+/// The document of a guest names the host that it came from only until the next change, which may have to create the
+/// guest anew after that host has removed it.
+#[tokio::test]
+async fn a_moved_guest_is_fetched_once() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        admin(&running, "2.90", &id, json!({"migrate": null})).await.expect(202);
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        confirm_resize(&running, &cloud, &id).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        let names_source = async || {
+            let bodies = cloud.column("SELECT body FROM documents").await;
+            assert_eq!(bodies.len(), 1, "{bodies:?}");
+            bodies[0].contains("\"from\":{")
+        };
+        assert!(names_source().await);
+        running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert!(!names_source().await);
+        delete(&cloud, &running, &id, &["a", "b"]).await;
+    }
+}
+
 /// The rebuild that the disks of a guest belong to.
 fn rebuilt(cloud: &Cloud, host: &str, id: &str) -> Option<String> {
     let xml = cloud.nodes().join(format!("{host}/domains/{id}.xml"));

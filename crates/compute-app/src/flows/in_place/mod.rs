@@ -114,7 +114,8 @@ fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(HostName, Domain), Erro
     let host = server.host.clone().ok_or_else(|| states::not_ready(server))?;
     match documents::on(tx, &host, server.id)?.map(|document| document.desired) {
         Some(Desired::Present(domain)) => {
-            Ok((host, Domain { starts_paused: false, existing: true, ..*domain }))
+            // The move that brought the guest has ended.
+            Ok((host, Domain { starts_paused: false, existing: true, from: None, ..*domain }))
         }
         Some(Desired::Absent) => {
             Err(Refusal::conflict(format!("Instance {} is being removed", server.id)).into())
