@@ -79,6 +79,8 @@ async fn operators_see_the_floor_and_nobody_else_does() {
         let greedy = admin.get("/dashboard/capacity?flavor=f-greedy").await;
         greedy.has_status(200).shows("Room for greedy").shows("One or two live migrations cannot");
         admin.get("/dashboard/capacity?flavor=no%20such").await.has_status(404);
+        let every = admin.get("/dashboard/capacity?flavor=").await;
+        every.has_status(200).shows("VGPU: 3 of 8 in use").hides("Room for");
 
         // These pages are forbidden to members and readers.
         for (user, project) in [("ann", "red"), ("rob", "red")] {

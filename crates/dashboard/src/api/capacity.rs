@@ -24,14 +24,15 @@ async fn show(
     query: Query,
 ) -> Result<Html, Refusal> {
     let mut path = "/compute/v2.1/kilonova/capacity".to_owned();
-    if let Some(flavor) = query.get("flavor").filter(|flavor| !flavor.is_empty()) {
+    let flavor = query.get("flavor").filter(|flavor| !flavor.is_empty());
+    if let Some(flavor) = flavor {
         path.push_str(&format!("?flavor={}", escaped(flavor)));
     }
     let mut found = dashboard.0.cloud.get(&viewer.caller, &path).await?;
     let period =
         query.get("period").filter(|period| PERIODS.contains(period)).unwrap_or(PERIODS[0]);
     // With a flavor the page is about that flavor alone.
-    let usage = match query.get("flavor") {
+    let usage = match flavor {
         Some(_) => None,
         None => {
             let path = format!("/compute/v2.1/kilonova/usage?period={period}");

@@ -32,13 +32,16 @@ async fn show(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, 
     Ok((common, content).into_response())
 }
 
-/// True if the client accepts gzip.
+/// True if the client accepts gzip. What it says of gzip by name precedes what it says of `*`.
 fn accepts_gzip(accepts: &str) -> bool {
-    accepts.split(',').any(|one| {
-        let mut parts = one.split(';').map(str::trim);
-        let named = matches!(parts.next(), Some("gzip" | "*"));
-        named && !parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
-    })
+    let accepted = |coding: &str| {
+        accepts.split(',').find_map(|one| {
+            let mut parts = one.split(';').map(str::trim);
+            (parts.next() == Some(coding))
+                .then(|| !parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000")))
+        })
+    };
+    accepted("gzip").or_else(|| accepted("*")).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -49,5 +52,7 @@ mod tests {
     fn gzip_is_sent_only_to_those_who_read_it() {
         assert!(accepts_gzip("gzip, deflate, br") && accepts_gzip("br;q=1, *;q=0.1"));
         assert!(!accepts_gzip("identity") && !accepts_gzip("gzip;q=0, br") && !accepts_gzip(""));
+        assert!(!accepts_gzip("gzip;q=0, *") && !accepts_gzip("*, gzip; q=0.0"));
+        assert!(accepts_gzip("*;q=0, gzip") && !accepts_gzip("*;q=0"));
     }
 }
