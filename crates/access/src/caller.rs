@@ -7,7 +7,6 @@ use http::request::Parts;
 use kilonova_policy::Target;
 use kilonova_wire::{Context, Refusal};
 
-use crate::enforcer::own;
 use crate::{Enforcer, Guard};
 
 /// The caller with the policy and the guard of the route. Dereferences to its [`Context`].
@@ -60,7 +59,7 @@ impl Caller {
     /// # Errors
     /// 403 in the service's dialect.
     pub fn may_own(&self, rule: &str) -> Result<(), Refusal> {
-        self.may(rule, &own(&self.context))
+        self.enforcer.may_own(&self.context, rule)
     }
 
     /// [`Caller::may`] with the route's own rule, on the target that the handler has looked up.
@@ -80,7 +79,10 @@ impl Caller {
     /// # Errors
     /// 403 in the service's dialect.
     pub fn may_route(&self) -> Result<(), Refusal> {
-        self.may_on(&own(&self.context))
+        match self.guard {
+            Guard::Own(rule) => self.may_own(rule),
+            Guard::Open | Guard::Anyone | Guard::Object(_) | Guard::Action(_) => Ok(()),
+        }
     }
 
     /// The same caller with another rule in place of the route's.

@@ -43,9 +43,13 @@ impl Enforcer {
         self.policy.allows(rule, &credentials(caller), target)
     }
 
-    /// [`Enforcer::allows`] for a target in the caller's own project, or in none.
+    /// [`Enforcer::allows`] for a target in the caller's own project, or in none: one that belongs to the caller.
     pub fn allows_own(&self, caller: &Context, rule: &str) -> bool {
-        self.allows(caller, rule, &own(caller))
+        let own = [("project_id", &*caller.project_id), ("user_id", &*caller.user_id)];
+        // Only Neutron's targets also have the project's earlier name; see `can` of `nova/context.py`.
+        let earlier = (self.dialect == Dialect::Network).then_some(("tenant_id", own[0].1));
+        let target: Vec<_> = own.into_iter().chain(earlier).collect();
+        self.allows(caller, rule, &target)
     }
 
     /// Refuses the caller unless the rule allows the target.
@@ -64,7 +68,10 @@ impl Enforcer {
     /// # Errors
     /// 403 in the service's dialect.
     pub fn may_own(&self, caller: &Context, rule: &str) -> Result<(), Refusal> {
-        self.may(caller, rule, &own(caller))
+        match self.allows_own(caller, rule) {
+            true => Ok(()),
+            false => Err(self.refusal(rule)),
+        }
     }
 
     /// The names of the target's values that a rule needs; other values have no effect on its decision.
@@ -101,15 +108,6 @@ pub fn credentials(caller: &Context) -> Credentials<'_> {
     }
 }
 
-/// A target that belongs to the caller.
-pub(crate) fn own(caller: &Context) -> [(&str, &str); 3] {
-    [
-        ("project_id", &caller.project_id),
-        ("tenant_id", &caller.project_id),
-        ("user_id", &caller.user_id),
-    ]
-}
-
 /// A service's 403 for a rule, with upstream's message.
 pub fn refusal(dialect: Dialect, rule: &str) -> Refusal {
     Refusal::forbidden(match dialect {
@@ -142,5 +140,35 @@ mod tests {
             [Dialect::Compute, Dialect::Image].map(|one| Enforcer::of(RULES, one));
         assert!(Arc::ptr_eq(&first.policy, &second.policy));
         assert!(first.policy.knows("shop:list"));
+    }
+
+    #[test]
+    fn only_neutrons_targets_have_the_earlier_name_of_the_project() {
+        static OWN: &[Rule] = &[
+            Rule {
+                name: "project",
+                check: "project_id:%(project_id)s",
+                deprecated: None,
+                scopes: &[],
+            },
+            Rule {
+                name: "tenant",
+                check: "tenant_id:%(tenant_id)s",
+                deprecated: None,
+                scopes: &[],
+            },
+        ];
+        let caller = Context { project_id: "red".into(), ..Context::default() };
+        for (dialect, has) in [
+            (Dialect::Compute, false),
+            (Dialect::Placement, false),
+            (Dialect::Image, false),
+            (Dialect::Network, true),
+        ] {
+            let enforcer = Enforcer::of(OWN, dialect);
+            assert!(enforcer.allows_own(&caller, "project"), "{dialect:?}");
+            assert_eq!(enforcer.allows_own(&caller, "tenant"), has, "{dialect:?}");
+            assert_eq!(enforcer.may_own(&caller, "tenant").is_ok(), has, "{dialect:?}");
+        }
     }
 }
