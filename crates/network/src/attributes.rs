@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::RULES;
 use crate::app::sets_project;
+use crate::app::targets::Target;
 use crate::error::{invalid_value, malformed};
 use crate::record::Body;
 
@@ -109,9 +110,9 @@ pub(crate) fn permitted(
     rule: &str,
     caller: &Caller,
     set: &Body,
-    target: &[(&str, &str)],
+    target: &Target<'_>,
 ) -> Result<(), Refusal> {
-    caller.may(rule, target)?;
+    target.may(caller, rule)?;
     let is_new = rule.starts_with("create_");
     for (name, value) in set {
         let Some(attribute) = table.iter().find(|attribute| attribute.name == *name) else {
@@ -133,22 +134,35 @@ pub(crate) fn permitted(
     Ok(())
 }
 
-fn enforce(caller: &Caller, rule: &str, target: &[(&str, &str)]) -> Result<(), Refusal> {
+fn enforce(caller: &Caller, rule: &str, target: &Target<'_>) -> Result<(), Refusal> {
     match RULES.iter().any(|known| known.name == rule) {
-        true => caller.may(rule, target),
+        true => target.may(caller, rule),
         false => Ok(()),
     }
 }
 
-/// Removes attributes that their `get` rule hides from the caller.
-pub(crate) fn hide(view: &mut Body, rule: &str, caller: &Caller, target: &[(&str, &str)]) {
-    let prefix = format!("{rule}:");
-    for known in RULES {
-        if let Some(name) = known.name.strip_prefix(&prefix)
-            && view.contains_key(name)
-            && !caller.allows(known.name, target)
-        {
-            view.remove(name);
+/// The rules that hide single attributes of a kind from a caller, such as `get_network:segments`. A list looks them up
+/// once.
+pub(crate) struct AttributeRules<'a> {
+    caller: &'a Caller,
+    /// Each attribute with its rule.
+    rules: Vec<(&'static str, &'static str)>,
+}
+
+impl<'a> AttributeRules<'a> {
+    /// The rules for the attributes of `operation`, such as `get_network`.
+    pub fn of(caller: &'a Caller, operation: &str) -> Self {
+        let attribute = |rule: &'static str| rule.strip_prefix(operation)?.strip_prefix(':');
+        let rules = RULES.iter().filter_map(|known| Some((attribute(known.name)?, known.name)));
+        Self { caller, rules: rules.collect() }
+    }
+
+    /// Removes the attributes that are hidden from the caller.
+    pub fn hide(&self, view: &mut Body, target: &Target<'_>) {
+        for (name, rule) in &self.rules {
+            if view.contains_key(*name) && !target.allows(self.caller, rule) {
+                view.remove(*name);
+            }
         }
     }
 }

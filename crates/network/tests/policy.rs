@@ -277,6 +277,37 @@ create_security_group_rule: \"rule:admin_only or (rule:sg_owner and 'ingress':%(
 }
 
 #[tokio::test]
+async fn lists_apply_rules_with_attributes() {
+    let text = "\
+get_network: \"rule:admin_only or (tenant_id:%(tenant_id)s and not 'secret':%(name)s)\"
+get_network:provider:network_type: \"rule:admin_only or 'wide':%(name)s\"
+get_port: \"rule:admin_only or (rule:owner and not field:ports:status=DOWN)\"
+";
+    for api in apis_under(text).await {
+        for name in ["secret", "wide", "open"] {
+            let net = api.make("ann:red", "network", json!({"name": name})).await;
+            api.make("ann:red", "port", json!({"network_id": net["id"]})).await;
+        }
+        let (status, found) = api.call_as(WHO[2], "GET /networks?sort_key=name", None).await;
+        assert_eq!(status, 200, "{found}");
+        let shown: Vec<_> = found["networks"].as_array().unwrap().iter().collect();
+        assert_eq!(shown.len(), 2, "{found}");
+        assert_eq!(
+            (&shown[0]["name"], shown[0].get("provider:network_type")),
+            (&json!("open"), None)
+        );
+        assert_eq!(
+            (&shown[1]["name"], &shown[1]["provider:network_type"]),
+            (&json!("wide"), &json!("vlan"))
+        );
+        assert_eq!(count(&api, WHO[2], "ports").await, 0);
+        assert_eq!(count(&api, WHO[6], "ports").await, 3);
+        assert_eq!(count(&api, WHO[6], "networks").await, 3);
+        assert_eq!(count(&api, WHO[5], "networks").await, 0);
+    }
+}
+
+#[tokio::test]
 async fn rules_see_the_attributes_that_no_body_has() {
     let text = "\
 update_network: \"rule:admin_only or (rule:owner and not field:networks:status=ACTIVE)\"

@@ -41,7 +41,7 @@ fn visible(caller: &Caller, project: &str) -> Result<(), Refusal> {
     if !project.is_empty() && project == caller.project_id {
         return Ok(());
     }
-    caller.may("get_quota", &targets::of_project(project).pairs())
+    targets::of_project(project).may(caller, "get_quota")
 }
 
 async fn own_project(caller: Caller) -> Answer {
@@ -121,7 +121,7 @@ async fn set(
     Path(project): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Answer {
-    caller.may("update_quota", &targets::of_project(&project).pairs())?;
+    targets::of_project(&project).may(&caller, "update_quota")?;
     let Some(sent) = body["quota"].as_object() else {
         return Err(malformed("Unable to find 'quota' in request body"));
     };
@@ -166,7 +166,7 @@ async fn reset(
     caller: Caller,
     Path(project): Path<String>,
 ) -> Answer {
-    caller.may("delete_quota", &targets::of_project(&project).pairs())?;
+    targets::of_project(&project).may(&caller, "delete_quota")?;
     networks
         .store
         .write(move |tx| {

@@ -275,7 +275,7 @@ impl ResourceKind {
                 // Upstream has no policy rule for this. Only a caller that may delete the security group rule receives
                 // the reason for the refusal.
                 let target = targets::rule(&rule);
-                caller.may("delete_security_group_rule", &target.pairs())?;
+                target.may(caller, "delete_security_group_rule")?;
                 return Err(crate::error::malformed(
                     "A security group rule cannot be changed; delete it and create another.",
                 )
@@ -323,31 +323,31 @@ impl ResourceKind {
         match self {
             Self::Network => {
                 let network = networks::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::network(&network).pairs())?;
+                targets::network(&network).may(caller, rule)?;
             }
             Self::Subnet => {
                 let (subnet, network) = subnets::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::subnet(&subnet, &network).pairs())?;
+                targets::subnet(&subnet, &network).may(caller, rule)?;
             }
             Self::Port => {
                 let (port, network) = ports::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::of_port(&port, &network).pairs())?;
+                targets::of_port(&port, &network).may(caller, rule)?;
             }
             Self::Group => {
                 let group = groups::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::group(&group).pairs())?;
+                targets::group(&group).may(caller, rule)?;
             }
             Self::Rule => {
                 let found = rules::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::rule(&found).pairs())?;
+                targets::rule(&found).may(caller, rule)?;
             }
             Self::Router => {
                 let router = routers::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::router(&router).pairs())?;
+                targets::router(&router).may(caller, rule)?;
             }
             Self::FloatingIp => {
                 let floating = floating::seen(tx, caller, id(self.member(), text)?)?;
-                caller.may(rule, &targets::floating(&floating).pairs())?;
+                targets::floating(&floating).may(caller, rule)?;
             }
         }
         Ok(())

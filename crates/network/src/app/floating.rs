@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::addresses::{self, FixedIp};
 use super::{Reach, dhcp, networks, ports as port_app, quotas, targets};
 use crate::attributes::{
-    Attribute, empty, hide, none, nothing, of_change, of_new, owner, permitted,
+    Attribute, AttributeRules, empty, none, nothing, of_change, of_new, owner, permitted,
 };
 use crate::db::changes::{self, NetworkChange};
 use crate::db::floating::{self as rows, Association, FloatingIp};
@@ -72,7 +72,7 @@ pub(crate) fn seen(
 
 fn visible(caller: &Caller, reach: Reach<'_>, floating: &FloatingIp) -> bool {
     reach.covers(&floating.record.project)
-        && caller.allows("get_floatingip", &targets::floating(floating).pairs())
+        && targets::floating(floating).allows(caller, "get_floatingip")
 }
 
 pub(crate) fn create(
@@ -90,7 +90,7 @@ pub(crate) fn create(
         "create_floatingip",
         caller,
         &set,
-        &targets::of_project(&project).sent(&body).pairs(),
+        &targets::of_project(&project).sent(&body),
     )?;
     let text = body["floating_network_id"].as_str().unwrap_or_default();
     let id = parse_uuid_like::<NetworkId>(text).ok_or_else(|| not_found("network", text))?;
@@ -283,14 +283,14 @@ pub(crate) fn update(
     now: Timestamp,
 ) -> Result<FloatingIp, Error> {
     let mut floating = seen(tx, caller, id)?;
-    caller.may("update_floatingip", &targets::floating(&floating).pairs())?;
+    targets::floating(&floating).may(caller, "update_floatingip")?;
     let set = of_change(ATTRIBUTES, sent)?;
     permitted(
         ATTRIBUTES,
         "update_floatingip",
         caller,
         &set,
-        &targets::floating(&floating).sent(&set).pairs(),
+        &targets::floating(&floating).sent(&set),
     )?;
     let before = floating.fixed;
     if sent.is_empty() {
@@ -317,7 +317,7 @@ pub(crate) fn update(
 
 pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: FloatingIpId) -> Result<(), Error> {
     let floating = seen(tx, caller, id)?;
-    caller.may("delete_floatingip", &targets::floating(&floating).pairs())?;
+    targets::floating(&floating).may(caller, "delete_floatingip")?;
     rows::delete(tx, id)?;
     ports::delete(tx, floating.reserving_port, time::now())?;
     note(tx, floating.fixed, None)
@@ -332,7 +332,8 @@ pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error
     let ends = ports::by_ids(tx, ends)?;
     let ends: HashMap<PortId, Port> = ends.into_iter().map(|port| (port.record.id, port)).collect();
     let end = |floating: &FloatingIp| floating.fixed.and_then(|fixed| ends.get(&fixed.port));
-    Ok(all.iter().map(|floating| view(floating, end(floating), caller)).collect())
+    let rules = AttributeRules::of(caller, "get_floatingip");
+    Ok(all.iter().map(|floating| view(floating, end(floating), &rules)).collect())
 }
 
 /// The view of one floating IP.
@@ -345,7 +346,7 @@ pub(crate) fn shown(
         Some(fixed) => ports::find(tx, fixed.port)?,
         None => None,
     };
-    Ok(view(floating, end.as_ref(), caller))
+    Ok(view(floating, end.as_ref(), &AttributeRules::of(caller, "get_floatingip")))
 }
 
 /// Active if a host translates the address.
@@ -353,7 +354,7 @@ pub(crate) fn status(floating: &FloatingIp) -> &'static str {
     if floating.fixed.is_some() && floating.placed { "ACTIVE" } else { "DOWN" }
 }
 
-fn view(floating: &FloatingIp, end: Option<&Port>, caller: &Caller) -> Body {
+fn view(floating: &FloatingIp, end: Option<&Port>, rules: &AttributeRules<'_>) -> Body {
     let mut view = floating.record.view();
     let fixed = floating.fixed;
     let details = end.map(|port| {
@@ -375,6 +376,6 @@ fn view(floating: &FloatingIp, end: Option<&Port>, caller: &Caller) -> Body {
     ] {
         view.insert(key.to_owned(), value);
     }
-    hide(&mut view, "get_floatingip", caller, &targets::floating(floating).pairs());
+    rules.hide(&mut view, &targets::floating(floating));
     view
 }

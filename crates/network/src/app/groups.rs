@@ -72,8 +72,7 @@ pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: SecurityGroupId) -> Res
 }
 
 fn visible(caller: &Caller, reach: Reach<'_>, group: &Group) -> bool {
-    reach.covers(&group.project)
-        && caller.allows("get_security_group", &targets::group(group).pairs())
+    reach.covers(&group.project) && targets::group(group).allows(caller, "get_security_group")
 }
 
 /// Checks that a port of the project may use the group, and protects it from concurrent deletion.
@@ -110,7 +109,7 @@ pub(crate) fn create(
         "create_security_group",
         caller,
         &set,
-        &targets::new_group(&project).sent(&body).pairs(),
+        &targets::new_group(&project).sent(&body),
     )?;
     default_of(tx, &project, now)?;
     if body["name"] == "default" {
@@ -140,9 +139,9 @@ pub(crate) fn update(
 ) -> Result<Group, Error> {
     let mut group = seen(tx, caller, id)?;
     let rule = "update_security_group";
-    caller.may(rule, &targets::group(&group).pairs())?;
+    targets::group(&group).may(caller, rule)?;
     let set = of_change(ATTRIBUTES, sent)?;
-    permitted(ATTRIBUTES, rule, caller, &set, &targets::group(&group).sent(&set).pairs())?;
+    permitted(ATTRIBUTES, rule, caller, &set, &targets::group(&group).sent(&set))?;
     if set.contains_key("name") && (is_default(&group) || set["name"] == "default") {
         return Err(refused(
             Kind::Conflict,
@@ -174,7 +173,7 @@ pub(crate) fn delete(
     now: Timestamp,
 ) -> Result<(), Error> {
     let group = seen(tx, caller, id)?;
-    caller.may("delete_security_group", &targets::group(&group).pairs())?;
+    targets::group(&group).may(caller, "delete_security_group")?;
     if ports::has_group(tx, id)? {
         return Err(in_use(id).into());
     }

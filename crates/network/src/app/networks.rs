@@ -6,15 +6,15 @@ use std::collections::hash_map::Entry;
 use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_ids::NetworkId;
-use kilonova_policy::Target;
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 use serde_json::{Value, json};
 
-use super::{Reach, dhcp, quotas, targets, zones};
+use super::targets::{self, Target};
+use super::{Reach, dhcp, quotas, zones};
 use crate::attributes::{
-    Attribute, empty, hide, no, none, nothing, of_change, of_new, owner, permitted, yes,
+    Attribute, AttributeRules, empty, no, none, nothing, of_change, of_new, owner, permitted, yes,
 };
 use crate::db::changes::{self, NetworkChange};
 use crate::db::networks::{self as rows, Network};
@@ -48,16 +48,15 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
 
 /// The network, if visible to the caller.
 pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: NetworkId) -> Result<Network, Error> {
-    let network = rows::find(tx, id)?.filter(|network| {
-        visible(caller, Reach::of(caller), network, &targets::network(network).pairs())
-    });
+    let network = rows::find(tx, id)?
+        .filter(|network| visible(caller, Reach::of(caller), network, &targets::network(network)));
     Ok(network.ok_or_else(|| not_found(KIND, id))?)
 }
 
-fn visible(caller: &Caller, reach: Reach<'_>, network: &Network, target: Target<'_>) -> bool {
+fn visible(caller: &Caller, reach: Reach<'_>, network: &Network, target: &Target<'_>) -> bool {
     let reached =
         reach.covers(&network.project) || network.flag("shared") || network.flag("router:external");
-    reached && caller.allows("get_network", target)
+    reached && target.allows(caller, "get_network")
 }
 
 /// The network of a resource, unchecked: the caller checks the visibility of the resource.
@@ -106,7 +105,7 @@ pub(crate) fn create(
         "create_network",
         caller,
         &set,
-        &targets::of_project(&project).sent(&body).pairs(),
+        &targets::of_project(&project).sent(&body),
     )?;
     if !sent.contains_key("mtu") {
         body.insert("mtu".into(), json!(options.mtu));
@@ -263,15 +262,9 @@ pub(crate) fn update(
     now: Timestamp,
 ) -> Result<Network, Error> {
     let mut network = seen(tx, caller, id)?;
-    caller.may("update_network", &targets::network(&network).pairs())?;
+    targets::network(&network).may(caller, "update_network")?;
     let mut set = of_change(ATTRIBUTES, sent)?;
-    permitted(
-        ATTRIBUTES,
-        "update_network",
-        caller,
-        &set,
-        &targets::network(&network).sent(&set).pairs(),
-    )?;
+    permitted(ATTRIBUTES, "update_network", caller, &set, &targets::network(&network).sent(&set))?;
     let segment = new_segment(tx, options, &network, &mut set)?;
     check_mtu(options, &set)?;
     let hidden = set.get("shared") == Some(&json!(false)) && network.flag("shared");
@@ -357,7 +350,7 @@ fn foreign_ports(tx: &mut Tx<'_>, network: &Network) -> Result<bool, Error> {
 
 pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: NetworkId) -> Result<(), Error> {
     let network = seen(tx, caller, id)?;
-    caller.may("delete_network", &targets::network(&network).pairs())?;
+    targets::network(&network).may(caller, "delete_network")?;
     dhcp::remove_port(tx, &network)?;
     let used = ports::on_network(tx, network.id)?;
     if !used.is_empty() {
@@ -381,11 +374,11 @@ pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error
     let subnets_of = |id: NetworkId| -> Vec<_> {
         all.iter().filter(|subnet| subnet.network == id).map(|subnet| subnet.record.id).collect()
     };
+    let rules = AttributeRules::of(caller, "get_network");
     let seen = |network: &Network| {
         let target = targets::network(network);
-        let target = target.pairs();
         let visible = visible(caller, reach, network, &target);
-        visible.then(|| view(network, subnets_of(network.id), caller, &target))
+        visible.then(|| view(network, subnets_of(network.id), &rules, &target))
     };
     Ok(networks.iter().filter_map(seen).collect())
 }
@@ -394,14 +387,19 @@ pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error
 pub(crate) fn shown(tx: &mut Tx<'_>, network: &Network, caller: &Caller) -> Result<Body, Error> {
     let subnets = subnets::of_network(tx, network.id)?;
     let subnets = subnets.iter().map(|subnet| subnet.record.id).collect();
-    Ok(view(network, subnets, caller, &targets::network(network).pairs()))
+    Ok(view(
+        network,
+        subnets,
+        &AttributeRules::of(caller, "get_network"),
+        &targets::network(network),
+    ))
 }
 
 fn view(
     network: &Network,
     subnets: Vec<kilonova_ids::SubnetId>,
-    caller: &Caller,
-    target: Target<'_>,
+    rules: &AttributeRules<'_>,
+    target: &Target<'_>,
 ) -> Body {
     let mut view = network.view();
     for (key, value) in [
@@ -414,6 +412,6 @@ fn view(
     ] {
         view.insert(key.to_owned(), value);
     }
-    hide(&mut view, "get_network", caller, target);
+    rules.hide(&mut view, target);
     view
 }

@@ -64,7 +64,7 @@ pub(crate) fn create(
     let group = groups::seen(tx, caller, id)?;
     // The group's own attributes are not those of the rule.
     let target = targets::new_group(&group.project).sent(&body);
-    caller.may("create_security_group_rule", &target.pairs())?;
+    target.may(caller, "create_security_group_rule")?;
     body.remove("security_group_id");
     make_canonical(&mut body);
     check(&body)?;
@@ -319,7 +319,7 @@ pub(crate) fn delete(
     now: Timestamp,
 ) -> Result<(), Error> {
     let rule = seen(tx, caller, id)?;
-    caller.may("delete_security_group_rule", &targets::rule(&rule).pairs())?;
+    targets::rule(&rule).may(caller, "delete_security_group_rule")?;
     changes::record(tx, NetworkChange::Rules(rule.group))?;
     rows::revise(tx, rule.group, now)?;
     Ok(rows::delete_rule(tx, rule.record.id)?)
@@ -331,7 +331,7 @@ pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error
 }
 
 fn visible(caller: &Caller, rule: &Rule) -> bool {
-    caller.allows("get_security_group_rule", &targets::rule(rule).pairs())
+    targets::rule(rule).allows(caller, "get_security_group_rule")
 }
 
 pub(crate) fn view(rule: &Rule) -> Body {

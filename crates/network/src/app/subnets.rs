@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Reach, dhcp, networks, quotas, routers, targets};
 use crate::address::{self, Cidr, Range, number};
 use crate::attributes::{
-    Attribute, On, empty, hide, none, nothing, of_change, of_new, owner, permitted, yes,
+    Attribute, AttributeRules, On, empty, none, nothing, of_change, of_new, owner, permitted, yes,
 };
 use crate::db::changes::{self, NetworkChange};
 use crate::db::networks::Network;
@@ -124,7 +124,7 @@ fn visible(caller: &Caller, reach: Reach<'_>, subnet: &Subnet, network: &Network
         || reach.covers(&network.project)
         || network.flag("shared")
         || network.flag("router:external");
-    reached && caller.allows("get_subnet", &targets::subnet(subnet, network).pairs())
+    reached && targets::subnet(subnet, network).allows(caller, "get_subnet")
 }
 
 pub(crate) fn create(
@@ -141,7 +141,7 @@ pub(crate) fn create(
     let mut set = body.clone();
     set.retain(|name, _| sent.contains_key(name));
     let target = targets::on_network(&project, &network).sent(&body);
-    permitted(ATTRIBUTES, "create_subnet", caller, &set, &target.pairs())?;
+    permitted(ATTRIBUTES, "create_subnet", caller, &set, &target)?;
     quotas::check(tx, &project, quotas::SUBNET, 1)?;
     for gone in ["prefixlen", "use_default_subnetpool", "network_id"] {
         body.remove(gone);
@@ -293,14 +293,14 @@ pub(crate) fn update(
     now: Timestamp,
 ) -> Result<(Subnet, Network), Error> {
     let (mut subnet, mut network) = seen(tx, caller, id)?;
-    caller.may("update_subnet", &targets::subnet(&subnet, &network).pairs())?;
+    targets::subnet(&subnet, &network).may(caller, "update_subnet")?;
     let set = of_change(ATTRIBUTES, sent)?;
     permitted(
         ATTRIBUTES,
         "update_subnet",
         caller,
         &set,
-        &targets::subnet(&subnet, &network).sent(&set).pairs(),
+        &targets::subnet(&subnet, &network).sent(&set),
     )?;
     routers::check_gateway(tx, &subnet, &set)?;
     subnet.record.change(set, now);
@@ -321,7 +321,7 @@ pub(crate) fn delete(
     now: Timestamp,
 ) -> Result<(), Error> {
     let (subnet, mut network) = seen(tx, caller, id)?;
-    caller.may("delete_subnet", &targets::subnet(&subnet, &network).pairs())?;
+    targets::subnet(&subnet, &network).may(caller, "delete_subnet")?;
     dhcp::release_address(tx, &subnet, now)?;
     if is_automatic(&subnet.record) && crate::db::routers::on_subnet(tx, id)?.is_empty() {
         // These addresses were assigned automatically, so they may be released.
@@ -344,10 +344,11 @@ pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error
     let mut networks = networks::Cache::default();
     let mut views = Vec::new();
     let reach = Reach::of(caller);
+    let rules = AttributeRules::of(caller, "get_subnet");
     for subnet in rows::list(tx, reach.viewer())? {
         let network = networks.get(tx, subnet.network)?;
         if visible(caller, reach, &subnet, network) {
-            let mut view = view(&subnet, network, caller);
+            let mut view = view_by(&subnet, network, &rules);
             // This key is only for filters; see `Collection::hidden`.
             view.insert("shared".into(), json!(network.flag("shared")));
             views.push(view);
@@ -357,9 +358,13 @@ pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error
 }
 
 pub(crate) fn view(subnet: &Subnet, network: &Network, caller: &Caller) -> Body {
+    view_by(subnet, network, &AttributeRules::of(caller, "get_subnet"))
+}
+
+fn view_by(subnet: &Subnet, network: &Network, rules: &AttributeRules<'_>) -> Body {
     let mut view = subnet.record.view();
     view.insert("network_id".into(), json!(subnet.network));
     view.insert("router:external".into(), json!(network.flag("router:external")));
-    hide(&mut view, "get_subnet", caller, &targets::subnet(subnet, network).pairs());
+    rules.hide(&mut view, &targets::subnet(subnet, network));
     view
 }

@@ -37,12 +37,12 @@ pub(crate) fn update(
     let user = sent.get("device_owner").and_then(Value::as_str);
     let user = user.unwrap_or_else(|| port.record.text("device_owner")).to_owned();
     let project = port.record.project.clone();
-    caller.may("update_port", &targets::port_with(&port, &user, &network).pairs())?;
+    targets::port_with(&port, &user, &network).may(caller, "update_port")?;
     dhcp::check(&port)?;
     let before = port.record.texts("security_groups");
     let mut set = of_change(ATTRIBUTES, sent)?;
     let target = targets::port_with(&port, &user, &network).sent(&set);
-    permitted(ATTRIBUTES, "update_port", caller, &set, &target.pairs())?;
+    permitted(ATTRIBUTES, "update_port", caller, &set, &target)?;
     refuse_attached(&port, &set)?;
     if FIXED.iter().any(|key| set.contains_key(*key)) {
         routers::check_port(tx, &port)?;

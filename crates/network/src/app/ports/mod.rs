@@ -10,14 +10,14 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_ids::{HostName, NetworkId, PortId, SubnetId, parse_uuid_like};
-use kilonova_policy::Target;
 use kilonova_store::Tx;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::{Refusal, time};
 use serde_json::{Value, json};
 
 use super::addresses::{self, FixedIp};
-use super::{Reach, dhcp, networks, quotas, routers, targets};
+use super::targets::{self, Target};
+use super::{Reach, dhcp, networks, quotas, routers};
 use crate::address::{self, Cidr};
 use crate::attributes::{Attribute, empty, none, nothing, of_new, owner, permitted, yes};
 use crate::db::changes::{self, NetworkChange};
@@ -74,7 +74,7 @@ pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: PortId) -> Result<(Port
     let port = rows::find(tx, id)?.ok_or_else(missing)?;
     let network = networks::of(tx, port.network)?;
     let target = targets::of_port(&port, &network);
-    let visible = visible(caller, Reach::of(caller), &port, &network, &target.pairs());
+    let visible = visible(caller, Reach::of(caller), &port, &network, &target);
     if visible { Ok((port, network)) } else { Err(missing().into()) }
 }
 
@@ -83,10 +83,10 @@ fn visible(
     reach: Reach<'_>,
     port: &Port,
     network: &Network,
-    target: Target<'_>,
+    target: &Target<'_>,
 ) -> bool {
     let reached = reach.covers(&port.record.project) || reach.covers(&network.project);
-    reached && caller.allows("get_port", target)
+    reached && target.allows(caller, "get_port")
 }
 
 /// The host in a request; an empty name means no host.
@@ -123,7 +123,7 @@ pub(crate) fn create(
     set.retain(|name, _| sent.contains_key(name));
     let user = body["device_owner"].as_str().unwrap_or_default();
     let target = targets::port(&project, user, &network).sent(&body);
-    permitted(ATTRIBUTES, "create_port", caller, &set, &target.pairs())?;
+    permitted(ATTRIBUTES, "create_port", caller, &set, &target)?;
     quotas::check(tx, &project, quotas::PORT, 1)?;
     if !sent.contains_key("port_security_enabled") {
         body.insert("port_security_enabled".into(), json!(network.flag("port_security_enabled")));
@@ -273,7 +273,7 @@ fn kept(mut body: Body) -> Body {
 
 pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: PortId) -> Result<(), Error> {
     let (port, network) = seen(tx, caller, id)?;
-    caller.may("delete_port", &targets::of_port(&port, &network).pairs())?;
+    targets::of_port(&port, &network).may(caller, "delete_port")?;
     dhcp::check(&port)?;
     routers::check_port(tx, &port)?;
     if let Some(server) = port.server {

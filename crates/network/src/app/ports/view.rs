@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 use kilonova_access::Caller;
 use kilonova_ids::SubnetId;
-use kilonova_policy::Target;
 use kilonova_store::Tx;
 use serde_json::{Value, json};
 
-use super::super::{Reach, dhcp, networks, targets};
+use super::super::targets::{self, Target};
+use super::super::{Reach, dhcp, networks};
 use super::visible;
-use crate::attributes::hide;
+use crate::attributes::AttributeRules;
 use crate::db::networks::Network;
 use crate::db::ports::{self as rows, Port};
 use crate::record::Body;
@@ -27,13 +27,13 @@ pub(crate) fn views(
     let reach = Reach::of(caller);
     let query = rows::PortQuery { viewer: reach.viewer().map(str::to_owned), device, network };
     let mut networks = networks::Cache::default();
+    let rules = AttributeRules::of(caller, "get_port");
     let mut views = Vec::new();
     for port in rows::list(tx, &query)? {
         let network = networks.get(tx, port.network)?;
         let target = targets::of_port(&port, network);
-        let target = target.pairs();
         if visible(caller, reach, &port, network, &target) {
-            views.push(view_on(&port, options, caller, &target));
+            views.push(view_on(&port, options, &rules, &target));
         }
     }
     Ok(views)
@@ -46,7 +46,8 @@ pub(crate) fn view(
     options: &NetworkOptions,
     caller: &Caller,
 ) -> Body {
-    view_on(port, options, caller, &targets::of_port(port, network).pairs())
+    let rules = AttributeRules::of(caller, "get_port");
+    view_on(port, options, &rules, &targets::of_port(port, network))
 }
 
 /// Active if it is bound, or serves DHCP.
@@ -56,7 +57,12 @@ pub(crate) fn status(port: &Port) -> &'static str {
 }
 
 /// The view of a port with its policy target.
-fn view_on(port: &Port, options: &NetworkOptions, caller: &Caller, target: Target<'_>) -> Body {
+fn view_on(
+    port: &Port,
+    options: &NetworkOptions,
+    rules: &AttributeRules<'_>,
+    target: &Target<'_>,
+) -> Body {
     let mut view = port.record.view();
     let ips = port.addresses.iter();
     let ips: Vec<Value> =
@@ -94,7 +100,7 @@ fn view_on(port: &Port, options: &NetworkOptions, caller: &Caller, target: Targe
         // A pair without a MAC address shows the port's current one; upstream stores the one at the pair's creation.
         pair.entry("mac_address").or_insert_with(|| json!(port.mac));
     }
-    hide(&mut view, "get_port", caller, target);
+    rules.hide(&mut view, target);
     view
 }
 

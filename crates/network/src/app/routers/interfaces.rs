@@ -48,7 +48,7 @@ pub(crate) fn add(
     now: Timestamp,
 ) -> Result<Body, Error> {
     let mut router = seen(tx, caller, id)?;
-    caller.may("add_router_interface", &targets::router(&router).pairs())?;
+    targets::router(&router).may(caller, "add_router_interface")?;
     let (subnet, port) = sent_ids(sent)?;
     if subnet.is_some() && port.is_some() {
         return Err(bad(KIND, "Cannot specify both subnet-id and port-id").into());
@@ -126,7 +126,7 @@ fn with_port(
         ))
         .into());
     }
-    caller.may("update_port", &targets::of_port(&port, &network).pairs())?;
+    targets::of_port(&port, &network).may(caller, "update_port")?;
     if port.addresses.is_empty() {
         return Err(bad(KIND, "Router port must have at least one fixed IP").into());
     }
@@ -158,7 +158,7 @@ pub(crate) fn remove(
     now: Timestamp,
 ) -> Result<Body, Error> {
     let mut router = seen(tx, caller, id)?;
-    caller.may("remove_router_interface", &targets::router(&router).pairs())?;
+    targets::router(&router).may(caller, "remove_router_interface")?;
     let (subnet, port) = sent_ids(sent)?;
     router.change(Body::new(), now);
     rows::update(tx, &router)?;

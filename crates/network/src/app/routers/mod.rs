@@ -60,7 +60,7 @@ pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: RouterId) -> Result<Rou
 }
 
 fn visible(caller: &Caller, reach: Reach<'_>, router: &Router) -> bool {
-    reach.covers(&router.project) && caller.allows("get_router", &targets::router(router).pairs())
+    reach.covers(&router.project) && targets::router(router).allows(caller, "get_router")
 }
 
 /// True unless the request for a gateway disables SNAT. Earlier requests have no effect.
@@ -83,7 +83,7 @@ pub(crate) fn create(
         "create_router",
         caller,
         &set,
-        &targets::of_project(&project).sent(&body).pairs(),
+        &targets::of_project(&project).sent(&body),
     )?;
     if body["routes"].as_array().is_some_and(|routes| !routes.is_empty()) {
         return Err(crate::error::malformed("Attribute 'routes' not allowed in POST").into());
@@ -109,15 +109,9 @@ pub(crate) fn update(
     now: Timestamp,
 ) -> Result<Router, Error> {
     let mut router = seen(tx, caller, id)?;
-    caller.may("update_router", &targets::router(&router).pairs())?;
+    targets::router(&router).may(caller, "update_router")?;
     let mut set = of_change(ATTRIBUTES, sent)?;
-    permitted(
-        ATTRIBUTES,
-        "update_router",
-        caller,
-        &set,
-        &targets::router(&router).sent(&set).pairs(),
-    )?;
+    permitted(ATTRIBUTES, "update_router", caller, &set, &targets::router(&router).sent(&set))?;
     let gateway = set.remove("external_gateway_info");
     if let Some(wanted) = &gateway {
         set.insert("enable_snat".into(), snat(wanted).into());
@@ -136,7 +130,7 @@ pub(crate) fn update(
 
 pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: RouterId) -> Result<(), Error> {
     let router = seen(tx, caller, id)?;
-    caller.may("delete_router", &targets::router(&router).pairs())?;
+    targets::router(&router).may(caller, "delete_router")?;
     rows::touch(tx, id)?;
     if rows::ports(tx, id)?.iter().any(|port| !port.gateway) {
         let message = format!("Router {id} still has ports");

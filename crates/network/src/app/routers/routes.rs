@@ -119,7 +119,7 @@ fn change(
     change: impl Fn(Vec<Value>, Vec<Value>) -> Vec<Value>,
 ) -> Result<Router, Error> {
     let mut router = seen(tx, caller, id)?;
-    caller.may(rule, &targets::router(&router).pairs())?;
+    targets::router(&router).may(caller, rule)?;
     let changed = change(routes(&router), sent_routes(sent)?);
     let mut seen = HashSet::new();
     let all: Vec<_> =

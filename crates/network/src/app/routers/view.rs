@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::{Reach, targets, zones};
 use super::visible;
 use crate::Error;
-use crate::attributes::hide;
+use crate::attributes::AttributeRules;
 use crate::db::routers::{self as rows, Router, RouterPort};
 use crate::record::Body;
 
@@ -17,16 +17,18 @@ pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error
     let mut routers = rows::list(tx, reach.viewer())?;
     routers.retain(|router| visible(caller, reach, router));
     let gateways = rows::gateways(tx, routers.iter().map(|router| router.id))?;
-    Ok(routers.iter().map(|router| view(router, gateways.get(&router.id), caller)).collect())
+    let rules = AttributeRules::of(caller, "get_router");
+    Ok(routers.iter().map(|router| view(router, gateways.get(&router.id), &rules)).collect())
 }
 
 /// The view of one router.
 pub(crate) fn shown(tx: &mut Tx<'_>, router: &Router, caller: &Caller) -> Result<Body, Error> {
     let ports = rows::ports(tx, router.id)?;
-    Ok(view(router, ports.iter().find(|port| port.gateway), caller))
+    let rules = AttributeRules::of(caller, "get_router");
+    Ok(view(router, ports.iter().find(|port| port.gateway), &rules))
 }
 
-fn view(router: &Router, gateway: Option<&RouterPort>, caller: &Caller) -> Body {
+fn view(router: &Router, gateway: Option<&RouterPort>, rules: &AttributeRules<'_>) -> Body {
     let mut view = router.view();
     let snat = view.remove("enable_snat").unwrap_or(json!(true));
     let ip = |(subnet, ip): &(_, _)| json!({"subnet_id": subnet, "ip_address": ip});
@@ -41,6 +43,6 @@ fn view(router: &Router, gateway: Option<&RouterPort>, caller: &Caller) -> Body 
     ] {
         view.insert(key.to_owned(), value);
     }
-    hide(&mut view, "get_router", caller, &targets::router(router).pairs());
+    rules.hide(&mut view, &targets::router(router));
     view
 }
