@@ -28,7 +28,7 @@ use crate::views::bulk as page;
 /// The actions on several servers.
 const ACTIONS: [&str; 4] = ["start", "stop", "reboot", "delete"];
 /// Maximum number of servers in one request, equal to the size of a page of the list.
-const MOST: usize = 50;
+const MAX_SERVERS: usize = 50;
 
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new().route("/actions", get(ask).post(perform))
@@ -55,7 +55,7 @@ fn read(query: &Query) -> Result<(&'static Offer, Vec<&str>), Error> {
         if !ids.contains(&id) {
             ids.push(id);
         }
-        if ids.len() > MOST {
+        if ids.len() > MAX_SERVERS {
             return Err(Error::Unreadable(texts::BULK_TOO_MANY));
         }
     }

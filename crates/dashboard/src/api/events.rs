@@ -45,21 +45,21 @@ use crate::error::Error;
 use crate::views::servers::{gone, row};
 
 /// The pause after each answer, in which changes accumulate.
-const GATHER: Duration = Duration::from_millis(300);
+const ANSWER_PAUSE: Duration = Duration::from_millis(300);
 /// The same on the floor, whose cards cost more.
-const GATHER_HOSTS: Duration = Duration::from_secs(1);
+const FLOOR_ANSWER_PAUSE: Duration = Duration::from_secs(1);
 /// The same after the whole floor has been read again.
-const GATHER_FLOOR: Duration = Duration::from_secs(5);
+const FLOOR_REREAD_PAUSE: Duration = Duration::from_secs(5);
 /// How often the session of a page without changes is checked: another page, or an administrator, may have ended it.
-const EXAMINE: Duration = Duration::from_secs(10);
+const SESSION_CHECK_EVERY: Duration = Duration::from_secs(10);
 /// The pause after a failed read.
-const FAILED: Duration = Duration::from_secs(2);
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
 /// Up to this many servers are read one by one; for more, the page's list is read.
-const FEW: usize = 3;
+const READ_SINGLY: usize = 3;
 /// A list with more viewers than this is read once for all of them.
-const MANY: usize = 4;
+const SHARE_ABOVE: usize = 4;
 /// The rules that decide which parts of a list the compute service shows to its caller.
-const SEES: [&str; 7] = [
+const VIEW_RULES: [&str; 7] = [
     "os_compute_api:servers:detail",
     "os_compute_api:servers:index:get_all_tenants",
     "os_compute_api:os-extended-server-attributes",
@@ -89,7 +89,7 @@ enum Shown {
 enum Woken {
     /// Something on the page has changed.
     News(News),
-    /// Nothing has changed for [`EXAMINE`].
+    /// Nothing has changed for [`SESSION_CHECK_EVERY`].
     Quiet,
     /// The session has expired.
     Expired,
@@ -152,15 +152,15 @@ async fn of_list(
     if query.get("shown").is_some_and(|shown| shown != digest(&list.servers)) {
         ready.push_back(Event::default().event("list").data("list"));
     }
-    let sees = sees(&dashboard, &viewer.context);
-    let key = (viewer.session.project.clone(), filters.address(&filters.marker), sees);
+    let decisions = decisions(&dashboard, &viewer.context);
+    let key = (viewer.session.project.clone(), filters.address(&filters.marker), decisions);
     let shared = dashboard.0.live.list(key);
     Ok(answer(dashboard, viewer, watcher, Shown::List(filters, shared), ready))
 }
 
 /// The policy decisions on which the view of a list depends.
-fn sees(dashboard: &Dashboard, user: &Context) -> Vec<bool> {
-    let rules = SEES.iter().map(|rule| dashboard.0.compute.policy.allows_own(user, rule));
+fn decisions(dashboard: &Dashboard, user: &Context) -> Vec<bool> {
+    let rules = VIEW_RULES.iter().map(|rule| dashboard.0.compute.policy.allows_own(user, rule));
     // Rows that can be chosen for an action have a checkbox.
     rules.chain([!bulk::allowed(dashboard, user).is_empty()]).collect()
 }
@@ -278,12 +278,12 @@ impl Following {
             let woken = tokio::select! {
                 news = news => Woken::News(news),
                 () = sleep_until(self.ends) => Woken::Expired,
-                () = sleep(EXAMINE) => Woken::Quiet,
+                () = sleep(SESSION_CHECK_EVERY) => Woken::Quiet,
                 _ = self.ending.wait_for(|ending| *ending) => return None,
             };
             let read = match woken {
                 Woken::News(news) => self.read(news).await,
-                Woken::Quiet => match self.examine().await {
+                Woken::Quiet => match self.check_session().await {
                     Err(end @ (Error::NoSession | Error::Changed)) => Err(end),
                     // A database that does not answer does not end the session.
                     Ok(()) | Err(_) => continue,
@@ -296,7 +296,7 @@ impl Following {
                 // The browser reconnects, and then receives everything.
                 Err(error) => {
                     tracing::debug!(%error, "an open page cannot be notified of changes");
-                    sleep(FAILED).await;
+                    sleep(RETRY_PAUSE).await;
                     return None;
                 }
             }
@@ -309,11 +309,12 @@ impl Following {
     }
 
     /// Checks the session.
-    async fn examine(&self) -> Result<(), Error> {
+    async fn check_session(&self) -> Result<(), Error> {
         let context = validated(&self.dashboard, &self.viewer.session).await?;
         let context = context.ok_or(Error::NoSession)?;
         // With other roles the list looks different, so the browser has to reconnect.
-        if sees(&self.dashboard, &context) != sees(&self.dashboard, &self.viewer.context) {
+        if decisions(&self.dashboard, &context) != decisions(&self.dashboard, &self.viewer.context)
+        {
             return Err(Error::Changed);
         }
         Ok(())
@@ -321,7 +322,7 @@ impl Following {
 
     /// Reads what has changed, as the user sees it now. Returns the pause before the next answer.
     async fn read(&mut self, news: News) -> Result<Duration, Error> {
-        self.examine().await?;
+        self.check_session().await?;
         match &mut self.shown {
             Shown::Host(name) => {
                 // Servers that have moved to the host are watched, too.
@@ -334,21 +335,21 @@ impl Following {
                     }
                 }
                 self.ready.push_back(Event::default().event("changed").data("changed"));
-                Ok(GATHER)
+                Ok(ANSWER_PAUSE)
             }
             Shown::Server => {
                 self.ready.push_back(Event::default().event("changed").data("changed"));
-                Ok(GATHER)
+                Ok(ANSWER_PAUSE)
             }
             Shown::Floor(open) => {
                 let (events, again) = open.news(&self.dashboard, &self.viewer, &news.hosts).await?;
                 self.ready.extend(events);
-                Ok(if again { GATHER_FLOOR } else { GATHER_HOSTS })
+                Ok(if again { FLOOR_REREAD_PAUSE } else { FLOOR_ANSWER_PAUSE })
             }
             Shown::List(filters, shared) => {
                 let (filters, shared) = (filters.clone(), Arc::clone(shared));
                 self.read_rows(&filters, &shared, news).await?;
-                Ok(GATHER)
+                Ok(ANSWER_PAUSE)
             }
         }
     }
@@ -362,7 +363,8 @@ impl Following {
         let mut rows = String::new();
         let all = filters.all_projects;
         let picks = !bulk::allowed(&self.dashboard, &self.viewer.context).is_empty();
-        if news.list || news.servers.len() > FEW || Arc::strong_count(shared) > MANY {
+        if news.list || news.servers.len() > READ_SINGLY || Arc::strong_count(shared) > SHARE_ABOVE
+        {
             let (dashboard, viewer) = (&self.dashboard, &self.viewer);
             let read = async {
                 let list = List::read(dashboard, viewer, filters).await?;

@@ -18,7 +18,7 @@ use super::answers::{Html, Refusal};
 use super::viewer::Viewer;
 use crate::app::Dashboard;
 use crate::app::floor::{Host, Projects, Use};
-use crate::app::recent::{Before, Page, Which};
+use crate::app::recent::{Before, Page, PageKey};
 use crate::error::Error;
 use crate::views::floor as page;
 use crate::views::units::Look;
@@ -26,7 +26,7 @@ use crate::views::units::Look;
 /// Maximum number of hosts on one page.
 const PAGE: usize = 1000;
 /// Up to this many changed hosts are sent one by one; for more, the page requests its list again.
-const FEW: usize = 50;
+const SEND_SINGLY: usize = 50;
 /// More hosts than this are drawn small unless the user chooses otherwise.
 const CROWD: usize = 40;
 
@@ -207,22 +207,22 @@ async fn page_of(
     let before = Before { marks: dashboard.0.compute.floor_marks(), at: Instant::now() };
     let floor = &dashboard.0.recent_floor;
     let extent = extent_of(choices.is_small(before.marks.hosts()));
-    let which = Which { marker: choices.marker.clone(), extent };
-    if let Some(recent) = floor.get(&which, &before) {
+    let key = PageKey { marker: choices.marker.clone(), extent };
+    if let Some(recent) = floor.get(&key, &before) {
         let now = chosen_hosts(dashboard, recent.changed.clone(), extent).await?;
         let recent = recent.with(now);
         if recent.page.hosts.len() <= PAGE {
-            floor.update(&which, &recent, before);
+            floor.update(&key, &recent, before);
             return Ok((recent.page, extent));
         }
     }
-    let after = Some(which.marker.as_str()).filter(|marker| !marker.is_empty());
+    let after = Some(key.marker.as_str()).filter(|marker| !marker.is_empty());
     let after = after.map(HostName::verbatim);
     let query = FloorQuery { hosts: Vec::new(), after, limit: PAGE, extent };
     let (hosts, more) = read(dashboard, query).await?;
     let next = hosts.last().filter(|_| more).map(|host| host.name.clone());
-    let page = Page { hosts: floor.with_known(&which, hosts), next };
-    floor.keep(&which, &page, before);
+    let page = Page { hosts: floor.with_known(&key, hosts), next };
+    floor.keep(&key, &page, before);
     Ok((page, extent))
 }
 
@@ -329,7 +329,7 @@ impl Open {
         viewer: &Viewer,
         names: &BTreeSet<HostName>,
     ) -> Result<(Vec<Event>, bool), Error> {
-        if names.len() > FEW {
+        if names.len() > SEND_SINGLY {
             return self.again(dashboard, viewer).await;
         }
         admit(dashboard, viewer).await?;

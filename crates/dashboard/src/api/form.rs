@@ -17,7 +17,7 @@ use crate::error::Error;
 
 /// Maximum size of a form. User data has at most 48 KiB, and each of its bytes may be encoded as
 /// three.
-const LARGEST: usize = 192 * 1024;
+const MAX_FORM: usize = 192 * 1024;
 /// The field that ties a form to its session.
 pub(super) const CSRF: &str = "csrf";
 
@@ -41,7 +41,7 @@ impl Fields {
         if media != Some("application/x-www-form-urlencoded") {
             return Err(Error::Unreadable("It is not a form."));
         }
-        let content = read_body(body, LARGEST).await.map_err(|refusal| {
+        let content = read_body(body, MAX_FORM).await.map_err(|refusal| {
             Error::Unreadable(match refusal.kind {
                 Kind::TooLarge => "It is too large.",
                 Kind::Timeout => "It did not arrive in time.",

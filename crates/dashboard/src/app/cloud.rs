@@ -17,9 +17,9 @@ use crate::texts;
 
 /// Maximum length of a request's path and query. A browser's own request is no longer than that, but escaping
 /// triples the length of some characters.
-const LONGEST: usize = 65_534;
+const MAX_PATH: usize = 65_534;
 /// Maximum size of an answer, in bytes.
-const LARGEST: usize = 16 * 1024 * 1024;
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
 /// The microversions that pages are written for.
 const VERSIONS: [(&str, &str); 3] = [
     ("/compute/", "compute 2.96"),
@@ -172,7 +172,7 @@ impl Cloud {
         (media, body): (&'static str, Body),
         more: Option<(&'static str, HeaderValue)>,
     ) -> Result<(Option<String>, Bytes), Error> {
-        if path.len() > LONGEST {
+        if path.len() > MAX_PATH {
             let message = texts::ADDRESS_TOO_LONG.to_owned();
             return Err(Error::Refused { status: 414, message, request: None, retry_after: None });
         }
@@ -203,7 +203,7 @@ impl Cloud {
         let Ok(answer) = self.0.clone().oneshot(request).await;
         let (parts, body) = answer.into_parts();
         let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-        let content = Limited::new(body, LARGEST).collect().await;
+        let content = Limited::new(body, MAX_ANSWER).collect().await;
         let content = content.map_err(|error| Error::Defect(format!("an answer: {error}")))?;
         let content = content.to_bytes();
         if parts.status.is_success() {

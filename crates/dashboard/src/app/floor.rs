@@ -292,7 +292,7 @@ fn withheld_by(device: &Device) -> Use {
 
 /// The sort key of an address: PCI addresses (domain, bus, device, function) are in numerical order, and all other
 /// addresses follow.
-fn place(address: &str) -> ([u64; 4], &str) {
+fn address_order(address: &str) -> ([u64; 4], &str) {
     let mut parts = address.split([':', '.']);
     let mut numbers = [0; 4];
     for number in &mut numbers {
@@ -343,14 +343,14 @@ impl Host {
         }
         let mut nodes: BTreeMap<(bool, i64), Vec<Card<'_>>> = BTreeMap::new();
         for (address, mut functions) in cards {
-            functions.sort_by_cached_key(|device| place(&device.address));
+            functions.sort_by_cached_key(|device| address_order(&device.address));
             let own = functions.iter().find(|device| *device.address == *address);
             let Some(device) = own.or(functions.first()).copied() else { continue };
             let node = (device.numa_node.is_none(), device.numa_node.unwrap_or_default());
             nodes.entry(node).or_default().push(Card { device, functions });
         }
         for cards in nodes.values_mut() {
-            cards.sort_by_cached_key(|card| place(&card.device.card));
+            cards.sort_by_cached_key(|card| address_order(&card.device.card));
         }
         nodes
     }

@@ -30,9 +30,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The pause after a new viewer: others that arrive meanwhile share its round.
 const SHORT: Duration = Duration::from_millis(50);
 /// Maximum number of pages that a process follows.
-const MOST: usize = 4096;
+const MAX_PAGES: usize = 4096;
 /// Maximum number of pages of one user.
-const MOST_OF_USER: usize = 64;
+const MAX_PAGES_OF_USER: usize = 64;
 /// The longest wait for a round.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(2);
 /// Number of rounds that a viewer waits for: the current round may not include its servers, but the next one does.
@@ -94,7 +94,7 @@ impl Pages {
     /// True if one more page of a user may be open.
     fn admit(&self, user: &str) -> bool {
         let own = self.open.values().filter(|page| page.user == user);
-        self.open.len() < MOST && own.count() < MOST_OF_USER
+        self.open.len() < MAX_PAGES && own.count() < MAX_PAGES_OF_USER
     }
 }
 

@@ -13,17 +13,17 @@ use super::floor::Host;
 
 /// How long a page is used after it was read as a whole. Changes that the marks do not cover appear with this delay: a
 /// new name of a server, the aggregates of a host, or the end of programming if no amount changes.
-const KEPT: Duration = Duration::from_secs(10);
+const MAX_AGE: Duration = Duration::from_secs(10);
 /// How long the hosts of a page are kept for comparison with newer ones.
 const COMPARED: Duration = Duration::from_secs(60);
 /// Maximum number of changed hosts on a page; with more, the page is read as a whole again.
-const MOST: usize = 200;
+const MAX_CHANGED: usize = 200;
 /// Maximum number of pages that are kept.
 const PAGES: usize = 5;
 
 /// The key of a page.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Which {
+pub(crate) struct PageKey {
     /// The host after which it begins; empty for the first one.
     pub marker: String,
     /// The values that were read of its hosts.
@@ -63,32 +63,32 @@ pub(crate) struct Recent {
 
 /// The pages that were read last.
 #[derive(Debug, Default)]
-pub(crate) struct RecentFloor(Mutex<BTreeMap<Which, Kept>>);
+pub(crate) struct RecentFloor(Mutex<BTreeMap<PageKey, Kept>>);
 
 impl RecentFloor {
     /// A page, and the hosts on it that have changed since it was read; `None` if it has to be read as a whole.
-    pub fn get(&self, which: &Which, now: &Before) -> Option<Recent> {
+    pub fn get(&self, key: &PageKey, now: &Before) -> Option<Recent> {
         let Kept { page, marks, begun } = {
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             forget_old(&mut kept, now.at);
-            kept.get(which).filter(|kept| kept.age(now.at) <= KEPT).cloned()?
+            kept.get(key).filter(|kept| kept.age(now.at) <= MAX_AGE).cloned()?
         };
-        let marker = which.marker.as_str();
+        let marker = key.marker.as_str();
         let is_here = |name: &HostName| {
             let name: &str = name;
             name > marker && page.next.as_deref().is_none_or(|next| name <= next)
         };
         let changed: Vec<HostName> =
             now.marks.changed_since(&marks).into_iter().filter(is_here).collect();
-        (changed.len() <= MOST).then_some(Recent { page, changed, begun })
+        (changed.len() <= MAX_CHANGED).then_some(Recent { page, changed, begun })
     }
 
     /// The hosts of a page that was read as a whole. Hosts that are unchanged since the page was last kept
     /// are shared with the kept page.
-    pub fn with_known(&self, which: &Which, hosts: Vec<Host>) -> Vec<Arc<Host>> {
+    pub fn with_known(&self, key: &PageKey, hosts: Vec<Host>) -> Vec<Arc<Host>> {
         let known = {
             let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.get(which).map(|kept| kept.page.hosts.clone()).unwrap_or_default()
+            kept.get(key).map(|kept| kept.page.hosts.clone()).unwrap_or_default()
         };
         let known: BTreeMap<&str, &Arc<Host>> =
             known.iter().map(|host| (host.name.as_str(), host)).collect();
@@ -100,8 +100,8 @@ impl RecentFloor {
     }
 
     /// Keeps a page that was read as a whole.
-    pub fn keep(self: &Arc<Self>, which: &Which, page: &Page, before: Before) {
-        self.set(which, page, before.marks, before.at);
+    pub fn keep(self: &Arc<Self>, key: &PageKey, page: &Page, before: Before) {
+        self.set(key, page, before.marks, before.at);
         let of: Weak<Self> = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep(COMPARED + Duration::from_secs(1)).await;
@@ -113,24 +113,24 @@ impl RecentFloor {
     }
 
     /// Keeps a page whose changed hosts were read. Its age still counts from the read of the whole page.
-    pub fn update(&self, which: &Which, recent: &Recent, before: Before) {
-        self.set(which, &recent.page, before.marks, recent.begun);
+    pub fn update(&self, key: &PageKey, recent: &Recent, before: Before) {
+        self.set(key, &recent.page, before.marks, recent.begun);
     }
 
-    fn set(&self, which: &Which, page: &Page, marks: FloorMarks, begun: Instant) {
+    fn set(&self, key: &PageKey, page: &Page, marks: FloorMarks, begun: Instant) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= PAGES && !kept.contains_key(which) {
+        if kept.len() >= PAGES && !kept.contains_key(key) {
             let oldest = kept.iter().min_by_key(|(_, kept)| kept.begun);
-            if let Some(oldest) = oldest.map(|(which, _)| which.clone()) {
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
                 kept.remove(&oldest);
             }
         }
-        kept.insert(which.clone(), Kept { page: page.clone(), marks, begun });
+        kept.insert(key.clone(), Kept { page: page.clone(), marks, begun });
     }
 }
 
 /// Frees the memory of pages that are too old.
-fn forget_old(kept: &mut BTreeMap<Which, Kept>, now: Instant) {
+fn forget_old(kept: &mut BTreeMap<PageKey, Kept>, now: Instant) {
     kept.retain(|_, kept| kept.age(now) <= COMPARED);
 }
 
@@ -186,23 +186,23 @@ mod tests {
         assert_eq!(page.next.as_deref(), Some("c"));
     }
 
-    fn which(marker: &str) -> Which {
-        Which { marker: marker.to_owned(), extent: Extent::Drawing }
+    fn key(marker: &str) -> PageKey {
+        PageKey { marker: marker.to_owned(), extent: Extent::Drawing }
     }
 
     #[tokio::test]
     async fn a_page_is_kept_for_a_while_from_the_begin_of_its_reading() {
         let recent = Arc::new(RecentFloor::default());
-        let (begun, first) = (Instant::now(), which(""));
+        let (begun, first) = (Instant::now(), key(""));
         assert!(recent.get(&first, &before(begun)).is_none());
         recent.keep(&first, &page(&["a"], None), before(begun));
-        let kept = recent.get(&first, &before(begun + KEPT)).expect("it is kept");
+        let kept = recent.get(&first, &before(begun + MAX_AGE)).expect("it is kept");
         assert_eq!((kept.page.hosts.len(), kept.changed.len()), (1, 0));
-        recent.update(&first, &kept, before(begun + KEPT));
-        assert!(recent.get(&which("a"), &before(begun)).is_none(), "another page");
-        let detailed = Which { extent: Extent::Details, ..first.clone() };
+        recent.update(&first, &kept, before(begun + MAX_AGE));
+        assert!(recent.get(&key("a"), &before(begun)).is_none(), "another page");
+        let detailed = PageKey { extent: Extent::Details, ..first.clone() };
         assert!(recent.get(&detailed, &before(begun)).is_none(), "this one lacks the details");
-        let late = begun + KEPT + Duration::from_secs(1);
+        let late = begun + MAX_AGE + Duration::from_secs(1);
         assert!(recent.get(&first, &before(late)).is_none(), "a change does not make it younger");
         let late = begun + COMPARED + Duration::from_secs(1);
         assert!(recent.get(&first, &before(late)).is_none());
@@ -213,11 +213,11 @@ mod tests {
     async fn equal_hosts_of_a_page_that_is_read_again_are_kept() {
         let recent = Arc::new(RecentFloor::default());
         let old = page(&["a", "b"], None);
-        recent.keep(&which(""), &old, before(Instant::now()));
+        recent.keep(&key(""), &old, before(Instant::now()));
         let mut changed = host("b", vec![]);
         changed.aggregates = vec!["new".into()];
         let all = vec![host("a", vec![]), changed, host("c", vec![])];
-        let now = recent.with_known(&which(""), all.clone());
+        let now = recent.with_known(&key(""), all.clone());
         assert!(Arc::ptr_eq(&now[0], &old.hosts[0]) && !Arc::ptr_eq(&now[1], &old.hosts[1]));
         assert_eq!(now.iter().map(|host| (**host).clone()).collect::<Vec<_>>(), all);
     }
@@ -228,9 +228,9 @@ mod tests {
         let begun = Instant::now();
         for number in 0..PAGES + 1 {
             let at = begun + Duration::from_millis(u64::try_from(number).expect("it is small"));
-            recent.keep(&which(&format!("h{number}")), &page(&["z"], None), before(at));
+            recent.keep(&key(&format!("h{number}")), &page(&["z"], None), before(at));
         }
-        assert!(recent.get(&which("h0"), &before(begun)).is_none());
-        assert!(recent.get(&which("h1"), &before(begun)).is_some());
+        assert!(recent.get(&key("h0"), &before(begun)).is_none());
+        assert!(recent.get(&key("h1"), &before(begun)).is_some());
     }
 }

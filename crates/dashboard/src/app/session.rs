@@ -11,7 +11,7 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
 /// Maximum length of a cookie; browsers drop cookies above 4,096 bytes.
-const LARGEST: usize = 3900;
+const MAX_COOKIE: usize = 3900;
 /// The place for which sessions are sealed ([`SealKey`]). A new form of sessions needs a new place.
 const SESSION: &str = "dashboard session 1";
 /// The place of the secret that binds a login form to its browser.
@@ -55,13 +55,13 @@ impl Session {
     pub fn sealed(&self, key: &SealKey) -> Option<String> {
         let plain = serde_json::to_vec(self).ok()?;
         let sealed = key.seal(SESSION, &plain).ok()?;
-        (sealed.len() <= LARGEST).then_some(sealed)
+        (sealed.len() <= MAX_COOKIE).then_some(sealed)
     }
 
     /// The session in a cookie; `None` if this cloud did not seal the cookie, or if the session has
     /// ended.
     pub fn open(key: &SealKey, cookie: &str, now: i64) -> Option<Self> {
-        if cookie.len() > LARGEST {
+        if cookie.len() > MAX_COOKIE {
             return None;
         }
         let plain = key.unseal(SESSION, cookie).ok()?;
@@ -79,7 +79,7 @@ pub(crate) fn login_secret(key: &SealKey) -> Option<(String, String)> {
 
 /// True if a login form has the secret of the browser's cookie.
 pub(crate) fn is_login_secret(key: &SealKey, cookie: &str, secret: &str) -> bool {
-    cookie.len() <= LARGEST
+    cookie.len() <= MAX_COOKIE
         && key.unseal(LOGIN_SECRET, cookie).is_ok_and(|plain| equal(&plain, secret.as_bytes()))
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
 fn overview(found: &Found) -> Markup {
     let host = &found.host;
     let fact = |label: &str, value: Markup| html! { dt { (label) } dd { (value) } };
-    let words = |label: &str, value: &str| match value {
+    let text_fact = |label: &str, value: &str| match value {
         "" => html! {},
         value => fact(label, html! { (value) }),
     };
@@ -74,7 +74,7 @@ fn overview(found: &Found) -> Markup {
         section class="card" aria-labelledby="overview" {
             h2 id="overview" { (texts::HOST_OVERVIEW) }
             dl {
-                (words(texts::DISABLED_REASON, text(host, "disabled_reason")))
+                (text_fact(texts::DISABLED_REASON, text(host, "disabled_reason")))
                 (fact(texts::LAST_HEARD, moment(text(host, "last_heard_of"))))
                 (fact(texts::REGISTERED, moment(text(host, "registered_at"))))
                 (fact(texts::CLOCK, html! {
@@ -87,10 +87,10 @@ fn overview(found: &Found) -> Markup {
                     }
                 }))
                 (fact(texts::HYPERVISOR, html! { (text(host, "hypervisor_type")) " " (version) }))
-                (words(texts::AGENT_VERSION, text(host, "agent_version")))
-                (words(texts::ADDRESS, text(host, "address")))
-                (words(texts::ZONE, text(host, "zone")))
-                (words(texts::AGGREGATES, aggregates.as_deref().unwrap_or_default()))
+                (text_fact(texts::AGENT_VERSION, text(host, "agent_version")))
+                (text_fact(texts::ADDRESS, text(host, "address")))
+                (text_fact(texts::ZONE, text(host, "zone")))
+                (text_fact(texts::AGGREGATES, aggregates.as_deref().unwrap_or_default()))
                 @if let Some(host) = &found.floor {
                     @for (class, label) in [("VCPU", texts::VCPUS), ("PCPU", texts::PCPUS)] {
                         @if let Some(one) = host.inventories.get(class) {
@@ -117,7 +117,7 @@ fn overview(found: &Found) -> Markup {
 }
 
 /// The name of a guest with a link to its server.
-fn called(guest: &Guest) -> Markup {
+fn guest_link(guest: &Guest) -> Markup {
     let name = guest.name.as_deref().filter(|name| !name.is_empty());
     html! { a href={ (PATH) "/servers/" (guest.id) } { (name.unwrap_or(&guest.id)) } }
 }
@@ -134,7 +134,7 @@ fn guests(found: &Found) -> Markup {
                     tbody {
                         @for guest in &found.drained.guests {
                             tr {
-                                th scope="row" data-label=(texts::SERVER_NAME) { (called(guest)) }
+                                th scope="row" data-label=(texts::SERVER_NAME) { (guest_link(guest)) }
                                 td class="nowrap" data-label=(texts::STATUS) {
                                     @let status = guest.status.as_deref().unwrap_or_default();
                                     (texts::status(status).0) " " (texts::status(status).1)
@@ -235,8 +235,8 @@ fn device_row(
             td data-label=(texts::ACTIONS) {
                 @if shown.changes {
                     div class="actions" {
-                        @let waits = units_of_it.iter().any(|unit| unit.state.is_problem());
-                        @if maintaining || device.health != "healthy" || waits {
+                        @let has_problem = units_of_it.iter().any(|unit| unit.state.is_problem());
+                        @if maintaining || device.health != "healthy" || has_problem {
                             (button("enable", texts::DEVICE_ENABLE))
                         }
                         @if !maintaining { (button("disable", texts::DEVICE_DISABLE)) }
@@ -351,9 +351,9 @@ fn drain(shown: &Shown<'_>, here: &str) -> Markup {
 }
 
 /// A form that consists of a button.
-fn button(shown: &Shown<'_>, here: &str, does: &str, label: &str) -> Markup {
+fn button(shown: &Shown<'_>, here: &str, verb: &str, label: &str) -> Markup {
     html! {
-        form method="post" action={ (here) "/" (does) } {
+        form method="post" action={ (here) "/" (verb) } {
             (csrf(shown.session))
             button { (label) }
         }
@@ -427,7 +427,7 @@ fn steps(drain: &HostDrain, host: &DrainedHost) -> Markup {
                 @for guest in &host.guests {
                     @let progress = drain.progress(&guest.id);
                     tr {
-                        th scope="row" data-label=(texts::SERVER_NAME) { (called(guest)) }
+                        th scope="row" data-label=(texts::SERVER_NAME) { (guest_link(guest)) }
                         @match next(&host.name, up, guest, allowed, progress.as_ref()) {
                             Next::Wait(what) => {
                                 td data-label=(texts::STEP) { (texts::DRAIN_WAITS) }

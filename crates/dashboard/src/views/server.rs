@@ -182,7 +182,7 @@ fn overview(session: &Session, server: &Value, image: &str) -> Markup {
     let groups: Vec<&str> =
         list(&server["security_groups"]).map(|group| text(group, "name")).collect();
     let fact = |label: &str, value: Markup| html! { dt { (label) } dd { (value) } };
-    let words = |label: &str, value: &str| match value {
+    let text_fact = |label: &str, value: &str| match value {
         "" => html! {},
         value => fact(label, html! { (value) }),
     };
@@ -190,19 +190,19 @@ fn overview(session: &Session, server: &Value, image: &str) -> Markup {
         section class="card" aria-labelledby="overview" {
             h2 id="overview" { (texts::OVERVIEW) }
             dl {
-                (words(texts::DESCRIPTION, text(server, "description")))
+                (text_fact(texts::DESCRIPTION, text(server, "description")))
                 (fact(texts::ID, html! { code { (text(server, "id")) } }))
                 (fact(texts::FLAVOR, html! {
                     (text(flavor, "original_name")) br; span class="quiet" { (size(flavor)) }
                 }))
-                (words(texts::PROFILE, profile))
+                (text_fact(texts::PROFILE, profile))
                 (fact(texts::IMAGE, image))
-                (words(texts::KEY, text(server, "key_name")))
+                (text_fact(texts::KEY, text(server, "key_name")))
                 (fact(texts::POWER, html! { (texts::power(server["OS-EXT-STS:power_state"].as_i64())) }))
                 (host)
-                (words(texts::ZONE, text(server, "OS-EXT-AZ:availability_zone")))
-                (words(texts::SECURITY_GROUPS, &groups.join(", ")))
-                (words(texts::TAGS, &edit::tags_text(server)))
+                (text_fact(texts::ZONE, text(server, "OS-EXT-AZ:availability_zone")))
+                (text_fact(texts::SECURITY_GROUPS, &groups.join(", ")))
+                (text_fact(texts::TAGS, &edit::tags_text(server)))
                 @let metadata = edit::metadata_text(server);
                 @if !metadata.is_empty() {
                     (fact(texts::METADATA, html! { @for line in metadata.lines() { code { (line) } br; } }))
