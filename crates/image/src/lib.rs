@@ -235,7 +235,7 @@ impl Images {
     ///
     /// # Errors
     /// [`Error::TooLarge`], with a message for the user.
-    pub fn room_for_one(&self, tx: &mut Tx<'_>, owner: &str) -> Result<(), Error> {
-        app::room_for_one(tx, owner, self.options.images)
+    pub fn check_image_quota(&self, tx: &mut Tx<'_>, owner: &str) -> Result<(), Error> {
+        app::check_image_quota(tx, owner, self.options.images)
     }
 }

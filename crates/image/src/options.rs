@@ -51,7 +51,7 @@ impl Default for ImageOptions {
             uploads: TransferLimit { total: 64, each: 16 },
             snapshots: TransferLimit { total: 64, each: 16 },
             downloads: TransferLimit { total: 256, each: 64 },
-            rate: Rate { least: 4096, window: Duration::from_secs(60) },
+            rate: Rate { minimum: 4096, window: Duration::from_secs(60) },
             leftover_age: Duration::from_secs(3600),
             stores: StoreOptions::default(),
         }

@@ -67,7 +67,7 @@ pub(super) fn read(file: &File) -> Result<ImageOptions, Failure> {
             usual.snapshots,
         )?,
         rate: Rate {
-            least: number(file, GROUP, "min_transfer_rate", 0, usual.rate.least)?,
+            minimum: number(file, GROUP, "min_transfer_rate", 0, usual.rate.minimum)?,
             window: Duration::from_secs(number(
                 file,
                 GROUP,

@@ -140,7 +140,7 @@ fn own_with_room<'a>(
         let why = "This control plane has no image service, so no image can be made.";
         return Err(unavailable(why));
     };
-    images.room_for_one(tx, owner(context, server)).map_err(refused)?;
+    images.check_image_quota(tx, owner(context, server)).map_err(refused)?;
     Ok(images)
 }
 

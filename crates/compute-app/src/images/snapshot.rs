@@ -58,7 +58,7 @@ pub(crate) fn reserve(
         None => None,
     };
     let owner = super::owner(context, server);
-    match images.room_for_one(tx, owner) {
+    match images.check_image_quota(tx, owner) {
         Err(kilonova_image::Error::TooLarge(why)) => return Err(Refusal::forbidden(why).into()),
         room => room?,
     }

@@ -25,7 +25,7 @@ pub(super) fn routes() -> Routes<Images> {
 
 /// Keys that are not filters: they select the page and its order. `deleted` has no effect, as in
 /// Glance, which lists no deleted images.
-const NO_FILTERS: [&str; 6] = ["limit", "marker", "sort", "sort_key", "sort_dir", "deleted"];
+const NOT_FILTERS: [&str; 6] = ["limit", "marker", "sort", "sort_key", "sort_dir", "deleted"];
 
 async fn list(State(images): State<Images>, context: Context, query: Query) -> Answer {
     let limit = images.page(&query)?;
@@ -86,7 +86,7 @@ fn read(query: &Query) -> Result<Option<ImageFilters>, Refusal> {
             return Ok(None);
         }
         match key.as_str() {
-            key if NO_FILTERS.contains(&key) => {}
+            key if NOT_FILTERS.contains(&key) => {}
             "id" => {
                 filters.ids = Some(words(value).iter().filter_map(|w| parse_uuid_like(w)).collect())
             }

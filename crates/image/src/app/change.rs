@@ -7,7 +7,7 @@ use kilonova_store::Tx;
 use kilonova_wire::{Context, time};
 
 use super::patch::Step;
-use super::{insert, mutable, readable, room_for_one, rules};
+use super::{check_image_quota, insert, mutable, readable, rules};
 use crate::db::images;
 use crate::{Error, ImageRecord, Images, Status};
 
@@ -36,7 +36,7 @@ impl Images {
         rules::check_limits(None, &image, &caller.options)?;
         self.store
             .write(move |tx| {
-                room_for_one(tx, &image.owner, caller.options.images)?;
+                check_image_quota(tx, &image.owner, caller.options.images)?;
                 insert(tx, &image)?;
                 Ok(image.clone())
             })
@@ -112,7 +112,7 @@ impl Images {
                 change(&mut image)?;
                 rules::check_limits(Some(&before), &image, &caller.options)?;
                 if image.owner != before.owner {
-                    room_for_one(tx, &image.owner, caller.options.images)?;
+                    check_image_quota(tx, &image.owner, caller.options.images)?;
                 }
                 image.updated_at = time::now();
                 images::update(tx, &image)?;

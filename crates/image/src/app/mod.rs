@@ -31,17 +31,17 @@ pub use sweep::Swept;
 pub(crate) use sweep::Watch;
 
 /// Maximum time that a request waits for the deletion of data that no image names any more.
-const DELETION: Duration = Duration::from_secs(10);
+const DELETION_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Images {
     /// Deletes the data of a deleted image. If that fails, the sweep deletes the rest.
     pub(crate) async fn remove(&self, location: &Location) {
         let deleted =
             async { Ok::<_, Error>(self.stores.of(location)?.delete(&location.name).await?) };
-        let error = match tokio::time::timeout(DELETION, deleted).await {
+        let error = match tokio::time::timeout(DELETION_TIMEOUT, deleted).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {} s", DELETION.as_secs()),
+            Err(_) => format!("no answer within {} s", DELETION_TIMEOUT.as_secs()),
         };
         tracing::warn!(
             store = location.store.as_str(), object = %location.name, error,
@@ -242,7 +242,11 @@ fn refused(rule: &str) -> Error {
 }
 
 /// Refuses another image if the project has reached its quota.
-pub(crate) fn room_for_one(tx: &mut Tx<'_>, owner: &str, most: Option<usize>) -> Result<(), Error> {
+pub(crate) fn check_image_quota(
+    tx: &mut Tx<'_>,
+    owner: &str,
+    most: Option<usize>,
+) -> Result<(), Error> {
     images::lock_owner(tx, owner)?;
     let Some(most) = most else { return Ok(()) };
     let has = images::number(tx, owner)?;

@@ -41,9 +41,9 @@ pub(crate) const BASE: [&str; 10] = [
     "os_hidden",
     "tags",
 ];
-const LARGEST: i64 = i32::MAX as i64;
+const MAX_NUMBER: i64 = i32::MAX as i64;
 /// Maximum length of a property's value in bytes: the capacity of Glance's column.
-const LONGEST_VALUE: usize = 65_535;
+const MAX_VALUE_LENGTH: usize = 65_535;
 /// Approximate maximum size of an image's properties and tags in bytes. Glance has no such limit, but 128 properties of
 /// any length would make lists too large for memory.
 const HEAVIEST: usize = 128 * 1024;
@@ -199,8 +199,8 @@ fn format(
 
 fn number(key: &str, value: &Value) -> Result<i64, Error> {
     match value.as_i64() {
-        Some(number) if (0..=LARGEST).contains(&number) => Ok(number),
-        _ => wrong(key, &format!("it must be an integer from 0 to {LARGEST}")),
+        Some(number) if (0..=MAX_NUMBER).contains(&number) => Ok(number),
+        _ => wrong(key, &format!("it must be an integer from 0 to {MAX_NUMBER}")),
     }
 }
 
@@ -236,8 +236,8 @@ fn property(key: &str, value: &Value) -> Result<String, Error> {
 }
 
 fn check_text(key: &str, text: &str) -> Result<(), Error> {
-    if text.len() > LONGEST_VALUE {
-        return wrong(key, &format!("it may have at most {LONGEST_VALUE} bytes"));
+    if text.len() > MAX_VALUE_LENGTH {
+        return wrong(key, &format!("it may have at most {MAX_VALUE_LENGTH} bytes"));
     }
     if text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t')) {
         return wrong(key, "it contains control characters");

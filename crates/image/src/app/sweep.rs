@@ -44,7 +44,7 @@ pub(crate) struct Watch(Mutex<HashMap<ImageId, Seen>>);
 #[derive(Debug)]
 struct Seen {
     name: ObjectName,
-    sign: Option<i64>,
+    heartbeat: Option<i64>,
     at: Instant,
     silent: Duration,
 }
@@ -61,17 +61,17 @@ impl Watch {
         for upload in uploads {
             let new = || Seen {
                 name: upload.location.name.clone(),
-                sign: upload.sign,
+                heartbeat: upload.heartbeat,
                 at: now,
                 silent: Duration::ZERO,
             };
             let seen = seen.entry(upload.image).or_insert_with(new);
-            if seen.sign != upload.sign {
+            if seen.heartbeat != upload.heartbeat {
                 *seen = new();
             }
             seen.silent += now.duration_since(seen.at).min(longest);
             seen.at = now;
-            let limit = if upload.sign.is_some() { SILENCE } else { SILENCE_OF_EARLIER };
+            let limit = if upload.heartbeat.is_some() { SILENCE } else { SILENCE_OF_EARLIER };
             if seen.silent >= limit {
                 dead.push(upload);
             }

@@ -169,7 +169,7 @@ impl Images {
         drop(heartbeats);
         match self.record_failure(id, &name).await {
             RowAfterFailure::Unnamed => {
-                let aborted = tokio::time::timeout(super::DELETION, receiver.abort()).await;
+                let aborted = tokio::time::timeout(super::DELETION_TIMEOUT, receiver.abort()).await;
                 if !matches!(aborted, Ok(Ok(()))) {
                     tracing::warn!(image = %id, object = %name, ?aborted, "failed upload: cannot delete the object; the sweep tries again");
                 }
@@ -322,9 +322,11 @@ impl Heartbeats {
             loop {
                 tokio::time::sleep(HEARTBEAT_EVERY).await;
                 let name = name.clone();
-                let signed: Result<bool, Error> =
-                    images.store.write(move |tx| Ok(uploads::sign(tx, id, &name)?)).await;
-                match signed {
+                let written: Result<bool, Error> = images
+                    .store
+                    .write(move |tx| Ok(uploads::write_heartbeat(tx, id, &name)?))
+                    .await;
+                match written {
                     Ok(true) => {}
                     Ok(false) => {
                         own.store(true, Ordering::Relaxed);

@@ -18,7 +18,7 @@ statements! {
     SUPERSEDE = "UPDATE images SET status = 'saving', store = ?2, data = ?3, uploader = ?4, sign = 0,
         updated_at = ?5 WHERE id = ?1 AND status IN ('queued', 'saving')";
     /// Writes a heartbeat of an upload.
-    SIGN = "UPDATE images SET sign = COALESCE(sign, 0) + 1
+    HEARTBEAT = "UPDATE images SET sign = COALESCE(sign, 0) + 1
         WHERE id = ?1 AND status = 'saving' AND data = ?2";
     /// Completes an upload.
     FINISH = "UPDATE images SET status = 'active', size = ?3, virtual_size = ?4, checksum = ?5,
@@ -56,7 +56,7 @@ pub(crate) struct InProgress {
     /// The machine that receives the upload; `None` if that machine runs an earlier version.
     pub uploader: Option<String>,
     /// The number of the last heartbeat; `None` if that machine runs an earlier version.
-    pub sign: Option<i64>,
+    pub heartbeat: Option<i64>,
 }
 
 /// Begins an upload; returns false if the image is not queued. With `supersedes` it also replaces an upload
@@ -75,8 +75,12 @@ pub(crate) fn begin(
 }
 
 /// Writes a heartbeat; returns false if the row no longer belongs to this upload.
-pub(crate) fn sign(tx: &mut Tx<'_>, id: ImageId, name: &ObjectName) -> Result<bool, Error> {
-    Ok(tx.execute(SIGN, params![id, name.as_str()])? > 0)
+pub(crate) fn write_heartbeat(
+    tx: &mut Tx<'_>,
+    id: ImageId,
+    name: &ObjectName,
+) -> Result<bool, Error> {
+    Ok(tx.execute(HEARTBEAT, params![id, name.as_str()])? > 0)
 }
 
 /// The size, format and hashes of received data.
@@ -125,7 +129,8 @@ pub(crate) fn reset(tx: &mut Tx<'_>, id: ImageId, name: &ObjectName) -> Result<b
 
 /// Resets an image to `queued` unless its upload has had another heartbeat; returns false if it has.
 pub(crate) fn reset_silent(tx: &mut Tx<'_>, upload: &InProgress) -> Result<bool, Error> {
-    let values = params![upload.image, upload.location.name.as_str(), upload.sign.unwrap_or(-1)];
+    let values =
+        params![upload.image, upload.location.name.as_str(), upload.heartbeat.unwrap_or(-1)];
     Ok(tx.execute(RESET_SILENT, values)? > 0)
 }
 
@@ -137,7 +142,7 @@ pub(crate) fn in_progress(tx: &mut Tx<'_>) -> Result<Vec<InProgress>, Error> {
             location: location(row)?
                 .ok_or_else(|| Error::Shape("images: an upload without data".into()))?,
             uploader: row.string_opt("uploader")?,
-            sign: row.int_opt("sign")?,
+            heartbeat: row.int_opt("sign")?,
         })
     };
     tx.rows(IN_PROGRESS, params![])?.iter().map(read).collect()

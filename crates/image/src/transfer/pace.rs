@@ -11,7 +11,7 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// Bytes per second on average; 0 requires only that some data is transferred.
-    pub least: u64,
+    pub minimum: u64,
     /// The time over which the average is taken.
     pub window: Duration,
 }
@@ -45,7 +45,7 @@ impl Pace {
         if now < self.end {
             return Ok(());
         }
-        let required = self.rate.least.saturating_mul(self.rate.window.as_secs().max(1)).max(1);
+        let required = self.rate.minimum.saturating_mul(self.rate.window.as_secs().max(1)).max(1);
         if self.bytes < required {
             return Err(TooSlow { bytes: self.bytes, rate: self.rate });
         }
@@ -63,7 +63,7 @@ impl Pace {
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error(
     "only {bytes} bytes moved within {} s; the minimum is {} bytes per second",
-    rate.window.as_secs(), rate.least
+    rate.window.as_secs(), rate.minimum
 )]
 pub(crate) struct TooSlow {
     bytes: u64,
@@ -74,7 +74,7 @@ pub(crate) struct TooSlow {
 mod tests {
     use super::*;
 
-    const RATE: Rate = Rate { least: 100, window: Duration::from_secs(10) };
+    const RATE: Rate = Rate { minimum: 100, window: Duration::from_secs(10) };
 
     fn pace() -> (Pace, impl Fn(u64) -> Instant) {
         let begin = Instant::now();
@@ -100,9 +100,9 @@ mod tests {
     }
 
     #[test]
-    fn a_least_rate_of_zero_requires_progress() {
+    fn a_minimum_of_zero_requires_progress() {
         let begin = Instant::now();
-        let mut pace = Pace::since(begin, Rate { least: 0, ..RATE });
+        let mut pace = Pace::since(begin, Rate { minimum: 0, ..RATE });
         assert!(pace.advance(1, begin + Duration::from_secs(10)).is_ok());
         assert!(pace.advance(0, begin + Duration::from_secs(20)).is_err());
     }

@@ -81,7 +81,7 @@ async fn a_connection_that_ends_in_the_middle_of_an_upload_leaves_nothing() {
 }
 
 /// 1000 bytes per second.
-const RATE: Rate = Rate { least: 1000, window: Duration::from_secs(1) };
+const RATE: Rate = Rate { minimum: 1000, window: Duration::from_secs(1) };
 
 #[tokio::test]
 async fn an_upload_that_becomes_slow_ends_with_408_and_leaves_nothing() {

@@ -99,7 +99,7 @@ async fn an_upload_beyond_the_limit_is_refused_with_503() {
 }
 
 /// 1000 bytes per second.
-const RATE: Rate = Rate { least: 1000, window: Duration::from_secs(1) };
+const RATE: Rate = Rate { minimum: 1000, window: Duration::from_secs(1) };
 
 #[tokio::test]
 async fn an_upload_below_the_least_rate_is_aborted() {
