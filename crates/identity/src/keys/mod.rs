@@ -184,7 +184,7 @@ impl TokenKeys {
             Ok(_) => {}
             Err(error) if failed => tracing::debug!(%error, "still cannot read the token keys"),
             Err(error) => {
-                tracing::warn!(%error, "cannot read the token keys again; retrying");
+                tracing::warn!(%error, "cannot reload the token keys; retrying");
             }
         }
         succeeded

@@ -162,7 +162,7 @@ fn loops_log_the_first_failure_and_the_recovery() {
             "cannot read the revocation list and the authorities; retrying",
             "read the revocation list and the authorities again",
         ),
-        ("cannot read the token keys again; retrying", "read the token keys again after failures"),
+        ("cannot reload the token keys; retrying", "read the token keys again after failures"),
         ("not ready: cannot read the database", "the database can be read again"),
     ];
     for place in Environment::all() {
