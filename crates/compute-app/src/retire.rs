@@ -62,7 +62,7 @@ pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Err
         placement::ledger::report_host(tx, &compute.world, &root, &[])?;
         placement::app::providers::delete(tx, &compute.world, host.root_provider)?;
     }
-    compute.networks.routers_leave(tx, name, now)?;
+    compute.networks.unplace_routers_of(tx, name, now)?;
     drains::forget(tx, name)?;
     hosts::delete(tx, name)?;
     let (fleet, name, number) = (compute.fleet.clone(), name.clone(), host.number);

@@ -13,15 +13,15 @@ use crate::address::{self, Cidr};
 type Checked = Result<Value, String>;
 
 /// Upstream's default for `max_subnet_host_routes`.
-const MOST_HOST_ROUTES: usize = 20;
+const MAX_HOST_ROUTES: usize = 20;
 /// Maximum number of addresses of a port.
-pub(crate) const MOST_FIXED_IPS: usize = 50;
+pub(crate) const MAX_FIXED_IPS: usize = 50;
 /// Maximum number of ids in a list; upstream has no limit.
-const MOST_IDS: usize = 1000;
+const MAX_IDS: usize = 1000;
 /// Maximum number of allocation pools of a subnet; upstream has no limit.
-const MOST_POOLS: usize = 100;
+const MAX_POOLS: usize = 100;
 /// Upstream's default for `max_routes` (`neutron/conf/db/extraroute_db.py`).
-const MOST_ROUTES: usize = 30;
+const MAX_ROUTES: usize = 30;
 
 fn display(value: &Value) -> String {
     match value {
@@ -166,8 +166,8 @@ pub(crate) fn uuids(value: &Value) -> Checked {
         return Ok(json!([]));
     }
     let ids = list(value)?;
-    if ids.len() > MOST_IDS {
-        return Err(format!("at most {MOST_IDS} ids can be set"));
+    if ids.len() > MAX_IDS {
+        return Err(format!("at most {MAX_IDS} ids can be set"));
     }
     let mut ids: Vec<Value> = ids.iter().map(uuid).collect::<Result<_, _>>()?;
     let mut seen = HashSet::new();
@@ -232,12 +232,12 @@ pub(crate) fn prefix_or_none(value: &Value) -> Checked {
 
 /// The routes of a router.
 pub(crate) fn routes(value: &Value) -> Checked {
-    distinct_routes(value, MOST_ROUTES)
+    distinct_routes(value, MAX_ROUTES)
 }
 
 /// The routes that a subnet announces.
 pub(crate) fn host_routes(value: &Value) -> Checked {
-    distinct_routes(value, MOST_HOST_ROUTES)
+    distinct_routes(value, MAX_HOST_ROUTES)
 }
 
 /// At most `most` routes without duplicates, as in `validate_hostroutes` of
@@ -303,8 +303,8 @@ pub(crate) fn pools(value: &Value) -> Checked {
         Ok(json!({"start": parsed(get("start")?)?, "end": parsed(get("end")?)?}))
     };
     let pools = list(value)?;
-    if pools.len() > MOST_POOLS {
-        return Err(format!("at most {MOST_POOLS} allocation pools can be set"));
+    if pools.len() > MAX_POOLS {
+        return Err(format!("at most {MAX_POOLS} allocation pools can be set"));
     }
     Ok(pools.iter().map(pool).collect::<Result<Vec<_>, _>>()?.into())
 }
@@ -334,8 +334,8 @@ pub(crate) fn fixed_ips(value: &Value) -> Checked {
         return Ok(Value::Null);
     }
     let all = list(value)?;
-    if all.len() > MOST_FIXED_IPS {
-        return Err(format!("at most {MOST_FIXED_IPS} fixed IPs can be set"));
+    if all.len() > MAX_FIXED_IPS {
+        return Err(format!("at most {MAX_FIXED_IPS} fixed IPs can be set"));
     }
     Ok(all.iter().map(one).collect::<Result<Vec<_>, _>>()?.into())
 }

@@ -768,7 +768,7 @@ async fn a_new_port_of_a_router_is_never_bound_to_a_host_that_goes() {
             let (own, body) = (api.clone(), Some(json!({"subnet_id": second})));
             let added = tokio::spawn(async move { own.call("admin:ops", &add, body).await.0 });
             let left = move |tx: &mut kilonova_store::Tx<'_>| {
-                ledger::routers_leave(tx, &host, time::now())
+                ledger::unplace_routers_of(tx, &host, time::now())
             };
             let store = api.store.clone();
             let left = tokio::spawn(async move { store.write(left).await });
@@ -823,7 +823,7 @@ async fn a_router_waits_for_a_host_and_its_ports_follow() {
         assert!(routers.is_empty());
         // The host is deleted: the router waits again.
         let own = host.clone();
-        api.store.write(move |tx| ledger::routers_leave(tx, &own, time::now())).await.unwrap();
+        api.store.write(move |tx| ledger::unplace_routers_of(tx, &own, time::now())).await.unwrap();
         let waiting = api.store.read(|tx| ledger::next_routers(tx, &[], None)).await.unwrap();
         assert_eq!(waiting, [router]);
         api.audit().await;

@@ -102,7 +102,7 @@ pub struct ResolvedPort {
 impl ResolvedPort {
     /// True if it is a new port to which security groups apply.
     pub(super) fn is_secure(&self) -> bool {
-        matches!(self.source, PortSource::New { secure: true, .. })
+        matches!(self.source, PortSource::New { has_port_security: true, .. })
     }
 }
 
@@ -461,7 +461,7 @@ pub trait Networks: Send + Sync {
     }
 
     /// Makes the routers of a host that is being deleted wait for another host.
-    fn routers_leave(
+    fn unplace_routers_of(
         &self,
         _tx: &mut Tx<'_>,
         _host: &HostName,
@@ -471,7 +471,7 @@ pub trait Networks: Send + Sync {
     }
 
     /// Schedules a check of each router of a host whose physical networks have changed.
-    fn host_routes_changed(&self, _tx: &mut Tx<'_>, _host: &HostName) -> Result<(), Error> {
+    fn record_host_networks_change(&self, _tx: &mut Tx<'_>, _host: &HostName) -> Result<(), Error> {
         Ok(())
     }
 

@@ -149,7 +149,7 @@ fn follow_routes(
     }
     hosts::set_routed(tx, &registration.host, routed.as_deref())?;
     if known.is_some() {
-        compute.networks.host_routes_changed(tx, &registration.host)?;
+        compute.networks.record_host_networks_change(tx, &registration.host)?;
     }
     Ok(())
 }

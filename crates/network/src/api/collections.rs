@@ -55,7 +55,7 @@ struct Empty {
 }
 
 /// Maximum number of resources that one request may create.
-const MOST: usize = 100;
+const MAX_RESOURCES: usize = 100;
 
 pub(super) fn routes() -> Routes<Networks> {
     let mut routes = Routes::new();
@@ -198,8 +198,10 @@ fn sent(kind: ResourceKind, body: &Value) -> Result<(Vec<Body>, bool), Refusal> 
     if all.is_empty() {
         return Err(malformed("Resources required"));
     }
-    if all.len() > MOST {
-        return Err(malformed(format!("One request may create at most {MOST} {collection}.")));
+    if all.len() > MAX_RESOURCES {
+        return Err(malformed(format!(
+            "One request may create at most {MAX_RESOURCES} {collection}."
+        )));
     }
     Ok((all.iter().map(object).collect::<Result<_, _>>()?, true))
 }

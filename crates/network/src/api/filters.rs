@@ -13,7 +13,7 @@ use crate::record::Body;
 use crate::values;
 
 /// Query keys that are not filters.
-pub(super) const NO_FILTERS: [&str; 6] =
+pub(super) const NOT_FILTERS: [&str; 6] =
     ["fields", "limit", "marker", "page_reverse", "sort_key", "sort_dir"];
 /// Filters that are not attributes.
 pub(super) const TAGS: [&str; 4] = ["tags", "tags-any", "not-tags", "not-tags-any"];
@@ -43,7 +43,7 @@ impl Filters {
     pub fn of(query: &Query) -> Result<Self, Refusal> {
         let mut grouped: BTreeMap<&str, HashSet<String>> = BTreeMap::new();
         for (key, value) in &query.0 {
-            if !NO_FILTERS.contains(&key.as_str()) {
+            if !NOT_FILTERS.contains(&key.as_str()) {
                 grouped.entry(key).or_default().insert(converted(key, value)?);
             }
         }

@@ -7,7 +7,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Refusal};
 use serde_json::{Map, Value, json};
 
-use super::filters::{Filters, NO_FILTERS, TAGS};
+use super::filters::{Filters, NOT_FILTERS, TAGS};
 use crate::error::malformed;
 use crate::record::Body;
 
@@ -94,7 +94,8 @@ fn is_true(text: &str) -> bool {
 
 /// Refuses filters on unknown attributes.
 fn check(known: &[&str], query: &Query) -> Result<(), Refusal> {
-    let good = |key: &str| known.contains(&key) || NO_FILTERS.contains(&key) || TAGS.contains(&key);
+    let good =
+        |key: &str| known.contains(&key) || NOT_FILTERS.contains(&key) || TAGS.contains(&key);
     let wrong: Vec<&str> =
         query.0.iter().map(|(key, _)| key.as_str()).filter(|key| !good(key)).collect();
     if wrong.is_empty() {

@@ -55,7 +55,7 @@ macro_rules! disassociate {
 }
 
 /// Records a change to the routers of the floating IPs that match a condition.
-macro_rules! note {
+macro_rules! record_routers {
     ($ports:literal) => {
         concat!(
             "INSERT INTO network_changes (kind, id) SELECT 'router', router_id FROM floating_ips
@@ -89,10 +89,10 @@ statements! {
     OF_FIXED = "SELECT id FROM floating_ips WHERE port_id = ?1 AND fixed_address = ?2
         AND network_id = ?3";
     /// A floating IP that a router translates for one of its subnets.
-    BEHIND = "SELECT f.id FROM floating_ips f JOIN port_addresses a ON a.port_id = f.port_id
+    OF_ROUTER_ON_SUBNET = "SELECT f.id FROM floating_ips f JOIN port_addresses a ON a.port_id = f.port_id
         AND a.address = f.fixed_address WHERE f.router_id = ?1 AND a.subnet_id = ?2 LIMIT 1";
     /// A floating IP that a router translates.
-    BEHIND_ANY = "SELECT id FROM floating_ips WHERE router_id = ?1 LIMIT 1";
+    OF_ROUTER = "SELECT id FROM floating_ips WHERE router_id = ?1 LIMIT 1";
     /// Disassociates the floating IPs from a port.
     RELEASE_PORT = disassociate!("port_id = ?1");
     /// Disassociates the floating IPs from fixed addresses that a port no longer has.
@@ -101,12 +101,12 @@ statements! {
     /// Disassociates the floating IPs from the ports created for a server.
     RELEASE_SERVER = disassociate!("port_id IN (SELECT id FROM ports WHERE made_for = ?1)");
     /// Records a change to the routers that translate a port's addresses.
-    NOTE_PORT = note!("port_id = ?1");
+    RECORD_PORT = record_routers!("port_id = ?1");
     /// Records a change to a port with a floating IP, because the guest's metadata contains that address.
-    NOTE_GUEST = "INSERT INTO network_changes (kind, id) SELECT 'port', port_id FROM floating_ips
+    RECORD_GUEST = "INSERT INTO network_changes (kind, id) SELECT 'port', port_id FROM floating_ips
         WHERE port_id = ?1";
     /// Records a change to the routers that translate addresses of the ports created for a server.
-    NOTE_SERVER = note!("port_id IN (SELECT id FROM ports WHERE made_for = ?1)");
+    RECORD_SERVER = record_routers!("port_id IN (SELECT id FROM ports WHERE made_for = ?1)");
     /// Makes the transaction conflict with a concurrent deletion of a port.
     TOUCH_PORT = "UPDATE ports SET revision = revision WHERE id = ?1";
 }
@@ -179,7 +179,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, id: FloatingIpId) -> Result<(), Error> {
 }
 
 /// True if the port reserves a floating IP.
-pub(crate) fn owns(tx: &mut Tx<'_>, port: PortId) -> Result<bool, Error> {
+pub(crate) fn reserves(tx: &mut Tx<'_>, port: PortId) -> Result<bool, Error> {
     Ok(tx.row(OF_OWN_PORT, params![port])?.is_some())
 }
 
@@ -195,28 +195,28 @@ pub(crate) fn of_fixed(
 }
 
 /// True if a router translates a floating IP; with a subnet, only fixed addresses on that subnet count.
-pub(crate) fn behind(
+pub(crate) fn is_used_by_router(
     tx: &mut Tx<'_>,
     router: RouterId,
     subnet: Option<SubnetId>,
 ) -> Result<bool, Error> {
     let row = match subnet {
-        Some(subnet) => tx.row(BEHIND, params![router, subnet])?,
-        None => tx.row(BEHIND_ANY, params![router])?,
+        Some(subnet) => tx.row(OF_ROUTER_ON_SUBNET, params![router, subnet])?,
+        None => tx.row(OF_ROUTER, params![router])?,
     };
     Ok(row.is_some())
 }
 
 /// Disassociates the floating IPs from a port that is being deleted.
 pub(crate) fn release_port(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<(), Error> {
-    tx.defer(NOTE_PORT, params![port])?;
+    tx.defer(RECORD_PORT, params![port])?;
     tx.defer(RELEASE_PORT, params![port, now])
 }
 
 /// Disassociates the floating IPs from fixed addresses that a port no longer has.
 pub(crate) fn release_lost(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<(), Error> {
-    tx.defer(NOTE_PORT, params![port])?;
-    tx.defer(NOTE_GUEST, params![port])?;
+    tx.defer(RECORD_PORT, params![port])?;
+    tx.defer(RECORD_GUEST, params![port])?;
     tx.defer(RELEASE_LOST, params![port, now])
 }
 
@@ -227,7 +227,7 @@ pub(crate) fn release_server(
     server: ServerId,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.defer(NOTE_SERVER, params![server])?;
+    tx.defer(RECORD_SERVER, params![server])?;
     tx.defer(RELEASE_SERVER, params![server, now])
 }
 

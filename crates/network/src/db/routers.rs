@@ -104,7 +104,7 @@ statements! {
         WHERE id IN (SELECT g.port_id FROM router_places h
             JOIN router_ports g ON g.router_id = h.router_id WHERE h.host = ?1)";
     /// Clears the host of all routers on it.
-    LEAVE_HOST = "UPDATE router_places SET host = '' WHERE host = ?1";
+    UNPLACE_ROUTERS = "UPDATE router_places SET host = '' WHERE host = ?1";
     /// The number of routers of each host.
     LOAD = "SELECT host, COUNT(*) AS routers FROM router_places WHERE host <> '' GROUP BY host";
     /// The bodies of the networks of a router.
@@ -344,7 +344,7 @@ pub(crate) fn networks_of(
 }
 
 /// Makes the routers of a host that is being deleted wait for another host.
-pub(crate) fn leave_host(
+pub(crate) fn unplace_routers_of(
     tx: &mut Tx<'_>,
     host: &HostName,
     now: jiff::Timestamp,
@@ -353,7 +353,7 @@ pub(crate) fn leave_host(
     // transaction also writes the router's row.
     tx.defer(TOUCH_OF_HOST, params![host])?;
     tx.defer(UNBIND_HOST, params![host, now])?;
-    tx.defer(LEAVE_HOST, params![host])
+    tx.defer(UNPLACE_ROUTERS, params![host])
 }
 
 /// The number of routers on each host that has any.

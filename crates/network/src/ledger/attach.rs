@@ -29,7 +29,7 @@ pub enum PortSource {
         /// The requested address.
         fixed_ip: Option<IpAddr>,
         /// True if security groups apply to the port.
-        secure: bool,
+        has_port_security: bool,
     },
     /// An existing port, which outlives the server.
     Existing(PortId),
@@ -147,9 +147,9 @@ pub fn attach(
     now: Timestamp,
 ) -> Result<(PortId, PendingAddresses), Error> {
     match attach.source {
-        PortSource::New { network, fixed_ip, secure } => {
+        PortSource::New { network, fixed_ip, has_port_security } => {
             let subnets = new.subnets(tx, network)?;
-            create(tx, attach, network, subnets, fixed_ip, secure, now)
+            create(tx, attach, network, subnets, fixed_ip, has_port_security, now)
         }
         PortSource::Existing(id) => {
             let id = attach_existing(tx, attach, id, now)?;
@@ -164,13 +164,13 @@ fn create(
     network: NetworkId,
     subnets: &[Subnet],
     fixed_ip: Option<IpAddr>,
-    secure: bool,
+    has_port_security: bool,
     now: Timestamp,
 ) -> Result<(PortId, PendingAddresses), Error> {
-    let groups: &[SecurityGroupId] = if secure { attach.groups } else { &[] };
+    let groups: &[SecurityGroupId] = if has_port_security { attach.groups } else { &[] };
     let mut body = app::defaults();
     set(&mut body, "security_groups", json!(groups));
-    set(&mut body, "port_security_enabled", json!(secure));
+    set(&mut body, "port_security_enabled", json!(has_port_security));
     set(&mut body, "device_owner", json!(attach.owner));
     set(&mut body, "dns_name", json!(attach.hostname));
     let port = Port {

@@ -35,9 +35,9 @@ pub use query::{
     expect_port, expect_quota, groups_by_name, is_near_quota, network, port, set_groups,
 };
 pub use routers::{
-    Place, ROUTERS_PAGE, RouterFacts, expect_routers, host_routes_changed, lock_router,
-    next_routers, place_router, router_facts, router_load, router_needs, routers, routers_leave,
-    routers_of,
+    Place, ROUTERS_PAGE, RouterFacts, expect_routers, lock_router, next_routers, place_router,
+    record_host_networks_change, router_facts, router_load, router_needs, routers, routers_of,
+    unplace_routers_of,
 };
 pub use show::{
     Fixed, GroupFacts, ServerPort, at_address, expect_of_servers, group_names, group_views,

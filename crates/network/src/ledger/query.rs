@@ -26,7 +26,7 @@ pub struct NetworkFacts {
     /// True if it is external; guests are not attached to it automatically.
     pub external: bool,
     /// True if security groups apply there.
-    pub secure: bool,
+    pub has_port_security: bool,
     /// True if it has subnets, and so addresses.
     pub has_subnets: bool,
 }
@@ -41,7 +41,7 @@ pub struct PortFacts {
     /// Its network.
     pub network: NetworkId,
     /// True if a device already uses it.
-    pub taken: bool,
+    pub in_use: bool,
     /// True if it has an address.
     pub has_address: bool,
     /// True if it has its own accelerator (`accelerator-direct`).
@@ -57,7 +57,7 @@ fn facts(network: &Network, has_subnets: bool) -> NetworkFacts {
         project: network.project.clone(),
         shared: network.flag("shared"),
         external: network.flag("router:external"),
-        secure: network.flag("port_security_enabled"),
+        has_port_security: network.flag("port_security_enabled"),
         has_subnets,
     }
 }
@@ -109,7 +109,7 @@ pub fn port(tx: &mut Tx<'_>, id: PortId) -> Result<Option<PortFacts>, Error> {
         id,
         project: record.project.clone(),
         network: port.network,
-        taken: !port.device_id.is_empty(),
+        in_use: !port.device_id.is_empty(),
         has_address: !port.addresses.is_empty(),
         accelerator: port.vnic_type == VnicType::AcceleratorDirect,
         device_profile: profile.map(str::to_owned),

@@ -89,13 +89,13 @@ pub fn router_needs(
 }
 
 /// Records a change to each router on a host, because the host's physical networks have changed.
-pub fn host_routes_changed(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+pub fn record_host_networks_change(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
     Ok(crate::db::changes::record_routers(tx, host)?)
 }
 
 /// Removes all routers from a host that is being deleted; they then wait for another host.
-pub fn routers_leave(tx: &mut Tx<'_>, host: &HostName, now: Timestamp) -> Result<(), Error> {
-    Ok(rows::leave_host(tx, host, now)?)
+pub fn unplace_routers_of(tx: &mut Tx<'_>, host: &HostName, now: Timestamp) -> Result<(), Error> {
+    Ok(rows::unplace_routers_of(tx, host, now)?)
 }
 
 /// The number of routers of each host that has any.

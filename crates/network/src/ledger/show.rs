@@ -54,7 +54,7 @@ pub struct ServerPort {
     /// The device tag that the guest's metadata shows.
     pub tag: Option<String>,
     /// True if it was created for the server.
-    pub made: bool,
+    pub created_for_server: bool,
     /// The kind of its interface.
     pub vnic_type: VnicType,
     /// The device profile of its accelerator.
@@ -123,7 +123,7 @@ fn port(row: ServerPortRow) -> ServerPort {
         mac: row.mac,
         host: row.host,
         tag: row.tag,
-        made: row.made_for.is_some(),
+        created_for_server: row.made_for.is_some(),
         vnic_type: row.vnic_type,
         device_profile: text(own, "device_profile"),
         arq: row.arq,

@@ -155,7 +155,7 @@ impl PortView {
             mac: interface.mac.clone(),
             host: self.host.clone(),
             tag: row.tag.clone(),
-            made: !row.is_supplied,
+            created_for_server: !row.is_supplied,
             vnic_type: VnicType::parse(&self.vnic_type).unwrap_or_default(),
             device_profile: self.device_profile.clone(),
             arq: None,

@@ -270,7 +270,7 @@ impl Networks for Own {
     ) -> Result<(), Error> {
         let changed = match change {
             AddressChange::Add(network) => {
-                let source = PortSource::New { network, fixed_ip: None, secure: false };
+                let source = PortSource::New { network, fixed_ip: None, has_port_security: false };
                 ledger::add_address(tx, server, network, now)
                     .map_err(|error| upstream_error(error, source))?
             }
@@ -413,12 +413,17 @@ impl Networks for Own {
         Ok(ledger::router_needs(tx, routers)?)
     }
 
-    fn routers_leave(&self, tx: &mut Tx<'_>, host: &HostName, now: Timestamp) -> Result<(), Error> {
-        Ok(ledger::routers_leave(tx, host, now)?)
+    fn unplace_routers_of(
+        &self,
+        tx: &mut Tx<'_>,
+        host: &HostName,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        Ok(ledger::unplace_routers_of(tx, host, now)?)
     }
 
-    fn host_routes_changed(&self, tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
-        Ok(ledger::host_routes_changed(tx, host)?)
+    fn record_host_networks_change(&self, tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+        Ok(ledger::record_host_networks_change(tx, host)?)
     }
 
     fn router_load(&self, tx: &mut Tx<'_>) -> Result<BTreeMap<HostName, i64>, Error> {

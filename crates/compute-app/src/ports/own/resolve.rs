@@ -160,7 +160,11 @@ fn new_port(
     fixed_ip: Option<std::net::IpAddr>,
     tag: Option<String>,
 ) -> ResolvedPort {
-    let source = PortSource::New { network: network.id, fixed_ip, secure: network.secure };
+    let source = PortSource::New {
+        network: network.id,
+        fixed_ip,
+        has_port_security: network.has_port_security,
+    };
     ResolvedPort { source, tag, profile: None }
 }
 
@@ -217,7 +221,7 @@ fn existing(
 ) -> Result<ResolvedPort, Error> {
     let port = networks::port(tx, id)?.filter(|port| by.context.may_see(&port.project));
     let port = port.ok_or_else(|| no_port(id))?;
-    if port.taken {
+    if port.in_use {
         return Err(in_use(id).into());
     }
     if !port.has_address {

@@ -23,7 +23,7 @@ use crate::db::ports::{self as rows, Port};
 use crate::db::subnets;
 use crate::error::{invalid_value, refused};
 use crate::record::Body;
-use crate::values::MOST_FIXED_IPS;
+use crate::values::MAX_FIXED_IPS;
 use crate::{Error, VnicType};
 
 pub(crate) fn update(
@@ -138,8 +138,8 @@ pub(crate) fn add_address(
     if all.is_empty() {
         return Ok(false);
     }
-    if port.addresses.len() >= MOST_FIXED_IPS {
-        let why = format!("at most {MOST_FIXED_IPS} fixed IPs can be set");
+    if port.addresses.len() >= MAX_FIXED_IPS {
+        let why = format!("at most {MAX_FIXED_IPS} fixed IPs can be set");
         return Err(invalid_value("fixed_ips", why).into());
     }
     let among: Vec<_> = all.iter().collect();

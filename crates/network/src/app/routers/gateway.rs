@@ -94,7 +94,7 @@ pub(super) fn clear(tx: &mut Tx<'_>, router: &Router) -> Result<(), Error> {
 }
 
 fn remove(tx: &mut Tx<'_>, router: &Router, port: &RouterPort) -> Result<(), Error> {
-    if floating::behind(tx, router.id, None)? {
+    if floating::is_used_by_router(tx, router.id, None)? {
         return Err(refused(
             Kind::Conflict,
             "RouterExternalGatewayInUseByFloatingIp",

@@ -207,7 +207,7 @@ pub(crate) fn remove(
                 ),
             )
         };
-        if floating::behind(tx, id, Some(*subnet))? {
+        if floating::is_used_by_router(tx, id, Some(*subnet))? {
             return Err(needed("RouterInterfaceInUseByFloatingIP", "floating IPs").into());
         }
         if routes::needs(tx, &router, *subnet)? {

@@ -149,7 +149,7 @@ fn noted(tx: &mut Tx<'_>, id: RouterId) -> Result<(), Error> {
 /// Refuses to change or delete a port that belongs to a router or to a floating IP.
 pub(crate) fn check_port(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
     let id = port.record.id;
-    if rows::of_port(tx, id)?.is_none() && !floating::owns(tx, id)? {
+    if rows::of_port(tx, id)?.is_none() && !floating::reserves(tx, id)? {
         return Ok(());
     }
     let owner = port.record.text("device_owner");
