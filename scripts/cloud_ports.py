@@ -196,7 +196,7 @@ def groups(cloud, kilonova, neutron, ports, journey, server):
 
 
 def floating(cloud, kilonova, neutron, server, network):
-    """Neutron's events add the floating address to the server's view, and remove it."""
+    """Neutron's events add the floating IP to the server's view, and remove it."""
     outside = neutron.make("network", name="outside", **{"router:external": True})["id"]
     neutron.make("subnet", network_id=outside, ip_version=4, cidr="203.0.113.0/24", enable_dhcp=False)
     router = neutron.make("router", project_id=cloud.demo_project, external_gateway_info={"network_id": outside})["id"]
@@ -210,9 +210,9 @@ def floating(cloud, kilonova, neutron, server, network):
         lists = kilonova.server(cloud.demo, server)["addresses"].values()
         return [one["addr"] for some in lists for one in some if one["OS-EXT-IPS:type"] == "floating"]
 
-    until("the server has its floating address", lambda: shown() == [address])
+    until("the server has its floating IP", lambda: shown() == [address])
     neutron.drop(f"/floatingips/{made['id']}")
-    until("the server has no floating address", lambda: shown() == [])
+    until("the server has no floating IP", lambda: shown() == [])
     expect(neutron.call("PUT", f"/routers/{router}/remove_router_interface", {"subnet_id": subnet}), 200)
     neutron.drop(f"/routers/{router}")
     neutron.drop(f"/networks/{outside}")

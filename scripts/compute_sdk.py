@@ -20,7 +20,7 @@ from openstack.compute.v2._proxy import Proxy
 
 warnings.simplefilter("ignore")
 NOWHERE = "11111111-2222-3333-4444-555555555555"
-ROUTERS = "this run has no routers, so it has no floating addresses"
+ROUTERS = "this run has no routers, so it has no floating IPs"
 VOLUMES = "volumes: there is no Cinder"
 SHARES = "shares: there is no Manila"
 IMAGES = "Nova's proxy of Glance ends at 2.35, and Kilonova has none"

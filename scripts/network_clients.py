@@ -5,7 +5,7 @@
 
 Creates, lists, shows, changes and deletes networks, subnets, ports and security groups; attaches new and
 existing ports to servers, adds and removes interfaces, and migrates a server with its port; connects a network
-with an external one by a router, and gives a server a floating address. Exits with 1 at the first check
+with an external one by a router, and gives a server a floating IP. Exits with 1 at the first check
 that fails.
 """
 
@@ -162,8 +162,8 @@ def step_servers(story):
 
 
 def step_routers(story):
-    """Routers and floating addresses."""
-    story.lane.say("\n== routers and floating addresses")
+    """Routers and floating IPs."""
+    story.lane.say("\n== routers and floating IPs")
     story.json("network", "create", "--external", "--provider-network-type", "vlan",
                "--provider-physical-network", "physnet1", "--provider-segment", "99", "street")
     story.json("subnet", "create", "--network", "street", "--no-dhcp", "--subnet-range",
@@ -185,7 +185,7 @@ def step_routers(story):
                         "net-id=private,v4-fixed-ip=10.20.0.70", "--wait", "s2")
     floating = story.json("floating", "ip", "create", "--description", "for s2", "street")
     address = floating["floating_ip_address"]
-    story.check("a floating address", (floating["port_id"], address.startswith("198.51.100.")),
+    story.check("a floating IP", (floating["port_id"], address.startswith("198.51.100.")),
                 (None, True))
     story.run(["server", "add", "floating", "ip", "s2", address])
     story.check("is the server's", address in

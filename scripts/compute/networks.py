@@ -84,6 +84,6 @@ def groups(s):
 
 
 def floating(s):
-    """This run has no routers, so it has no floating addresses."""
+    """This run has no routers, so it has no floating IPs."""
     s.run("server add floating ip n1 192.0.2.9", fails=True)
     s.run("server remove floating ip n1 192.0.2.9", fails=True)

@@ -97,7 +97,7 @@ pub(super) async fn host() {
         "a router announces itself"
     );
     // No outside host has a route to guests, so each answer proves a translation.
-    assert!(patiently(|| a.reaches("10.0.0.2", "198.51.100.1")), "by its floating address");
+    assert!(patiently(|| a.reaches("10.0.0.2", "198.51.100.1")), "by its floating IP");
     assert!(b.reaches("10.0.0.3", "198.51.100.1"), "by the router's address");
     assert!(outer.reaches("198.51.100.1", "198.51.100.8"), "a guest is reached");
     assert!(b.reaches("10.0.0.3", "198.51.100.8"), "by another guest too");
@@ -110,7 +110,7 @@ pub(super) async fn host() {
     assert_eq!(host.router_pid(), Some(pid.clone()));
     assert!(a.reaches("10.0.0.2", "198.51.100.1"));
 
-    // Another floating address, which is announced to its neighbours immediately.
+    // Another floating IP, which is announced to its neighbours immediately.
     outer.ip("neigh replace 198.51.100.9 lladdr 02:00:00:00:00:99 dev eth0 nud stale");
     let more = Router { floating: vec![floating(9, 3)], ..router() };
     assert_eq!(host.make(std::slice::from_ref(&more)).await, NetworkFailures::default());
@@ -118,7 +118,7 @@ pub(super) async fn host() {
     assert!(outer.reaches("198.51.100.1", "198.51.100.9"), "it is reached");
     assert!(!outer.reaches("198.51.100.1", "198.51.100.8"), "the other one is gone");
 
-    // Without SNAT, only guests with a floating address get answers.
+    // Without SNAT, only guests with a floating IP get answers.
     let bare = Router { snat: false, ..more };
     assert_eq!(host.make(std::slice::from_ref(&bare)).await, NetworkFailures::default());
     assert!(b.reaches("10.0.0.3", "198.51.100.1"));

@@ -19,7 +19,7 @@ pub enum Extension {
     BindingExtended,
     /// `dns_name` of ports.
     DnsIntegration,
-    /// Details of the port of a floating address.
+    /// Details of the port of a floating IP.
     FipPortDetails,
     /// Filters by a part of an address.
     IpSubstringFiltering,

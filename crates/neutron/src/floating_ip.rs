@@ -1,4 +1,4 @@
-//! Floating addresses, for the view of a server.
+//! Floating IPs, for the view of a server.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use crate::client::MAX_IDS;
 use crate::values::Query;
 use crate::{Call, Error, Neutron};
 
-/// A floating address of a port.
+/// A floating IP of a port.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct FloatingIp {
     /// The address.
@@ -21,7 +21,7 @@ pub struct FloatingIp {
 }
 
 impl Neutron {
-    /// The floating addresses of ports. Empty for a Neutron without routers, which answers 404.
+    /// The floating IPs of ports. Empty for a Neutron without routers, which answers 404.
     ///
     /// # Errors
     /// Neutron's errors.

@@ -9,7 +9,7 @@
 //!   resources       the resources that a port requests from resource providers
 //!   profile         the compute service's keys of binding:profile
 //!   security_group  security groups, without their rules
-//!   floating_ip     floating addresses of ports
+//!   floating_ip     floating IPs of ports
 //!   quota           the quota of ports
 //!   topology        networks that Neutron creates for a project on demand
 //! ```

@@ -125,7 +125,7 @@ pub struct Address {
     /// The IPv6 address mode of the subnet, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub six: Option<SixMode>,
-    /// The floating addresses that map to it; the guest sees them only in its metadata.
+    /// The floating IPs that map to it; the guest sees them only in its metadata.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub floating: Vec<IpAddr>,
 }

@@ -15,10 +15,10 @@ pub struct Router {
     pub id: RouterId,
     /// Its interfaces, oldest first. At most one of them is external.
     pub interfaces: Vec<RouterInterface>,
-    /// True if guests without a floating address reach the external network through the router's
+    /// True if guests without a floating IP reach the external network through the router's
     /// own address.
     pub snat: bool,
-    /// Its floating addresses.
+    /// Its floating IPs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub floating: Vec<FloatingAddress>,
     /// Additional routes: destination and next hop.
@@ -66,7 +66,7 @@ pub struct RouterAddress {
     pub dns: Vec<IpAddr>,
 }
 
-/// A floating address, and the fixed one behind it.
+/// A floating IP, and the fixed address behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FloatingAddress {
     /// The address on the external network.

@@ -1,5 +1,5 @@
 //! Routers on gateway hosts: placed, moved when their host is lost or disabled, and realized from rows after
-//! a crash at each write. Floating addresses of servers.
+//! a crash at each write. Floating IPs of servers.
 
 use kilonova_compute_app::attention::{self, Bounds};
 use kilonova_compute_app::reconcile::{networks, routers};
@@ -397,6 +397,6 @@ async fn a_server_shows_its_floating_address_and_its_deletion_frees_it() {
         running.neutron(ANN, &path, None).await.expect(204);
         scene.end(&running).await;
         settle(&running).await;
-        cloud.teardown(&running, "floating addresses").await;
+        cloud.teardown(&running, "floating IPs").await;
     }
 }

@@ -1,10 +1,10 @@
 //! The address translation of a router as text for nftables. Pure.
 //!
 //! ```text
-//!   from outside to a floating address   ─►  its fixed address
-//!   from a fixed address to outside      ─►  its floating address
-//!   from any other address to outside    ─►  the router's own, with SNAT
-//!   between guests, by floating address  ─►  both ends are translated, so that replies pass through here
+//!   from outside to a floating IP     ─►  its fixed address
+//!   from a fixed address to outside   ─►  its floating IP
+//!   from any other address to outside ─►  the router's own, with SNAT
+//!   between guests, by floating IP    ─►  both ends are translated, so that replies pass through here
 //! ```
 
 use std::collections::BTreeSet;

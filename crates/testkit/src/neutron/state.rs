@@ -195,7 +195,7 @@ impl State {
         made["port"]["id"].as_str().expect("the port is created").to_owned()
     }
 
-    /// Adds a floating address of a port.
+    /// Adds a floating IP of a port.
     pub fn add_floating_ip(&mut self, port: &str, fixed: &str, address: &str) {
         self.floating.push(json!({
             "id": new_id(), "port_id": port, "fixed_ip_address": fixed,

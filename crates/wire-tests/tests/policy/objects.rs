@@ -159,7 +159,7 @@ impl Objects {
         self.ids.insert("network-ip-availabilities", on);
     }
 
-    /// A router with an interface, and a floating address of a third project's external network.
+    /// A router with an interface, and a floating IP of a third project's external network.
     async fn routers(&mut self, router: &Router, network: &str) {
         let external = json!({"network": {"router:external": true}});
         let caller = Caller { project: fresh(), ..self.caller("admin", false) };

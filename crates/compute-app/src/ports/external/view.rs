@@ -58,7 +58,7 @@ pub(super) struct ViewContext {
     pub subnets: Vec<Subnet>,
     /// The DHCP ports of the networks.
     pub dhcp: Vec<Port>,
-    /// The floating addresses of the ports.
+    /// The floating IPs of the ports.
     pub floating: Vec<FloatingIp>,
     /// The security groups of the ports.
     pub groups: HashMap<String, SecurityGroup>,

@@ -96,7 +96,7 @@ async fn a_boot_creates_binds_and_shows_its_ports() {
             assert_eq!(text(port, "binding:host_id"), "a");
             assert_eq!(text(port, "dns_name"), "one");
         }
-        // The addresses are in the order of the request; a floating address follows its fixed address.
+        // The addresses are in the order of the request; a floating IP follows its fixed address.
         let addresses = server["addresses"]["net"].as_array().expect("there are addresses").clone();
         let first = neutron.state().port(&supplied);
         assert_eq!(addresses.len(), 2, "{addresses:?}");
@@ -117,7 +117,7 @@ async fn a_boot_creates_binds_and_shows_its_ports() {
         let fixed = text(&addresses[0], "addr");
         neutron.state().add_floating_ip(&supplied, &fixed, "203.0.113.7");
         event(&running, &id, "network-changed", "completed", &supplied).await;
-        wait_until("the floating address is shown", async || {
+        wait_until("the floating IP is shown", async || {
             let server = running.server(&id).await;
             let second = &server["addresses"]["net"][1];
             second["OS-EXT-IPS:type"] == "floating" && second["addr"] == "203.0.113.7"
