@@ -17,8 +17,8 @@
 //! POST /v1/hosts/{host}/consoles/{id}, Upgrade: kilonova-console -> 101, then the console's bytes
 //! ```
 //!
-//! A connection with a certificate may act only for the host named in the certificate ([`Speaker`]). 409 fences the
-//! caller, 422 rejects its message, 503 requests a retry.
+//! A connection with a certificate may act only for the host named in the certificate ([`CertifiedHost`]). 409 fences
+//! the caller, 422 rejects its message, 503 requests a retry.
 
 mod consoles;
 
@@ -35,10 +35,10 @@ use kilonova_node_api::{
     PasswordAnswer, PasswordRequest, Registration, Reply, Session, VendordataAnswer,
     VendordataRequest,
 };
+use kilonova_wire::certified_host::only_itself;
 use kilonova_wire::query::Query;
 use kilonova_wire::refusal::Kind;
-use kilonova_wire::speaker::only_itself;
-use kilonova_wire::{Dialect, Refusal, Service, Speaker, time};
+use kilonova_wire::{CertifiedHost, Dialect, Refusal, Service, time};
 use serde::de::DeserializeOwned;
 
 use crate::link::snapshot_data;
@@ -85,12 +85,12 @@ async fn clock() -> Json<Clock> {
 
 async fn register(
     State(link): State<Link>,
-    speaker: Option<Extension<Speaker>>,
+    certified: Option<Extension<CertifiedHost>>,
     request: Request,
 ) -> Result<Json<Session>, Refusal> {
     let registration: Registration = message(request).await?;
-    if let Some(Extension(speaker)) = speaker {
-        speaker.check(&registration.host)?;
+    if let Some(Extension(certified)) = certified {
+        certified.check(&registration.host)?;
     }
     link.register(registration).await.map(Json).map_err(refused)
 }

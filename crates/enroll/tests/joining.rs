@@ -26,7 +26,7 @@ use kilonova_store::testing::{CrashPlan, Death};
 use kilonova_store::{Store, System};
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
-use kilonova_wire::{Dialect, Service, Speaker, mount, time};
+use kilonova_wire::{CertifiedHost, Dialect, Service, mount, time};
 use serde_json::{Value, json};
 
 struct Cloud {
@@ -85,18 +85,18 @@ fn policy() -> Enforcer {
 }
 
 impl Cloud {
-    async fn send(&self, what: &str, speaker: Option<&str>, body: &Value) -> (u16, Value) {
-        self.send_as("admin", what, speaker, body).await
+    async fn send(&self, what: &str, certified: Option<&str>, body: &Value) -> (u16, Value) {
+        self.send_as("admin", what, certified, body).await
     }
 
     async fn send_as(
         &self,
         who: &str,
         what: &str,
-        speaker: Option<&str>,
+        certified: Option<&str>,
         body: &Value,
     ) -> (u16, Value) {
-        send(&self.router, who, what, speaker.map(|host| (host, "00")), body).await
+        send(&self.router, who, what, certified.map(|host| (host, "00")), body).await
     }
 
     /// Creates a token and returns its secret.
@@ -137,19 +137,19 @@ impl Cloud {
 }
 
 /// Sends a request. The connection presents the certificate with the host and serial number in
-/// `speaker`, if any.
+/// `certified`, if any.
 async fn send(
     router: &Router,
     who: &str,
     what: &str,
-    speaker: Option<(&str, &str)>,
+    certified: Option<(&str, &str)>,
     body: &Value,
 ) -> (u16, Value) {
     let (method, path) = what.split_once(' ').expect("a request line has a method and a path");
     let request = Request::builder().method(method).uri(path).header("x-auth-token", who);
     let mut request = request.body(Body::from(body.to_string())).expect("the request is valid");
-    if let Some((host, serial)) = speaker {
-        request.extensions_mut().insert(Speaker(kilonova_ids::HostName::verbatim(host)));
+    if let Some((host, serial)) = certified {
+        request.extensions_mut().insert(CertifiedHost(kilonova_ids::HostName::verbatim(host)));
         request.extensions_mut().insert(Presented(serial.into()));
     }
     let answer = kilonova_testkit::http::send(router, request).await;

@@ -29,11 +29,11 @@ pub fn host(headers: &http::HeaderMap) -> Option<&str> {
     headers
         .get(http::header::HOST)
         .and_then(|host| host.to_str().ok())
-        .filter(|host| is_authority(host))
+        .filter(|host| has_authority_characters(host))
 }
 
 /// True if a text contains only the characters of `HOST` or `HOST:PORT`, so that it is safe in a link.
-pub fn is_authority(text: &str) -> bool {
+pub fn has_authority_characters(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
 }
 

@@ -16,7 +16,7 @@ pub const JSON_LIMIT: usize = 1024 * 1024;
 /// The time limit for a small body: a slow client must not hold its connection and memory.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A larger body gets one more second per this many bytes received.
-const BYTES_A_SECOND: usize = 32 * 1024;
+const BYTES_PER_SECOND: usize = 32 * 1024;
 
 /// The raw bytes of a body within [`JSON_LIMIT`], without NUL.
 pub struct Body(pub Bytes);
@@ -37,12 +37,12 @@ fn too_large(limit: usize) -> Refusal {
 impl Body {
     /// Reads a body of at most `limit` bytes.
     async fn within(request: Request, limit: usize) -> Result<Self, Refusal> {
-        let announced = request
+        let content_length = request
             .headers()
             .get(http::header::CONTENT_LENGTH)
             .and_then(|length| length.to_str().ok())
             .and_then(|length| length.parse::<u64>().ok());
-        if announced.is_some_and(|length| length > limit as u64) {
+        if content_length.is_some_and(|length| length > limit as u64) {
             return Err(too_large(limit));
         }
         let bytes = whole(request.into_body(), limit).await?;
@@ -76,7 +76,7 @@ pub async fn whole(mut body: axum::body::Body, most: usize) -> Result<Bytes, Ref
     let begun = Instant::now();
     let mut bytes = BytesMut::new();
     loop {
-        let limit = BODY_TIMEOUT + Duration::from_secs((bytes.len() / BYTES_A_SECOND) as u64);
+        let limit = BODY_TIMEOUT + Duration::from_secs((bytes.len() / BYTES_PER_SECOND) as u64);
         let left = limit.saturating_sub(begun.elapsed());
         let frame = match tokio::time::timeout(left, body.frame()).await {
             Ok(None) => return Ok(bytes.freeze()),

@@ -119,7 +119,7 @@ impl Unnamed {
 /// Makes nested routes (`Router::nest_service`) log the template of their path: the middleware of [`mount()`] is
 /// outside of them and knows no route. `shown` converts a template of `routes`, which begins with the path of the
 /// service, to the template that callers know.
-pub fn logged(routes: Router, shown: fn(&str) -> String) -> Router {
+pub fn log_nested_routes(routes: Router, shown: fn(&str) -> String) -> Router {
     let name = move |route: Option<MatchedPath>,
                      parameters: Result<RawPathParams, RawPathParamsRejection>,
                      request: Request,

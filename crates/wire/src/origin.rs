@@ -18,7 +18,7 @@ pub struct PeerAddress(pub IpAddr);
 
 impl PeerAddress {
     /// The address that identifies the caller for fair queueing: for IPv6, its /64 network.
-    pub fn party(self) -> IpAddr {
+    pub fn fairness_key(self) -> IpAddr {
         match self.0.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
             IpAddr::V6(address) => {
@@ -51,10 +51,10 @@ mod tests {
 
     #[test]
     fn addresses_of_one_network_count_as_one_client() {
-        let party = |text: &str| PeerAddress(text.parse().unwrap()).party();
-        assert_eq!(party("2001:db8::1"), party("2001:db8::ffff:2"));
-        assert_ne!(party("2001:db8::1"), party("2001:db8:0:1::1"));
-        assert_eq!(party("::ffff:192.0.2.1"), party("192.0.2.1"));
-        assert_ne!(party("192.0.2.2"), party("192.0.2.1"));
+        let fairness_key = |text: &str| PeerAddress(text.parse().unwrap()).fairness_key();
+        assert_eq!(fairness_key("2001:db8::1"), fairness_key("2001:db8::ffff:2"));
+        assert_ne!(fairness_key("2001:db8::1"), fairness_key("2001:db8:0:1::1"));
+        assert_eq!(fairness_key("::ffff:192.0.2.1"), fairness_key("192.0.2.1"));
+        assert_ne!(fairness_key("192.0.2.2"), fairness_key("192.0.2.1"));
     }
 }

@@ -110,7 +110,7 @@ fn unescape(text: &str) -> Vec<u8> {
 
 /// Maximum number of pairs in a query string, because some handlers compare each pair with each row. The servers in
 /// front of upstream's services limit the request line to 8 KiB, so no real client sends as many.
-const MOST_PAIRS: usize = 2_000;
+const MAX_PAIRS: usize = 2_000;
 
 /// Refuses a URI with a path that is not UTF-8, with a NUL character, which PostgreSQL cannot store, or with too many
 /// pairs in its query string.
@@ -130,9 +130,9 @@ pub(crate) fn check_readable(uri: &http::Uri) -> Result<(), Refusal> {
             "The query string of the request contains a NUL character.",
         ));
     }
-    if uri.query().is_some_and(|query| query.split('&').count() > MOST_PAIRS) {
+    if uri.query().is_some_and(|query| query.split('&').count() > MAX_PAIRS) {
         return Err(Refusal::bad_request(format!(
-            "The query string of the request has more than {MOST_PAIRS} parameters."
+            "The query string of the request has more than {MAX_PAIRS} parameters."
         )));
     }
     Ok(())
@@ -189,7 +189,7 @@ mod tests {
             let uri = format!("/servers?{}", vec!["a=b"; pairs].join("&"));
             check_readable(&uri.parse().expect("the URI is valid")).is_ok()
         };
-        assert!(check(MOST_PAIRS));
-        assert!(!check(MOST_PAIRS + 1));
+        assert!(check(MAX_PAIRS));
+        assert!(!check(MAX_PAIRS + 1));
     }
 }

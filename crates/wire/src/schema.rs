@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::Refusal;
 
 /// The length to which a message truncates a value.
-const LONGEST: usize = 400;
+const MAX_VALUE_LENGTH: usize = 400;
 
 /// The text that replaces, in the log, a value that may be a secret or contain one.
 pub const MASK: &str = "***";
@@ -221,10 +221,10 @@ fn quoted(text: &str) -> String {
 }
 
 fn cut(text: String) -> String {
-    if text.chars().count() <= LONGEST {
+    if text.chars().count() <= MAX_VALUE_LENGTH {
         return text;
     }
-    text.chars().take(LONGEST).chain("…".chars()).collect()
+    text.chars().take(MAX_VALUE_LENGTH).chain("…".chars()).collect()
 }
 
 #[cfg(test)]

@@ -2,15 +2,15 @@
 
 use crate::Refusal;
 
-const HEAD: usize = 2048;
-const TAIL: usize = 1024;
+const HEAD_LENGTH: usize = 2048;
+const TAIL_LENGTH: usize = 1024;
 
 /// Makes a message safe to display: it may quote user input that is long or contains control
 /// characters.
 pub(crate) fn tidy(text: &mut String) {
-    if text.len() > HEAD + TAIL {
-        let head = text.floor_char_boundary(HEAD);
-        let tail = text.ceil_char_boundary(text.len() - TAIL);
+    if text.len() > HEAD_LENGTH + TAIL_LENGTH {
+        let head = text.floor_char_boundary(HEAD_LENGTH);
+        let tail = text.ceil_char_boundary(text.len() - TAIL_LENGTH);
         text.replace_range(head..tail, " … ");
     }
     let unfit = |c: char| c.is_control() && c != '\n';

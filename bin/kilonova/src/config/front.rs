@@ -118,7 +118,8 @@ fn public_endpoint(file: &File) -> Result<Option<Arc<str>>, Failure> {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     let (host, path) =
         rest.map_or(("", ""), |rest| rest.split_at(rest.find('/').unwrap_or(rest.len())));
-    if !kilonova_wire::base::is_authority(host) || !kilonova_wire::base::is_prefix(path) {
+    if !kilonova_wire::base::has_authority_characters(host) || !kilonova_wire::base::is_prefix(path)
+    {
         let why = format!("{text} is not a URL; expected http[s]://HOST[:PORT][/PATH]");
         return Err(file.wrong(API, OPTION, &why));
     }

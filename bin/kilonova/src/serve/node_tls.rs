@@ -19,7 +19,7 @@ use kilonova_ids::HostName;
 use kilonova_pki::{Authority, Own};
 use kilonova_seal::Vault;
 use kilonova_wire::auth::Authentication;
-use kilonova_wire::{Authenticator, Context, Dialect, Fault, Refusal, Speaker, mount, time};
+use kilonova_wire::{Authenticator, CertifiedHost, Context, Dialect, Fault, Refusal, mount, time};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -270,7 +270,7 @@ async fn check_certificate(
                          token with `kilonova node enroll --host {host}`, and join again."
         )));
     }
-    request.extensions_mut().insert(Speaker(host.clone()));
+    request.extensions_mut().insert(CertifiedHost(host.clone()));
     request.extensions_mut().insert(Presented(Arc::clone(&peer.serial)));
     // A long poll or upload in progress ends when the certificate is revoked.
     tokio::select! {

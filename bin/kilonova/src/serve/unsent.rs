@@ -24,7 +24,7 @@ use kilonova_wire::{PeerAddress, Refusal};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::connection::party;
+use super::connection::fairness_key;
 use crate::config::Proxies;
 
 /// The number of bytes from which an answer is counted.
@@ -110,7 +110,7 @@ impl Unsent {
 
     /// Reserves memory for an answer. A bound to which no answer counts yet admits an answer of any size.
     fn reserve(&self, address: IpAddr, size: u64) -> Option<Reservation> {
-        let address = party(address);
+        let address = fairness_key(address);
         let for_many = address.is_loopback() || self.0.proxies.contain(address);
         let share = if for_many { self.0.total } else { self.0.total / SHARE };
         let mut held = self.0.held.lock().unwrap_or_else(PoisonError::into_inner);

@@ -34,7 +34,7 @@ pub(super) fn legacy(current: Router) -> Router {
     let current = current.fallback(|| async {
         Fault::from(Refusal::not_found("The resource could not be found.")).unrouted()
     });
-    let current = kilonova_wire::mount::logged(current, super::shown);
+    let current = kilonova_wire::mount::log_nested_routes(current, super::shown);
     let old = service_fn(move |mut request: Request| {
         let current = current.clone();
         async move {

@@ -20,7 +20,7 @@ pub(super) fn alias(current: Router) -> Router {
         let why = "The method specified is not allowed for this resource.";
         Fault::from(Refusal::new(Kind::MethodNotAllowed, why)).unrouted()
     });
-    let current = kilonova_wire::mount::logged(current, super::shown);
+    let current = kilonova_wire::mount::log_nested_routes(current, super::shown);
     let alias = service_fn(move |mut request: Request| {
         let current = current.clone();
         async move {

@@ -14,9 +14,9 @@ use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use kilonova_ids::HostName;
 use kilonova_node_api::{Authorities, Credential, Join, Renewal, Revocations};
+use kilonova_wire::certified_host::only_itself;
 use kilonova_wire::refusal::Kind;
-use kilonova_wire::speaker::only_itself;
-use kilonova_wire::{Body, Refusal, Speaker};
+use kilonova_wire::{Body, CertifiedHost, Refusal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -24,7 +24,7 @@ use crate::Enrollment;
 use crate::app::{issue, revocations, trust};
 
 /// The hexadecimal serial number of a connection's client certificate. The listener adds it to each
-/// request in addition to [`Speaker`].
+/// request in addition to [`CertifiedHost`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presented(pub Arc<str>);
 
@@ -49,9 +49,9 @@ async fn join(
 
 async fn revocations(
     State(enrollment): State<Enrollment>,
-    speaker: Option<Extension<Speaker>>,
+    certified: Option<Extension<CertifiedHost>>,
 ) -> Result<Json<Revocations>, Refusal> {
-    if speaker.is_none() {
+    if certified.is_none() {
         return Err(Refusal::unauthorized("This API is only for hosts that have joined."));
     }
     Ok(Json(revocations::current(&enrollment)?))
@@ -65,14 +65,14 @@ struct Trusted {
 
 async fn authorities(
     State(enrollment): State<Enrollment>,
-    speaker: Option<Extension<Speaker>>,
+    certified: Option<Extension<CertifiedHost>>,
     Path(host): Path<HostName>,
     Query(Trusted { has }): Query<Trusted>,
 ) -> Result<Json<Authorities>, Refusal> {
-    let Some(Extension(speaker)) = speaker else {
+    let Some(Extension(certified)) = certified else {
         return Err(Refusal::unauthorized("This API is only for hosts that have joined."));
     };
-    speaker.check(&host)?;
+    certified.check(&host)?;
     let is_digest = |text: &String| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
     if has.as_ref().is_some_and(|text| !is_digest(text)) {
         return Err(Refusal::bad_request("has is not a SHA-256 of 64 hexadecimal digits."));
@@ -82,16 +82,16 @@ async fn authorities(
 
 async fn renew(
     State(enrollment): State<Enrollment>,
-    speaker: Option<Extension<Speaker>>,
+    certified: Option<Extension<CertifiedHost>>,
     presented: Option<Extension<Presented>>,
     Path(host): Path<HostName>,
     Body(bytes): Body,
 ) -> Result<Json<Credential>, Refusal> {
-    let (Some(Extension(speaker)), Some(Extension(Presented(serial)))) = (speaker, presented)
+    let (Some(Extension(certified)), Some(Extension(Presented(serial)))) = (certified, presented)
     else {
         return Err(Refusal::unauthorized("Renewal requires the current certificate."));
     };
-    speaker.check(&host)?;
+    certified.check(&host)?;
     let renewal: Renewal = message(&bytes)?;
     Ok(Json(issue::renew(&enrollment, &host, &serial, &renewal).await?))
 }

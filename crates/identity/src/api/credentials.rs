@@ -114,7 +114,7 @@ async fn create(
         return Err(Error::Forbidden("identity:create_application_credential").into());
     }
     let fields = fields(body, "application_credential")?;
-    let (made, secret) = identity.create_credential(&session, &fields, peer.party()).await?;
+    let (made, secret) = identity.create_credential(&session, &fields, peer.fairness_key()).await?;
     let mut shown = view(&made, &base);
     shown["secret"] = json!(secret);
     created(json!({"application_credential": shown}))

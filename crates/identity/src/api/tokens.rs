@@ -62,8 +62,10 @@ async fn login(
     body: SmallJson<LOGIN_LIMIT>,
 ) -> Answer {
     let (proof, scope) = auth_request::read(&body.0).map_err(|refusal| identity.refuse(refusal))?;
-    let (text, session) =
-        identity.login(proof, scope, peer.party()).await.map_err(|error| identity.refuse(error))?;
+    let (text, session) = identity
+        .login(proof, scope, peer.fairness_key())
+        .await
+        .map_err(|error| identity.refuse(error))?;
     tracing::info!(
         user = session.user.id,
         project = session.project().map(|p| p.id.as_str()),

@@ -157,7 +157,7 @@ async fn create(
     body: JsonBody,
 ) -> Answer {
     PolicyTarget::of(&caller, "identity:create_user").sent("user", &body).may(&identity).await?;
-    let user = identity.create_user(fields(body, "user")?, peer.party()).await?;
+    let user = identity.create_user(fields(body, "user")?, peer.fairness_key()).await?;
     created(json!({"user": view(&user, &base)}))
 }
 
@@ -171,7 +171,7 @@ async fn update(
 ) -> Answer {
     enforce(&identity, &caller, "identity:update_user", &id).await?;
     id_of("user", &id)?;
-    let user = identity.update_user(&id, changes(body, "user", &id)?, peer.party()).await?;
+    let user = identity.update_user(&id, changes(body, "user", &id)?, peer.fairness_key()).await?;
     ok(json!({"user": view(&user, &base)}))
 }
 
@@ -191,7 +191,7 @@ async fn change_password(
 ) -> Answer {
     id_of("user", &id)?;
     identity
-        .change_password(&id, fields(JsonBody(body.0), "user")?, peer.party())
+        .change_password(&id, fields(JsonBody(body.0), "user")?, peer.fairness_key())
         .await
         .map_err(|error| identity.refuse(error))?;
     no_content()

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use http::HeaderMap;
-use kilonova_wire::base::{is_authority, is_prefix};
+use kilonova_wire::base::{has_authority_characters, is_prefix};
 
 use crate::config::Proxies;
 
@@ -46,7 +46,7 @@ fn rfc7239(elements: &[String], proxies: &Proxies) -> Forwarded {
             match name.trim().to_ascii_lowercase().as_str() {
                 "for" => client = address(value),
                 "proto" => parsed.proto = proto(value).or(parsed.proto),
-                "host" if is_authority(value) => parsed.host = Some(value.to_owned()),
+                "host" if has_authority_characters(value) => parsed.host = Some(value.to_owned()),
                 _ => {}
             }
         }
@@ -80,7 +80,7 @@ fn before_rfc7239(headers: &HeaderMap, proxies: &Proxies) -> Forwarded {
         Some(values.swap_remove(at))
     };
     parsed.proto = at("x-forwarded-proto").as_deref().and_then(proto);
-    parsed.host = at("x-forwarded-host").filter(|host| is_authority(host));
+    parsed.host = at("x-forwarded-host").filter(|host| has_authority_characters(host));
     if let Some(host) = &mut parsed.host
         && !has_port(host)
         && let Some(port) = at("x-forwarded-port").and_then(|port| port.parse::<u16>().ok())

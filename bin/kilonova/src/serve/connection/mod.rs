@@ -10,5 +10,5 @@ mod users;
 pub(super) use certificate::ServerCertificate;
 pub use certificate::{CertificateProblem, examine_certificate};
 pub(super) use pace::{Busy, Paced};
-pub(super) use pool::{Full, PerAddress, Pool, party};
+pub(super) use pool::{Full, PerAddress, Pool, fairness_key};
 pub(super) use users::RequestOrigin;

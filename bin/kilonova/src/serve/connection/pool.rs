@@ -64,7 +64,7 @@ impl Pool {
 
     /// Admits a connection from `address`.
     pub(in crate::serve) fn take(&self, address: IpAddr) -> Result<Slot, Full> {
-        let address = party(address);
+        let address = fairness_key(address);
         let allowed = match &self.0.per_address {
             PerAddress::Any => usize::MAX,
             PerAddress::Exactly(number) => *number,
@@ -122,9 +122,9 @@ impl Drop for Slot {
 }
 
 /// The address to which the limit applies: an IPv6 /64 counts as one.
-pub(in crate::serve) fn party(address: IpAddr) -> IpAddr {
+pub(in crate::serve) fn fairness_key(address: IpAddr) -> IpAddr {
     let address = address.to_canonical();
-    if address.is_loopback() { address } else { PeerAddress(address).party() }
+    if address.is_loopback() { address } else { PeerAddress(address).fairness_key() }
 }
 
 #[cfg(test)]

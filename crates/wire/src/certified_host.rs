@@ -13,9 +13,9 @@ use crate::Refusal;
 
 /// The host that a connection's certificate names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Speaker(pub HostName);
+pub struct CertifiedHost(pub HostName);
 
-impl Speaker {
+impl CertifiedHost {
     /// Refuses to act for another host.
     ///
     /// # Errors
@@ -38,15 +38,15 @@ impl Speaker {
 /// # Errors
 /// 403 that names both hosts.
 pub async fn only_itself(
-    speaker: Option<Extension<Speaker>>,
+    certified: Option<Extension<CertifiedHost>>,
     params: RawPathParams,
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    if let Some(Extension(speaker)) = speaker {
+    if let Some(Extension(certified)) = certified {
         for (name, value) in &params {
             if name == "host" {
-                speaker.check(&HostName::verbatim(value))?;
+                certified.check(&HostName::verbatim(value))?;
             }
         }
     }
@@ -68,8 +68,8 @@ mod tests {
             .route("/hosts/{host}/x", get(|| async { "fine" }))
             .route("/clock", get(|| async { "late" }))
             .route_layer(axum::middleware::from_fn(only_itself));
-        let a = Speaker(HostName::verbatim("a.b"));
-        for (speaker, path, status) in [
+        let a = CertifiedHost(HostName::verbatim("a.b"));
+        for (certified, path, status) in [
             (Some(&a), "/hosts/a.b/x", 200),
             (Some(&a), "/hosts/a%2Eb/x", 200),
             (Some(&a), "/hosts/b/x", 403),
@@ -79,8 +79,8 @@ mod tests {
         ] {
             let mut request =
                 http::Request::get(path).body(Body::empty()).expect("the request is valid");
-            if let Some(speaker) = speaker {
-                request.extensions_mut().insert(speaker.clone());
+            if let Some(certified) = certified {
+                request.extensions_mut().insert(certified.clone());
             }
             let answer = routes.clone().oneshot(request).await.expect("an answer");
             assert_eq!(answer.status(), status, "{path}");
