@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// Maximum wait: a commit whose connection was lost may stay in progress for a long time.
-const LIMIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// The commits in progress; cheap to clone.
 #[derive(Clone, Default)]
@@ -53,7 +53,7 @@ impl Commits {
     pub async fn settled(&self) {
         let next = self.lock().next;
         let mut oldest = self.0.oldest.subscribe();
-        drop(timeout(LIMIT, oldest.wait_for(|oldest| *oldest >= next)).await);
+        drop(timeout(MAX_WAIT, oldest.wait_for(|oldest| *oldest >= next)).await);
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -102,6 +102,6 @@ mod tests {
         let _hangs = commits.begin();
         let begun = tokio::time::Instant::now();
         commits.settled().await;
-        assert!(begun.elapsed() >= LIMIT, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() >= MAX_WAIT, "{:?}", begun.elapsed());
     }
 }

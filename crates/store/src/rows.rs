@@ -9,10 +9,10 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use crate::Value;
 
 /// The possible numbers of rows in one statement, largest first.
-const SIZES: [usize; 3] = [32, 8, 1];
+const ROWS_PER_STATEMENT: [usize; 3] = [32, 8, 1];
 
 /// The number of values in a short list; the last value is repeated to fill it.
-const LIST: usize = 8;
+const SHORT_LIST: usize = 8;
 /// The numbers of values in longer lists, for statements with many values, largest first.
 const LONG_LISTS: [usize; 2] = [256, 64];
 
@@ -64,7 +64,7 @@ pub(crate) fn of_rows<'a, const WIDTH: usize>(
     rows: &'a [[Value; WIDTH]],
 ) -> Vec<(Arc<str>, &'a [Value])> {
     let (mut rest, mut statements) = (rows, Vec::new());
-    for size in SIZES {
+    for size in ROWS_PER_STATEMENT {
         while let Some((some, others)) = rest.split_at_checked(size) {
             statements.push((text(sql, size), some.as_flattened()));
             rest = others;
@@ -78,8 +78,8 @@ pub(crate) fn of_rows<'a, const WIDTH: usize>(
 pub(crate) fn of_list(sql: &'static str, values: &[Value]) -> Vec<(Arc<str>, Vec<Value>)> {
     let fill = |some: &[Value]| {
         let mut list = some.to_vec();
-        list.resize(LIST, some.last().cloned().unwrap_or(Value::Null));
-        (text(sql, LIST), list)
+        list.resize(SHORT_LIST, some.last().cloned().unwrap_or(Value::Null));
+        (text(sql, SHORT_LIST), list)
     };
     let (mut rest, mut statements) = (values, Vec::new());
     for size in LONG_LISTS {
@@ -88,7 +88,7 @@ pub(crate) fn of_list(sql: &'static str, values: &[Value]) -> Vec<(Arc<str>, Vec
             rest = others;
         }
     }
-    statements.extend(rest.chunks(LIST).map(fill));
+    statements.extend(rest.chunks(SHORT_LIST).map(fill));
     statements
 }
 

@@ -53,10 +53,10 @@ pub struct Tx<'a> {
     pub(crate) hooks: Vec<Hook>,
     /// Set if the database has rolled back the whole transaction itself: later statements would not
     /// be part of it.
-    pub(crate) lost: Option<Error>,
+    pub(crate) rolled_back: Option<Error>,
     /// Set if the transaction has failed although the database has not rolled it back: after a conflict,
     /// or if no open savepoint can undo the failure.
-    doomed: Option<Error>,
+    must_roll_back: Option<Error>,
     /// True if other work of the same transaction counts the round trip of the commit.
     pub(crate) shares_commit: bool,
     /// The round trips of the transaction before this work, on PostgreSQL.
@@ -103,8 +103,8 @@ impl<'a> Tx<'a> {
             has_failed: false,
             conflict: None,
             hooks: Vec::new(),
-            lost: None,
-            doomed: None,
+            rolled_back: None,
+            must_roll_back: None,
             shares_commit: false,
             round_trips_before: 0,
             depth: 0,
@@ -117,18 +117,18 @@ impl<'a> Tx<'a> {
     }
 
     /// Why the whole transaction has failed, if it has.
-    pub(crate) fn ended(&self) -> Option<Error> {
-        self.lost.as_ref().or(self.doomed.as_ref()).map(Error::again)
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.rolled_back.as_ref().or(self.must_roll_back.as_ref()).map(Error::again)
     }
 
     /// Refuses to continue in a transaction that has failed.
-    fn alive(&self) -> Result<(), Error> {
-        self.ended().map_or(Ok(()), Err)
+    fn check_active(&self) -> Result<(), Error> {
+        self.failure().map_or(Ok(()), Err)
     }
 
     /// Counts a statement before it runs. A write invalidates the announced reads.
     fn count(&mut self, sql: &str) -> Result<(), Error> {
-        self.alive()?;
+        self.check_active()?;
         self.statements += 1;
         if !is_read(sql) {
             self.expected.clear();
@@ -159,14 +159,14 @@ impl<'a> Tx<'a> {
     }
 
     /// Records whether a failure ended the transaction in the database. This applies to reads too.
-    fn lose<T>(&mut self, answer: &Result<T, Error>) {
+    fn record_rollback<T>(&mut self, answer: &Result<T, Error>) {
         let Err(error) = answer else { return };
-        let lost = match &self.inner {
+        let is_rolled_back = match &self.inner {
             Inner::Sqlite(connection) => connection.is_autocommit(),
             Inner::Postgres(_) => matches!(error, Error::Unavailable(_)),
         };
-        if lost {
-            self.lost = Some(error.again());
+        if is_rolled_back {
+            self.rolled_back = Some(error.again());
         }
     }
 
@@ -180,7 +180,7 @@ impl<'a> Tx<'a> {
         self.has_failed = true;
         // No savepoint helps after a conflict: the snapshot stays the same.
         if is_final || matches!(error, Error::Retry(_)) {
-            self.doomed = Some(error.again());
+            self.must_roll_back = Some(error.again());
         }
         self.doubt |= matches!(error, Error::Unique(_) | Error::Reference(_));
         if matches!(error, Error::Retry(_)) {
@@ -188,7 +188,7 @@ impl<'a> Tx<'a> {
             self.conflict = key.as_ref().and_then(Lane::of_key);
         }
         let answer = Err(error);
-        self.lose(&answer);
+        self.record_rollback(&answer);
         answer
     }
 
@@ -307,7 +307,7 @@ impl<'a> Tx<'a> {
     /// # Errors
     /// Those of the statement, and of those that were deferred or asked before it.
     pub fn answer(&mut self, asked: Asked) -> Result<Vec<Row>, Error> {
-        self.alive()?;
+        self.check_active()?;
         let answer = match &mut self.inner {
             Inner::Sqlite(_) => Ok(self.answered(&asked)),
             Inner::Postgres(session) => session.rows(asked.0),
@@ -386,7 +386,7 @@ impl<'a> Tx<'a> {
     ) -> Result<(), E> {
         let expected = self.announced(sql, params);
         match expected {
-            Some(_) => self.alive()?,
+            Some(_) => self.check_active()?,
             None => self.count(sql)?,
         }
         let visited = match &mut self.inner {
@@ -455,13 +455,13 @@ impl<'a> Tx<'a> {
         let hooks = self.hooks.len();
         self.begin_attempt()?;
         let answer = work(self);
-        self.alive()?;
+        self.check_active()?;
         self.end_attempt(hooks, answer.is_ok())?;
         answer
     }
 
     fn begin_attempt(&mut self) -> Result<(), Error> {
-        self.alive()?;
+        self.check_active()?;
         self.depth += 1;
         match &mut self.inner {
             Inner::Sqlite(_) => self.batch(&format!("SAVEPOINT attempt_{}", self.depth)),
@@ -544,10 +544,10 @@ impl<'a> Tx<'a> {
     }
 
     /// Lifts the time limits of this transaction's statements, for changes to the schema.
-    pub(crate) fn be_patient(&mut self) {
+    pub(crate) fn lift_time_limits(&mut self) {
         match &mut self.inner {
             Inner::Sqlite(_) => {}
-            Inner::Postgres(session) => session.be_patient(),
+            Inner::Postgres(session) => session.lift_time_limits(),
         }
     }
 
@@ -559,7 +559,7 @@ impl<'a> Tx<'a> {
     }
 
     pub(crate) fn batch(&mut self, sql: &str) -> Result<(), Error> {
-        self.alive()?;
+        self.check_active()?;
         let answer = match &mut self.inner {
             Inner::Sqlite(connection) => {
                 connection.execute_batch(sql).map_err(|error| Error::from(error).into())

@@ -350,7 +350,7 @@ async fn a_read_loses_no_statement() {
 }
 
 /// The number of transactions that were marked as committed.
-async fn marks(store: &Store) -> i64 {
+async fn marked_commits(store: &Store) -> i64 {
     let sum = "SELECT CAST(SUM(number) AS BIGINT) AS number FROM store_commits";
     let row = store.read(move |tx| tx.row(sum, params![])).await.expect("the table is readable");
     row.expect("a sum is one row").int("number").expect("a number")
@@ -363,7 +363,7 @@ async fn a_transaction_that_changed_nothing_is_not_marked() {
     let meter = Meter::counting();
     let metered = store.with_meter(meter.clone());
     metered.write(|tx| add(tx, "a")).await.expect("the row is added");
-    let before = marks(&store).await;
+    let before = marked_commits(&store).await;
     assert!(before > 0, "a write is marked");
     let with = format!("WITH one AS ({ONE}) SELECT number FROM one");
     for sql in [ONE.to_owned(), format!("{ONE} FOR SHARE"), with] {
@@ -388,7 +388,7 @@ async fn a_transaction_that_changed_nothing_is_not_marked() {
     });
     undone.await.expect("nothing was sent");
     metered.write(|_| Ok::<_, Error>(())).await.expect("an empty transaction commits");
-    assert_eq!(marks(&store).await, before);
+    assert_eq!(marked_commits(&store).await, before);
     let unread = metered.read(|tx| {
         tx.expect(ONE, params!["a"])?;
         tx.rows("WITH all_ AS (SELECT id FROM things) SELECT id FROM all_", params![]).map(drop)
@@ -411,7 +411,7 @@ async fn a_transaction_that_changed_nothing_is_not_marked() {
         SELECT id FROM new";
     let adds = metered.write(move |tx| tx.row(with, params![])).await;
     assert!(adds.expect("a query that writes").is_some());
-    assert_eq!(marks(&store).await, before + 6);
+    assert_eq!(marked_commits(&store).await, before + 6);
     let row = store.read(|tx| tx.row(ONE, params!["a"])).await.expect("the row is readable");
     assert_eq!(row.expect("the row is there").int("number").expect("a number"), 9);
 }

@@ -310,7 +310,7 @@ async fn a_group_does_not_hold_the_rows_of_some_while_it_waits_for_others() {
 
 /// Work that has not begun ends when its caller stops waiting, and when the wait times out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_that_nobody_waits_for_does_not_run() {
+async fn work_without_a_waiting_caller_does_not_run() {
     let Some(url) = kilonova_testkit::fresh_postgres().await else {
         return kilonova_testkit::skip("the test needs PostgreSQL");
     };

@@ -94,7 +94,7 @@ impl Copy {
     ) -> Result<Self, Error> {
         let there = from.read(catalog::read).await?;
         migrate::mark_incomplete(to).await?;
-        migrate::run_marked(to, migrations).await?;
+        migrate::run_on_incomplete_copy(to, migrations).await?;
         let here = to.read(catalog::read).await?;
         compare(&there, &here)?;
         let here = here.into_iter().filter(|table| !OWN.contains(&table.name.as_str())).collect();

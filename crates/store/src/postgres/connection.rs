@@ -31,7 +31,7 @@ use super::{Lane, turns};
 use crate::{Error, Options, Row, Value};
 
 /// How long a migration's statement may take.
-const PATIENT: Duration = Duration::from_secs(24 * 3600);
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) struct Connection {
     runtime: OwnRuntime,
@@ -309,8 +309,8 @@ impl Connection {
     }
 
     /// Lifts the time limits of this transaction's statements.
-    pub(super) fn be_patient(&mut self) {
-        self.line.limit = PATIENT;
+    pub(super) fn lift_time_limits(&mut self) {
+        self.line.limit = MIGRATION_TIMEOUT;
         self.queue.control("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0");
     }
 

@@ -13,7 +13,7 @@
 //!
 //! Identifiers are random and never used again. Rows that no connection has written for a day are
 //! deleted when another connection is made ready; a missing row is an answer only as long as it cannot
-//! have been deleted ([`TRUST`]).
+//! have been deleted ([`TRUST_PERIOD`]).
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,7 +23,7 @@ use uuid::Uuid;
 pub(super) const TABLE: &str = "store_commits";
 
 /// How long the absence of a row means that nothing was committed. Rows are kept for a day.
-const TRUST: Duration = Duration::from_secs(3600);
+const TRUST_PERIOD: Duration = Duration::from_secs(3600);
 
 /// The outcome of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl Ticket {
     pub(super) fn is_recent(&self) -> bool {
         let (instant, time) = self.lost;
         let by_clock = SystemTime::now().duration_since(time).unwrap_or_default();
-        instant.elapsed().max(by_clock) < TRUST
+        instant.elapsed().max(by_clock) < TRUST_PERIOD
     }
 }
 

@@ -29,21 +29,21 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::connection::{Connection, Failed};
 use super::fate::Fate;
-use super::{Connections, FIRST_PAUSE, Kind, LONGEST_PAUSE, Lane, Postgres, Session};
+use super::{Connections, FIRST_PAUSE, Kind, Lane, MAX_PAUSE, Postgres, Session};
 use crate::tx::Hook;
 use crate::work::{Outcome, Work};
 use crate::{Error, Tx};
 
 /// Maximum number of transactions that share a commit. Each sets a few savepoints, and the server caches at most 64
 /// subtransactions of a session in shared memory.
-const MOST: usize = 16;
+const MAX_GROUP: usize = 16;
 /// Maximum number of transactions that wait for one row.
-const QUEUE: usize = 4096;
+const MAX_WAITING: usize = 4096;
 /// How long a statement of a group waits for a lock, in milliseconds: less than the default `deadlock_timeout` of the
 /// server.
 const LOCK_TIMEOUT: u32 = 100;
 /// How many times a group with conflicts runs before its transactions run separately.
-const ROUNDS: usize = 4;
+const MAX_GROUP_RUNS: usize = 4;
 
 /// The group that work belongs to.
 pub(crate) struct Group {
@@ -109,8 +109,8 @@ impl Groups {
         let number = waiting.last;
         let leads = !waiting.rows.contains_key(&row);
         let jobs = waiting.rows.entry(row).or_default();
-        if jobs.len() >= QUEUE {
-            let why = format!("{QUEUE} transactions already wait for the same row");
+        if jobs.len() >= MAX_WAITING {
+            let why = format!("{MAX_WAITING} transactions already wait for the same row");
             return Err(Error::Unavailable(why));
         }
         jobs.push_back(Job { number, order, lanes, work, answer });
@@ -134,7 +134,7 @@ impl Lead {
         let mut waiting = self.groups.lock();
         let mut taken = Vec::new();
         if let Some(jobs) = waiting.rows.get_mut(&self.row) {
-            while taken.len() < MOST
+            while taken.len() < MAX_GROUP
                 && let Some(job) = jobs.pop_front()
             {
                 if !job.answer.is_closed() {
@@ -181,7 +181,9 @@ impl Postgres {
             tokio::spawn(self.clone().lead(lead));
         }
         let answer = match tokio::time::timeout(self.wait, &mut answered).await {
-            Err(_) if self.groups.withdraw(row, number) => return Err(self.no_turn().into()),
+            Err(_) if self.groups.withdraw(row, number) => {
+                return Err(self.wait_timed_out().into());
+            }
             Err(_) => answered.await,
             Ok(answer) => answer,
         };
@@ -210,8 +212,8 @@ impl Postgres {
         let mut lanes: BTreeSet<Lane> =
             jobs.iter().flat_map(|job| job.lanes.iter().copied()).collect();
         let mut pause = FIRST_PAUSE;
-        for _ in 0..ROUNDS {
-            let (held, turn) = match self.wait(&lanes).await {
+        for _ in 0..MAX_GROUP_RUNS {
+            let (held, permit) = match self.wait(&lanes).await {
                 Ok(ready) => ready,
                 Err(error) => return refuse(jobs, &error),
             };
@@ -222,7 +224,7 @@ impl Postgres {
                 self.traffic.takes_turn();
             }
             let run = move || {
-                let _turn = turn;
+                let _permit = permit;
                 match connections.pool.take() {
                     Ok(connection) => together(&connections, connection, in_turn, jobs),
                     Err(_) => Ended::Apart(jobs),
@@ -241,7 +243,7 @@ impl Postgres {
                     );
                     lanes.extend(conflict);
                     tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).min(MAX_PAUSE);
                     same
                 }
                 Ok(Ended::Apart(same)) => {
@@ -317,8 +319,8 @@ fn run_each(connection: &mut Connection, jobs: &mut [Job]) -> Ran {
         let outcome = catch_unwind(AssertUnwindSafe(|| (job.work)(&mut tx)));
         let Ok(outcome) = outcome else { return Ran::Panicked(position) };
         // The statement may have failed only because the work ran in a group.
-        let has_ended = tx.ended().is_some() || (tx.has_failed && outcome.is_err());
-        let (retry, conflict, lost) = (tx.retry, tx.conflict, tx.lost.is_some());
+        let has_ended = tx.failure().is_some() || (tx.has_failed && outcome.is_err());
+        let (retry, conflict, lost) = (tx.retry, tx.conflict, tx.rolled_back.is_some());
         if outcome.is_ok() {
             answers.extend(tx.hooked());
             hooks.append(&mut tx.hooks);

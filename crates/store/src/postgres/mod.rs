@@ -62,13 +62,13 @@ use crate::{Error, Options, Tx};
 const CONFLICT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a transaction tries to find a usable connection before it reports that the database is
 /// unavailable.
-const UNREACHABLE: Duration = Duration::from_secs(5);
+const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause before the first retry; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
 /// The maximum pause between retries.
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_millis(20);
 /// The pause after a connection was lost or refused.
-const RECONNECT: Duration = Duration::from_millis(200);
+const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
 
 /// The database; cheap to clone.
 #[derive(Clone)]
@@ -92,7 +92,7 @@ struct Connections {
     threads: Threads,
     /// One permit per connection: unlike waiting for a thread, waiting for a permit has a limit. No
     /// work uses a thread without a permit.
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     commits: Commits,
 }
 
@@ -116,10 +116,10 @@ impl Postgres {
             }
             tokio::time::sleep(options.retry_interval).await;
         }
-        let turns = Arc::new(Semaphore::new(connections));
+        let permits = Arc::new(Semaphore::new(connections));
         let (wait, answer_timeout) = (options.pool_timeout, options.answer_timeout);
         let commits = Commits::default();
-        let connections = Connections { pool, threads, turns, commits };
+        let connections = Connections { pool, threads, permits, commits };
         let (groups, turns, traffic) = Default::default();
         Ok(Self { connections, lanes: Lanes::new(), groups, turns, traffic, wait, answer_timeout })
     }
@@ -131,16 +131,16 @@ impl Postgres {
     ) -> Result<(Vec<tokio::sync::OwnedMutexGuard<()>>, OwnedSemaphorePermit), Error> {
         let waited = tokio::time::timeout(self.wait, async {
             let held = self.lanes.take(lanes).await;
-            self.connections.turn().await.map(|turn| (held, turn))
+            self.connections.permit().await.map(|permit| (held, permit))
         });
         match waited.await {
             Ok(ready) => ready,
-            Err(_) => Err(self.no_turn()),
+            Err(_) => Err(self.wait_timed_out()),
         }
     }
 
     /// The error of a transaction that has waited too long.
-    fn no_turn(&self) -> Error {
+    fn wait_timed_out(&self) -> Error {
         Error::Unavailable(format!("no connection became free within {:?}", self.wait))
     }
 
@@ -167,7 +167,7 @@ impl Postgres {
         let mut pause = FIRST_PAUSE;
         let mut doubted = false;
         loop {
-            let (held, turn) = self.wait(&lanes).await?;
+            let (held, permit) = self.wait(&lanes).await?;
             let connections = self.connections.clone();
             let begin = Begin {
                 read_only: kind == Kind::Read,
@@ -177,7 +177,7 @@ impl Postgres {
                 self.traffic.takes_turn();
             }
             let run = move || {
-                let _turn = turn;
+                let _permit = permit;
                 let ended = match connections.pool.take() {
                     Ok(connection) => once(&connections, connection, begin, &mut work),
                     Err(error) => Ended::Lost(error.into()),
@@ -202,15 +202,15 @@ impl Postgres {
                     (error, None, CONFLICT_TIMEOUT)
                 }
                 Ended::Lost(error) => {
-                    pause = RECONNECT;
-                    (error, None, UNREACHABLE)
+                    pause = RECONNECT_PAUSE;
+                    (error, None, UNREACHABLE_TIMEOUT)
                 }
                 Ended::Unknown(unknown) => {
                     let Unknown { error, value, fate } = *unknown;
                     let settled = tokio::time::timeout(self.answer_timeout, fate).await;
                     match settled.ok().and_then(Result::ok).flatten() {
                         Some(Fate::Committed) => return Ok(value),
-                        Some(Fate::RolledBack) => (error.into(), None, UNREACHABLE),
+                        Some(Fate::RolledBack) => (error.into(), None, UNREACHABLE_TIMEOUT),
                         None => return Err(outcome_unknown(&error).into()),
                     }
                 }
@@ -220,16 +220,16 @@ impl Postgres {
             }
             lanes.extend(conflict);
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 }
 
 impl Connections {
     /// Waits for the permit to use a connection.
-    async fn turn(&self) -> Result<OwnedSemaphorePermit, Error> {
+    async fn permit(&self) -> Result<OwnedSemaphorePermit, Error> {
         let closed = |_| Error::Unavailable("the connection pool is closed".into());
-        Arc::clone(&self.turns).acquire_owned().await.map_err(closed)
+        Arc::clone(&self.permits).acquire_owned().await.map_err(closed)
     }
 
     /// Looks up the fate of a transaction in a separate task, and runs its hooks if it was
@@ -258,9 +258,10 @@ impl Connections {
     /// Looks up the fate of a transaction until the server answers.
     async fn look_up(&self, ticket: Ticket) -> Option<Fate> {
         loop {
-            let (pool, lost, turn) = (self.pool.clone(), ticket.clone(), self.turn().await.ok()?);
+            let (pool, lost, permit) =
+                (self.pool.clone(), ticket.clone(), self.permit().await.ok()?);
             let looked = self.threads.run(move || {
-                let _turn = turn;
+                let _permit = permit;
                 let mut connection = pool.take()?;
                 let fate = connection.fate(&lost);
                 if matches!(fate, Err(Error::Unavailable(_))) {
@@ -281,7 +282,7 @@ impl Connections {
                     return None;
                 }
             }
-            tokio::time::sleep(RECONNECT).await;
+            tokio::time::sleep(RECONNECT_PAUSE).await;
         }
     }
 }
@@ -356,11 +357,12 @@ fn once(
     let mut tx = Tx::postgres(Session::new(&mut connection));
     let outcome = work(&mut tx);
     // Work that ignores an error of its transaction has failed too.
-    let outcome = match (outcome, tx.ended()) {
+    let outcome = match (outcome, tx.failure()) {
         (Ok(_), Some(error)) => Err(error.into()),
         (outcome, _) => outcome,
     };
-    let (retry, doubt, conflict, lost) = (tx.retry, tx.doubt, tx.conflict, tx.lost.is_some());
+    let (retry, doubt, conflict, lost) =
+        (tx.retry, tx.doubt, tx.conflict, tx.rolled_back.is_some());
     let (answers, hooks) = (tx.hooked(), std::mem::take(&mut tx.hooks));
     drop(tx);
     // A read changes nothing, so no caller needs to wait for its hooks.

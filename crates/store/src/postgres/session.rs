@@ -65,8 +65,8 @@ impl<'a> Session<'a> {
     }
 
     /// Lifts the time limits of this transaction's statements.
-    pub(crate) fn be_patient(&mut self) {
-        self.0.be_patient();
+    pub(crate) fn lift_time_limits(&mut self) {
+        self.0.lift_time_limits();
     }
 
     pub(crate) fn batch(&mut self, sql: &str) -> Result<(), Failed> {

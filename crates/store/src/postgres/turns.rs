@@ -11,7 +11,7 @@
 //! The lock belongs to the session and is released with the commit or the rollback, or with the end of the connection.
 //!
 //! Correctness does not depend on turns: a transaction that gets no turn in time continues without
-//! one, and runs again after a conflict. A process without a conflict for [`LASTS`] stops taking
+//! one, and runs again after a conflict. A process without a conflict for [`TURNS_DURATION`] stops taking
 //! turns, so a single controller pays nothing.
 
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use super::Lane;
 
 /// How long a process takes turns after a conflict.
-const LASTS: Duration = Duration::from_secs(10);
+const TURNS_DURATION: Duration = Duration::from_secs(10);
 /// The class of the advisory locks: no other program that uses the database shares it.
-const CLASS: u32 = 0x4b6e_7475;
+const LOCK_CLASS: u32 = 0x4b6e_7475;
 /// How long a transaction waits for its turn, in milliseconds; then it begins without a turn.
 const LOCK_TIMEOUT: u32 = 1000;
 
@@ -45,26 +45,26 @@ impl Turns {
     /// Begins turns at a row, or prolongs them.
     pub(super) fn begin(&self, row: Lane) {
         let mut rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        rows.retain(|_, since| since.elapsed() < LASTS);
+        rows.retain(|_, since| since.elapsed() < TURNS_DURATION);
         rows.insert(row, Instant::now());
     }
 
     /// True if the transactions of a row take turns.
     pub(super) fn are_taken(&self, row: Lane) -> bool {
         let rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        rows.get(&row).is_some_and(|since| since.elapsed() < LASTS)
+        rows.get(&row).is_some_and(|since| since.elapsed() < TURNS_DURATION)
     }
 }
 
 /// The statements that wait for the turn at a row. They run as a separate transaction.
 pub(super) fn take(row: Lane) -> String {
     format!(
-        "SET LOCAL lock_timeout = {LOCK_TIMEOUT}; SELECT pg_advisory_lock({CLASS}, {})",
+        "SET LOCAL lock_timeout = {LOCK_TIMEOUT}; SELECT pg_advisory_lock({LOCK_CLASS}, {})",
         row.number()
     )
 }
 
 /// The statement that ends the turn.
 pub(super) fn end(row: Lane) -> String {
-    format!("SELECT pg_advisory_unlock({CLASS}, {})", row.number())
+    format!("SELECT pg_advisory_unlock({LOCK_CLASS}, {})", row.number())
 }

@@ -1,6 +1,6 @@
 //! SQLite: one writer thread with group commit, and reader connections.
 //!
-//! The writer takes all waiting transactions (up to [`GROUP`]), runs each in a savepoint of one
+//! The writer takes all waiting transactions (up to [`MAX_GROUP`]), runs each in a savepoint of one
 //! outer transaction, and commits once with `synchronous=FULL`: under load one fsync serves many
 //! transactions. No transaction is acknowledged before the commit. Hooks run on the writer's
 //! thread, in commit order.
@@ -24,7 +24,7 @@ use crate::work::{Outcome, Work};
 use crate::{Error, Row, Tx, Value};
 
 /// Maximum number of transactions that share one commit.
-const GROUP: usize = 128;
+const MAX_GROUP: usize = 128;
 
 pub(crate) struct Sqlite {
     commits: Commits,
@@ -37,13 +37,13 @@ pub(crate) struct Sqlite {
 impl Sqlite {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let connection = pragma::connect(path)?;
-        pragma::durable(&connection)?;
+        pragma::set_durable(&connection)?;
         let commits = Commits::default();
         Ok(Self {
             writer: writer::Writer::start(connection, commits.clone())?,
             commits,
             readers: Arc::new(readers::Readers::new(path)),
-            threads: Pool::new("sqlite-reader", readers::MOST)
+            threads: Pool::new("sqlite-reader", readers::MAX_READERS)
                 .map_err(|e| Error::Open(format!("cannot start the readers' threads: {e}")))?,
         })
     }

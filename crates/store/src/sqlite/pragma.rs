@@ -24,19 +24,19 @@ pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
 
 /// The number of pages in the WAL after which a commit checkpoints it: 32 MiB. With SQLite's default of 1000,
 /// registering the hosts of a cloud would copy the same index pages repeatedly.
-const CHECKPOINT: u32 = 8192;
+const CHECKPOINT_PAGES: u32 = 8192;
 
-pub(super) fn durable(connection: &Connection) -> Result<(), Error> {
+pub(super) fn set_durable(connection: &Connection) -> Result<(), Error> {
     connection.execute_batch(&format!(
-        "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint={CHECKPOINT};"
+        "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES};"
     ))?;
-    forget_statistics(connection)
+    drop_statistics(connection)
 }
 
 /// Drops the statistics of `ANALYZE`. With statistics from a small cloud, SQLite plans to scan
 /// tables, and keeps doing so after they have grown. Without statistics it uses the indexes, as the
 /// test of the query plans verifies.
-fn forget_statistics(connection: &Connection) -> Result<(), Error> {
+fn drop_statistics(connection: &Connection) -> Result<(), Error> {
     let analyzed = "SELECT name FROM sqlite_master WHERE name LIKE 'sqlite\\_stat_' ESCAPE '\\'";
     let mut statement = connection.prepare(analyzed)?;
     let tables = statement.query_map([], |row| row.get::<_, String>(0))?;
@@ -51,7 +51,7 @@ fn forget_statistics(connection: &Connection) -> Result<(), Error> {
     Ok(())
 }
 
-pub(super) fn read_only(connection: &Connection) -> Result<(), Error> {
+pub(super) fn set_read_only(connection: &Connection) -> Result<(), Error> {
     // The operating system caches the pages that all readers need, so each needs only a small cache of its own.
     connection.execute_batch("PRAGMA query_only=ON; PRAGMA cache_size=-2048;")?;
     Ok(())

@@ -14,22 +14,22 @@ use super::pragma;
 use crate::Error;
 
 /// Maximum number of connections.
-pub(super) const MOST: usize = 8;
+pub(super) const MAX_READERS: usize = 8;
 
 /// A connection that has been idle for this long is closed when another one becomes idle.
-const IDLE: Duration = Duration::from_secs(5);
+const MAX_IDLE: Duration = Duration::from_secs(5);
 
 pub(super) struct Readers {
     path: PathBuf,
     /// The idle connections with the time of their last use, in ascending order.
     idle: Mutex<Vec<(Connection, Instant)>>,
-    /// [`IDLE`], except in tests.
+    /// [`MAX_IDLE`], except in tests.
     limit: Duration,
 }
 
 impl Readers {
     pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), idle: Mutex::new(Vec::new()), limit: IDLE }
+        Self { path: path.to_owned(), idle: Mutex::new(Vec::new()), limit: MAX_IDLE }
     }
 
     pub(super) fn take(&self) -> Result<Connection, Error> {
@@ -42,7 +42,7 @@ impl Readers {
             Error::Open(why) => Error::Unavailable(why),
             other => other,
         })?;
-        pragma::read_only(&connection)?;
+        pragma::set_read_only(&connection)?;
         Ok(connection)
     }
 

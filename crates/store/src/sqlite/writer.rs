@@ -19,14 +19,14 @@ use std::sync::mpsc;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::GROUP;
+use super::MAX_GROUP;
 use crate::commits::Commits;
 use crate::tx::Hook;
 use crate::work::{Answer, Failure, Outcome, Work};
 use crate::{Error, Tx};
 
 /// Maximum number of waiting transactions.
-const QUEUE: usize = 4096;
+const MAX_WAITING: usize = 4096;
 
 /// A transaction that waits for the writer.
 pub(super) struct Job {
@@ -56,7 +56,7 @@ impl Job {
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.work)(&mut tx)));
         let hooks = std::mem::take(&mut tx.hooks);
         // A job whose transaction has failed counts as failed, regardless of its result.
-        let outcome = match (outcome, tx.ended()) {
+        let outcome = match (outcome, tx.failure()) {
             (Ok(Ok(_)), Some(error)) => Ok(Err(Failure::Store(error))),
             (outcome, _) => outcome,
         };
@@ -118,7 +118,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn start(connection: Connection, commits: Commits) -> Result<Self, Error> {
-        let (queue, jobs) = mpsc::sync_channel::<Job>(QUEUE);
+        let (queue, jobs) = mpsc::sync_channel::<Job>(MAX_WAITING);
         std::thread::Builder::new()
             .name("sqlite-writer".into())
             .spawn(move || run(&connection, &jobs, &commits))
@@ -129,7 +129,7 @@ impl Writer {
     pub(super) fn submit(&self, job: Job) -> Result<(), Error> {
         self.queue.try_send(job).map_err(|e| match e {
             mpsc::TrySendError::Full(_) => {
-                Error::Unavailable(format!("{QUEUE} writes are already waiting"))
+                Error::Unavailable(format!("{MAX_WAITING} writes are already waiting"))
             }
             mpsc::TrySendError::Disconnected(_) => {
                 Error::Unavailable("the writer has stopped".into())
@@ -140,7 +140,7 @@ impl Writer {
 
 fn run(connection: &Connection, jobs: &mpsc::Receiver<Job>, commits: &Commits) {
     while let Ok(first) = jobs.recv() {
-        let mut waiting = std::iter::once(first).chain(jobs.try_iter()).take(GROUP);
+        let mut waiting = std::iter::once(first).chain(jobs.try_iter()).take(MAX_GROUP);
         let begun = connection.execute_batch("BEGIN IMMEDIATE");
         if let Err(error) = begun.map_err(Error::from) {
             tracing::error!(%error, "cannot begin a transaction");
