@@ -55,7 +55,7 @@ impl Subscriber for Compute {
     fn reload(&self) -> Applied<'_> {
         Box::pin(async move {
             read_hosts(self).await?;
-            self.fleet.all().iter().for_each(|host| host.forget_noted_skew());
+            self.fleet.all().iter().for_each(|host| host.clear_stored_skew());
             self.network_news.notify_one();
             Ok(())
         })

@@ -16,7 +16,7 @@ use crate::place::confined;
 use crate::reason::{NoHost, is_without_device, obstacle_of_host, reason};
 
 /// Maximum number of servers that are counted on one host.
-const MOST_ON_HOST: u64 = 4096;
+const MAX_SERVERS_ON_HOST: u64 = 4096;
 
 /// A provider without its identity: the position of its parent, and its own traits, aggregates and inventories.
 type State = (Option<usize>, Vec<Arc<str>>, Vec<Uuid>, Vec<(ResourceClass, [i64; 6], u64)>);
@@ -111,7 +111,7 @@ pub(crate) fn fitting(
     left: &mut Searches,
 ) -> Result<Option<u64>, NoHost> {
     let (mut scratch, here) = (world.clone(), confined(query, root));
-    for count in 0..MOST_ON_HOST {
+    for count in 0..MAX_SERVERS_ON_HOST {
         if left.0 == 0 {
             return Ok(None);
         }
@@ -122,7 +122,7 @@ pub(crate) fn fitting(
         let Some(candidate) = next else { return Ok(Some(count)) };
         scratch.add_usage(&candidate);
     }
-    Ok(Some(MOST_ON_HOST))
+    Ok(Some(MAX_SERVERS_ON_HOST))
 }
 
 /// The devices of one kind.

@@ -15,7 +15,7 @@ use kilonova_engine::{Candidate, Snapshot};
 use crate::Plan;
 
 /// Maximum number of intended candidates that a plan considers: those of the newest plans.
-const MOST: usize = 256;
+const MAX_INTENDED: usize = 256;
 
 /// The intentions of a controller; clones share them.
 #[derive(Debug, Clone, Default)]
@@ -51,12 +51,12 @@ impl Intended {
     /// The world with the intentions as if they were claimed; `None` if there are none.
     pub(crate) fn with_intentions(&self, world: &Snapshot) -> Option<Snapshot> {
         // Every boot takes the lock, and releases it before the candidates are counted.
-        let newest: Vec<_> = self.lock().plans.values().rev().take(MOST).cloned().collect();
+        let newest: Vec<_> = self.lock().plans.values().rev().take(MAX_INTENDED).cloned().collect();
         if newest.is_empty() {
             return None;
         }
         let mut world = world.clone();
-        for candidate in newest.iter().flat_map(|plan| plan.iter()).take(MOST) {
+        for candidate in newest.iter().flat_map(|plan| plan.iter()).take(MAX_INTENDED) {
             world.add_usage(candidate);
         }
         Some(world)
@@ -88,7 +88,7 @@ mod tests {
             id: HOST,
             name: "host".into(),
             parent: None,
-            generation: 0,
+            version: 0,
             inventories: vec![(ResourceClass::verbatim("VCPU"), Inventory::of(10_000))],
             traits: Vec::new(),
             aggregates: Vec::new(),
@@ -112,8 +112,8 @@ mod tests {
     fn a_plan_regards_a_limited_number_of_candidates_of_the_newest_plans() {
         let (world, intended) = (world(), Intended::default());
         let used = || {
-            let beside = intended.with_intentions(&world)?;
-            let host = beside.tree(HOST)?.providers().find(|provider| provider.id == HOST)?;
+            let world = intended.with_intentions(&world)?;
+            let host = world.tree(HOST)?.providers().find(|provider| provider.id == HOST)?;
             host.inventories.first().map(|(_, inventory)| inventory.used)
         };
         assert_eq!(used(), None);

@@ -33,7 +33,7 @@ pub use constraints::{Constraints, GroupFacts, Load, Scope};
 pub use facts::{Facts, Subject, are_needed, facts, group_facts};
 pub use filters::Filter;
 pub use intended::{Intended, Intention};
-pub use place::{Choice, Plan, device_groups, places, places_beside};
+pub use place::{Choice, Plan, device_groups, places, places_with_intentions};
 pub use reason::NoHost;
 pub use rules::{Packing, Rules, Weights};
 pub use unplaced::{Reasons, Unplaced};

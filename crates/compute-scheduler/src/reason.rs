@@ -14,7 +14,7 @@ use crate::fleet::Host;
 use crate::owners;
 
 /// Number of candidates examined for one server before the request counts as impossible.
-pub(super) const EXAMINED: usize = 200_000;
+pub(super) const MAX_EXAMINED: usize = 200_000;
 
 /// The reason why there is no valid host, in sentences.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -219,7 +219,7 @@ fn obstacles(
 ) -> BTreeMap<Obstacle, usize> {
     let mut by_root: BTreeMap<ProviderId, Obstacle> = BTreeMap::new();
     let Ok(search) = world.search(query) else { return BTreeMap::new() };
-    for candidate in search.take(EXAMINED) {
+    for candidate in search.take(MAX_EXAMINED) {
         if let Some(met) = obstacle(constraints, &candidate) {
             let known = by_root.entry(candidate.root).or_insert(met);
             *known = met.max(*known);

@@ -102,15 +102,15 @@ impl fmt::Display for Explanation {
 /// The bound on the effort of an explanation. One unit is a tree that a simple test removes. The
 /// bound is reached after about 50 ms on one core if, for example, 10,000 hosts have eight GPUs
 /// each and all have room.
-const EFFORT: u64 = 40_000;
+const MAX_EFFORT: u64 = 40_000;
 /// The effort of each of these: examining a tree, finding its shortage, and setting up a solver for
 /// one part of the query.
-const TREE: u64 = 1;
+const EFFORT_PER_TREE: u64 = 1;
 /// Number of a solver's steps that cost as much as a tree.
-const STEPS: u64 = 4;
+const STEPS_PER_EFFORT: u64 = 4;
 
-/// Position of a condition in the order of testing. The first element is the stage: [`ROOT`],
-/// [`PER_PART`] or [`JOINT`]. The other two are [`REQUIRED`] or [`FORBIDDEN`] and the trait in the root
+/// Position of a condition in the order of testing. The first element is the stage: [`ROOT_STAGE`],
+/// [`PART_STAGE`] or [`JOINT_STAGE`]. The other two are [`REQUIRED`] or [`FORBIDDEN`] and the trait in the root
 /// stage, the part and the test per part, and the number of the condition and 0 in the joint stage.
 type Rank = (u8, usize, usize);
 
@@ -125,15 +125,15 @@ pub(crate) fn explain(snapshot: &Snapshot, query: &Query) -> Explanation {
     let mut effort = Effort { spent: 0, tries_left: MAX_WASTED_TRIES };
     let mut looked_at = 0;
     for slot in Walk::new(snapshot.forest.slots(), None, query.seed) {
-        if effort.spent >= EFFORT {
+        if effort.spent >= MAX_EFFORT {
             break;
         }
         looked_at += 1;
-        effort.spent += TREE;
+        effort.spent += EFFORT_PER_TREE;
         let Some(rank) = first_unmet(snapshot, &plan, slot, &mut effort) else { continue };
         *removed.entry(rank).or_default() += 1;
         if nearest.is_none_or(|(best, ..)| rank >= best) {
-            effort.spent += TREE;
+            effort.spent += EFFORT_PER_TREE;
             let has = shortage(snapshot, &plan, slot, rank).map_or(0, |shortage| shortage.has);
             if nearest.is_none_or(|(best, most, _)| (rank, has) > (best, most)) {
                 nearest = Some((rank, has, slot));
@@ -164,20 +164,20 @@ pub(crate) fn explain(snapshot: &Snapshot, query: &Query) -> Explanation {
 
 /// The shortage that removed a tree; `None` if another condition removed it.
 fn shortage(snapshot: &Snapshot, plan: &Plan, slot: Slot, rank: Rank) -> Option<Shortage> {
-    let (PER_PART, part, test) = rank else { return None };
+    let (PART_STAGE, part, test) = rank else { return None };
     if TESTS[test] != Test::Room {
         return None;
     }
     Shortage::of(&AnchorTree::new(snapshot, plan, slot)?, plan, &plan.parts[part])
 }
 
-const ROOT: u8 = 0;
+const ROOT_STAGE: u8 = 0;
 /// Second element of a [`Rank`] in the root stage.
 const REQUIRED: usize = 0;
 /// Second element of a [`Rank`] in the root stage.
 const FORBIDDEN: usize = 1;
-const PER_PART: u8 = 1;
-const JOINT: u8 = 2;
+const PART_STAGE: u8 = 1;
+const JOINT_STAGE: u8 = 2;
 /// The condition of the joint stage to report if none could be decided within the tries.
 const PACKING: usize = 1;
 
@@ -193,10 +193,10 @@ fn first_unmet(snapshot: &Snapshot, plan: &Plan, slot: Slot, effort: &mut Effort
     let tree = snapshot.forest.get(slot)?;
     let root = tree.root();
     if let Some(absent) = plan.root_required.iter().position(|name| !root.has_trait(*name)) {
-        return Some((ROOT, REQUIRED, absent));
+        return Some((ROOT_STAGE, REQUIRED, absent));
     }
     if let Some(present) = plan.root_forbidden.iter().position(|name| root.has_trait(*name)) {
-        return Some((ROOT, FORBIDDEN, present));
+        return Some((ROOT_STAGE, FORBIDDEN, present));
     }
     let anchor = AnchorTree::new(snapshot, plan, slot)?;
     for (index, part) in plan.parts.iter().enumerate() {
@@ -204,7 +204,7 @@ fn first_unmet(snapshot: &Snapshot, plan: &Plan, slot: Slot, effort: &mut Effort
         for (number, test) in TESTS.iter().enumerate() {
             choices.retain(|supplier| anchor.passes(plan, part, *supplier, *test));
             if choices.is_empty() {
-                return Some((PER_PART, index, number));
+                return Some((PART_STAGE, index, number));
             }
         }
     }
@@ -223,7 +223,7 @@ fn first_unmet(snapshot: &Snapshot, plan: &Plan, slot: Slot, effort: &mut Effort
             let mut steps = 0;
             let stop = solver.advance(plan, TRIES_PER_TURN.min(effort.tries_left), &mut steps);
             effort.tries_left -= steps.saturating_sub(TRIES_PER_FIND).min(effort.tries_left);
-            effort.spent += TREE * plan.parts.len() as u64 + steps / STEPS;
+            effort.spent += EFFORT_PER_TREE * plan.parts.len() as u64 + steps / STEPS_PER_EFFORT;
             stop == Stop::Exhausted
         })
     };
@@ -231,7 +231,7 @@ fn first_unmet(snapshot: &Snapshot, plan: &Plan, slot: Slot, effort: &mut Effort
         return None;
     }
     let stage = stages.iter().position(stuck).unwrap_or(PACKING);
-    Some((JOINT, stage, 0))
+    Some((JOINT_STAGE, stage, 0))
 }
 
 /// The trait of a host whose compute service is disabled.
@@ -279,11 +279,11 @@ impl Condition {
 
 fn condition(query: &Query, plan: &Plan, rank: Rank) -> Condition {
     match rank {
-        (ROOT, REQUIRED, index) => {
+        (ROOT_STAGE, REQUIRED, index) => {
             let name = query.root_required.get(index).map_or("", String::as_str);
             Condition::have(format!("root_required={name}"), &format!("trait {name}"))
         }
-        (ROOT, _, index) => {
+        (ROOT_STAGE, _, index) => {
             let name = query.root_forbidden.get(index).map_or("", String::as_str);
             let constraint = format!("root_required=!{name}");
             if name == DISABLED {
@@ -301,7 +301,7 @@ fn condition(query: &Query, plan: &Plan, rank: Rank) -> Condition {
                 many: format!("have the forbidden trait {name}"),
             }
         }
-        (PER_PART, index, number) => {
+        (PART_STAGE, index, number) => {
             let part = &plan.parts[index];
             let needs = needs(query, plan, index);
             alone(&query.groups[part.group], part, &needs, TESTS[number])
@@ -321,8 +321,9 @@ fn condition(query: &Query, plan: &Plan, rank: Rank) -> Condition {
         ),
         _ => {
             let constraints = query.alike.iter().map(|one| one.constraint.clone());
-            let what: Vec<String> = query.alike.iter().map(|one| one.what.clone()).collect();
-            Condition::have(constraints.collect::<Vec<_>>().join(","), &list(&what, "and"))
+            let descriptions: Vec<String> =
+                query.alike.iter().map(|one| one.description.clone()).collect();
+            Condition::have(constraints.collect::<Vec<_>>().join(","), &list(&descriptions, "and"))
         }
     }
 }

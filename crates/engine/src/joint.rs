@@ -64,7 +64,7 @@ impl Snapshot {
             }
             let areas = Areas::of(self, query, &candidates);
             let mut packing = Packing::new(self, &candidates, &areas, left, &per_tree, tries);
-            packing.go(0);
+            packing.extend(0);
             tries = packing.tries;
             let best = packing.best.into_iter().filter_map(|way| packing.candidate.get(way));
             packed.extend(best.filter_map(|at| candidates.get(*at).cloned()));
@@ -101,7 +101,7 @@ struct Packing {
     best: Vec<usize>,
     /// States already tried: the first way considered and the amounts left. Two sets of picks
     /// that leave the same amounts are equivalent.
-    seen: HashSet<(usize, Vec<i64>)>,
+    tried_states: HashSet<(usize, Vec<i64>)>,
 }
 
 impl Packing {
@@ -173,20 +173,20 @@ impl Packing {
             tries,
             picks: Vec::new(),
             best: Vec::new(),
-            seen: HashSet::new(),
+            tried_states: HashSet::new(),
         }
     }
 
     /// Extends the picks by ways whose number is at least `from`. Tries all extensions that could
     /// beat the best set.
-    fn go(&mut self, from: usize) {
+    fn extend(&mut self, from: usize) {
         if self.picks.len() > self.best.len() {
             self.best.clone_from(&self.picks);
         }
         if self.is_over() || self.picks.len() + self.at_most() <= self.best.len() {
             return;
         }
-        if !self.seen.insert((from, self.room.clone())) {
+        if !self.tried_states.insert((from, self.room.clone())) {
             return;
         }
         for at in from..self.takes.len() {
@@ -196,7 +196,7 @@ impl Packing {
             self.tries -= 1;
             if self.take(at) {
                 self.picks.push(at);
-                self.go(at);
+                self.extend(at);
                 self.picks.pop();
                 self.give_back(at);
             }

@@ -68,9 +68,9 @@ pub struct Provider {
     pub name: Arc<str>,
     /// The parent provider; `None` for a root.
     pub parent: Option<ProviderId>,
-    /// A number that increases with every change to the provider or its usage. Placement passes the `version` of
-    /// the provider's row here, not the generation that clients see.
-    pub generation: i64,
+    /// A number that increases with every change to the provider or its usage. In Placement it is the
+    /// `version` of the provider's row, not the generation that clients see.
+    pub version: i64,
     /// Its inventories by resource class.
     pub inventories: Vec<(ResourceClass, Inventory)>,
     /// Its traits.

@@ -49,7 +49,7 @@ pub struct Alike {
     /// The condition in the language of the request, for explanations.
     pub constraint: String,
     /// The condition as the object of `has`, for explanations: `the devices below one switch`.
-    pub what: String,
+    pub description: String,
 }
 
 /// A request for allocation candidates.
@@ -118,7 +118,7 @@ impl Group {
     }
 
     /// True if the group takes part. An empty unsuffixed group does not.
-    pub(crate) fn counts(&self) -> bool {
+    pub(crate) fn is_relevant(&self) -> bool {
         !(self.suffix.is_empty() && self.is_empty())
     }
 }

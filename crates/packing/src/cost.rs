@@ -1,7 +1,7 @@
 //! The cost of a host's state, and the scores derived from it.
 
 use crate::demand::Profile;
-use crate::islands::SPLIT;
+use crate::islands::SPLIT_COST;
 use crate::state::{Host, Shape, WHOLE};
 
 /// Rates a place for a request; the highest score wins.
@@ -152,7 +152,8 @@ impl Scorer for Cost {
         let free = f64::from(before.total()) / f64::from(WHOLE);
         let emptiness = self.weights.emptiness;
         let emptiness = if shape.is_accelerated() { emptiness } else { emptiness.abs() };
-        let split = if before.splits(shape) { f64::from(SPLIT) * shape.devices() } else { 0.0 };
+        let split =
+            if before.splits(shape) { f64::from(SPLIT_COST) * shape.devices() } else { 0.0 };
         self.of(before) - self.of(after) - emptiness * free - self.weights.islands * split
     }
 

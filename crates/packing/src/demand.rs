@@ -9,7 +9,7 @@ use crate::state::{Host, Model, Models, Shape, WHOLE};
 const MAX_SHAPES: usize = 512;
 
 /// The fraction of requests, by number, that counts as typical.
-const TYPICAL: f64 = 0.95;
+const TYPICAL_FRACTION: f64 = 0.95;
 
 /// How often each shape was requested, in both placed and refused requests. Memory is not part of a
 /// shape here.
@@ -86,7 +86,7 @@ impl Profile {
         let mut kept = Vec::new();
         let mut seen = 0.0;
         for (shape, weight) in shapes {
-            if seen >= TYPICAL * all {
+            if seen >= TYPICAL_FRACTION * all {
                 break;
             }
             seen += weight;
@@ -101,7 +101,7 @@ impl Profile {
         let requested: f64 = shapes.iter().map(|(shape, weight)| weight * shape.devices()).sum();
         let cpu: f64 = shapes.iter().map(|(shape, weight)| weight * f64::from(shape.cpu)).sum();
         let supplied: f64 = supply.iter().map(|(_, count)| f64::from(*count)).sum();
-        let mut scarcity = vec![0.0; usize::from(Models::MOST)];
+        let mut scarcity = vec![0.0; usize::from(Models::MAX)];
         for (model, count) in supply {
             let insists = |models: Models| {
                 if models.insists() && models.accepts(*model) {
@@ -116,7 +116,7 @@ impl Profile {
                 .sum::<f64>()
                 / requested.max(f64::MIN_POSITIVE);
             let part = f64::from(*count) / supplied.max(f64::MIN_POSITIVE);
-            scarcity[usize::from(model.0 % Models::MOST)] =
+            scarcity[usize::from(model.0 % Models::MAX)] =
                 if part > 0.0 { share / part } else { 0.0 };
         }
         let typical: Vec<Typical> = typical.collect();
@@ -132,6 +132,6 @@ impl Profile {
     /// The scarcity of a host's model.
     #[must_use]
     pub fn scarcity(&self, host: &Host) -> f64 {
-        self.scarcity[usize::from(host.model.0 % Models::MOST)]
+        self.scarcity[usize::from(host.model.0 % Models::MAX)]
     }
 }

@@ -8,10 +8,10 @@ use crate::state::{Host, Shape, WHOLE};
 /// The granularity of scores, in devices. Places within one step are equal, and the first host
 /// wins, so requests gather on few hosts and others stay idle. Without steps, rounding and tiny
 /// differences would scatter requests.
-const STEP: f64 = 0.01;
+const SCORE_STEP: f64 = 0.01;
 
 /// Device remainders whose scores differ by less are equal.
-const EQUAL: f64 = 1e-9;
+const SCORE_TOLERANCE: f64 = 1e-9;
 
 /// Maximum number of shapes with cached scores.
 const MAX_SHAPES: usize = 1024;
@@ -177,7 +177,7 @@ impl<S: Scorer> Fleet<S> {
             let Some(first) = class.hosts.first() else { continue };
             let score = scores[at].get_or_insert_with(|| best(&self.scorer, &class.state, shape));
             if let Some((score, _)) = score {
-                heap.push(Rank { score: (*score / STEP).floor(), first: *first, class: at });
+                heap.push(Rank { score: (*score / SCORE_STEP).floor(), first: *first, class: at });
             }
         }
         let mut heap = BinaryHeap::from(heap);
@@ -225,7 +225,7 @@ fn best(scorer: &impl Scorer, state: &Host, shape: &Shape) -> Score {
         last = Some(*remainder);
         let after = state.after(shape, Some(*remainder))?;
         let score = scorer.score(state, &after, shape) - weigh(scorer, state.others(*remainder));
-        if found.is_none_or(|(best, _)| score > best + EQUAL) {
+        if found.is_none_or(|(best, _)| score > best + SCORE_TOLERANCE) {
             found = Some((score, Some(*remainder)));
         }
     }

@@ -10,7 +10,7 @@ use crate::state::{Device, WHOLE};
 
 /// If the devices of a request are not all in one island, each of them costs as much as this many devices outside whole
 /// islands.
-pub const SPLIT: u32 = 2;
+pub const SPLIT_COST: u32 = 2;
 
 /// Sorts the devices of a host, and renumbers its islands, so that equal hosts have equal lists. The devices with the
 /// greatest remainders come first.
@@ -179,7 +179,8 @@ impl<'a> Islands<'a> {
             growth += if island.is_some_and(|one| one.is_whole()) { beside } else { -shares };
         }
         if self.are_split(taken) {
-            growth += i64::from(SPLIT) * share * i64::try_from(taken.len()).unwrap_or(i64::MAX);
+            growth +=
+                i64::from(SPLIT_COST) * share * i64::try_from(taken.len()).unwrap_or(i64::MAX);
         }
         (growth, left)
     }

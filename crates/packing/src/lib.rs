@@ -20,5 +20,5 @@ mod state;
 pub use cost::{Cost, Scorer, Weights, fragment};
 pub use demand::{Demand, Profile, Typical};
 pub use fleet::{Fleet, Place, Placement};
-pub use islands::SPLIT;
+pub use islands::SPLIT_COST;
 pub use state::{Device, Host, Model, Models, Shape, WHOLE};

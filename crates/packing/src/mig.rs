@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::fmt;
 
 /// The number of memory slices that a mask can hold.
-pub const SLICES: u8 = 8;
+pub const MAX_SLICES: u8 = 8;
 
 /// The occupied memory slices of a card, bit 0 for the first one.
 pub type Mask = u8;
@@ -31,12 +31,12 @@ impl Placement {
     /// The occupied slices. Slices beyond the last one are left out.
     #[must_use]
     pub const fn mask(self) -> Mask {
-        if self.start >= SLICES {
+        if self.start >= MAX_SLICES {
             return 0;
         }
         // The truncation drops the slices beyond the last one.
-        (((1_u32 << (if self.size < SLICES { self.size } else { SLICES })) - 1) << self.start)
-            as Mask
+        (((1_u32 << (if self.size < MAX_SLICES { self.size } else { MAX_SLICES })) - 1)
+            << self.start) as Mask
     }
 
     const fn end(self) -> u32 {
@@ -91,7 +91,7 @@ impl Geometry {
     pub fn new(slices: u8, profiles: Vec<Profile>) -> Result<Self, Invalid> {
         for (at, profile) in profiles.iter().enumerate() {
             let wrong = |reason: String| Invalid { profile: profile.name.clone(), reason };
-            if slices == 0 || slices > SLICES {
+            if slices == 0 || slices > MAX_SLICES {
                 return Err(wrong(format!("a card with {slices} memory slices is not supported")));
             }
             if profiles[..at].iter().any(|other| other.name == profile.name) {

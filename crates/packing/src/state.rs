@@ -15,22 +15,22 @@ pub struct Models(u64);
 
 impl Models {
     /// The number of models that can be distinguished.
-    pub const MOST: u8 = 64;
+    pub const MAX: u8 = 64;
 
     /// Any model.
     pub const ANY: Self = Self(0);
 
-    /// These models; any, if the list is empty. Models from [`Models::MOST`] on are not
+    /// These models; any, if the list is empty. Models from [`Models::MAX`] on are not
     /// distinguished.
     #[must_use]
     pub fn of(models: impl IntoIterator<Item = Model>) -> Self {
-        Self(models.into_iter().fold(0, |all, model| all | 1 << (model.0 % Self::MOST)))
+        Self(models.into_iter().fold(0, |all, model| all | 1 << (model.0 % Self::MAX)))
     }
 
     /// True if a host with this model is accepted.
     #[must_use]
     pub const fn accepts(self, model: Model) -> bool {
-        self.0 == 0 || self.0 & (1 << (model.0 % Self::MOST)) != 0
+        self.0 == 0 || self.0 & (1 << (model.0 % Self::MAX)) != 0
     }
 
     /// True if the request requires a model.

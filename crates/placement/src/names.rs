@@ -15,7 +15,7 @@ static TRAIT_SET: LazyLock<HashSet<&'static str>> =
     LazyLock::new(|| TRAITS.iter().copied().collect());
 
 /// Maximum length of either kind of name.
-pub const MAX: usize = 255;
+pub const MAX_NAME_LENGTH: usize = 255;
 
 /// True if the trait is a standard one.
 pub fn is_standard_trait(name: &str) -> bool {
@@ -28,14 +28,14 @@ pub fn is_standard_class(name: &str) -> bool {
 }
 
 /// The position of a class in [`CLASSES`]; a custom class sorts after all of them.
-pub fn standard_class(name: &str) -> usize {
+pub fn class_rank(name: &str) -> usize {
     CLASSES.iter().position(|class| *class == name).unwrap_or(CLASSES.len())
 }
 
 /// True if a name has the length and the characters that traits, classes and consumer types allow.
 pub fn is_wellformed(name: &str) -> bool {
     !name.is_empty()
-        && name.len() <= MAX
+        && name.len() <= MAX_NAME_LENGTH
         && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
 }
 

@@ -26,7 +26,7 @@ use crate::{Error, db};
 
 /// Maximum number of trees that are remembered as changed by another controller. The limit exists because a
 /// search skips all of these trees before it uses one of them. The oldest are forgotten first.
-const MOST_FOREIGN: usize = 64;
+const MAX_FOREIGN: usize = 64;
 
 /// The in-memory copy; a handle that is cheap to clone.
 #[derive(Clone, Default)]
@@ -65,7 +65,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn shows(&mut self, entry: i64) {
+    fn record_own_entry(&mut self, entry: i64) {
         if self.followed {
             self.own.insert(entry);
         }
@@ -97,7 +97,7 @@ impl World {
     }
 
     /// Publishes a changed snapshot. The caller has locked the writer.
-    fn show(&self, stored: Snapshot, changed: &[ProviderId]) {
+    fn publish(&self, stored: Snapshot, changed: &[ProviderId]) {
         let before = self.0.shown.load();
         let folded = match &before.folded {
             Some(folded) => stored.folded(Some(folded), changed),
@@ -129,12 +129,12 @@ impl World {
     }
 
     /// Records that another controller has changed these trees.
-    fn others_changed(&self, roots: impl Iterator<Item = ProviderId>) {
+    fn record_foreign(&self, roots: impl Iterator<Item = ProviderId>) {
         let now = Instant::now();
         let mut foreign = self.0.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         for root in roots {
             foreign.insert(root, now);
-            if foreign.len() > MOST_FOREIGN {
+            if foreign.len() > MAX_FOREIGN {
                 let oldest = foreign.iter().min_by_key(|(_, at)| **at).map(|(root, _)| *root);
                 oldest.map(|root| foreign.remove(&root));
             }
@@ -183,13 +183,13 @@ impl World {
         let mut snapshot = self.copy();
         snapshot.set_usage(provider, version, used);
         let root = snapshot.root_of(provider);
-        self.show(snapshot, root.as_slice());
+        self.publish(snapshot, root.as_slice());
         drop(writer);
     }
 
     /// Records that the copy includes our own entry.
-    pub(crate) fn shows(&self, entry: i64) {
-        self.lock().shows(entry);
+    pub(crate) fn record_own_entry(&self, entry: i64) {
+        self.lock().record_own_entry(entry);
     }
 
     fn put(&self, root: ProviderId, entry: i64, tree: Option<Tree>) {
@@ -197,7 +197,7 @@ impl World {
         if entry <= writer.floor || writer.entries.get(&root).is_some_and(|shown| *shown > entry) {
             return;
         }
-        writer.shows(entry);
+        writer.record_own_entry(entry);
         writer.entries.insert(root, entry);
         let mut snapshot = self.copy();
         match tree {
@@ -207,7 +207,7 @@ impl World {
             }
             None => snapshot.remove(root),
         }
-        self.show(snapshot, &[root]);
+        self.publish(snapshot, &[root]);
         drop(writer);
     }
 
@@ -222,10 +222,10 @@ fn keep_newer_usage(snapshot: &Snapshot, root: ProviderId, tree: &mut Tree) {
     let Some(shown) = snapshot.tree(root) else { return };
     for provider in &mut tree.providers {
         let Some(known) = shown.providers().find(|p| p.id == provider.id) else { continue };
-        if known.generation <= provider.generation {
+        if known.version <= provider.version {
             continue;
         }
-        provider.generation = known.generation;
+        provider.version = known.version;
         for (class, inventory) in &mut provider.inventories {
             if let Some((_, newer)) = known.inventories.iter().find(|(c, _)| c == class) {
                 inventory.used = newer.used;

@@ -30,7 +30,7 @@ fn content(world: &World) -> Content {
         groups.sort();
         let what = format!(
             "{} {} {:?} {inventories:?} {traits:?} {groups:?}",
-            provider.name, provider.generation, provider.parent
+            provider.name, provider.version, provider.parent
         );
         (provider.id, what)
     };

@@ -88,10 +88,18 @@ fn condition(key: &str, value: &str, groups: Vec<Group>) -> Result<Option<Alike>
     };
     let (groups, classes) = device_groups(&Query { groups, ..Query::default() });
     let constraint = format!("{key}={topology}");
-    let what = format!("{what} ({constraint})");
+    let description = format!("{what} ({constraint})");
     let whole = topology == Topology::NvLinkFull;
     let vacant = topology == Topology::ExclusiveIsland;
-    Ok(Some(Alike { groups, classes, prefix: prefix.to_owned(), whole, vacant, constraint, what }))
+    Ok(Some(Alike {
+        groups,
+        classes,
+        prefix: prefix.to_owned(),
+        whole,
+        vacant,
+        constraint,
+        description,
+    }))
 }
 
 /// Checks the conditions on the devices of a candidate that a consumer has just claimed, and closes the island

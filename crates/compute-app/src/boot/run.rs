@@ -6,7 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Fault, NewServer, Spec, TaskState, VmState};
-use kilonova_compute_scheduler::{Constraints, Facts, NoHost, Plan, Subject, places_beside};
+use kilonova_compute_scheduler::{
+    Constraints, Facts, NoHost, Plan, Subject, places_with_intentions,
+};
 use kilonova_engine::Query;
 use kilonova_flow::{self as flow, Event, Outcome};
 use kilonova_ids::{HostName, ResourceClass, ServerId, ascending};
@@ -83,7 +85,7 @@ pub async fn boot(compute: &Compute, mut request: BootRequest) -> Result<Vec<Ser
         };
         let (world, intended) = (compute.world.snapshot(), &compute.intended);
         compute.tally.planned();
-        let planned = places_beside(&world, intended, &constraints, &query, max_count);
+        let planned = places_with_intentions(&world, intended, &constraints, &query, max_count);
         let is_short = !planned.as_ref().is_ok_and(|plan| plan.len() >= request.min_count);
         if is_short && !has_caught_up {
             has_caught_up = true;

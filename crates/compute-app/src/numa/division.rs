@@ -227,7 +227,7 @@ pub fn divide(
     tx: &mut Tx<'_>,
     host: &HostName,
     cells: &[NewCell],
-    held: &[placement::HeldOfRoot],
+    held: &[placement::RootAllocation],
     strategy: Strategy,
 ) -> Result<Result<Vec<(ConsumerId, Allocation)>, String>, Error> {
     let mut consumers: BTreeMap<ConsumerId, Amounts> = BTreeMap::new();

@@ -105,13 +105,14 @@ fn guest(
     };
     let rules = &compute.options.scheduler;
     let facts = facts(tx, rules, Subject::Server(id, &server.spec.hints))?;
-    let held = placement::allocations_of(tx, boot::consumer_of(id))?;
-    let held = held.into_iter().map(|one| (one.provider, one.class, one.amount)).collect();
+    let allocations = placement::allocations_of(tx, boot::consumer_of(id))?;
+    let allocations =
+        allocations.into_iter().map(|one| (one.provider, one.class, one.amount)).collect();
     Ok(Some(Guest {
         server: id,
         project_id: server.project_id.clone(),
         source: root,
-        held,
+        allocations,
         query,
         spec: servers::Spec { wanted_host: None, ..server.spec.clone() },
         facts,

@@ -107,7 +107,7 @@ pub async fn plan(compute: &Compute, wanted: Option<String>) -> Result<Plan, Err
         chosen.into_iter().map(|chosen| Request::of(compute, chosen)).collect();
     let own = compute.clone();
     let prepare = move || {
-        let packer = own.packer.apart(&world);
+        let packer = own.packer.detached_copy(&world);
         let task = Task { packer, compute: own, world, requests, is_for_one, now };
         (task.hosts(), Arc::new(task))
     };
@@ -152,7 +152,7 @@ pub(crate) async fn for_boot(
     let (own, query, now) = (compute.clone(), query.clone(), time::now());
     let (spec, project_id) = (request.spec.clone(), request.project_id.clone());
     let prepare = move || {
-        let packer = own.packer.apart(&world);
+        let packer = own.packer.detached_copy(&world);
         let task = BootTask { compute: own, packer, world, spec, project_id, facts, query, now };
         let promising =
             |wanted: &Wanted<'_>| search::promising(&task.world, wanted, HOSTS_FOR_BOOT);

@@ -21,7 +21,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     if !counted.is_empty() {
         let written = compute.store.write(move |tx| Ok::<_, Error>(demand::count(tx, &counted)?));
         if let Err(error) = written.await {
-            compute.packer.give_back(pending);
+            compute.packer.return_pending(pending);
             return Err(error);
         }
     }
@@ -31,6 +31,6 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
         let request = serde_json::from_str::<Request>(&key).ok()?;
         Some((request, weight as f64 / 1000.0))
     });
-    compute.packer.learn(known);
+    compute.packer.set_demand(known);
     Ok(())
 }

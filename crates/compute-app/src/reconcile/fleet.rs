@@ -37,7 +37,9 @@ pub(super) async fn run(compute: Compute, round: u64) -> Result<(), Error> {
     let now = time::now();
     let elsewhere = hosts.iter().filter(|host| now.duration_since(host.last_seen()) > ELSEWHERE);
     let elsewhere: BTreeSet<HostName> = elsewhere.map(|host| host.name.clone()).collect();
-    let fresh = hosts.iter().filter(|host| host.last_seen().duration_since(host.noted()) >= SECOND);
+    let fresh = hosts
+        .iter()
+        .filter(|host| host.last_seen().duration_since(host.stored_last_seen()) >= SECOND);
     let mut seen: Vec<(Timestamp, HostName)> =
         fresh.map(|host| (host.last_seen(), host.name.clone())).collect();
     seen.sort_unstable();
@@ -46,17 +48,17 @@ pub(super) async fn run(compute: Compute, round: u64) -> Result<(), Error> {
         let stored = compute.store.write(move |tx| store(tx, &groups)).await?;
         for (at, hosts) in stored {
             for host in hosts.iter().filter_map(|host| compute.fleet.by_name(host)) {
-                host.record_noted(at);
+                host.set_stored_last_seen(at);
             }
         }
     }
-    let skewed = hosts.iter().filter_map(|host| Some((host.name.clone(), host.new_skew()?)));
+    let skewed = hosts.iter().filter_map(|host| Some((host.name.clone(), host.unstored_skew()?)));
     let skewed: Vec<(HostName, SignedDuration)> = skewed.collect();
     for group in skewed.chunks(fleet::TOGETHER) {
         let noted = group.to_vec();
         compute.store.write(move |tx| fleet::skewed(tx, &noted)).await?;
         for (host, skew) in group {
-            compute.fleet.by_name(host).iter().for_each(|host| host.skew_is_noted(*skew));
+            compute.fleet.by_name(host).iter().for_each(|host| host.set_stored_skew(*skew));
         }
     }
     if round.is_multiple_of(ALL) || elsewhere.len() > FEW {

@@ -45,11 +45,11 @@ pub(super) async fn desired(
     since: i64,
 ) -> Result<Batch, Refusal> {
     let entry = Box::pin(session(compute, host, epoch, since)).await?;
-    if since > entry.answered() {
-        if since > entry.clear() {
+    if since > entry.acknowledged() {
+        if since > entry.clear_up_to() {
             Box::pin(acknowledge(compute, host, epoch, since)).await?;
         }
-        entry.has_answered(since);
+        entry.record_acknowledged(since);
     }
     let mut newest = entry.newest();
     // A generation lower than the host's is news too: the database lost commits.
@@ -57,7 +57,7 @@ pub(super) async fn desired(
     let is_waiting = since > 0 && !is_news(&newest.borrow());
     let end = end_of_wait(*BEGIN, Instant::now());
     if is_waiting && timeout_at(end, newest.wait_for(is_news)).await.is_err() {
-        entry.seen(time::now());
+        entry.record_seen(time::now());
         return Ok(Batch {
             generation: since,
             complete: false,
@@ -71,7 +71,7 @@ pub(super) async fn desired(
             register: false,
         });
     }
-    entry.seen(time::now());
+    entry.record_seen(time::now());
     let known = *newest.borrow();
     let (name, networks) = (host.to_owned(), Arc::clone(&compute.networks));
     // Boxed to keep the waiting futures small: thousands of hosts wait above, and few reach this read.
@@ -79,7 +79,7 @@ pub(super) async fn desired(
     let Handed { batch, is_clear } = Box::pin(read).await.map_err(unavailable)?;
     entry.correct(known, Newest { epoch, generation: batch.generation });
     if is_clear {
-        entry.record_clear(batch.generation);
+        entry.record_clear_up_to(batch.generation);
     }
     Ok(batch)
 }
@@ -96,7 +96,7 @@ async fn session(
     if let Some(entry) = known.host() {
         let newest = *entry.newest().borrow();
         if newest.epoch == epoch && newest.generation >= since {
-            entry.seen(time::now());
+            entry.record_seen(time::now());
             return Ok(Arc::clone(entry));
         }
     }
@@ -107,7 +107,7 @@ async fn session(
     batch::check_session(host, found, epoch).map_err(unavailable)?;
     let unknown = || Refusal::Rejected(format!("host {host} has not registered"));
     let entry = compute.fleet.by_name(host).ok_or_else(unknown)?;
-    entry.seen(time::now());
+    entry.record_seen(time::now());
     Ok(entry)
 }
 

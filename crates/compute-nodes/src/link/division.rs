@@ -63,7 +63,7 @@ pub(super) fn report(
         return Ok(Reported { divided: true, why_not: None });
     }
     let (mut new, specs): (Vec<NewCell>, Vec<ProviderSpec>) = cells.into_iter().unzip();
-    let held = placement::held_of_root(tx, root)?;
+    let held = placement::allocations_of_root(tx, root)?;
     for own in placement::of_operator(tx, root)? {
         keep_of_operator(&mut new, &specs, &own);
     }

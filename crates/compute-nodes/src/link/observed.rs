@@ -15,7 +15,7 @@ pub(super) async fn observed(
     observations: Vec<Observation>,
 ) -> Result<(), Refusal> {
     if let Some(entry) = compute.fleet.by_name(host) {
-        entry.seen(time::now());
+        entry.record_seen(time::now());
     }
     let (compute_, host) = (compute.explaining(), host.to_owned());
     let compute = compute_.clone();

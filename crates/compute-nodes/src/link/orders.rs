@@ -16,7 +16,7 @@ pub(super) async fn report_results(
     results: Vec<OrderResult>,
 ) -> Result<(), Refusal> {
     if let Some(entry) = compute.fleet.by_name(host) {
-        entry.seen(time::now());
+        entry.record_seen(time::now());
     }
     let (compute_, host) = (compute.clone(), host.to_owned());
     compute

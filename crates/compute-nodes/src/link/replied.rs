@@ -15,7 +15,7 @@ pub(super) async fn replied(
     replies: Vec<Reply>,
 ) -> Result<(), Refusal> {
     if let Some(entry) = compute.fleet.by_name(host) {
-        entry.seen(time::now());
+        entry.record_seen(time::now());
     }
     let host = host.to_owned();
     compute

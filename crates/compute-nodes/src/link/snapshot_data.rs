@@ -35,7 +35,7 @@ pub(crate) async fn store_stream<D: Into<ImageData>>(
     bytes: impl FnOnce() -> D,
 ) -> Result<(), Refusal> {
     if let Some(entry) = compute.fleet.by_name(host) {
-        entry.seen(time::now());
+        entry.record_seen(time::now());
     }
     let images = compute.images.clone();
     let name = host.to_owned();

@@ -97,13 +97,13 @@ pub struct Host {
     aggregates: RwLock<Metadata>,
     build_failures: AtomicI64,
     last_seen: AtomicTime,
-    noted: AtomicTime,
+    stored_last_seen: AtomicTime,
     reported_at: AtomicTime,
     clock_skew: AtomicSkew,
-    noted_skew: AtomicSkew,
+    stored_skew: AtomicSkew,
     newest: watch::Sender<Newest>,
-    answered: AtomicI64,
-    clear: AtomicI64,
+    acknowledged: AtomicI64,
+    clear_up_to: AtomicI64,
 }
 
 impl Host {
@@ -187,7 +187,7 @@ impl Host {
     }
 
     /// Records a contact by its agent.
-    pub fn seen(&self, now: Timestamp) {
+    pub fn record_seen(&self, now: Timestamp) {
         self.last_seen.advance(now);
     }
 
@@ -197,13 +197,13 @@ impl Host {
     }
 
     /// The time of the last contact that is recorded in the database.
-    pub fn noted(&self) -> Timestamp {
-        self.noted.get()
+    pub fn stored_last_seen(&self) -> Timestamp {
+        self.stored_last_seen.get()
     }
 
     /// Records in memory that the database contains this contact.
-    pub fn record_noted(&self, seen: Timestamp) {
-        self.noted.advance(seen);
+    pub fn set_stored_last_seen(&self, seen: Timestamp) {
+        self.stored_last_seen.advance(seen);
     }
 
     /// When it last registered. It does so when it starts and whenever its hardware changes.
@@ -213,22 +213,22 @@ impl Host {
 
     /// The clock skew, if the database must be updated. Differences below a tenth of a second are
     /// ignored.
-    pub fn new_skew(&self) -> Option<SignedDuration> {
-        let noted = self.noted_skew.get();
+    pub fn unstored_skew(&self) -> Option<SignedDuration> {
+        let stored = self.stored_skew.get();
         let differs = |skew: &SignedDuration| {
-            noted.is_none_or(|noted| skew.saturating_sub(noted).abs() >= SAME_SKEW)
+            stored.is_none_or(|stored| skew.saturating_sub(stored).abs() >= SAME_SKEW)
         };
         self.clock_skew().filter(differs)
     }
 
     /// Records in memory that the database contains this skew.
-    pub fn skew_is_noted(&self, skew: SignedDuration) {
-        self.noted_skew.set(skew);
+    pub fn set_stored_skew(&self, skew: SignedDuration) {
+        self.stored_skew.set(skew);
     }
 
-    /// Makes [`Self::new_skew`] return the skew again, because the database may have lost it.
-    pub fn forget_noted_skew(&self) {
-        self.noted_skew.clear();
+    /// Makes [`Self::unstored_skew`] return the skew again, because the database may have lost it.
+    pub fn clear_stored_skew(&self) {
+        self.stored_skew.clear();
     }
 
     /// How far its clock is ahead of ours, as far as this process knows.
@@ -256,8 +256,8 @@ impl Host {
             }
             if row.generation < known.generation && generation == known.generation {
                 newest.generation = row.generation;
-                self.answered.fetch_min(row.generation, Ordering::Relaxed);
-                self.clear.fetch_min(row.generation, Ordering::Relaxed);
+                self.acknowledged.fetch_min(row.generation, Ordering::Relaxed);
+                self.clear_up_to.fetch_min(row.generation, Ordering::Relaxed);
             }
             (epoch, generation) != (newest.epoch, newest.generation)
         });
@@ -265,25 +265,25 @@ impl Host {
 
     /// The generation that its agent has acknowledged to this process, and whose waiting handles
     /// were freed.
-    pub fn answered(&self) -> i64 {
-        self.answered.load(Ordering::Relaxed)
+    pub fn acknowledged(&self) -> i64 {
+        self.acknowledged.load(Ordering::Relaxed)
     }
 
     /// Records that its agent has acknowledged a generation, and that the waiting handles were
     /// freed.
-    pub fn has_answered(&self, generation: i64) {
-        self.answered.fetch_max(generation, Ordering::Relaxed);
+    pub fn record_acknowledged(&self, generation: i64) {
+        self.acknowledged.fetch_max(generation, Ordering::Relaxed);
     }
 
     /// The generation up to which no handle waits for the agent's acknowledgement. None ever will,
     /// because a later release waits for a later generation.
-    pub fn clear(&self) -> i64 {
-        self.clear.load(Ordering::Relaxed)
+    pub fn clear_up_to(&self) -> i64 {
+        self.clear_up_to.load(Ordering::Relaxed)
     }
 
     /// Records that, in one database snapshot, the host had this generation and no handle waited.
-    pub fn record_clear(&self, generation: i64) {
-        self.clear.fetch_max(generation, Ordering::Relaxed);
+    pub fn record_clear_up_to(&self, generation: i64) {
+        self.clear_up_to.fetch_max(generation, Ordering::Relaxed);
     }
 
     /// Records a generation of its documents. If it is newer, wakes the long polls that wait for a change.
@@ -313,8 +313,8 @@ impl Host {
             *facts = Facts::of(row);
         }
         drop(facts);
-        self.seen(row.last_seen);
-        self.noted.advance(row.last_seen);
+        self.record_seen(row.last_seen);
+        self.stored_last_seen.advance(row.last_seen);
         self.reported_at.advance(row.reported_at);
         let of_row = Newest { epoch: row.version.epoch, generation: row.generation };
         if let Some(known) = known {
@@ -418,13 +418,13 @@ impl Maps {
             aggregates: RwLock::new(metadata),
             build_failures: AtomicI64::new(0),
             last_seen: AtomicTime::new(row.last_seen),
-            noted: AtomicTime::new(row.last_seen),
+            stored_last_seen: AtomicTime::new(row.last_seen),
             reported_at: AtomicTime::new(row.reported_at),
             clock_skew: AtomicSkew::unknown(),
-            noted_skew: AtomicSkew::unknown(),
+            stored_skew: AtomicSkew::unknown(),
             newest: watch::Sender::new(newest),
-            answered: AtomicI64::new(0),
-            clear: AtomicI64::new(0),
+            acknowledged: AtomicI64::new(0),
+            clear_up_to: AtomicI64::new(0),
         });
         self.deleted.remove(&host.name);
         if let Some(before) = self.by_name.insert(host.name.clone(), Arc::clone(&host)) {

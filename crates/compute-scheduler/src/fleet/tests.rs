@@ -69,11 +69,11 @@ fn a_skew_is_stored_once_until_its_note_is_forgotten() {
     let host = fleet.by_name("a").expect("the host is known");
     let skew = SignedDuration::from_secs(3);
     host.record_clock(Timestamp::UNIX_EPOCH + skew, Timestamp::UNIX_EPOCH);
-    assert_eq!(host.new_skew(), Some(skew));
-    host.skew_is_noted(skew);
-    assert_eq!(host.new_skew(), None);
-    host.forget_noted_skew();
-    assert_eq!(host.new_skew(), Some(skew));
+    assert_eq!(host.unstored_skew(), Some(skew));
+    host.set_stored_skew(skew);
+    assert_eq!(host.unstored_skew(), None);
+    host.clear_stored_skew();
+    assert_eq!(host.unstored_skew(), Some(skew));
 }
 
 #[test]

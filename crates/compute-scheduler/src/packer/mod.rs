@@ -47,7 +47,7 @@ pub struct Packer(Arc<Mutex<State>>);
 struct State {
     fleet: Fleet<Cost>,
     /// The snapshot that `fleet` mirrors.
-    seen: Snapshot,
+    last_world: Snapshot,
     kinds: Kinds,
     /// The entries of each host: one for each kind of its devices, or one without devices.
     entries: HashMap<ProviderId, Vec<u32>>,
@@ -76,7 +76,7 @@ impl Default for State {
         let cost = Cost { profile: Demand::default().profile(&[]), weights: Weights::default() };
         Self {
             fleet: Fleet::new(cost),
-            seen: Snapshot::default(),
+            last_world: Snapshot::default(),
             kinds: Kinds::default(),
             entries: HashMap::new(),
             roots: Vec::new(),
@@ -102,7 +102,7 @@ impl Packer {
         most: usize,
     ) -> Option<Vec<Preference>> {
         let mut state = self.lock();
-        state.follow(world);
+        state.copy_changes(world);
         state.rescore(weights);
         let shape = state.kinds.shape(&Request::of(query))?;
         Some(state.order(&shape, query.seed, skipped, most))
@@ -140,13 +140,13 @@ impl Packer {
     /// A separate packer that mirrors `world` and has the same demand, for a search on many scratch
     /// copies of the world. Such a search would keep requests waiting for the lock of this packer.
     #[must_use]
-    pub fn apart(&self, world: &Snapshot) -> Self {
+    pub fn detached_copy(&self, world: &Snapshot) -> Self {
         let (learned, pending) = {
             let state = self.lock();
             (state.learned.clone(), state.pending.clone())
         };
         let mut state = State { learned, pending, ..State::default() };
-        state.follow(world);
+        state.copy_changes(world);
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -165,7 +165,7 @@ impl Packer {
     }
 
     /// Returns requests that could not be written.
-    pub fn give_back(&self, pending: impl IntoIterator<Item = (Request, f64)>) {
+    pub fn return_pending(&self, pending: impl IntoIterator<Item = (Request, f64)>) {
         let mut state = self.lock();
         for (request, weight) in pending {
             *state.pending.entry(request).or_default() += weight;
@@ -173,7 +173,7 @@ impl Packer {
     }
 
     /// Replaces the demand with that in the database.
-    pub fn learn(&self, demand: impl IntoIterator<Item = (Request, f64)>) {
+    pub fn set_demand(&self, demand: impl IntoIterator<Item = (Request, f64)>) {
         let (mut state, demand) = (self.lock(), demand.into_iter().collect());
         if state.learned != demand {
             state.learned = demand;
@@ -188,28 +188,28 @@ impl Packer {
 
 impl State {
     /// Copies the trees that differ from those of the last snapshot.
-    fn follow(&mut self, world: &Snapshot) {
-        let changed: BTreeSet<ProviderId> = world.changed_since(&self.seen).collect();
+    fn copy_changes(&mut self, world: &Snapshot) {
+        let changed: BTreeSet<ProviderId> = world.changed_since(&self.last_world).collect();
         for root in changed {
-            self.take_over(world, root);
+            self.update_tree(world, root);
         }
-        self.seen = world.clone();
+        self.last_world = world.clone();
     }
 
-    fn take_over(&mut self, world: &Snapshot, root: ProviderId) {
+    fn update_tree(&mut self, world: &Snapshot, root: ProviderId) {
         let hosts = world.tree(root).map(|tree| self.kinds.hosts(&tree)).unwrap_or_default();
         let mut numbers = self.entries.remove(&root).unwrap_or_default();
         while numbers.len() > hosts.len() {
             let Some(number) = numbers.pop() else { break };
-            self.leave(number);
+            self.remove_supply(number);
             self.fleet.remove(number);
             self.vacant.push(number);
         }
         while numbers.len() < hosts.len() {
-            numbers.push(self.number(root));
+            numbers.push(self.new_entry(root));
         }
         for (number, host) in numbers.iter().zip(hosts) {
-            self.leave(*number);
+            self.remove_supply(*number);
             *self.supply.entry(host.model).or_default() += host.devices();
             self.fleet.set(*number, host);
         }
@@ -219,14 +219,14 @@ impl State {
     }
 
     /// Removes the devices of an entry from the supply.
-    fn leave(&mut self, number: u32) {
+    fn remove_supply(&mut self, number: u32) {
         if let Some(before) = self.fleet.host(number) {
             let devices = self.supply.entry(before.model).or_default();
             *devices = devices.saturating_sub(before.devices());
         }
     }
 
-    fn number(&mut self, root: ProviderId) -> u32 {
+    fn new_entry(&mut self, root: ProviderId) -> u32 {
         if let Some(number) = self.vacant.pop() {
             self.roots[number as usize] = root;
             return number;

@@ -23,7 +23,7 @@ fn provider(number: u128, parent: Option<u128>, inventories: &[(&str, i64)]) -> 
         id: id(number),
         name: format!("p{number}").into(),
         parent: parent.map(id),
-        generation: 0,
+        version: 0,
         inventories: inventories.iter().map(|(name, total)| stock(name, *total)).collect(),
         traits: Vec::new(),
         aggregates: Vec::new(),
@@ -211,9 +211,9 @@ fn the_demand_keeps_hosts_for_those_who_need_them() {
     packer.record(&large, 10);
     assert_eq!(roots(&order(&packer, &world, &small)), [id(200), id(100)]);
     // The demand from the database replaces the demand that the packer has counted.
-    packer.learn(packer.take_pending());
+    packer.set_demand(packer.take_pending());
     assert_eq!(roots(&order(&packer, &world, &small)), [id(200), id(100)]);
-    packer.learn([]);
+    packer.set_demand([]);
     assert_eq!(roots(&order(&packer, &world, &small)), [id(100), id(200)]);
 }
 

@@ -13,7 +13,7 @@ use kilonova_engine::{Candidate, Query, Snapshot};
 use kilonova_ids::ProviderId;
 use kilonova_packing::Weights;
 
-use super::{ALTERNATES, Choice, NAMED, Plan, confined, draw, whole};
+use super::{ALTERNATES, Choice, NAMED_HOSTS, Plan, confined, draw, whole};
 use crate::constraints::Constraints;
 use crate::fleet::Host;
 use crate::packer::{Preference, Remainders};
@@ -24,22 +24,22 @@ const FIRST_BATCH: usize = 64;
 
 /// Number of candidates from the search in the order of cost. A search without an order finds the
 /// other alternates.
-const BY_COST: usize = ALTERNATES / 2;
+const CANDIDATES_BY_COST: usize = ALTERNATES / 2;
 
 /// Minimum number of hosts to look for, to tell whether the chosen host is the only suitable one.
-const HOSTS: usize = 2;
+const MIN_HOSTS: usize = 2;
 
 /// Number of candidates kept per host, in case another request claims the first.
-const ON_ONE_HOST: usize = BY_COST / HOSTS;
+const CANDIDATES_PER_HOST: usize = CANDIDATES_BY_COST / MIN_HOSTS;
 
 /// Number of candidates examined per host to find the best device.
-pub(super) const DEVICES: usize = 32;
+pub(super) const EXAMINED_PER_HOST: usize = 32;
 
 /// Maximum number of hosts examined for servers that must share a host.
-const ORDERED_FOR_ALL: usize = 256;
+const MAX_EXAMINED_FOR_ALL: usize = 256;
 
 /// Maximum number of hosts with room for all of those servers that are compared.
-const COMPARED_FOR_ALL: usize = 8;
+const MAX_COMPARED_FOR_ALL: usize = 8;
 
 /// A host that is used only if there are too few others, with its penalties in order of precedence:
 /// build failures, members of the server group, and whether another controller claims resources
@@ -147,7 +147,7 @@ pub(super) fn on_one_host(
             best = Some((score, plan));
         }
         compared += 1;
-        if compared >= COMPARED_FOR_ALL {
+        if compared >= MAX_COMPARED_FOR_ALL {
             break;
         }
     }
@@ -187,7 +187,7 @@ fn hosts_for_all(
         let known = group.hosts.keys().filter_map(|name| constraints.fleet.by_name(name));
         return known.map(|host| host.root).collect();
     }
-    let order = constraints.packer.order(world, query, weights, 0, ORDERED_FOR_ALL);
+    let order = constraints.packer.order(world, query, weights, 0, MAX_EXAMINED_FOR_ALL);
     order.unwrap_or_default().into_iter().map(|preference| preference.root).collect()
 }
 
@@ -206,7 +206,7 @@ fn on_host(
     while plan.len() < count {
         let usable = search(&world, &here)?
             .filter(|one| one.root == root && !is_without_device(one))
-            .take(DEVICES);
+            .take(EXAMINED_PER_HOST);
         let rated = usable.map(|candidate| {
             let mut after = world.clone();
             after.add_usage(&candidate);
@@ -229,7 +229,7 @@ fn search<'a>(
 
 impl Finder<'_> {
     fn has_enough(&self) -> bool {
-        self.found.len() >= self.constraints.rules.host_subset_size.max(HOSTS)
+        self.found.len() >= self.constraints.rules.host_subset_size.max(MIN_HOSTS)
     }
 
     /// Under soft affinity, the hosts of the group, those with the most members first; otherwise
@@ -278,7 +278,7 @@ impl Finder<'_> {
         let remainders = Remainders::of_host(self.world, preference.root);
         let places = whole::Places::of(self.world, preference.root, &here);
         let ordered: Box<dyn Iterator<Item = Candidate>> = match places.are_none() {
-            true => Box::new(search(self.world, &here)?.take(DEVICES)),
+            true => Box::new(search(self.world, &here)?.take(EXAMINED_PER_HOST)),
             false => Box::new(self.by_place(&places, &here)?.into_iter()),
         };
         let (mut preferred, mut others) = (Vec::new(), Vec::new());
@@ -297,7 +297,9 @@ impl Finder<'_> {
             } else {
                 others.push(candidate);
             }
-            if preferred.len() >= ON_ONE_HOST && preferred.iter().all(|(room, _)| *room == 0) {
+            if preferred.len() >= CANDIDATES_PER_HOST
+                && preferred.iter().all(|(room, _)| *room == 0)
+            {
                 break;
             }
         }
@@ -305,7 +307,7 @@ impl Finder<'_> {
         preferred.sort_by_key(|(room, _)| *room);
         let mut preferred: Vec<Candidate> = preferred.into_iter().map(|(_, one)| one).collect();
         preferred.append(&mut others);
-        preferred.truncate(ON_ONE_HOST);
+        preferred.truncate(CANDIDATES_PER_HOST);
         if !preferred.is_empty() {
             self.met.remove(&preference.root);
             self.found.push(Found { candidates: preferred, host, score: preference.score });
@@ -318,7 +320,7 @@ impl Finder<'_> {
     fn by_place(&self, places: &whole::Places, here: &Query) -> Result<Vec<Candidate>, NoHost> {
         let mut found: Vec<Candidate> = Vec::new();
         for query in places.queries(here) {
-            for candidate in search(self.world, &query)?.take(DEVICES) {
+            for candidate in search(self.world, &query)?.take(EXAMINED_PER_HOST) {
                 if !found.contains(&candidate) {
                     found.push(candidate);
                 }
@@ -333,7 +335,7 @@ impl Finder<'_> {
             return None;
         }
         draw(&mut self.found, self.constraints, self.query);
-        let named = self.found.iter().take(NAMED);
+        let named = self.found.iter().take(NAMED_HOSTS);
         let named: Vec<String> =
             named.map(|found| format!("{} ({:.2})", found.host.name, found.score)).collect();
         let mut how = match &*self.found {
@@ -342,6 +344,10 @@ impl Finder<'_> {
         };
         how.push_str(&passed_over(self.constraints, &self.met));
         let candidates = self.found.into_iter().flat_map(|found| found.candidates);
-        Some(Choice { candidates: candidates.take(BY_COST).collect(), how, alike: Vec::new() })
+        Some(Choice {
+            candidates: candidates.take(CANDIDATES_BY_COST).collect(),
+            how,
+            alike: Vec::new(),
+        })
     }
 }

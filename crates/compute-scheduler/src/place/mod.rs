@@ -21,7 +21,7 @@ use kilonova_ids::ProviderId;
 
 use super::constraints::{Constraints, GroupFacts};
 use super::intended::Intended;
-use super::reason::{EXAMINED, NoHost, Obstacle, obstacle, passed_over, reason};
+use super::reason::{MAX_EXAMINED, NoHost, Obstacle, obstacle, passed_over, reason};
 use super::rules::Packing;
 use super::weighers::weigh;
 use crate::fleet::Host;
@@ -30,10 +30,10 @@ use crate::fleet::Host;
 const ALTERNATES: usize = 8;
 
 /// Number of candidates examined for alternates on other hosts.
-const LOOKED_AT_FOR_SPARES: usize = 256;
+const EXAMINED_FOR_ALTERNATES: usize = 256;
 
 /// Number of hosts named with their weights.
-const NAMED: usize = 3;
+const NAMED_HOSTS: usize = 3;
 
 /// The candidates of one server.
 #[derive(Debug, Clone, Default)]
@@ -69,15 +69,15 @@ pub fn places(
 ///
 /// # Errors
 /// Like [`places`].
-pub fn places_beside(
+pub fn places_with_intentions(
     world: &Snapshot,
     intended: &Intended,
     constraints: &Constraints<'_>,
     query: &Query,
     count: usize,
 ) -> Result<Plan, NoHost> {
-    if let Some(beside) = intended.with_intentions(world) {
-        let plan = plan(&beside, constraints, query, count)?;
+    if let Some(world) = intended.with_intentions(world) {
+        let plan = plan(&world, constraints, query, count)?;
         if plan.len() >= count {
             return Ok(plan);
         }
@@ -172,7 +172,7 @@ fn with_alternates(
         query.seed = query.seed.wrapping_add(1);
         let search = world.search(&query).map_err(|error| NoHost::new(format!("{error}.")))?;
         let known = choice.candidates.len();
-        for candidate in search.take(LOOKED_AT_FOR_SPARES) {
+        for candidate in search.take(EXAMINED_FOR_ALTERNATES) {
             let is_new = !choice.candidates.contains(&candidate);
             if is_new && obstacle(constraints, &candidate).is_none() {
                 choice.candidates.push(candidate);
@@ -196,7 +196,7 @@ fn by_weight(
     let wanted = constraints.rules.hosts_weighed.max(constraints.rules.host_subset_size).max(1);
     let (mut roots, mut met) = (HashSet::new(), HashMap::new());
     let (mut found, mut hosts): (Vec<Candidate>, Vec<Arc<Host>>) = (Vec::new(), Vec::new());
-    for candidate in search.take(EXAMINED) {
+    for candidate in search.take(MAX_EXAMINED) {
         if let Some(one) = obstacle(constraints, &candidate) {
             met.insert(candidate.root, one);
             continue;
@@ -248,7 +248,7 @@ fn describe(
 ) -> String {
     let mut seen = HashSet::new();
     let mut named: Vec<String> = Vec::new();
-    for (host, weight) in ranking.iter().filter(|(host, _)| seen.insert(*host)).take(NAMED) {
+    for (host, weight) in ranking.iter().filter(|(host, _)| seen.insert(*host)).take(NAMED_HOSTS) {
         named.push(format!("{host} ({weight:.2})"));
     }
     let distinct = hosts.iter().map(|host| &host.name).collect::<HashSet<_>>().len();
@@ -309,7 +309,7 @@ fn first_together(
     let mut best = Plan::new();
     let mut tried = HashSet::new();
     let search = world.search(query).map_err(|error| NoHost::new(format!("{error}.")))?;
-    for candidate in search.take(EXAMINED) {
+    for candidate in search.take(MAX_EXAMINED) {
         if !tried.insert(candidate.root) {
             break;
         }

@@ -10,7 +10,7 @@ use kilonova_engine::{Alike, Group, Inventory, Provider, Query, Snapshot, Tree};
 use kilonova_ids::{HostId, HostName, ProviderId, ResourceClass};
 use serde_json::json;
 
-use super::{ALTERNATES, places, places_beside};
+use super::{ALTERNATES, places, places_with_intentions};
 use crate::constraints::{Constraints, GroupFacts, Scope};
 use crate::facts::Facts;
 use crate::fleet::Fleet;
@@ -28,7 +28,7 @@ fn provider(number: u128, parent: Option<u128>, class: &str, total: i64, used: i
         id: id(number),
         name: format!("p{number}").into(),
         parent: parent.map(id),
-        generation: 0,
+        version: 0,
         inventories: vec![(ResourceClass::verbatim(class), inventory)],
         traits: Vec::new(),
         aggregates: Vec::new(),
@@ -130,18 +130,22 @@ fn servers_that_must_be_together_fill_the_host_that_just_holds_them() {
             let plan = places(&world, &constraints(group), &query, count).expect("there is room");
             plan.iter().map(|choice| choice.candidates[0].root).collect::<Vec<_>>()
         };
-        let nobody = || group(HashMap::new());
-        assert_eq!(roots(nobody(), 2), [id(30), id(30)], "host 3 has exactly two free units");
-        assert_eq!(roots(nobody(), 3), [id(40); 3], "host 4 is fuller than the empty host");
-        assert_eq!(roots(nobody(), 12), [id(20); 12], "only the empty host has twelve free units");
+        let empty_group = || group(HashMap::new());
+        assert_eq!(roots(empty_group(), 2), [id(30), id(30)], "host 3 has exactly two free units");
+        assert_eq!(roots(empty_group(), 3), [id(40); 3], "host 4 is fuller than the empty host");
+        assert_eq!(
+            roots(empty_group(), 12),
+            [id(20); 12],
+            "only the empty host has twelve free units"
+        );
         let members = HashMap::from([(HostName::verbatim("host4"), 1)]);
         assert_eq!(roots(group(members), 2), [id(40), id(40)], "the group is on host 4");
-        assert_eq!(roots(nobody(), 20).len(), 16, "no host has more units");
+        assert_eq!(roots(empty_group(), 20).len(), 16, "no host has more units");
     }
 }
 
 #[test]
-fn requests_that_are_not_claimed_yet_leave_the_same_room_to_nobody() {
+fn requests_that_are_not_claimed_yet_get_different_room() {
     let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());
     host(&fleet, &mut world, 1, 13);
     host(&fleet, &mut world, 2, 0);
@@ -151,7 +155,7 @@ fn requests_that_are_not_claimed_yet_leave_the_same_room_to_nobody() {
     let constraints =
         Constraints::new(scope, ("p", &spec), &facts, &excluded, Timestamp::UNIX_EPOCH);
     let intended = Intended::default();
-    let plan = |query: &Query| places_beside(&world, &intended, &constraints, query, 1);
+    let plan = |query: &Query| places_with_intentions(&world, &intended, &constraints, query, 1);
     let (mut begun, mut roots) = (Vec::new(), Vec::new());
     for query in queries(5) {
         let plan = plan(&query).expect("there is room");
@@ -167,8 +171,8 @@ fn requests_that_are_not_claimed_yet_leave_the_same_room_to_nobody() {
         .iter()
         .map(|query| intended.begin(&plan(query).expect("there is room")))
         .collect();
-    let beside = plan(&queries(1)[0]).expect("nothing is claimed, so there is room");
-    assert_eq!(beside[0].candidates[0].root, id(10));
+    let plan_of_one = plan(&queries(1)[0]).expect("nothing is claimed, so there is room");
+    assert_eq!(plan_of_one[0].candidates[0].root, id(10));
     drop(begun);
 }
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_engine::{Alike, Candidate, NodeView, Query, Snapshot};
 use kilonova_ids::{ProviderId, ResourceClass, nearness};
-use kilonova_packing::SPLIT;
+use kilonova_packing::SPLIT_COST;
 
 use crate::packer::is_device;
 
@@ -96,12 +96,12 @@ impl Places {
         let (mut broken, mut left) = (0, [0; 2]);
         for (kind, places) in [&self.islands, &self.switches].into_iter().enumerate() {
             for place in places {
-                let rest = beside(place, &taken);
-                if rest.taken == 0 || rest.taken == place.len() {
+                let effect = effect_on(place, &taken);
+                if effect.taken == 0 || effect.taken == place.len() {
                     continue;
                 }
-                broken += i64::from(kind == 1 && rest.is_whole);
-                left[kind] += rest.free;
+                broken += i64::from(kind == 1 && effect.is_whole);
+                left[kind] += effect.free;
             }
         }
         [self.outside_whole_islands(&taken), broken, left[0], left[1]]
@@ -116,18 +116,18 @@ impl Places {
         let mut growth = -count(taken.len());
         let mut is_split = taken.len() > 1;
         for place in &self.islands {
-            let rest = beside(place, taken);
-            if rest.taken > 0 && rest.is_whole {
-                growth += count(rest.taken) + rest.free;
+            let effect = effect_on(place, taken);
+            if effect.taken > 0 && effect.is_whole {
+                growth += count(effect.taken) + effect.free;
             }
-            is_split &= rest.taken < taken.len();
+            is_split &= effect.taken < taken.len();
         }
-        growth + if is_split { i64::from(SPLIT) * count(taken.len()) } else { 0 }
+        growth + if is_split { i64::from(SPLIT_COST) * count(taken.len()) } else { 0 }
     }
 }
 
 /// The effect of a candidate on a place.
-struct Beside {
+struct PlaceEffect {
     /// The number of the place's devices that the candidate takes.
     taken: usize,
     /// The number of the place's free devices that the candidate leaves.
@@ -136,10 +136,10 @@ struct Beside {
     is_whole: bool,
 }
 
-fn beside(place: &Place, taken: &BTreeSet<ProviderId>) -> Beside {
+fn effect_on(place: &Place, taken: &BTreeSet<ProviderId>) -> PlaceEffect {
     let is_taken = |provider: &ProviderId| taken.contains(provider);
     let rest = place.iter().filter(|(provider, is_free)| *is_free && !is_taken(provider));
-    Beside {
+    PlaceEffect {
         taken: place.iter().filter(|(provider, _)| is_taken(provider)).count(),
         free: count(rest.count()),
         is_whole: place.iter().all(|(_, is_free)| *is_free),

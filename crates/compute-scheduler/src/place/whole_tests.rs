@@ -14,7 +14,7 @@ fn provider(number: u128, class: &str, total: i64, used: i64, traits: &[&str]) -
         id: id(number),
         name: format!("p{number}").into(),
         parent: (number > 0).then(|| id(0)),
-        generation: 0,
+        version: 0,
         inventories: vec![(ResourceClass::verbatim(class), inventory)],
         traits: traits.iter().map(|one| (*one).into()).collect(),
         aggregates: Vec::new(),
@@ -59,7 +59,10 @@ fn chosen_in(world: &Snapshot, count: usize) -> Vec<u128> {
     assert!(!places.are_none());
     let queries = places.queries(&query);
     let found = queries.iter().flat_map(|query| {
-        world.search(query).expect("the query is valid").take(super::super::by_cost::DEVICES)
+        world
+            .search(query)
+            .expect("the query is valid")
+            .take(super::super::by_cost::EXAMINED_PER_HOST)
     });
     let best = found.min_by_key(|one| places.cost(one)).expect("there is room");
     let devices = (1..=8).filter(|gpu| best.allocations.iter().any(|(one, ..)| *one == id(*gpu)));

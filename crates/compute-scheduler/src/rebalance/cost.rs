@@ -7,14 +7,14 @@ use kilonova_engine::Snapshot;
 use kilonova_ids::ProviderId;
 use kilonova_packing::Weights;
 
-use super::{Board, Guest, MOST_MOVES, Move, Stop, after};
+use super::{Board, Guest, MAX_MOVES, Move, Stop, after};
 use crate::capacity::Searches;
 use crate::constraints::Scope;
 use crate::reason::NoHost;
 use crate::rules::Packing;
 
 /// The smallest reduction in cost, in devices, that justifies a move.
-const LEAST: f64 = 0.1;
+const MIN_COST_REDUCTION: f64 = 0.1;
 
 /// Moves that lower the cost of the hosts.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,7 +56,7 @@ pub fn lower_cost(
 ) -> Result<Option<Lowered>, NoHost> {
     let board = Board { scope, guests, now };
     let (mut world, mut moves, mut saved) = (world.clone(), Vec::<Move>::new(), 0.0);
-    while moves.len() < MOST_MOVES {
+    while moves.len() < MAX_MOVES {
         let best = match board.cheapest(&world, &moves, left) {
             Ok(best) => best,
             Err(Stop::Exhausted) => None,
@@ -83,7 +83,7 @@ impl Board<'_> {
         let mut best: Option<(Move, f64)> = None;
         let mut tried: BTreeMap<ProviderId, Vec<&Guest>> = BTreeMap::new();
         for (at, guest) in self.guests.iter().enumerate() {
-            let may_move = |one: &Move| self.guests[one.guest].goes_with(guest);
+            let may_move = |one: &Move| self.guests[one.guest].can_move_with(guest);
             let known = tried.entry(guest.source).or_default();
             if !before.iter().all(may_move) || known.iter().any(|one| one.is_like(guest)) {
                 continue;
@@ -101,7 +101,8 @@ impl Board<'_> {
                 let less = cost(world, from) + cost(world, to_root)
                     - cost(&then, from)
                     - cost(&then, to_root);
-                if less >= LEAST && best.as_ref().is_none_or(|(_, most)| less > *most) {
+                if less >= MIN_COST_REDUCTION && best.as_ref().is_none_or(|(_, most)| less > *most)
+                {
                     best = Some((one, less));
                 }
             }

@@ -32,17 +32,17 @@ use crate::reason::{NoHost, is_without_device, obstacle, obstacle_of_host};
 pub use cost::{Lowered, costliest, lower_cost};
 
 /// Maximum number of moves in a plan.
-pub const MOST_MOVES: usize = 2;
+pub const MAX_MOVES: usize = 2;
 
 /// Maximum number of destinations that are compared for one guest.
-const DESTINATIONS: usize = 8;
+const MAX_DESTINATIONS: usize = 8;
 
 /// Maximum number of candidates that are examined for the destination of one guest, if the best
 /// candidates by cost have devices of other kinds.
-const EXAMINED: usize = 256;
+const EXAMINED_PER_GUEST: usize = 256;
 
 /// Number of plans after which the search ends and returns the best one.
-const ENOUGH: usize = 16;
+const ENOUGH_PLANS: usize = 16;
 
 /// An amount of a class on a provider.
 pub type Amount = (ProviderId, ResourceClass, i64);
@@ -57,7 +57,7 @@ pub struct Guest {
     /// The root of its host's tree.
     pub source: ProviderId,
     /// All allocations of the guest on its source.
-    pub held: Vec<Amount>,
+    pub allocations: Vec<Amount>,
     /// The request for its destination.
     pub query: Query,
     /// Its properties.
@@ -84,7 +84,7 @@ impl Guest {
         };
         is_free(self)
             && is_free(other)
-            && self.held == other.held
+            && self.allocations == other.allocations
             && self.project_id == other.project_id
             && self.excluded == other.excluded
             && self.spec.availability_zone == other.spec.availability_zone
@@ -94,7 +94,7 @@ impl Guest {
 
     /// True if one plan may move both guests. Two guests of one server group may not, because the
     /// facts of the group describe the state before the plan.
-    fn goes_with(&self, other: &Self) -> bool {
+    fn can_move_with(&self, other: &Self) -> bool {
         let group = |guest: &Self| guest.facts.group.as_ref().map(|(id, _)| *id);
         self.server != other.server && (group(self).is_none() || group(self) != group(other))
     }
@@ -169,7 +169,7 @@ fn after(world: &Snapshot, guests: &[Guest], one: &Move) -> Snapshot {
     let mut world = world.clone();
     world.add_usage(&one.to);
     if let Some(guest) = guests.get(one.guest) {
-        world.subtract_usage(&guest.held);
+        world.subtract_usage(&guest.allocations);
     }
     world
 }
@@ -220,8 +220,8 @@ pub fn make_room(
     left: &mut Searches,
 ) -> Result<Option<Rebalance>, NoHost> {
     let board = Board { scope, guests, now: wanted.constraints.now };
-    let (mut found, nobody) = (Vec::new(), HashSet::new());
-    let ended = board.one_move(world, wanted, &nobody, left, &mut found);
+    let (mut found, none_staying) = (Vec::new(), HashSet::new());
+    let ended = board.one_move(world, wanted, &none_staying, left, &mut found);
     let ended = match ended {
         Ok(()) if found.is_empty() => board.two_moves(world, wanted, left, &mut found),
         ended => ended,
@@ -264,7 +264,7 @@ pub fn empty_host(
     let board = Board { scope, guests, now: wanted.constraints.now };
     let mut best: Option<DrainPlan> = None;
     for source in hosts {
-        match board.emptied(world, wanted, *source, left) {
+        match board.drain_plan(world, wanted, *source, left) {
             Ok(Some(found)) => {
                 let rank = |one: &DrainPlan| (one.gain, std::cmp::Reverse(one.moves.len()));
                 if best.as_ref().is_none_or(|best| rank(&found) > rank(best)) {
@@ -332,7 +332,7 @@ impl Board<'_> {
                     continue;
                 }
                 tried.push(guest);
-                if self.without(world, wanted, source, &[at], left)? <= before {
+                if self.fitting_without(world, wanted, source, &[at], left)? <= before {
                     continue;
                 }
                 for to in self.destinations(world, guest, left)? {
@@ -342,7 +342,7 @@ impl Board<'_> {
                         break;
                     }
                 }
-                if found.len() >= ENOUGH {
+                if found.len() >= ENOUGH_PLANS {
                     return Ok(());
                 }
             }
@@ -363,13 +363,14 @@ impl Board<'_> {
             }
             let before = wanted.fitting(world, source, left)?;
             for (nth, first) in guests.iter().enumerate() {
-                let alone = self.without(world, wanted, source, &[*first], left)? > before;
+                let alone = self.fitting_without(world, wanted, source, &[*first], left)? > before;
                 if alone {
                     self.chain(world, wanted, *first, left, found)?;
                 }
                 for second in guests.iter().skip(nth + 1).filter(|_| !alone) {
-                    if !self.guests[*first].goes_with(&self.guests[*second])
-                        || self.without(world, wanted, source, &[*first, *second], left)? <= before
+                    if !self.guests[*first].can_move_with(&self.guests[*second])
+                        || self.fitting_without(world, wanted, source, &[*first, *second], left)?
+                            <= before
                     {
                         continue;
                     }
@@ -380,11 +381,11 @@ impl Board<'_> {
                             break;
                         }
                     }
-                    if found.len() >= ENOUGH {
+                    if found.len() >= ENOUGH_PLANS {
                         return Ok(());
                     }
                 }
-                if found.len() >= ENOUGH {
+                if found.len() >= ENOUGH_PLANS {
                     return Ok(());
                 }
             }
@@ -402,7 +403,7 @@ impl Board<'_> {
     ) -> Result<Option<Rebalance>, Stop> {
         for to in self.destinations(world, &self.guests[first], left)? {
             let one = Move { guest: first, to };
-            if let Some(plan) = self.then(world, wanted, &one, second, left)? {
+            if let Some(plan) = self.with_second_move(world, wanted, &one, second, left)? {
                 return Ok(Some(plan));
             }
         }
@@ -411,7 +412,7 @@ impl Board<'_> {
 
     /// The plan of a move and a subsequent move of `guest` to the first destination after which more servers of the
     /// request fit.
-    fn then(
+    fn with_second_move(
         &self,
         world: &Snapshot,
         wanted: &Wanted<'_>,
@@ -442,12 +443,12 @@ impl Board<'_> {
         let guest = &self.guests[last];
         let constraints = guest.constraints(self.scope, self.now);
         let for_guest = Wanted { constraints: &constraints, query: &guest.query };
-        let others = (0..self.guests.len()).filter(|at| !self.guests[*at].goes_with(guest));
+        let others = (0..self.guests.len()).filter(|at| !self.guests[*at].can_move_with(guest));
         let (staying, mut first) = (others.collect(), Vec::new());
         self.one_move(world, &for_guest, &staying, left, &mut first)?;
         for Rebalance { mut moves, .. } in first {
             let Some(one) = moves.pop() else { continue };
-            if let Some(plan) = self.then(world, wanted, &one, last, left)? {
+            if let Some(plan) = self.with_second_move(world, wanted, &one, last, left)? {
                 found.push(plan);
                 return Ok(());
             }
@@ -456,7 +457,7 @@ impl Board<'_> {
     }
 
     /// The moves of all guests of a host, each to its first destination, if more servers of the request fit after them.
-    fn emptied(
+    fn drain_plan(
         &self,
         world: &Snapshot,
         wanted: &Wanted<'_>,
@@ -465,7 +466,7 @@ impl Board<'_> {
     ) -> Result<Option<DrainPlan>, Stop> {
         let (mut then, mut moves) = (world.clone(), Vec::<Move>::new());
         for (at, guest) in self.guests.iter().enumerate().filter(|(_, one)| one.source == source) {
-            if !moves.iter().all(|one| self.guests[one.guest].goes_with(guest)) {
+            if !moves.iter().all(|one| self.guests[one.guest].can_move_with(guest)) {
                 return Ok(None);
             }
             let place = self.destinations(&then, guest, left)?.into_iter().next();
@@ -479,7 +480,7 @@ impl Board<'_> {
     }
 
     /// How many servers of the request fit on a host without some of its guests.
-    fn without(
+    fn fitting_without(
         &self,
         world: &Snapshot,
         wanted: &Wanted<'_>,
@@ -488,7 +489,7 @@ impl Board<'_> {
         left: &mut Searches,
     ) -> Result<i64, Stop> {
         let mut world = world.clone();
-        guests.iter().for_each(|at| world.subtract_usage(&self.guests[*at].held));
+        guests.iter().for_each(|at| world.subtract_usage(&self.guests[*at].allocations));
         wanted.fitting(&world, source, left)
     }
 
@@ -511,9 +512,9 @@ impl Board<'_> {
         guest: &Guest,
         left: &mut Searches,
     ) -> Result<Vec<Candidate>, Stop> {
-        left.0 = left.0.checked_sub(DESTINATIONS as u64).ok_or(Stop::Exhausted)?;
+        left.0 = left.0.checked_sub(MAX_DESTINATIONS as u64).ok_or(Stop::Exhausted)?;
         let constraints = guest.constraints(self.scope, self.now);
-        let kinds = kinds(world, &guest.held);
+        let kinds = kinds(world, &guest.allocations);
         let mut roots = HashSet::from([guest.source]);
         let mut fits = |candidate: &Candidate| {
             self::kinds(world, &candidate.allocations) == kinds && roots.insert(candidate.root)
@@ -525,9 +526,9 @@ impl Board<'_> {
             let search = world.search(&guest.query);
             let search = search.map_err(|why| Stop::Invalid(NoHost::new(format!("{why}."))))?;
             let usable = search
-                .take(EXAMINED)
+                .take(EXAMINED_PER_GUEST)
                 .filter(|one| obstacle(&constraints, one).is_none() && !is_without_device(one));
-            places.extend(usable.filter(|one| fits(one)).take(DESTINATIONS));
+            places.extend(usable.filter(|one| fits(one)).take(MAX_DESTINATIONS));
         }
         Ok(places)
     }

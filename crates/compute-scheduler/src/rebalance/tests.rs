@@ -60,8 +60,8 @@ fn gpu(host: usize, gpu: usize) -> ProviderId {
 
 impl Few {
     fn used(&self, provider: ProviderId) -> i64 {
-        let amounts = self.guests.iter().flat_map(held);
-        amounts.filter(|(held, ..)| *held == provider).map(|(_, _, amount)| amount).sum()
+        let amounts = self.guests.iter().flat_map(allocations);
+        amounts.filter(|(of, ..)| *of == provider).map(|(_, _, amount)| amount).sum()
     }
 
     /// True if a request fits on a GPU and its host. Adds up the amounts without the scheduler.
@@ -98,7 +98,7 @@ impl Few {
                 id: provider,
                 name: format!("{provider}").into(),
                 parent,
-                generation: 0,
+                version: 0,
                 inventories: vec![(
                     class,
                     Inventory { used: self.used(provider), ..Inventory::of(total) },
@@ -139,7 +139,7 @@ impl Few {
             server: ServerId::from_bytes((nth as u128 + 1).to_be_bytes()),
             project_id: "p".into(),
             source: root(small.host),
-            held: held(small),
+            allocations: allocations(small),
             query: query(small.cpus, small.units),
             spec: spec(),
             facts: Facts::default(),
@@ -201,7 +201,7 @@ fn name(host: usize) -> HostName {
     HostName::verbatim(format!("host{host}"))
 }
 
-fn held(guest: &Small) -> Vec<Amount> {
+fn allocations(guest: &Small) -> Vec<Amount> {
     vec![(root(guest.host), vcpu(), guest.cpus), (gpu(guest.host, guest.gpu), vgpu(), guest.units)]
 }
 
@@ -255,7 +255,7 @@ proptest! {
             return Ok(());
         };
         prop_assert!(plan.gain > 0);
-        prop_assert!((1..=MOST_MOVES).contains(&plan.moves.len()));
+        prop_assert!((1..=MAX_MOVES).contains(&plan.moves.len()));
         prop_assert_eq!(plan.moves.len() == 1, has_one_move, "the fewest moves");
         for one in &plan.moves {
             few.perform(one);

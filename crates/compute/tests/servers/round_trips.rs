@@ -29,7 +29,7 @@ async fn settle(plain: &Store, running: &RunningCloud) {
                 .fleet
                 .all()
                 .iter()
-                .all(|h| h.answered() >= h.newest().borrow().generation)
+                .all(|h| h.acknowledged() >= h.newest().borrow().generation)
     })
     .await;
 }

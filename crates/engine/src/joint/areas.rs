@@ -113,7 +113,8 @@ impl<'a> Areas<'a> {
         condition: &Alike,
     ) -> Vec<(ProviderId, Vec<&'a ResourceClass>)> {
         let mut served = Vec::new();
-        let is_meant = |group: &&Group| group.counts() && condition.groups.contains(&group.suffix);
+        let is_meant =
+            |group: &&Group| group.is_relevant() && condition.groups.contains(&group.suffix);
         for group in self.query.groups.iter().filter(is_meant) {
             let classes = group.resources.iter().map(|(class, _)| class);
             if group.suffix.is_empty() {

@@ -96,13 +96,13 @@ impl<'a> Search<'a> {
             self.steps += 1;
             if !self.walk.confined() && self.walk.enters_chunk(slot) {
                 let chunk = self.snapshot.forest.chunk(slot);
-                if chunk.is_none_or(|chunk| !might_fit(&self.plan, chunk.best())) {
+                if chunk.is_none_or(|chunk| !might_fit(&self.plan, chunk.max_room())) {
                     self.walk.skip_chunk(slot);
                     continue;
                 }
             }
             let Some(tree) = self.snapshot.forest.get(slot) else { continue };
-            if !might_fit(&self.plan, tree.best()) || !root_fits(&self.plan, tree) {
+            if !might_fit(&self.plan, tree.max_room()) || !root_fits(&self.plan, tree) {
                 continue;
             }
             if let Some(solver) = self.begin(slot) {
@@ -146,9 +146,9 @@ impl<'a> Search<'a> {
             }
             finds += 1;
             let candidate = self.candidate(solver);
-            let lent_only = !self.snapshot.sharing.is_empty()
+            let only_sharing = !self.snapshot.sharing.is_empty()
                 && solver.picked().all(|(_, supplier)| supplier.node().has_trait(self.plan.shares));
-            if lent_only && !self.seen.insert(unrooted(&candidate)) {
+            if only_sharing && !self.seen.insert(unrooted(&candidate)) {
                 continue;
             }
             self.wasted += (self.steps - begun).saturating_sub(TRIES_PER_FIND);

@@ -89,7 +89,9 @@ impl Plan {
             only: None,
             shares: snapshot.names.traits.find(SHARES),
         };
-        for (index, group) in query.groups.iter().enumerate().filter(|(_, group)| group.counts()) {
+        for (index, group) in
+            query.groups.iter().enumerate().filter(|(_, group)| group.is_relevant())
+        {
             let needs: Vec<(usize, i64)> = group
                 .resources
                 .iter()

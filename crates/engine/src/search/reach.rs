@@ -7,7 +7,7 @@
 use uuid::Uuid;
 
 use super::plan::{GroupConditions, Part, Plan};
-use crate::snapshot::{CompactTree, Node, Slot, Snapshot, best_of};
+use crate::snapshot::{CompactTree, Node, Slot, Snapshot, max_room_of};
 
 /// A provider that one tree can use: one of its own or a sharing provider.
 #[derive(Debug, Clone, Copy)]
@@ -138,10 +138,10 @@ pub(crate) fn root_fits(plan: &Plan, tree: &CompactTree) -> bool {
         && !plan.root_forbidden.iter().any(|t| root.has_trait(*t))
 }
 
-/// True if providers whose room is at most `best` for each class might serve every part. Ignores classes that a sharing
-/// provider might supply.
-pub(crate) fn might_fit(plan: &Plan, best: &[(crate::intern::Name, i64)]) -> bool {
+/// True if providers whose room is at most `max_room` for each class might serve every part. Ignores classes that a
+/// sharing provider might supply.
+pub(crate) fn might_fit(plan: &Plan, max_room: &[(crate::intern::Name, i64)]) -> bool {
     plan.parts.iter().flat_map(|part| &part.needs).all(|(class, amount)| {
-        plan.shared[*class] || best_of(best, plan.classes[*class]) >= *amount
+        plan.shared[*class] || max_room_of(max_room, plan.classes[*class]) >= *amount
     })
 }

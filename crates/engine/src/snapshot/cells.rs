@@ -50,7 +50,7 @@ impl Snapshot {
             }
             Some(before) => {
                 folded.forest = before.forest.clone();
-                folded.forest.follow(&self.forest);
+                folded.forest.copy_slots_from(&self.forest);
                 for root in changed {
                     let (was, now) = (before.roots.get(*root), self.roots.get(*root));
                     for slot in was.into_iter().chain(now.filter(|now| Some(*now) != was)) {
@@ -68,8 +68,8 @@ impl Snapshot {
         let tree = self.forest.arc(slot);
         let divided = tree.as_deref().map(|tree| (tree, cells(tree, &self.names)));
         match divided.and_then(|(tree, cells)| fold(tree, &cells, &self.names)) {
-            Some(folded) => forest.show(slot, Some(Arc::new(folded)), true),
-            None => forest.show(slot, tree, false),
+            Some(folded) => forest.set_from(slot, Some(Arc::new(folded)), true),
+            None => forest.set_from(slot, tree, false),
         }
     }
 

@@ -52,10 +52,10 @@ pub(crate) struct Shape {
 #[derive(Debug, Clone)]
 pub(crate) struct CompactTree {
     pub(crate) shape: Arc<Shape>,
-    generations: Box<[i64]>,
+    versions: Box<[i64]>,
     used: Box<[i64]>,
     /// By class: the maximum room of any one provider; sorted by class.
-    best: Box<[(Name, i64)]>,
+    max_room: Box<[(Name, i64)]>,
 }
 
 impl CompactTree {
@@ -65,10 +65,9 @@ impl CompactTree {
         let shares = names.traits.intern(&SHARES.into());
         let mut positions = HashMap::new();
         let mut nodes = Vec::with_capacity(tree.providers.len());
-        let (mut stock, mut used, mut generations) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut stock, mut used, mut versions) = (Vec::new(), Vec::new(), Vec::new());
         for (position, provider) in tree.providers.into_iter().enumerate() {
-            let Provider { id, name, parent, generation, inventories, traits, aggregates } =
-                provider;
+            let Provider { id, name, parent, version, inventories, traits, aggregates } = provider;
             let parent = match position {
                 0 => None,
                 _ => Some(parent.and_then(|id| positions.get(&id).copied()).unwrap_or(0)),
@@ -85,7 +84,7 @@ impl CompactTree {
             traits.dedup();
             let aggregates = sorted(aggregates);
             let stock = start..stock.len();
-            generations.push(generation);
+            versions.push(version);
             let traits = traits.into();
             nodes.push(Node { id, name, parent, leaf: true, traits, aggregates, stock });
         }
@@ -100,11 +99,11 @@ impl CompactTree {
         let shape = Shape { nodes: nodes.into(), sharing, aggregates, stock: stock.into() };
         let mut compact = Self {
             shape: Arc::new(shape),
-            generations: generations.into(),
+            versions: versions.into(),
             used: used.into(),
-            best: Box::default(),
+            max_room: Box::default(),
         };
-        compact.sum_up();
+        compact.update_max_room();
         (!compact.shape.nodes.is_empty()).then_some(compact)
     }
 
@@ -125,7 +124,7 @@ impl CompactTree {
             id: node.id,
             name: Arc::clone(&node.name),
             parent: node.parent.map(|parent| self.nodes()[parent].id),
-            generation: self.generation(position),
+            version: self.version(position),
             inventories: self
                 .inventories(position)
                 .filter_map(|(class, inventory)| {
@@ -137,12 +136,12 @@ impl CompactTree {
         })
     }
 
-    pub(crate) fn generation(&self, node: usize) -> i64 {
-        self.generations[node]
+    pub(crate) fn version(&self, node: usize) -> i64 {
+        self.versions[node]
     }
 
-    pub(crate) fn best(&self) -> &[(Name, i64)] {
-        &self.best
+    pub(crate) fn max_room(&self) -> &[(Name, i64)] {
+        &self.max_room
     }
 
     /// The inventory of a class with its present usage.
@@ -173,8 +172,8 @@ impl CompactTree {
         false
     }
 
-    pub(crate) fn set_usage(&mut self, node: usize, generation: i64, used: &[(Name, i64)]) {
-        self.generations[node] = generation;
+    pub(crate) fn set_usage(&mut self, node: usize, version: i64, used: &[(Name, i64)]) {
+        self.versions[node] = version;
         self.change(node, used, |_, new| new);
     }
 
@@ -189,15 +188,15 @@ impl CompactTree {
                 self.used[at] = to(self.used[at], *amount);
             }
         }
-        self.sum_up();
+        self.update_max_room();
     }
 
-    fn sum_up(&mut self) {
-        let mut best = Vec::with_capacity(self.best.len());
+    fn update_max_room(&mut self) {
+        let mut max_room = Vec::with_capacity(self.max_room.len());
         for (at, (class, terms)) in self.shape.stock.iter().enumerate() {
-            raise(&mut best, *class, Inventory { used: self.used[at], ..*terms }.room());
+            raise(&mut max_room, *class, Inventory { used: self.used[at], ..*terms }.room());
         }
-        self.best = best.into();
+        self.max_room = max_room.into();
     }
 }
 
@@ -208,14 +207,14 @@ fn sorted(mut aggregates: Vec<Uuid>) -> Box<[Uuid]> {
 }
 
 /// Enters a value into a list sorted by class, keeping the larger value of a class.
-pub(crate) fn raise(best: &mut Vec<(Name, i64)>, class: Name, room: i64) {
-    match best.binary_search_by_key(&class, |(class, _)| *class) {
-        Ok(at) => best[at].1 = best[at].1.max(room),
-        Err(at) => best.insert(at, (class, room)),
+pub(crate) fn raise(max_room: &mut Vec<(Name, i64)>, class: Name, room: i64) {
+    match max_room.binary_search_by_key(&class, |(class, _)| *class) {
+        Ok(at) => max_room[at].1 = max_room[at].1.max(room),
+        Err(at) => max_room.insert(at, (class, room)),
     }
 }
 
 /// Reads a list made by [`raise`]. A class that is not in it has no room.
-pub(crate) fn best_of(best: &[(Name, i64)], class: Name) -> i64 {
-    best.binary_search_by_key(&class, |(class, _)| *class).map_or(0, |at| best[at].1)
+pub(crate) fn max_room_of(max_room: &[(Name, i64)], class: Name) -> i64 {
+    max_room.binary_search_by_key(&class, |(class, _)| *class).map_or(0, |at| max_room[at].1)
 }

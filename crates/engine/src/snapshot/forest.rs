@@ -18,19 +18,19 @@ pub(crate) type Slot = usize;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Chunk {
     trees: Vec<Option<Arc<CompactTree>>>,
-    best: Vec<(Name, i64)>,
+    max_room: Vec<(Name, i64)>,
 }
 
 impl Chunk {
-    pub(crate) fn best(&self) -> &[(Name, i64)] {
-        &self.best
+    pub(crate) fn max_room(&self) -> &[(Name, i64)] {
+        &self.max_room
     }
 
-    fn sum_up(&mut self) {
-        self.best.clear();
+    fn update_max_room(&mut self) {
+        self.max_room.clear();
         for tree in self.trees.iter().flatten() {
-            for (class, room) in tree.best() {
-                raise(&mut self.best, *class, *room);
+            for (class, room) in tree.max_room() {
+                raise(&mut self.max_room, *class, *room);
             }
         }
     }
@@ -41,7 +41,7 @@ pub(crate) struct Forest {
     chunks: Arc<Vec<Arc<Chunk>>>,
     vacant: Arc<Vec<Slot>>,
     slots: usize,
-    /// The slots whose trees are folded here, but not in the forest that this one [follows](Forest::follow);
+    /// The slots whose trees are folded here, but not in the forest that this one [copies](Forest::copy_slots_from);
     /// sorted.
     folded: Arc<Vec<Slot>>,
 }
@@ -96,15 +96,15 @@ impl Forest {
         self.folded.len()
     }
 
-    /// Copies the assignment of slots from another forest. The caller then calls [`Forest::show`]
+    /// Copies the assignment of slots from another forest. The caller then calls [`Forest::set_from`]
     /// for each tree that differs.
-    pub(crate) fn follow(&mut self, other: &Self) {
+    pub(crate) fn copy_slots_from(&mut self, other: &Self) {
         (self.vacant, self.slots) = (Arc::clone(&other.vacant), other.slots);
     }
 
-    /// Sets the tree of a slot that the followed forest has assigned, and records whether the tree
+    /// Sets the tree of a slot that the other forest has assigned, and records whether the tree
     /// is folded.
-    pub(crate) fn show(&mut self, slot: Slot, tree: Option<Arc<CompactTree>>, is_folded: bool) {
+    pub(crate) fn set_from(&mut self, slot: Slot, tree: Option<Arc<CompactTree>>, is_folded: bool) {
         match self.folded.binary_search(&slot) {
             Ok(at) if !is_folded => drop(Arc::make_mut(&mut self.folded).remove(at)),
             Err(at) if is_folded => Arc::make_mut(&mut self.folded).insert(at, slot),
@@ -138,7 +138,7 @@ impl Forest {
         }
     }
 
-    /// Changes a tree in place. `with` may change only the usage and the generations, because copies
+    /// Changes a tree in place. `with` may change only the usage and the versions, because copies
     /// of a tree share its shape.
     pub(crate) fn change(&mut self, slot: Slot, with: impl FnOnce(&mut CompactTree)) {
         let chunks = Arc::make_mut(&mut self.chunks);
@@ -146,7 +146,7 @@ impl Forest {
         let chunk = Arc::make_mut(chunk);
         let Some(Some(tree)) = chunk.trees.get_mut(slot % CHUNK) else { return };
         with(Arc::make_mut(tree));
-        chunk.sum_up();
+        chunk.update_max_room();
     }
 
     fn put(&mut self, slot: Slot, tree: Option<Arc<CompactTree>>) {
@@ -159,6 +159,6 @@ impl Forest {
             chunk.trees.resize(slot % CHUNK + 1, None);
         }
         chunk.trees[slot % CHUNK] = tree;
-        chunk.sum_up();
+        chunk.update_max_room();
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use kilonova_ids::{ProviderId, ResourceClass};
 
 pub use cells::{CELL_CLASSES, CELL_TRAIT, is_of_cell};
-pub(crate) use compact::{CompactTree, Node, best_of};
+pub(crate) use compact::{CompactTree, Node, max_room_of};
 pub(crate) use forest::{CHUNK, Forest, Slot};
 
 use crate::explain::{Explanation, explain};
@@ -47,7 +47,7 @@ impl Snapshot {
         let sharing = tree.shape.sharing.clone();
         let slot = match self.roots.get(root) {
             Some(slot) => {
-                self.forget(slot, &ids);
+                self.remove_locations(slot, &ids);
                 self.forest.replace(slot, tree);
                 slot
             }
@@ -63,7 +63,7 @@ impl Snapshot {
     /// Removes the tree with that root.
     pub fn remove(&mut self, root: ProviderId) {
         let Some(slot) = self.roots.get(root) else { return };
-        self.forget(slot, &[]);
+        self.remove_locations(slot, &[]);
         self.roots.remove(root);
         self.set_sharing(slot, &[]);
         self.forest.remove(slot);
@@ -112,22 +112,17 @@ impl Snapshot {
     }
 
     /// Records a provider's usage after a commit, in absolute amounts; other classes keep theirs.
-    /// Ignores a generation ([`Provider::generation`]) older than the known one, because commits may be
+    /// Ignores a version ([`Provider::version`]) older than the known one, because commits may be
     /// reported in any order.
-    pub fn set_usage(
-        &mut self,
-        provider: ProviderId,
-        generation: i64,
-        used: &[(ResourceClass, i64)],
-    ) {
+    pub fn set_usage(&mut self, provider: ProviderId, version: i64, used: &[(ResourceClass, i64)]) {
         let Some((slot, node)) = self.locations.get(provider) else { return };
-        let known = self.forest.get(slot).map(|tree| tree.generation(node));
-        if known.is_none_or(|known| generation < known) {
+        let known = self.forest.get(slot).map(|tree| tree.version(node));
+        if known.is_none_or(|known| version < known) {
             return;
         }
         let used: Vec<_> =
             used.iter().map(|(class, n)| (self.names.classes.find(class), *n)).collect();
-        self.forest.change(slot, |tree| tree.set_usage(node, generation, &used));
+        self.forest.change(slot, |tree| tree.set_usage(node, version, &used));
     }
 
     /// Adds a candidate's amounts to the usage. Used on a scratch copy to pick several candidates jointly.
@@ -142,8 +137,8 @@ impl Snapshot {
 
     /// Subtracts from the usage the amounts that a consumer will release. Used on a scratch copy for
     /// planning.
-    pub fn subtract_usage(&mut self, held: &[(ProviderId, ResourceClass, i64)]) {
-        for (provider, class, amount) in held {
+    pub fn subtract_usage(&mut self, released: &[(ProviderId, ResourceClass, i64)]) {
+        for (provider, class, amount) in released {
             let Some((slot, node)) = self.locations.get(*provider) else { continue };
             let less = [(self.names.classes.find(class), amount.saturating_neg())];
             let node = self.holder(slot, node, less[0].0);
@@ -183,7 +178,7 @@ impl Snapshot {
 
     /// Drops the index entries of a slot's providers, except those in `staying` and those that have
     /// since moved to another tree.
-    fn forget(&mut self, slot: Slot, staying: &[ProviderId]) {
+    fn remove_locations(&mut self, slot: Slot, staying: &[ProviderId]) {
         let Some(tree) = self.forest.get(slot) else { return };
         let shape = Arc::clone(&tree.shape);
         if shape.nodes.iter().map(|node| node.id).eq(staying.iter().copied()) {
@@ -233,14 +228,14 @@ impl<'a> TreeView<'a> {
         (0..tree.nodes().len()).map(move |position| NodeView { tree, names, position })
     }
 
-    /// Id, name, parent and generation of its providers.
+    /// Id, name, parent and version of its providers.
     pub fn outline(
         &self,
     ) -> impl Iterator<Item = (ProviderId, &'a Arc<str>, Option<ProviderId>, i64)> + use<'a> {
         let tree = self.tree;
         tree.nodes().iter().enumerate().map(move |(position, node)| {
             let parent = node.parent.map(|parent| tree.nodes()[parent].id);
-            (node.id, &node.name, parent, tree.generation(position))
+            (node.id, &node.name, parent, tree.version(position))
         })
     }
 }

@@ -25,7 +25,7 @@ pub fn provider(number: u128, parent: Option<u128>) -> Provider {
         id: id(number),
         name: format!("p{number}").into(),
         parent: parent.map(id),
-        generation: 0,
+        version: 0,
         inventories: Vec::new(),
         traits: Vec::new(),
         aggregates: Vec::new(),

@@ -80,7 +80,7 @@ fn joint_conditions_are_told_apart() {
             groups: vec!["1".into(), "2".into()],
             prefix: "CUSTOM_SWITCH_".into(),
             constraint: "topology=same-switch".into(),
-            what: "the devices below one switch".into(),
+            description: "the devices below one switch".into(),
             ..Alike::default()
         }],
         ..query(groups(2, 1))

@@ -57,12 +57,9 @@ fn provider() -> impl Strategy<Value = (usize, Provider)> {
             }
             let inventories =
                 classes.into_iter().map(ResourceClass::verbatim).zip(inventories).collect();
-            let (name, generation) = ("".into(), 0);
+            let (name, version) = ("".into(), 0);
             let id = ProviderId::nil();
-            (
-                parent,
-                Provider { id, name, parent: None, generation, inventories, traits, aggregates },
-            )
+            (parent, Provider { id, name, parent: None, version, inventories, traits, aggregates })
         },
     )
 }

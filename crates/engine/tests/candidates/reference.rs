@@ -102,7 +102,7 @@ impl Forest<'_> {
                     || (unsuffixed && own && in_all(anchor, &group.member_of));
                 let barred = in_any(provider, &group.forbidden_aggregates)
                     || (unsuffixed && in_any(anchor, &group.forbidden_aggregates));
-                (own || self.lends(provider, anchor))
+                (own || self.shares_with(provider, anchor))
                     && right_tree
                     && member
                     && !barred
@@ -113,7 +113,7 @@ impl Forest<'_> {
             .collect()
     }
 
-    fn lends(&self, provider: &Provider, anchor: &Provider) -> bool {
+    fn shares_with(&self, provider: &Provider, anchor: &Provider) -> bool {
         has_trait(provider, "MISC_SHARES_VIA_AGGREGATE")
             && self.providers.values().any(|other| {
                 self.roots[&other.id] == anchor.id

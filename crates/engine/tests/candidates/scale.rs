@@ -127,7 +127,7 @@ fn nodes_of_five(root: u128, count: u128) -> Vec<kilonova_engine::Provider> {
 /// Eleven groups of three on ten nodes of five: two groups never fit on one node. The small group
 /// hides this from sums and matchings, and no two groups or nodes are equal.
 #[test]
-fn packing_without_a_solution_ends_and_holds_up_nobody() {
+fn packing_without_a_solution_ends_and_does_not_block_other_trees() {
     let suffixes = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"];
     let mut groups: Vec<_> = suffixes
         .iter()

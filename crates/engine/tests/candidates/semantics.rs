@@ -125,12 +125,12 @@ fn in_tree_keeps_lenders_out() {
     assert_eq!(count(&snapshot, &both(1)), 1);
     assert_eq!(count(&snapshot, &both(102)), 0);
     assert_eq!(count(&snapshot, &both(999)), 0);
-    let lender = Group { in_tree: Some(id(301)), ..group("1", &[("DISK_GB", 5)]) };
-    assert_eq!(count(&snapshot, &query(vec![group("", &[("VCPU", 1)]), lender])), 2);
+    let sharing = Group { in_tree: Some(id(301)), ..group("1", &[("DISK_GB", 5)]) };
+    assert_eq!(count(&snapshot, &query(vec![group("", &[("VCPU", 1)]), sharing])), 2);
 }
 
 #[test]
-fn names_that_nobody_carries() {
+fn names_that_no_provider_has() {
     let snapshot = forest([gpu_host(1, 1, 1)]);
     let vgpu = || group("", &[("VGPU", 1)]);
     assert_eq!(count(&snapshot, &query(vec![group("", &[("CUSTOM_NO", 1)])])), 0);

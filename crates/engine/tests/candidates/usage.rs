@@ -8,11 +8,11 @@ fn vgpu(snapshot: &Snapshot, host: u128, gpu: u128) -> (i64, i64) {
     let tree = snapshot.tree(id(host)).unwrap();
     let provider = tree.providers().find(|p| p.id == id(gpu)).unwrap();
     let used = |(_, inventory): &(_, Inventory)| inventory.used;
-    (provider.generation, provider.inventories.first().map_or(0, used))
+    (provider.version, provider.inventories.first().map_or(0, used))
 }
 
 #[test]
-fn older_generations_are_ignored() {
+fn older_versions_are_ignored() {
     let mut snapshot = forest([gpu_host(1, 1, 4)]);
     snapshot.set_usage(id(2), 5, &[(class("VGPU"), 3)]);
     assert_eq!(vgpu(&snapshot, 1, 2), (5, 3));

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 const GIB: u32 = 1024;
 /// Each device of a split request costs as much as two devices outside whole islands.
-const SPLIT: f64 = 2.0;
+const SPLIT_COST: f64 = 2.0;
 
 fn shape(count: u8, share: u16) -> Shape {
     Shape { cpu: 1000, memory: GIB, count, share, models: Models::ANY }
@@ -117,7 +117,7 @@ fn a_split_costs_and_an_island_of_one_device_is_none() {
         cost.score(host, &after, &shape)
     };
     let pairs = islands(&[&[ALL; 2], &[ALL; 2]]);
-    assert!((score(&pairs, 4) + SPLIT * 4.0).abs() < 1e-9, "two islands");
+    assert!((score(&pairs, 4) + SPLIT_COST * 4.0).abs() < 1e-9, "two islands");
     assert!(score(&pairs, 2).abs() < 1e-9);
     let single = islands(&[&[ALL], &[ALL]]);
     assert!(!single.has_islands());
@@ -203,7 +203,7 @@ fn by_full_scan(cost: &Cost, devices: &[Device], shape: &Shape) -> Option<f64> {
         let taken: BTreeSet<Option<u16>> = set.iter().map(|at| devices[*at].island).collect();
         let is_split =
             set.len() > 1 && before.has_islands() && (taken.len() > 1 || taken.contains(&None));
-        let split = if is_split { SPLIT * set.len() as f64 } else { 0.0 };
+        let split = if is_split { SPLIT_COST * set.len() as f64 } else { 0.0 };
         let islands = outside(devices) - outside(&after) - split;
         let mut host = of(after);
         host.cpu -= shape.cpu;

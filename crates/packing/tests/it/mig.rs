@@ -1,6 +1,6 @@
 //! Every mask and profile compared with trying all starts, and the pitfalls of the geometry.
 
-use kilonova_packing::mig::{Card, Geometry, Instances, Placement, Profile, SLICES};
+use kilonova_packing::mig::{Card, Geometry, Instances, MAX_SLICES, Placement, Profile};
 
 fn geometry(card: Card) -> Geometry {
     Geometry::new(card.slices(), card.profiles()).expect("the table is valid")
@@ -32,7 +32,7 @@ fn the_table_agrees_with_trying_all_starts_for_every_mask_and_profile() {
                     let at = profile.placements.iter().find(|one| one.start == *start);
                     at.is_some_and(|one| slices(*one).all(|slice| mask & (1 << slice) == 0))
                 };
-                let start = (0..SLICES).find(legal);
+                let start = (0..MAX_SLICES).find(legal);
                 let found = geometry.first(index, mask).map(|place| place.start);
                 assert_eq!(found, start, "{card:?} {} {mask:08b}", profile.name);
             }
@@ -41,7 +41,7 @@ fn the_table_agrees_with_trying_all_starts_for_every_mask_and_profile() {
 }
 
 #[test]
-fn seven_small_instances_leave_the_last_slice_to_nobody_small() {
+fn seven_small_instances_leave_a_slice_that_fits_no_instance() {
     let geometry = geometry(Card::A100);
     let mut card = Instances::default();
     let starts = fill(&geometry, &mut card, &["1g.5gb"; 8]);
@@ -63,7 +63,7 @@ fn a_large_instance_that_is_first_leaves_room_for_three_small_ones() {
 }
 
 #[test]
-fn two_instances_of_three_leave_a_compute_slice_that_nobody_gets() {
+fn two_instances_of_three_leave_a_compute_slice_unused() {
     let geometry = geometry(Card::H200);
     let mut card = Instances::default();
     assert_eq!(fill(&geometry, &mut card, &["3g.71gb", "3g.71gb"]), [Some(0), Some(4)]);

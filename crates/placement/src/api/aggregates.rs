@@ -29,8 +29,8 @@ fn answer(call: &Call, provider: &ProviderRow, aggregates: &[String]) -> Respons
 }
 
 async fn show(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
-    call.since(1)?;
-    call.takes_json()?;
+    call.require_version(1)?;
+    call.require_accepts_json()?;
     call.may("placement:resource_providers:aggregates:list")?;
     let id = provider_id(&uuid)?;
     let (provider, aggregates) = call.app.store.read(move |tx| aggregates::list(tx, id)).await?;
@@ -38,8 +38,8 @@ async fn show(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal>
 }
 
 async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Refusal> {
-    call.since(1)?;
-    call.sends_json()?;
+    call.require_version(1)?;
+    call.require_json_body()?;
     call.may("placement:resource_providers:aggregates:update")?;
     let id = provider_id(&uuid)?;
     call.app.store.read(move |tx| providers::get(tx, id)).await?;

@@ -30,8 +30,8 @@ pub fn routes() -> Router<Placement> {
 }
 
 async fn list(call: Call) -> Result<Response, Refusal> {
-    call.since(10)?;
-    call.takes_json()?;
+    call.require_version(10)?;
+    call.require_accepts_json()?;
     call.may("placement:allocation_candidates:list")?;
     let CandidatesRequest { query, limit } = read_request(&call).await?;
     let shape = shape(&call, &query);
@@ -48,8 +48,8 @@ async fn list(call: Call) -> Result<Response, Refusal> {
 }
 
 async fn explain(call: Call) -> Result<Response, Refusal> {
-    call.since(10)?;
-    call.takes_json()?;
+    call.require_version(10)?;
+    call.require_accepts_json()?;
     call.may("placement:allocation_candidates:explain")?;
     let CandidatesRequest { query, .. } = read_request(&call).await?;
     let snapshot = call.app.world.stored();

@@ -30,7 +30,7 @@ pub fn routes() -> Router<Placement> {
 }
 
 async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
-    call.takes_json()?;
+    call.require_accepts_json()?;
     call.may("placement:resource_providers:allocations:list")?;
     let absent = || {
         Refusal::not_found(format!(
@@ -63,7 +63,7 @@ async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, R
 }
 
 async fn show(call: Call, Path(consumer): Path<String>) -> Result<Response, Refusal> {
-    call.takes_json()?;
+    call.require_accepts_json()?;
     call.may("placement:allocations:list")?;
     let Some(id) = parse_uuid_like::<ConsumerId>(&consumer) else {
         return Ok(call.json(StatusCode::OK, &json!({"allocations": {}}), None));
@@ -190,7 +190,7 @@ async fn replace(
     Path(consumer): Path<String>,
     body: Body,
 ) -> Result<Response, Refusal> {
-    call.sends_json()?;
+    call.require_json_body()?;
     call.may("placement:allocations:update")?;
     let consumer = consumer_id(&consumer)?;
     let schema = match call.version.1 {
@@ -206,8 +206,8 @@ async fn replace(
 }
 
 async fn replace_many(call: Call, body: Body) -> Result<Response, Refusal> {
-    call.since(13)?;
-    call.sends_json()?;
+    call.require_version(13)?;
+    call.require_json_body()?;
     call.may("placement:allocations:manage")?;
     let schema = match call.version.1 {
         0..28 => &schemas::POST_ALLOCATIONS,

@@ -77,7 +77,7 @@ impl Call {
     }
 
     /// Returns 404 for versions before 1.`minor`.
-    pub fn since(&self, minor: u32) -> Result<(), Refusal> {
+    pub fn require_version(&self, minor: u32) -> Result<(), Refusal> {
         if self.speaks(minor) {
             return Ok(());
         }
@@ -104,7 +104,7 @@ impl Call {
     }
 
     /// Returns 406 if the client does not accept JSON.
-    pub fn takes_json(&self) -> Result<(), Refusal> {
+    pub fn require_accepts_json(&self) -> Result<(), Refusal> {
         if quality(&self.headers, "application/json") > 0.0 {
             return Ok(());
         }
@@ -112,7 +112,7 @@ impl Call {
     }
 
     /// Returns 415 if the body is not JSON.
-    pub fn sends_json(&self) -> Result<(), Refusal> {
+    pub fn require_json_body(&self) -> Result<(), Refusal> {
         let sent = self.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
         let bare = sent.map(|t| t.split(';').next().unwrap_or_default().trim().to_owned());
         if bare.as_deref() == Some("application/json") {
@@ -136,7 +136,7 @@ impl Call {
     }
 
     /// Returns 400 for query keys that this version does not know.
-    pub fn only(&self, known: &[&str]) -> Result<(), Refusal> {
+    pub fn require_keys(&self, known: &[&str]) -> Result<(), Refusal> {
         match self.query.unknown(known) {
             None => Ok(()),
             Some(key) => Err(bad_query(&format!(

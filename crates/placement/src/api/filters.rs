@@ -21,7 +21,7 @@ const KEYS: [(u32, &str); 6] = [
 pub fn read(call: &Call) -> Result<ProviderFilters, Refusal> {
     let known: Vec<&str> =
         KEYS.iter().filter(|(minor, _)| call.speaks(*minor)).map(|(_, key)| *key).collect();
-    call.only(&known)?;
+    call.require_keys(&known)?;
     let name = call.query.get("name").filter(|name| !name.is_empty());
     let mut filters =
         ProviderFilters { name: name.map(str::to_owned), ..ProviderFilters::default() };

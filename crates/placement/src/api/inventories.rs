@@ -98,7 +98,7 @@ async fn single(
 }
 
 async fn list(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
-    call.takes_json()?;
+    call.require_accepts_json()?;
     call.may("placement:resource_providers:inventories:list")?;
     all(&call, provider_id(&uuid)?).await
 }
@@ -107,7 +107,7 @@ async fn show(
     call: Call,
     Path((uuid, class)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
-    call.takes_json()?;
+    call.require_accepts_json()?;
     call.may("placement:resource_providers:inventories:show")?;
     single(&call, provider_id(&uuid)?, &ResourceClass::verbatim(class), StatusCode::OK).await
 }
@@ -118,7 +118,7 @@ async fn exists(call: &Call, id: ProviderId) -> Result<(), Refusal> {
 }
 
 async fn create(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Refusal> {
-    call.sends_json()?;
+    call.require_json_body()?;
     call.may("placement:resource_providers:inventories:create")?;
     let id = provider_id(&uuid)?;
     exists(&call, id).await?;
@@ -135,7 +135,7 @@ async fn create(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Resp
 }
 
 async fn replace(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Refusal> {
-    call.sends_json()?;
+    call.require_json_body()?;
     call.may("placement:resource_providers:inventories:update")?;
     let id = provider_id(&uuid)?;
     exists(&call, id).await?;
@@ -157,7 +157,7 @@ async fn update(
     Path((uuid, class)): Path<(String, String)>,
     body: Body,
 ) -> Result<Response, Refusal> {
-    call.sends_json()?;
+    call.require_json_body()?;
     call.may("placement:resource_providers:inventories:update")?;
     let id = provider_id(&uuid)?;
     exists(&call, id).await?;

@@ -41,8 +41,8 @@ fn targets(data: &Value) -> Result<Vec<Target>, Refusal> {
 }
 
 async fn run(call: Call, body: Body) -> Result<Response, Refusal> {
-    call.since(30)?;
-    call.sends_json()?;
+    call.require_version(30)?;
+    call.require_json_body()?;
     call.may("placement:reshaper:reshape")?;
     let schema = match call.version.1 {
         0..34 => &schemas::RESHAPER,

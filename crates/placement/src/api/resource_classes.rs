@@ -35,8 +35,8 @@ fn new_class(name: &str) -> Result<ResourceClass, Refusal> {
 }
 
 async fn list(call: Call) -> Result<Response, Refusal> {
-    call.since(2)?;
-    call.takes_json()?;
+    call.require_version(2)?;
+    call.require_accepts_json()?;
     call.may("placement:resource_classes:list")?;
     let rows = call.app.store.read(classes::list).await?;
     let shown: Vec<Value> = rows.iter().map(|(name, _)| view(&call, name)).collect();
@@ -44,8 +44,8 @@ async fn list(call: Call) -> Result<Response, Refusal> {
 }
 
 async fn show(call: Call, Path(name): Path<String>) -> Result<Response, Refusal> {
-    call.since(2)?;
-    call.takes_json()?;
+    call.require_version(2)?;
+    call.require_accepts_json()?;
     call.may("placement:resource_classes:show")?;
     let wanted = ResourceClass::verbatim(name.as_str());
     let made = call.app.store.read(move |tx| classes::get(tx, &wanted)).await?;
@@ -53,8 +53,8 @@ async fn show(call: Call, Path(name): Path<String>) -> Result<Response, Refusal>
 }
 
 async fn create(call: Call, body: Body) -> Result<Response, Refusal> {
-    call.since(2)?;
-    call.sends_json()?;
+    call.require_version(2)?;
+    call.require_json_body()?;
     call.may("placement:resource_classes:create")?;
     let data = call.body(&body, &schemas::RESOURCE_CLASS)?;
     let name = new_class(data["name"].as_str().unwrap_or_default())?;
@@ -65,11 +65,11 @@ async fn create(call: Call, body: Body) -> Result<Response, Refusal> {
 
 /// Before 1.7 a rename with a body; since then an idempotent create without a body.
 async fn update(call: Call, Path(name): Path<String>, body: Body) -> Result<Response, Refusal> {
-    call.since(2)?;
+    call.require_version(2)?;
     if call.speaks(7) {
         return ensure(call, name).await;
     }
-    call.sends_json()?;
+    call.require_json_body()?;
     call.may("placement:resource_classes:update")?;
     let data = call.body(&body, &schemas::RESOURCE_CLASS)?;
     let new = new_class(data["name"].as_str().unwrap_or_default())?;
@@ -99,7 +99,7 @@ async fn ensure(call: Call, name: String) -> Result<Response, Refusal> {
 }
 
 async fn delete(call: Call, Path(name): Path<String>) -> Result<Response, Refusal> {
-    call.since(2)?;
+    call.require_version(2)?;
     call.may("placement:resource_classes:delete")?;
     let name = ResourceClass::verbatim(name);
     call.app.store.write(move |tx| classes::delete(tx, &name)).await?;

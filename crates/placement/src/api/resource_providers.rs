@@ -68,7 +68,7 @@ impl Serialize for Rows<'_> {
 }
 
 async fn list(call: Call) -> Result<Response, Refusal> {
-    call.takes_json()?;
+    call.require_accepts_json()?;
     call.may("placement:resource_providers:list")?;
     let filters = filters::read(&call)?;
     let rows = call.app.store.read(move |tx| app::filters::list(tx, &filters)).await?;
@@ -77,7 +77,7 @@ async fn list(call: Call) -> Result<Response, Refusal> {
 }
 
 async fn show(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
-    call.takes_json()?;
+    call.require_accepts_json()?;
     call.may("placement:resource_providers:show")?;
     let id = provider_id(&uuid)?;
     let row = call.app.store.read(move |tx| providers::get(tx, id)).await?;
@@ -105,7 +105,7 @@ fn name_of(data: &Value) -> Result<String, Refusal> {
 }
 
 async fn create(call: Call, body: Body) -> Result<Response, Refusal> {
-    call.sends_json()?;
+    call.require_json_body()?;
     call.may("placement:resource_providers:create")?;
     let schema =
         if call.speaks(14) { &schemas::POST_PROVIDER_1_14 } else { &schemas::POST_PROVIDER };
@@ -125,7 +125,7 @@ async fn create(call: Call, body: Body) -> Result<Response, Refusal> {
 }
 
 async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Refusal> {
-    call.sends_json()?;
+    call.require_json_body()?;
     call.may("placement:resource_providers:update")?;
     let id = provider_id(&uuid)?;
     call.app.store.read(move |tx| providers::get(tx, id)).await?;

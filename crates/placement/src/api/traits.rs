@@ -26,7 +26,7 @@ pub fn routes() -> Router<Placement> {
 }
 
 fn filter(call: &Call) -> Result<TraitFilter, Refusal> {
-    call.only(&["name", "associated"])?;
+    call.require_keys(&["name", "associated"])?;
     let mut filter = TraitFilter::default();
     if let Some(text) = call.query.get("name") {
         match text.split_once(':') {
@@ -58,8 +58,8 @@ fn filter(call: &Call) -> Result<TraitFilter, Refusal> {
 }
 
 async fn list(call: Call) -> Result<Response, Refusal> {
-    call.since(6)?;
-    call.takes_json()?;
+    call.require_version(6)?;
+    call.require_accepts_json()?;
     call.may("placement:traits:list")?;
     let filter = filter(&call)?;
     let names = call.app.store.read(move |tx| traits::list(tx, &filter)).await?;
@@ -67,7 +67,7 @@ async fn list(call: Call) -> Result<Response, Refusal> {
 }
 
 async fn show(call: Call, Path(name): Path<String>) -> Result<Response, Refusal> {
-    call.since(6)?;
+    call.require_version(6)?;
     call.may("placement:traits:show")?;
     let made = call.app.store.read(move |tx| traits::get(tx, &name)).await?;
     let mut response = call.empty(StatusCode::NO_CONTENT);
@@ -76,7 +76,7 @@ async fn show(call: Call, Path(name): Path<String>) -> Result<Response, Refusal>
 }
 
 async fn create(call: Call, Path(name): Path<String>) -> Result<Response, Refusal> {
-    call.since(6)?;
+    call.require_version(6)?;
     call.may("placement:traits:update")?;
     if !names::is_custom(&name) {
         return Err(Refusal::bad_request(
@@ -94,15 +94,15 @@ async fn create(call: Call, Path(name): Path<String>) -> Result<Response, Refusa
 }
 
 async fn delete(call: Call, Path(name): Path<String>) -> Result<Response, Refusal> {
-    call.since(6)?;
+    call.require_version(6)?;
     call.may("placement:traits:delete")?;
     call.app.store.write(move |tx| traits::delete(tx, &name)).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))
 }
 
 async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
-    call.since(6)?;
-    call.takes_json()?;
+    call.require_version(6)?;
+    call.require_accepts_json()?;
     call.may("placement:resource_providers:traits:list")?;
     let id = provider_id(&uuid)?;
     let (row, names) = call.app.store.read(move |tx| traits::of_provider(tx, id)).await?;
@@ -111,8 +111,8 @@ async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, R
 }
 
 async fn set(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Refusal> {
-    call.since(6)?;
-    call.sends_json()?;
+    call.require_version(6)?;
+    call.require_json_body()?;
     call.may("placement:resource_providers:traits:update")?;
     let data = call.body(&body, &schemas::PROVIDER_TRAITS)?;
     let id = provider_id(&uuid)?;
@@ -134,7 +134,7 @@ async fn set(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Respons
 }
 
 async fn clear(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
-    call.since(6)?;
+    call.require_version(6)?;
     call.may("placement:resource_providers:traits:delete")?;
     let id = provider_id(&uuid)?;
     call.app.store.read(move |tx| providers::get(tx, id)).await?;

@@ -23,7 +23,7 @@ pub fn routes() -> Router<Placement> {
 }
 
 async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
-    call.takes_json()?;
+    call.require_accepts_json()?;
     call.may("placement:resource_providers:usages")?;
     let id = provider_id(&uuid)?;
     let (provider, rows) = call.app.store.read(move |tx| inventories::list(tx, id)).await?;
@@ -45,7 +45,7 @@ fn read(call: &Call) -> Result<UsagesQuery, Refusal> {
     } else {
         &["project_id", "user_id"]
     };
-    call.only(known)?;
+    call.require_keys(known)?;
     let text = |key: &str| match call.query.get(key) {
         Some("") => {
             Err(bad_query("'' should be non-empty\n\nFailed validating 'minLength' in schema"))
@@ -78,8 +78,8 @@ fn shown_as(kind: Option<&str>, filter: Option<&str>) -> Option<String> {
 }
 
 async fn total(call: Call) -> Result<Response, Refusal> {
-    call.since(9)?;
-    call.takes_json()?;
+    call.require_version(9)?;
+    call.require_accepts_json()?;
     let project = call.query.get("project_id").unwrap_or_default();
     call.may_on("placement:usages", &[("project_id", project)])?;
     let UsagesQuery { project, user, kind } = read(&call)?;

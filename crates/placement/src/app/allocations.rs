@@ -166,7 +166,7 @@ pub fn replace(
     let mut known: Vec<Option<ConsumerRow>> = Vec::new();
     for change in changes {
         let row = consumers::get(tx, change.consumer)?;
-        expect(change, row.as_ref())?;
+        check_generation(change, row.as_ref())?;
         known.push(row);
     }
     let mut shifts = UsageChanges::default();
@@ -204,7 +204,7 @@ pub fn replace(
     Ok(())
 }
 
-fn expect(change: &AllocationChange, row: Option<&ConsumerRow>) -> Result<(), Error> {
+fn check_generation(change: &AllocationChange, row: Option<&ConsumerRow>) -> Result<(), Error> {
     let Some(expected) = change.generation else { return Ok(()) };
     let have = row.map(|row| row.generation);
     if expected == have {
@@ -268,7 +268,7 @@ pub fn no_allocations(consumer: &str) -> Refusal {
 #[derive(Default)]
 struct ProviderChange {
     /// True if the provider's generation changes.
-    visible: bool,
+    bumps_generation: bool,
     /// Released amounts by class.
     released: BTreeMap<ResourceClass, i64>,
     /// The individual claimed amounts by class.
@@ -279,22 +279,22 @@ struct ProviderChange {
 struct UsageChanges(BTreeMap<ProviderId, ProviderChange>);
 
 impl UsageChanges {
-    fn release(&mut self, held: &AllocationRow, visible: bool) {
+    fn release(&mut self, held: &AllocationRow, bumps_generation: bool) {
         let change = self.0.entry(held.provider).or_default();
-        change.visible |= visible;
+        change.bumps_generation |= bumps_generation;
         *change.released.entry(held.class.clone()).or_default() += held.used;
     }
 
     fn take(&mut self, provider: ProviderId, class: &ResourceClass, amount: i64) {
         let change = self.0.entry(provider).or_default();
-        change.visible = true;
+        change.bumps_generation = true;
         change.taken.entry(class.clone()).or_default().push(amount);
     }
 
     fn apply(self, tx: &mut Tx<'_>, world: &World, now: Timestamp) -> Result<(), Error> {
         let mut roots = BTreeSet::new();
         for (provider, change) in self.0 {
-            let counters = if change.visible {
+            let counters = if change.bumps_generation {
                 db::providers::bump(tx, provider, now)?
             } else {
                 db::providers::touch(tx, provider)?

@@ -112,7 +112,14 @@ pub fn import_tree(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> Res
                 }
             }
             Some(have) => {
-                providers::place(tx, copy.id, &copy.name, copy.parent, copy.root, now)?;
+                providers::set_name_and_position(
+                    tx,
+                    copy.id,
+                    &copy.name,
+                    copy.parent,
+                    copy.root,
+                    now,
+                )?;
                 left.insert(have.root);
             }
         }

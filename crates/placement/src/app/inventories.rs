@@ -40,7 +40,7 @@ pub fn replace(
 ) -> Result<(), Error> {
     let row = providers::lock(tx, id)?;
     if let Some(generation) = generation {
-        providers::expect(&row, generation, "resource provider generation conflict")?;
+        providers::check_generation(&row, generation, "resource provider generation conflict")?;
     }
     for (class, inventory) in wanted {
         check(id, class, inventory, version).map_err(|why| refused("update", id, &why))?;
@@ -109,7 +109,7 @@ pub fn update(
 ) -> Result<(), Error> {
     let row = providers::lock(tx, id)?;
     let have = db::inventories::of_provider(tx, id)?;
-    providers::expect(&row, generation, "resource provider generation conflict")?;
+    providers::check_generation(&row, generation, "resource provider generation conflict")?;
     let (class, inventory) = wanted;
     check(id, class, inventory, version).map_err(|why| refused("update", id, &why))?;
     if !have.iter().any(|old| old.class == *class) {
@@ -232,7 +232,7 @@ fn refuse_used<'a>(
     if held.is_empty() {
         return Ok(());
     }
-    held.sort_unstable_by_key(|class| (names::standard_class(class), *class));
+    held.sort_unstable_by_key(|class| (names::class_rank(class), *class));
     let why = in_use(id, &held.join(", "));
     Err(Refusal::conflict(format!("{prefix}{why}")).with_code(codes::INVENTORY_IN_USE))
 }

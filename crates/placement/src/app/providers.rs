@@ -122,10 +122,17 @@ pub fn update(
     }
     let now = time::now();
     providers::lock_trees(tx, row.root, root)?;
-    providers::place(tx, id, name, parent, root, now)?;
+    providers::set_name_and_position(tx, id, name, parent, root, now)?;
     if root != row.root {
         for part in subtree.iter().filter(|part| part.id != id) {
-            providers::place(tx, part.id, &part.name, part.parent, root, part.updated_at)?;
+            providers::set_name_and_position(
+                tx,
+                part.id,
+                &part.name,
+                part.parent,
+                root,
+                part.updated_at,
+            )?;
         }
         world.tree_changed(tx, row.root)?;
     }
@@ -181,7 +188,7 @@ pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId) -> Result<(), Erro
 ///
 /// # Errors
 /// 409 with the given message.
-pub fn expect(row: &ProviderRow, generation: i64, words: &str) -> Result<(), Error> {
+pub fn check_generation(row: &ProviderRow, generation: i64, words: &str) -> Result<(), Error> {
     if row.generation == generation {
         return Ok(());
     }

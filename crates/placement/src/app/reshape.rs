@@ -46,7 +46,7 @@ pub fn run(
             ))
             .with_code(codes::PROVIDER_NOT_FOUND)
         })?;
-        providers::expect(
+        providers::check_generation(
             &row,
             target.generation,
             &format!(

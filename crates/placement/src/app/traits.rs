@@ -129,7 +129,7 @@ pub fn set(
 ) -> Result<(ProviderRow, Vec<String>), Error> {
     let row = providers::lock(tx, id)?;
     if let Some(generation) = generation {
-        providers::expect(
+        providers::check_generation(
             &row,
             generation,
             "Resource provider's generation already changed. Please update the generation and try \

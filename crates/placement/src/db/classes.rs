@@ -53,7 +53,7 @@ pub fn pin(tx: &mut Tx<'_>, name: &ResourceClass) -> Result<bool, Error> {
 }
 
 /// Creates a custom class unless it exists. No other transaction can then delete it before this one ends.
-pub fn offer(tx: &mut Tx<'_>, name: &ResourceClass, now: Timestamp) -> Result<(), Error> {
+pub fn ensure_and_pin(tx: &mut Tx<'_>, name: &ResourceClass, now: Timestamp) -> Result<(), Error> {
     tx.defer(ENSURE, params![name, now])?;
     tx.defer(PIN, params![name])
 }

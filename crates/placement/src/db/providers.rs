@@ -45,7 +45,7 @@ statements! {
     BUMP = concat!(bump!(), " RETURNING generation, version, root_id");
     /// The same for a caller that does not need the counters.
     DEFERRED_BUMP = bump!();
-    /// The same for up to [`TOGETHER`] providers.
+    /// The same for up to [`MAX_BUMPS`] providers.
     BUMP_SOME = "UPDATE resource_providers
         SET generation = generation + 1, version = version + 1, updated_at = ?1
         WHERE id IN (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
@@ -69,7 +69,7 @@ statements! {
     /// Sets the fingerprint of the report that the tree matches.
     SET_REPORT = "UPDATE resource_providers SET report = ?2 WHERE id = ?1";
     /// Updates name and position in the tree.
-    PLACE = "UPDATE resource_providers SET name = ?2, parent_id = ?3, root_id = ?4,
+    SET_NAME_AND_POSITION = "UPDATE resource_providers SET name = ?2, parent_id = ?3, root_id = ?4,
         version = version + 1, updated_at = ?5 WHERE id = ?1";
     /// Marks the provider as reported by its host.
     MARK_REPORTED = "UPDATE resource_providers SET reported = 1 WHERE id = ?1";
@@ -78,7 +78,7 @@ statements! {
 }
 
 /// The maximum number of providers in [`BUMP_SOME`].
-const TOGETHER: usize = 8;
+const MAX_BUMPS: usize = 8;
 
 /// Statements for PostgreSQL only.
 pub const POSTGRES_STATEMENTS: &[(&str, &str)] = &[("PG_LOCK_TREE", PG_LOCK_TREE)];
@@ -230,7 +230,7 @@ pub fn inserted(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<HashSet<ProviderId
 }
 
 /// Writes name and position in the tree.
-pub fn place(
+pub fn set_name_and_position(
     tx: &mut Tx<'_>,
     id: ProviderId,
     name: &str,
@@ -238,7 +238,7 @@ pub fn place(
     root: ProviderId,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.defer(PLACE, params![id, name, parent, root, now])
+    tx.defer(SET_NAME_AND_POSITION, params![id, name, parent, root, now])
 }
 
 /// Marks the provider as reported by its host.
@@ -296,10 +296,10 @@ pub fn defer_bump(tx: &mut Tx<'_>, id: ProviderId, now: Timestamp) -> Result<(),
 
 /// [`defer_bump`] for several providers.
 pub fn defer_bumps(tx: &mut Tx<'_>, ids: &[ProviderId], now: Timestamp) -> Result<(), Error> {
-    for some in ids.chunks(TOGETHER) {
+    for some in ids.chunks(MAX_BUMPS) {
         let mut params = vec![Value::from(now)];
         params.extend(some.iter().map(|id| Value::from(*id)));
-        params.resize(TOGETHER + 1, some.last().map(|id| Value::from(*id)).into());
+        params.resize(MAX_BUMPS + 1, some.last().map(|id| Value::from(*id)).into());
         tx.defer(BUMP_SOME, &params)?;
     }
     Ok(())

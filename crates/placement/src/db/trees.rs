@@ -18,7 +18,7 @@ macro_rules! inventory {
 }
 
 /// The maximum number of trees that are read in one round trip.
-const TOGETHER: usize = 32;
+const MAX_TREES_PER_TRIP: usize = 32;
 
 statements! {
     /// All inventories.
@@ -72,7 +72,7 @@ pub fn one(tx: &mut Tx<'_>, root: ProviderId) -> Result<Option<Tree>, Error> {
 /// database together.
 pub fn some(tx: &mut Tx<'_>, roots: &[ProviderId]) -> Result<Vec<Option<Tree>>, Error> {
     let mut trees = Vec::with_capacity(roots.len());
-    for roots in roots.chunks(TOGETHER) {
+    for roots in roots.chunks(MAX_TREES_PER_TRIP) {
         let mut asked = Vec::with_capacity(roots.len());
         for root in roots {
             asked.push([
@@ -147,7 +147,7 @@ impl ProviderDetails {
                     id: row.id,
                     name: row.name.into(),
                     parent: row.parent,
-                    generation: row.version,
+                    version: row.version,
                 })
                 .collect(),
         }

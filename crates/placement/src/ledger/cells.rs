@@ -63,7 +63,7 @@ pub fn cells(
 
 /// An allocation of a consumer on a host whose division changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct RootAllocation {
     /// The consumer.
     pub consumer: ConsumerId,
     /// The class, one of [`CELL_CLASSES`].
@@ -102,10 +102,17 @@ pub fn of_operator(tx: &mut Tx<'_>, root: ProviderId) -> Result<Vec<OfOperator>,
 ///
 /// # Errors
 /// Store errors only.
-pub fn held_of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<Vec<Held>, Error> {
+pub fn allocations_of_root(
+    tx: &mut Tx<'_>,
+    root: ProviderId,
+) -> Result<Vec<RootAllocation>, Error> {
     providers::lock_tree(tx, root)?;
     let rows = consumers::on_provider(tx, root)?.into_iter().filter(|row| is_of_cell(&row.class));
-    let held = rows.map(|row| Held { consumer: row.consumer, class: row.class, amount: row.used });
+    let held = rows.map(|row| RootAllocation {
+        consumer: row.consumer,
+        class: row.class,
+        amount: row.used,
+    });
     Ok(held.collect())
 }
 
@@ -127,7 +134,7 @@ pub fn consumers_at_cells(tx: &mut Tx<'_>, root: ProviderId) -> Result<usize, Er
 }
 
 /// Divides a host whose report now contains cells below the root. `parts` are the new allocations
-/// of each consumer. Together they must be exactly the allocations that [`held_of_root`] returned
+/// of each consumer. Together they must be exactly the allocations that [`allocations_of_root`] returned
 /// in this transaction. `share` divides the amount that an operator has reserved on the root among
 /// the cells, in the same way as the host divides its own reserved amount.
 ///

@@ -345,7 +345,7 @@ pub(crate) fn log_trees(
         tx.on_commit_with(entry, move |rows| {
             // Without the number, this process takes the entry for another controller's, and merely rereads the tree.
             if let Some(number) = number_of(&rows) {
-                world.shows(number);
+                world.record_own_entry(number);
             }
         });
     }

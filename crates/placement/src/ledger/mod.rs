@@ -18,8 +18,8 @@ use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_store::Tx;
 
 pub use cells::{
-    AskedCells, CellInventories, Held as HeldOfRoot, OfOperator, ask_cells, cell_provider, cells,
-    consumers_at_cells, divide, held_of_root, of_operator, unite,
+    AskedCells, CellInventories, OfOperator, RootAllocation, allocations_of_root, ask_cells,
+    cell_provider, cells, consumers_at_cells, divide, of_operator, unite,
 };
 pub use claim::{
     AskedClaim, CheckedClaim, Held, ask_claim, ask_first_part, claim, expect_held, extend, held,

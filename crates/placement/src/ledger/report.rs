@@ -173,7 +173,7 @@ fn new_tree<'a>(
             id: spec.id,
             name: spec.name.as_str().into(),
             parent,
-            generation: now.as_microsecond(),
+            version: now.as_microsecond(),
             inventories,
             traits: traits.remove(&spec.id).unwrap_or_default(),
             aggregates: Vec::new(),
@@ -255,7 +255,7 @@ fn write_positions<'a>(
             continue;
         };
         if row.name != spec.name {
-            providers::place(tx, spec.id, &spec.name, row.parent, row.root, now)?;
+            providers::set_name_and_position(tx, spec.id, &spec.name, row.parent, row.root, now)?;
             placed = true;
         }
         if !row.reported {
@@ -349,7 +349,7 @@ fn write_inventories(
     for (class, reported) in &spec.inventories {
         let Some(before) = old.remove(class) else {
             if !names::is_standard_class(class) {
-                classes::offer(tx, class, now)?;
+                classes::ensure_and_pin(tx, class, now)?;
             }
             let row = InventoryRow {
                 class: class.clone(),

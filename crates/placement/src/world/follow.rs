@@ -81,7 +81,7 @@ impl World {
         if changed.is_empty() {
             return Ok(Vec::new());
         }
-        self.others_changed(changed.keys().copied());
+        self.record_foreign(changed.keys().copied());
         self.0.reread.fetch_add(changed.len() as u64, Ordering::Relaxed);
         if changed.len() > MAX_TREES {
             self.load(store).await?;
@@ -145,7 +145,7 @@ impl World {
                 None => snapshot.remove(root),
             }
         }
-        self.show(snapshot, &changed);
+        self.publish(snapshot, &changed);
         drop(writer);
         changed
     }
@@ -157,6 +157,6 @@ fn usage_only(snapshot: &mut Snapshot, tree: Option<Tree>) {
     for provider in tree.into_iter().flat_map(|tree| tree.providers) {
         let used: Vec<_> =
             provider.inventories.iter().map(|(class, inv)| (class.clone(), inv.used)).collect();
-        snapshot.set_usage(provider.id, provider.generation, &used);
+        snapshot.set_usage(provider.id, provider.version, &used);
     }
 }

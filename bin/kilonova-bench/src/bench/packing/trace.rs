@@ -32,9 +32,9 @@ impl Trace {
         if let Some(model) = self.models.get(name) {
             return Ok(*model);
         }
-        let next = u8::try_from(next).ok().filter(|next| *next < Models::MOST);
+        let next = u8::try_from(next).ok().filter(|next| *next < Models::MAX);
         let next = next.ok_or_else(|| {
-            Failure::Refused(format!("the trace has more than {} models", Models::MOST))
+            Failure::Refused(format!("the trace has more than {} models", Models::MAX))
         })?;
         self.models.insert(name.to_owned(), Model(next));
         Ok(Model(next))
