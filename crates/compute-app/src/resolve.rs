@@ -21,6 +21,7 @@ use crate::{Compute, Error};
 pub(crate) fn empty_flavor() -> FlavorOf {
     FlavorOf {
         id: String::new(),
+        number: None,
         name: String::new(),
         vcpus: 0,
         ram: 0,
@@ -69,6 +70,7 @@ pub fn flavor(tx: &mut Tx<'_>, context: &Context, id: &str) -> Result<FlavorOf, 
 pub(crate) fn flavor_of(flavor: Flavor) -> FlavorOf {
     FlavorOf {
         id: flavor.id,
+        number: Some(flavor.number),
         name: flavor.name,
         vcpus: flavor.vcpus,
         ram: flavor.memory_mb,

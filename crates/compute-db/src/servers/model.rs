@@ -218,11 +218,15 @@ pub struct Lock {
     pub reason: Option<String>,
 }
 
-/// A copy of the flavor, from the server's creation or resize. Later changes to the flavor do not affect it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A copy of the flavor, from the server's creation or resize. Later changes to the flavor do not affect it. Two copies are
+/// equal if their contents are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FlavorOf {
     /// Flavor id.
     pub id: String,
+    /// The sequence number of the flavor's row, which no other flavor ever has. Copies of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<i64>,
     /// Flavor name.
     pub name: String,
     /// Number of vCPUs.
@@ -237,6 +241,31 @@ pub struct FlavorOf {
     pub swap: i64,
     /// Extra specs.
     pub extra_specs: BTreeMap<String, String>,
+}
+
+impl FlavorOf {
+    /// True if both are copies of one flavor, whose extra specs may have changed in between. A flavor that was deleted and
+    /// created again with its id is another one, as upstream, which compares the ids of the rows (`resize` in
+    /// `nova/compute/api.py`). Without both numbers, the values that no flavor changes decide.
+    pub fn is_same_flavor(&self, other: &Self) -> bool {
+        let is_same = match (self.number, other.number) {
+            (Some(number), Some(others)) => number == others,
+            (None, _) | (_, None) => self.fixed() == other.fixed(),
+        };
+        self.id == other.id && is_same
+    }
+
+    /// The values that no flavor changes.
+    fn fixed(&self) -> (&str, &str, [i64; 5]) {
+        let Self { id, number: _, name, vcpus, ram, disk, ephemeral, swap, extra_specs: _ } = self;
+        (id, name, [*vcpus, *ram, *disk, *ephemeral, *swap])
+    }
+}
+
+impl PartialEq for FlavorOf {
+    fn eq(&self, other: &Self) -> bool {
+        self.fixed() == other.fixed() && self.extra_specs == other.extra_specs
+    }
 }
 
 /// The requested properties of a server; most of them never change.

@@ -463,6 +463,43 @@ async fn a_revert_that_ends_as_a_confirmation_keeps_a_reset_state() {
     }
 }
 
+/// A flavor that was deleted and created again is another one, even with the same id and name.
+#[tokio::test]
+async fn a_resize_to_a_recreated_flavor_is_accepted() {
+    const SAME: &str = "instances must change flavor!";
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let recreate = async |ram: u32| {
+            running.call(ADMIN, "2.90", "DELETE /flavors/often", None).await.expect(202);
+            running.flavor("often", json!({"ram": ram})).await;
+        };
+        running.flavor("often", json!({"ram": 64})).await;
+        let id = running.active_server(&cloud, "one", "often").await;
+        let specs = json!({"extra_specs": {"hw_rng:allowed": "True"}});
+        running.admin("2.61", "POST /flavors/often/os-extra_specs", specs).await.expect(200);
+        running.try_act(&id, resize("often")).await.refused(400, SAME);
+        for ram in [64, 128] {
+            recreate(ram).await;
+            running.act(&id, resize("often")).await;
+            let server = running.wait_for_status(&id, "VERIFY_RESIZE").await;
+            assert_eq!(server["flavor"]["ram"], ram, "{server}");
+            confirm_resize(&running, &cloud, &id).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            running.try_act(&id, resize("often")).await.refused(400, SAME);
+        }
+        // The row of a server of an earlier version has no number of its flavor.
+        let old = "UPDATE servers SET spec = REPLACE(spec, '\"number\":', '\"unknown\":')";
+        cloud.execute(old).await;
+        running.try_act(&id, resize("often")).await.refused(400, SAME);
+        recreate(96).await;
+        running.act(&id, resize("often")).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        confirm_resize(&running, &cloud, &id).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.assert_consistent(&running, "recreated").await;
+        cloud.teardown(&running, "recreated").await;
+    }
+}
+
 #[tokio::test]
 async fn invalid_resizes_are_refused() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {

@@ -62,7 +62,7 @@ pub(super) async fn resize(request: ActionRequest) -> Result<Response, Refusal> 
         .write_with(announce, move |tx, request, server, now| {
             let mut server = server.clone();
             let flavor = resolve::flavor(tx, &request.context, &flavor_id)?;
-            if flavor.id == server.spec.flavor.id {
+            if flavor.is_same_flavor(&server.spec.flavor) {
                 let message = "When resizing, instances must change flavor!";
                 return Err(Refusal::bad_request(message).into());
             }
