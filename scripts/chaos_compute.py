@@ -18,7 +18,7 @@ ALIVE = 30          # the load deletes rather than creates when there are more s
 COMPUTE = "/compute/v2.1"
 IMAGES = "/image/v2/images"
 HOST = "OS-EXT-SRV-ATTR:host"
-MOVED = re.compile(r"cannot live-migrate|same one|current host|No valid host")
+MOVED = re.compile(r"cannot live-migrate|where the server exists|current host|No valid host")
 ANY = "any state"
 USUAL = "ACTIVE SHUTOFF PAUSED SUSPENDED"
 

@@ -518,7 +518,7 @@ async fn invalid_resizes_are_refused() {
         }
         let to = |host: &str| json!({"migrate": {"host": host}});
         let same = admin(&running, "2.56", &id, to(&host)).await;
-        same.refused(400, "The target host can't be the same one.");
+        same.refused(400, "Cannot migrate to the host where the server exists.");
         let none = admin(&running, "2.56", &id, to("nowhere")).await;
         none.refused(400, "Compute host nowhere could not be found.");
         running.force_down(&host, true).await;

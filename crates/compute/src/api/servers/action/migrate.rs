@@ -23,7 +23,8 @@ pub(super) async fn migrate(request: ActionRequest) -> Result<Response, Refusal>
     request
         .begin(move |tx, request, server, now| {
             check_host_exists(&request.compute, host.as_ref(), Kind::BadRequest)?;
-            check_other_host(server, host.as_ref())?;
+            let why = "Cannot migrate to the host where the server exists.";
+            check_other_host(server, host.as_ref(), why)?;
             let cold = ColdRequest::Migrate(host.clone());
             flows::migrate_cold(tx, &request.compute, &request.context, server, &cold, now)
         })
@@ -49,7 +50,8 @@ pub(super) async fn evacuate(request: ActionRequest) -> Result<Response, Refusal
     request
         .write(move |tx, request, server, now| {
             check_host_exists(&request.compute, evacuation.host.as_ref(), Kind::NotFound)?;
-            check_other_host(server, evacuation.host.as_ref())?;
+            let why = "The target host can't be the same one.";
+            check_other_host(server, evacuation.host.as_ref(), why)?;
             flows::evacuate(tx, &request.compute, &request.context, server, &evacuation, now)
         })
         .await?;
@@ -85,9 +87,9 @@ pub(super) fn check_host_exists(
 }
 
 /// Refuses the server's current host as the destination.
-fn check_other_host(server: &Server, host: Option<&HostName>) -> Result<(), Refusal> {
+fn check_other_host(server: &Server, host: Option<&HostName>, why: &str) -> Result<(), Refusal> {
     if host.is_some() && host == server.host.as_ref() {
-        return Err(Refusal::bad_request("The target host can't be the same one."));
+        return Err(Refusal::bad_request(why));
     }
     Ok(())
 }
