@@ -51,6 +51,6 @@ pub fn reset_state(
         // No flow waits for the guest's ports any longer.
         plugging::run(tx, compute, server.id)?;
     }
-    servers::set_state(tx, server.id, state, None, server.power_state, now)?;
+    servers::reset_state(tx, server.id, state, now)?;
     record_action(tx, context, server, Action::ResetState, now)
 }

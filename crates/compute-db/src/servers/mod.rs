@@ -124,6 +124,22 @@ pub fn set_state(
     Ok(())
 }
 
+/// Sets the state that an operator chose, without a task. The server keeps its fault, as upstream (`_reset_state` in
+/// `nova/api/openstack/compute/admin_actions.py`): clients see it again once the server is in `ERROR`.
+///
+/// # Errors
+/// Store errors only.
+pub fn reset_state(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    vm_state: VmState,
+    now: Timestamp,
+) -> Result<(), Error> {
+    counted::add_back(tx, id)?;
+    tx.defer(sql::RESET_STATE, params![id, vm_state.as_str(), now])?;
+    Ok(())
+}
+
 /// Sets a server that is being built to active.
 ///
 /// # Errors

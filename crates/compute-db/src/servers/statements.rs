@@ -23,6 +23,8 @@ kilonova_store::statements! {
     /// Sets the states.
     SET_STATE = "UPDATE servers SET vm_state = ?2, task_state = ?3, power_state = ?4, updated_at = ?5,
         fault = NULL WHERE id = ?1";
+    /// Sets the state that an operator chose. The fault stays.
+    RESET_STATE = "UPDATE servers SET vm_state = ?2, task_state = NULL, updated_at = ?3 WHERE id = ?1";
     /// Sets a built server active and records its first start, unless it is being deleted.
     SET_BUILT = "UPDATE servers SET vm_state = 'active', task_state = NULL, power_state = ?2,
         updated_at = ?3, launched_at = COALESCE(launched_at, ?3), fault = NULL

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::resize::admin;
 use crate::kit::{ADMIN, ANN, Cloud, GPU, RunningCloud, hosts};
 
 async fn fault(running: &RunningCloud, token: &str, id: &str) -> Value {
@@ -56,6 +57,33 @@ async fn hosts_and_details_are_shown_to_administrators_only() {
             event["details"].as_str().is_some_and(|d| d.starts_with("secret-1: start")),
             "{all}"
         );
+    }
+}
+
+/// Upstream: `_reset_state` in `nova/api/openstack/compute/admin_actions.py` changes only the state.
+#[tokio::test]
+async fn a_reset_of_the_state_keeps_the_fault() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.restart_failing(&cloud, "a", &[("start", Some(1))]).await;
+        running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+        running.wait_for_status(&id, "ERROR").await;
+        let failed = fault(&running, ADMIN, &id).await;
+        assert_eq!(failed["message"], "The host could not restart the guest.");
+        for (state, status) in [("error", "ERROR"), ("active", "ACTIVE"), ("error", "ERROR")] {
+            let reset = json!({"os-resetState": {"state": state}});
+            admin(&running, "2.96", &id, reset).await.expect(202);
+            running.wait_for_status(&id, status).await;
+            let shown = if state == "error" { failed.clone() } else { Value::Null };
+            assert_eq!(fault(&running, ADMIN, &id).await, shown, "{state}");
+            let path = format!("GET /kilonova/servers/{id}");
+            let explained = running.call(ADMIN, "2.96", &path, None).await.expect(200);
+            let explained = &explained["server"]["fault"]["message"];
+            assert_eq!(*explained, shown["message"], "{state}");
+        }
+        running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.teardown(&running, "reset").await;
     }
 }
 

@@ -51,7 +51,7 @@ fn owner_view(explained: &ServerExplanation) -> Value {
     for admin_only in ["host", "instance_name"] {
         shown[admin_only].take();
     }
-    shown["fault"] = json!(explained.server.fault.as_ref().map(|fault| json!({
+    shown["fault"] = json!(shown_fault(&explained.server).map(|fault| json!({
         "code": fault.code,
         "message": fault.owner_message(),
         "created_at": zulu(fault.created),
@@ -131,7 +131,7 @@ fn view(explained: &ServerExplanation) -> Value {
 fn server_fields(server: &Server) -> Value {
     let lock =
         |lock: &kilonova_compute_db::servers::Lock| json!({"by": lock.by, "reason": lock.reason});
-    let status = if server.deleted_at.is_some() { "DELETED" } else { status(server) };
+    let status = shown_status(server);
     json!({
         "id": server.id,
         "name": server.name,
@@ -152,8 +152,17 @@ fn server_fields(server: &Server) -> Value {
         "updated_at": zulu(server.updated_at),
         "launched_at": server.launched_at.map(zulu),
         "deleted_at": server.deleted_at.map(zulu),
-        "fault": server.fault.as_ref().map(fault),
+        "fault": shown_fault(server).map(fault),
     })
+}
+
+fn shown_status(server: &Server) -> &'static str {
+    if server.deleted_at.is_some() { "DELETED" } else { status(server) }
+}
+
+/// The fault, in the states in which `GET /servers/{id}` shows it.
+fn shown_fault(server: &Server) -> Option<&ServerFault> {
+    server.fault.as_ref().filter(|_| matches!(shown_status(server), "ERROR" | "DELETED"))
 }
 
 fn fault(fault: &ServerFault) -> Value {
