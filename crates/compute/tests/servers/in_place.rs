@@ -176,6 +176,27 @@ async fn a_failed_rescue_is_rolled_back_and_a_failed_rebuild_is_not() {
     }
 }
 
+/// Upstream: only a server in the state `stopped` is stopped again (`_do_rebuild_instance` in `nova/compute/manager.py`).
+#[tokio::test]
+async fn a_rebuild_starts_a_server_that_was_not_stopped() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        for state in ["error", "active"] {
+            running.act(&id, json!({"os-stop": null})).await;
+            running.wait_for_status(&id, "SHUTOFF").await;
+            let reset = json!({"os-resetState": {"state": state}});
+            let path = format!("POST /servers/{id}/action");
+            running.call(ADMIN, "2.90", &path, Some(reset)).await.expect(202);
+            running.act(&id, json!({"rebuild": {"imageRef": cloud.image}})).await;
+            let server = running.wait_until_idle(&id).await;
+            assert_eq!(server["status"], "ACTIVE", "{state}: {server}");
+            assert_eq!(server["OS-EXT-STS:power_state"], 1, "{state}: {server}");
+            cloud.assert_consistent(&running, state).await;
+        }
+        cloud.teardown(&running, "rebuilt").await;
+    }
+}
+
 /// If a device cannot be recreated, a suspended server stays suspended and keeps its saved memory.
 #[tokio::test]
 async fn a_device_that_cannot_be_restored_fails_the_resume() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_compute_db::servers::TaskState;
+use kilonova_compute_db::servers::{TaskState, VmState};
 use kilonova_ids::{ImageId, OperationId};
 use kilonova_node_api::{Domain, GuestMetadata, GuestVerb, Machine, Power, Rescue, Verb};
 
@@ -24,7 +24,7 @@ pub enum ServerCommand {
     Rescue(Option<RescueImage>),
     /// `unrescue`.
     Unrescue,
-    /// `rebuild`; a server that is shut off stays shut off.
+    /// `rebuild`; a server in `SHUTOFF` stays shut off.
     Rebuild(Box<Rebuild>),
     /// `createImage`, into this image.
     CreateImage(ImageId),
@@ -135,8 +135,8 @@ impl ServerCommand {
         }
     }
 
-    /// Applies the change to the document, and removes the verb of an earlier operation.
-    pub(super) fn apply(&self, domain: &mut Domain, operation: OperationId) {
+    /// Applies the change to the document of a server in the state `was`, and removes the verb of an earlier operation.
+    pub(super) fn apply(&self, domain: &mut Domain, operation: OperationId, was: VmState) {
         domain.verb = None;
         match self {
             Self::Pause => domain.power = Power::Paused,
@@ -161,11 +161,7 @@ impl ServerCommand {
                 domain.config.guest = rebuild.guest.clone();
                 domain.config.rescue = None;
                 domain.existing = false;
-                if rebuild.reimages {
-                    domain.power = Power::Off;
-                } else if domain.power != Power::Off {
-                    domain.power = Power::On;
-                }
+                domain.power = if rebuild.reimages { Power::Off } else { after_rebuild(was) };
             }
             Self::CreateImage(image) | Self::CreateBackup(image, _) => {
                 domain.verb = Some((operation, Verb::Snapshot { image: *image }));
@@ -178,6 +174,12 @@ impl ServerCommand {
             Self::SoftDelete => domain.power = Power::Off,
         }
     }
+}
+
+/// The power state of a guest after a rebuild: only a stopped server stays off, whatever the guest of another one is, as
+/// upstream (`_do_rebuild_instance` in `nova/compute/manager.py`).
+pub(super) fn after_rebuild(was: VmState) -> Power {
+    if was == VmState::Stopped { Power::Off } else { Power::On }
 }
 
 /// The action that requests a change.

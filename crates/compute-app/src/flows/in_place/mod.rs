@@ -177,7 +177,7 @@ fn begin(
     let state = Operation::InPlace(change);
     let hosts = std::slice::from_ref(&host);
     let (open, next) = begin::begin_on(tx, context, server, command.task(), state, hosts, now)?;
-    command.apply(&mut domain, open.row.id);
+    command.apply(&mut domain, open.row.id, server.vm_state);
     if let ServerCommand::Rescue(image) = command {
         domain.config.rescue = Some(rescue(server, image.as_ref())?);
     }

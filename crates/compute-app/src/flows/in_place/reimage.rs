@@ -6,9 +6,10 @@ use kilonova_compute_db::documents::{self, Delivery};
 use kilonova_compute_db::servers::{self, Fault};
 use kilonova_flow::Outcome as End;
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Desired, Outcome, Power};
+use kilonova_node_api::{Desired, Outcome};
 use kilonova_store::Tx;
 
+use super::command::after_rebuild;
 use super::{FlowContext, settle};
 use crate::actions::ServerAction;
 use crate::flows::journal;
@@ -62,12 +63,7 @@ pub(crate) fn reimaged(
     waiting(tx, compute, server, now, |tx, ctx, operation| {
         let document = documents::get(tx, ctx.host, server)?.map(|document| document.desired);
         let Some(Desired::Present(mut domain)) = document else { return Ok(()) };
-        domain.power = match operation.before.domain.power {
-            Power::Off => Power::Off,
-            Power::On | Power::Paused | Power::Suspended | Power::Incoming | Power::AsIs => {
-                Power::On
-            }
-        };
+        domain.power = after_rebuild(operation.before.vm_state);
         domain.config.boot.rebuilt = Some(ctx.open.row.id);
         domain.config.volumes = volumes::placeholders(tx, compute, server)?;
         let next = InPlace { step: InPlaceStep::Settle, ..operation.clone() };
