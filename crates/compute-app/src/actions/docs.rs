@@ -16,6 +16,7 @@ This page is generated from the table in `crates/compute-app/src/actions/table.r
 *Allowed in* lists the states and, after a semicolon, the tasks in which the service accepts the action; an
 action without listed tasks requires a server without a task. *Locked*: the action is accepted even if the
 server is locked. *Task* is the server's task during the action, *event* the last event of its history.
+`unshelve` has those of `os-start` if the server is still on its host.
 
 ";
 

@@ -6,6 +6,7 @@ use kilonova_compute_app::reconcile::rest;
 use kilonova_node_api::{DESTROY_STEP, Outcome};
 use serde_json::{Value, json};
 
+use super::instance_actions::{actions, succeeded};
 use super::resize::{failure, host_of};
 use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, GPUS, RunningCloud, hosts, wait_until};
 
@@ -179,15 +180,23 @@ async fn without_room_the_server_stays_shelved() {
 async fn a_shelved_server_keeps_its_host_until_it_is_offloaded() {
     let options =
         Options { shelved_offload_time: SignedDuration::from_secs(3600), ..Options::default() };
-    for (cloud, running) in clouds(options).await {
+    for (cloud, mut running) in clouds(options).await {
         let id = running.active_server(&cloud, "one", "vgpu").await;
         running.act(&id, shelve()).await;
         running.wait_for_status(&id, "SHELVED").await;
         assert_eq!(cloud.used("VGPU").await, 1, "the server keeps its devices");
         let zone = json!({"unshelve": {"availability_zone": "nova"}});
         admin(&running, &id, zone).await.refused(409, "must be SHELVED_OFFLOADED");
+        // The guest is only started (upstream: `unshelve_instance` in `nova/conductor/manager.py`).
+        let host = host_of(&running, &id).await;
+        running.nodes.kill(&host).await;
         running.act(&id, json!({"unshelve": null})).await;
+        let server = running.server(&id).await;
+        assert_eq!(server["OS-EXT-STS:task_state"], "powering-on", "{server}");
+        running.start_node(&cloud, &host).await;
         running.wait_for_status(&id, "ACTIVE").await;
+        let last = actions(&running, &id).await.pop();
+        assert_eq!(last, Some(succeeded("unshelve", "compute_start_instance")));
         cloud.assert_consistent(&running, "the host is back").await;
 
         running.act(&id, shelve()).await;

@@ -131,7 +131,7 @@ impl ServerCommand {
             | Self::Guest(_)
             | Self::Shelve(_)
             | Self::Unshelve
-            | Self::Restore => self.action().row().task,
+            | Self::Restore => recorded_as(&self.change()).row().task,
         }
     }
 
@@ -202,6 +202,12 @@ pub(super) fn action(change: &InPlaceChange) -> ServerAction {
     }
 }
 
+/// The action whose task and event a change has. Unshelving a server that is still on its host starts it, as upstream
+/// (`unshelve_instance` in `nova/conductor/manager.py`).
+pub(super) fn recorded_as(change: &InPlaceChange) -> ServerAction {
+    if *change == InPlaceChange::Unshelve { ServerAction::Start } else { action(change) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,11 +227,11 @@ mod tests {
             (InPlaceChange::CreateImage(None), "compute_snapshot_instance"),
             (InPlaceChange::Guest(GuestVerb::CrashDump), "compute_trigger_crash_dump"),
             (InPlaceChange::Shelve(None), "compute_shelve_instance"),
-            (InPlaceChange::Unshelve, "compute_unshelve_instance"),
+            (InPlaceChange::Unshelve, "compute_start_instance"),
             (InPlaceChange::SoftDelete, "compute_soft_delete_instance"),
             (InPlaceChange::Restore, "compute_restore_instance"),
         ] {
-            assert_eq!(action(&change).row().event, Some(event));
+            assert_eq!(recorded_as(&change).row().event, Some(event));
         }
     }
 }

@@ -7,7 +7,7 @@ use kilonova_flow::Outcome as End;
 use kilonova_node_api::{Desired, Outcome, Power};
 use kilonova_store::Tx;
 
-use super::command::action;
+use super::command::recorded_as;
 use super::{FlowContext, roll_back, shelve, snapshot, soft_delete};
 use crate::Error;
 use crate::flows::operation::{InPlace, InPlaceChange};
@@ -69,7 +69,7 @@ pub(super) fn settled(
     let Some(goal) = goal(change, outcome) else {
         return shut_off_meanwhile(tx, ctx, change, outcome);
     };
-    ctx.event(tx, action(change), None)?;
+    ctx.event(tx, recorded_as(change), None)?;
     match goal {
         Goal::Unchanged => {
             snapshot::completed(tx, ctx, change)?;
@@ -121,7 +121,7 @@ fn shut_off_meanwhile(
         return Ok(());
     }
     let why = format!("{}: the guest shut itself off during the change", ctx.host);
-    ctx.event(tx, action(change), Some(&why))?;
+    ctx.event(tx, recorded_as(change), Some(&why))?;
     shut_off(tx, ctx)?;
     ctx.finish(tx, End::Failed, Some(&why))
 }
@@ -149,7 +149,7 @@ pub(super) fn failed(
     operation: &InPlace,
     why: &str,
 ) -> Result<(), Error> {
-    ctx.event(tx, action(&operation.change), Some(why))?;
+    ctx.event(tx, recorded_as(&operation.change), Some(why))?;
     if operation.change != InPlaceChange::Rebuild {
         return roll_back::begin(tx, ctx, operation, why);
     }
