@@ -13,6 +13,7 @@ use kilonova_compute_db::servers::Server;
 use kilonova_compute_db::volumes::{self as rows, Phase};
 use kilonova_ids::{BlockDeviceId, ImageId, ServerId};
 use kilonova_store::Tx;
+use kilonova_wire::refusal::Kind;
 use kilonova_wire::{Context, Refusal};
 
 use super::attach::{bad, refused};
@@ -88,11 +89,16 @@ pub(crate) fn end_reimage(
     Ok(rows::end_reimage(tx, server, why)?)
 }
 
-/// Refuses to rescue a server if one of its volumes is not in use: the guest would start without that volume.
+/// Refuses a rescue or a rebuild of a server if one of its volumes is not in use: the guest would start without that volume.
 ///
 /// # Errors
-/// 409 with Nova's message.
-pub fn check_in_use(tx: &mut Tx<'_>, compute: &Compute, server: &Server) -> Result<(), Error> {
+/// A refusal of the kind `refused` with Nova's message.
+pub fn check_in_use(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+    refused: Kind,
+) -> Result<(), Error> {
     if compute.volumes.is_none() {
         return Ok(());
     }
@@ -105,10 +111,10 @@ pub fn check_in_use(tx: &mut Tx<'_>, compute: &Compute, server: &Server) -> Resu
             Phase::Failed => "error",
         };
         let volume = device.volume.map_or_else(String::new, |volume| volume.to_string());
-        return Err(Refusal::conflict(format!(
+        let why = format!(
             "Invalid volume: volume '{volume}' status must be 'in-use'. Currently in '{status}' status"
-        ))
-        .into());
+        );
+        return Err(Refusal::new(refused, why).into());
     }
     Ok(())
 }

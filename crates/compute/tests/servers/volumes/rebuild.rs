@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     attach, boot, clouds, crash_points, finish, hosts_around, hosts_of, is_idle, operate, root,
-    settled, through_crash, volume, wait_for, with_disks,
+    settled, through_crash, try_detach, volume, wait_for, with_disks,
 };
 use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, RunningCloud, fault, hosts, wait_until};
 
@@ -104,6 +104,34 @@ async fn a_rebuild_replaces_the_data_of_the_root_volume() {
         rebuilt(&running, &id, "ACTIVE").await;
         settled(&cloud).await;
         finish(&cloud, &running, &cinder, "rebuilt").await;
+    }
+}
+
+/// Upstream: `_check_volume_status` in `nova/compute/api.py`.
+#[tokio::test]
+async fn a_rebuild_requires_volumes_in_use() {
+    for (cloud, mut running, cinder) in clouds(&["a"]).await {
+        let (id, _) = server(&cloud, &running, &cinder).await;
+        let plain = running.active_server(&cloud, "plain", "plain").await;
+        let image = cloud.image.to_string();
+        for id in [&id, &plain] {
+            let leaving = volume(&cinder, json!({}));
+            attach(&running, &cinder, id, &leaving).await;
+            settled(&cloud).await;
+            running.nodes.kill("a").await;
+            try_detach(&running, id, &leaving).await.expect(202);
+            let words = format!(
+                "Invalid volume: volume '{leaving}' status must be 'in-use'. Currently in 'detaching' status"
+            );
+            rebuild(&running, id, "2.93", &image).await.refused(400, &words);
+            running.start_node(&cloud, "a").await;
+            wait_for(&cinder, &leaving, "available").await;
+            settled(&cloud).await;
+            rebuild(&running, id, "2.93", &image).await.expect(202);
+            rebuilt(&running, id, "ACTIVE").await;
+            settled(&cloud).await;
+        }
+        finish(&cloud, &running, &cinder, "volumes in use").await;
     }
 }
 

@@ -12,6 +12,7 @@ use kilonova_compute_db::servers::Server;
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
 use serde_json::json;
 
 use super::ActionRequest;
@@ -40,7 +41,7 @@ pub(super) async fn rescue(request: ActionRequest) -> Result<Response, Refusal> 
                 Some(named) => Some(rescue_image(tx, request, &seen, named)?),
                 None => None,
             };
-            volumes::check_in_use(tx, &request.compute, server)?;
+            volumes::check_in_use(tx, &request.compute, server, Kind::Conflict)?;
             check_root_volume(request, server, image.as_ref())?;
             let command = ServerCommand::Rescue(image);
             flows::command(tx, &request.compute, &request.context, server, &command, now)

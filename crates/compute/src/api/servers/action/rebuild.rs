@@ -23,6 +23,7 @@ use kilonova_compute_db::servers::{self, Server};
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
 use serde_json::{Value, json};
 
 use super::super::schema::check_effect;
@@ -210,6 +211,7 @@ fn apply(
         }
     };
     unsupported::rebuild(*image, &flavor, &before, &server.spec.image_properties)?;
+    volumes::check_in_use(tx, compute, &server, Kind::BadRequest)?;
     if is_other_image {
         let properties = &server.spec.image_properties;
         boot::machine::check_new(properties, &flavor, server.spec.config_drive)?;
