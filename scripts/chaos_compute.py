@@ -299,7 +299,7 @@ class Load:
         status, _, answer = connection.ask("GET", f"{COMPUTE}/servers/{server}/migrations")
         for one in answer["migrations"] if status == 200 else []:
             path = f"/migrations/{one['id']}"
-            words = r"while the migration is in this state|not in progress"
+            words = r"while the migration is in this state|not in progress|not found for instance"
             if self.dice.random() < 0.5:
                 self.ask(connection, "abort", server, "DELETE", path, None, refused=re.compile(words))
             else:

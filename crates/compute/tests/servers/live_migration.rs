@@ -134,6 +134,25 @@ async fn abort() {
         assert!(events(&running, &id).await.contains(&"compute_live_migration_abort".to_owned()));
         admin(&running, "2.90", &id, live(None)).await.expect(202);
         wait_until_migrating(&running, &id).await;
+        // The migration that was aborted, and migrations that do not exist.
+        let force = |number: &str| format!("POST /servers/{id}/migrations/{number}/action");
+        let body = || Some(json!({"force_complete": null}));
+        let words = |method: &str| {
+            format!(
+                "Migration {number} state of instance {id} is cancelled. Cannot {method} while the migration is in \
+                 this state."
+            )
+        };
+        let again = running.call(ADMIN, "2.80", &what, None).await;
+        again.refused(400, &words("abort live migration"));
+        let again = running.call(ADMIN, "2.80", &force(&number.to_string()), body()).await;
+        again.refused(400, &words("force complete"));
+        for none in ["987", "x"] {
+            let words = format!("Migration {none} not found for instance {id}");
+            let what = format!("DELETE /servers/{id}/migrations/{none}");
+            running.call(ADMIN, "2.80", &what, None).await.refused(404, &words);
+            running.call(ADMIN, "2.80", &force(none), body()).await.refused(400, &words);
+        }
         running.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
         running.wait_until_gone(&id).await;
         cloud.assert_empty(&running, "deleted while migrating").await;

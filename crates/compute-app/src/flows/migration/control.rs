@@ -6,6 +6,7 @@ use kilonova_compute_db::servers::Server;
 use kilonova_flow as flow;
 use kilonova_node_api::Progress;
 use kilonova_store::Tx;
+use kilonova_wire::refusal::Kind as RefusalKind;
 use kilonova_wire::{Context, Refusal};
 
 use super::super::journal::{self, OpenOperation};
@@ -16,30 +17,56 @@ use super::{FlowContext, live, locate_guest};
 use crate::actions::ServerAction;
 use crate::{Compute, Error, states};
 
+/// A request to control a live migration.
+#[derive(Clone, Copy)]
+enum Control {
+    Abort,
+    ForceComplete,
+}
+
+impl Control {
+    /// The name in refusals.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Abort => "abort live migration",
+            Self::ForceComplete => "force complete",
+        }
+    }
+
+    /// The kind of the refusal for a migration that does not exist. (Upstream: `delete` and `_force_complete` in
+    /// `nova/api/openstack/compute/server_migrations.py`.)
+    fn missing(self) -> RefusalKind {
+        match self {
+            Self::Abort => RefusalKind::NotFound,
+            Self::ForceComplete => RefusalKind::BadRequest,
+        }
+    }
+}
+
 /// The live migration with this number, if it is in progress.
 fn in_progress(
     tx: &mut Tx<'_>,
     server: &Server,
-    number: i64,
-    method: &str,
+    number: &str,
+    control: Control,
 ) -> Result<(OpenOperation, Move), Error> {
-    let known = moves::of_server(tx, server.id)?.into_iter().find(|known| known.number == number);
-    let Some(migration) = known else {
-        return Err(Refusal::not_found(format!(
-            "Migration {number} for instance {} is not found",
-            server.id
-        ))
-        .into());
+    let wanted = number.parse::<i64>().ok();
+    let all = moves::of_server(tx, server.id)?;
+    let Some(migration) = all.into_iter().find(|known| Some(known.number) == wanted) else {
+        let number = number.escape_debug();
+        let why = format!("Migration {number} not found for instance {}", server.id);
+        return Err(Refusal::new(control.missing(), why).into());
     };
     let open = journal::open_of(tx, server.id)?
         .filter(|open| matches!(open.state, Operation::LiveMigration(_)));
     match open {
         Some(open) if migration.open && migration.kind == Kind::Live => Ok((open, migration)),
-        Some(_) | None => Err(wrong_state(server, &migration, method)),
+        Some(_) | None => Err(wrong_state(server, &migration, control)),
     }
 }
 
-fn wrong_state(server: &Server, migration: &Move, method: &str) -> Error {
+fn wrong_state(server: &Server, migration: &Move, control: Control) -> Error {
+    let method = control.as_str();
     Refusal::bad_request(format!(
         "Migration {} state of instance {} is {}. Cannot {method} while the migration is in this state.",
         migration.number, server.id, migration.status
@@ -83,16 +110,16 @@ pub fn abort(
     compute: &Compute,
     context: &Context,
     server: &Server,
-    number: i64,
+    number: &str,
     early: bool,
     now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::AbortLiveMigration)?;
-    let (open, migration) = in_progress(tx, server, number, "abort")?;
+    let (open, migration) = in_progress(tx, server, number, Control::Abort)?;
     let abortable = Abortable::of(&open.state)
         .filter(|state| early || matches!(state, Abortable::Transferring(_)));
     let Some(abortable) = abortable else {
-        return Err(wrong_state(server, &migration, "abort"));
+        return Err(wrong_state(server, &migration, Control::Abort));
     };
     record_action(tx, context, server, Action::LiveMigrationCancel, now)?;
     let source = migration.source.clone();
@@ -119,19 +146,19 @@ pub fn abort(
 /// Makes a live migration complete soon, even if the guest must be paused for a while.
 ///
 /// # Errors
-/// 404, 400 or 409, with Nova's message, when it is not in progress.
+/// 400 or 409, with Nova's message, when it is not in progress.
 pub fn force_complete(
     tx: &mut Tx<'_>,
     compute: &Compute,
     context: &Context,
     server: &Server,
-    number: i64,
+    number: &str,
     now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::ForceComplete)?;
-    let (open, migration) = in_progress(tx, server, number, "force_complete")?;
+    let (open, migration) = in_progress(tx, server, number, Control::ForceComplete)?;
     let Operation::LiveMigration(LiveMigration::Transfer(transit)) = &open.state else {
-        return Err(wrong_state(server, &migration, "force_complete"));
+        return Err(wrong_state(server, &migration, Control::ForceComplete));
     };
     record_action(tx, context, server, Action::LiveMigrationForceComplete, now)?;
     let ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };

@@ -105,8 +105,7 @@ pub(super) async fn abort(
         .store
         .write(move |tx| {
             let server = super::find::find(tx, &caller, &id)?;
-            let number = number(&which, &id)?;
-            flows::abort(tx, &compute_, &caller, &server, number, may_abort_queued, time::now())
+            flows::abort(tx, &compute_, &caller, &server, &which, may_abort_queued, time::now())
         })
         .await?;
     Ok(StatusCode::ACCEPTED)
@@ -131,8 +130,7 @@ pub(super) async fn force_complete(
         .store
         .write(move |tx| {
             let server = super::find::find(tx, &caller, &id)?;
-            let number = number(&which, &id)?;
-            flows::force_complete(tx, &compute_, &caller, &server, number, time::now())
+            flows::force_complete(tx, &compute_, &caller, &server, &which, time::now())
         })
         .await?;
     Ok(StatusCode::ACCEPTED)
