@@ -206,7 +206,7 @@ async fn a_restarted_agent_migrates_again() {
 async fn a_failed_migration_keeps_the_guest_on_the_source() {
     for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
         for (host, step, ends) in
-            [("b", "create_mdev", "error"), ("b", "receive", "error"), ("a", "migrate", "failed")]
+            [("b", "create_mdev", "failed"), ("b", "receive", "failed"), ("a", "migrate", "failed")]
         {
             let id = running.active_server_on(&cloud, "a", "vgpu").await;
             running.restart_failing(&cloud, host, &[(step, None)]).await;

@@ -456,7 +456,10 @@ fn end(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: &FailedMove) -> Result<()
         FailedMove::Evacuation(_) => ("rebuild_server", Status::Failed),
         FailedMove::Cold(..) | FailedMove::Revert(_) => ("conductor_migrate_server", Status::Error),
         FailedMove::Live(transit) => {
-            let status = match (transit.cancelled, transit.sent) {
+            // As upstream: `_rollback_live_migration` in `nova/compute/manager.py` also ends a migration whose destination could
+            // not prepare.
+            let begun = transit.sent || !transit.attempts.tried.is_empty();
+            let status = match (transit.cancelled, begun) {
                 (true, _) => Status::Cancelled,
                 (false, true) => Status::Failed,
                 (false, false) => Status::Error,
@@ -530,7 +533,8 @@ fn try_another_host(
     failed: &FailedMove,
 ) -> Result<(), Error> {
     let (old, now) = (&ctx.migration, ctx.now);
-    moves::close(tx, old.id, Status::Error, now)?;
+    let status = if old.kind == Kind::Live { Status::Failed } else { Status::Error };
+    moves::close(tx, old.id, status, now)?;
     let new = NewMove {
         id: ConsumerId::new_v4(),
         server: old.server,

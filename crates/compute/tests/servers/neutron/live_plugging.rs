@@ -137,7 +137,7 @@ async fn a_destination_that_plugs_no_port_has_failed() {
             })
             .await;
             let aborted = !matches!(failure, "never" | "failed");
-            let status = if aborted { "cancelled" } else { "error" };
+            let status = if aborted { "cancelled" } else { "failed" };
             assert_eq!(last_migration(&running).await, status, "{failure}");
             if !aborted {
                 let path = format!("/servers/{id}/os-instance-actions");
