@@ -60,6 +60,46 @@ async fn actions_of_a_server_lifecycle() {
     }
 }
 
+/// Also where the guest is already shut off, or stays on its host, the source's step is recorded.
+#[tokio::test]
+async fn a_cold_move_records_every_step() {
+    let mut names = [
+        "cold_migrate",
+        "compute_finish_resize",
+        "compute_prep_resize",
+        "compute_resize_instance",
+        "conductor_migrate_server",
+    ]
+    .map(|name| (name.to_owned(), "Success".to_owned()));
+    names.sort();
+    for (topology, action) in [
+        (hosts(&[("a", &[GPU]), ("b", &[GPU])]), json!({"migrate": null})),
+        (hosts(&[("a", &[GPU])]), json!({"resize": {"flavorRef": "vgpu-pair"}})),
+    ] {
+        for mut cloud in Cloud::all(topology.clone()).await {
+            cloud.options.allow_resize_to_same_host = true;
+            let running = cloud.start().await;
+            running.wait_for_hosts().await;
+            for stopped in [true, false] {
+                let id = running.active_server(&cloud, "one", "vgpu").await;
+                if stopped {
+                    running.act(&id, json!({"os-stop": null})).await;
+                    running.wait_for_status(&id, "SHUTOFF").await;
+                }
+                let path = format!("POST /servers/{id}/action");
+                running.call(ADMIN, "2.90", &path, Some(action.clone())).await.expect(202);
+                running.wait_for_status(&id, "VERIFY_RESIZE").await;
+                let last = actions(&running, &id).await.pop();
+                let (name, message, mut events) = last.expect("the server has actions");
+                events.sort();
+                assert_eq!(message, Value::Null, "{name}");
+                assert_eq!(events, names, "{name}, stopped: {stopped}");
+                cloud.teardown(&running, &name).await;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_servers_project_reads_its_actions() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[FPGA])])).await {

@@ -95,6 +95,9 @@ pub fn migrate_cold(
     ctx.migration.dest = Some(place.host.clone());
     moves::set_status(tx, ctx.migration.id, Status::Migrating, now)?;
     if ctx.migration.same_host() || power == Power::Off {
+        // The source has nothing to shut off first, so its step is complete.
+        let source = &ctx.migration.source;
+        flow::event(tx, id, &events::event("compute_resize_instance", source, None, now, now))?;
         return make_dest(tx, &ctx, operation, state, &place.host);
     }
     servers::set_task(tx, server.id, Some(TaskState::ResizeMigrating), now)?;
