@@ -121,10 +121,15 @@ class Stage:
 
 
 def declare(api, host, down):
-    """Declares a host down, or up again."""
+    """Declares a host down, or up again. False for a host that has not removed the guests of evacuated servers yet."""
     body = {"host": host, "binary": "nova-compute", "forced_down": down}
-    api.expect(200, "PUT", f"{COMPUTE}/os-services/force-down", body,
-               {"OpenStack-API-Version": "compute 2.11"})
+    path, version = f"{COMPUTE}/os-services/force-down", {"OpenStack-API-Version": "compute 2.11"}
+    status, _, answer = api.ask("PUT", path, body, version)
+    if status == 400 and "evacuation migration records remain" in str(answer):
+        return False
+    if status != 200:
+        raise Wrong(f"PUT {path}: expected 200, got {status}: {answer}")
+    return True
 
 
 class Absence:
@@ -158,6 +163,11 @@ class Absence:
         self.world.dice.shuffle(steps)
         for step in steps:
             step()
+        deadline = time.monotonic() + 60
+        while not declare(api, name, False):
+            if time.monotonic() > deadline:
+                raise Wrong(f"{name} has not removed the guests of evacuated servers")
+            time.sleep(0.1)
 
 
 def configuration(dice, folder):

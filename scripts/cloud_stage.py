@@ -278,7 +278,8 @@ class Journey:
         expect(kilonova.call(admin, "PUT", path, {"forced_down": True}), 200)
         hosts = self.do(server, "evacuation", {"evacuate": {}}, "ACTIVE", admin, (200,))
         self.moved("evacuation", hosts)
-        expect(kilonova.call(admin, "PUT", path, {"forced_down": False}), 200)
+        # 400 until the host has removed the guest.
+        until("the host is forced up", lambda: kilonova.call(admin, "PUT", path, {"forced_down": False}).status == 200)
 
     def delete(self, server):
         kilonova = self.kilonova

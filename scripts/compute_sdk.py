@@ -278,14 +278,15 @@ def vgpus(conn, server):
     return sum(one["resources"].get("VGPU", 0) for one in answer["allocations"].values())
 
 
-def wait_until(call):
-    """Retries while a host is excluded because it still has to remove the guest of a confirmed migration."""
+def wait_until(call, refusal="Excluded"):
+    """Retries while a host still has to remove the guest of a migration: it is then excluded from further ones, and cannot be
+    forced up after an evacuation."""
     deadline = time.monotonic() + 30
     while True:
         try:
             return call()
         except exceptions.BadRequestException as error:
-            if "Excluded" not in str(error) or time.monotonic() > deadline:
+            if refusal not in str(error) or time.monotonic() > deadline:
                 raise
         time.sleep(0.1)
 
@@ -313,7 +314,7 @@ def moves(c, conn, guest, more):
     c.evacuate_server(guest.id)
     same("evacuated", guest.becomes("SHUTOFF").hypervisor_hostname, second)
     same("it holds its vGPU", vgpus(conn, guest.id), 1)
-    c.update_service_forced_down(service, forced=False)
+    wait_until(lambda: c.update_service_forced_down(service, forced=False), "evacuation migration records remain")
 
 
 def under_way(c, image, plain):

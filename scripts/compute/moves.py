@@ -136,6 +136,7 @@ def evacuate(s):
     s.run("server evacuate ev2", reaches=("ev2", "SHUTOFF"))
     s.same("ev2 left", s.host("ev2") != "compute9", True)
     s.run("server migration list --type evacuation", count=1, rows=[{"Source Compute": "compute9", "Server UUID": lambda _: True}])
+    s.until("compute9 has removed the guest", lambda: clean(s, "compute9"))
     s.run("compute service set --up compute9 nova-compute")
     s.run("server delete --wait ev2")
     ident = s.server("s1")["id"]
@@ -148,12 +149,19 @@ def evacuate(s):
         s.run(line, reaches=("s1", "SHUTOFF"))
         s.same("s1 left", s.host("s1"), OTHER[before])
         s.same("s1 holds its vGPU", s.held(ident), S1)
+        s.until(f"{before} has removed the guest", lambda host=before: clean(s, host))
         s.run(f"compute service set --up {before} nova-compute")
-        s.until(f"{before} is up and clean", lambda host=before: up(s, host))
+        s.until(f"{before} is up", lambda host=before: up(s, host))
         s.run("server start s1", reaches=("s1", "ACTIVE"))
 
 
+def clean(s, host):
+    """Returns whether a host has removed the guests of all servers that were evacuated from it."""
+    path = f"/compute/v2.1/os-migrations?migration_type=evacuation&source_compute={host}"
+    return all(one["status"] != "done" for one in s.api.expect(200, "GET", path)["migrations"])
+
+
 def up(s, host):
-    """Returns whether a host is up and has no remains of a migration."""
+    """Returns whether a host is up."""
     services = s.api.expect(200, "GET", f"/compute/v2.1/os-services?host={host}")["services"]
     return services[0]["state"] == "up"

@@ -7,9 +7,11 @@ use jiff::Timestamp;
 use kilonova_compute_db::drains;
 use kilonova_compute_db::fleet::{About, HostRow, Version};
 use kilonova_compute_db::hosts::{self, Host};
+use kilonova_compute_db::moves;
 use kilonova_compute_scheduler::fleet::{DOWN_AFTER, Fleet};
 use kilonova_ids::HostName;
 use kilonova_store::Tx;
+use kilonova_wire::Refusal;
 
 use crate::Error;
 
@@ -158,7 +160,8 @@ pub struct Change {
 /// drain. Returns `None` if the host does not exist.
 ///
 /// # Errors
-/// Store errors only.
+/// 400 with Nova's message for a host that would no longer be forced down, but has not removed the guests of evacuated
+/// servers; store errors.
 pub fn change(
     tx: &mut Tx<'_>,
     fleet: &Fleet,
@@ -167,6 +170,9 @@ pub fn change(
     now: Timestamp,
 ) -> Result<Option<Service>, Error> {
     let Some(mut host) = hosts::by_name(tx, name)? else { return Ok(None) };
+    if change.forced_down == Some(false) && moves::any_evacuated_from(tx, name)? {
+        return Err(guests_remain(name).into());
+    }
     match &change.status {
         Some(Status::Enabled) => {
             (host.enabled, host.disabled_reason) = (true, None);
@@ -183,6 +189,15 @@ pub fn change(
     let (known, row) = (fleet.clone(), row_of(&host));
     tx.on_commit(move || known.refresh(&row));
     Ok(Some(of_host(fleet, &host, now)))
+}
+
+/// Upstream: `_check_for_evacuations` in `nova/api/openstack/compute/services.py`.
+fn guests_remain(host: &HostName) -> Refusal {
+    Refusal::bad_request(format!(
+        "Unable to force up host {host} as `done` evacuation migration records remain associated with the host. \
+         Ensure the compute service has been restarted, allowing these records to move to `completed` before retrying \
+         this request."
+    ))
 }
 
 /// The row in the form that the fleet reads.

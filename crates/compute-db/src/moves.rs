@@ -38,6 +38,9 @@ kilonova_store::statements! {
     HELD_ON = concat!(select!(), " WHERE server_id = ?1 AND held_on = ?2 ORDER BY number");
     /// The servers whose migrations hold claims on a host.
     SERVERS_HELD_ON = "SELECT DISTINCT server_id FROM moves WHERE held_on = ?1 ORDER BY server_id";
+    /// A row if a server was evacuated from a host that has not removed the guest yet.
+    EVACUATED_FROM = "SELECT number FROM moves WHERE held_on = ?1 AND source_host = ?1
+        AND kind = 'evacuation' AND status = 'done' LIMIT 1";
     /// A page of migrations older than a number, newest first.
     PAGE = concat!(select!(), " WHERE number < ?1 ORDER BY number DESC LIMIT ?2");
     /// The number of a migration.
@@ -106,7 +109,7 @@ pub enum Status {
     Reverting,
     /// A cold move is reverted.
     Reverted,
-    /// An evacuation is over.
+    /// An evacuated server is on its new host; the old one has not removed the guest yet.
     Done,
     /// A live migration waits for others.
     Queued,
@@ -116,7 +119,7 @@ pub enum Status {
     Running,
     /// The destination of a live migration takes over the guest.
     PostMigrating,
-    /// A live migration is over.
+    /// A live migration is over, or the old host of an evacuated server has removed the guest.
     Completed,
     /// A live migration was aborted, or the server deleted.
     Cancelled,
@@ -341,6 +344,11 @@ pub fn held_on(tx: &mut Tx<'_>, server: ServerId, host: &HostName) -> Result<Vec
 pub fn servers_held_on(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(SERVERS_HELD_ON, params![host])?;
     Ok(rows.iter().map(|row| row.id("server_id")).collect::<Result<_, kilonova_store::Error>>()?)
+}
+
+/// True if a server was evacuated from a host that has not removed the guest yet.
+pub fn any_evacuated_from(tx: &mut Tx<'_>, host: &HostName) -> Result<bool, Error> {
+    Ok(tx.row(EVACUATED_FROM, params![host])?.is_some())
 }
 
 /// At most `limit` migrations before a number, newest first.

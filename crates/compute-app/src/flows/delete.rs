@@ -154,6 +154,7 @@ pub(super) fn dropped(
     compute: &Compute,
     host: &HostName,
     observation: &Observation,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let server = observation.server;
     match &observation.outcome {
@@ -163,6 +164,7 @@ pub(super) fn dropped(
             // one host.
             let held = moves::held_on(tx, server, host)?;
             let own = held.iter().all(Move::same_host);
+            migration::source_removed(tx, &held, now)?;
             claims::drop_moves(tx, compute, server, held)?;
             if own {
                 boot::reclaim(tx, compute, boot::consumer_of(server))?;
@@ -214,6 +216,7 @@ pub(super) fn destroyed(
             // last.
             servers::set_task(tx, server, Some(TaskState::Deleting), now)?;
             documents::forget(tx, host, server)?;
+            migration::source_removed(tx, &moved, now)?;
             claims::drop_moves(tx, compute, server, moved)?;
             let actor = boot::actor_of(row);
             if left.is_empty() {

@@ -134,7 +134,7 @@ pub fn observe(
     }
     let Some(open) = open else {
         return match document.desired {
-            Desired::Absent => delete::dropped(tx, compute, host, observation),
+            Desired::Absent => delete::dropped(tx, compute, host, observation, now),
             Desired::Present(domain) => {
                 power_sync::observed(tx, compute, host, *domain, observation, now)
             }
@@ -145,7 +145,7 @@ pub fn observe(
     {
         // The server has moved away from this host, and the operation changes it on its new one.
         return match document.desired {
-            Desired::Absent => delete::dropped(tx, compute, host, observation),
+            Desired::Absent => delete::dropped(tx, compute, host, observation, now),
             Desired::Present(_) => Ok(()),
         };
     }
@@ -206,7 +206,7 @@ fn advance(
             delete::destroyed(tx, compute, host, open, reason.as_deref(), observation, now)
         }
         Operation::Delete(Delete::Release { .. }) => {
-            delete::dropped(tx, compute, host, observation)
+            delete::dropped(tx, compute, host, observation, now)
         }
         Operation::Power(power) => {
             power::settled(tx, compute, host, open, *power, observation, now)
@@ -226,7 +226,7 @@ fn advance(
         | Operation::Evacuate(_)
         | Operation::LiveMigration(_) => {
             if *desired == Desired::Absent && !migration::waits_for(tx, open, host)? {
-                return delete::dropped(tx, compute, host, observation);
+                return delete::dropped(tx, compute, host, observation, now);
             }
             migration::observed(tx, compute, host, open, observation, now)
         }

@@ -2,8 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{Cloud, FPGA, GPU, RunningCloud, hosts, wait_until};
+use crate::kit::{ADMIN, Cloud, FPGA, GPU, RunningCloud, hosts, wait_until};
 use crate::servers::resize::admin;
+
+/// Nova's refusal of a host that is forced up too early.
+const GUESTS_REMAIN: &str = "Unable to force up host a as `done` evacuation migration records remain associated with \
+    the host. Ensure the compute service has been restarted, allowing these records to move to `completed` before \
+    retrying this request.";
 
 async fn evacuate(running: &RunningCloud, version: &str, id: &str) {
     admin(running, version, id, json!({"evacuate": {}})).await.expect(200);
@@ -37,12 +42,19 @@ async fn the_server_is_rebuilt_and_the_old_host_drops_it() {
                 [id.as_str()],
                 "the host has no new document yet"
             );
+            let status = "SELECT status FROM moves ORDER BY number DESC LIMIT 1";
+            assert_eq!(cloud.column(status).await, ["done"]);
+            running.try_force_down("a", false).await.refused(400, GUESTS_REMAIN);
+            let service = running.get(ADMIN, "2.69", "/os-services?host=a").await.expect(200);
+            let path = format!("PUT /os-services/{}", service["services"][0]["id"]);
+            let up = json!({"forced_down": false});
+            let path = path.replace('"', "");
+            running.admin("2.69", &path, up).await.refused(400, GUESTS_REMAIN);
             running.start_node(&cloud, "a").await;
             running.force_down("a", false).await;
             wait_for_old_host_cleanup(&cloud).await;
             cloud.assert_consistent(&running, "the host is back").await;
-            let status = "SELECT status FROM moves ORDER BY number DESC LIMIT 1";
-            assert_eq!(cloud.column(status).await, ["done"]);
+            assert_eq!(cloud.column(status).await, ["completed"]);
             cloud.teardown(&running, flavor).await;
         }
     }
@@ -222,6 +234,7 @@ async fn delete_before_the_old_host_returns() {
             })
             .await;
             cloud.audit(host).await;
+            running.force_down(host, false).await;
         }
         cloud.assert_empty(&running, "both hosts are back").await;
     }

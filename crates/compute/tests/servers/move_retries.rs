@@ -93,7 +93,7 @@ async fn a_third_host_is_tried_when_the_second_is_lost() {
             }
             cloud.assert_consistent(&running, "all hosts are back").await;
             let mut all = statuses(&cloud).await;
-            let last = if evacuates { "done" } else { "confirmed" };
+            let last = if evacuates { "completed" } else { "confirmed" };
             assert_eq!(all.split_off(all.len() - 2), ["error", last]);
             cloud.teardown(&running, ends).await;
         }

@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents;
-use kilonova_compute_db::moves::{self, Kind, Status};
+use kilonova_compute_db::moves::{self, Kind, Move, Status};
 use kilonova_compute_db::servers::{self, Server, TaskState, VmState};
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::HostName;
@@ -222,6 +222,23 @@ pub(super) fn make_dest(
     let document = guest_at_dest(tx, ctx, state.attempts.devices.clone(), state.power)?;
     ctx.put_as(tx, dest, document)?;
     ctx.advance(tx, &Operation::Evacuate(Evacuation::MakeDest(state)))
+}
+
+/// Completes the evacuations among the migrations that hold claims on a host, now that this host has removed the guest
+/// (`_destroy_evacuated_instances` in `nova/compute/manager.py`).
+///
+/// # Errors
+/// Store errors only.
+pub(in crate::flows) fn source_removed(
+    tx: &mut Tx<'_>,
+    held: &[Move],
+    now: Timestamp,
+) -> Result<(), Error> {
+    let is_done = |held: &&Move| held.kind == Kind::Evacuation && held.status == Status::Done;
+    for held in held.iter().filter(is_done) {
+        moves::set_status(tx, held.id, Status::Completed, now)?;
+    }
+    Ok(())
 }
 
 /// Handles the destination's report. Once the destination has the guest, the old host must remove its copy when it

@@ -43,6 +43,7 @@ pub(super) use confirm::check_none_waits;
 pub use confirm::{allow_end, ask_source_again, confirm, confirm_expired, revert};
 pub use control::{abort, force_complete, initial_progress};
 pub use device_pairing::{address_of, required_for_running, unmigratable_device};
+pub(super) use evacuate::source_removed;
 pub use evacuate::{EvacuateRequest, evacuate};
 pub use live::{LiveRequest, migrate_live, start_queued};
 pub use locate_guest::locate_guest;

@@ -222,9 +222,18 @@ impl RunningCloud {
         self.admin("2.90", "PUT /os-quota-sets/red", quota).await.expect(200);
     }
 
-    /// Forces the service of a host down, or up again.
+    /// Forces the service of a host down, or up again, once it has removed the guests of evacuated servers.
     pub async fn force_down(&self, host: &str, down: bool) {
-        self.try_force_down(host, down).await.expect(200);
+        let mut answer = self.try_force_down(host, down).await;
+        wait_until("the host has removed the guests of evacuated servers", async || {
+            let remain = answer.body.to_string().contains("evacuation migration records remain");
+            if remain {
+                answer = self.try_force_down(host, down).await;
+            }
+            !remain
+        })
+        .await;
+        answer.expect(200);
     }
 
     pub async fn try_force_down(&self, host: &str, down: bool) -> Answer {

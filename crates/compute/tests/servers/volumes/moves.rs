@@ -97,8 +97,8 @@ async fn an_evacuated_server_takes_its_volumes_from_the_dead_host() {
         settled(&cloud).await;
         assert_eq!(hosts_of(&cinder, &disk).concat(), to);
         assert_eq!(cinder.state().take_freed(), [""; 0], "never free");
-        running.force_down(&from, false).await;
         running.start_node(&cloud, &from).await;
+        running.force_down(&from, false).await;
         running.wait_for_host_cleanup(&cloud).await;
         assert_eq!(cloud.files(&from, "volumes"), [""; 0]);
         assert_eq!(hosts_of(&cinder, &disk), [to]);
@@ -137,8 +137,8 @@ async fn a_root_volume_that_has_been_started_gets_no_optional_secure_boot() {
         running.wait_for_status(&id, "ACTIVE").await;
         settled(&cloud).await;
         assert!(!is_secure(&to).await, "evacuated");
-        running.force_down(&from, false).await;
         running.start_node(&cloud, &from).await;
+        running.force_down(&from, false).await;
         running.wait_for_host_cleanup(&cloud).await;
         running.act(&id, json!({"shelve": null})).await;
         running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
@@ -178,8 +178,8 @@ async fn no_volume_is_detached_while_the_host_is_silent() {
             (hosts_of(&cinder, &left), &*cinder.state().status(&left)),
             (vec![from.clone()], "detaching")
         );
-        running.force_down(&from, false).await;
         running.start_node(&cloud, &from).await;
+        running.force_down(&from, false).await;
         wait_for(&cinder, &left, "available").await;
         settled(&cloud).await;
         assert_eq!(hosts_of(&cinder, &kept), [from.as_str()]);
@@ -201,8 +201,8 @@ async fn no_volume_is_detached_while_the_host_is_silent() {
             (to.clone(), vec![])
         );
         assert_eq!(cloud.files(&to, "volumes").len(), 1);
-        running.force_down(&from, false).await;
         running.start_node(&cloud, &from).await;
+        running.force_down(&from, false).await;
         running.wait_for_host_cleanup(&cloud).await;
         assert_eq!(cloud.files(&from, "volumes"), [""; 0]);
         assert_eq!(hosts_of(&cinder, &left), [""; 0]);

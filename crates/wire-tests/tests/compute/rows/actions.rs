@@ -192,12 +192,20 @@ pub async fn evacuate(api: Api<'_>) {
     }
 }
 
-/// Forces a host down, or up again.
+/// Forces a host down, or up again, once it has removed the guests of evacuated servers.
 pub async fn down(cloud: &Cloud, host: &str, is_down: bool) {
     let body = json!({"host": host, "binary": "nova-compute", "forced_down": is_down});
     let path = "/v2.1/os-services/force-down";
-    let (code, answer) = exchange(cloud, ADMIN, 11, "PUT", path, &Some(body)).await;
-    assert_eq!(code, 200, "{answer}");
+    for _ in 0..4000 {
+        let (code, answer) = exchange(cloud, ADMIN, 11, "PUT", path, &Some(body.clone())).await;
+        if code == 200 {
+            return;
+        }
+        let guests_remain = answer.to_string().contains("evacuation migration records remain");
+        assert!(guests_remain, "{answer}");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("{host} did not remove the guests of evacuated servers in time");
 }
 
 /// Soft deletion, restore and forced deletion.
