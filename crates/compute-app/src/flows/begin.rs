@@ -92,14 +92,16 @@ pub fn record_until_failed(
 ) -> Result<OperationId, Error> {
     let (by, state) = (Requester::from(context), Operation::Recorded(action));
     let id = journal::record(tx, server.id, &by, &state, Outcome::Done, now)?;
-    // Upstream: `lock` and `unlock` in `nova/compute/api.py`, `attach_interface` and `detach_interface` in
-    // `nova/compute/manager.py`.
+    // Upstream: `lock` and `unlock` in `nova/compute/api.py`; `attach_interface`, `detach_interface`,
+    // `live_migration_abort` and `live_migration_force_complete` in `nova/compute/manager.py`.
     let host = server.host.clone().unwrap_or_else(nowhere);
     let (name, host) = match action {
         Action::Lock => ("api_lock", nowhere()),
         Action::Unlock => ("api_unlock", nowhere()),
         Action::AttachInterface => ("compute_attach_interface", host),
         Action::DetachInterface => ("compute_detach_interface", host),
+        Action::LiveMigrationCancel => ("compute_live_migration_abort", host),
+        Action::LiveMigrationForceComplete => ("compute_live_migration_force_complete", host),
         _ => return Ok(id),
     };
     flow::event(tx, id, &event(name, &host, None, now, now))?;

@@ -39,11 +39,16 @@ pub async fn wait_until_migrating(running: &RunningCloud, id: &str) -> i64 {
 }
 
 async fn events(running: &RunningCloud, id: &str) -> Vec<String> {
+    events_of(running, id, "live-migration").await
+}
+
+/// The events of the newest action of a kind.
+async fn events_of(running: &RunningCloud, id: &str, action: &str) -> Vec<String> {
     let path = format!("/servers/{id}/os-instance-actions");
     let list = running.get(ADMIN, "2.90", &path).await.expect(200);
     let all = list["instanceActions"].as_array().expect("the answer has a list");
-    let live = all.iter().find(|one| one["action"] == "live-migration").expect("the entry exists");
-    let request = live["request_id"].as_str().expect("the answer has an id");
+    let found = all.iter().find(|one| one["action"] == action).expect("the entry exists");
+    let request = found["request_id"].as_str().expect("the answer has an id");
     let shown = running.get(ADMIN, "2.90", &format!("{path}/{request}")).await.expect(200);
     let events = shown["instanceAction"]["events"].as_array().expect("the action has events");
     events
@@ -131,7 +136,9 @@ async fn abort() {
         );
         running.get(ADMIN, "2.80", &path).await.refused(404, "is not in progress");
         cloud.assert_consistent(&running, "aborted").await;
-        assert!(events(&running, &id).await.contains(&"compute_live_migration_abort".to_owned()));
+        let abort = "compute_live_migration_abort";
+        assert_eq!(events_of(&running, &id, "live_migration_cancel").await, [abort]);
+        assert!(!events(&running, &id).await.contains(&abort.to_owned()));
         admin(&running, "2.90", &id, live(None)).await.expect(202);
         wait_until_migrating(&running, &id).await;
         // The migration that was aborted, and migrations that do not exist.
@@ -172,6 +179,8 @@ async fn force_complete() {
         wrong.refused(400, "force_complete");
         running.call(ADMIN, "2.80", &what, Some(json!({"force_complete": null}))).await.expect(202);
         running.wait_for_status(&id, "ACTIVE").await;
+        let forced = events_of(&running, &id, "live_migration_force_complete").await;
+        assert_eq!(forced, ["compute_live_migration_force_complete"]);
         assert_eq!(
             (host_of(&running, &id).await, status(&cloud).await),
             (json!("b"), "completed".into())

@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 use kilonova_compute_db::moves::{self, Kind, Move};
 use kilonova_compute_db::servers::Server;
-use kilonova_flow as flow;
 use kilonova_node_api::Progress;
 use kilonova_store::Tx;
 use kilonova_wire::refusal::Kind as RefusalKind;
@@ -11,7 +10,7 @@ use kilonova_wire::{Context, Refusal};
 
 use super::super::journal::{self, OpenOperation};
 use super::super::operation::{Action, Attempts, LiveMigration, Operation, Transit};
-use super::super::{begin, record_action};
+use super::super::record_action;
 use super::roll_back::{self, FailedMove};
 use super::{FlowContext, live, locate_guest};
 use crate::actions::ServerAction;
@@ -122,9 +121,6 @@ pub fn abort(
         return Err(wrong_state(server, &migration, Control::Abort));
     };
     record_action(tx, context, server, Action::LiveMigrationCancel, now)?;
-    let source = migration.source.clone();
-    let aborted = begin::event("compute_live_migration_abort", &source, None, now, now);
-    flow::event(tx, open.row.id, &aborted)?;
     let ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
     let cancelled = |attempts: Attempts| {
         let reason = Some("The live migration was aborted.".to_owned());
