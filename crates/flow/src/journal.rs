@@ -163,6 +163,21 @@ pub fn finish(
     Ok(())
 }
 
+/// Cancels the open operation of a server if it is of this kind. It shares the round trip of the next statement.
+///
+/// # Errors
+/// Store errors only.
+pub fn cancel(
+    tx: &mut Tx<'_>,
+    subject: ServerId,
+    kind: &str,
+    message: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    tx.defer(sql::CANCEL, params![subject, kind, message, now])?;
+    Ok(())
+}
+
 /// Turns an operation that was recorded as done into a failed one, and its events into failures.
 ///
 /// # Errors

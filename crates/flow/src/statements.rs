@@ -36,6 +36,9 @@ kilonova_store::statements! {
     /// Ends an operation.
     FINISH = "UPDATE operations SET outcome = ?2, message = ?3, open_subject = NULL,
         version = version + 1, updated_at = ?4 WHERE id = ?1 AND outcome = 'open'";
+    /// Cancels the open operation of a server if it is of a kind.
+    CANCEL = "UPDATE operations SET outcome = 'cancelled', message = ?3, open_subject = NULL,
+        version = version + 1, updated_at = ?4 WHERE open_subject = ?1 AND kind = ?2";
     /// Turns an operation that was recorded as done into a failed one.
     FAIL_RECORDED = "UPDATE operations SET outcome = 'failed', message = ?2, version = version + 1,
         updated_at = ?3 WHERE id = ?1 AND outcome = 'done'";

@@ -16,7 +16,7 @@ use super::operation::{Action, Operation};
 use crate::Error;
 
 /// Begins an operation on behalf of the caller. `task` becomes the server's task state; without a task
-/// the server looks idle during the operation.
+/// the server looks idle during the operation. A verb that the host carries out on the guest is cancelled.
 ///
 /// # Errors
 /// Busy when another operation is open.
@@ -29,6 +29,7 @@ pub(super) fn begin(
     now: Timestamp,
 ) -> Result<OpenOperation, Error> {
     servers::set_task(tx, server.id, task, now)?;
+    journal::cancel_guest_verb(tx, server.id, now)?;
     journal::begin(tx, server.id, &Requester::from(context), state, now)
 }
 
@@ -61,6 +62,7 @@ pub(super) fn ask_begin(
     now: Timestamp,
 ) -> Result<(OpenOperation, Asked), Error> {
     servers::set_task(tx, server.id, task, now)?;
+    journal::cancel_guest_verb(tx, server.id, now)?;
     journal::ask_begin(tx, server.id, &Requester::from(context), state, now)
 }
 

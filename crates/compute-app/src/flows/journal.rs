@@ -6,10 +6,11 @@ use jiff::Timestamp;
 use kilonova_compute_db::servers::Server;
 use kilonova_flow::{self as flow, NewOperation, Outcome};
 use kilonova_ids::{OperationId, RequestId, ServerId, ascending};
+use kilonova_node_api::GuestVerb;
 use kilonova_store::{Asked, Tx};
 use kilonova_wire::Context;
 
-use super::operation::{Operation, Unreadable};
+use super::operation::{Action, Operation, Unreadable};
 use crate::Error;
 
 /// An open operation: its row, and the state that the row describes.
@@ -186,6 +187,19 @@ pub fn advance(
     debug_assert_eq!(open.state.action(), state.action(), "an operation keeps its kind");
     let columns = state.write().map_err(|why| unreadable(open.row.id, open.row.subject, why))?;
     Ok(flow::advance(tx, &open.row, columns.step.as_str(), &columns.data, now)?)
+}
+
+/// Cancels the open operation of a server if it is a verb that the host carries out on the guest. Such a verb sets no task
+/// and changes no state, so no other operation waits for it, also while the host is slow or down.
+///
+/// # Errors
+/// Store errors only.
+pub fn cancel_guest_verb(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
+    let why = "Another operation on the server began.";
+    for verb in GuestVerb::ALL {
+        flow::cancel(tx, server, Action::Guest(*verb).as_str(), why, now)?;
+    }
+    Ok(())
 }
 
 /// Ends an operation.

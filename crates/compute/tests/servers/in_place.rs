@@ -156,6 +156,46 @@ async fn a_stop_cancels_a_crash_dump() {
     }
 }
 
+/// As in Nova, a crash dump blocks no other action while the agent of the server's host is away.
+#[tokio::test]
+async fn every_action_cancels_a_crash_dump() {
+    let topology = hosts(&[("a", &[GPU]), ("b", &[GPU])]);
+    for (cloud, mut running) in Cloud::all_running(topology).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        let dump = json!({"trigger_crash_dump": null});
+        for (action, status) in [
+            (dump.clone(), "ACTIVE"),
+            (json!({"createImage": {"name": "p"}}), "ACTIVE"),
+            (json!({"pause": null}), "PAUSED"),
+            (json!({"unpause": null}), "ACTIVE"),
+            (json!({"reboot": {"type": "SOFT"}}), "ACTIVE"),
+            (json!({"rebuild": {"imageRef": cloud.image}}), "ACTIVE"),
+            (json!({"os-migrateLive": {"host": "b", "block_migration": "auto"}}), "ACTIVE"),
+            (json!({"migrate": {"host": "a"}}), "VERIFY_RESIZE"),
+            (json!({"revertResize": null}), "ACTIVE"),
+            (json!({"shelve": null}), "SHELVED_OFFLOADED"),
+        ] {
+            let host = running.server(&id).await["OS-EXT-SRV-ATTR:host"].clone();
+            let host = host.as_str().expect("the server has a host");
+            running.nodes.kill(host).await;
+            let path = format!("POST /servers/{id}/action");
+            running.admin("2.56", &path, dump.clone()).await.expect(202);
+            let answer = running.admin("2.56", &path, action.clone()).await;
+            assert!(answer.status.is_success(), "{action}: {}", answer.body);
+            running.start_node(&cloud, host).await;
+            wait_for_operations(&cloud).await;
+            running.wait_for_status(&id, status).await;
+            running.wait_for_host_cleanup(&cloud).await;
+        }
+        let dumps = "SELECT outcome FROM operations WHERE kind = 'trigger_crash_dump'
+            ORDER BY outcome";
+        assert_eq!(cloud.column(dumps).await, [vec!["cancelled"; 10], vec!["done"]].concat());
+        let failed = "SELECT kind FROM operations WHERE outcome = 'failed'";
+        assert_eq!(cloud.column(failed).await, [""; 0]);
+        cloud.teardown(&running, "shelved").await;
+    }
+}
+
 #[tokio::test]
 async fn a_failed_rescue_is_rolled_back_and_a_failed_rebuild_is_not() {
     for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {

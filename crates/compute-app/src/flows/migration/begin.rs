@@ -10,7 +10,7 @@ use kilonova_compute_db::servers::{self, FlavorOf, Server, TaskState, shape};
 use kilonova_compute_scheduler::NoHost;
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::{ConsumerId, HostName};
-use kilonova_node_api::{Attachment, Desired, Domain, Power};
+use kilonova_node_api::{Attachment, Desired, Domain, Power, Verb};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
 
@@ -35,11 +35,14 @@ pub(super) struct NewMigration<'a> {
     pub guest: (HostName, Domain),
 }
 
-/// The host of the server, and the guest that its document describes.
+/// The host of the server, and the guest that its document describes, without a verb that the move cancels.
 pub(super) fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(HostName, Domain), Error> {
     let host = server.host.clone().ok_or_else(|| states::not_ready(server))?;
     match documents::on(tx, &host, server.id)?.map(|document| document.desired) {
-        Some(Desired::Present(domain)) => Ok((host, Domain { starts_paused: false, ..*domain })),
+        Some(Desired::Present(domain)) => {
+            let verb = domain.verb.filter(|(_, verb)| !matches!(verb, Verb::Guest(_)));
+            Ok((host, Domain { starts_paused: false, verb, ..*domain }))
+        }
         Some(Desired::Absent) | None => Err(states::not_ready(server)),
     }
 }
