@@ -32,6 +32,8 @@ kilonova_store::statements! {
     OPEN_OF = concat!(select!(), " WHERE open_server = ?1");
     /// The open migrations of some servers.
     OPEN_OF_SOME = concat!(select!(), " WHERE open_server IN ({})");
+    /// The progress of the open migrations of some servers.
+    PROGRESS_OF_SOME = "SELECT server_id, progress FROM moves WHERE open_server IN ({})";
     /// All migrations of a server, oldest first.
     OF_SERVER = concat!(select!(), " WHERE server_id = ?1 ORDER BY number");
     /// The migrations of a server that hold claims on a host.
@@ -307,6 +309,22 @@ pub fn found_open_of_some(
 ) -> Result<HashMap<ServerId, Move>, Error> {
     let read = |row: &Row| read(row).map(|one| (one.server, one));
     tx.answers(asked)?.iter().map(read).collect()
+}
+
+/// The progress of the open migrations of some servers. A migration that has reported none is absent.
+pub fn progress_of_some(
+    tx: &mut Tx<'_>,
+    servers: &[ServerId],
+) -> Result<HashMap<ServerId, Progress>, Error> {
+    let ids: Vec<Value> = servers.iter().map(|id| Value::from(*id)).collect();
+    let mut found = HashMap::new();
+    tx.visit_list(PROGRESS_OF_SOME, &ids, |row| {
+        if let Some(progress) = row.text_opt("progress")? {
+            found.insert(row.id("server_id")?, from_text(progress)?);
+        }
+        Ok::<_, Error>(())
+    })?;
+    Ok(found)
 }
 
 /// Asks for [`open_of`].

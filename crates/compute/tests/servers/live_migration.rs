@@ -124,12 +124,19 @@ async fn abort() {
         assert_eq!(shown["migration"]["memory_total_bytes"], 64 * 1024 * 1024);
         let list = running.get(ADMIN, "2.80", "/os-migrations").await.expect(200);
         assert!(list["migrations"][0]["links"].is_array(), "{list}");
+        wait_until("one per cent of the memory has left", async || {
+            running.server(&id).await["progress"].as_i64() > Some(0)
+        })
+        .await;
+        let listed = running.get(ADMIN, "2.1", "/servers/detail?all_tenants=1").await.expect(200);
+        let percent = listed["servers"][0]["progress"].as_i64();
+        assert!(percent > Some(0) && percent < Some(100), "{listed}");
         cloud.audit("migrating").await;
         let what = format!("DELETE {path}");
         running.call(ADMIN, "2.23", &what, None).await.refused(404, "is not supported");
         running.call("ann:red", "2.80", &what, None).await.refused(403, "migrations:delete");
         running.call(ADMIN, "2.80", &what, None).await.expect(202);
-        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(running.wait_for_status(&id, "ACTIVE").await["progress"], 0);
         assert_eq!(
             (host_of(&running, &id).await, status(&cloud).await),
             (json!("a"), "cancelled".into())

@@ -21,7 +21,7 @@ use serde::{Serialize, Serializer};
 
 use super::filter::ServerFilter;
 use super::sort::Sort;
-use super::view::{Brief, Detail, ViewContext, Visibility};
+use super::view::{self, Brief, Detail, Progresses, ViewContext, Visibility};
 use crate::api::links::Base;
 
 /// Number of rows read per query while filters exclude some of them.
@@ -77,9 +77,10 @@ pub(super) async fn detail(
     let (servers, next, related) = page(&compute, &context, version, &query, true).await?;
     let servers_links = links(&base, "servers/detail", next);
     let (visibility, group) = (Visibility::of(&context), None);
-    let (ports, volumes) = (&related.0, &related.1);
+    let (ports, volumes, progress) = (&related.0, &related.1, &related.2);
     let (base, compute) = (&base, &compute);
-    let view_context = ViewContext { base, version, visibility, compute, group, ports, volumes };
+    let view_context =
+        ViewContext { base, version, visibility, compute, group, ports, volumes, progress };
     let (all, view) = (&servers[..], |server| Detail::of(server, &view_context));
     answer(&Answer { servers: ServerViews { all, view }, servers_links }, all.len() * 2000)
 }
@@ -97,8 +98,8 @@ fn links(base: &Base, path: &str, next: Option<String>) -> Vec<Next> {
         .collect()
 }
 
-/// The network connections and the volumes of servers.
-type Related = (Connections, ServerVolumes);
+/// The network connections and the volumes of servers, and the progress of their live migrations.
+type Related = (Connections, ServerVolumes, Progresses);
 
 /// The servers of a page, and the query for the next page.
 async fn page(
@@ -125,7 +126,8 @@ async fn page(
             let related = if detailed {
                 let ids: Vec<ServerId> = servers.iter().map(|server| server.id).collect();
                 let ports = ports::connections(tx, &*networks, &servers)?;
-                (ports, volumes::of_servers(tx, &service, &ids)?)
+                let volumes = volumes::of_servers(tx, &service, &ids)?;
+                (ports, volumes, view::progress_of(tx, &servers)?)
             } else {
                 Related::default()
             };

@@ -15,7 +15,7 @@ use kilonova_wire::{Microversion, Refusal};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::view::{Detail, ViewContext, Visibility};
+use super::view::{self, Detail, Progresses, ViewContext, Visibility};
 use crate::api::input;
 use crate::api::links::Base;
 
@@ -29,6 +29,7 @@ pub(super) struct RelatedData {
     group: Option<ServerGroupId>,
     ports: Connections,
     volumes: ServerVolumes,
+    progress: Progresses,
 }
 
 impl RelatedData {
@@ -40,7 +41,8 @@ impl RelatedData {
     pub fn of(tx: &mut Tx<'_>, compute: &Compute, server: &Server) -> Result<Self, Error> {
         let group = server_groups::of_server(tx, server.id)?;
         let volumes = volumes::of_servers(tx, compute, &[server.id])?;
-        Ok(Self { group, ports: ports::connections(tx, &*compute.networks, [server])?, volumes })
+        let ports = ports::connections(tx, &*compute.networks, [server])?;
+        Ok(Self { group, ports, volumes, progress: view::progress_of(tx, [server])? })
     }
 }
 
@@ -54,8 +56,9 @@ pub(super) fn answer(
     related: RelatedData,
 ) -> Response {
     let (visibility, group, ports) = (Visibility::of(context), Some(related.group), &related.ports);
-    let volumes = &related.volumes;
-    let view_context = ViewContext { base, version, visibility, compute, group, ports, volumes };
+    let (volumes, progress) = (&related.volumes, &related.progress);
+    let view_context =
+        ViewContext { base, version, visibility, compute, group, ports, volumes, progress };
     axum::Json(Answer { server: Detail::of(server, &view_context) }).into_response()
 }
 
@@ -72,8 +75,9 @@ pub(super) fn answer_to_change(
         return Ok(answer(compute, context, base, version, server, related));
     }
     let (visibility, group, ports) = (Visibility::of(context), Some(related.group), &related.ports);
-    let volumes = &related.volumes;
-    let view_context = ViewContext { base, version, visibility, compute, group, ports, volumes };
+    let (volumes, progress) = (&related.volumes, &related.progress);
+    let view_context =
+        ViewContext { base, version, visibility, compute, group, ports, volumes, progress };
     let mut shown =
         serde_json::to_value(Detail::of(server, &view_context)).map_err(Refusal::internal)?;
     if let Some(fields) = shown.as_object_mut() {

@@ -1,16 +1,19 @@
 //! Views of a server, by microversion. They are serialized directly to bytes, because lists of a
 //! thousand servers are common.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use kilonova_access::Caller;
 use kilonova_compute_app::ports::Connections;
 use kilonova_compute_app::volumes::ServerVolumes;
-use kilonova_compute_app::{Compute, microversions};
+use kilonova_compute_app::{Compute, Error, microversions};
+use kilonova_compute_db::moves;
 use kilonova_compute_db::servers::{Server, TaskState, VmState};
 use kilonova_compute_db::volumes::BlockDevice;
 use kilonova_compute_scheduler::fleet::Fleet;
-use kilonova_ids::{HostName, ImageId, ServerGroupId, VolumeId};
+use kilonova_ids::{HostName, ImageId, ServerGroupId, ServerId, VolumeId};
+use kilonova_node_api::Progress;
+use kilonova_store::Tx;
 use kilonova_wire::{Microversion, time};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -92,6 +95,39 @@ pub(super) struct ViewContext<'a> {
     pub ports: &'a Connections,
     /// The volumes of the servers.
     pub volumes: &'a ServerVolumes,
+    /// The progress of the servers' live migrations.
+    pub progress: &'a Progresses,
+}
+
+/// The progress of live migrations, by server.
+pub(super) type Progresses = HashMap<ServerId, Progress>;
+
+/// The progress of the live migrations of these servers. Reads nothing if none of them is being migrated.
+///
+/// # Errors
+/// Store errors only.
+pub(super) fn progress_of<'a>(
+    tx: &mut Tx<'_>,
+    servers: impl IntoIterator<Item = &'a Server>,
+) -> Result<Progresses, Error> {
+    let migrates = |server: &&Server| server.task_state == Some(TaskState::Migrating);
+    let migrating: Vec<ServerId> =
+        servers.into_iter().filter(migrates).map(|server| server.id).collect();
+    if migrating.is_empty() {
+        return Ok(Progresses::new());
+    }
+    Ok(moves::progress_of_some(tx, &migrating)?)
+}
+
+/// The copied part of a guest's memory, in per cent (`_live_migration_monitor` in `nova/virt/libvirt/driver.py`, `save_stats`
+/// in `nova/virt/libvirt/migration.py`).
+fn percent(progress: &Progress) -> i64 {
+    let total = i128::from(progress.memory_total);
+    if total <= 0 {
+        return 0;
+    }
+    let remaining = (i128::from(progress.memory_remaining) * 100 + total / 2) / total;
+    100 - i64::try_from(remaining.clamp(0, 100)).unwrap_or(100)
 }
 
 /// A volume in the view of its server.
@@ -299,7 +335,8 @@ impl<'a> Detail<'a> {
             access_v4: &spec.access[0],
             access_v6: &spec.access[1],
             links: links(view_context.base, server.id),
-            progress: shows_progress(status).then_some(0),
+            progress: shows_progress(status)
+                .then(|| view_context.progress.get(&server.id).map_or(0, percent)),
             fault: server.fault.as_ref().filter(|_| matches!(status, "ERROR" | "DELETED")).map(
                 |fault| {
                     let mut shown = json!({
@@ -328,7 +365,7 @@ impl<'a> Detail<'a> {
     }
 }
 
-/// True if a server with this status has the key `progress`. Its value is always 0 here.
+/// True if a server with this status has the key `progress`.
 fn shows_progress(status: &str) -> bool {
     matches!(status, "ACTIVE" | "BUILD" | "REBUILD" | "RESIZE" | "VERIFY_RESIZE" | "MIGRATING")
 }

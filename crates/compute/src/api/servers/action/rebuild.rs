@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use super::super::schema::check_effect;
 use super::super::show::without_extensions;
-use super::super::view::{Detail, ViewContext, Visibility};
+use super::super::view::{Detail, Progresses, ViewContext, Visibility};
 use super::super::{create, metadata};
 use super::ActionRequest;
 use crate::api::input;
@@ -104,6 +104,8 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
         group: Some(group),
         ports: &ports,
         volumes: &volumes,
+        // A rebuilt server is not being migrated.
+        progress: &Progresses::new(),
     };
     let mut shown = shown(&server, &view_context)?;
     shown["adminPass"] = password.into();
