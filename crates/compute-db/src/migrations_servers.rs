@@ -37,6 +37,7 @@ pub const SERVERS: &[Migration] = &[
     super::cells::DIVISION,
     super::documents::REPORTS,
     super::documents::REGISTRATIONS,
+    super::volumes::ACTIONS,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

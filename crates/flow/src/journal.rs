@@ -193,6 +193,15 @@ pub fn fail_recorded(
     Ok(())
 }
 
+/// Ends the events in progress of a recorded operation with success.
+///
+/// # Errors
+/// Store errors only.
+pub fn end_events(tx: &mut Tx<'_>, operation: OperationId, now: Timestamp) -> Result<(), Error> {
+    tx.defer(sql::END_EVENTS, params![operation, now])?;
+    Ok(())
+}
+
 /// Sets operation times later than `now` to `now`. Returns the number of changed operations.
 ///
 /// # Errors

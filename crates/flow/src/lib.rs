@@ -21,9 +21,9 @@ mod statements;
 
 pub use error::Error;
 pub use journal::{
-    advance, all_opened, ask_begin, ask_open_of_some, begin, begin_first, begun, cancel, event,
-    events, expect_history, expect_open_of, fail_recorded, finish, history, one, open_by_kind,
-    open_of, open_since, purge, record, redate,
+    advance, all_opened, ask_begin, ask_open_of_some, begin, begin_first, begun, cancel,
+    end_events, event, events, expect_history, expect_open_of, fail_recorded, finish, history, one,
+    open_by_kind, open_of, open_since, purge, record, redate,
 };
 pub use lease::Lease;
 pub use migrations::MIGRATIONS;

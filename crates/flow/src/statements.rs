@@ -42,6 +42,9 @@ kilonova_store::statements! {
     /// Turns an operation that was recorded as done into a failed one.
     FAIL_RECORDED = "UPDATE operations SET outcome = 'failed', message = ?2, version = version + 1,
         updated_at = ?3 WHERE id = ?1 AND outcome = 'done'";
+    /// Ends the events of an operation that are in progress.
+    END_EVENTS = "UPDATE operation_events SET result = 'Success', finished_at = ?2
+        WHERE operation_id = ?1 AND finished_at IS NULL";
     /// Turns the events of an operation into failures.
     FAIL_EVENTS = "UPDATE operation_events SET result = 'Error', details = ?2, finished_at = ?3
         WHERE operation_id = ?1";

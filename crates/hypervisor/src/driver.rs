@@ -74,6 +74,8 @@ pub struct PluggedVolumes {
     pub held: Vec<HeldVolume>,
     /// Volumes of the definition that the guest uses from another source until it restarts.
     pub elsewhere: Vec<VolumeId>,
+    /// Volumes of the definition whose disks could not be grown to their sizes, with the reasons.
+    pub not_grown: Vec<(VolumeId, String)>,
 }
 
 /// A volume that a guest did not release.

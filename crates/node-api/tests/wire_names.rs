@@ -105,7 +105,11 @@ fn volume_states() -> Value {
         "volume_id": OTHER, "attachment_id": SERVER, "state": "failed", "reason": "no path",
     });
     let held = json!({"volume_id": OTHER, "state": "held", "device": "vdc", "reason": "busy"});
-    Value::Array(attached.into_iter().chain([failed, held]).collect())
+    let small = json!({
+        "volume_id": OTHER, "attachment_id": SERVER, "state": "attached", "device": "vdb",
+        "source": {"type": "block", "path": "/dev/x"}, "not_grown": "QEMU refuses",
+    });
+    Value::Array(attached.into_iter().chain([failed, held, small]).collect())
 }
 
 #[test]

@@ -110,6 +110,39 @@ pub fn record_until_failed(
     Ok(id)
 }
 
+/// Records an action on a volume, whose event ends later, with [`end_recorded`] or [`fail_recorded`]. Without a context,
+/// the service itself acts.
+///
+/// # Errors
+/// Store errors only.
+pub fn record_in_progress(
+    tx: &mut Tx<'_>,
+    context: Option<&Context>,
+    server: &Server,
+    action: Action,
+    now: Timestamp,
+) -> Result<OperationId, Error> {
+    let by = context.map_or_else(|| Requester::service(server), Requester::from);
+    let id = journal::record(tx, server.id, &by, &Operation::Recorded(action), Outcome::Done, now)?;
+    // Upstream: `attach_volume`, `detach_volume` and `extend_volume` in `nova/compute/manager.py`; for a server that is
+    // shelved without a host, the API attaches and detaches (`nova/compute/api.py`).
+    let (by, host) = match &server.host {
+        Some(host) => ("compute", host.clone()),
+        None => ("api", nowhere()),
+    };
+    let begun = event(&format!("{by}_{action}"), &host, None, now, now);
+    flow::event(tx, id, &flow::Event { result: None, finished_at: None, ..begun })?;
+    Ok(id)
+}
+
+/// Ends the event of a recorded action with success.
+///
+/// # Errors
+/// Store errors only.
+pub fn end_recorded(tx: &mut Tx<'_>, recorded: OperationId, now: Timestamp) -> Result<(), Error> {
+    Ok(flow::end_events(tx, recorded, now)?)
+}
+
 /// Turns a recorded action into a failed one, with the reason.
 ///
 /// # Errors
@@ -158,21 +191,6 @@ pub fn record_late_failure(
     let host = server.host.clone().unwrap_or_else(nowhere);
     let failed = event(&format!("compute_{action}"), &host, Some(why), now, now);
     Ok(flow::event(tx, id, &failed)?)
-}
-
-/// Records an action that the service itself performed.
-///
-/// # Errors
-/// Store errors only.
-pub fn record_own_action(
-    tx: &mut Tx<'_>,
-    server: &Server,
-    action: Action,
-    now: Timestamp,
-) -> Result<(), Error> {
-    let (by, state) = (Requester::service(server), Operation::Recorded(action));
-    journal::record(tx, server.id, &by, &state, Outcome::Done, now)?;
-    Ok(())
 }
 
 /// The host name in the rows of events that happened on no host.

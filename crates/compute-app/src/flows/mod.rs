@@ -41,8 +41,8 @@ use operation::{Delete, Operation};
 use crate::{Compute, Error, volumes};
 
 pub use begin::{
-    fail_recorded, record_action, record_failure, record_late_failure, record_own_action,
-    record_until_failed, service_context,
+    end_recorded, fail_recorded, record_action, record_failure, record_in_progress,
+    record_late_failure, record_until_failed, service_context,
 };
 pub(crate) use create::is_plugging;
 pub use create::{abort_build, fail_build, fail_slow_build};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kilonova_cinder::{Error as CallError, Volume};
-use kilonova_compute_db::documents;
+use kilonova_compute_db::documents::{self, Delivery};
 use kilonova_compute_db::servers::{self, Server, VmState};
 use kilonova_compute_db::volumes::{
     self as rows, Answered, BlockDevice, Phase, RowId, Source, State, Taken,
@@ -18,10 +18,11 @@ use kilonova_node_api::{Bus, Desired};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, IntoRefusal, Refusal, time};
 
-use super::{Volumes, by, documents as composed, new_token, start, token_of, until};
+use super::{Volumes, actions, by, documents as composed, new_token, start, token_of, until};
 use crate::actions::ServerAction;
+use crate::flows::journal;
 use crate::flows::operation::Action;
-use crate::{Compute, Error, flows, states};
+use crate::{Compute, Error, states};
 
 /// How long a request waits for another worker of the same server.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -99,7 +100,7 @@ pub async fn attach(
     let answer = volumes.bounded(call).await;
     let (given, device_id) = (taken.clone(), device.id);
     let outcome = answer.as_ref().map(|made| made.id).map_err(CallError::may_have_effect);
-    let by_whom = context.clone();
+    let (by_whom, begun) = (context.clone(), device.clone());
     let recorded = compute.store.write(move |tx| {
         let now = time::now();
         let is_known = match outcome {
@@ -109,7 +110,7 @@ pub async fn attach(
                 let is_known = rows::set_attachment(tx, row, State::Reserving, &to)?;
                 let (from, to) = (Phase::Requested, Phase::Attaching);
                 if rows::set_phase(tx, device_id, from, to, None)? {
-                    accepted(tx, &by_whom, id, Action::AttachVolume, now)?;
+                    accepted(tx, &by_whom, id, &begun, Action::AttachVolume, now)?;
                 }
                 is_known
             }
@@ -139,11 +140,12 @@ fn accepted(
     tx: &mut Tx<'_>,
     context: &Context,
     server: ServerId,
+    device: &BlockDevice,
     action: Action,
     now: Timestamp,
 ) -> Result<(), Error> {
     match servers::find(tx, server)? {
-        Some(server) => flows::record_action(tx, context, &server, action, now),
+        Some(server) => actions::begin(tx, Some(context), &server, device, action, now),
         None => Ok(()),
     }
 }
@@ -270,6 +272,7 @@ fn prepare(
         error: None,
         created_at: now,
         reimage: None,
+        operation: None,
     };
     let row = RowId::new_v4();
     rows::add(tx, &device)?;
@@ -446,11 +449,12 @@ pub async fn detach(
     let is_accepted = answer.is_ok();
     let recorded = compute.store.write(move |tx| {
         let now = time::now();
+        let mut moved = is_offloaded;
         if let Some(to) = to {
-            rows::set_phase(tx, device.id, Phase::BeginDetaching, to, None)?;
+            moved |= rows::set_phase(tx, device.id, Phase::BeginDetaching, to, None)?;
         }
-        if is_accepted {
-            accepted(tx, &by_whom, id, Action::DetachVolume, now)?;
+        if is_accepted && moved {
+            accepted(tx, &by_whom, id, &device, Action::DetachVolume, now)?;
         }
         Ok::<_, Error>(rows::give_back(tx, &taken, 0, now)?)
     });
@@ -503,8 +507,8 @@ pub fn extend_soon(compute: &Compute, server: ServerId, volume: VolumeId) {
     });
 }
 
-/// Extends a guest's disk to the new size of its volume in Cinder. Returns false if the server has no
-/// such volume.
+/// Extends a guest's disk to the new size of its volume in Cinder. The action ends when the host has reported the disk.
+/// Returns false if the server has no such volume.
 ///
 /// # Errors
 /// 503 if Cinder does not answer; store errors.
@@ -527,10 +531,38 @@ pub async fn extended(
             let now: Timestamp = time::now();
             rows::set_size(tx, device.id, size)?;
             if let Some(row) = servers::find(tx, server)? {
-                flows::record_own_action(tx, &row, Action::ExtendVolume, now)?;
+                record_extension(tx, &compute_, &row, device, size, now)?;
             }
             super::nudge(tx, &compute_, server, now)?;
             Ok::<_, Error>(true)
         })
         .await
+}
+
+/// Records the extension of an attached volume. An event for the size that the document has already repeats a growth that
+/// may have failed, unless another operation is about to change the document.
+fn record_extension(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+    device: &BlockDevice,
+    size: i64,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let action = Action::ExtendVolume;
+    let Some(host) = server.host.as_ref().filter(|_| device.phase == Phase::Attached) else {
+        return actions::record(tx, None, server, action, now);
+    };
+    if device.size_gb == size {
+        let document = documents::get(tx, host, server.id)?;
+        let Some(document) = document.filter(|one| matches!(one.desired, Desired::Present(_)))
+        else {
+            return actions::record(tx, None, server, action, now);
+        };
+        if journal::open_of(tx, server.id)?.is_some() {
+            return actions::record(tx, None, server, action, now);
+        }
+        documents::put_as(tx, compute, host, server.id, &document.desired, Delivery::AsBefore)?;
+    }
+    actions::begin(tx, None, server, device, action, now)
 }

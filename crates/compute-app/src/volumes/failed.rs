@@ -1,12 +1,13 @@
-//! Failed attachments and detachments of volumes.
+//! Failed attachments of volumes.
 
 use jiff::Timestamp;
+use kilonova_compute_db::documents;
 use kilonova_compute_db::volumes::{self as rows, BlockDevice, Phase};
-use kilonova_compute_db::{documents, servers};
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Observation, Outcome, VOLUME_STEP};
 use kilonova_store::Tx;
 
+use super::actions;
 use crate::flows::operation::Action;
 use crate::flows::{self, journal};
 use crate::{Compute, Error};
@@ -28,37 +29,12 @@ pub(super) fn fail_attach(
     if device.delete_on_termination && !is_being_built(tx, device.server)? {
         rows::set_delete(tx, device.id, false)?;
     }
-    record(tx, device, Action::AttachVolume, why, now)
+    actions::fail(tx, device, Action::AttachVolume, why, now)
 }
 
 fn is_being_built(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
     let open = journal::open_of(tx, server)?;
     Ok(open.is_some_and(|open| open.state.action() == Action::Create))
-}
-
-/// Records a guest's refusal to release a volume.
-pub(super) fn record_detach(
-    tx: &mut Tx<'_>,
-    device: &BlockDevice,
-    why: &str,
-    now: Timestamp,
-) -> Result<(), Error> {
-    record(tx, device, Action::DetachVolume, why, now)
-}
-
-fn record(
-    tx: &mut Tx<'_>,
-    device: &BlockDevice,
-    action: Action,
-    why: &str,
-    now: Timestamp,
-) -> Result<(), Error> {
-    let volume = device.volume.map_or_else(String::new, |volume| volume.to_string());
-    tracing::warn!(server = %device.server, %volume, "{action} failed: {why}");
-    match servers::find(tx, device.server)? {
-        Some(server) => flows::record_late_failure(tx, &server, action, why, now),
-        None => Ok(()),
-    }
 }
 
 /// Releases the volumes of a server whose build was aborted. The worker ends their attachments, and deletes those that

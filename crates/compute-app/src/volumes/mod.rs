@@ -19,6 +19,7 @@
 //! need not know about volumes. Connection data is secret, and is kept only in the host's document.
 //! A user's token must never reach a row or a log.
 
+mod actions;
 mod attach;
 mod documents;
 mod failed;

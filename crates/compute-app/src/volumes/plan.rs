@@ -219,8 +219,8 @@ impl Scene {
         Next::Forget(device.id)
     }
 
-    /// The device whose row is obsolete as soon as an attachment has ended, and its phase.
-    pub(super) fn last_of(&self, row: &AttachmentRow) -> Option<(BlockDeviceId, Phase)> {
+    /// The device whose row is obsolete as soon as an attachment has ended.
+    pub(super) fn last_of(&self, row: &AttachmentRow) -> Option<BlockDeviceId> {
         let device = self.devices.iter().find(|device| device.id == row.device)?;
         let is_removed = self.is_gone
             || matches!(device.phase, Phase::Requested | Phase::Detaching | Phase::Failed);
@@ -228,7 +228,7 @@ impl Scene {
         let is_last = others.all(|one| one.device != device.id);
         let is_obsolete =
             is_removed && is_last && self.ending(device, &[]) == Next::Forget(device.id);
-        is_obsolete.then_some((device.id, device.phase))
+        is_obsolete.then_some(device.id)
     }
 
     /// True if the host of an unneeded attachment no longer uses its disk, or if the plan does not wait for the host.

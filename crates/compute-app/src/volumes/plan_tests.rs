@@ -45,6 +45,7 @@ fn device(source: Source, ordinal: i64) -> BlockDevice {
         error: None,
         created_at: jiff::Timestamp::UNIX_EPOCH,
         reimage: None,
+        operation: None,
     }
 }
 

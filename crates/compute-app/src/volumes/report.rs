@@ -1,11 +1,13 @@
 //! The reports of hosts on volumes of guests.
 
 use jiff::Timestamp;
-use kilonova_compute_db::volumes::{self as rows, Phase, Plug};
+use kilonova_compute_db::volumes::{self as rows, AttachmentRow, BlockDevice, Phase, Plug};
 use kilonova_ids::HostName;
-use kilonova_node_api::{Desired, Observation, Outcome, VolumeStatus};
+use kilonova_node_api::{Desired, Domain, Observation, Outcome, VolumeStatus};
 use kilonova_store::Tx;
 
+use super::actions;
+use crate::flows::operation::Action;
 use crate::{Compute, Error};
 
 /// Applies a report on the disks of a guest, made for its newest document. The worker then processes
@@ -51,7 +53,18 @@ pub(crate) fn observed(
                     && one.attachment_id.is_none_or(|id| Some(id) == row.attachment)
             });
             let plug = match found.map(|one| &one.status) {
-                Some(VolumeStatus::Attached { .. }) => Plug::Plugged,
+                Some(VolumeStatus::Attached { not_grown, .. }) => {
+                    if device.phase == Phase::Attached && is_of_size(domain, row, device) {
+                        match not_grown {
+                            Some(reason) if device.operation.is_some() => {
+                                let why = format!("{host}: {reason}");
+                                actions::fail(tx, device, Action::ExtendVolume, &why, now)?;
+                            }
+                            _ => actions::end(tx, device, now)?,
+                        }
+                    }
+                    Plug::Plugged
+                }
                 Some(VolumeStatus::Failed { reason }) => {
                     if device.phase == Phase::Attaching {
                         let why = format!("{host}: {reason}");
@@ -63,7 +76,7 @@ pub(crate) fn observed(
                     let why = Some(reason.as_str());
                     let to = Phase::RollDetaching;
                     if rows::set_phase(tx, device.id, Phase::Detaching, to, why)? {
-                        super::failed::record_detach(tx, device, reason, now)?;
+                        actions::fail(tx, device, Action::DetachVolume, reason, now)?;
                     }
                     Plug::Plugged
                 }
@@ -77,4 +90,11 @@ pub(crate) fn observed(
         }
     }
     super::nudge(tx, compute, server, now)
+}
+
+/// True if the document has the volume with its current size.
+fn is_of_size(domain: &Domain, row: &AttachmentRow, device: &BlockDevice) -> bool {
+    let mut volumes = domain.config.volumes.iter();
+    let volume = volumes.find(|one| Some(one.attachment_id) == row.attachment);
+    volume.is_some_and(|volume| volume.size_gb == device.size_gb)
 }

@@ -579,6 +579,7 @@ fn described(
             error: None,
             created_at: now,
             reimage: None,
+            operation: None,
         });
     }
     devices.sort_by_key(|device| device.ordinal);

@@ -28,7 +28,7 @@ use kilonova_wire::{UserToken, time};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::plan::{Next, Scene};
-use super::{Volumes, failed, new_token, scene, until};
+use super::{Volumes, actions, failed, new_token, scene, until};
 use crate::{Compute, Error, flows};
 
 /// Maximum number of servers that the loop processes concurrently, not counting those that wait for Cinder.
@@ -271,8 +271,9 @@ impl Worker<'_> {
             Next::DeleteVolume(id) => {
                 // As upstream, logs the failure and continues the deletion of the server.
                 tracing::warn!(server = %self.taken.server, "cannot delete a server's volume: {why}");
-                let id = *id;
-                self.write(move |tx, _| Ok(rows::forget(tx, id)?)).await?;
+                if let Some(device) = find(scene, *id) {
+                    self.forget(device.clone()).await?;
+                }
                 return Ok(true);
             }
             Next::RollDetaching(id) => {
@@ -295,6 +296,15 @@ impl Worker<'_> {
         self.write(move |tx, compute| {
             let now = time::now();
             failed::give_up(tx, compute, server, device.as_ref(), host.as_ref(), &why, now)
+        })
+        .await
+    }
+
+    /// Deletes the row of a device, and ends its action.
+    async fn forget(&mut self, device: BlockDevice) -> Result<(), StepError> {
+        self.write(move |tx, _| {
+            actions::end_with_row(tx, &device, time::now())?;
+            Ok(rows::forget(tx, device.id)?)
         })
         .await
     }
@@ -322,11 +332,12 @@ impl Worker<'_> {
                     self.volumes.for_user(user, project, call).await.map_err(StepError::Call)?;
                 }
                 // Cinder shows the volume as available now, so its rows are deleted immediately.
-                let last = scene.last_of(&row);
+                let last = scene.last_of(&row).and_then(|id| find(scene, id)).cloned();
                 self.write(move |tx, _| {
                     rows::forget_attachment(tx, row.id)?;
-                    if let Some((device, phase)) = last {
-                        rows::forget_in(tx, device, phase)?;
+                    if let Some(device) = &last {
+                        actions::end_with_row(tx, device, time::now())?;
+                        rows::forget_in(tx, device.id, device.phase)?;
                     }
                     Ok(())
                 })
@@ -343,10 +354,7 @@ impl Worker<'_> {
                 self.write(move |tx, _| rolled(tx, device.id)).await
             }
             Next::DeleteVolume(device) => self.drop_volume(device_of(scene, *device)?).await,
-            Next::Forget(device) => {
-                let device = *device;
-                self.write(move |tx, _| Ok(rows::forget(tx, device)?)).await
-            }
+            Next::Forget(device) => self.forget(device_of(scene, *device)?.clone()).await,
         }
     }
 }

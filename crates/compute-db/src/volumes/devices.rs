@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use kilonova_ids::{BlockDeviceId, ImageId, ServerId, SnapshotId, VolumeId};
+use kilonova_ids::{BlockDeviceId, ImageId, OperationId, ServerId, SnapshotId, VolumeId};
 use kilonova_node_api::{Bus, Medium};
 use kilonova_store::{Row, Tx, Value, listed, params};
 
@@ -14,14 +14,15 @@ use crate::servers::shape;
 macro_rules! device {
     () => {
         "id, server_id, ordinal, phase, volume_id, source, source_id, size_gb, volume_type, zone, device,
-        bus, medium, boot_index, tag, is_shared, delete_on_termination, error, created_at, reimage"
+        bus, medium, boot_index, tag, is_shared, delete_on_termination, error, created_at, reimage,
+        operation"
     };
 }
 
 kilonova_store::statements! {
     /// Adds a device.
     ADD = concat!("INSERT INTO block_devices (", device!(), ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,
-        ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)");
+        ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)");
     /// The devices of a server.
     OF_SERVER = concat!("SELECT ", device!(), " FROM block_devices WHERE server_id = ?1 ORDER BY ordinal");
     /// The devices of servers.
@@ -52,6 +53,8 @@ kilonova_store::statements! {
         WHERE server_id = ?1 AND phase = 'reimaging'";
     /// Sets whether a volume is deleted with its server.
     SET_DELETE = "UPDATE block_devices SET delete_on_termination = ?2 WHERE id = ?1";
+    /// Sets the recorded action that has not ended yet.
+    SET_OPERATION = "UPDATE block_devices SET operation = ?2 WHERE id = ?1";
     /// Sets the size of a volume.
     SET_SIZE = "UPDATE block_devices SET size_gb = ?2 WHERE id = ?1";
     /// Deletes a device's row.
@@ -155,6 +158,8 @@ pub struct BlockDevice {
     pub created_at: Timestamp,
     /// The image that is replacing its data.
     pub reimage: Option<ImageId>,
+    /// The recorded action that attaches, detaches or extends it and has not ended yet.
+    pub operation: Option<OperationId>,
 }
 
 impl BlockDevice {
@@ -193,6 +198,7 @@ pub fn add(tx: &mut Tx<'_>, device: &BlockDevice) -> Result<(), Error> {
             device.error.clone(),
             device.created_at,
             device.reimage,
+            device.operation,
         ],
     )?;
     Ok(())
@@ -289,6 +295,16 @@ pub fn set_delete(tx: &mut Tx<'_>, device: BlockDeviceId, delete: bool) -> Resul
     Ok(())
 }
 
+/// Sets the recorded action of a device that has not ended yet.
+pub fn set_operation(
+    tx: &mut Tx<'_>,
+    device: BlockDeviceId,
+    operation: Option<OperationId>,
+) -> Result<(), Error> {
+    tx.defer(SET_OPERATION, params![device, operation])?;
+    Ok(())
+}
+
 /// Sets the size of a volume.
 pub fn set_size(tx: &mut Tx<'_>, device: BlockDeviceId, size_gb: i64) -> Result<(), Error> {
     tx.defer(SET_SIZE, params![device, size_gb])?;
@@ -343,5 +359,6 @@ fn read(row: &Row) -> Result<BlockDevice, Error> {
         error: row.string_opt("error")?,
         created_at: row.time("created_at")?,
         reimage: row.id_opt("reimage")?,
+        operation: row.id_opt("operation")?,
     })
 }

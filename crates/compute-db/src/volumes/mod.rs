@@ -46,8 +46,8 @@ pub use attachments::{
 };
 pub use devices::{
     BlockDevice, Phase, Source, add, end_reimage, expect_of_server, forget, forget_in, of_server,
-    of_servers, reimage, reimages, servers_with, set_delete, set_phase, set_sent, set_size,
-    set_volume,
+    of_servers, reimage, reimages, servers_with, set_delete, set_operation, set_phase, set_sent,
+    set_size, set_volume,
 };
 pub use servers::{
     Taken, add_server, ask_has_any, ask_nudge, due, end, end_leases, forget_settled, give_back,
@@ -112,4 +112,10 @@ ALTER TABLE hosts ADD COLUMN connector TEXT;",
 pub const REIMAGED: Migration = Migration {
     name: "compute-0770-reimaged-volumes",
     sql: "ALTER TABLE block_devices ADD COLUMN reimage TEXT",
+};
+
+/// Adds the column for the action of a volume that has not ended yet.
+pub const ACTIONS: Migration = Migration {
+    name: "compute-0890-volume-actions",
+    sql: "ALTER TABLE block_devices ADD COLUMN operation TEXT",
 };

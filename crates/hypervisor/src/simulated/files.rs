@@ -46,7 +46,16 @@ impl Files {
 
     /// The reason why guests do not release volumes, if any.
     pub(super) fn volume_held(&self) -> Option<String> {
-        let reason = std::fs::read_to_string(self.folder.join("volume_held")).ok()?;
+        self.reason("volume_held")
+    }
+
+    /// The reason why disks of volumes do not grow, if any.
+    pub(super) fn volume_not_grown(&self) -> Option<String> {
+        self.reason("volume_not_grown")
+    }
+
+    fn reason(&self, file: &str) -> Option<String> {
+        let reason = std::fs::read_to_string(self.folder.join(file)).ok()?;
         Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty())
     }
 

@@ -1,6 +1,7 @@
 //! Volumes of a simulated guest: those that its domain file names.
 //!
-//! The file `volume_held` in the host's directory contains the reason why guests do not release volumes.
+//! The file `volume_held` in the host's directory contains the reason why guests do not release volumes, and
+//! `volume_not_grown` the reason why their disks do not grow.
 
 use super::{Simulated, failed};
 use crate::{Definition, Error, HeldVolume, PluggedVolumes, Step};
@@ -25,6 +26,17 @@ impl Simulated {
         let differs =
             |id| before.sources.get(id).is_some_and(|source| *source != definition.sources[id]);
         plugged.elsewhere = definition.sources.keys().filter(|id| differs(*id)).copied().collect();
+        if let Some(reason) = self.files.volume_not_grown() {
+            let size = |id| {
+                let mut volumes = before.connected();
+                volumes.find(|(one, _)| one.volume_id == id).map(|(one, _)| one.size_gb)
+            };
+            let grown = definition
+                .connected()
+                .filter(|(volume, _)| size(volume.volume_id).is_some_and(|is| is < volume.size_gb));
+            plugged.not_grown =
+                grown.map(|(volume, _)| (volume.volume_id, reason.clone())).collect();
+        }
         let new = definition
             .connected()
             .filter(|(volume, _)| !before.sources.contains_key(&volume.volume_id));

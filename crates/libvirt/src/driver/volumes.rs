@@ -51,7 +51,9 @@ impl Driver {
                 if disk.source != xml::name_of(source) {
                     plugged.elsewhere.push(volume.volume_id);
                 }
-                self.grow_volume(server, volume).await;
+                if let Err(error) = self.grow_volume(server, volume).await {
+                    plugged.not_grown.push((volume.volume_id, error.message));
+                }
             } else if let Err(error) = self.attach_volume(definition, volume, source).await {
                 plugged.refused.push((volume.volume_id, error.message));
             }
@@ -146,9 +148,8 @@ impl Driver {
         Ok(Err(last.unwrap_or_else(usual)))
     }
 
-    /// Grows the disk of a volume that has grown. A failure is only logged: the guest sees the new size
-    /// at its next start.
-    async fn grow_volume(&self, server: ServerId, volume: &Volume) {
+    /// Grows the disk of a volume that has grown. After a failure, the guest sees the new size at its next start.
+    async fn grow_volume(&self, server: ServerId, volume: &Volume) -> Result<(), Error> {
         let id = volume.volume_id;
         let size = u64::try_from(volume.size_gb).unwrap_or_default() << 30;
         let grow = move |_: &Connect, domain: &Domain| {
@@ -160,13 +161,10 @@ impl Driver {
             let bytes = sys::VIR_DOMAIN_BLOCK_RESIZE_BYTES;
             domain.block_resize(&disk.device, size, bytes).map(|_| true)
         };
-        match self.with(Step::Volume, SLOW, server, grow).await {
-            Ok(true) => tracing::info!(%server, volume = %id, size, "a guest's volume has grown"),
-            Ok(false) => {}
-            Err(error) => {
-                tracing::warn!(%server, volume = %id, %error, "could not grow a guest's volume; the guest sees the new size at its next start");
-            }
+        if self.with(Step::Volume, SLOW, server, grow).await? {
+            tracing::info!(%server, volume = %id, size, "a guest's volume has grown");
         }
+        Ok(())
     }
 
     /// Passes libvirt the secret of a volume that QEMU opens itself.

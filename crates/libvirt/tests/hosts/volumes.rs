@@ -146,7 +146,11 @@ async fn volumes_of_a_running_guest() {
     let attached = guest.connected().map(|(volume, source)| VolumeState {
         volume_id: volume.volume_id,
         attachment_id: Some(volume.attachment_id),
-        status: VolumeStatus::Attached { device: volume.device.clone(), source: source.clone() },
+        status: VolumeStatus::Attached {
+            device: volume.device.clone(),
+            source: source.clone(),
+            not_grown: None,
+        },
     });
     let migration = OutgoingMigration { volumes: attached.collect(), ..to(&two, false) };
     let refused = leave(&here, server, &migration).await.expect_err("the files are local");

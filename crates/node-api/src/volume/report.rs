@@ -34,6 +34,9 @@ pub enum VolumeStatus {
         device: String,
         /// Its location for the hypervisor.
         source: VolumeSource,
+        /// Why the guest's disk does not have the document's size until the guest starts again.
+        #[serde(default, skip_serializing_if = "is_default")]
+        not_grown: Option<String>,
     },
     /// The document has the volume, but the guest does not. Nothing of it remains on the host.
     Failed {

@@ -23,6 +23,9 @@ pub(super) struct Deviations {
     /// Volumes that the running guest still uses through the attachments with which it started.
     /// These attachments stay until it starts again.
     in_use: Vec<VolumeId>,
+    /// Volumes whose disks have not grown, with the reasons. They have their sizes at the guest's next start, so that
+    /// they match the document.
+    not_grown: Vec<(VolumeId, String)>,
 }
 
 impl Deviations {
@@ -118,7 +121,7 @@ impl Work {
         turn: &Turn<'_>,
     ) -> Result<(), Halt> {
         turn.current()?;
-        let PluggedVolumes { refused, held, elsewhere } = tokio::select! {
+        let PluggedVolumes { refused, held, elsewhere, not_grown } = tokio::select! {
             biased;
             halt = turn.superseded() => return Err(halt),
             plugged = self.hypervisor.plug_volumes(definition) => plugged?,
@@ -132,6 +135,10 @@ impl Work {
         }
         deviations.held = held;
         deviations.in_use.extend(elsewhere);
+        for (volume, why) in &not_grown {
+            tracing::warn!(host = %self.host(), server = %definition.server, %volume, %why, "could not grow a guest's disk; the guest sees the new size at its next start");
+        }
+        deviations.not_grown = not_grown;
         Ok(())
     }
 
@@ -162,7 +169,10 @@ impl Work {
         }
         let attached = definition.connected().map(|(volume, source)| {
             let device = volume.device.clone();
-            state(volume, VolumeStatus::Attached { device, source: source.clone() })
+            let mut not_grown = deviations.not_grown.iter();
+            let not_grown = not_grown.find(|(id, _)| *id == volume.volume_id);
+            let not_grown = not_grown.map(|(_, reason)| reason.clone());
+            state(volume, VolumeStatus::Attached { device, source: source.clone(), not_grown })
         });
         let failed = deviations
             .failed

@@ -1,5 +1,6 @@
 //! Reserves attachments, finds them again after a crash, connects hosts, and completes attachments.
 
+use jiff::Timestamp;
 use kilonova_cinder::{Call, Error as CallError};
 use kilonova_compute_db::servers;
 use kilonova_compute_db::volumes::{
@@ -12,8 +13,8 @@ use kilonova_wire::time;
 use serde_json::{Value, json};
 
 use super::{StepError, Worker, device_of};
-use crate::volumes::failed;
 use crate::volumes::plan::Scene;
+use crate::volumes::{actions, failed};
 use crate::{Compute, Error};
 
 impl Worker<'_> {
@@ -225,8 +226,10 @@ impl Worker<'_> {
         }
         let (device, row) = (device.clone(), row.clone());
         self.write(move |tx, _| {
-            let Some((why, is_confirmed)) = &refused else { return completed(tx, &row) };
             let now = time::now();
+            let Some((why, is_confirmed)) = &refused else {
+                return completed(tx, &row, &device, now);
+            };
             if *is_confirmed && is_attached_by_user(tx, &device)? {
                 return failed::fail_attach(tx, &device, why, now);
             }
@@ -234,7 +237,7 @@ impl Worker<'_> {
                 server = %row.server, volume = %row.volume,
                 "Cinder does not complete an attachment, which the server keeps: {why}"
             );
-            completed(tx, &row)
+            completed(tx, &row, &device, now)
         })
         .await
     }
@@ -280,11 +283,18 @@ impl Worker<'_> {
     }
 }
 
-fn completed(tx: &mut Tx<'_>, row: &AttachmentRow) -> Result<(), Error> {
+fn completed(
+    tx: &mut Tx<'_>,
+    row: &AttachmentRow,
+    device: &BlockDevice,
+    now: Timestamp,
+) -> Result<(), Error> {
     let to =
         Answered { attachment: row.attachment, host: row.host.as_ref(), state: State::Complete };
     rows::set_attachment(tx, row.id, row.state, &to)?;
-    rows::set_phase(tx, row.device, Phase::Attaching, Phase::Attached, None)?;
+    if rows::set_phase(tx, row.device, Phase::Attaching, Phase::Attached, None)? {
+        actions::end(tx, device, now)?;
+    }
     Ok(())
 }
 

@@ -214,8 +214,7 @@ impl Worker<'_> {
             let deleted = self.volumes.as_allowed(user.as_ref(), project, call).await;
             deleted.map_err(StepError::Call)?;
         }
-        let id = device.id;
-        self.write(move |tx, _| Ok(rows::forget(tx, id)?)).await
+        self.forget(device.clone()).await
     }
 }
 

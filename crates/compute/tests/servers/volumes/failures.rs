@@ -10,10 +10,10 @@ use kilonova_wire::time;
 use serde_json::json;
 
 use super::{
-    actions_of, attach, boot, clouds, finish, root, settled, shown, try_attach, try_boot,
-    try_detach, volume, wait_for, with_disks,
+    actions_of, attach, boot, clouds, events_of, finish, root, settled, shown, try_attach,
+    try_boot, try_detach, volume, wait_for, with_disks,
 };
-use crate::kit::{ADMIN, Cloud, hosts, wait_until};
+use crate::kit::{ADMIN, Cloud, RunningCloud, hosts, wait_until};
 
 #[tokio::test]
 async fn a_cinder_that_fails_leaves_nothing_behind() {
@@ -38,8 +38,8 @@ async fn a_cinder_that_fails_leaves_nothing_behind() {
         try_attach(&running, &id, "2.90", wish()).await.expect(200);
         settled(&cloud).await;
         assert_eq!(cinder.state().status(&disk), "available");
-        // The four requests that Cinder did not accept are not recorded as actions.
-        assert_eq!(actions_of(&running, &id, "attach_volume").await, ["Error", ""]);
+        // The four requests that Cinder did not accept are not recorded as actions. The failure belongs to the fifth.
+        assert_eq!(actions_of(&running, &id, "attach_volume").await, ["Error"]);
         cinder.fail("PUT attachments", Failure::Status(500), 7);
         attach(&running, &cinder, &id, &disk).await;
         settled(&cloud).await;
@@ -76,7 +76,7 @@ async fn an_attachment_that_cinder_cannot_complete_fails() {
         settled(&cloud).await;
         assert_eq!(shown(&running, &id, "2.90").await, json!([]));
         assert_eq!(cloud.files("a", "volumes"), [""; 0]);
-        assert_eq!(actions_of(&running, &id, "attach_volume").await, ["Error", ""]);
+        assert_eq!(actions_of(&running, &id, "attach_volume").await, ["Error"]);
         // An administrator deletes the attachment while Cinder fails. The volume is not deleted.
         cinder.fail("POST attachments os-complete", Failure::Status(500), usize::MAX);
         let wish = json!({"volumeId": disk, "delete_on_termination": true});
@@ -255,19 +255,75 @@ async fn a_host_that_fails_or_a_guest_that_refuses_is_reported() {
         settled(&cloud).await;
         assert_eq!(shown(&running, &id, "2.90").await, json!([]));
         assert_eq!(running.server(&id).await["status"], "ACTIVE");
+        let ended = |name: &str, result: &str| vec![(name.to_owned(), result.to_owned())];
+        let attached = "compute_attach_volume";
+        assert_eq!(events_of(&running, &id, "attach_volume").await, ended(attached, "Error"));
         std::fs::remove_file(&fault).expect("the file is removed");
         attach(&running, &cinder, &id, &disk).await;
         settled(&cloud).await;
+        assert_eq!(actions_of(&running, &id, "attach_volume").await, ["", "Error"]);
+        assert_eq!(events_of(&running, &id, "attach_volume").await, ended(attached, "Success"));
         let held = cloud.nodes().join("a").join("volume_held");
         std::fs::write(&held, "the guest uses the disk").expect("the file is written");
         try_detach(&running, &id, &disk).await.expect(202);
         wait_for(&cinder, &disk, "in-use").await;
         settled(&cloud).await;
         assert_eq!(shown(&running, &id, "2.90").await[0]["volumeId"], json!(disk));
+        let detached = "compute_detach_volume";
+        assert_eq!(actions_of(&running, &id, "detach_volume").await, ["Error"]);
+        assert_eq!(events_of(&running, &id, "detach_volume").await, ended(detached, "Error"));
         std::fs::remove_file(&held).expect("the file is removed");
         try_detach(&running, &id, &disk).await.expect(202);
         wait_for(&cinder, &disk, "available").await;
+        settled(&cloud).await;
+        assert_eq!(actions_of(&running, &id, "detach_volume").await, ["", "Error"]);
+        assert_eq!(events_of(&running, &id, "detach_volume").await, ended(detached, "Success"));
         finish(&cloud, &running, &cinder, "held").await;
+    }
+}
+
+/// Waits for the end of the newest extension, and returns its message and its only event.
+async fn extend(running: &RunningCloud, id: &str, disk: &str) -> (String, (String, String)) {
+    let before = actions_of(running, id, "extend_volume").await.len();
+    let event = json!({"name": "volume-extended", "server_uuid": id, "tag": disk});
+    let body = json!({"events": [event]});
+    running.admin("2.51", "POST /os-server-external-events", body).await.expect(200);
+    wait_until("the extension has ended", async || {
+        actions_of(running, id, "extend_volume").await.len() > before
+            && !events_of(running, id, "extend_volume").await[0].1.is_empty()
+    })
+    .await;
+    let message = actions_of(running, id, "extend_volume").await.remove(0);
+    (message, events_of(running, id, "extend_volume").await.remove(0))
+}
+
+#[tokio::test]
+async fn a_disk_that_does_not_grow_is_reported() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let disk = volume(&cinder, json!({}));
+        attach(&running, &cinder, &id, &disk).await;
+        settled(&cloud).await;
+        let event = |result: &str| ("compute_extend_volume".to_owned(), result.to_owned());
+        cinder.state().volume_mut(&disk).size += 1;
+        assert_eq!(extend(&running, &id, &disk).await, (String::new(), event("Success")));
+
+        let fault = cloud.nodes().join("a").join("volume_not_grown");
+        std::fs::write(&fault, "QEMU refuses").expect("the file is written");
+        cinder.state().volume_mut(&disk).size += 1;
+        assert_eq!(extend(&running, &id, &disk).await, ("Error".to_owned(), event("Error")));
+        let why = "SELECT message FROM operations WHERE outcome = 'failed'";
+        assert_eq!(cloud.column(why).await, ["a: QEMU refuses"]);
+        assert_eq!(running.server(&id).await["status"], "ACTIVE");
+
+        // Another event for the same size repeats the growth.
+        std::fs::remove_file(&fault).expect("the file is removed");
+        assert_eq!(extend(&running, &id, &disk).await, (String::new(), event("Success")));
+        running.act(&id, json!({"os-stop": null})).await;
+        running.wait_for_status(&id, "SHUTOFF").await;
+        cinder.state().volume_mut(&disk).size += 1;
+        assert_eq!(extend(&running, &id, &disk).await, (String::new(), event("Success")));
+        finish(&cloud, &running, &cinder, "extended").await;
     }
 }
 

@@ -124,6 +124,18 @@ async fn actions_of(running: &RunningCloud, id: &str, kind: &str) -> Vec<String>
     all.filter(|one| one["action"] == kind).map(message).collect()
 }
 
+/// The events of the newest action of a kind, with their results.
+async fn events_of(running: &RunningCloud, id: &str, kind: &str) -> Vec<(String, String)> {
+    let path = format!("/servers/{id}/os-instance-actions");
+    let all = running.get(ADMIN, "2.90", &path).await.expect(200)["instanceActions"].clone();
+    let found = all.as_array().expect("a list").iter().find(|one| one["action"] == kind);
+    let request = found.expect("the action exists")["request_id"].as_str().expect("a text");
+    let shown = running.get(ADMIN, "2.90", &format!("{path}/{request}")).await.expect(200);
+    let events = shown["instanceAction"]["events"].as_array().expect("a list").iter();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    events.map(|one| (text(&one["event"]), text(&one["result"]))).collect()
+}
+
 fn uuid_like() -> String {
     kilonova_ids::VolumeId::new_v4().to_string()
 }
