@@ -214,13 +214,24 @@ impl Compute {
         T: Send + 'static,
         F: FnMut(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
     {
+        self.write_on(&[], work).await
+    }
+
+    /// Like [`Compute::write`], for work that writes the rows with these keys ([`Store::write_on`]).
+    ///
+    /// [`Store::write_on`]: kilonova_store::Store::write_on
+    pub async fn write_on<T, F>(&self, rows: &[&str], work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
+    {
         let work = Arc::new(Mutex::new(work));
         let mut has_caught_up = false;
         loop {
             let work = Arc::clone(&work);
             let run =
                 move |tx: &mut Tx<'_>| (work.lock().unwrap_or_else(PoisonError::into_inner))(tx);
-            match self.store.write(run).await {
+            match self.store.write_on(rows, run).await {
                 Err(Error::Unexplained(_)) if !has_caught_up => {
                     has_caught_up = true;
                     self.catch_up().await;

@@ -130,12 +130,12 @@ async fn acknowledge(
     if !compute.store.read(awaited).await.map_err(unavailable)? {
         return Ok(());
     }
-    let (name, world) = (host.to_owned(), compute.world.clone());
+    let (row, name, world) = (host.to_string(), host.to_owned(), compute.world.clone());
     let work = move |tx: &mut Tx<'_>| {
         batch::check_acknowledged(tx, &name, epoch, since)?;
         Ok::<_, Error>(devices::acknowledge(tx, &world, &name, since)?)
     };
-    compute.store.write(work).await.map_err(unavailable)
+    compute.store.write_on([row], work).await.map_err(unavailable)
 }
 
 #[cfg(test)]

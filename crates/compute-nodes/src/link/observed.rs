@@ -17,10 +17,10 @@ pub(super) async fn observed(
     if let Some(entry) = compute.fleet.by_name(host) {
         entry.record_seen(time::now());
     }
-    let (compute_, host) = (compute.explaining(), host.to_owned());
+    let (compute_, row, host) = (compute.explaining(), host.to_string(), host.to_owned());
     let compute = compute_.clone();
     compute
-        .write(move |tx| {
+        .write_on(&[&row], move |tx| {
             fleet::expect_epoch(tx, &host)?;
             if let Some(first) = observations.first() {
                 flows::expect(tx, &host, first)?;

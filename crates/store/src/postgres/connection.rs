@@ -60,6 +60,10 @@ pub(super) struct Connection {
     /// True after a failed statement, until a savepoint is restored: the server rolls such a
     /// transaction back, even at `COMMIT`.
     failed: bool,
+    /// How long a statement waits for a lock if its transaction is not to run again instead, as a setting.
+    lock_timeout: String,
+    /// True if the transaction must run again after a statement has waited [`super::LOCK_TIMEOUT`] for a lock.
+    gives_up_locks: bool,
     /// When it was opened.
     since: Instant,
     /// How it marks the transactions that it commits.
@@ -124,6 +128,8 @@ impl Connection {
             wrote: false,
             marked: false,
             failed: false,
+            lock_timeout: format!("SET LOCAL lock_timeout = {}", options.lock_timeout.as_millis()),
+            gives_up_locks: false,
             since: Instant::now(),
             mark: Mark::new(),
         })
@@ -184,9 +190,10 @@ impl Connection {
     /// statements.
     fn simple(&mut self, sql: &str) -> Result<Vec<tokio_postgres::SimpleQueryMessage>, Error> {
         self.line.limit = self.limit;
+        let sql = format!("{}; {sql}", self.lock_timeout);
         let Self { runtime, line, client, .. } = self;
         let client = &*client;
-        let asking: Asking<'_, _> = Box::pin(client.simple_query(sql));
+        let asking: Asking<'_, _> = Box::pin(client.simple_query(&sql));
         let answers = runtime.run(line.answers(vec![asking]))?;
         let first = answers.into_iter().next();
         let closed = || Error::Unavailable("the connection to PostgreSQL is closed".into());
@@ -213,6 +220,7 @@ impl Connection {
         self.line.limit = self.limit;
         (self.begun, self.failed, self.round_trips) = (false, false, 0);
         (self.read_only, self.wrote, self.marked) = (read_only, false, false);
+        self.gives_up_locks = !read_only;
         self.queue.reset();
         self.answers.clear();
         self.queue.control(if read_only {
@@ -311,12 +319,15 @@ impl Connection {
     /// Lifts the time limits of this transaction's statements.
     pub(super) fn lift_time_limits(&mut self) {
         self.line.limit = MIGRATION_TIMEOUT;
+        self.gives_up_locks = false;
         self.queue.control("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0");
     }
 
-    /// Limits each wait of this transaction for a lock to `most` milliseconds.
-    pub(super) fn limit_lock_waits(&mut self, most: u32) {
-        self.queue.control(&format!("SET LOCAL lock_timeout = {most}"));
+    /// Makes each statement of this transaction wait for a lock as long as the options allow, instead of
+    /// [`super::LOCK_TIMEOUT`]: the transaction has already run again several times.
+    pub(super) fn wait_for_locks(&mut self) {
+        self.gives_up_locks = false;
+        self.queue.control(&self.lock_timeout);
     }
 
     /// Runs statements that have no parameters and change something, and waits for their completion.
@@ -506,9 +517,13 @@ impl Connection {
                     // In a read-only transaction this error is permanent. Otherwise the server is a
                     // standby, and a retry may succeed.
                     let writes = error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
-                    let error = match writes && self.read_only {
-                        true => Error::Other(format!("a read cannot write: {error}")),
-                        false => error.into(),
+                    let was_locked = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
+                    let error = if writes && self.read_only {
+                        Error::Other(format!("a read cannot write: {error}"))
+                    } else if was_locked && self.gives_up_locks {
+                        Error::Retry(format!("another transaction keeps a row locked: {error}"))
+                    } else {
+                        error.into()
                     };
                     return Err(Failed { error, key, is_final, is_refused });
                 }

@@ -16,7 +16,7 @@ use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, Socket};
 use super::line::Driver;
 use super::merge::{Merged, OverTls};
 use super::url::{Endpoint, Mode, PostgresUrl, Root, Tls};
-use super::{chain, password, tls};
+use super::{LOCK_TIMEOUT, chain, password, tls};
 use crate::Options;
 use crate::error::is_outage;
 
@@ -157,6 +157,7 @@ async fn begin(
     options: &Options,
 ) -> Result<Dialed, Failed> {
     let statement = options.statement_timeout.as_millis();
+    let lock = options.lock_timeout.min(LOCK_TIMEOUT).as_millis();
     // A controller that hangs during a transaction keeps its locks for at most `idle_in_transaction_session_timeout`.
     //
     // Every statement has one plan for the life of its connection, and the tests check that plan. Otherwise the server
@@ -166,12 +167,11 @@ async fn begin(
     // that the server would compile it (JIT), which takes longer than any of our statements.
     // The server sends no notices, such as that a table exists already: the driver would log them. Warnings stay.
     let sql = format!(
-        "SET client_min_messages = warning; SET statement_timeout = {statement}; SET lock_timeout = {}; \
+        "SET client_min_messages = warning; SET statement_timeout = {statement}; SET lock_timeout = {lock}; \
          SET idle_in_transaction_session_timeout = {statement}; \
          SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
          SET enable_mergejoin = off; SET jit = off; \
-         SHOW transaction_read_only",
-        options.lock_timeout.as_millis(),
+         SHOW transaction_read_only"
     );
     let answer = tokio::select! {
         biased;

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A group locks the rows of all its work, so it must not wait for transactions that wait for it: every group runs its
-//! work in the order of the rows that the work will lock, and is rolled back when a statement has waited for a lock
-//! for [`LOCK_TIMEOUT`].
+//! work in the order of the rows that the work will lock, and runs again when a statement has waited for a lock for
+//! [`super::LOCK_TIMEOUT`].
 //!
 //! No work waits for a group to form: work that arrives alone begins immediately. A job that returns
 //! an error is rolled back to its savepoint; the others are unaffected. The error is returned after
@@ -39,9 +39,6 @@ use crate::{Error, Tx};
 const MAX_GROUP: usize = 16;
 /// Maximum number of transactions that wait for one row.
 const MAX_WAITING: usize = 4096;
-/// How long a statement of a group waits for a lock, in milliseconds: less than the default `deadlock_timeout` of the
-/// server.
-const LOCK_TIMEOUT: u32 = 100;
 /// How many times a group with conflicts runs before its transactions run separately.
 const MAX_GROUP_RUNS: usize = 4;
 
@@ -359,7 +356,6 @@ fn together(
         connection.take_turn(row);
     }
     connection.begin(false);
-    connection.limit_lock_waits(LOCK_TIMEOUT);
     let (outcomes, hooks, answers) = match run_each(&mut connection, &mut jobs) {
         Ran::Completed(outcomes, hooks, answers) => (outcomes, hooks, answers),
         Ran::Conflict(conflict) => {

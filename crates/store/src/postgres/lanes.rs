@@ -38,7 +38,8 @@ impl Lane {
     pub(crate) fn of_key(key: &Value) -> Option<Self> {
         match key {
             Value::Text(key) => Some(Self::of(key)),
-            Value::Null | Value::Int(_) | Value::Real(_) => None,
+            Value::Int(key) => Some(Self::of(&key.to_string())),
+            Value::Null | Value::Real(_) => None,
         }
     }
 

@@ -63,6 +63,11 @@ const CONFLICT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a transaction tries to find a usable connection before it reports that the database is
 /// unavailable.
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a statement waits for a lock before its transaction runs again: less than the default `deadlock_timeout` of
+/// the server, which would otherwise stop both transactions of a deadlock, and all that wait for them, for a second.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+/// How many times a transaction runs again before its statements wait for locks as long as the options allow.
+const PATIENT_AFTER: u32 = 4;
 /// The pause before the first retry; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
 /// The maximum pause between retries.
@@ -165,13 +170,14 @@ impl Postgres {
     async fn run(&self, kind: Kind, mut lanes: BTreeSet<Lane>, mut work: Work) -> Outcome {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
-        let mut doubted = false;
+        let (mut doubted, mut conflicts) = (false, 0);
         loop {
             let (held, permit) = self.wait(&lanes).await?;
             let connections = self.connections.clone();
             let begin = Begin {
                 read_only: kind == Kind::Read,
                 turn: kind.row().filter(|row| self.turns.are_taken(*row)),
+                waits_for_locks: conflicts >= PATIENT_AFTER,
             };
             if begin.turn.is_some() {
                 self.traffic.takes_turn();
@@ -192,6 +198,7 @@ impl Postgres {
             let (error, conflict, limit) = match ended {
                 Ended::Done(answer) => return answer,
                 Ended::Conflict(error, conflict) => {
+                    conflicts += 1;
                     self.traffic.conflict(1);
                     self.turns.conflict(kind.row(), conflict);
                     (error, conflict, CONFLICT_TIMEOUT)
@@ -311,6 +318,8 @@ struct Begin {
     read_only: bool,
     /// The row at which it waits for its turn.
     turn: Option<Lane>,
+    /// True if its statements wait for locks as long as the options allow.
+    waits_for_locks: bool,
 }
 
 /// A transaction whose connection was lost during its commit.
@@ -338,7 +347,7 @@ enum Ended {
 fn once(
     connections: &Connections,
     mut connection: Connection,
-    Begin { read_only, turn }: Begin,
+    Begin { read_only, turn, waits_for_locks }: Begin,
     work: &mut Work,
 ) -> Ended {
     let pool = &connections.pool;
@@ -354,6 +363,9 @@ fn once(
         connection.take_turn(row);
     }
     connection.begin(read_only);
+    if waits_for_locks {
+        connection.wait_for_locks();
+    }
     let mut tx = Tx::postgres(Session::new(&mut connection));
     let outcome = work(&mut tx);
     // Work that ignores an error of its transaction has failed too.
