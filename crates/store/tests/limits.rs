@@ -126,6 +126,42 @@ async fn a_statement_waits_for_a_lock_no_longer_than_lock_timeout() {
     );
 }
 
+/// Two transactions lock the same rows in opposite orders. The server would notice this deadlock only after an hour;
+/// both transactions commit because they give up their locks first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_that_wait_for_each_other_give_up_their_locks() {
+    let Some((first, url)) = store(&Options::default()).await else { return };
+    let DatabaseUrl::Postgres(postgres) = &url else { panic!("it is PostgreSQL") };
+    let name = postgres.database().expect("a name");
+    let late = format!("ALTER DATABASE {name} SET deadlock_timeout = '1h'; COMMIT");
+    holding(&url, &late).await;
+    first.write(|tx| tx.defer(ADD, params!["b"])).await.expect("the row is added");
+    // New sessions have the setting.
+    let options = Options { lock_timeout: Duration::from_secs(60), ..Options::default() };
+    let store = Store::open_with(&url, &options).await.expect("it opens");
+    let both = std::sync::Arc::new(std::sync::Barrier::new(2));
+    let writers = [["a", "b"], ["b", "a"]].map(|rows| {
+        let (store, both) = (store.clone(), both.clone());
+        let mut has_met = false;
+        tokio::spawn(async move {
+            let work = move |tx: &mut Tx<'_>| {
+                tx.execute(UPDATE, params![rows[0]])?;
+                if !std::mem::replace(&mut has_met, true) {
+                    both.wait();
+                }
+                tx.execute(UPDATE, params![rows[1]]).map(drop)
+            };
+            store.write(work).await
+        })
+    });
+    for writer in writers {
+        writer.await.expect("no panic").expect("it commits");
+    }
+    let sum = "SELECT CAST(SUM(n) AS BIGINT) AS n FROM t";
+    let row = store.read(move |tx| tx.row(sum, params![])).await.expect("it is readable");
+    assert_eq!(row.expect("one row").int("n").expect("a number"), 4);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_runs_no_longer_than_statement_timeout() {
     let options = Options { max_pool_size: 1, statement_timeout: SHORT, ..Options::default() };
