@@ -162,6 +162,23 @@ async fn transactions_that_wait_for_each_other_give_up_their_locks() {
     assert_eq!(row.expect("one row").int("n").expect("a number"), 4);
 }
 
+/// A migration of another controller has locked the table.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_and_the_first_use_of_a_statement_wait_for_a_migration() {
+    let Some((store, url)) = store(&Options::default()).await else { return };
+    let migration = holding(&url, "LOCK TABLE t IN ACCESS EXCLUSIVE MODE").await;
+    let (one, other) = (store.clone(), store.clone());
+    let read = tokio::spawn(async move {
+        one.read(|tx| tx.row("SELECT n FROM t WHERE id = 'a'", params![])).await
+    });
+    let write = tokio::spawn(async move { other.write(update).await });
+    tokio::time::sleep(SHORT).await;
+    assert!(!read.is_finished() && !write.is_finished(), "they wait");
+    migration.batch_execute("COMMIT").await.expect("the migration ends");
+    assert!(read.await.expect("no panic").expect("it reads").is_some());
+    write.await.expect("no panic").expect("it writes");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_runs_no_longer_than_statement_timeout() {
     let options = Options { max_pool_size: 1, statement_timeout: SHORT, ..Options::default() };

@@ -41,8 +41,8 @@ async fn meet(holder: &Store, waiter: &Store) {
     while runs.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // Its statement waits for the row.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // Its statement waits for the row, and does not give up yet.
+    tokio::time::sleep(Duration::from_millis(30)).await;
     held.end().await;
     work.await.expect("the work does not panic").expect("the work succeeds");
     assert_eq!(runs.load(Ordering::SeqCst), 2, "the work conflicts once");

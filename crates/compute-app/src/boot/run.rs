@@ -112,14 +112,12 @@ pub async fn boot(compute: &Compute, mut request: BootRequest) -> Result<Vec<Ser
             }
         };
         let (compute_, request_) = (compute.clone(), request.clone());
-        let (usage, mut rows) = (usage::scope(&request.project_id), request.ports.rows());
-        let first = planned.iter().filter_map(|choice| choice.candidates.first());
-        let hosts = first.clone().filter_map(|candidate| compute.fleet.by_root(candidate.root));
-        rows.extend(hosts.map(|host| host.name.to_string()));
-        let host = first.map(|candidate| candidate.root.to_string()).next().unwrap_or_default();
+        let (usage, ports) = (usage::scope(&request.project_id), request.ports.rows());
+        let host = planned.first().and_then(|choice| choice.candidates.first());
+        let host = host.map_or_else(String::new, |candidate| candidate.root.to_string());
         let intention = intended.begin(&planned);
         let work = move |tx: &mut Tx<'_>| commit(tx, &compute_, &request_, &planned);
-        let booted = compute.store.write_together(usage, host, rows, work).await;
+        let booted = compute.store.write_together(usage, host, ports, work).await;
         drop(intention);
         match booted {
             Err(Error::Outdated) => {

@@ -60,10 +60,10 @@ pub(super) struct Connection {
     /// True after a failed statement, until a savepoint is restored: the server rolls such a
     /// transaction back, even at `COMMIT`.
     failed: bool,
-    /// How long a statement waits for a lock if its transaction is not to run again instead, as a setting.
-    lock_timeout: String,
     /// True if the transaction must run again after a statement has waited [`super::LOCK_TIMEOUT`] for a lock.
     gives_up_locks: bool,
+    /// True if it has waited so long.
+    gave_up_lock: bool,
     /// When it was opened.
     since: Instant,
     /// How it marks the transactions that it commits.
@@ -128,8 +128,8 @@ impl Connection {
             wrote: false,
             marked: false,
             failed: false,
-            lock_timeout: format!("SET LOCAL lock_timeout = {}", options.lock_timeout.as_millis()),
             gives_up_locks: false,
+            gave_up_lock: false,
             since: Instant::now(),
             mark: Mark::new(),
         })
@@ -190,10 +190,9 @@ impl Connection {
     /// statements.
     fn simple(&mut self, sql: &str) -> Result<Vec<tokio_postgres::SimpleQueryMessage>, Error> {
         self.line.limit = self.limit;
-        let sql = format!("{}; {sql}", self.lock_timeout);
         let Self { runtime, line, client, .. } = self;
         let client = &*client;
-        let asking: Asking<'_, _> = Box::pin(client.simple_query(&sql));
+        let asking: Asking<'_, _> = Box::pin(client.simple_query(sql));
         let answers = runtime.run(line.answers(vec![asking]))?;
         let first = answers.into_iter().next();
         let closed = || Error::Unavailable("the connection to PostgreSQL is closed".into());
@@ -220,7 +219,7 @@ impl Connection {
         self.line.limit = self.limit;
         (self.begun, self.failed, self.round_trips) = (false, false, 0);
         (self.read_only, self.wrote, self.marked) = (read_only, false, false);
-        self.gives_up_locks = !read_only;
+        (self.gives_up_locks, self.gave_up_lock) = (false, false);
         self.queue.reset();
         self.answers.clear();
         self.queue.control(if read_only {
@@ -323,11 +322,15 @@ impl Connection {
         self.queue.control("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0");
     }
 
-    /// Makes each statement of this transaction wait for a lock as long as the options allow, instead of
-    /// [`super::LOCK_TIMEOUT`]: the transaction has already run again several times.
-    pub(super) fn wait_for_locks(&mut self) {
-        self.gives_up_locks = false;
-        self.queue.control(&self.lock_timeout);
+    /// True if the transaction must run again because it has waited too long for a lock.
+    pub(super) fn gave_up_lock(&self) -> bool {
+        self.gave_up_lock
+    }
+
+    /// Limits each wait of this transaction for a lock to `most`. The transaction must run again after a longer wait.
+    pub(super) fn give_up_locks(&mut self, most: Duration) {
+        self.gives_up_locks = true;
+        self.queue.control(&format!("SET LOCAL lock_timeout = {}", most.as_millis()));
     }
 
     /// Runs statements that have no parameters and change something, and waits for their completion.
@@ -452,12 +455,15 @@ impl Connection {
     /// Prepares statements in one round trip.
     fn prepare_all(&mut self, texts: &[String]) -> Result<(), Error> {
         let own: Vec<String> = texts.iter().map(|sql| rewrite(sql)).collect();
+        // Before the transaction has begun, its limit does not hold.
+        let gives_up_locks = self.gives_up_locks && self.begun;
         let Self { runtime, line, client, .. } = self;
         let client = &*client;
         let wanted = own.iter().map(|sql| -> Asking<'_, _> { Box::pin(client.prepare(sql)) });
         let prepared = runtime.run(line.answers(wanted.collect()))?;
         for (sql, statement) in texts.iter().zip(prepared) {
-            self.statements.insert(sql.clone(), statement?);
+            let statement = statement.map_err(|error| error_of(error, gives_up_locks))?;
+            self.statements.insert(sql.clone(), statement);
         }
         Ok(())
     }
@@ -518,13 +524,11 @@ impl Connection {
                     // standby, and a retry may succeed.
                     let writes = error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
                     let was_locked = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
-                    let error = if writes && self.read_only {
-                        Error::Other(format!("a read cannot write: {error}"))
-                    } else if was_locked && self.gives_up_locks {
-                        Error::Retry(format!("another transaction keeps a row locked: {error}"))
-                    } else {
-                        error.into()
+                    let error = match writes && self.read_only {
+                        true => Error::Other(format!("a read cannot write: {error}")),
+                        false => error_of(error, self.gives_up_locks),
                     };
+                    self.gave_up_lock = self.gives_up_locks && was_locked;
                     return Err(Failed { error, key, is_final, is_refused });
                 }
             }
@@ -570,4 +574,12 @@ fn ask<'a>(
 /// parameters.
 fn rewrite(sql: &str) -> String {
     sql.replace('?', "$")
+}
+
+/// The error of a statement. A lock that its transaction gives up is a conflict.
+fn error_of(error: tokio_postgres::Error, gives_up_locks: bool) -> Error {
+    match gives_up_locks && error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
+        true => Error::Retry(format!("another transaction keeps a row locked: {error}")),
+        false => error.into(),
+    }
 }

@@ -16,7 +16,7 @@ use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, Socket};
 use super::line::Driver;
 use super::merge::{Merged, OverTls};
 use super::url::{Endpoint, Mode, PostgresUrl, Root, Tls};
-use super::{LOCK_TIMEOUT, chain, password, tls};
+use super::{chain, password, tls};
 use crate::Options;
 use crate::error::is_outage;
 
@@ -157,7 +157,7 @@ async fn begin(
     options: &Options,
 ) -> Result<Dialed, Failed> {
     let statement = options.statement_timeout.as_millis();
-    let lock = options.lock_timeout.min(LOCK_TIMEOUT).as_millis();
+    let lock = options.lock_timeout.as_millis();
     // A controller that hangs during a transaction keeps its locks for at most `idle_in_transaction_session_timeout`.
     //
     // Every statement has one plan for the life of its connection, and the tests check that plan. Otherwise the server

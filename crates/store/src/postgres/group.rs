@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A group locks the rows of all its work, so it must not wait for transactions that wait for it: every group runs its
-//! work in the order of the rows that the work will lock, and runs again when a statement has waited for a lock for
-//! [`super::LOCK_TIMEOUT`].
+//! work in the order of the rows that the work will lock, and is rolled back when a statement has waited for a lock
+//! for [`super::LOCK_TIMEOUT`]. It does not join the queue of that row, in which all its work would wait.
 //!
 //! No work waits for a group to form: work that arrives alone begins immediately. A job that returns
 //! an error is rolled back to its savepoint; the others are unaffected. The error is returned after
@@ -325,6 +325,8 @@ fn run_each(connection: &mut Connection, jobs: &mut [Job]) -> Ran {
         drop(tx);
         if lost || !connection.is_usable() {
             return Ran::Lost;
+        } else if connection.gave_up_lock() {
+            return Ran::Failed;
         } else if retry {
             return Ran::Conflict(conflict);
         } else if has_ended || connection.has_failed() {
@@ -356,6 +358,7 @@ fn together(
         connection.take_turn(row);
     }
     connection.begin(false);
+    connection.give_up_locks(super::LOCK_TIMEOUT);
     let (outcomes, hooks, answers) = match run_each(&mut connection, &mut jobs) {
         Ran::Completed(outcomes, hooks, answers) => (outcomes, hooks, answers),
         Ran::Conflict(conflict) => {
@@ -397,6 +400,7 @@ fn together(
             answer(jobs, outcomes);
             Ended::Done
         }
+        Err(_) if connection.gave_up_lock() => Ended::Apart(jobs),
         Err(Failed { error: Error::Retry(_), key, .. }) => {
             Ended::Conflict(jobs, key.as_ref().and_then(Lane::of_key))
         }

@@ -21,6 +21,9 @@ use crate::Value;
 /// The number of lanes. Keys that share a lane only cause unnecessary waits.
 const LANES: u64 = 1024;
 
+/// The bound of numbers that are keys of rows.
+const MAX_KEY: i64 = 1 << 40;
+
 /// The number of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Lane(u64);
@@ -38,8 +41,9 @@ impl Lane {
     pub(crate) fn of_key(key: &Value) -> Option<Self> {
         match key {
             Value::Text(key) => Some(Self::of(key)),
-            Value::Int(key) => Some(Self::of(&key.to_string())),
-            Value::Null | Value::Real(_) => None,
+            // Larger numbers are times.
+            Value::Int(key @ 0..MAX_KEY) => Some(Self::of(&key.to_string())),
+            Value::Null | Value::Int(_) | Value::Real(_) => None,
         }
     }
 

@@ -66,8 +66,8 @@ const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a statement waits for a lock before its transaction runs again: less than the default `deadlock_timeout` of
 /// the server, which would otherwise stop both transactions of a deadlock, and all that wait for them, for a second.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
-/// How many times a transaction runs again before its statements wait for locks as long as the options allow.
-const PATIENT_AFTER: u32 = 4;
+/// After this time a transaction that runs again waits for locks as long as the options allow.
+const PATIENT_AFTER: Duration = Duration::from_millis(500);
 /// The pause before the first retry; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
 /// The maximum pause between retries.
@@ -170,14 +170,14 @@ impl Postgres {
     async fn run(&self, kind: Kind, mut lanes: BTreeSet<Lane>, mut work: Work) -> Outcome {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
-        let (mut doubted, mut conflicts) = (false, 0);
+        let mut doubted = false;
         loop {
             let (held, permit) = self.wait(&lanes).await?;
             let connections = self.connections.clone();
             let begin = Begin {
                 read_only: kind == Kind::Read,
                 turn: kind.row().filter(|row| self.turns.are_taken(*row)),
-                waits_for_locks: conflicts >= PATIENT_AFTER,
+                gives_up_locks: kind != Kind::Read && begun.elapsed() < PATIENT_AFTER,
             };
             if begin.turn.is_some() {
                 self.traffic.takes_turn();
@@ -198,7 +198,6 @@ impl Postgres {
             let (error, conflict, limit) = match ended {
                 Ended::Done(answer) => return answer,
                 Ended::Conflict(error, conflict) => {
-                    conflicts += 1;
                     self.traffic.conflict(1);
                     self.turns.conflict(kind.row(), conflict);
                     (error, conflict, CONFLICT_TIMEOUT)
@@ -318,8 +317,9 @@ struct Begin {
     read_only: bool,
     /// The row at which it waits for its turn.
     turn: Option<Lane>,
-    /// True if its statements wait for locks as long as the options allow.
-    waits_for_locks: bool,
+    /// True if it must run again after a statement has waited [`LOCK_TIMEOUT`] for a lock. Otherwise its statements
+    /// wait as long as the options allow.
+    gives_up_locks: bool,
 }
 
 /// A transaction whose connection was lost during its commit.
@@ -347,7 +347,7 @@ enum Ended {
 fn once(
     connections: &Connections,
     mut connection: Connection,
-    Begin { read_only, turn, waits_for_locks }: Begin,
+    Begin { read_only, turn, gives_up_locks }: Begin,
     work: &mut Work,
 ) -> Ended {
     let pool = &connections.pool;
@@ -363,8 +363,8 @@ fn once(
         connection.take_turn(row);
     }
     connection.begin(read_only);
-    if waits_for_locks {
-        connection.wait_for_locks();
+    if gives_up_locks {
+        connection.give_up_locks(LOCK_TIMEOUT);
     }
     let mut tx = Tx::postgres(Session::new(&mut connection));
     let outcome = work(&mut tx);
