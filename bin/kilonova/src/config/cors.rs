@@ -17,6 +17,47 @@ const METHODS: [Method; 8] = [
     Method::PATCH,
 ];
 
+/// The request headers that upstream's services allow by default: `set_cors_middleware_defaults` of
+/// `glance/common/config.py` and `neutron/common/config.py`, `set_defaults` of `nova/middleware.py`,
+/// `set_external_opts_defaults` of `keystone/conf/__init__.py`, and `placement/wsgi/__init__.py`.
+/// One process serves all of them, so the default is their union; Cyborg adds none.
+const ALLOWED: [HeaderName; 21] = [
+    HeaderName::from_static("accept-encoding"),
+    HeaderName::from_static("content-md5"),
+    HeaderName::from_static("openstack-api-version"),
+    HeaderName::from_static("openstack-auth-receipt"),
+    HeaderName::from_static("x-auth-token"),
+    HeaderName::from_static("x-domain-id"),
+    HeaderName::from_static("x-domain-name"),
+    HeaderName::from_static("x-identity-status"),
+    HeaderName::from_static("x-image-meta-checksum"),
+    HeaderName::from_static("x-openstack-nova-api-version"),
+    HeaderName::from_static("x-openstack-request-id"),
+    HeaderName::from_static("x-project-domain-id"),
+    HeaderName::from_static("x-project-domain-name"),
+    HeaderName::from_static("x-project-id"),
+    HeaderName::from_static("x-project-name"),
+    HeaderName::from_static("x-roles"),
+    HeaderName::from_static("x-service-catalog"),
+    HeaderName::from_static("x-storage-token"),
+    HeaderName::from_static("x-subject-token"),
+    HeaderName::from_static("x-tenant-id"),
+    HeaderName::from_static("x-user-id"),
+];
+
+/// The response headers that upstream's services let a page read by default, from the same places.
+const EXPOSED: [HeaderName; 9] = [
+    HeaderName::from_static("openstack-api-version"),
+    HeaderName::from_static("openstack-auth-receipt"),
+    HeaderName::from_static("openstack-volume-microversion"),
+    HeaderName::from_static("x-auth-token"),
+    HeaderName::from_static("x-image-meta-checksum"),
+    HeaderName::from_static("x-openstack-nova-api-version"),
+    HeaderName::from_static("x-openstack-request-id"),
+    HeaderName::from_static("x-service-token"),
+    HeaderName::from_static("x-subject-token"),
+];
+
 /// The CORS policy.
 #[derive(Debug, Clone)]
 pub struct Cors {
@@ -34,6 +75,20 @@ pub struct Cors {
     pub headers: Vec<HeaderName>,
 }
 
+impl Cors {
+    /// The default policy for these sites.
+    pub fn of(origins: Vec<HeaderValue>) -> Self {
+        Self {
+            origins,
+            credentials: true,
+            expose: EXPOSED.to_vec(),
+            max_age: 3600,
+            methods: METHODS.to_vec(),
+            headers: ALLOWED.to_vec(),
+        }
+    }
+}
+
 /// Reads the group; `None` if it allows no site.
 ///
 /// # Errors
@@ -43,14 +98,16 @@ pub(super) fn read(file: &File) -> Result<Option<Cors>, Failure> {
         is_origin(text).then(|| HeaderValue::from_str(text).ok()).flatten()
     })?;
     let name = |text: &str| HeaderName::from_bytes(text.as_bytes()).ok();
+    let method = |text: &str| Method::from_bytes(text.as_bytes()).ok();
+    let default = Cors::of(origins.unwrap_or_default());
+    let credentials = file.parse(GROUP, "allow_credentials", "true or false")?;
     let cors = Cors {
-        origins: origins.unwrap_or_default(),
-        credentials: file.parse(GROUP, "allow_credentials", "true or false")?.unwrap_or(true),
-        expose: list(file, "expose_headers", name)?.unwrap_or_default(),
-        max_age: file.parse(GROUP, "max_age", "a number of seconds")?.unwrap_or(3600),
-        methods: list(file, "allow_methods", |text| Method::from_bytes(text.as_bytes()).ok())?
-            .unwrap_or_else(|| METHODS.to_vec()),
-        headers: list(file, "allow_headers", name)?.unwrap_or_default(),
+        credentials: credentials.unwrap_or(default.credentials),
+        expose: list(file, "expose_headers", name)?.unwrap_or(default.expose),
+        max_age: file.parse(GROUP, "max_age", "a number of seconds")?.unwrap_or(default.max_age),
+        methods: list(file, "allow_methods", method)?.unwrap_or(default.methods),
+        headers: list(file, "allow_headers", name)?.unwrap_or(default.headers),
+        origins: default.origins,
     };
     Ok((!cors.origins.is_empty()).then_some(cors))
 }
@@ -101,7 +158,15 @@ mod tests {
             .expect("the configuration is valid");
         let cors = cors.expect("the option allows two sites");
         assert_eq!((cors.origins.len(), cors.max_age, cors.credentials), (2, 3600, true));
-        assert_eq!((cors.methods.len(), cors.headers.len(), cors.expose.len()), (8, 0, 0));
+        assert_eq!((cors.methods.len(), cors.headers.len(), cors.expose.len()), (8, 21, 9));
+    }
+
+    #[test]
+    fn lists_of_headers_replace_the_defaults() {
+        let cors = read_with("allowed_origin = *\nallow_headers = X-Mine\nexpose_headers =")
+            .expect("the configuration is valid")
+            .expect("the option allows any site");
+        assert_eq!((cors.headers, cors.expose), (vec![HeaderName::from_static("x-mine")], vec![]));
     }
 
     #[test]

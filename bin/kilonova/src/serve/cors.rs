@@ -106,6 +106,8 @@ fn joined<'a>(names: impl Iterator<Item = &'a str>) -> Option<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
+    use tower::ServiceExt as _;
+
     use super::*;
 
     fn asked(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -157,6 +159,40 @@ mod tests {
         ] {
             assert!(preflight(&here, &asked(&wrong)).is_none(), "{wrong:?}");
         }
+    }
+
+    /// A page with a token uploads an image, and reads the id of the request.
+    #[tokio::test]
+    async fn the_default_policy_allows_the_headers_of_the_services() {
+        let cors = Cors::of(vec![HeaderValue::from_static("http://here")]);
+        let router = around(Router::new(), Some(cors));
+        let ask = async |method: &str, requested: &str| {
+            let request = Request::builder()
+                .method(method)
+                .uri("/image/v2/images/1/file")
+                .header("origin", "http://here")
+                .header("access-control-request-method", "PUT")
+                .header("access-control-request-headers", requested)
+                .body(axum::body::Body::empty())
+                .expect("the request is valid");
+            router.clone().oneshot(request).await.expect("the router answers")
+        };
+        let preflight = ask("OPTIONS", "content-type,x-auth-token").await;
+        assert_eq!(preflight.status(), 200);
+        let headers = preflight.headers();
+        assert_eq!(headers["access-control-allow-origin"], "http://here");
+        assert_eq!(headers["access-control-allow-methods"], "PUT");
+        assert_eq!(headers["access-control-allow-headers"], "content-type,x-auth-token");
+        for name in ["X-Subject-Token", "OpenStack-API-Version", "X-OpenStack-Nova-API-Version"] {
+            let headers = ask("OPTIONS", name).await.headers().clone();
+            assert_eq!(headers["access-control-allow-headers"], name);
+        }
+        let refused = ask("OPTIONS", "x-secret").await;
+        assert!(!refused.headers().contains_key("access-control-allow-origin"));
+        let shown = ask("PUT", "").await.headers()["access-control-expose-headers"].clone();
+        let shown = shown.to_str().expect("the header is ASCII");
+        assert!(shown.split(',').any(|name| name == "x-openstack-request-id"), "{shown}");
+        assert!(shown.split(',').any(|name| name == "x-subject-token"), "{shown}");
     }
 
     #[test]
