@@ -10,4 +10,5 @@
 
 mod compute;
 mod fuzz;
+mod metadefs;
 mod policy;

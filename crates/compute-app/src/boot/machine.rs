@@ -88,7 +88,7 @@ pub fn needs_config_drive(properties: &Properties) -> bool {
 ///
 /// # Errors
 /// 400 with Nova's message.
-pub(crate) fn check(properties: &Properties, flavor: &FlavorOf) -> Result<(), Refusal> {
+pub fn check(properties: &Properties, flavor: &FlavorOf) -> Result<(), Refusal> {
     let mut reader = Reader::new(properties, flavor);
     let machine = reader.machine();
     reader.bus("hw_rescue_bus");

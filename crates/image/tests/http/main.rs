@@ -16,6 +16,7 @@ mod full_disk;
 mod limits;
 mod lists;
 mod members;
+mod metadefs;
 mod object_store;
 mod policy;
 mod proxy;
