@@ -1,10 +1,11 @@
 //! Usage sums: by user for quotas, by host for operators. [`super::counted`] contains the sums by project.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use kilonova_ids::HostName;
 use kilonova_store::{Error as StoreError, Row, Tx, Value, params};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::Error;
 
@@ -19,6 +20,12 @@ kilonova_store::statements! {
     ANY_MOVE = "SELECT 1 FROM moves WHERE held_on = ?1 LIMIT 1";
     /// The usage of the servers on some hosts.
     ON_HOSTS = "SELECT host, vcpus, memory_mb, task_state, spec FROM servers WHERE host IN ({})";
+    /// The migrations that hold claims, with the host of their server, and its specification where source and destination
+    /// are one host. A migration whose claims were released while its host is unreachable has no consumer.
+    MOVING = "SELECT m.source_host, m.dest_host, m.held_on, m.old_flavor, m.new_flavor, s.host,
+        CASE WHEN m.source_host = m.dest_host THEN s.spec END AS spec
+        FROM moves m LEFT JOIN servers s ON s.id = m.server_id
+        WHERE m.held_on IS NOT NULL AND EXISTS (SELECT 1 FROM consumers c WHERE c.id = m.id)";
     /// The names of the servers on some hosts, unsorted: sorting is cheaper in this process than in the database.
     SERVERS_ON = "SELECT host, seq, id, name FROM servers WHERE host IN ({})";
     /// The flavors of the servers on one host, with their projects.
@@ -65,6 +72,13 @@ impl HostUsage {
         self.disk_gb += disks.disk_gb() + disks.swap_gb();
         Ok(())
     }
+
+    /// Adds the claim of a migration, which is no server.
+    fn add_claim(&mut self, flavor: &Flavor) {
+        self.vcpus += flavor.vcpus;
+        self.memory_mb += flavor.ram;
+        self.disk_gb += flavor.disks.disk_gb() + flavor.disks.swap_gb();
+    }
 }
 
 /// The sums of the flavors of one project's servers on a host.
@@ -78,16 +92,23 @@ pub struct ProjectOnHost {
     pub memory_mb: i64,
     /// Root and ephemeral disks in GiB.
     pub disk_gb: i64,
-    /// Swap disks, each rounded up to GiB.
-    pub swap_gb: i64,
 }
 
 #[derive(Deserialize)]
-struct Spec {
-    flavor: Disks,
+struct Spec<T> {
+    flavor: T,
 }
 
-#[derive(Deserialize)]
+/// The amounts of a flavor.
+#[derive(PartialEq, Deserialize)]
+struct Flavor {
+    vcpus: i64,
+    ram: i64,
+    #[serde(flatten)]
+    disks: Disks,
+}
+
+#[derive(PartialEq, Deserialize)]
 struct Disks {
     disk: i64,
     ephemeral: i64,
@@ -97,8 +118,7 @@ struct Disks {
 impl Disks {
     /// The disks of a server's flavor.
     fn of(row: &Row) -> Result<Self, Error> {
-        let spec: Spec = serde_json::from_str(row.text("spec")?)
-            .map_err(|error| StoreError::Shape(format!("spec of a server: {error}")))?;
+        let spec: Spec<Self> = parse(row.text("spec")?, "spec of a server")?;
         Ok(spec.flavor)
     }
 
@@ -111,6 +131,11 @@ impl Disks {
     fn swap_gb(&self) -> i64 {
         (self.swap + 1023) / 1024
     }
+}
+
+fn parse<T: DeserializeOwned>(text: &str, what: &str) -> Result<T, Error> {
+    let parsed = serde_json::from_str(text);
+    Ok(parsed.map_err(|error| StoreError::Shape(format!("{what}: {error}")))?)
 }
 
 /// The usage of one user in a project.
@@ -138,19 +163,52 @@ pub fn any_move_holds(tx: &mut Tx<'_>, host: &HostName) -> Result<bool, Error> {
     Ok(tx.row(ANY_MOVE, params![host])?.is_some())
 }
 
-/// The usage of each of these hosts. A host without servers is absent.
+/// The usage of each of these hosts: its servers, and the other side of each resize and migration, as in Nova
+/// (`_update_usage_from_migration` of `nova/compute/resource_tracker.py`) and in the usages of Placement. A migration adds
+/// no server and no task. A host without any is absent.
 pub fn of_hosts(
     tx: &mut Tx<'_>,
-    hosts: &[HostName],
+    names: &[HostName],
 ) -> Result<HashMap<HostName, HostUsage>, Error> {
-    let hosts: Vec<Value> = hosts.iter().map(Value::from).collect();
+    let hosts: Vec<Value> = names.iter().map(Value::from).collect();
     let mut usages: HashMap<HostName, HostUsage> = HashMap::new();
+    if names.is_empty() {
+        return Ok(usages);
+    }
     tx.expect_list(ON_HOSTS, &hosts)?;
+    tx.expect(MOVING, params![])?;
     tx.visit_list(ON_HOSTS, &hosts, |row| match usages.get_mut(row.text("host")?) {
         Some(usage) => usage.add(row),
         None => usages.entry(row.host("host")?).or_default().add(row),
     })?;
+    let wanted: HashSet<&HostName> = names.iter().collect();
+    for row in tx.rows(MOVING, params![])? {
+        if let Some((host, flavor)) = claim_of_move(&row)?.filter(|(host, _)| wanted.contains(host))
+        {
+            usages.entry(host).or_default().add_claim(&flavor);
+        }
+    }
     Ok(usages)
+}
+
+/// The host and the flavor of the claim that a migration adds to its server's own usage. The migration and its server have
+/// a claim each, on the two hosts of the migration; the server's row names one of them.
+fn claim_of_move(row: &Row) -> Result<Option<(HostName, Flavor)>, Error> {
+    let (source, dest) = (row.host("source_host")?, row.host_opt("dest_host")?);
+    let held_on = row.host("held_on")?;
+    let host = match row.host_opt("host")? {
+        Some(host) if host == held_on && host == source => dest.clone(),
+        Some(host) if host == held_on => Some(source.clone()),
+        _ => Some(held_on),
+    };
+    let Some(host) = host else { return Ok(None) };
+    let flavor = |column: &str| parse::<Flavor>(row.text(column)?, "flavor of a migration");
+    let (old, new) = (flavor("old_flavor")?, flavor("new_flavor")?);
+    let has_old = match row.text_opt("spec")? {
+        Some(spec) => parse::<Spec<Flavor>>(spec, "spec of a server")?.flavor == new,
+        None => host == source,
+    };
+    Ok(Some((host, if has_old { old } else { new })))
 }
 
 /// The servers on each of these hosts, oldest first. A host without servers is absent.
@@ -185,7 +243,6 @@ pub fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<ProjectOnHost>, E
         project.vcpus += row.int("vcpus")?;
         project.memory_mb += row.int("memory_mb")?;
         project.disk_gb += disks.disk_gb();
-        project.swap_gb += disks.swap_gb();
     }
     Ok(projects.into_values().collect())
 }

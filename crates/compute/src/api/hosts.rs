@@ -116,10 +116,11 @@ async fn show(
         .store
         .read(move |tx| -> Result<_, Error> {
             let Some(host) = hosts::by_name(tx, &wanted)? else { return Ok(None) };
-            Ok(Some((host, usage::of_host(tx, &wanted)?)))
+            let used = usage::of_hosts(tx, std::slice::from_ref(&wanted))?.remove(&wanted);
+            Ok(Some((host, used.unwrap_or_default(), usage::of_host(tx, &wanted)?)))
         })
         .await?;
-    let (host, projects) = found.ok_or_else(|| unknown(&name))?;
+    let (host, used, projects) = found.ok_or_else(|| unknown(&name))?;
     let shown = |project: &str, cpu: i64, memory_mb: i64, disk_gb: i64| {
         json!({"resource": {
             "host": name, "project": project, "cpu": cpu, "memory_mb": memory_mb,
@@ -127,11 +128,11 @@ async fn show(
         }})
     };
     let sum = |of: fn(&ProjectOnHost) -> i64| projects.iter().map(of).sum::<i64>();
-    let (cpu, memory_mb) = (sum(|one| one.vcpus), sum(|one| one.memory_mb));
-    let (disk_gb, swap_gb) = (sum(|one| one.disk_gb), sum(|one| one.swap_gb));
+    let (cpu, memory_mb, disk_gb) =
+        (sum(|one| one.vcpus), sum(|one| one.memory_mb), sum(|one| one.disk_gb));
     let mut resources = vec![
         shown("(total)", host.vcpus, host.memory_mb, host.disk_gb),
-        shown("(used_now)", cpu, memory_mb, disk_gb + swap_gb),
+        shown("(used_now)", used.vcpus, used.memory_mb, used.disk_gb),
         shown("(used_max)", cpu, memory_mb, disk_gb),
     ];
     resources.extend(

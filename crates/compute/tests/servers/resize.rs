@@ -1,5 +1,7 @@
 //! Resize and cold migration: to another host, on the same host, confirm, revert, and failures.
 
+use std::collections::BTreeMap;
+
 use jiff::SignedDuration;
 use kilonova_compute_app::reconcile::{confirm, nudge};
 use kilonova_node_api::{Outcome, REMOVED_STEP};
@@ -7,6 +9,7 @@ use kilonova_testkit::shared;
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, Answer, Cloud, FPGA, GPU, RunningCloud, hosts};
+use crate::servers::host_selection::send;
 
 fn resize(flavor: &str) -> Value {
     json!({"resize": {"flavorRef": flavor}})
@@ -116,6 +119,116 @@ async fn resize_claims_and_releases_devices() {
             assert_eq!((cloud.used("VGPU").await, cloud.used("FPGA").await), (vgpus, fpgas));
             cloud.assert_consistent(&running, flavor).await;
         }
+        cloud.teardown(&running, "resized").await;
+    }
+}
+
+/// The vCPUs, MiB and GiB in use on each host, and its number of servers, as `os-hypervisors` shows them. The
+/// statistics, `os-hosts` and Placement have to agree.
+async fn usage(running: &RunningCloud) -> BTreeMap<String, ([i64; 3], i64)> {
+    let number = |value: &Value| value.as_i64().unwrap_or_else(|| panic!("{value} is a number"));
+    let list = running.get(ADMIN, "2.87", "/os-hypervisors/detail").await.expect(200);
+    let (mut usages, mut sums) = (BTreeMap::new(), [0; 4]);
+    for shown in list["hypervisors"].as_array().expect("the answer is a list") {
+        let text = |key: &str| shown[key].as_str().expect("the value is a text").to_owned();
+        let (id, host) = (text("id"), text("hypervisor_hostname"));
+        let used = ["vcpus_used", "memory_mb_used", "local_gb_used"].map(|key| number(&shown[key]));
+        let path = format!("/resource_providers/{id}/usages");
+        let placement = send(running, "GET", &path, Value::Null).await.expect(200);
+        let classes = ["VCPU", "MEMORY_MB", "DISK_GB"];
+        assert_eq!(used, classes.map(|class| number(&placement["usages"][class])), "{host}");
+        let hosts = running.get(ADMIN, "2.1", &format!("/os-hosts/{host}")).await.expect(200);
+        let now = &hosts["host"][1]["resource"];
+        assert_eq!(now["project"], "(used_now)");
+        assert_eq!(used, ["cpu", "memory_mb", "disk_gb"].map(|key| number(&now[key])), "{host}");
+        let one = running.get(ADMIN, "2.87", &format!("/os-hypervisors/{id}")).await.expect(200);
+        assert_eq!(&one["hypervisor"], shown);
+        let servers = number(&shown["running_vms"]);
+        let all = [used[0], used[1], used[2], servers];
+        sums.iter_mut().zip(all).for_each(|(sum, one)| *sum += one);
+        usages.insert(host, (used, servers));
+    }
+    let all = running.get(ADMIN, "2.87", "/os-hypervisors/statistics").await.expect(200);
+    let all = &all["hypervisor_statistics"];
+    let keys = ["vcpus_used", "memory_mb_used", "local_gb_used", "running_vms"];
+    assert_eq!(sums, keys.map(|key| number(&all[key])));
+    usages
+}
+
+#[tokio::test]
+async fn both_hosts_show_the_claims_of_a_resize() {
+    const NONE: [i64; 3] = [0, 0, 0];
+    const SMALL: [i64; 3] = [1, 64, 1];
+    const LARGE: [i64; 3] = [3, 256, 7];
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        let large = json!({"vcpus": 3, "ram": 256, "disk": 4, "OS-FLV-EXT-DATA:ephemeral": 2,
+            "swap": 1024});
+        running.flavor("large", large).await;
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let first = host_of(&running, &id).await;
+        let other = if first == "a" { "b" } else { "a" };
+        let shown = |source: [i64; 3], on_source: i64, dest: [i64; 3], on_dest: i64| {
+            let dest = (other.to_owned(), (dest, on_dest));
+            BTreeMap::from([(first.clone(), (source, on_source)), dest])
+        };
+        assert_eq!(usage(&running).await, shown(SMALL, 1, NONE, 0));
+        running.act(&id, resize("large")).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        assert_eq!(host_of(&running, &id).await, other);
+        assert_eq!(usage(&running).await, shown(SMALL, 0, LARGE, 1), "the source keeps its claim");
+        running.act(&id, json!({"revertResize": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        assert_eq!(usage(&running).await, shown(SMALL, 1, NONE, 0), "reverted");
+        running.act(&id, resize("large")).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        confirm_resize(&running, &cloud, &id).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(usage(&running).await, shown(NONE, 0, LARGE, 1), "confirmed");
+        cloud.teardown(&running, "resized").await;
+        assert_eq!(usage(&running).await, shown(NONE, 0, NONE, 0));
+    }
+}
+
+/// The destination of a move that is being prepared has a claim, although the server is still on the source.
+#[tokio::test]
+async fn a_destination_shows_the_claim_of_a_resize_in_progress() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        running.flavor("large", json!({"vcpus": 3})).await;
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let first = host_of(&running, &id).await;
+        running.act(&id, resize("large")).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        let vcpus = async || {
+            let mut usages = usage(&running).await;
+            let ([source, ..], _) = usages.remove(&first).expect("the source is listed");
+            let ([dest, ..], _) = usages.into_values().next().expect("the destination is listed");
+            [source, dest]
+        };
+        assert_eq!(vcpus().await, [1, 3]);
+        cloud.execute("UPDATE servers SET host = (SELECT source_host FROM moves), vcpus = 1").await;
+        assert_eq!(vcpus().await, [1, 3], "the server's row has changed, and no claim");
+        cloud.execute("UPDATE servers SET host = (SELECT dest_host FROM moves), vcpus = 3").await;
+        confirm_resize(&running, &cloud, &id).await;
+        cloud.teardown(&running, "resized").await;
+    }
+}
+
+#[tokio::test]
+async fn a_host_shows_both_claims_of_a_resize_on_itself() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[])])).await {
+        cloud.options.allow_resize_to_same_host = true;
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
+        running.flavor("large", json!({"vcpus": 3, "ram": 256})).await;
+        let id = running.active_server(&cloud, "one", "plain").await;
+        running.act(&id, resize("large")).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        assert_eq!(usage(&running).await, BTreeMap::from([("a".to_owned(), ([4, 320, 2], 1))]));
+        running.act(&id, json!({"revertResize": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        assert_eq!(usage(&running).await, BTreeMap::from([("a".to_owned(), ([1, 64, 1], 1))]));
         cloud.teardown(&running, "resized").await;
     }
 }
