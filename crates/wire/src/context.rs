@@ -32,10 +32,6 @@ pub struct Context {
     pub project_domain_id: String,
     /// Role names.
     pub roles: Vec<String>,
-    /// The application credential that the token was issued for; `None` if the authenticator does not provide it.
-    pub application_credential_id: Option<String>,
-    /// The trust that the token was issued for; `None` if the authenticator does not provide it.
-    pub trust_id: Option<String>,
     /// Role names of the service token, if one was sent and accepted.
     pub service_roles: Vec<String>,
     /// True if a service vouches for the request: it has a service token with one of the roles that the

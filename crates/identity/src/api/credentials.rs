@@ -51,22 +51,23 @@ fn view((credential, roles): &WithRoles, base: &Base) -> Value {
     })
 }
 
-/// The session of a caller who may change credentials.
+/// The caller's session, which must not be that of a trust.
 async fn session(identity: &Identity, headers: &HeaderMap) -> Result<Session, Fault> {
     let session = identity.caller(headers).await.map_err(|error| identity.refuse(error))?;
-    may_change(&session)?;
+    refuse_trust(&session)?;
     Ok(session)
 }
 
 async fn list(
     State(identity): State<Identity>,
     caller: Caller,
+    headers: HeaderMap,
     base: Base,
     Path(user): Path<String>,
     query: Query,
 ) -> Answer {
     may(&caller, "identity:list_application_credentials", &[("user_id", &user)])?;
-    refuse_trust(&caller)?;
+    session(&identity, &headers).await?;
     id_of("user", &user)?;
     identity.user(&user).await?;
     let filter = ListFilter::read(&query);
@@ -87,11 +88,12 @@ async fn list(
 async fn show(
     State(identity): State<Identity>,
     caller: Caller,
+    headers: HeaderMap,
     base: Base,
     Path((user, id)): Path<(String, String)>,
 ) -> Answer {
     may(&caller, "identity:get_application_credential", &[("user_id", &user)])?;
-    refuse_trust(&caller)?;
+    session(&identity, &headers).await?;
     id_of("user", &user)?;
     id_of("application credential", &id)?;
     let found = identity.credential(&user, &id).await?;
@@ -108,8 +110,8 @@ async fn create(
     body: JsonBody,
 ) -> Answer {
     may(&caller, "identity:create_application_credential", &[("user_id", &user)])?;
-    refuse_trust(&caller)?;
     let session = session(&identity, &headers).await?;
+    may_change(&session)?;
     if session.user.id != user {
         return Err(Error::Forbidden("identity:create_application_credential").into());
     }
@@ -127,8 +129,7 @@ async fn remove(
     Path((user, id)): Path<(String, String)>,
 ) -> Answer {
     may(&caller, "identity:delete_application_credential", &[("user_id", &user)])?;
-    refuse_trust(&caller)?;
-    session(&identity, &headers).await?;
+    may_change(&session(&identity, &headers).await?)?;
     id_of("user", &user)?;
     id_of("application credential", &id)?;
     identity.delete_credential(&user, &id).await?;

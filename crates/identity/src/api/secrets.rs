@@ -12,6 +12,7 @@ use super::{
     with_extra,
 };
 use crate::app::secrets::{SecretRequest, WithBlob, check_project};
+use crate::app::session::Session;
 use crate::db::secrets::StoredSecret;
 use crate::{Error, Identity};
 
@@ -62,11 +63,16 @@ fn target(secret: &StoredSecret) -> Vec<(&str, &str)> {
     own.into_iter().chain(project).collect()
 }
 
+async fn session(identity: &Identity, headers: &HeaderMap) -> Result<Session, Fault> {
+    identity.caller(headers).await.map_err(|error| identity.refuse(error))
+}
+
 /// A credential, if the rule allows the caller to use it. Callers who may use only their own get the same refusal for
 /// others' and for missing ones.
 async fn found(
     identity: &Identity,
     caller: &Caller,
+    headers: &HeaderMap,
     rule: &str,
     id: &str,
 ) -> Result<StoredSecret, Fault> {
@@ -79,7 +85,7 @@ async fn found(
         found => found?,
     };
     may(caller, rule, &target(&secret))?;
-    check_project(caller, secret.project_id.as_deref())?;
+    check_project(&session(identity, headers).await?, secret.project_id.as_deref())?;
     Ok(secret)
 }
 
@@ -87,6 +93,7 @@ async fn found(
 async fn list(
     State(identity): State<Identity>,
     caller: Caller,
+    headers: HeaderMap,
     base: Base,
     query: Query,
 ) -> Answer {
@@ -103,10 +110,11 @@ async fn list(
     if user.as_ref().is_none_or(|id| !id.chars().any(char::is_control)) {
         secrets = identity.secrets(user).await?;
     }
-    secrets.retain(|secret| {
-        allows(&caller, SHOW, &target(secret))
-            && check_project(&caller, secret.project_id.as_deref()).is_ok()
-    });
+    secrets.retain(|secret| allows(&caller, SHOW, &target(secret)));
+    if !secrets.is_empty() {
+        let session = session(&identity, &headers).await?;
+        secrets.retain(|secret| check_project(&session, secret.project_id.as_deref()).is_ok());
+    }
     let secrets = identity.open_secrets(secrets).await?;
     let items = secrets
         .iter()
@@ -125,7 +133,7 @@ async fn create(
 ) -> Answer {
     let request = SecretRequest::read_new(&fields(body, "credential")?)?;
     may(&caller, CREATE, &[(OWNER, request.user_id.as_deref().unwrap_or_default())])?;
-    let session = identity.caller(&headers).await.map_err(|error| identity.refuse(error))?;
+    let session = session(&identity, &headers).await?;
     let made = identity.create_secret(&session, request).await?;
     created(json!({"credential": view(&made, &base)}))
 }
@@ -133,10 +141,11 @@ async fn create(
 async fn show(
     State(identity): State<Identity>,
     caller: Caller,
+    headers: HeaderMap,
     base: Base,
     Path(id): Path<String>,
 ) -> Answer {
-    let secret = found(&identity, &caller, SHOW, &id).await?;
+    let secret = found(&identity, &caller, &headers, SHOW, &id).await?;
     let opened = identity.open_secret(secret).await?;
     ok(json!({"credential": view(&opened, &base)}))
 }
@@ -144,13 +153,14 @@ async fn show(
 async fn update(
     State(identity): State<Identity>,
     caller: Caller,
+    headers: HeaderMap,
     base: Base,
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Answer {
     let fields = fields(body, "credential")?;
     let request = SecretRequest::read(&fields)?;
-    let secret = found(&identity, &caller, UPDATE, &id).await?;
+    let secret = found(&identity, &caller, &headers, UPDATE, &id).await?;
     if fields.get("id").is_some_and(|other| other != &id) {
         return Err(Error::Invalid("Cannot change ID".to_owned()).into());
     }
@@ -165,9 +175,10 @@ async fn update(
 async fn remove(
     State(identity): State<Identity>,
     caller: Caller,
+    headers: HeaderMap,
     Path(id): Path<String>,
 ) -> Answer {
-    found(&identity, &caller, DELETE, &id).await?;
+    found(&identity, &caller, &headers, DELETE, &id).await?;
     identity.delete_secret(&id).await?;
     no_content()
 }

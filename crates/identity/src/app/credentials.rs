@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use kilonova_store::Tx;
-use kilonova_wire::Context;
 use serde_json::Value;
 
 use super::session::Session;
@@ -143,8 +142,8 @@ fn check_limit(tx: &mut Tx<'_>, user: &str, limit: Option<i64>) -> Result<(), Er
 
 /// Refuses to read and manage credentials with a trust, as `_block_delegated_token_app_creds` of
 /// `keystone/api/users.py`: a credential outlives the trust.
-pub(crate) fn refuse_trust(caller: &Context) -> Result<(), Error> {
-    match caller.trust_id {
+pub(crate) fn refuse_trust(session: &Session) -> Result<(), Error> {
+    match session.trust {
         Some(_) => Err(Error::Refused(
             "Cannot manage application credentials with a token issued via delegation.".into(),
         )),

@@ -2,7 +2,6 @@
 //! only their encrypted content. The id of an EC2 credential is the SHA-256 of its access key.
 
 use kilonova_store::Tx;
-use kilonova_wire::Context;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -132,7 +131,7 @@ impl Identity {
                 "Using method 'application_credential' is not allowed for managing additional credentials.",
             ));
         }
-        check_project(&session.context(), project_id.as_deref())?;
+        check_project(session, project_id.as_deref())?;
         let mut id = new_id();
         if is_ec2(&kind) {
             let (access, mut content) = ec2(&blob)?;
@@ -224,9 +223,9 @@ impl Identity {
 /// Refuses a delegated token (of a trust or an application credential) for a credential of another project than the
 /// token's, or of none, as `_check_credential_project_scope` does: a stolen one must not reach the user's other
 /// secrets.
-pub(crate) fn check_project(caller: &Context, project: Option<&str>) -> Result<(), Error> {
-    let is_delegated = caller.trust_id.is_some() || caller.application_credential_id.is_some();
-    let own = Some(caller.project_id.as_str()).filter(|id| !id.is_empty());
+pub(crate) fn check_project(session: &Session, project: Option<&str>) -> Result<(), Error> {
+    let is_delegated = session.trust.is_some() || session.credential.is_some();
+    let own = session.project().map(|project| project.id.as_str());
     if is_delegated && own != project {
         return Err(Error::Forbidden(
             "Credential project does not match the project scope of the delegated token",

@@ -202,8 +202,6 @@ impl Session {
             user_domain_id: DOMAIN_ID.to_owned(),
             project_domain_id: self.project().map_or("", |_| DOMAIN_ID).to_owned(),
             roles: self.roles.iter().map(|role| role.name.clone()).collect(),
-            application_credential_id: self.credential.as_ref().map(|one| one.id.clone()),
-            trust_id: self.trust.as_ref().map(|trust| trust.id.clone()),
             ..Context::default()
         }
     }

@@ -4,7 +4,7 @@
 
 use jiff::Timestamp;
 use kilonova_store::Tx;
-use kilonova_wire::{Context, time};
+use kilonova_wire::time;
 use serde_json::Value;
 
 use super::session::{Session, first_trustor};
@@ -92,8 +92,8 @@ impl Identity {
 
 /// Refuses to read and manage trusts with an application credential, restricted or not, as
 /// `_check_application_credential` of `keystone/api/trusts.py`: the credential is for one project only.
-pub(crate) fn refuse_credential(caller: &Context) -> Result<(), Error> {
-    match caller.application_credential_id {
+pub(crate) fn refuse_credential(session: &Session) -> Result<(), Error> {
+    match session.credential {
         Some(_) => Err(Error::Forbidden(
             "Using method 'application_credential' is not allowed for managing trusts.",
         )),
