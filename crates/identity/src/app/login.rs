@@ -192,9 +192,9 @@ impl Identity {
         Ok(stored)
     }
 
-    /// A token conveys no rights beyond those of its own login, as in `token_authenticate` of `keystone/auth/plugins/token.py`:
-    /// that of a trust creates none, that of the system none for a project or the domain, and that of an application
-    /// credential only another one of the same credential.
+    /// Refuses the exchanges that `token_authenticate` of `keystone/auth/plugins/token.py` refuses: a token of a trust creates none, a
+    /// token of the system none for a project or domain that the request names, and a token of an application credential only another one
+    /// of the same credential.
     async fn by_token(
         &self,
         text: &str,

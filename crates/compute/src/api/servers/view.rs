@@ -373,8 +373,10 @@ fn shows_progress(status: &str) -> bool {
 /// An opaque id of a host: equal for all servers of a project on that host.
 pub(super) fn host_id(project: &str, host: Option<&HostName>) -> String {
     let Some(host) = host else { return String::new() };
-    // The digest's own format: one of each byte is a fifth of the time of a list.
-    format!("{:x}", Sha224::digest(format!("{project}{host}")))
+    let digest = Sha224::digest(format!("{project}{host}"));
+    // Without `format!`, which for each byte takes a fifth of the time of a list.
+    let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
+    digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// The image of a server; an empty string for a server without one.
