@@ -54,12 +54,26 @@ pub struct Domain {
     /// The last one-shot verb; it is carried out once per operation id.
     pub verb: Option<(OperationId, Verb)>,
     /// The host that has the guest or its disks. Before the domain is first defined, the agent
-    /// fetches from there the files that a live migration does not transfer.
+    /// fetches from there the files that a live migration does not transfer. Ignored if the host must have the guest
+    /// ([`Domain::requires_guest`]).
     #[serde(default)]
     pub from: Option<Peer>,
     /// The live migration to carry out. Without it, a running migration is aborted.
     #[serde(rename = "departure", default)]
     pub outgoing_migration: Option<Box<OutgoingMigration>>,
+}
+
+impl Domain {
+    /// Requires the guest's disks on the host: they are neither created nor fetched again.
+    pub fn require_guest(&mut self) {
+        self.existing = true;
+        self.from = None;
+    }
+
+    /// True if the disks are neither created nor fetched. Only the disks of an incoming guest are still transferred.
+    pub fn requires_guest(&self) -> bool {
+        self.existing && self.power != Power::Incoming
+    }
 }
 
 /// A domain's configuration: the guest's names, size, disks and devices. A document requests it,

@@ -34,6 +34,10 @@ const REBUILT: &str = "this host has rebuilt the guest at the request of a later
     Save their data, if it is needed, from the guest or from the disks; then rebuild the server, which replaces the \
     disks, or delete it";
 
+const NOT_REBUILT: &str = "this host has the disks of the guest from before a rebuild that its document names as \
+    carried out. They stay as they are, and no empty disks replace them. Save their data, if it is needed, from the \
+    disks; then rebuild the server or reboot it hard, which replaces them, or delete it";
+
 const ARRIVED: &str = "this host has the disks of the guest, which has arrived here at the request of a later document, which \
     the database of the control plane has lost. No empty disks for another live migration replace them";
 
@@ -42,6 +46,15 @@ struct Now {
     /// `None` if the domain's XML cannot be parsed.
     definition: Option<Definition>,
     state: DomainState,
+}
+
+/// The disks of a guest without a domain.
+#[derive(Clone, Copy, Default)]
+struct Disks {
+    /// True if the host has any, which a rollback must not remove.
+    found: bool,
+    /// True if they stay.
+    kept: bool,
 }
 
 /// The outcome that reports a state.
@@ -88,9 +101,9 @@ impl Work {
             return self.migrate_guest(server, migration, state).await.map(Applied::of);
         }
         let noted = self.notes.get(server);
-        let has_disks = match now {
-            None => self.check_new(&definition, domain, noted.as_ref(), turn).await?,
-            Some(_) => false,
+        let disks = match now {
+            None => self.check_new(&mut definition, domain, noted.as_ref(), turn).await?,
+            Some(_) => Disks::default(),
         };
         if state.is_up() {
             self.hypervisor.abort_migration(server).await?;
@@ -109,10 +122,10 @@ impl Work {
             None => {}
         }
         // The rollback of an existing guest would remove its disks, which may be here without a domain and a note.
-        let is_new = now.is_none() && !has_disks;
+        let is_new = now.is_none() && !disks.found;
         let fresh = !domain.existing && noted.as_ref().map_or(is_new, |note| note.building);
         let here;
-        let domain = if has_disks && domain.from.is_some() {
+        let domain = if domain.from.is_some() && (disks.kept || domain.requires_guest()) {
             here = Domain { from: None, ..domain.clone() };
             &here
         } else {
@@ -143,53 +156,59 @@ impl Work {
 
     /// Refuses to create a guest that must not be created: one that the host has removed since the document was issued,
     /// one whose disks should exist and do not, or one whose disks here would be replaced for a document that requests
-    /// no rebuild. Returns true if the host has the guest's disks and they stay.
+    /// no rebuild.
+    ///
+    /// A rebuild stores no data on the host for a guest whose root disk is a volume. Such a guest follows the document, but
+    /// keeps the rebuild of its other disks, so that they stay too.
     ///
     /// The disks of a guest should exist if the document says so, or if the host has carried out the document or a later
     /// one: only the first delivery of a document creates disks. An outgoing migration and [`Power::AsIs`] never create a
     /// guest; an incoming one is refused too, because its migration has ended.
     async fn check_new(
         &self,
-        definition: &Definition,
+        definition: &mut Definition,
         domain: &Domain,
         noted: Option<&Note>,
         turn: &Turn<'_>,
-    ) -> Result<bool, Halt> {
+    ) -> Result<Disks, Halt> {
         let (server, rebuilt) = (definition.server, definition.config.boot.rebuilt);
         if self.removals.of(server).is_some_and(|removal| turn.generation < removal) {
             return Err(Halt::failed(REMOVED_STEP, REMOVED));
         }
         let is_carried_out = noted.is_some_and(|note| is_carried_out(note, turn));
         let found = self.hypervisor.find_disks(definition).await?;
+        let disks = |kept| Disks { found: found != FoundDisks::None, kept };
         if domain.power == Power::Incoming {
             if is_carried_out && found != FoundDisks::None {
                 return Err(Halt::failed(DEFINE, ARRIVED));
             }
-            return Ok(false);
+            return Ok(disks(false));
         }
         // Documents with a verb are for a guest that the host has: a move brings it without one.
         let is_here = domain.existing || is_carried_out || domain.verb.is_some();
+        let needs_disk =
+            (is_carried_out || domain.existing) && !definition.config.is_volume_backed();
         match found {
-            FoundDisks::Kept => return Ok(is_here || domain.from.is_none()),
-            FoundDisks::OfRebuild(_) if !has_volume_root(definition) => {
+            FoundDisks::Kept => return Ok(disks(is_here || domain.from.is_none())),
+            FoundDisks::OfRebuild(earlier) => {
                 let is_move = domain.from.is_some() && !is_here;
                 let is_new = rebuilt.is_some() && !self.rebuilds.is_superseded(server, rebuilt);
                 if !is_move && !is_new {
-                    return Err(Halt::failed(REBUILT_STEP, REBUILT));
+                    if !has_volume_root(definition) {
+                        return Err(Halt::failed(REBUILT_STEP, REBUILT));
+                    }
+                    definition.config.boot.rebuilt = earlier;
+                    return Ok(disks(true));
                 }
+                if needs_disk {
+                    return Err(Halt::failed(DEFINE, NOT_REBUILT));
+                }
+                self.record_rebuild(server, earlier, rebuilt)?;
             }
-            FoundDisks::OfRebuild(_) | FoundDisks::None => {}
+            FoundDisks::None if needs_disk => return Err(Halt::failed(NO_DISK_STEP, NO_DISK)),
+            FoundDisks::None => {}
         }
-        let needs_disk = is_carried_out || (domain.existing && domain.from.is_none());
-        if needs_disk && !definition.config.is_volume_backed() {
-            return Err(Halt::failed(NO_DISK_STEP, NO_DISK));
-        }
-        if let FoundDisks::OfRebuild(earlier) = found
-            && !has_volume_root(definition)
-        {
-            self.record_rebuild(server, earlier, rebuilt)?;
-        }
-        Ok(false)
+        Ok(disks(false))
     }
 
     /// Refuses a document from before a rebuild of the guest, because it would replace the newer disks. If the document

@@ -365,6 +365,10 @@ async fn an_existing_guest_is_neither_created_nor_rolled_back() {
     assert_eq!(step, NO_DISK_STEP, "{message}");
     assert!(message.contains("neither the guest nor its root disk"), "{message}");
     host.assert_empty("after the refusal");
+    let from = Peer { host: HostName::verbatim("gpu2"), address: "192.0.2.2".into() };
+    let moved = Domain { from: Some(from), ..existing.clone() };
+    let (step, message) = failed(control.outcome(control.want(server, present(&moved))).await);
+    assert_eq!(step, NO_DISK_STEP, "no host has the disks of a guest that has arrived: {message}");
     let off = Domain { power: Power::Off, ..domain };
     control.expect(control.want(server, present(&off)), Outcome::Stopped).await;
     let (step, _) = failed(control.outcome(control.want(server, present(&existing))).await);
@@ -442,6 +446,88 @@ async fn a_failed_start_keeps_disks_without_a_domain_and_a_note() {
     assert_eq!(doom.disks_of(server), Some(disks));
     control.expect(later(&control, server, &domain), Outcome::Running).await;
     assert_eq!(doom.disks_of(server), Some(disks));
+    node.stop().await;
+}
+
+/// Nor does the rollback of a failed fetch, or of a rebuild that fails before it replaces the disks.
+#[tokio::test]
+async fn a_failed_replacement_keeps_disks_without_a_domain_and_a_note() {
+    let host = Host::new("fail = [{ step = \"image\", times = 1, server_name = \"bad*\" }]");
+    let (control, doom) = (Control::new(), Doom::new(None));
+    let server = ServerId::new_v4();
+    let from = Peer { host: HostName::verbatim("gpu2"), address: "192.0.2.2".into() };
+    let moved = Domain { from: Some(from), ..guest("db", vec![]) };
+    let node = host.run_doomed(&control, &doom);
+    control.expect(control.want(server, present(&moved)), Outcome::Running).await;
+    node.stop().await;
+    let disks = doom.disks_of(server).expect("the guest has disks");
+    host.lose_domain(server);
+    let mut again = moved.clone();
+    again.config.display_name = "bad".into();
+    let mut anew = rebuilt(&guest("db", vec![]));
+    anew.config.devices = vec![Attachment::Pci { address: "0000:99:00.0".into() }];
+    for (domain, wanted) in [(&again, "image"), (&anew, "define")] {
+        std::fs::remove_dir_all(host.folder("notes")).expect("the directory is removed");
+        let generation = later(&control, server, domain);
+        let node = host.run_doomed(&control, &doom);
+        let (step, message) = failed(control.outcome(generation).await);
+        assert_eq!(step, wanted, "{message}");
+        assert_eq!(doom.disks_of(server), Some(disks), "{wanted}");
+        node.stop().await;
+    }
+}
+
+/// A guest whose root disk is a volume follows a document from before a rebuild, but keeps its local disks, also if its
+/// host has lost the domain. A new rebuild replaces them.
+#[tokio::test]
+async fn local_disks_beside_a_volume_are_kept_without_a_domain() {
+    let (host, control, doom) = (Host::new(""), Control::new(), Doom::new(None));
+    let server = ServerId::new_v4();
+    let mut domain = guest("db", vec![]);
+    domain.config.boot.root_gb = 0;
+    let node = host.run_doomed(&control, &doom);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    let last = rebuilt(&domain);
+    control.expect(control.want(server, present(&last)), Outcome::Running).await;
+    node.stop().await;
+    let disks = doom.disks_of(server).expect("the guest has disks");
+    host.lose_domain(server);
+    let generation = later(&control, server, &domain);
+    let node = host.run_doomed(&control, &doom);
+    control.expect(generation, Outcome::Running).await;
+    assert_eq!(doom.disks_of(server), Some(disks));
+    node.stop().await;
+    host.lose_domain(server);
+    let anew = rebuilt(&domain);
+    let generation = later(&control, server, &anew);
+    let node = host.run_doomed(&control, &doom);
+    control.expect(generation, Outcome::Running).await;
+    let replaced = doom.disks_of(server).expect("the guest has disks");
+    assert_eq!(replaced.rebuilt, anew.config.boot.rebuilt);
+    node.stop().await;
+}
+
+/// A document that requires the disks of a rebuild does not replace earlier ones. A later document of the rebuild does.
+#[tokio::test]
+async fn disks_from_before_a_required_rebuild_are_kept() {
+    let (host, control, doom) = (Host::new(""), Control::new(), Doom::new(None));
+    let server = ServerId::new_v4();
+    let domain = guest("db", vec![]);
+    let node = host.run_doomed(&control, &doom);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    node.stop().await;
+    let disks = doom.disks_of(server).expect("the guest has disks");
+    host.lose_domain(server);
+    let anew = rebuilt(&domain);
+    let required = Domain { existing: true, ..anew.clone() };
+    let generation = later(&control, server, &required);
+    let node = host.run_doomed(&control, &doom);
+    let (step, message) = failed(control.outcome(generation).await);
+    assert!(step == "define" && message.contains("from before a rebuild"), "{step}: {message}");
+    assert_eq!(doom.disks_of(server), Some(disks));
+    control.expect(later(&control, server, &anew), Outcome::Running).await;
+    let replaced = doom.disks_of(server).expect("the guest has disks");
+    assert_eq!(replaced.rebuilt, anew.config.boot.rebuilt);
     node.stop().await;
 }
 
