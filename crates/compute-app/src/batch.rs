@@ -161,15 +161,14 @@ fn require_guests(
 ) -> Result<(), Error> {
     let states = servers::states_on(tx, host)?.into_iter();
     let built: HashSet<ServerId> = states
-        .filter(|server| states::is_built(server.vm_state, server.task_state))
+        .filter(|server| states::is_built(server.vm_state, server.task_state, server.launched))
         .map(|server| server.id)
         .collect();
     for document in documents.iter_mut().filter(|document| built.contains(&document.server)) {
         if let Desired::Present(domain) = &mut document.desired
             && domain.power != Power::Incoming
         {
-            domain.existing = true;
-            domain.from = None;
+            domain.require_guest();
         }
     }
     Ok(())

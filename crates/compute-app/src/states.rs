@@ -13,11 +13,16 @@ use crate::actions::{ServerAction, Tasks};
 /// True if the host must already have the server's guest: the server has been built there, and no task replaces the
 /// guest.
 pub fn has_guest(server: &Server, host: &HostName) -> bool {
-    is_built(server.vm_state, server.task_state) && server.host.as_ref() == Some(host)
+    let launched = server.launched_at.is_some();
+    is_built(server.vm_state, server.task_state, launched) && server.host.as_ref() == Some(host)
 }
 
-/// True if the host of a server in these states must already have its guest.
-pub fn is_built(vm_state: VmState, task_state: Option<TaskState>) -> bool {
+/// True if the host of a server in these states must already have its guest. `os-resetState` gives some of them to a
+/// server that has never run.
+///
+/// A failed server counts as built: otherwise the host that reported the loss of a guest would create an empty one with
+/// the next document. A hard reboot and a rebuild, which may create it, are tasks.
+pub fn is_built(vm_state: VmState, task_state: Option<TaskState>, launched: bool) -> bool {
     let is_built = match vm_state {
         VmState::Active
         | VmState::Paused
@@ -26,11 +31,11 @@ pub fn is_built(vm_state: VmState, task_state: Option<TaskState>) -> bool {
         | VmState::Rescued
         | VmState::Resized
         | VmState::Shelved
-        | VmState::SoftDeleted => true,
-        // A failed server may lack its guest, which a hard reboot then creates.
-        VmState::Building | VmState::ShelvedOffloaded | VmState::Error | VmState::Deleted => false,
+        | VmState::SoftDeleted
+        | VmState::Error => true,
+        VmState::Building | VmState::ShelvedOffloaded | VmState::Deleted => false,
     };
-    is_built && task_state.is_none()
+    is_built && task_state.is_none() && launched
 }
 
 /// Refuses an action that the server's state does not allow.
@@ -151,4 +156,20 @@ pub fn refuse_volume_root(server: &Server, words: &str) -> Result<(), Error> {
 /// 409 for a server that has no host, or no document on its host.
 pub fn not_ready(server: &Server) -> Error {
     Refusal::conflict(format!("Instance {} is not ready", server.id)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_ran_and_have_no_task_are_built() {
+        for state in [VmState::Active, VmState::Stopped, VmState::Error] {
+            assert!(is_built(state, None, true), "{state:?}");
+            assert!(!is_built(state, None, false), "{state:?} by os-resetState");
+            assert!(!is_built(state, Some(TaskState::Rebuilding), true), "{state:?}");
+        }
+        assert!(!is_built(VmState::Building, None, true));
+        assert!(!is_built(VmState::ShelvedOffloaded, None, true));
+    }
 }

@@ -37,7 +37,8 @@ struct Idle<'a> {
 impl Idle<'_> {
     fn put(&self, tx: &mut Tx<'_>, power: Power) -> Result<(), Error> {
         let domain = self.domain.clone();
-        let domain = Domain { power, starts_paused: false, existing: true, verb: None, ..domain };
+        let mut domain = Domain { power, starts_paused: false, verb: None, ..domain };
+        domain.require_guest();
         let desired = Desired::Present(Box::new(domain));
         Ok(documents::put(tx, self.compute, self.host, self.server.id, &desired)?)
     }

@@ -112,7 +112,9 @@ fn update_interfaces(
         return Ok(());
     };
     domain.config.interfaces = compute.networks.interfaces(tx, server.id, host)?;
-    domain.existing |= states::has_guest(server, host);
+    if states::has_guest(server, host) {
+        domain.require_guest();
+    }
     let document = Desired::Present(domain);
     Ok(documents::put_as(tx, compute, host, server.id, &document, Delivery::AsBefore)?)
 }
@@ -180,7 +182,9 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
         domain.config.interfaces = now;
         domain.config.guest = guest;
         domain.config.display_name.clone_from(&row.name);
-        domain.existing |= states::has_guest(&row, &host);
+        if states::has_guest(&row, &host) {
+            domain.require_guest();
+        }
         documents::put(tx, compute, &host, server, &Desired::Present(domain))?;
     }
     Ok(complete)

@@ -272,6 +272,8 @@ pub struct States {
     pub vm_state: VmState,
     /// Its task state.
     pub task_state: Option<TaskState>,
+    /// True if it has ever run.
+    pub launched: bool,
 }
 
 /// Announces [`states_on`].
@@ -292,6 +294,7 @@ pub fn states_on(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<States>, Error>
             id: row.id("id")?,
             vm_state: VmState::parse(row.text("vm_state")?)?,
             task_state: row.text_opt("task_state")?.map(TaskState::parse).transpose()?,
+            launched: row.time_opt("launched_at")?.is_some(),
         })
     };
     tx.rows(sql::STATES_ON, params![host])?.iter().map(read).collect()

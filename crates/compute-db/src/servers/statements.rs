@@ -44,7 +44,7 @@ kilonova_store::statements! {
     /// The servers on a host.
     IDS_ON = "SELECT id FROM servers WHERE host = ?1 ORDER BY seq";
     /// The states of the servers on a host.
-    STATES_ON = "SELECT id, vm_state, task_state FROM servers WHERE host = ?1 ORDER BY seq";
+    STATES_ON = "SELECT id, vm_state, task_state, launched_at FROM servers WHERE host = ?1 ORDER BY seq";
     /// The host of a server.
     HOST_OF = "SELECT host FROM servers WHERE id = ?1";
     /// Sets the flavor.

@@ -10,6 +10,7 @@ use kilonova_store::Store;
 use kilonova_store::testing::CrashPlan;
 use serde_json::json;
 
+use super::networks::active_server_with_networks;
 use super::resize::{admin, confirm_resize, failure, host_of};
 use super::shelve;
 use crate::kit::{ANN, Cloud, Controller, GPU, INTEL, RunningCloud, fault, hosts, wait_until};
@@ -134,11 +135,13 @@ async fn hosts_reconcile_with_a_copy_that_is_put_back() {
 }
 
 /// A host that was installed anew has neither the guest nor its disk. It creates no empty guest for the document of the
-/// boot. A hard reboot does.
+/// boot, also when the server is in `ERROR`, is renamed, or its host begins again. A hard reboot does.
 #[tokio::test]
 async fn a_host_that_was_installed_anew_creates_no_empty_guest() {
     for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        let id = running.active_server(&cloud, "one", "plain").await;
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+        let nets = json!([{"uuid": net}]);
+        let id = active_server_with_networks(&cloud, &running, "plain", nets, "a").await;
         running.nodes.kill("a").await;
         std::fs::remove_dir_all(cloud.nodes().join("a")).expect("the directory is removed");
         running.start_node(&cloud, "a").await;
@@ -149,10 +152,33 @@ async fn a_host_that_was_installed_anew_creates_no_empty_guest() {
         let shown = running.server(&id).await;
         assert!(fault(&shown).contains("neither the guest nor its root disk"), "{shown}");
         assert_eq!(cloud.files("a", "domains"), Vec::<String>::new());
+        for name in ["begun again", "renamed"] {
+            if name == "renamed" {
+                rename(&running, &id, name).await;
+                let bodies = cloud.column("SELECT body FROM documents").await;
+                assert!(bodies.iter().any(|body| body.contains(name)), "{bodies:?}");
+            } else {
+                running.nodes.kill("a").await;
+                running.start_node(&cloud, "a").await;
+            }
+            // The host has the document of another server only after that of this one.
+            let other = running.active_server(&cloud, "other", "plain").await;
+            assert!(!has(&cloud, "a", "domains", &id), "{name}");
+            assert_eq!(running.server(&id).await["status"], "ERROR", "{name}");
+            delete(&cloud, &running, &other, &["a"]).await;
+        }
         running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
         running.wait_for_status(&id, "ACTIVE").await;
         delete(&cloud, &running, &id, &["a"]).await;
     }
+}
+
+/// Renames a server, and updates its document.
+async fn rename(running: &RunningCloud, id: &str, name: &str) {
+    let body = json!({"server": {"name": name}});
+    running.call(ANN, "2.90", &format!("PUT /servers/{id}"), Some(body)).await.expect(200);
+    let done = kilonova_compute_app::reconcile::networks::run(running.compute.clone()).await;
+    done.expect("the loop succeeds");
 }
 
 /// The document of a guest names the host that it came from only until the next change, which may have to create the
@@ -160,20 +186,29 @@ async fn a_host_that_was_installed_anew_creates_no_empty_guest() {
 #[tokio::test]
 async fn a_moved_guest_is_fetched_once() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
-        let id = running.active_server(&cloud, "one", "plain").await;
-        admin(&running, "2.90", &id, json!({"migrate": null})).await.expect(202);
-        running.wait_for_status(&id, "VERIFY_RESIZE").await;
-        confirm_resize(&running, &cloud, &id).await;
-        running.wait_for_status(&id, "ACTIVE").await;
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+        let nets = json!([{"uuid": net}]);
+        let id = active_server_with_networks(&cloud, &running, "plain", nets, "a").await;
         let names_source = async || {
             let bodies = cloud.column("SELECT body FROM documents").await;
             assert_eq!(bodies.len(), 1, "{bodies:?}");
             bodies[0].contains("\"from\":{")
         };
-        assert!(names_source().await);
-        running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
-        running.wait_for_status(&id, "ACTIVE").await;
-        assert!(!names_source().await);
+        for reboots in [true, false] {
+            admin(&running, "2.90", &id, json!({"migrate": null})).await.expect(202);
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
+            confirm_resize(&running, &cloud, &id).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            assert!(names_source().await);
+            if reboots {
+                running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+                running.wait_for_status(&id, "ACTIVE").await;
+                assert!(!names_source().await);
+            } else {
+                rename(&running, &id, "two").await;
+                assert!(!names_source().await);
+            }
+        }
         delete(&cloud, &running, &id, &["a", "b"]).await;
     }
 }

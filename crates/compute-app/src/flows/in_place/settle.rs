@@ -135,7 +135,7 @@ pub(super) fn shut_off(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Err
         domain.config.rescue = None;
         domain.power = Power::Off;
         domain.starts_paused = false;
-        domain.existing = true;
+        domain.require_guest();
         domain.verb = None;
         ctx.put(tx, &Desired::Present(domain))?;
     }

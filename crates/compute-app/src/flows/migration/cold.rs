@@ -103,7 +103,7 @@ pub fn migrate_cold(
     servers::set_task(tx, server.id, Some(TaskState::ResizeMigrating), now)?;
     let mut domain = ctx.migration.old_domain.clone();
     domain.power = Power::Off;
-    domain.existing = true;
+    domain.require_guest();
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))?;
     ctx.advance(tx, &operation(ColdMigration::StopSource(state)))
 }

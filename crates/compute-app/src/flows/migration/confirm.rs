@@ -314,8 +314,9 @@ fn was_confirmed(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
 /// Ends a revert before the server leaves the destination: nothing has changed.
 fn not_asked(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, why: &str) -> Result<(), Error> {
     let (migration, now) = (&ctx.migration, ctx.now);
-    let kept =
-        Domain { power: Power::Off, existing: true, verb: None, ..migration.old_domain.clone() };
+    let before = migration.old_domain.clone();
+    let mut kept = Domain { power: Power::Off, verb: None, ..before };
+    kept.require_guest();
     ctx.put(tx, &migration.source, &Desired::Present(Box::new(kept)))?;
     moves::set_status(tx, migration.id, Status::Finished, now)?;
     servers::set_task(tx, ctx.server.id, None, now)?;

@@ -104,7 +104,8 @@ pub fn evacuate(
 /// Prevents the old host from running the guest if it returns meanwhile.
 fn keep_shut_off(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     let before = ctx.migration.old_domain.clone();
-    let kept = Domain { power: Power::Off, existing: true, ..before };
+    let mut kept = Domain { power: Power::Off, ..before };
+    kept.require_guest();
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(kept)))
 }
 
@@ -180,7 +181,8 @@ fn cancel_open(
         Interrupted::Cancel => {}
         Interrupted::Restore | Interrupted::RestoreAndDrop => {
             if let Some(migration) = moves::open_of(tx, server.id)? {
-                let as_before = Domain { existing: true, ..migration.old_domain };
+                let mut as_before = migration.old_domain;
+                as_before.require_guest();
                 let as_before = Desired::Present(Box::new(as_before));
                 documents::put(tx, compute, &migration.source, server.id, &as_before)?;
                 must_drop =

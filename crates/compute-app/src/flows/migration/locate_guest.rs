@@ -197,7 +197,8 @@ fn stayed(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, mut transit: Transit) -> Resul
     let as_before = transit.source == Some(GuestReport::Running)
         || (was_paused(ctx) && transit.source == Some(GuestReport::Paused));
     if as_before {
-        let kept = Domain { existing: true, ..ctx.migration.old_domain.clone() };
+        let mut kept = ctx.migration.old_domain.clone();
+        kept.require_guest();
         ctx.put(tx, source, &Desired::Present(Box::new(kept)))?;
     }
     // Otherwise the source starts the guest again once the destination has removed the incoming one.

@@ -345,7 +345,7 @@ enum Waits {
 /// the rebuild; otherwise the host would replace the disks, or refuse.
 fn put_back(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, waits: Waits) -> Result<(), Error> {
     let mut domain = ctx.migration.old_domain.clone();
-    domain.existing = true;
+    domain.require_guest();
     domain.config.display_name.clone_from(&ctx.server.name);
     let (networks, source) = (&*ctx.compute.networks, &ctx.migration.source);
     if ctx.migration.same_host()

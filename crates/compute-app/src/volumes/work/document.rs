@@ -68,8 +68,8 @@ impl Worker<'_> {
         self.write(move |tx, compute| {
             let document = documents::get(tx, &host, server)?.map(|document| document.desired);
             let Some(Desired::Present(mut domain)) = document else { return Ok(()) };
-            if let Some(row) = servers::find(tx, server)? {
-                domain.existing |= states::has_guest(&row, &host);
+            if servers::find(tx, server)?.is_some_and(|row| states::has_guest(&row, &host)) {
+                domain.require_guest();
             }
             domain.config.volumes = list.iter().map(|(.., volume)| volume.clone()).collect();
             // The document may also be held back until the guest's ports are bound.
