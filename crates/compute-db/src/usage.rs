@@ -73,7 +73,7 @@ impl HostUsage {
         Ok(())
     }
 
-    /// Adds the claim of a migration, which is no server.
+    /// Adds the claim of a migration, which does not count as a server.
     fn add_claim(&mut self, flavor: &Flavor) {
         self.vcpus += flavor.vcpus;
         self.memory_mb += flavor.ram;

@@ -32,7 +32,7 @@ async fn show(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, 
     Ok((common, content).into_response())
 }
 
-/// True if the client accepts gzip. What it says of gzip by name precedes what it says of `*`.
+/// True if the client accepts gzip. An entry for gzip precedes one for `*`.
 fn accepts_gzip(accepts: &str) -> bool {
     let accepted = |coding: &str| {
         accepts.split(',').find_map(|one| {
