@@ -129,7 +129,7 @@ async fn an_operation_names_what_it_waits_for() {
         let explanation = explained(&running, &id).await;
         let what = format!("openstack server evacuate {id}");
         assert!(next_steps(&explanation).contains(&what), "{explanation}");
-        assert!(next_steps(&explanation).contains("declared down by an operator"), "{explanation}");
+        assert!(next_steps(&explanation).contains("forced down by an operator"), "{explanation}");
         assert_eq!(explanation["hosts"][0]["state"], "down", "{explanation}");
         running.force_down("a", false).await;
         running.start_node(&cloud, "a").await;

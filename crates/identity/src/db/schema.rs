@@ -176,13 +176,11 @@ ALTER TABLE identity_projects ADD COLUMN immutable BIGINT NOT NULL DEFAULT 0;
 CREATE TABLE identity_domains (id TEXT PRIMARY KEY, description TEXT NOT NULL);
 ",
     },
-    // Earlier versions kept the ids of deleted projects.
+    // For the deletion of a project. A migration changes no rows that controllers of the previous version use, so users
+    // keep the ids of projects that such a controller has deleted.
     Migration {
         name: "identity-8-default-projects",
         sql: "
-UPDATE identity_users SET default_project_id = NULL
-    WHERE default_project_id IS NOT NULL AND NOT EXISTS (
-        SELECT 1 FROM identity_projects WHERE identity_projects.id = identity_users.default_project_id);
 CREATE INDEX identity_users_default_project ON identity_users (default_project_id);
 ",
     },
