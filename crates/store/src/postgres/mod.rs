@@ -66,7 +66,7 @@ const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a statement waits for a lock before its transaction runs again: less than the default `deadlock_timeout` of
 /// the server, which would otherwise stop both transactions of a deadlock, and all that wait for them, for a second.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
-/// After this time a transaction that runs again waits for locks as long as the options allow.
+/// A transaction that runs again this long after its first run began waits for locks as long as the options allow.
 const PATIENT_AFTER: Duration = Duration::from_millis(500);
 /// The pause before the first retry; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
@@ -171,13 +171,16 @@ impl Postgres {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
         let mut doubted = false;
+        let mut first_run = None;
         loop {
             let (held, permit) = self.wait(&lanes).await?;
+            // The waits in this process do not count: a busy row would make every transaction patient at once.
+            let runs_for = first_run.get_or_insert_with(Instant::now).elapsed();
             let connections = self.connections.clone();
             let begin = Begin {
                 read_only: kind == Kind::Read,
                 turn: kind.row().filter(|row| self.turns.are_taken(*row)),
-                gives_up_locks: kind != Kind::Read && begun.elapsed() < PATIENT_AFTER,
+                gives_up_locks: kind != Kind::Read && runs_for < PATIENT_AFTER,
             };
             if begin.turn.is_some() {
                 self.traffic.takes_turn();
