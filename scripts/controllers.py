@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs two controllers behind haproxy under load: rolling restart, stopped controllers, kills.
+"""Runs controllers behind haproxy under load: rolling restart, stopped controllers, kills.
 
-    scripts/controllers.py [--kilonova PROGRAM] [--old PROGRAM] [--kills N] [--seed N] [--minutes N]
+    scripts/controllers.py [--kilonova PROGRAM] [--old PROGRAM] [--controllers N] [--kills N] [--seed N] [--minutes N]
 
 The controllers share a PostgreSQL of this script and are configured by examples/ha. Hosts and clients know only
 haproxy. First POST and GET reach different controllers. Then, under the load of every server operation:
 
 - each controller is stopped by SIGTERM and started again: no request fails;
-- with --old, both controllers and all hosts begin with an earlier program, and each is swapped for the new one and
+- with --old, all controllers and hosts begin with an earlier program, and each is swapped for the new one and
   back: no request fails, and the audit is clean;
 - the controller with the lease is stopped by SIGSTOP for longer than its lease, and continues: another takes
   over the lease, no request fails, and nothing is done twice;
@@ -30,7 +30,7 @@ import chaos_rest
 from chaos import audit, compare
 from chaos_compute import COMPUTE, World
 from chaos_stage import Stage, names, register
-from controllers_stage import EXAMPLES, BalancedHost, Cloud, Postgres, Steady
+from controllers_stage import DOCUMENTED, EXAMPLES, BalancedHost, Cloud, Postgres, Steady
 from stack import Gone, Wrong, end_tidily, settle
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -51,7 +51,8 @@ class Run:
         self.world = World(self.dice, True)
         self.postgres = Postgres()
         self.postgres.start()
-        self.cloud = Cloud(options.old or options.kilonova, folder, self.postgres.database("cloud"), OPTIONS)
+        self.cloud = Cloud(options.old or options.kilonova, folder, self.postgres.database("cloud"), OPTIONS,
+                           options.controllers)
         self.hosts = []
 
     def tick(self, text):
@@ -68,7 +69,7 @@ class Run:
             raise Wrong(f"keepalived refuses its configuration: {wrong}")
         self.tick("keepalived accepts examples/ha/keepalived.conf")
         self.cloud.start()
-        self.tick("haproxy accepts examples/ha/haproxy.cfg and uses both controllers, for users and for hosts")
+        self.tick("haproxy accepts examples/ha/haproxy.cfg and uses all controllers, for users and for hosts")
         self.hosts = [BalancedHost(self.cloud, name, NODES) for name in names(NODES)]
         for host in self.hosts:
             host.start()
@@ -152,9 +153,9 @@ class Run:
     def upgrade(self):
         """Upgrades the controllers one after the other, swaps one back and forth, and then upgrades the hosts."""
         new, old = self.options.kilonova, self.options.old
-        one, two = self.cloud.controllers
+        one = self.cloud.controllers[0]
         load = self.load()
-        for controller, binary in [(one, new), (two, new), (one, old), (one, new)]:
+        for controller, binary in [*((each, new) for each in self.cloud.controllers), (one, old), (one, new)]:
             self.swap(controller, binary, load)
         self.rest("after the controllers' upgrade", load)
         self.tick("controllers of both versions side by side, each swapped for the other, and hosts of the old one")
@@ -173,12 +174,12 @@ class Run:
 
     def stop_the_leader(self):
         """A controller that was stopped for longer than its lease does no harm."""
-        stopped, other = self.with_lease()
+        stopped, others = self.with_lease()
         load = self.load()
         load.wait(20, 0.2)
         begun = time.monotonic()
         stopped.signal(signal.SIGSTOP)
-        while not other.logged("this controller runs the loops of the cloud"):
+        while not any(one.logged("this controller runs the loops of the cloud") for one in others):
             if time.monotonic() - begun > 30:
                 raise Wrong("no other controller has taken over the lease within 30 s")
             time.sleep(0.1)
@@ -197,18 +198,18 @@ class Run:
         self.tick(f"a controller with the lease stopped for {ended - begun:.0f} s: another has it, nothing is lost")
 
     def with_lease(self):
-        """The controller with the lease, and the other one. Both have new logs, so each names only its own lease."""
-        one, two = self.cloud.controllers
-        one.stop(20)
-        two.stop(20)
-        one.start()
-        two.start()
-        for controller in (one, two):
+        """The controller with the lease, and the others. All have new logs, so each names only its own lease."""
+        first, *others = self.cloud.controllers
+        for controller in self.cloud.controllers:
+            controller.stop(20)
+        for controller in self.cloud.controllers:
+            controller.start()
+        for controller in self.cloud.controllers:
             controller.await_ready()
-        self.cloud.up(2)
-        if not one.logged("this controller runs the loops of the cloud"):
+        self.cloud.up(len(self.cloud.controllers))
+        if not first.logged("this controller runs the loops of the cloud"):
             raise Wrong("the first controller does not hold the lease")
-        return one, two
+        return first, others
 
     def strike(self):
         """Injects a random failure. Returns its name and a function that repairs it."""
@@ -272,7 +273,8 @@ def main():
     end_tidily()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
-    parser.add_argument("--old", help="an earlier program that both controllers and the hosts run at first")
+    parser.add_argument("--old", help="an earlier program that the controllers and the hosts run at first")
+    parser.add_argument("--controllers", type=int, default=2, choices=range(2, DOCUMENTED + 1))
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--longest", type=float, default=5, help="the longest stop of a controller, in seconds")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
@@ -282,7 +284,7 @@ def main():
     options.kilonova = os.path.abspath(options.kilonova)
     options.old = options.old and os.path.abspath(options.old)
     folder, failed = tempfile.mkdtemp(prefix="kilonova-controllers-"), 1
-    print(f"controllers: two behind haproxy, {options.kills} strikes, seed {options.seed}", flush=True)
+    print(f"controllers: {options.controllers} behind haproxy, {options.kills} strikes, seed {options.seed}", flush=True)
     run = Run(options, folder)
     try:
         run.start()

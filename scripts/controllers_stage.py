@@ -1,4 +1,4 @@
-"""Two controllers on one PostgreSQL behind haproxy, for `controllers.py`: the processes and their files.
+"""Controllers on one PostgreSQL behind haproxy, for `controllers.py`: the processes and their files.
 
 The configurations are those of `examples/ha`, with this machine's ports in place of the documented addresses.
 """
@@ -20,7 +20,6 @@ from stack import Api, Gone, Serve, Wrong, free_port
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EXAMPLES = os.path.join(ROOT, "examples/ha")
 PG_BIN = os.environ.get("KILONOVA_PG_BIN", "/usr/lib/postgresql/15/bin")
-COUNT = 2
 DOCUMENTED = 3      # controllers in the examples
 HAPROXY = shutil.which("haproxy") or "/usr/sbin/haproxy"
 
@@ -137,7 +136,7 @@ class Controller(Serve):
 class Cloud:
     """The controllers, haproxy, and how clients reach them."""
 
-    def __init__(self, binary, folder, database, options=()):
+    def __init__(self, binary, folder, database, options=(), count=2):
         self.folder, self.database = folder, database
         # An earlier program's simulated hosts cannot join, and use the shared token on the users' port.
         self.hosts_join = joins(binary)
@@ -147,7 +146,7 @@ class Cloud:
         self.images = os.path.join(folder, "images")
         os.mkdir(self.images, mode=0o700)
         certificates(folder)
-        self.controllers = [Controller(number, binary, folder, self) for number in range(1, COUNT + 1)]
+        self.controllers = [Controller(number, binary, folder, self) for number in range(1, count + 1)]
         self.socket = os.path.join(folder, "haproxy.sock")
         for one in self.controllers:
             one.configure(options)
@@ -161,7 +160,7 @@ class Cloud:
             shutil.copy(os.path.join(first.state, "seal.key"), other.state)
             other.start()
         self.balance()
-        self.up(COUNT)
+        self.up(len(self.controllers))
 
     def configuration(self):
         """The example's configuration of haproxy with this machine's ports."""
@@ -175,7 +174,7 @@ class Cloud:
         for one in self.controllers:
             text = replace(text, f"192.0.2.1{one.number}:8774", f"127.0.0.1:{one.port}")
             text = replace(text, f"192.0.2.1{one.number}:8775", f"127.0.0.1:{one.hosts_port}")
-        absent = [rf"(?m)^.* 192\.0\.2\.1{number}:.*\n" for number in range(COUNT + 1, DOCUMENTED + 1)]
+        absent = [rf"(?m)^.* 192\.0\.2\.1{number}:.*\n" for number in range(len(self.controllers) + 1, DOCUMENTED + 1)]
         for pattern in absent:
             text = re.sub(pattern, "", text)
         path = os.path.join(self.folder, "haproxy.cfg")
@@ -223,7 +222,7 @@ class Cloud:
 
     def cut(self):
         """Makes haproxy close the connections of users and of hosts to a controller."""
-        for number in range(1, COUNT + 1):
+        for number in range(1, len(self.controllers) + 1):
             for backend in ("controllers", "hosts"):
                 self.ask_haproxy(f"shutdown sessions server {backend}/controller{number}")
 
