@@ -39,6 +39,15 @@ struct Expected {
     number: u64,
 }
 
+/// The form of attempts ([`Tx::attempt`]) on SQLite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attempts {
+    /// Without savepoints. An attempt that fails ends the transaction and sets [`Tx::needs_savepoints`].
+    Bare,
+    /// In savepoints.
+    Savepoints,
+}
+
 /// An open transaction. It ends with its closure.
 pub struct Tx<'a> {
     inner: Inner<'a>,
@@ -61,6 +70,10 @@ pub struct Tx<'a> {
     pub(crate) shares_commit: bool,
     /// The round trips of the transaction before this work, on PostgreSQL.
     round_trips_before: u64,
+    /// The form of attempts on SQLite.
+    attempts: Attempts,
+    /// Set if an attempt without a savepoint has failed: the work must run again, with savepoints.
+    pub(crate) needs_savepoints: bool,
     /// Number of open attempts.
     depth: usize,
     /// The announced reads, with no write after them.
@@ -86,8 +99,8 @@ enum Inner<'a> {
 }
 
 impl<'a> Tx<'a> {
-    pub(crate) fn sqlite(connection: &'a rusqlite::Connection) -> Self {
-        Self::over(Inner::Sqlite(connection))
+    pub(crate) fn sqlite(connection: &'a rusqlite::Connection, attempts: Attempts) -> Self {
+        Self { attempts, ..Self::over(Inner::Sqlite(connection)) }
     }
 
     pub(crate) fn postgres(session: postgres::Session<'a>) -> Self {
@@ -107,6 +120,8 @@ impl<'a> Tx<'a> {
             must_roll_back: None,
             shares_commit: false,
             round_trips_before: 0,
+            attempts: Attempts::Savepoints,
+            needs_savepoints: false,
             depth: 0,
             expected: Vec::new(),
             answers: Vec::new(),
@@ -446,6 +461,9 @@ impl<'a> Tx<'a> {
     /// fails, even within an outer attempt. The same applies to a conflict. The attempt then
     /// returns that error, regardless of the result of `work`.
     ///
+    /// On SQLite, attempts have no savepoints at first: an error then ends the transaction, and its work runs
+    /// again with savepoints.
+    ///
     /// # Errors
     /// The error of `work`, or a store error converted to `E`.
     pub fn attempt<T, E: From<Error>>(
@@ -464,6 +482,7 @@ impl<'a> Tx<'a> {
         self.check_active()?;
         self.depth += 1;
         match &mut self.inner {
+            Inner::Sqlite(_) if self.attempts == Attempts::Bare => Ok(()),
             Inner::Sqlite(_) => self.batch(&format!("SAVEPOINT attempt_{}", self.depth)),
             Inner::Postgres(session) => {
                 session.savepoint();
@@ -472,10 +491,21 @@ impl<'a> Tx<'a> {
         }
     }
 
+    /// Ends the transaction, so that its work runs again with savepoints.
+    fn ask_for_savepoints(&mut self) -> Error {
+        let error = Error::Retry("an attempt without a savepoint failed".into());
+        self.needs_savepoints = true;
+        self.must_roll_back = Some(error.again());
+        error
+    }
+
     /// Ends the innermost attempt. `hooks` is the number of hooks that a rollback keeps.
     fn end_attempt(&mut self, hooks: usize, is_ok: bool) -> Result<(), Error> {
         let depth = self.depth;
         self.depth -= 1;
+        if self.attempts == Attempts::Bare && !self.is_postgres() {
+            return if is_ok { Ok(()) } else { Err(self.ask_for_savepoints()) };
+        }
         // After a failed statement, PostgreSQL can only roll back to the savepoint.
         let hidden = match &self.inner {
             Inner::Sqlite(_) => false,

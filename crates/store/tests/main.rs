@@ -7,6 +7,7 @@
     reason = "a test fails by a panic"
 )]
 
+mod attempts;
 mod commit;
 mod deferred;
 mod full;

@@ -1,6 +1,6 @@
 //! SQLite: one writer thread with group commit, and reader connections.
 //!
-//! The writer takes all waiting transactions (up to [`MAX_GROUP`]), runs each in a savepoint of one
+//! The writer takes all waiting transactions (up to [`MAX_GROUP`]), runs them one after the other in one
 //! outer transaction, and commits once with `synchronous=FULL`: under load one fsync serves many
 //! transactions. No transaction is acknowledged before the commit. Hooks run on the writer's
 //! thread, in commit order.
@@ -19,6 +19,7 @@ use rusqlite::{Connection, StatementStatus, ToSql};
 use tokio::sync::oneshot;
 
 use crate::commits::Commits;
+use crate::tx::Attempts;
 use crate::value::{Field, Names};
 use crate::work::{Outcome, Work};
 use crate::{Error, Row, Tx, Value};
@@ -65,13 +66,13 @@ impl Sqlite {
         let readers = Arc::clone(&self.readers);
         let read = move || {
             let reader = readers.take()?;
-            reader.execute_batch("BEGIN").map_err(Error::from)?;
-            let mut tx = Tx::sqlite(&reader);
+            run(&reader, "BEGIN")?;
+            let mut tx = Tx::sqlite(&reader, Attempts::Savepoints);
             let outcome = work(&mut tx);
             let hooks = std::mem::take(&mut tx.hooks);
             // An error may have ended the transaction. A reader that cannot end its own transaction
             // is closed.
-            if reader.is_autocommit() || reader.execute_batch("COMMIT").is_ok() {
+            if reader.is_autocommit() || run(&reader, "COMMIT").is_ok() {
                 readers.give(reader);
             }
             if outcome.is_ok() {
@@ -95,6 +96,12 @@ impl ToSql for Value {
             Self::Text(value) => ValueRef::Text(value.as_bytes()),
         }))
     }
+}
+
+/// Runs a statement that begins or ends a transaction or a savepoint.
+fn run(connection: &Connection, sql: &str) -> Result<(), Error> {
+    connection.prepare_cached(sql)?.execute(())?;
+    Ok(())
 }
 
 /// The number of instructions in a statement's last run.

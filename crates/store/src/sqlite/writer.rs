@@ -1,12 +1,15 @@
 //! The writer thread.
 //!
 //! ```text
-//!   receive one ──► BEGIN IMMEDIATE ──► each job in a savepoint ──► COMMIT ──► hooks, answers
+//!   receive one ──► BEGIN IMMEDIATE ──► jobs, one after the other ──► COMMIT ──► hooks, answers
 //! ```
 //!
-//! A job that fails or panics is rolled back to its savepoint; the others are unaffected. Its error is
-//! returned after the commit, because it may depend on the others' writes. If the commit itself fails,
-//! every other job of the group gets that failure.
+//! A job that fails or panics is undone; the others are unaffected. Its error is returned after the commit, because it
+//! may depend on the others' writes. If the commit itself fails, every other job of the group gets that failure.
+//!
+//! A job with writes of others before it runs in a savepoint. The first one needs none: the transaction is rolled
+//! back, and a new one begins for the next job. Savepoints cost a copy of each page that is written, so attempts
+//! ([`Tx::attempt`]) have none either at first. A job whose attempt fails is undone and runs again with savepoints.
 //!
 //! Some failures (a full disk, an I/O error, no memory) make SQLite roll back the outer transaction
 //! despite savepoints. The connection is then in autocommit mode, and a savepoint would open a
@@ -19,9 +22,9 @@ use std::sync::mpsc;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::MAX_GROUP;
+use super::{MAX_GROUP, run};
 use crate::commits::Commits;
-use crate::tx::Hook;
+use crate::tx::{Attempts, Hook};
 use crate::work::{Answer, Failure, Outcome, Work};
 use crate::{Error, Tx};
 
@@ -41,43 +44,110 @@ struct Finish {
     ran: Result<(Answer, Vec<Hook>), Failure>,
 }
 
+/// How a job ended without effect.
+enum End {
+    Failed(Failure),
+    Panicked,
+    /// An attempt without a savepoint failed.
+    NeedsSavepoints,
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// What undoes a job that fails.
+#[derive(Clone, Copy)]
+enum Scope {
+    /// The transaction contains no other writes.
+    Transaction,
+    /// A savepoint.
+    Savepoint,
+}
+
+impl Scope {
+    fn enter(self, connection: &Connection) -> Result<(), Error> {
+        match self {
+            // A job that runs again has ended the transaction.
+            Self::Transaction if connection.is_autocommit() => begin(connection),
+            Self::Transaction => Ok(()),
+            Self::Savepoint => run(connection, "SAVEPOINT job"),
+        }
+    }
+
+    fn leave(self, connection: &Connection) -> Result<(), Error> {
+        match self {
+            Self::Transaction => Ok(()),
+            Self::Savepoint => run(connection, "RELEASE job"),
+        }
+    }
+
+    /// Undoes the writes since [`Scope::enter`]. If that fails, the whole group is rolled back.
+    fn undo(self, connection: &Connection) {
+        if connection.is_autocommit() {
+            return;
+        }
+        let undone = match self {
+            Self::Transaction => run(connection, "ROLLBACK"),
+            Self::Savepoint => {
+                run(connection, "ROLLBACK TO job").and_then(|()| run(connection, "RELEASE job"))
+            }
+        };
+        if let Err(error) = undone {
+            tracing::error!(%error, "cannot undo a transaction that failed");
+            drop(run(connection, "ROLLBACK"));
+        }
+    }
+}
+
 impl Job {
     pub(super) fn new(work: Work, answer: oneshot::Sender<Outcome>) -> Self {
         Self { work, answer }
     }
 
-    /// Runs the job in a savepoint, and rolls it back if it fails. Returns `None` if it panicked.
-    fn run(mut self, connection: &Connection) -> Option<Finish> {
-        let ended = |answer, ran| Some(Finish { answer, ran });
-        if let Err(error) = connection.execute_batch("SAVEPOINT job") {
-            return ended(self.answer, Err(Error::from(error).into()));
-        }
-        let mut tx = Tx::sqlite(connection);
-        let outcome = catch_unwind(AssertUnwindSafe(|| (self.work)(&mut tx)));
-        let hooks = std::mem::take(&mut tx.hooks);
-        // A job whose transaction has failed counts as failed, regardless of its result.
-        let outcome = match (outcome, tx.failure()) {
-            (Ok(Ok(_)), Some(error)) => Ok(Err(Failure::Store(error))),
-            (outcome, _) => outcome,
+    /// Runs the job, and undoes it if it fails. Returns `None` if it panicked.
+    fn run(mut self, connection: &Connection, scope: Scope) -> Option<Finish> {
+        let ran = match self.attempt(connection, scope, Attempts::Bare) {
+            Err(End::NeedsSavepoints) => self.attempt(connection, scope, Attempts::Savepoints),
+            ended => ended,
         };
-        match outcome {
-            Ok(Ok(value)) => match connection.execute_batch("RELEASE job") {
-                Ok(()) => ended(self.answer, Ok((value, hooks))),
-                Err(error) => {
-                    roll_back(connection);
-                    ended(self.answer, Err(Error::from(error).into()))
-                }
-            },
-            Ok(Err(failure)) => {
-                roll_back(connection);
-                ended(self.answer, Err(failure))
-            }
+        let ran = match ran {
+            Ok(ran) => Ok(ran),
+            Err(End::Failed(failure)) => Err(failure),
             // The caller sees the closed channel.
-            Err(_) => {
-                roll_back(connection);
-                None
+            Err(End::Panicked) => return None,
+            Err(End::NeedsSavepoints) => {
+                let again = "a transaction with savepoints asked for savepoints";
+                Err(Error::Other(again.into()).into())
             }
-        }
+        };
+        Some(Finish { answer: self.answer, ran })
+    }
+
+    fn attempt(
+        &mut self,
+        connection: &Connection,
+        scope: Scope,
+        attempts: Attempts,
+    ) -> Result<(Answer, Vec<Hook>), End> {
+        scope.enter(connection)?;
+        let mut tx = Tx::sqlite(connection, attempts);
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.work)(&mut tx)));
+        // A job whose transaction has failed counts as failed, regardless of its result.
+        let end = match (outcome, tx.failure()) {
+            (Err(_), _) => End::Panicked,
+            (Ok(_), Some(_)) if tx.needs_savepoints => End::NeedsSavepoints,
+            (Ok(Err(failure)), _) => End::Failed(failure),
+            (Ok(Ok(_)), Some(error)) => error.into(),
+            (Ok(Ok(value)), None) => match scope.leave(connection) {
+                Ok(()) => return Ok((value, std::mem::take(&mut tx.hooks))),
+                Err(error) => error.into(),
+            },
+        };
+        scope.undo(connection);
+        Err(end)
     }
 
     /// Answers the job with an error, without running it.
@@ -101,15 +171,8 @@ impl Finish {
     }
 }
 
-/// Rolls back a job. If that fails, the whole group is rolled back.
-fn roll_back(connection: &Connection) {
-    if connection.is_autocommit() {
-        return;
-    }
-    if let Err(error) = connection.execute_batch("ROLLBACK TO job; RELEASE job") {
-        tracing::error!(%error, "cannot roll a transaction back to its savepoint");
-        drop(connection.execute_batch("ROLLBACK"));
-    }
+fn begin(connection: &Connection) -> Result<(), Error> {
+    run(connection, "BEGIN IMMEDIATE")
 }
 
 pub(super) struct Writer {
@@ -121,7 +184,7 @@ impl Writer {
         let (queue, jobs) = mpsc::sync_channel::<Job>(MAX_WAITING);
         std::thread::Builder::new()
             .name("sqlite-writer".into())
-            .spawn(move || run(&connection, &jobs, &commits))
+            .spawn(move || serve(&connection, &jobs, &commits))
             .map_err(|e| Error::Open(format!("cannot start the writer thread: {e}")))?;
         Ok(Self { queue })
     }
@@ -138,30 +201,58 @@ impl Writer {
     }
 }
 
-fn run(connection: &Connection, jobs: &mpsc::Receiver<Job>, commits: &Commits) {
+fn serve(connection: &Connection, jobs: &mpsc::Receiver<Job>, commits: &Commits) {
     while let Ok(first) = jobs.recv() {
         let mut waiting = std::iter::once(first).chain(jobs.try_iter()).take(MAX_GROUP);
-        let begun = connection.execute_batch("BEGIN IMMEDIATE");
-        if let Err(error) = begun.map_err(Error::from) {
-            tracing::error!(%error, "cannot begin a transaction");
-            waiting.for_each(|job| job.refuse(&error));
-            continue;
-        }
-        let mut finishes = Vec::new();
-        // The first job always runs; the others run while the transaction is open.
-        while !connection.is_autocommit()
+        let mut group = Group::default();
+        while !group.is_lost(connection)
             && let Some(job) = waiting.next()
         {
-            finishes.extend(job.run(connection));
+            if connection.is_autocommit()
+                && let Err(error) = begin(connection)
+            {
+                tracing::error!(%error, "cannot begin a transaction");
+                std::iter::once(job).chain(&mut waiting).for_each(|job| job.refuse(&error));
+                break;
+            }
+            group.run(job, connection);
         }
         let in_progress = commits.begin();
-        let failure = commit(connection).err();
-        for finish in finishes {
+        let failure = group.commit(connection).err();
+        for finish in group.finishes {
             if catch_unwind(AssertUnwindSafe(|| finish.end(failure.as_ref()))).is_err() {
                 tracing::error!("a commit hook panicked");
             }
         }
         drop(in_progress);
+    }
+}
+
+/// The jobs that have run since the last commit.
+#[derive(Default)]
+struct Group {
+    finishes: Vec<Finish>,
+    /// True if one of them waits for the commit.
+    awaits_commit: bool,
+}
+
+impl Group {
+    /// True if the database has rolled back writes that wait for the commit.
+    fn is_lost(&self, connection: &Connection) -> bool {
+        self.awaits_commit && connection.is_autocommit()
+    }
+
+    fn run(&mut self, job: Job, connection: &Connection) {
+        let scope = if self.awaits_commit { Scope::Savepoint } else { Scope::Transaction };
+        if let Some(finish) = job.run(connection, scope) {
+            self.awaits_commit |= finish.ran.is_ok();
+            self.finishes.push(finish);
+        }
+    }
+
+    /// Commits the writes. After a failure no transaction is open.
+    fn commit(&self, connection: &Connection) -> Result<(), Error> {
+        if self.awaits_commit { commit(connection) } else { Ok(()) }
     }
 }
 
@@ -173,12 +264,12 @@ fn commit(connection: &Connection) -> Result<(), Error> {
         tracing::error!("{lost}");
         return Err(Error::Unavailable(lost.into()));
     }
-    let Err(error) = connection.execute_batch("COMMIT").map_err(Error::from) else {
+    let Err(error) = run(connection, "COMMIT") else {
         return Ok(());
     };
     tracing::error!(%error, "a group commit failed; all of its transactions are rolled back");
     if !connection.is_autocommit()
-        && let Err(error) = connection.execute_batch("ROLLBACK")
+        && let Err(error) = run(connection, "ROLLBACK")
     {
         tracing::error!(%error, "cannot roll back after a failed commit");
     }
