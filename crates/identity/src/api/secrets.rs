@@ -67,8 +67,8 @@ async fn session(identity: &Identity, headers: &HeaderMap) -> Result<Session, Fa
     identity.caller(headers).await.map_err(|error| identity.refuse(error))
 }
 
-/// A credential, if the rule allows the caller to use it. Callers who may use only their own get the same refusal for
-/// others' and for missing ones.
+/// A credential, if the rule allows the caller to use it. Callers who may use only their own credentials get the same
+/// refusal for another user's credential and for a missing one.
 async fn found(
     identity: &Identity,
     caller: &Caller,

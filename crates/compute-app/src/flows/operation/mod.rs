@@ -201,7 +201,7 @@ impl Operation {
         Ok(Columns { action, step, data })
     }
 
-    /// True if the operation moves the server between hosts or places.
+    /// True if the operation moves the server: a resize, its revert, an evacuation or a migration.
     pub fn is_move(&self) -> bool {
         match self {
             Self::Resize(_)
