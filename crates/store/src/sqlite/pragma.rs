@@ -16,8 +16,9 @@ pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
     // change, which defeats the cache above.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.busy_timeout(Duration::from_secs(10))?;
+    // The operating system caches the pages that all connections need, so each needs only a small cache of its own.
     connection.execute_batch(
-        "PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-8192;",
+        "PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-2048;",
     )?;
     Ok(connection)
 }
@@ -52,7 +53,6 @@ fn drop_statistics(connection: &Connection) -> Result<(), Error> {
 }
 
 pub(super) fn set_read_only(connection: &Connection) -> Result<(), Error> {
-    // The operating system caches the pages that all readers need, so each needs only a small cache of its own.
-    connection.execute_batch("PRAGMA query_only=ON; PRAGMA cache_size=-2048;")?;
+    connection.execute_batch("PRAGMA query_only=ON;")?;
     Ok(())
 }
