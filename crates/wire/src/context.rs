@@ -37,6 +37,8 @@ pub struct Context {
     /// True if a service vouches for the request: it has a service token with one of the roles that the
     /// authenticator accepts (`[keystone_authtoken] service_token_roles`).
     pub service: bool,
+    /// True if the user's token has expired and the request has a context only because a service vouches for it.
+    pub expired: bool,
     /// The user's token, for requests to other services of the cloud on the user's behalf; `None` if this
     /// process issued it. It is sensitive: no row and no log line may contain it.
     pub token: Option<UserToken>,

@@ -50,9 +50,10 @@ impl Identity {
             Err(era) => era,
         };
         let session = self.session(text, expiry).await?;
-        let context = session.context();
+        let mut context = session.context();
+        context.expired = session.token.expires <= now;
         // An expired token is not cached: a request without a service token must not find it.
-        if session.token.expires > now {
+        if !context.expired {
             self.inner.cache.put(era, key, context.clone(), session.token.expires);
         }
         Ok(context)

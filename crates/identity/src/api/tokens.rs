@@ -38,6 +38,10 @@ pub(super) fn routes() -> Routes<Identity> {
 }
 
 /// Authenticates requests to this path other than a login; the login makes the path public.
+///
+/// This service refuses an expired token, even if a service vouches for it, as `AuthContextMiddleware` of Keystone does,
+/// which ignores `allow_expired` (`keystone/server/flask/request_processing/middleware/auth_context.py`): a stolen token
+/// must not change users or grants after its end. Only the subject of a validation may have expired.
 pub(super) async fn admit(
     State(identity): State<Identity>,
     mut request: Request,
@@ -50,6 +54,10 @@ pub(super) async fn admit(
             Ok(context) => drop(request.extensions_mut().insert(context)),
             Err(fault) => return fault.into_response(),
         }
+    }
+    if request.extensions().get::<Context>().is_some_and(|caller| caller.expired) {
+        let refused = Error::Unauthorized("the token has expired");
+        return identity.refuse(refused).into_response();
     }
     next.run(request).await
 }

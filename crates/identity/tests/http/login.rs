@@ -275,6 +275,28 @@ async fn a_service_vouches_for_an_expired_token() {
         assert_eq!(admit(&generous, &revoked, true).await, None, "the token was revoked");
         assert_eq!(admit(&brief, &token, true).await, None, "the window has ended");
 
+        // Keystone's own API accepts no expired token: there the service vouches for nothing.
+        let router = mounted(&generous);
+        let live = token_at(&cloud.identity, "demo").await;
+        let user = live_user(&router, &live).await;
+        for (token, status) in [(&live, 200), (&token, 401)] {
+            for path in ["/v3/auth/projects".to_owned(), format!("/v3/users/{user}")] {
+                let request = axum::http::Request::get(format!("/identity{path}"))
+                    .header("x-auth-token", token)
+                    .header("x-service-token", &vouching);
+                let reply = send(&router, request.body(Default::default()).unwrap()).await;
+                assert_eq!(reply.status, status, "{path}: {}", reply.body);
+                let challenge = reply.headers.contains_key("www-authenticate");
+                assert_eq!(challenge, status == 401, "{path}");
+            }
+            let request = axum::http::Request::get("/identity/v3/auth/tokens?allow_expired=1")
+                .header("x-auth-token", token)
+                .header("x-subject-token", token)
+                .header("x-service-token", &vouching);
+            let reply = send(&router, request.body(Default::default()).unwrap()).await;
+            assert_eq!(reply.status, status, "{}", reply.body);
+        }
+
         // Another service validates the token as `keystonemiddleware` does.
         let pair = [("x-auth-token", vouching.as_str()), ("x-subject-token", token.as_str())];
         let validate = "/v3/auth/tokens?nocatalog&allow_expired=1";
@@ -287,6 +309,15 @@ async fn a_service_vouches_for_an_expired_token() {
         assert_eq!(cloud.call("DELETE", "/v3/auth/tokens", &own, Value::Null).await.status, 204);
         assert_eq!(admit(&generous, &revoked, true).await, None, "the revocation was deleted");
     }
+}
+
+/// The id of the token's user.
+async fn live_user(router: &axum::Router, token: &str) -> String {
+    let request = axum::http::Request::get("/identity/v3/auth/tokens")
+        .header("x-auth-token", token)
+        .header("x-subject-token", token);
+    let reply = send(router, request.body(Default::default()).unwrap()).await;
+    reply.body["token"]["user"]["id"].as_str().unwrap().to_owned()
 }
 
 /// A token of the user on the project of the same name, issued by this controller.
