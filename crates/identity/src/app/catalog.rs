@@ -177,14 +177,14 @@ impl Identity {
         }
         match (text(fields, "region_id")?, text(fields, "region")?) {
             (Some(id), _) => {
-                if id != REGION && rows::region(tx, &id)?.is_none() {
+                if id != REGION && !rows::touch_region(tx, &id)? {
                     return Err(Error::Missing("endpoint region_id", "region table"));
                 }
                 made.region = Some(id);
             }
             // Older clients name a region in `region` and expect the region to be created.
             (None, Some(id)) => {
-                if id != REGION && rows::region(tx, &id)?.is_none() {
+                if id != REGION && !rows::touch_region(tx, &id)? {
                     let mut region = new_region(id.clone());
                     apply_region(&mut region, &Fields::new())?;
                     rows::insert_region(tx, &region)?;
@@ -262,7 +262,8 @@ impl Identity {
     }
 
     /// Deletes a region and the regions below it, unless one of them has endpoints (`delete_region` of
-    /// `keystone/catalog/backends/sql.py`).
+    /// `keystone/catalog/backends/sql.py`). An endpoint or a region that another transaction adds below one of them has
+    /// locked that one's row, so one of the two transactions sees the other's.
     pub(crate) async fn delete_region(&self, id: &str) -> Result<(), Error> {
         refuse_own_region(id)?;
         let id = id.to_owned();
@@ -372,7 +373,8 @@ fn apply_region(made: &mut Region, fields: &Fields) -> Result<(), Error> {
     extras(&mut made.extra, fields, &REGION_FIELDS)
 }
 
-/// Refuses a missing parent and a cycle.
+/// Refuses a missing parent and a cycle. The regions above are locked: none is deleted, and none moves below this one,
+/// before the transaction ends.
 fn check_parent(tx: &mut Tx<'_>, made: &Region) -> Result<(), Error> {
     let all = rows::regions(tx)?;
     let mut next = made.parent.clone();
@@ -385,8 +387,8 @@ fn check_parent(tx: &mut Tx<'_>, made: &Region) -> Result<(), Error> {
             return Ok(());
         }
         match all.iter().find(|region| region.id == id) {
-            Some(parent) => next = parent.parent.clone(),
-            None => return Err(Error::NotFound("region", id)),
+            Some(parent) if rows::touch_region(tx, &id)? => next = parent.parent.clone(),
+            _ => return Err(Error::NotFound("region", id)),
         }
     }
     Err(Error::Invalid("A region cannot be its own ancestor.".into()))

@@ -97,6 +97,8 @@ statements! {
     REGION = concat!(select_region!(), " WHERE id = ?1");
     /// All regions; there are few.
     REGIONS = concat!(select_region!(), " ORDER BY id");
+    /// Locks a region against its deletion and moves.
+    TOUCH_REGION = "UPDATE identity_regions SET parent_id = parent_id WHERE id = ?1";
     /// Deletes a region.
     DELETE_REGION = "DELETE FROM identity_regions WHERE id = ?1";
 }
@@ -230,6 +232,12 @@ pub(crate) fn update_region(tx: &mut Tx<'_>, region: &Region) -> Result<(), Erro
 /// One region by id.
 pub(crate) fn region(tx: &mut Tx<'_>, id: &str) -> Result<Option<Region>, Error> {
     tx.row(REGION, params![id])?.as_ref().map(region_of).transpose()
+}
+
+/// Locks a region until the end of the transaction, so that nobody deletes or moves it meanwhile. Returns false if it does
+/// not exist.
+pub(crate) fn touch_region(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
+    Ok(tx.execute(TOUCH_REGION, params![id])? > 0)
 }
 
 /// All regions.

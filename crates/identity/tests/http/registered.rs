@@ -172,3 +172,70 @@ async fn invalid_entries_are_refused() {
         assert_eq!(cloud.as_user(&demo, "GET", "/v3/regions", Value::Null).await.status, 200);
     }
 }
+
+/// Another controller deletes a region while this one adds an endpoint or a region to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_added_to_a_region_that_another_controller_deletes() {
+    for cloud in clouds().await {
+        let admin = cloud.admin().await;
+        let service = cloud.make(&admin, "service", json!({"type": "x"})).await;
+        let endpoint = |key: &str| {
+            json!({"endpoint": {"service_id": service, "interface": "public", "url": "http://x/",
+                                key: "Gone"}})
+        };
+        let moved = cloud.make(&admin, "region", json!({"id": "Moved"})).await;
+        for (method, path, body, status) in [
+            ("POST", "/v3/endpoints".to_owned(), endpoint("region_id"), 400),
+            // The region is created again for an older client.
+            ("POST", "/v3/endpoints".to_owned(), endpoint("region"), 201),
+            (
+                "POST",
+                "/v3/regions".to_owned(),
+                json!({"region": {"id": "Child", "parent_region_id": "Below"}}),
+                404,
+            ),
+            (
+                "PATCH",
+                format!("/v3/regions/{moved}"),
+                json!({"region": {"parent_region_id": "Below"}}),
+                404,
+            ),
+        ] {
+            cloud.make(&admin, "region", json!({"id": "Gone"})).await;
+            cloud.make(&admin, "region", json!({"id": "Below", "parent_region_id": "Gone"})).await;
+            let (begun, wait) = std::sync::mpsc::channel();
+            let store = cloud.store.clone();
+            let other = tokio::spawn(async move {
+                store
+                    .write(move |tx| {
+                        for id in ["Gone", "Below"] {
+                            let sql = "DELETE FROM identity_regions WHERE id = ?1";
+                            tx.execute(sql, kilonova_store::params![id])?;
+                        }
+                        begun.send(()).ok();
+                        std::thread::sleep(std::time::Duration::from_millis(300));
+                        Ok::<_, kilonova_store::Error>(())
+                    })
+                    .await
+            });
+            wait.recv().unwrap();
+            let reply = cloud.as_user(&admin, method, &path, body).await;
+            other.await.unwrap().unwrap();
+            assert_eq!(reply.status, status, "{path}: {}", reply.body);
+            let reply = cloud.as_user(&admin, "GET", "/v3/regions", Value::Null).await;
+            for region in reply.body["regions"].as_array().unwrap() {
+                let parent = &region["parent_region_id"];
+                assert_eq!(parent, &Value::Null, "{region} is below a region that is gone");
+            }
+            let listed = cloud.as_user(&admin, "GET", "/v3/endpoints", Value::Null).await;
+            for made in listed.body["endpoints"].as_array().unwrap() {
+                if made["service_id"] == service {
+                    let path = format!("/v3/endpoints/{}", made["id"].as_str().unwrap());
+                    cloud.as_user(&admin, "DELETE", &path, Value::Null).await;
+                    let region = cloud.as_user(&admin, "DELETE", "/v3/regions/Gone", Value::Null);
+                    assert_eq!(region.await.status, 204);
+                }
+            }
+        }
+    }
+}
