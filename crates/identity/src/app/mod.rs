@@ -78,11 +78,13 @@ fn only_domain(fields: &Fields) -> Result<(), Error> {
     }
 }
 
-/// Refuses a change of `domain_id` (`_require_matching_domain_id` of `keystone/identity/core.py`).
+/// Refuses a change of `domain_id`, also to null (`_require_matching_domain_id` of `keystone/identity/core.py`).
 fn same_domain(fields: &Fields) -> Result<(), Error> {
+    let cleared = fields.get("domain_id").is_some_and(Value::is_null);
     match only_domain(fields) {
-        Err(Error::NotFound(..)) => Err(Error::Invalid("Cannot change Domain ID".into())),
-        checked => checked,
+        Ok(()) if !cleared => Ok(()),
+        Ok(()) | Err(Error::NotFound(..)) => Err(Error::Invalid("Cannot change Domain ID".into())),
+        Err(error) => Err(error),
     }
 }
 

@@ -75,6 +75,10 @@ impl Identity {
         self.change(move |tx| {
             let mut user = users::by_id(tx, &id)?.ok_or_else(Error::not_found("user", &id))?;
             same_domain(&fields)?;
+            // Of all objects only users have an id that null would change (`update_user` of `keystone/identity/core.py`).
+            if fields.get("id").is_some_and(Value::is_null) {
+                return Err(Error::Invalid("Cannot change user ID".into()));
+            }
             apply(&mut user, &fields)?;
             if hash.is_some() || !user.enabled {
                 user.tokens_valid_from = time::now();

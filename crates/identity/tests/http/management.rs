@@ -907,3 +907,25 @@ async fn the_description_of_the_domain_can_be_changed() {
         assert_eq!(patch(&demo, "default", json!({"description": "x"})).await.status, 403);
     }
 }
+
+#[tokio::test]
+async fn no_update_clears_the_id_of_a_user_or_of_a_domain() {
+    for cloud in clouds().await {
+        let admin = cloud.admin().await;
+        for kind in ["user", "project", "group"] {
+            let id = cloud.make(&admin, kind, json!({"name": "thing"})).await;
+            let path = format!("/v3/{kind}s/{id}");
+            let patch = async |fields: Value| {
+                cloud.as_user(&admin, "PATCH", &path, json!({kind: fields})).await
+            };
+            let reply = patch(json!({"domain_id": null})).await;
+            let message = reply.body["error"]["message"].as_str().unwrap();
+            assert!(message.starts_with("Cannot change Domain ID"), "{message}");
+            assert_eq!(reply.status, 400, "{kind}");
+            assert_eq!(patch(json!({"domain_id": "default"})).await.status, 200, "{kind}");
+            // Only users have an id that null would change.
+            let status = if kind == "user" { 400 } else { 200 };
+            assert_eq!(patch(json!({"id": null})).await.status, status, "{kind}");
+        }
+    }
+}
