@@ -12,6 +12,7 @@ mod endpoints;
 mod grants;
 mod groups;
 mod implied;
+mod isotime;
 mod limits;
 mod projects;
 mod regions;

@@ -3,9 +3,10 @@
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, JsonBody, PeerAddress, Refusal, SmallJson, time};
+use kilonova_wire::{Base, JsonBody, PeerAddress, Refusal, SmallJson};
 use serde_json::{Value, json};
 
+use super::isotime;
 use super::target::PolicyTarget;
 use super::tokens::LOGIN_LIMIT;
 use super::{
@@ -84,7 +85,7 @@ pub(super) fn filters_by_expiry(query: &Query) -> Result<bool, Refusal> {
             Some(parts) if has_operator => parts,
             _ => ("eq", value.as_str()),
         };
-        if time::parse(at).is_none() {
+        if !isotime::is_valid(at) {
             return Err(Refusal::bad_request(
                 "Timestamp not in expected format. The server could not comply with the request since it is either \
                  malformed or otherwise incorrect. The client is assumed to be in error.",

@@ -328,9 +328,14 @@ async fn no_user_has_an_expiring_password_or_is_federated() {
             cloud.as_user(&admin, "GET", &format!("{path}?{filter}"), Value::Null).await
         };
         for path in ["/v3/users", of_group.as_str()] {
-            for filter in
-                ["lt:2099-12-08T22:02:00Z", "neq:2016-12-08T22:02:00Z", "2016-12-08T22:02:00Z"]
-            {
+            for filter in [
+                "lt:2099-12-08T22:02:00Z",
+                "neq:2016-12-08T22:02:00Z",
+                "2016-12-08T22:02:00Z",
+                "lt:9999-12-31T23:59:59Z",
+                "gt:0001-01-01T00:00:00",
+                "2016-12-08",
+            ] {
                 let reply = get(path, &format!("password_expires_at={filter}")).await;
                 assert_eq!(
                     (reply.status.as_u16(), &reply.body["users"]),
