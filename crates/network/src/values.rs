@@ -244,9 +244,7 @@ pub(crate) fn host_routes(value: &Value) -> Checked {
 /// `neutron_lib/api/validators/__init__.py`.
 fn distinct_routes(value: &Value, most: usize) -> Checked {
     let routes = any_routes(value)?;
-    if routes.len() > most {
-        return Err(format!("at most {most} routes can be set"));
-    }
+    check_number(routes.len(), most)?;
     let mut seen = HashSet::new();
     for route in &routes {
         if !seen.insert(route_key(route)) {
@@ -258,6 +256,18 @@ fn distinct_routes(value: &Value, most: usize) -> Checked {
         }
     }
     Ok(routes.into())
+}
+
+/// Limits the routes of a router.
+pub(crate) fn check_number_of_routes(count: usize) -> Result<(), String> {
+    check_number(count, MAX_ROUTES)
+}
+
+fn check_number(count: usize, most: usize) -> Result<(), String> {
+    match count > most {
+        true => Err(format!("at most {most} routes can be set")),
+        false => Ok(()),
+    }
 }
 
 /// A key that is equal for routes that differ only in the spelling of their destinations.

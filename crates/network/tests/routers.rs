@@ -411,6 +411,37 @@ async fn routes_need_a_routable_destination() {
     }
 }
 
+/// An earlier release accepted routes to loopback addresses.
+#[tokio::test]
+async fn routes_that_a_router_has_are_not_validated_again() {
+    const STORED: &str = "UPDATE routers SET body = REPLACE(body, '10.9.0.0/16', '127.0.0.0/8')";
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let path = format!("routers/{}", scene.router);
+        let route = |to: &str| json!({"destination": to, "nexthop": "10.0.0.7"});
+        let all = |routes: &[Value]| json!({"router": {"routes": routes}});
+        put(&api, "ann:red", &path, all(&[route("10.9.0.0/16")])).await;
+        api.store.write(|tx| tx.execute(STORED, &[])).await.unwrap();
+        let (old, new) = (route("127.0.0.0/8"), route("10.10.0.0/16"));
+        let add = format!("{path}/add_extraroutes");
+        let added = put(&api, "ann:red", &add, all(&[new.clone(), old.clone()])).await;
+        assert_eq!(added["router"]["routes"], json!([old, new]));
+        for other in ["127.0.0.0/16", "10.1.2.3/16"] {
+            let body = Some(all(&[route(other)]));
+            api.refused("ann:red", &format!("PUT /{add}"), body, 400, "HTTPBadRequest").await;
+        }
+        let many: Vec<Value> = (0..29).map(|at| route(&format!("10.20.{at}.0/24"))).collect();
+        let what = format!("PUT /{add}");
+        api.refused("ann:red", &what, Some(all(&many)), 400, "HTTPBadRequest").await;
+        let remove = format!("{path}/remove_extraroutes");
+        let left = put(&api, "ann:red", &remove, all(std::slice::from_ref(&new))).await;
+        assert_eq!(left["router"]["routes"], json!([old]));
+        let left = put(&api, "ann:red", &remove, all(&[old])).await;
+        assert_eq!(left["router"]["routes"], json!([]));
+        api.audit().await;
+    }
+}
+
 #[tokio::test]
 async fn destinations_keep_their_spelling() {
     for api in apis().await {

@@ -72,12 +72,25 @@ pub(super) fn needs(tx: &mut Tx<'_>, router: &Router, subnet: SubnetId) -> Resul
     Ok(routes.iter().filter_map(hop).any(|hop| prefix.contains(hop)))
 }
 
-/// The routes in a request. As in upstream, only the resulting routes of the router are limited.
-fn sent_routes(sent: &Body) -> Result<Vec<Value>, Refusal> {
+/// The routes in a request. As in upstream, only the resulting routes of the router are limited. A route that the router
+/// already has is not validated again: an earlier release accepted more, and what it accepted can be removed.
+fn sent_routes(sent: &Body, has: &[Value]) -> Result<Vec<Value>, Refusal> {
     let router = sent.get("router").and_then(Value::as_object);
     let router = router.ok_or_else(|| malformed("Unable to find 'router' in request body"))?;
     let value = router.get("routes").unwrap_or(&Value::Null);
-    values::any_routes(value).map_err(|why| invalid_value("routes", why))
+    let has: HashSet<_> = has.iter().map(values::route_key).collect();
+    let is_known = |route: &&Value| {
+        let fields = route.as_object().map(Body::len);
+        fields == Some(2) && has.contains(&values::route_key(route))
+    };
+    let invalid = |why| invalid_value("routes", why);
+    let Some(listed) = value.as_array() else {
+        return values::any_routes(value).map_err(invalid);
+    };
+    let (mut known, new): (Vec<Value>, Vec<Value>) =
+        listed.iter().cloned().partition(|route| is_known(&route));
+    known.extend(values::any_routes(&new.into()).map_err(invalid)?);
+    Ok(known)
 }
 
 /// Adds routes to a router.
@@ -120,13 +133,15 @@ fn change(
 ) -> Result<Router, Error> {
     let mut router = seen(tx, caller, id)?;
     targets::router(&router).may(caller, rule)?;
-    let changed = change(routes(&router), sent_routes(sent)?);
+    let has = routes(&router);
+    let sent = sent_routes(sent, &has)?;
+    let changed = change(has, sent);
     let mut seen = HashSet::new();
     let all: Vec<_> =
         changed.iter().filter(|route| seen.insert(values::route_key(route))).collect();
-    let all = values::routes(&json!(all)).map_err(|why| invalid_value("routes", why))?;
+    values::check_number_of_routes(all.len()).map_err(|why| invalid_value("routes", why))?;
     let mut set = Body::new();
-    set.insert("routes".into(), all);
+    set.insert("routes".into(), json!(all));
     router.change(set, now);
     rows::update(tx, &router)?;
     check(tx, &router)?;
