@@ -10,7 +10,7 @@ use kilonova_wire::{Context, Refusal};
 use crate::Error;
 use crate::actions::{ServerAction, Tasks};
 
-/// True if the host must already have the server's guest: the server has been built there, and no task replaces the
+/// True if the host must already have the server's guest: the server has been built there, and no task may create the
 /// guest.
 pub fn has_guest(server: &Server, host: &HostName) -> bool {
     let launched = server.launched_at.is_some();
@@ -21,7 +21,8 @@ pub fn has_guest(server: &Server, host: &HostName) -> bool {
 /// server that has never run.
 ///
 /// A failed server counts as built: otherwise the host that reported the loss of a guest would create an empty one with
-/// the next document. A hard reboot and a rebuild, which may create it, are tasks.
+/// the next document. During a task that does not create the guest, such as a migration away from the host, a host that
+/// has lost it creates none either.
 pub fn is_built(vm_state: VmState, task_state: Option<TaskState>, launched: bool) -> bool {
     let is_built = match vm_state {
         VmState::Active
@@ -35,7 +36,53 @@ pub fn is_built(vm_state: VmState, task_state: Option<TaskState>, launched: bool
         | VmState::Error => true,
         VmState::Building | VmState::ShelvedOffloaded | VmState::Deleted => false,
     };
-    is_built && task_state.is_none() && launched
+    is_built && launched && !task_state.is_some_and(may_create)
+}
+
+/// True for the tasks that may create a guest on the server's own host. A resize and a migration create it on another
+/// one, and change the server's host only once it is there.
+fn may_create(task: TaskState) -> bool {
+    match task {
+        TaskState::Scheduling
+        | TaskState::Spawning
+        | TaskState::RebootingHard
+        | TaskState::RebootPendingHard
+        | TaskState::RebootStartedHard
+        | TaskState::Rebuilding
+        | TaskState::RebuildBlockDeviceMapping
+        | TaskState::RebuildSpawning
+        | TaskState::Unshelving => true,
+        TaskState::PoweringOn
+        | TaskState::PoweringOff
+        | TaskState::Rebooting
+        | TaskState::RebootPending
+        | TaskState::RebootStarted
+        | TaskState::Pausing
+        | TaskState::Unpausing
+        | TaskState::Suspending
+        | TaskState::Resuming
+        | TaskState::Rescuing
+        | TaskState::Unrescuing
+        | TaskState::ImageSnapshotPending
+        | TaskState::ImageSnapshot
+        | TaskState::ImageBackup
+        | TaskState::ImagePendingUpload
+        | TaskState::ImageUploading
+        | TaskState::Shelving
+        | TaskState::ShelvingImagePendingUpload
+        | TaskState::ShelvingImageUploading
+        | TaskState::ShelvingOffloading
+        | TaskState::SoftDeleting
+        | TaskState::Restoring
+        | TaskState::Deleting
+        | TaskState::ResizePrep
+        | TaskState::ResizeMigrating
+        | TaskState::ResizeMigrated
+        | TaskState::ResizeFinish
+        | TaskState::ResizeReverting
+        | TaskState::Migrating
+        | TaskState::UpdatingPassword => false,
+    }
 }
 
 /// Refuses an action that the server's state does not allow.
@@ -163,11 +210,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_that_ran_and_have_no_task_are_built() {
+    fn servers_that_ran_are_built_unless_a_task_may_create_the_guest() {
         for state in [VmState::Active, VmState::Stopped, VmState::Error] {
             assert!(is_built(state, None, true), "{state:?}");
             assert!(!is_built(state, None, false), "{state:?} by os-resetState");
-            assert!(!is_built(state, Some(TaskState::Rebuilding), true), "{state:?}");
+            for task in [TaskState::Rebuilding, TaskState::RebootingHard, TaskState::Spawning] {
+                assert!(!is_built(state, Some(task), true), "{state:?} {task:?}");
+            }
+            for task in [TaskState::Migrating, TaskState::ImageUploading, TaskState::ResizeMigrated]
+            {
+                assert!(is_built(state, Some(task), true), "{state:?} {task:?}");
+                assert!(!is_built(state, Some(task), false), "{state:?} {task:?}");
+            }
         }
         assert!(!is_built(VmState::Building, None, true));
         assert!(!is_built(VmState::ShelvedOffloaded, None, true));

@@ -173,6 +173,27 @@ async fn a_host_that_was_installed_anew_creates_no_empty_guest() {
     }
 }
 
+/// A task that does not create the guest does not let a host that was installed anew create an empty one either.
+#[tokio::test]
+async fn a_host_that_was_installed_anew_during_a_task_creates_no_empty_guest() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        let id = running.active_server_on(&cloud, "a", "plain").await;
+        // The migration waits for its destination, and has not changed the document of the source.
+        running.nodes.kill("b").await;
+        let live = json!({"os-migrateLive": {"host": "b", "block_migration": "auto"}});
+        admin(&running, "2.90", &id, live).await.expect(202);
+        assert_eq!(running.server(&id).await["OS-EXT-STS:task_state"], "migrating");
+        running.nodes.kill("a").await;
+        std::fs::remove_dir_all(cloud.nodes().join("a")).expect("the directory is removed");
+        running.start_node(&cloud, "a").await;
+        // The host has the document of another server only after that of this one.
+        running.active_server_on(&cloud, "a", "plain").await;
+        assert_eq!(running.server(&id).await["OS-EXT-STS:task_state"], "migrating");
+        assert!(!has(&cloud, "a", "domains", &id), "an empty guest");
+        cloud.audit("during the migration").await;
+    }
+}
+
 /// Renames a server, and updates its document.
 async fn rename(running: &RunningCloud, id: &str, name: &str) {
     let body = json!({"server": {"name": name}});
