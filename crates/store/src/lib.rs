@@ -2,8 +2,8 @@
 //!
 //! A unit of work is a *synchronous closure* over a [`Tx`]. It is one transaction, so a crash leaves
 //! either all of the work or none of it; and it contains no await, so a caller that gives up cannot
-//! interrupt it between two writes. The closure may run again if the database requires it (a
-//! serialization failure on PostgreSQL), hence `FnMut`. Effects that must happen once belong in
+//! interrupt it between two writes. The closure may run again, hence `FnMut`: on PostgreSQL after a serialization
+//! failure, on SQLite after the first failed [`Tx::attempt`]. Effects that must happen once belong in
 //! [`Tx::on_commit`].
 //!
 //! The SQL is the common subset: `?1` placeholders (rewritten to `$1` for PostgreSQL), `BIGINT` and

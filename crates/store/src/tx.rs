@@ -491,6 +491,12 @@ impl<'a> Tx<'a> {
         }
     }
 
+    /// True in an attempt whose failure makes the work run again: effects outside of the transaction, such as counters
+    /// of failures, must wait for that run.
+    pub fn repeats_failures(&self) -> bool {
+        self.attempts == Attempts::Bare && self.depth > 0 && !self.is_postgres()
+    }
+
     /// Ends the transaction, so that its work runs again with savepoints.
     fn ask_for_savepoints(&mut self) -> Error {
         let error = Error::Retry("an attempt without a savepoint failed".into());

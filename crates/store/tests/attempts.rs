@@ -120,15 +120,19 @@ fn remains(way: Way, number: usize) -> String {
     parts.iter().map(|part| format!("{number}{part} ")).collect()
 }
 
-/// Every order of two ways, followed by work that succeeds: on SQLite the three share a transaction.
+/// Every order of two ways, followed by work that succeeds. The three share a transaction with work before them that
+/// succeeds; or that work fails, so that the first of the three begins its transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_of_one_group_is_undone_alone() {
     let ways =
         [Way::Succeeds, Way::Fails, Way::Panics, Way::FailsInAttempt, Way::GoesOnAfterAttempt];
     let directory = tempfile::tempdir().expect("a temporary directory is created");
-    for first in ways {
-        for second in ways {
-            let url = DatabaseUrl::Sqlite(directory.path().join(format!("{first:?}{second:?}.db")));
+    let orders = ways.into_iter().flat_map(|first| ways.map(|second| [first, second]));
+    for [first, second] in orders {
+        for gate_succeeds in [true, false] {
+            let url = DatabaseUrl::Sqlite(
+                directory.path().join(format!("{first:?}{second:?}{gate_succeeds}.db")),
+            );
             let store = Store::open(&url).await.expect("the store opens");
             store.migrate(TABLE).await.expect("the migration succeeds");
             let (go, wait) = mpsc::channel::<()>();
@@ -139,7 +143,7 @@ async fn work_of_one_group_is_undone_alone() {
                 let hold = move |_: &mut Tx<'_>| {
                     let _ = begun.take().map(|begun| begun.send(()));
                     let _ = wait.recv();
-                    Ok::<(), Error>(())
+                    if gate_succeeds { Ok(()) } else { Err(refused()) }
                 };
                 gate.write(hold).await
             });
@@ -156,7 +160,8 @@ async fn work_of_one_group_is_undone_alone() {
             })
             .await;
             drop(go);
-            gate.await.expect("it does not panic").expect("it commits");
+            let gate = gate.await.expect("it does not panic");
+            assert_eq!(gate.is_ok(), gate_succeeds);
             let mut expected = String::new();
             for ((number, way), work) in order.into_iter().enumerate().zip(works) {
                 let succeeds = matches!(way, Way::Succeeds | Way::GoesOnAfterAttempt);

@@ -66,6 +66,8 @@ pub(crate) fn note(tx: &mut Tx<'_>, source: BindSource, result: Result<usize, &E
     };
     match result {
         Ok(count) => tx.on_commit(move || add(0, count)),
+        // The work runs again, and the failure is counted then.
+        Err(_) if tx.repeats_failures() => {}
         Err(error) => {
             if let Some(cause) = cause(error) {
                 add(cause, 1);

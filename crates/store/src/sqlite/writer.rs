@@ -73,6 +73,8 @@ impl Scope {
             // A job that runs again has ended the transaction.
             Self::Transaction if connection.is_autocommit() => begin(connection),
             Self::Transaction => Ok(()),
+            // It would begin a transaction of its own.
+            Self::Savepoint if connection.is_autocommit() => Err(lost()),
             Self::Savepoint => run(connection, "SAVEPOINT job"),
         }
     }
@@ -85,9 +87,9 @@ impl Scope {
     }
 
     /// Undoes the writes since [`Scope::enter`]. If that fails, the whole group is rolled back.
-    fn undo(self, connection: &Connection) {
+    fn undo(self, connection: &Connection) -> Result<(), Error> {
         if connection.is_autocommit() {
-            return;
+            return Ok(());
         }
         let undone = match self {
             Self::Transaction => run(connection, "ROLLBACK"),
@@ -95,10 +97,10 @@ impl Scope {
                 run(connection, "ROLLBACK TO job").and_then(|()| run(connection, "RELEASE job"))
             }
         };
-        if let Err(error) = undone {
+        undone.inspect_err(|error| {
             tracing::error!(%error, "cannot undo a transaction that failed");
             drop(run(connection, "ROLLBACK"));
-        }
+        })
     }
 }
 
@@ -146,8 +148,10 @@ impl Job {
                 Err(error) => error.into(),
             },
         };
-        scope.undo(connection);
-        Err(end)
+        match (scope.undo(connection), end) {
+            (Err(error), End::NeedsSavepoints) => Err(error.into()),
+            (_, end) => Err(end),
+        }
     }
 
     /// Answers the job with an error, without running it.
@@ -171,8 +175,19 @@ impl Finish {
     }
 }
 
+/// Begins a transaction. Rolls back one whose roll-back failed before.
 fn begin(connection: &Connection) -> Result<(), Error> {
+    if !connection.is_autocommit() {
+        run(connection, "ROLLBACK")?;
+    }
     run(connection, "BEGIN IMMEDIATE")
+}
+
+/// The failure of work whose group the database has rolled back.
+fn lost() -> Error {
+    Error::Unavailable(
+        "a statement of the same group failed, and the database rolled back the whole group".into(),
+    )
 }
 
 pub(super) struct Writer {
@@ -208,7 +223,7 @@ fn serve(connection: &Connection, jobs: &mpsc::Receiver<Job>, commits: &Commits)
         while !group.is_lost(connection)
             && let Some(job) = waiting.next()
         {
-            if connection.is_autocommit()
+            if !group.awaits_commit
                 && let Err(error) = begin(connection)
             {
                 tracing::error!(%error, "cannot begin a transaction");
@@ -259,10 +274,9 @@ impl Group {
 /// Commits the group. After a failure no transaction is open.
 fn commit(connection: &Connection) -> Result<(), Error> {
     if connection.is_autocommit() {
-        let lost = "a statement of the same group failed, and the database rolled back the whole \
-                    group";
-        tracing::error!("{lost}");
-        return Err(Error::Unavailable(lost.into()));
+        let error = lost();
+        tracing::error!("{error}");
+        return Err(error);
     }
     let Err(error) = run(connection, "COMMIT") else {
         return Ok(());

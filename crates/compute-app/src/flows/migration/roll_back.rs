@@ -498,10 +498,13 @@ pub fn abandon_dest(
     if !compute.host_is_lost(tx, &dest, now)? {
         return Ok(false);
     }
-    tracing::warn!(
-        server = %server.id, host = %dest,
-        "the destination of the move is down; the move continues without it, and its devices stay dirty"
-    );
+    let (id, down) = (server.id, dest.clone());
+    tx.on_commit(move || {
+        tracing::warn!(
+            server = %id, host = %down,
+            "the destination of the move is down; the move continues without it, and its devices stay dirty"
+        );
+    });
     let ctx = FlowContext { compute, open: &open, server, migration, now };
     if step == DestStep::Make {
         failed.set_reason(format!("{dest} went down."));
